@@ -1,0 +1,1 @@
+//! Testudo: an ordered, persistent, embedded key-value store.

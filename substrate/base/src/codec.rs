@@ -1,0 +1,117 @@
+//! Little-endian writing into a `Vec` and bounds-checked reading back.
+//!
+//! **Invariants**
+//! - A [`Reader`] never reads past its slice and never allocates more than the bytes that are left.
+//! - Its errors are plain [`Damage`]; the caller, who knows the file and the offset, turns them into
+//!   [`crate::ErrorKind::Corruption`].
+
+use crate::num::{u32_of, usize_of};
+
+/// Bytes that do not decode, with the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage(pub &'static str);
+
+/// Appends `value` as a LEB128 varint of at most ten bytes.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push((value & 0x7f) as u8);
+}
+
+/// Bytes that [`put_varint`] takes for `value`.
+pub const fn varint_bytes(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Appends a length (32 bits) and the bytes.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, u32_of(bytes.len()));
+    out.extend_from_slice(bytes);
+}
+
+macro_rules! fixed {
+    ($put:ident, $get:ident, $ty:ty) => {
+        /// Appends a fixed-width little-endian integer.
+        pub fn $put(out: &mut Vec<u8>, value: $ty) {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+
+        impl Reader<'_> {
+            /// Reads a fixed-width little-endian integer.
+            pub fn $get(&mut self) -> Result<$ty, Damage> {
+                let (bytes, rest) = self.0.split_first_chunk().ok_or(Damage("ends too early"))?;
+                self.0 = rest;
+                Ok(<$ty>::from_le_bytes(*bytes))
+            }
+        }
+    };
+}
+
+/// A position in bytes that are being decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+fixed!(put_u8, u8, u8);
+fixed!(put_u16, u16, u16);
+fixed!(put_u32, u32, u32);
+fixed!(put_u64, u64, u64);
+fixed!(put_u128, u128, u128);
+
+impl<'a> Reader<'a> {
+    /// Starts at the first byte.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes not yet read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether everything was read.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes `count` bytes.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Damage> {
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or(Damage("ends too early"))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    /// Takes what [`put_bytes`] wrote, at most `limit` bytes.
+    pub fn bytes(&mut self, limit: usize) -> Result<&'a [u8], Damage> {
+        let count = usize_of(u64::from(self.u32()?));
+        if count > limit {
+            return Err(Damage("a length is beyond its limit"));
+        }
+        self.take(count)
+    }
+
+    /// Takes a varint.
+    pub fn varint(&mut self) -> Result<u64, Damage> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            if shift == 63 && byte > 1 {
+                break;
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Damage("a varint is too long"))
+    }
+
+    /// Fails unless everything was read.
+    pub fn finish(self) -> Result<(), Damage> {
+        if self.0.is_empty() { Ok(()) } else { Err(Damage("has bytes too many")) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! The one shape in which sorted entries are read, from a memtable to a whole keyspace.
+
+use crate::{Entry, Result};
+
+/// A position in a sequence of entries sorted by key, each key at most once.
+///
+/// A new cursor stands nowhere: [`Cursor::entry`] is `None` until one of the moving calls succeeds. After an
+/// error the cursor stands nowhere, and keeps returning `None`; it must be positioned anew.
+pub trait Cursor {
+    /// Moves to the first entry.
+    fn seek_first(&mut self) -> Result<()>;
+    /// Moves to the last entry.
+    fn seek_last(&mut self) -> Result<()>;
+    /// Moves to the first entry whose key is ≥ `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<()>;
+    /// Moves to the last entry whose key is < `key`.
+    fn seek_before(&mut self, key: &[u8]) -> Result<()>;
+    /// Moves to the following entry. REQUIRES: stands on an entry.
+    fn next(&mut self) -> Result<()>;
+    /// Moves to the preceding entry. REQUIRES: stands on an entry.
+    fn prev(&mut self) -> Result<()>;
+    /// The entry it stands on, or `None` past either end.
+    fn entry(&self) -> Option<Entry<'_>>;
+}
+
+impl<C: Cursor + ?Sized> Cursor for Box<C> {
+    fn seek_first(&mut self) -> Result<()> {
+        (**self).seek_first()
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        (**self).seek_last()
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        (**self).seek(key)
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        (**self).seek_before(key)
+    }
+    fn next(&mut self) -> Result<()> {
+        (**self).next()
+    }
+    fn prev(&mut self) -> Result<()> {
+        (**self).prev()
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        (**self).entry()
+    }
+}

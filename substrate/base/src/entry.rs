@@ -1,0 +1,63 @@
+//! What a key maps to at one moment: a value, or the fact that it was deleted.
+
+/// What an entry says about its key. The numbers are part of the on-disk format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The key has this value.
+    Value = 0,
+    /// The key was deleted; hides everything older.
+    Tombstone = 1,
+}
+
+impl Kind {
+    /// The kind with this number, or `None` for a number that no version of the format has used.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Value),
+            1 => Some(Self::Tombstone),
+            _ => None,
+        }
+    }
+}
+
+/// A borrowed entry. `value` is empty for a tombstone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The key, up to [`crate::MAX_KEY_BYTES`].
+    pub key: &'a [u8],
+    /// What the entry says.
+    pub kind: Kind,
+    /// The value's bytes.
+    pub value: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Copies the entry out of whatever it is borrowed from.
+    pub fn to_owned(&self) -> OwnedEntry {
+        OwnedEntry { key: self.key.to_vec(), kind: self.kind, value: self.value.to_vec() }
+    }
+
+    /// Bytes of key and value together, the unit in which users count.
+    pub fn user_bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+}
+
+/// An entry that owns its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedEntry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// What the entry says.
+    pub kind: Kind,
+    /// The value's bytes; empty for a tombstone.
+    pub value: Vec<u8>,
+}
+
+impl OwnedEntry {
+    /// Borrows it.
+    pub fn as_entry(&self) -> Entry<'_> {
+        Entry { key: &self.key, kind: self.kind, value: &self.value }
+    }
+}

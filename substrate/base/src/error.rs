@@ -1,0 +1,121 @@
+//! The one error type of the store: a few kinds that say what to do, the detail in the message.
+//!
+//! **Invariants**
+//! - A message never contains keys or values of the user, only lengths, names of files and positions.
+//! - `Corruption` names the file and the offset where the bytes contradicted themselves.
+
+use std::{fmt, io, sync::Arc};
+
+/// Result of any fallible call of the store.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, in terms of what the caller can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument is outside its limits; nothing was done.
+    Invalid,
+    /// Another writer got there first; the same call may succeed when it is made again.
+    Conflict,
+    /// Stored bytes contradict themselves; the message names file and offset.
+    Corruption,
+    /// The device or the quota is full; nothing of the failed write was applied.
+    OutOfSpace,
+    /// Another process or handle has the store open.
+    Locked,
+    /// An earlier failure in the background made further writes unsafe; reads still work.
+    Poisoned,
+    /// The store was closed.
+    Closed,
+    /// This build or this mode cannot do it (newer format, read-only store).
+    Unsupported,
+    /// The operating system refused an I/O call.
+    Io,
+}
+
+/// An error of the store.
+#[derive(Clone)]
+pub struct Error(Box<Detail>);
+
+#[derive(Clone)]
+struct Detail {
+    kind: ErrorKind,
+    message: String,
+    location: Option<(String, u64)>,
+    source: Option<Arc<io::Error>>,
+}
+
+impl Error {
+    /// An error of `kind` with a message in plain words.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Detail { kind, message: message.into(), location: None, source: None }))
+    }
+
+    /// An argument outside its limits.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+
+    /// Damaged bytes at `offset` of `file`.
+    pub fn corruption(file: impl Into<String>, offset: u64, message: impl Into<String>) -> Self {
+        let mut error = Self::new(ErrorKind::Corruption, message);
+        error.0.location = Some((file.into(), offset));
+        error
+    }
+
+    /// A failed call of the operating system on `file`; a full device becomes `OutOfSpace`.
+    pub fn io(file: impl Into<String>, source: io::Error) -> Self {
+        let file = file.into();
+        let kind = match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::OutOfSpace,
+            io::ErrorKind::WouldBlock => ErrorKind::Locked,
+            _ => ErrorKind::Io,
+        };
+        let mut error = Self::new(kind, format!("{file}: {source}"));
+        error.0.source = Some(Arc::new(source));
+        error
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The same error with `context` put before its message.
+    #[must_use]
+    pub fn context(mut self, context: &str) -> Self {
+        self.0.message = format!("{context}: {}", self.0.message);
+        self
+    }
+
+    /// File and byte offset of the damage, for `Corruption`.
+    pub fn location(&self) -> Option<(&str, u64)> {
+        self.0.location.as_ref().map(|(file, offset)| (file.as_str(), *offset))
+    }
+
+    /// Whether the same call may succeed when it is made again without any other change.
+    pub fn is_retryable(&self) -> bool {
+        self.0.kind == ErrorKind::Conflict
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.location {
+            Some((file, offset)) => write!(f, "{file} at offset {offset}: {}", self.0.message),
+            None => f.write_str(&self.0.message),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source.as_ref() as _)
+    }
+}

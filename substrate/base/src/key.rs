@@ -1,0 +1,49 @@
+//! Byte-wise comparison helpers: common prefixes, eight-byte heads, short separators.
+
+/// Length of the longest prefix that `a` and `b` share.
+#[inline]
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let limit = a.len().min(b.len());
+    let mut at = 0;
+    while at + 8 <= limit {
+        let difference = head(&a[at..]) ^ head(&b[at..]);
+        if difference != 0 {
+            return at + (difference.leading_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while at < limit && a[at] == b[at] {
+        at += 1;
+    }
+    at
+}
+
+/// The first eight bytes as a big-endian integer, short keys padded with zeros.
+///
+/// `head(a) < head(b)` implies `a < b`; equal heads decide nothing.
+#[inline]
+pub fn head(key: &[u8]) -> u64 {
+    if let Some(bytes) = key.first_chunk::<8>() {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0u8; 8];
+    bytes[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(bytes)
+}
+
+/// The shortest key `s` with `left < s <= right`. REQUIRES: `left < right`.
+pub fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
+    let shared = common_prefix(left, right);
+    right[..(shared + 1).min(right.len())].to_vec()
+}
+
+/// The least key greater than every key that starts with `prefix`, or `None` if there is no such key.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let keep = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut end = prefix[..=keep].to_vec();
+    end[keep] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! Vocabulary of the store, shared by every layer: ids, entries, cursors, codecs, checksums, errors.
+//!
+//! Bottom of the house: it performs no I/O and knows nothing of files, trees or the engine.
+//!
+//! **Invariants**
+//! - Everything written to disk is little-endian and goes through [`codec`].
+//! - Corrupt input is an [`Error`] of kind [`ErrorKind::Corruption`], never a panic.
+
+pub mod checksum;
+pub mod codec;
+mod cursor;
+mod entry;
+mod error;
+mod ids;
+pub mod key;
+pub mod num;
+
+pub use cursor::Cursor;
+pub use entry::{Entry, Kind, OwnedEntry};
+pub use error::{Error, ErrorKind, Result};
+pub use ids::{ExtentSpan, KeyspaceId, ObjectId, PAGE_BYTES, PAGE_SIZE, RunId, Seqno, StoreId};
+
+/// Longest key that the store accepts, in bytes (64 KiB).
+pub const MAX_KEY_BYTES: usize = 64 << 10;
+/// Longest value that the format can hold, in bytes (4 GiB − 1).
+pub const MAX_VALUE_BYTES: u64 = u32::MAX as u64;

@@ -1,0 +1,1 @@
+//! Page-partitioned quotient filter, built in bulk.

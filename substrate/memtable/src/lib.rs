@@ -1,0 +1,1 @@
+//! The concurrent ordered write buffer.

@@ -1,0 +1,1 @@
+//! Immutable sorted runs: blocks, index, filter, writer, reader, cursor.

@@ -1,0 +1,1 @@
+//! Superblock, extents and their references, page cache, manifest.

@@ -1,0 +1,1 @@
+//! The write-ahead log: record framing, segments, group commit, replay.

@@ -1,0 +1,1 @@
+//! Operation generator, model and runner that every test layer shares.

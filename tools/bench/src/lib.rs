@@ -1,0 +1,1 @@
+//! Workloads, traces and device measurements against the public API.

@@ -1,0 +1,2 @@
+//! The testudo command line.
+fn main() {}

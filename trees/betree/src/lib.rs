@@ -1,0 +1,1 @@
+//! Bε-trees over shared runs: the TurtleTree as a policy over one trunk of nodes.

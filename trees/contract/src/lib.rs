@@ -1,0 +1,1 @@
+//! What the engine asks of a tree, and the unit of background work.
