@@ -1,0 +1,233 @@
+//! The bytes of one partition: probing them, checking them, and the shape that the builder fills.
+//!
+//! | offset | bytes | meaning                                                              |
+//! |-------:|------:|----------------------------------------------------------------------|
+//! |      0 |     1 | kind: 1 = 8-bit remainders, 2 = 16-bit remainders, 3 = always "maybe" |
+//! |      1 |     1 | blocks                                                               |
+//! |      2 |     2 | quotients: a hash's quotient is in `0..quotients`                    |
+//! |      4 |     2 | slots in use                                                         |
+//! |      6 |     … | blocks, each of 64 slots                                             |
+//!
+//! A block is: 1 byte offset, 8 bytes *occupieds*, 8 bytes *runends*, 64 remainders of 1 or 2 bytes. Bit `i`
+//! of a block's occupieds says that some hash has the quotient `64·block + i`; bit `i` of its runends says
+//! that slot `i` holds the last remainder of its quotient's run. The offset counts the slots at the start of
+//! the block (and beyond) that belong to quotients of earlier blocks.
+//!
+//! **Invariants**
+//! - Runs lie in the order of their quotients; no run starts before the slot numbered as its quotient.
+//! - There are as many runends as occupieds. Remainders within a run are in no order
+//!   and may repeat.
+//! - A kind of 0 is damage, so that a page of zeros never denies a key.
+
+use testudo_base::{
+    codec::Damage,
+    num::{low32, scale32, usize_of},
+};
+
+use crate::{PARTITION_BYTES, Precision, select::select};
+
+pub(crate) const HEADER_BYTES: usize = 6;
+pub(crate) const ALWAYS_MAYBE: u8 = 3;
+/// Slots of one block.
+pub(crate) const BLOCK_SLOTS: usize = 64;
+/// Offset, occupieds and runends of a block.
+pub(crate) const BLOCK_HEAD_BYTES: usize = 17;
+/// Where the runends start within a block.
+pub(crate) const RUNENDS_AT: usize = 9;
+
+/// What a kind byte says about the blocks that follow.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) kind: u8,
+    pub(crate) remainder_bytes: usize,
+    pub(crate) block_bytes: usize,
+    pub(crate) blocks_max: usize,
+}
+
+impl Shape {
+    const fn new(kind: u8, remainder_bytes: usize) -> Self {
+        let block_bytes = BLOCK_HEAD_BYTES + BLOCK_SLOTS * remainder_bytes;
+        Self {
+            kind,
+            remainder_bytes,
+            block_bytes,
+            blocks_max: (PARTITION_BYTES - HEADER_BYTES) / block_bytes,
+        }
+    }
+
+    pub(crate) const fn of(precision: Precision) -> Self {
+        match precision {
+            Precision::Bits8 => Self::new(1, 1),
+            Precision::Bits16 => Self::new(2, 2),
+        }
+    }
+
+    fn of_kind(kind: u8) -> Option<Self> {
+        match kind {
+            1 => Some(Self::of(Precision::Bits8)),
+            2 => Some(Self::of(Precision::Bits16)),
+            _ => None,
+        }
+    }
+}
+
+/// The bits of a hash that pick its quotient.
+#[inline]
+pub(crate) fn quotient_of(hash: u32, quotients: u16) -> u32 {
+    scale32(hash, u32::from(quotients))
+}
+
+/// The bits of a hash of which all or the low eight are stored; a quotient's hashes span them many times.
+#[inline]
+pub(crate) fn remainder_of(hash: u32) -> u16 {
+    let bytes = hash.to_le_bytes();
+    u16::from_le_bytes([bytes[0], bytes[1]])
+}
+
+struct Partition<'a> {
+    shape: Shape,
+    quotients: u16,
+    slots_used: u16,
+    blocks: &'a [u8],
+}
+
+impl<'a> Partition<'a> {
+    /// Reads the header. `Ok(None)` is a partition that answers "maybe" to everything.
+    #[inline]
+    fn open(bytes: &'a [u8]) -> Result<Option<Self>, Damage> {
+        let Some((&[kind, blocks, q0, q1, n0, n1], rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(Damage("a filter partition is shorter than its header"));
+        };
+        if kind == ALWAYS_MAYBE {
+            return Ok(None);
+        }
+        let shape = Shape::of_kind(kind).ok_or(Damage("an unknown kind of filter partition"))?;
+        let used = usize::from(blocks) * shape.block_bytes;
+        let blocks = rest.get(..used).ok_or(Damage("a filter partition ends within its blocks"))?;
+        let (quotients, slots_used) = (u16::from_le_bytes([q0, q1]), u16::from_le_bytes([n0, n1]));
+        if quotients == 0 && !blocks.is_empty() {
+            return Err(Damage("a filter partition has blocks but no quotients"));
+        }
+        Ok(Some(Self { shape, quotients, slots_used, blocks }))
+    }
+
+    #[inline]
+    fn block(&self, index: usize) -> Option<&'a [u8]> {
+        let start = index * self.shape.block_bytes;
+        self.blocks.get(start..start + self.shape.block_bytes)
+    }
+
+    fn block_count(&self) -> usize {
+        self.blocks.len() / self.shape.block_bytes
+    }
+
+    #[inline]
+    fn remainder(&self, block: &[u8], slot: usize) -> u16 {
+        let at = BLOCK_HEAD_BYTES + slot * self.shape.remainder_bytes;
+        u16::from_le_bytes([block[at], if self.shape.remainder_bytes == 2 { block[at + 1] } else { 0 }])
+    }
+
+    /// Whether `hash` may be among the hashes; `None` if the bytes contradict themselves.
+    #[inline]
+    fn probe(&self, hash: u32) -> Option<bool> {
+        if self.blocks.is_empty() {
+            return Some(false);
+        }
+        let quotient = quotient_of(hash, self.quotients) as usize;
+        let bit = quotient % BLOCK_SLOTS;
+        let mut block = self.block(quotient / BLOCK_SLOTS)?;
+        let occupieds = word(block, 1);
+        if occupieds >> bit & 1 == 0 {
+            return Some(false);
+        }
+        // The run's end is the rank-th runend at or after the first slot that earlier blocks left free.
+        let mut rank = (occupieds & ((1 << bit) - 1)).count_ones();
+        let first = (quotient - bit) + usize::from(block[0]);
+        let mut index = first / BLOCK_SLOTS;
+        let mut keep = u64::MAX << (first % BLOCK_SLOTS);
+        let mut slot = loop {
+            block = self.block(index)?;
+            let ends = word(block, RUNENDS_AT) & keep;
+            match select(ends, rank) {
+                Some(slot) => break slot as usize,
+                None => rank -= ends.count_ones(),
+            }
+            (index, keep) = (index + 1, u64::MAX);
+        };
+        // Walks the run from its end to its start.
+        let wanted = remainder_of(hash) & if self.shape.remainder_bytes == 2 { u16::MAX } else { 0xff };
+        loop {
+            if self.remainder(block, slot) == wanted {
+                return Some(true);
+            }
+            if index * BLOCK_SLOTS + slot <= quotient {
+                return Some(false);
+            }
+            if slot == 0 {
+                index -= 1;
+                block = self.block(index)?;
+                slot = BLOCK_SLOTS;
+            }
+            slot -= 1;
+            if word(block, RUNENDS_AT) >> slot & 1 == 1 {
+                return Some(false);
+            }
+        }
+    }
+}
+
+#[inline]
+fn word(block: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&block[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Whether a key with this hash may be in the filter. `partition` is the one that [`crate::partition_of`]
+/// names. Damaged bytes are answered with `true`.
+#[inline]
+pub fn may_contain(partition: &[u8], hash: u64) -> bool {
+    match Partition::open(partition) {
+        Ok(Some(partition)) => partition.probe(low32(hash)).unwrap_or(true),
+        Ok(None) | Err(Damage(_)) => true,
+    }
+}
+
+/// Checks everything that a partition's bytes must agree on, in one pass; for `verify`, not for reading.
+pub fn check(partition: &[u8]) -> Result<(), Damage> {
+    let Some(partition) = Partition::open(partition)? else { return Ok(()) };
+    let slots = partition.block_count() * BLOCK_SLOTS;
+    if usize::from(partition.quotients) > slots {
+        return Err(Damage("a filter partition has more quotients than slots"));
+    }
+    let blocks = || (0..partition.block_count()).filter_map(|index| partition.block(index));
+    let ends: Vec<usize> = ones(blocks().map(|block| word(block, RUNENDS_AT)));
+    let mut ends = ends.into_iter();
+    let (mut free, mut used) = (0usize, 0);
+    for (index, block) in blocks().enumerate() {
+        if usize::from(block[0]) != free.saturating_sub(index * BLOCK_SLOTS) {
+            return Err(Damage("a filter block's offset is wrong"));
+        }
+        for bit in ones(std::iter::once(word(block, 1))) {
+            let start = free.max(index * BLOCK_SLOTS + bit);
+            let end = ends.next().ok_or(Damage("a filter partition lacks runends"))?;
+            if end < start || index * BLOCK_SLOTS + bit >= usize::from(partition.quotients) {
+                return Err(Damage("a filter run lies before its quotient"));
+            }
+            used += end + 1 - start;
+            free = end + 1;
+        }
+    }
+    if ends.next().is_some() || used != usize::from(partition.slots_used) {
+        return Err(Damage("a filter partition's counts do not agree"));
+    }
+    Ok(())
+}
+
+/// Positions of all set bits of a sequence of words.
+fn ones(words: impl Iterator<Item = u64>) -> Vec<usize> {
+    let bits = |word: u64| (0..BLOCK_SLOTS).filter(move |bit| word >> bit & 1 == 1);
+    words.enumerate().flat_map(|(at, word)| bits(word).map(move |bit| at * BLOCK_SLOTS + bit)).collect()
+}
+
+const _: () = assert!(usize_of(u16::MAX as u64) >= PARTITION_BYTES, "counts of a partition fit in 16 bits");
