@@ -1,0 +1,394 @@
+//! An environment that fails on purpose: the n-th call of a kind returns a chosen error.
+//!
+//! **Invariants**
+//! - A failed call does nothing, except that a failed write may have written its first part if the plan
+//!   says so. A failed sync syncs nothing.
+//! - Equal sequences of calls under equal plans fail at the same call.
+
+use std::{io, path::Path, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use testudo_base::PAGE_SIZE;
+
+use crate::{DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, ReadRequest, Thread};
+
+/// Kinds of calls that are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoClass {
+    /// Reads; each request of a batch counts.
+    Read,
+    /// Writes.
+    Write,
+    /// Syncs of files.
+    Sync,
+    /// Syncs of directories.
+    SyncDir,
+    /// Opens of existing files.
+    Open,
+    /// Opens that create, and creations of directories.
+    Create,
+    /// Renames.
+    Rename,
+    /// Removals of files and directories.
+    Remove,
+    /// Listings of directories.
+    List,
+    /// Changes of length.
+    SetLen,
+    /// Reservations of space.
+    Allocate,
+    /// Holes.
+    PunchHole,
+    /// Questions for lengths and free or occupied space.
+    Metadata,
+    /// Locks.
+    Lock,
+    /// Starts of threads.
+    Spawn,
+}
+
+impl IoClass {
+    /// All kinds.
+    pub const ALL: [Self; 15] = [
+        Self::Read,
+        Self::Write,
+        Self::Sync,
+        Self::SyncDir,
+        Self::Open,
+        Self::Create,
+        Self::Rename,
+        Self::Remove,
+        Self::List,
+        Self::SetLen,
+        Self::Allocate,
+        Self::PunchHole,
+        Self::Metadata,
+        Self::Lock,
+        Self::Spawn,
+    ];
+}
+
+/// What a failing call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultError {
+    /// EIO: the device failed.
+    Device,
+    /// ENOSPC: the device is full.
+    NoSpace,
+    /// EMFILE: no descriptor is left.
+    NoDescriptor,
+    /// Any other kind.
+    Kind(io::ErrorKind),
+}
+
+impl FaultError {
+    fn to_error(self) -> io::Error {
+        match self {
+            Self::Device => Errno::IO.into(),
+            Self::NoSpace => Errno::NOSPC.into(),
+            Self::NoDescriptor => Errno::MFILE.into(),
+            Self::Kind(kind) => kind.into(),
+        }
+    }
+}
+
+/// Which call fails, how and for how long. Plain data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// The kind of calls that count; `None` is all kinds but [`IoClass::Spawn`].
+    pub class: Option<IoClass>,
+    /// Only calls on paths that contain this text count; empty is all.
+    pub path_part: String,
+    /// Calls let through before the one that fails.
+    pub skip: u64,
+    /// The error.
+    pub error: FaultError,
+    /// Every later call that counts fails too; otherwise only one does.
+    pub lasting: bool,
+    /// A failing write has written its first half (whole pages where it has several).
+    pub partial_write: bool,
+}
+
+impl FaultPlan {
+    /// The call number `skip` (from 0) of any kind fails once.
+    pub fn once(skip: u64, error: FaultError) -> Self {
+        Self { class: None, path_part: String::new(), skip, error, lasting: false, partial_write: false }
+    }
+
+    /// The same, counting calls of one kind only.
+    #[must_use]
+    pub fn of_class(mut self, class: IoClass) -> Self {
+        self.class = Some(class);
+        self
+    }
+
+    /// The same, for good.
+    #[must_use]
+    pub fn for_good(mut self) -> Self {
+        self.lasting = true;
+        self
+    }
+
+    /// The same, counting only paths that contain `part`.
+    #[must_use]
+    pub fn on_path(mut self, part: &str) -> Self {
+        part.clone_into(&mut self.path_part);
+        self
+    }
+
+    /// The same, with half of a failing write done.
+    #[must_use]
+    pub fn with_partial_writes(mut self) -> Self {
+        self.partial_write = true;
+        self
+    }
+}
+
+/// Another environment, with failures.
+#[derive(Debug)]
+pub struct FaultyEnv {
+    inner: Arc<dyn Env>,
+    faults: Arc<Faults>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    state: Mutex<State>,
+}
+
+/// Lock: a leaf.
+#[derive(Debug, Default)]
+struct State {
+    plan: Option<FaultPlan>,
+    /// Calls that counted for the plan.
+    matched: u64,
+    /// Calls by kind, in the order of [`IoClass::ALL`].
+    counts: [u64; IoClass::ALL.len()],
+    failures: Vec<String>,
+}
+
+/// Descriptions kept; a lasting plan would fill memory otherwise.
+const FAILURES_MAX: usize = 100;
+
+/// A call that must fail.
+struct Failure {
+    error: io::Error,
+    partial_write: bool,
+}
+
+impl Faults {
+    /// Counts the call and says whether it fails.
+    fn decide(&self, class: IoClass, path: &Path, detail: &str) -> Result<(), Failure> {
+        let mut state = self.state.lock();
+        state.counts[class as usize] += 1;
+        let State { plan: Some(plan), matched, failures, .. } = &mut *state else {
+            return Ok(());
+        };
+        let class_counts = plan.class.map_or(class != IoClass::Spawn, |counted| counted == class);
+        if !class_counts || !path.to_string_lossy().contains(&plan.path_part) {
+            return Ok(());
+        }
+        let number = *matched;
+        *matched += 1;
+        if number < plan.skip || (number > plan.skip && !plan.lasting) {
+            return Ok(());
+        }
+        let error = plan.error.to_error();
+        if failures.len() < FAILURES_MAX {
+            failures.push(format!("{class:?} of {}{detail}: {error}", path.display()));
+        }
+        Err(Failure { error, partial_write: plan.partial_write })
+    }
+
+    fn check(&self, class: IoClass, path: &Path) -> io::Result<()> {
+        self.decide(class, path, "").map_err(|failure| failure.error)
+    }
+}
+
+impl FaultyEnv {
+    /// Wraps `inner`; nothing fails before [`FaultyEnv::set_plan`].
+    pub fn new(inner: Arc<dyn Env>) -> Arc<Self> {
+        Arc::new(Self { inner, faults: Arc::default() })
+    }
+
+    /// Replaces the plan, counting from now, and forgets earlier failures; `None` heals.
+    pub fn set_plan(&self, plan: Option<FaultPlan>) {
+        let mut state = self.faults.state.lock();
+        state.plan = plan;
+        state.matched = 0;
+        state.failures.clear();
+    }
+
+    /// What failed under the present plan, in order, as in `Write of /db/a at 0, 10 bytes: …`; at most 100.
+    pub fn failures(&self) -> Vec<String> {
+        self.faults.state.lock().failures.clone()
+    }
+
+    /// Calls of one kind since the start, failed ones included.
+    pub fn call_count(&self, class: IoClass) -> u64 {
+        self.faults.state.lock().counts[class as usize]
+    }
+
+    /// Calls of all kinds that a plan without a kind counts.
+    pub fn total_call_count(&self) -> u64 {
+        let counted = IoClass::ALL.into_iter().filter(|class| *class != IoClass::Spawn);
+        counted.map(|class| self.call_count(class)).sum()
+    }
+}
+
+impl Env for FaultyEnv {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let creates = options.mode == OpenMode::CreateNew;
+        self.faults.check(if creates { IoClass::Create } else { IoClass::Open }, path)?;
+        let inner = self.inner.open(path, options)?;
+        let faults = Arc::clone(&self.faults);
+        Ok(Arc::new(FaultyFile { inner, faults, path: path.into() }))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.faults.check(IoClass::Create, path)?;
+        self.inner.create_dir(path)
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.faults.check(IoClass::List, path)?;
+        self.inner.list_dir(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.faults.check(IoClass::Rename, from)?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.faults.check(IoClass::Remove, path)?;
+        self.inner.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.faults.check(IoClass::Remove, path)?;
+        self.inner.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.faults.check(IoClass::SyncDir, path)?;
+        self.inner.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        self.faults.check(IoClass::Lock, path)?;
+        self.inner.lock(path, create, exclusive)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.inner.monotonic()
+    }
+
+    fn wall_clock(&self) -> Duration {
+        self.inner.wall_clock()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.inner.random_u64()
+    }
+
+    fn execution(&self) -> Execution {
+        self.inner.execution()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
+        self.faults.check(IoClass::Spawn, Path::new(name))?;
+        self.inner.spawn(name, body)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.inner.sleep(duration);
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.faults.check(IoClass::Metadata, path)?;
+        self.inner.free_bytes(path)
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    inner: Arc<dyn File>,
+    faults: Arc<Faults>,
+    path: Arc<Path>,
+}
+
+impl FaultyFile {
+    fn decide_range(&self, class: IoClass, offset: u64, bytes: usize) -> Result<(), Failure> {
+        self.faults.decide(class, &self.path, &format!(" at {offset}, {bytes} bytes"))
+    }
+}
+
+impl File for FaultyFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.decide_range(IoClass::Read, offset, buffer.len()).map_err(|failure| failure.error)?;
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        let mut sound = Vec::with_capacity(requests.len());
+        for request in &mut *requests {
+            match self.decide_range(IoClass::Read, request.offset, request.buffer.len()) {
+                Ok(()) => sound.push(request),
+                Err(failure) => request.result = Err(failure.error),
+            }
+        }
+        let mut passed: Vec<_> =
+            sound.iter_mut().map(|request| ReadRequest::new(request.offset, &mut *request.buffer)).collect();
+        self.inner.read_batch(&mut passed);
+        let results: Vec<_> = passed.into_iter().map(|request| request.result).collect();
+        for (request, result) in sound.into_iter().zip(results) {
+            request.result = result;
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let Err(failure) = self.decide_range(IoClass::Write, offset, bytes.len()) else {
+            return self.inner.write_at(offset, bytes);
+        };
+        if failure.partial_write {
+            let half = bytes.len() / 2;
+            let whole_pages = half / PAGE_SIZE * PAGE_SIZE;
+            // One page under direct I/O cannot be halved; the inner environment then refuses, which is fine.
+            let length = if bytes.len().is_multiple_of(PAGE_SIZE) { whole_pages } else { half };
+            let _ = self.inner.write_at(offset, &bytes[..length]);
+        }
+        Err(failure.error)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.faults.check(IoClass::Sync, &self.path)?;
+        self.inner.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.faults.check(IoClass::Metadata, &self.path)?;
+        self.inner.len()
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.faults.check(IoClass::SetLen, &self.path)?;
+        self.inner.set_len(length)
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.faults.check(IoClass::Allocate, &self.path)?;
+        self.inner.allocate(offset, length)
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.faults.check(IoClass::PunchHole, &self.path)?;
+        self.inner.punch_hole(offset, length)
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.faults.check(IoClass::Metadata, &self.path)?;
+        self.inner.allocated_bytes()
+    }
+}

@@ -1,0 +1,101 @@
+//! Open files as the store sees them: positional reads and writes, batches, syncs.
+//!
+//! **Invariants**
+//! - No call moves a shared position; all may be made from many threads at once.
+//! - A file opened for direct I/O refuses misaligned reads and writes in every environment, also where the
+//!   file system could not do direct I/O, so that a mistake shows on any machine.
+
+use std::{fmt, io};
+
+use testudo_base::{PAGE_BYTES, PAGE_SIZE};
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Existing file, reads only.
+    Read,
+    /// Existing file, reads and writes.
+    Write,
+    /// The file must not exist; it is created with mode 0600.
+    CreateNew,
+}
+
+/// Options of [`Env::open`](crate::Env::open).
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Existing or new, reads or writes.
+    pub mode: OpenMode,
+    /// Bypass the operating system's page cache. Offsets, lengths and buffer addresses of every read and
+    /// write must then be multiples of 4 KiB (see [`AlignedBuffer`](crate::AlignedBuffer)). A file system
+    /// that cannot do it gets ordinary I/O instead, without an error.
+    pub direct: bool,
+}
+
+/// One read of a batch.
+#[derive(Debug)]
+pub struct ReadRequest<'a> {
+    /// Where to read, in bytes from the start of the file.
+    pub offset: u64,
+    /// Filled completely on success.
+    pub buffer: &'a mut [u8],
+    /// The outcome; `Ok` before the call.
+    pub result: io::Result<()>,
+}
+
+impl<'a> ReadRequest<'a> {
+    /// A request that fills `buffer` from `offset`.
+    pub fn new(offset: u64, buffer: &'a mut [u8]) -> Self {
+        Self { offset, buffer, result: Ok(()) }
+    }
+}
+
+/// An open file. All calls are positional and may be made from many threads at once.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// Performs many reads at once, as many in flight as the device takes. Each request carries its own result.
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]);
+    /// Writes all of `bytes` at `offset`, extending the file if needed. Not durable before [`File::sync`].
+    /// After an error any part of the range may have been written.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes all earlier writes and the length durable (fdatasync).
+    fn sync(&self) -> io::Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the length is zero.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Truncates or extends (with zeros) to `length` bytes.
+    fn set_len(&self, length: u64) -> io::Result<()>;
+    /// Reserves space on the device for the range and extends the length to its end if it is shorter;
+    /// contents unchanged. A file system that cannot reserve only extends the length. Must not run at the
+    /// same time as a call that changes the length.
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Gives the range back to the file system; it reads as zeros. The length stays. A file system that
+    /// cannot do it leaves the range as it is.
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Bytes that the file occupies on the device.
+    fn allocated_bytes(&self) -> io::Result<u64>;
+}
+
+/// `InvalidInput` unless offset, length and address are multiples of 4 KiB.
+pub(crate) fn require_direct_alignment(offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let address = bytes.as_ptr().addr();
+    if offset.is_multiple_of(PAGE_BYTES)
+        && bytes.len().is_multiple_of(PAGE_SIZE)
+        && address.is_multiple_of(PAGE_SIZE)
+    {
+        return Ok(());
+    }
+    let message = format!("direct I/O at offset {offset}, {} bytes, is not aligned to 4 KiB", bytes.len());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+/// The end of a range, or `InvalidInput` where no file can reach (signed 64-bit offsets).
+pub(crate) fn range_end(offset: u64, length: u64) -> io::Result<u64> {
+    match offset.checked_add(length) {
+        Some(end) if i64::try_from(end).is_ok() => Ok(end),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "range beyond the largest file offset")),
+    }
+}

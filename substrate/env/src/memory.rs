@@ -1,0 +1,319 @@
+//! A machine in memory: a disk that can lose power at any instant, a clock that moves when told, seeded
+//! randomness. One seed, one run.
+//!
+//! The disk knows for each file and directory the live state, the durable state and the unsynced operations
+//! between them, by 512-byte sector; [`MemEnv::crash_image`] draws from these what a power loss could leave.
+//! The root directory `/` always exists; relative paths start there too.
+//!
+//! **Invariants**
+//! - In stepped execution no outcome depends on real time, addresses or the order of a hash table.
+//! - An image shares no state with the disk it was taken from; handles on the old disk stay usable.
+
+mod crash;
+mod dir_node;
+mod disk;
+mod file_node;
+mod mem_file;
+mod range_set;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Mutex, RwLock};
+use testudo_base::num::usize_of;
+
+pub use crash::{CrashPolicy, TornMode};
+use dir_node::Inode;
+use disk::Disk;
+pub use disk::{SIMULATED_CRASH, is_simulated_crash};
+use mem_file::MemFile;
+
+use crate::{
+    DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, SplitMix, Thread,
+    contract::require_same_dir, random::mix, real::read_monotonic, thread,
+};
+
+/// Space that an unlimited disk says it has left (1 TiB).
+const UNLIMITED_FREE_BYTES: u64 = 1 << 40;
+/// The simulated machine was switched on at this moment of 2026, in seconds since 1970.
+const WALL_CLOCK_START: Duration = Duration::from_secs(1_767_225_600);
+/// How far each look at the clock moves it, so that time passes in a run without sleeps.
+const TICK_NANOS: u64 = 1_000;
+
+/// A machine in memory.
+#[derive(Debug)]
+pub struct MemEnv {
+    machine: Arc<Machine>,
+    execution: Execution,
+    started: Instant,
+    /// Nanoseconds since the start; stepped execution only.
+    clock: AtomicU64,
+    random: Mutex<SplitMix>,
+}
+
+/// What handles share. Lock: a leaf; nothing is called while it is held.
+#[derive(Debug, Default)]
+struct Machine {
+    disk: RwLock<Disk>,
+}
+
+impl Machine {
+    /// A call that leaves the disk as it is.
+    fn inspect<T>(&self, look: impl FnOnce(&Disk) -> io::Result<T>) -> io::Result<T> {
+        let disk = self.disk.read();
+        disk.require_power()?;
+        look(&disk)
+    }
+
+    /// A call that changes or syncs something, counted whether it succeeds or not.
+    fn change<T>(&self, act: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
+        let mut disk = self.disk.write();
+        disk.require_power()?;
+        let result = act(&mut disk);
+        disk.operation_count += 1;
+        result
+    }
+}
+
+impl MemEnv {
+    /// An empty disk; background work is stepped.
+    pub fn new(seed: u64) -> Arc<Self> {
+        Self::with_disk(Disk::default(), seed, Execution::Stepped, 0)
+    }
+
+    /// An empty disk for tests of concurrency: real threads and real time, nothing on a real disk.
+    pub fn with_threads(seed: u64, cores: usize) -> Arc<Self> {
+        Self::with_disk(Disk::default(), seed, Execution::Threads { cores }, 0)
+    }
+
+    fn with_disk(disk: Disk, seed: u64, execution: Execution, clock: u64) -> Arc<Self> {
+        Arc::new(Self {
+            machine: Arc::new(Machine { disk: RwLock::new(disk) }),
+            execution,
+            started: read_monotonic(),
+            clock: AtomicU64::new(clock),
+            random: Mutex::new(SplitMix::new(seed)),
+        })
+    }
+
+    /// A machine whose disk is what a power loss at this moment could leave. Equal seeds give equal images.
+    /// Nothing is locked or open there, and everything on it is durable.
+    pub fn crash_image(&self, policy: &CrashPolicy, seed: u64) -> Arc<Self> {
+        let disk = crash::crash_disk(&self.machine.disk.read(), *policy, seed);
+        Self::with_disk(disk, mix(seed), self.execution, self.clock.load(Ordering::Relaxed))
+    }
+
+    /// A machine whose disk is what the death of the process at this moment leaves: every write is there,
+    /// but what was unsynced still is.
+    pub fn live_image(&self) -> Arc<Self> {
+        let disk = self.machine.disk.read().survivor(|_, node| node.clone());
+        let seed = self.random.lock().clone().next_u64();
+        Self::with_disk(disk, mix(seed), self.execution, self.clock.load(Ordering::Relaxed))
+    }
+
+    /// Number of calls so far that changed or synced something, failed ones included: creating opens,
+    /// writes, syncs, length changes, reservations, holes, and everything on names except listing.
+    pub fn operation_count(&self) -> u64 {
+        self.machine.disk.read().operation_count
+    }
+
+    /// Lets `count` more such calls happen; then the power is off: every further call, reads included,
+    /// fails with [`SIMULATED_CRASH`], and the disk stays as it is for [`MemEnv::crash_image`].
+    pub fn crash_after(&self, count: u64) {
+        let mut disk = self.machine.disk.write();
+        disk.crash_at = Some(disk.operation_count.saturating_add(count));
+    }
+
+    /// Whether the power is off.
+    pub fn is_crashed(&self) -> bool {
+        self.machine.disk.read().require_power().is_err()
+    }
+
+    /// Writes and reservations that would occupy more than `bytes` in all fail with `StorageFull` and
+    /// change nothing; `None` lifts the limit.
+    pub fn space_limit(&self, bytes: Option<u64>) {
+        self.machine.disk.write().space_limit = bytes;
+    }
+
+    /// Bytes that all files occupy.
+    pub fn used_bytes(&self) -> u64 {
+        self.machine.disk.read().used_bytes()
+    }
+
+    /// Test access: flips the bits of `xor_mask` in one byte of a file, on the medium and in the cache.
+    pub fn corrupt(&self, path: impl AsRef<Path>, offset: u64, xor_mask: u8) -> io::Result<()> {
+        let mut disk = self.machine.disk.write();
+        let inode = disk.resolve_file(path.as_ref())?;
+        let file = disk.file_mut(inode)?;
+        if offset >= file.live_length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        file.corrupt(offset, xor_mask);
+        Ok(())
+    }
+
+    /// Test access: the whole content of a file.
+    pub fn file_bytes(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        let disk = self.machine.disk.read();
+        let file = disk.file(disk.resolve_file(path.as_ref())?)?;
+        let mut bytes = vec![0; usize_of(file.live_length)];
+        file.read(0, &mut bytes);
+        Ok(bytes)
+    }
+
+    /// Test access: cuts or extends a file to `length` bytes, durably.
+    pub fn truncate(&self, path: impl AsRef<Path>, length: u64) -> io::Result<()> {
+        let mut disk = self.machine.disk.write();
+        let inode = disk.resolve_file(path.as_ref())?;
+        let file = disk.file_mut(inode)?;
+        file.set_len(length);
+        file.sync();
+        Ok(())
+    }
+
+    /// Test access: gives a file, created if there is none, exactly these bytes, durably.
+    pub fn replace(&self, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
+        let path = path.as_ref();
+        let mut disk = self.machine.disk.write();
+        let inode = if disk.exists(path) { disk.resolve_file(path)? } else { disk.create_durably(path)? };
+        let file = disk.file_mut(inode)?;
+        file.set_len(0);
+        file.write(0, bytes);
+        file.sync();
+        Ok(())
+    }
+
+    /// Test access: absolute paths of all files in all directories, sorted.
+    pub fn all_files(&self) -> Vec<PathBuf> {
+        self.machine.disk.read().all_files()
+    }
+
+    fn is_stepped(&self) -> bool {
+        self.execution == Execution::Stepped
+    }
+
+    fn advance_clock(&self, nanos: u64) -> Duration {
+        let before = self.clock.fetch_add(nanos, Ordering::Relaxed);
+        Duration::from_nanos(before.saturating_add(nanos))
+    }
+}
+
+impl Env for MemEnv {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let inode = if options.mode == OpenMode::CreateNew {
+            self.machine.change(|disk| disk.open(path, options.mode))?
+        } else {
+            let mut disk = self.machine.disk.write();
+            disk.require_power()?;
+            disk.open(path, options.mode)?
+        };
+        Ok(Arc::new(MemFile::new(Arc::clone(&self.machine), inode, options)))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.machine.change(|disk| disk.create_dir(path))
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.machine.inspect(|disk| disk.list_dir(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        require_same_dir(from, to)?;
+        self.machine.change(|disk| disk.rename(from, to))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.machine.change(|disk| disk.remove_file(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.machine.change(|disk| disk.remove_dir(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.machine.change(|disk| disk.sync_dir(path))
+    }
+
+    fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        if create && !self.machine.inspect(|disk| Ok(disk.exists(path)))? {
+            let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
+            match self.open(path, options) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        let mut disk = self.machine.disk.write();
+        disk.require_power()?;
+        let inode = disk.lock(path, exclusive)?;
+        Ok(Box::new(MemLock { machine: Arc::clone(&self.machine), inode }))
+    }
+
+    fn monotonic(&self) -> Duration {
+        if self.is_stepped() {
+            self.advance_clock(TICK_NANOS)
+        } else {
+            read_monotonic().duration_since(self.started)
+        }
+    }
+
+    fn wall_clock(&self) -> Duration {
+        WALL_CLOCK_START + self.monotonic()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.random.lock().next_u64()
+    }
+
+    fn execution(&self) -> Execution {
+        self.execution
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
+        if self.is_stepped() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "background work is stepped here"));
+        }
+        thread::spawn(name, body)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        if self.is_stepped() {
+            self.advance_clock(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2));
+        } else {
+            thread::sleep(duration);
+        }
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.machine.inspect(|disk| {
+            if !disk.exists(path) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            Ok(disk.space_limit.map_or(UNLIMITED_FREE_BYTES, |limit| limit.saturating_sub(disk.used_bytes())))
+        })
+    }
+}
+
+/// A held lock; the file stays as long as it is held.
+#[derive(Debug)]
+struct MemLock {
+    machine: Arc<Machine>,
+    inode: Inode,
+}
+
+impl DirLock for MemLock {}
+
+impl Drop for MemLock {
+    fn drop(&mut self) {
+        self.machine.disk.write().unlock(self.inode);
+    }
+}

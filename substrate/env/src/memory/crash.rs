@@ -1,0 +1,169 @@
+//! What a power loss leaves of a disk.
+//!
+//! **Invariants**
+//! - Synced bytes, lengths and names survive every crash unless a later unsynced operation touched them.
+//! - The outcome is a function of the disk, the policy and the seed; files do not influence each other.
+
+use std::sync::Arc;
+
+use super::{
+    dir_node::Inode,
+    disk::{Disk, Node},
+    file_node::{CHUNK_BYTES, Chunk, Chunks, FileNode, SECTOR_SIZE, SECTORS_PER_CHUNK, Version},
+};
+use crate::{SplitMix, random::mix};
+
+/// Share of the unsynced written sectors that a tearing crash spoils.
+const TORN_PERCENT: u8 = 25;
+
+/// What a spoilt sector holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TornMode {
+    /// Sectors are old or new, none is spoilt.
+    Keep,
+    /// Zeros.
+    Zero,
+    /// Random bytes.
+    Garbage,
+    /// Zeros or random bytes.
+    Mix,
+}
+
+/// How hard a crash hits what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrashPolicy {
+    /// Chance, 0..=100, that an unsynced sector, length change or name operation survives.
+    pub keep_percent: u8,
+    /// Whether a quarter of the sectors that unsynced writes touched is spoilt, and how.
+    pub torn: TornMode,
+}
+
+impl CrashPolicy {
+    /// Nothing unsynced survives.
+    pub const LOSE_ALL: Self = Self { keep_percent: 0, torn: TornMode::Keep };
+    /// Everything survives.
+    pub const KEEP_ALL: Self = Self { keep_percent: 100, torn: TornMode::Keep };
+    /// The chances that a crash test should try.
+    pub const KEEP_PERCENTS: [u8; 5] = [0, 10, 50, 90, 100];
+    /// The ways of tearing that a crash test should try.
+    pub const TORN_MODES: [TornMode; 4] = [TornMode::Keep, TornMode::Zero, TornMode::Garbage, TornMode::Mix];
+
+    /// Every combination of [`CrashPolicy::KEEP_PERCENTS`] and [`CrashPolicy::TORN_MODES`].
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::KEEP_PERCENTS
+            .into_iter()
+            .flat_map(|keep_percent| Self::TORN_MODES.map(|torn| Self { keep_percent, torn }))
+    }
+
+    /// One of [`CrashPolicy::all`], chosen by the seed.
+    pub fn random(seed: u64) -> Self {
+        let mut random = SplitMix::new(seed);
+        let mut pick =
+            |count: usize| testudo_base::num::usize_of(random.below(testudo_base::num::u64_of(count)));
+        Self {
+            keep_percent: Self::KEEP_PERCENTS[pick(Self::KEEP_PERCENTS.len())],
+            torn: Self::TORN_MODES[pick(Self::TORN_MODES.len())],
+        }
+    }
+}
+
+/// The disk after the crash: everything on it is durable, what no name reaches is gone.
+pub(super) fn crash_disk(disk: &Disk, policy: CrashPolicy, seed: u64) -> Disk {
+    disk.survivor(|inode, node| {
+        let mut random = random_of(seed, inode);
+        match node {
+            Node::File(file) => Node::File(crash_file(file, policy, &mut random)),
+            Node::Directory(directory) => Node::Directory(directory.crash(policy.keep_percent, &mut random)),
+        }
+    })
+}
+
+fn random_of(seed: u64, inode: Inode) -> SplitMix {
+    SplitMix::new(mix(seed ^ mix(inode)))
+}
+
+fn crash_file(file: &FileNode, policy: CrashPolicy, random: &mut SplitMix) -> FileNode {
+    let mut chunks = Arc::clone(&file.durable);
+    for (&chunk, versions) in &file.pending {
+        let mut bytes = file.durable.get(&chunk).map_or([0; _], |durable| **durable);
+        for sector in 0..SECTORS_PER_CHUNK {
+            crash_sector(&mut bytes, sector, versions, policy, random);
+        }
+        Arc::make_mut(&mut chunks).insert(chunk, Arc::new(bytes));
+    }
+    // The newest length that survives, else the synced one.
+    let survivor = file.lengths.iter().rev().find(|_| random.percent(policy.keep_percent));
+    let length = survivor.copied().unwrap_or(file.durable_length);
+    cut(&mut chunks, length);
+    let allocation =
+        if random.percent(policy.keep_percent) { &file.reserved } else { &file.durable_reserved };
+    let mut reserved = allocation.clone();
+    reserved.remove(length.div_ceil(CHUNK_BYTES), u64::MAX);
+    for &chunk in chunks.keys().filter(|chunk| file.pending.contains_key(chunk)) {
+        let punched = file.live.get(&chunk).is_none() && chunks[&chunk].iter().all(|&byte| byte == 0);
+        if !punched {
+            reserved.insert(chunk, chunk + 1);
+        }
+    }
+    FileNode {
+        live: Arc::clone(&chunks),
+        live_length: length,
+        durable: chunks,
+        durable_length: length,
+        durable_reserved: reserved.clone(),
+        reserved,
+        ..FileNode::default()
+    }
+}
+
+/// Puts into `bytes`, the durable chunk, what the crash leaves of one sector.
+fn crash_sector(
+    bytes: &mut Chunk,
+    sector: usize,
+    versions: &[Version],
+    policy: CrashPolicy,
+    random: &mut SplitMix,
+) {
+    let bit = 1 << sector;
+    let touched = |version: &&Version| (version.written | version.zeroed) & bit != 0;
+    if !versions.iter().any(|version| touched(&version)) {
+        return;
+    }
+    let range = sector * SECTOR_SIZE..(sector + 1) * SECTOR_SIZE;
+    let written = versions.iter().any(|version| version.written & bit != 0);
+    if written && policy.torn != TornMode::Keep && random.percent(TORN_PERCENT) {
+        let garbage = match policy.torn {
+            TornMode::Mix => random.percent(50),
+            torn => torn == TornMode::Garbage,
+        };
+        let sector = &mut bytes[range];
+        sector.fill(0);
+        if garbage {
+            random.fill(sector);
+        }
+        return;
+    }
+    // From the newest on, each version may be the one that reached the medium.
+    let survivor = versions.iter().rev().filter(touched).find(|_| random.percent(policy.keep_percent));
+    match survivor {
+        Some(Version { bytes: Some(version), .. }) => bytes[range.clone()].copy_from_slice(&version[range]),
+        Some(Version { bytes: None, .. }) => bytes[range].fill(0),
+        None => {}
+    }
+}
+
+/// Drops what lies past `length`.
+fn cut(chunks: &mut Arc<Chunks>, length: u64) {
+    let beyond = chunks.range(length / CHUNK_BYTES..).next().is_some();
+    if !beyond {
+        return;
+    }
+    let chunks = Arc::make_mut(chunks);
+    chunks.split_off(&length.div_ceil(CHUNK_BYTES));
+    let tail = testudo_base::num::usize_of(length % CHUNK_BYTES);
+    if tail > 0
+        && let Some(last) = chunks.get_mut(&(length / CHUNK_BYTES))
+    {
+        Arc::make_mut(last)[tail..].fill(0);
+    }
+}

@@ -1,0 +1,244 @@
+//! One file on the simulated disk: live bytes, durable bytes and what lies between.
+//!
+//! Content is a sparse map of 4 KiB chunks that live state, durable state and copies of the disk share until
+//! they are changed.
+//!
+//! **Invariants**
+//! - A chunk that is absent reads as zeros; bytes past the length are zeros.
+//! - Every change since the last sync is in `pending` (content, by chunk) or `lengths`; the last version of
+//!   a chunk is its live state.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::num::{u64_of, usize_of};
+
+use super::range_set::RangeSet;
+
+/// Unit of sparse storage and of allocation.
+pub(super) const CHUNK_BYTES: u64 = 4096;
+const CHUNK_SIZE: usize = 4096;
+/// What a device writes whole or not at all.
+pub(super) const SECTOR_SIZE: usize = 512;
+pub(super) const SECTORS_PER_CHUNK: usize = CHUNK_SIZE / SECTOR_SIZE;
+/// Older versions of a chunk are forgotten; a device has no longer memory either.
+const VERSIONS_MAX: usize = 8;
+const LENGTHS_MAX: usize = 256;
+
+/// Bytes of one chunk.
+pub(super) type Chunk = [u8; CHUNK_SIZE];
+pub(super) type Chunks = BTreeMap<u64, Arc<Chunk>>;
+
+/// What a chunk was after one unsynced operation.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    /// `None` is all zeros.
+    pub(super) bytes: Option<Arc<Chunk>>,
+    /// Sectors that a write touched, as bits.
+    pub(super) written: u8,
+    /// Sectors that a hole or a truncation touched, as bits.
+    pub(super) zeroed: u8,
+}
+
+/// The file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FileNode {
+    pub(super) live: Arc<Chunks>,
+    pub(super) live_length: u64,
+    pub(super) durable: Arc<Chunks>,
+    pub(super) durable_length: u64,
+    pub(super) pending: BTreeMap<u64, Vec<Version>>,
+    /// Lengths since the last sync, in order.
+    pub(super) lengths: Vec<u64>,
+    /// Chunks that occupy space.
+    pub(super) reserved: RangeSet,
+    pub(super) durable_reserved: RangeSet,
+}
+
+impl FileNode {
+    /// Fills `buffer`; what lies past the length reads as zeros.
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) {
+        for part in parts(offset, u64_of(buffer.len())) {
+            let target = &mut buffer[part.source..part.source + part.length];
+            match self.live.get(&part.chunk) {
+                Some(bytes) => target.copy_from_slice(&bytes[part.start..part.start + part.length]),
+                None => target.fill(0),
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let live = Arc::make_mut(&mut self.live);
+        for part in parts(offset, u64_of(bytes.len())) {
+            let mut chunk = live.get(&part.chunk).map_or([0; CHUNK_SIZE], |old| **old);
+            chunk[part.start..part.start + part.length]
+                .copy_from_slice(&bytes[part.source..part.source + part.length]);
+            let chunk = Arc::new(chunk);
+            live.insert(part.chunk, Arc::clone(&chunk));
+            let version = Version { bytes: Some(chunk), written: part.sectors(), zeroed: 0 };
+            push_version(&mut self.pending, part.chunk, version);
+        }
+        let end = offset + u64_of(bytes.len());
+        self.reserved.insert(offset / CHUNK_BYTES, end.div_ceil(CHUNK_BYTES));
+        if end > self.live_length {
+            self.change_length(end);
+        }
+    }
+
+    pub(super) fn set_len(&mut self, length: u64) {
+        if length < self.live_length {
+            self.zero(length, self.live_length);
+            self.reserved.remove(length.div_ceil(CHUNK_BYTES), u64::MAX);
+        }
+        if length != self.live_length {
+            self.change_length(length);
+        }
+    }
+
+    pub(super) fn allocate(&mut self, offset: u64, length: u64) {
+        let end = offset + length;
+        self.reserved.insert(offset / CHUNK_BYTES, end.div_ceil(CHUNK_BYTES));
+        if end > self.live_length {
+            self.change_length(end);
+        }
+    }
+
+    pub(super) fn punch_hole(&mut self, offset: u64, length: u64) {
+        let end = offset + length;
+        self.zero(offset, end);
+        self.reserved.remove(offset.div_ceil(CHUNK_BYTES), end / CHUNK_BYTES);
+    }
+
+    /// New units of space that a write or reservation of the range takes.
+    pub(super) fn missing_bytes(&self, offset: u64, length: u64) -> u64 {
+        let end = (offset + length).div_ceil(CHUNK_BYTES);
+        self.reserved.missing(offset / CHUNK_BYTES, end) * CHUNK_BYTES
+    }
+
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.reserved.count() * CHUNK_BYTES
+    }
+
+    pub(super) fn sync(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        if !pending.is_empty() {
+            let durable = Arc::make_mut(&mut self.durable);
+            for chunk in pending.into_keys() {
+                match self.live.get(&chunk) {
+                    Some(bytes) => durable.insert(chunk, Arc::clone(bytes)),
+                    None => durable.remove(&chunk),
+                };
+            }
+        }
+        self.lengths.clear();
+        self.durable_length = self.live_length;
+        self.durable_reserved.clone_from(&self.reserved);
+    }
+
+    /// Flips bits of one byte in every state of the file, as a decaying medium does.
+    pub(super) fn corrupt(&mut self, offset: u64, mask: u8) {
+        let (chunk, position) = (offset / CHUNK_BYTES, usize_of(offset % CHUNK_BYTES));
+        let flip = |bytes: &mut Arc<Chunk>| Arc::make_mut(bytes)[position] ^= mask;
+        flip(Arc::make_mut(&mut self.live).entry(chunk).or_insert_with(zero_chunk));
+        if offset < self.durable_length {
+            flip(Arc::make_mut(&mut self.durable).entry(chunk).or_insert_with(zero_chunk));
+        }
+        for version in self.pending.get_mut(&chunk).into_iter().flatten() {
+            flip(version.bytes.get_or_insert_with(zero_chunk));
+        }
+    }
+
+    fn change_length(&mut self, length: u64) {
+        self.live_length = length;
+        if self.lengths.len() == LENGTHS_MAX {
+            self.lengths.remove(0);
+        }
+        self.lengths.push(length);
+    }
+
+    /// Zeros `start..end` of the live content.
+    fn zero(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let live = Arc::make_mut(&mut self.live);
+        let present: Vec<u64> =
+            live.range(start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES)).map(|(&chunk, _)| chunk).collect();
+        for chunk in present {
+            let base = chunk * CHUNK_BYTES;
+            let from = usize_of(start.max(base) - base);
+            let to = usize_of(end.min(base + CHUNK_BYTES) - base);
+            let bytes = if from == 0 && to == CHUNK_SIZE {
+                live.remove(&chunk);
+                None
+            } else {
+                let mut bytes = live.get(&chunk).map_or([0; CHUNK_SIZE], |old| **old);
+                bytes[from..to].fill(0);
+                let bytes = Arc::new(bytes);
+                live.insert(chunk, Arc::clone(&bytes));
+                Some(bytes)
+            };
+            let zeroed = sector_bits(from, to);
+            push_version(&mut self.pending, chunk, Version { bytes, written: 0, zeroed });
+        }
+    }
+}
+
+/// A range within one chunk.
+struct Part {
+    chunk: u64,
+    /// Where it starts in the chunk.
+    start: usize,
+    /// Where it starts in the caller's slice.
+    source: usize,
+    length: usize,
+}
+
+impl Part {
+    fn sectors(&self) -> u8 {
+        sector_bits(self.start, self.start + self.length)
+    }
+}
+
+/// Cuts a range at chunk borders.
+fn parts(offset: u64, length: u64) -> impl Iterator<Item = Part> {
+    let end = offset + length;
+    let mut position = offset;
+    std::iter::from_fn(move || {
+        if position >= end {
+            return None;
+        }
+        let chunk = position / CHUNK_BYTES;
+        let stop = end.min((chunk + 1) * CHUNK_BYTES);
+        let part = Part {
+            chunk,
+            start: usize_of(position % CHUNK_BYTES),
+            source: usize_of(position - offset),
+            length: usize_of(stop - position),
+        };
+        position = stop;
+        Some(part)
+    })
+}
+
+/// One bit per sector that the non-empty range of a chunk touches.
+fn sector_bits(start: usize, end: usize) -> u8 {
+    (start / SECTOR_SIZE..end.div_ceil(SECTOR_SIZE)).fold(0, |bits, sector| bits | 1 << sector)
+}
+
+fn push_version(pending: &mut BTreeMap<u64, Vec<Version>>, chunk: u64, version: Version) {
+    let versions = pending.entry(chunk).or_default();
+    if versions.len() == VERSIONS_MAX {
+        // The next version contains the oldest one's bytes, so it takes over its sectors.
+        let oldest = versions.remove(0);
+        versions[0].written |= oldest.written;
+        versions[0].zeroed |= oldest.zeroed;
+    }
+    versions.push(version);
+}
+
+fn zero_chunk() -> Arc<Chunk> {
+    Arc::new([0; CHUNK_SIZE])
+}

@@ -1,0 +1,69 @@
+//! A set of unit numbers kept as disjoint ranges: which 4 KiB units of a file occupy space.
+//!
+//! **Invariants**
+//! - Ranges are non-empty, disjoint and never touch; `count` is the number of members.
+
+use std::collections::BTreeMap;
+
+/// The set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RangeSet {
+    /// Start to end, end exclusive.
+    ranges: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+impl RangeSet {
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Members of `start..end` that the set lacks.
+    pub(crate) fn missing(&self, start: u64, end: u64) -> u64 {
+        let before = self.ranges.range(..start).next_back();
+        let within = self.ranges.range(start..end.max(start));
+        let present: u64 = before
+            .into_iter()
+            .chain(within)
+            .map(|(&from, &to)| to.min(end).saturating_sub(from.max(start)))
+            .sum();
+        end.saturating_sub(start) - present
+    }
+
+    pub(crate) fn insert(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        self.count += self.missing(start, end);
+        let (mut start, mut end) = (start, end);
+        // Absorbs every range that overlaps or touches, from the right.
+        while let Some((&from, &to)) = self.ranges.range(..=end).next_back() {
+            if to < start {
+                break;
+            }
+            self.ranges.remove(&from);
+            start = start.min(from);
+            end = end.max(to);
+        }
+        self.ranges.insert(start, end);
+    }
+
+    pub(crate) fn remove(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        self.count -= (end - start) - self.missing(start, end);
+        while let Some((&from, &to)) = self.ranges.range(..end).next_back() {
+            if to <= start {
+                break;
+            }
+            self.ranges.remove(&from);
+            if to > end {
+                self.ranges.insert(end, to);
+            }
+            if from < start {
+                self.ranges.insert(from, start);
+            }
+        }
+    }
+}

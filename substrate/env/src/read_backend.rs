@@ -1,0 +1,91 @@
+//! How a batch of reads reaches the disk: io_uring where the kernel allows it, else a few threads.
+//!
+//! **Invariants**
+//! - Both ways give the same results, errors included; only the speed differs.
+//! - When a call returns, no read of its batch is under way any more.
+
+use std::{io, os::fd::BorrowedFd, os::fd::OwnedFd, sync::Arc};
+
+use rustix::io::Errno;
+use testudo_base::num::u64_of;
+
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+use crate::uring::RingPool;
+use crate::{ReadRequest, read_threads::ReadThreads};
+
+/// Performs batches of reads for all files of one environment.
+#[derive(Debug)]
+pub(crate) enum ReadBackend {
+    #[cfg(all(feature = "io-uring", target_os = "linux"))]
+    Ring(RingPool),
+    Threads(ReadThreads),
+}
+
+impl ReadBackend {
+    /// io_uring if `allow_ring` and the kernel has it, else threads.
+    pub(crate) fn detect(allow_ring: bool) -> Self {
+        #[cfg(all(feature = "io-uring", target_os = "linux"))]
+        if allow_ring && let Some(pool) = RingPool::probe() {
+            return Self::Ring(pool);
+        }
+        let _ = allow_ring;
+        Self::Threads(ReadThreads::default())
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            #[cfg(all(feature = "io-uring", target_os = "linux"))]
+            Self::Ring(_) => "io_uring",
+            Self::Threads(_) => "threads",
+        }
+    }
+
+    /// Completes every request; a single one is an ordinary read.
+    pub(crate) fn read(&self, file: &Arc<OwnedFd>, requests: &mut [ReadRequest<'_>]) {
+        if let [request] = requests {
+            request.result = read_exact_at(file, request.offset, request.buffer);
+            return;
+        }
+        match self {
+            #[cfg(all(feature = "io-uring", target_os = "linux"))]
+            Self::Ring(pool) => pool.read(file, requests),
+            Self::Threads(threads) => threads.read(file, requests),
+        }
+    }
+}
+
+/// Fills `buffer` from `offset` with as many system calls as it takes.
+pub(crate) fn read_exact_at(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    read_rest(file, offset, buffer, 0)
+}
+
+/// As [`read_exact_at`], when the first `done` bytes are there already.
+pub(crate) fn read_rest(file: &OwnedFd, offset: u64, buffer: &mut [u8], done: usize) -> io::Result<()> {
+    use std::os::fd::AsFd;
+    let file = file.as_fd();
+    let mut done = done;
+    while done < buffer.len() {
+        let position = crate::file::range_end(offset, u64_of(done))?;
+        match rustix::io::pread(file, &mut buffer[done..], position) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => done += count,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            // Past a short direct read at the end of the file the position is no longer aligned.
+            Err(Errno::INVAL) if done > 0 && is_at_end(file, position)? => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn is_at_end(file: BorrowedFd<'_>, position: u64) -> io::Result<bool> {
+    Ok(position >= file_length(file)?)
+}
+
+/// Length in bytes.
+pub(crate) fn file_length(file: BorrowedFd<'_>) -> io::Result<u64> {
+    let status = rustix::fs::fstat(file)?;
+    u64::try_from(status.st_size).map_err(|_| io::ErrorKind::InvalidData.into())
+}
