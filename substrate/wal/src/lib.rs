@@ -1,1 +1,36 @@
-//! The write-ahead log: record framing, segments, group commit, replay.
+//! The write-ahead log of a store: one total order of commits, group commit, replay of the surviving prefix.
+//!
+//! Stands on `base` and `env`; knows nothing of keys, keyspaces or trees. A commit's payload is opaque bytes.
+//!
+//! ```text
+//! reserve (seqno, bytes of a buffer)  ->  fill (outside every lock)  ->  sync_to
+//!   wal.rs -> tail.rs -> buffer.rs         reservation.rs                 group_commit.rs -> segment_writer.rs
+//! replay.rs -> segment_reader.rs
+//! ```
+//!
+//! **Invariants**
+//! - Commits stand in the files in the order of their seqnos, without a gap; replay delivers the longest
+//!   prefix of that order that survived, and never less than what was durable without an error.
+//! - A page that was written is never written again, so that a crash cannot tear what was synced before.
+//! - After a failed write or sync the log is poisoned for good; it never retries.
+//! - Replay writes nothing.
+//! - Lock order: the round of `group_commit`, then the segment writer, then the prepared segment, then the
+//!   list of live segments or the tail. No lock of the log is held while a caller's code runs.
+
+mod buffer;
+mod group_commit;
+mod poison;
+mod replay;
+mod reservation;
+mod segment_reader;
+mod segment_store;
+mod segment_writer;
+mod tail;
+mod wal;
+mod wal_format;
+
+pub use replay::{Record, ReplayEnd, TornTail, replay};
+pub use reservation::Reservation;
+pub use segment_store::{SegmentInfo, list_segments, remove_segments};
+pub use wal::{Wal, WalOptions, WalStart, WalStats};
+pub use wal_format::{FORMAT_VERSION, MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, segment_file_name};

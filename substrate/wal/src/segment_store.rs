@@ -1,0 +1,182 @@
+//! The segment files of a directory: listing, creating ahead, releasing.
+//!
+//! **Invariants**
+//! - A segment's name is durable before the segment after it is created, and its header page is durable before
+//!   a record is written to it. So among the files of the log at most the last one may be without a header,
+//!   and a gap in the numbers is damage.
+//! - Segments are released from the oldest on, never the current one.
+
+use std::{collections::VecDeque, io, path::Path, sync::Arc};
+
+use parking_lot::Mutex;
+use testudo_base::{Error, Result, Seqno};
+use testudo_env::{EntryType, Env, File, OpenMode, OpenOptions};
+
+use crate::wal_format::{SEGMENT_HEADER_BYTES, segment_file_name, segment_number};
+
+/// A segment of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Number in the file's name.
+    pub number: u64,
+    /// Seqno of its first record, or of the one that would come.
+    pub first_seqno: Seqno,
+    /// Seqno of its last record that counts; less than `first_seqno` if there is none.
+    pub last_seqno: Seqno,
+    /// Bytes of the pages up to the last record, header page included; 0 if it was never used.
+    pub bytes: u64,
+}
+
+/// Numbers of the segments in `dir`, ascending.
+pub fn list_segments(env: &dyn Env, dir: &Path) -> Result<Vec<u64>> {
+    let entries = env.list_dir(dir).map_err(|error| Error::io(dir.display().to_string(), error))?;
+    let files = entries.iter().filter(|entry| entry.entry_type == EntryType::File);
+    let mut numbers: Vec<u64> = files.filter_map(|entry| segment_number(&entry.name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Removes the segments with numbers below `below`, the newest of them last. Not durable before the
+/// directory is synced, which is not needed if the store remembers `below`.
+pub fn remove_segments(env: &dyn Env, dir: &Path, below: u64) -> Result<()> {
+    for number in list_segments(env, dir)?.into_iter().filter(|&number| number < below) {
+        let name = segment_file_name(number);
+        env.remove_file(&dir.join(&name)).map_err(|error| Error::io(name, error))?;
+    }
+    Ok(())
+}
+
+/// A segment's file, its place on the device reserved, its name durable.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) name: String,
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct SegmentStore {
+    env: Arc<dyn Env>,
+    dir: Box<Path>,
+    segment_bytes: u64,
+    /// Taken for as long as a segment is created or becomes the current one.
+    next: Mutex<Option<SegmentFile>>,
+    /// Ascending; the last one is the current one, once there is one.
+    live: Mutex<VecDeque<SegmentInfo>>,
+}
+
+impl SegmentStore {
+    /// `live` are the segments of earlier openings that are still needed.
+    pub(crate) fn new(env: Arc<dyn Env>, dir: &Path, segment_bytes: u64, live: Vec<SegmentInfo>) -> Self {
+        Self { env, dir: dir.into(), segment_bytes, next: Mutex::new(None), live: Mutex::new(live.into()) }
+    }
+
+    /// Makes what the live segments hold durable: after a crash of the process alone they were read back
+    /// from caches that a loss of power would empty.
+    pub(crate) fn sync_live(&self) -> Result<()> {
+        for segment in self.segments() {
+            let name = segment_file_name(segment.number);
+            let options = OpenOptions { mode: OpenMode::Write, direct: false };
+            let file = self.env.open(&self.dir.join(&name), options);
+            file.and_then(|file| file.sync()).map_err(|error| Error::io(name, error))?;
+        }
+        Ok(())
+    }
+
+    /// Creates segment `number` ahead of its use, unless that was done.
+    pub(crate) fn prepare(&self, number: u64) -> Result<()> {
+        let mut next = self.next.lock();
+        // The segment may have become the current one while this thread waited for the lock.
+        let is_used = self.live.lock().back().is_some_and(|segment| segment.number >= number);
+        if next.is_none() && !is_used {
+            *next = Some(self.create(number)?);
+        }
+        Ok(())
+    }
+
+    /// Makes segment `number` the current one and writes its header with `write_header`.
+    pub(crate) fn begin_segment(
+        &self,
+        number: u64,
+        bytes_min: u64,
+        first_seqno: Seqno,
+        write_header: impl FnOnce(&SegmentFile) -> Result<()>,
+    ) -> Result<SegmentFile> {
+        let mut next = self.next.lock();
+        let mut segment = match next.take() {
+            Some(prepared) => prepared,
+            None => self.create(number)?,
+        };
+        assert_eq!(segment.number, number, "segments are prepared in order");
+        if bytes_min > segment.bytes {
+            segment.file.allocate(0, bytes_min).map_err(|error| Error::io(segment.name.as_str(), error))?;
+            segment.bytes = bytes_min;
+        }
+        write_header(&segment)?;
+        let last_seqno = Seqno(first_seqno.0 - 1);
+        self.live.lock().push_back(SegmentInfo {
+            number,
+            first_seqno,
+            last_seqno,
+            bytes: SEGMENT_HEADER_BYTES,
+        });
+        Ok(segment)
+    }
+
+    /// Notes how far the current segment is filled.
+    pub(crate) fn advance(&self, last_seqno: Seqno, bytes: u64) {
+        if let Some(current) = self.live.lock().back_mut() {
+            current.last_seqno = last_seqno;
+            current.bytes = bytes;
+        }
+    }
+
+    /// The live segments, oldest first.
+    pub(crate) fn segments(&self) -> Vec<SegmentInfo> {
+        self.live.lock().iter().copied().collect()
+    }
+
+    /// Number of the oldest segment that stays if everything up to `seqno` is released.
+    pub(crate) fn first_needed(&self, seqno: Seqno) -> u64 {
+        let live = self.live.lock();
+        let current = live.back().expect("there is a current segment");
+        live.iter().find(|segment| segment.last_seqno > seqno).unwrap_or(current).number
+    }
+
+    /// Removes the oldest segments for as long as they hold nothing after `seqno`.
+    pub(crate) fn release_below(&self, seqno: Seqno) -> Result<()> {
+        // The lock is not held while a file is removed: it would hold up the writer.
+        while let Some(number) = self.releasable(seqno) {
+            let name = segment_file_name(number);
+            match self.env.remove_file(&self.dir.join(&name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io(name, error)),
+                _ => self.live.lock().retain(|segment| segment.number != number),
+            }
+        }
+        Ok(())
+    }
+
+    fn releasable(&self, seqno: Seqno) -> Option<u64> {
+        let live = self.live.lock();
+        let oldest = live.front().filter(|oldest| live.len() > 1 && oldest.last_seqno <= seqno)?;
+        Some(oldest.number)
+    }
+
+    fn create(&self, number: u64) -> Result<SegmentFile> {
+        let name = segment_file_name(number);
+        let path = self.dir.join(&name);
+        let failed = |error| Error::io(name.as_str(), error);
+        let file =
+            self.env.open(&path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).map_err(failed)?;
+        let bytes = self.segment_bytes;
+        let reserved =
+            file.allocate(0, bytes).and_then(|()| file.sync()).and_then(|()| self.env.sync_dir(&self.dir));
+        if let Err(error) = reserved {
+            // The name would be in the way of a later try. If it cannot be removed, that try fails.
+            let _ = self.env.remove_file(&path);
+            return Err(failed(error));
+        }
+        Ok(SegmentFile { file, name, number, bytes })
+    }
+}

@@ -1,0 +1,121 @@
+//! The end of the log that is still in memory: assigns seqnos and room, keeps the buffers in turn.
+//!
+//! **Invariants**
+//! - Seqnos are assigned in the order of the bytes: a record's place in (sealed buffers, active buffer) and
+//!   its seqno grow together.
+//! - At most `buffer_count` buffers exist, the one being written included. A record longer than a buffer gets
+//!   a buffer of its own size in the place of an ordinary one.
+
+use std::collections::VecDeque;
+
+use testudo_base::{Seqno, num::u64_of};
+
+use crate::buffer::{ActiveBuffer, Claim, EmptyBuffer, SealedBuffer};
+
+/// A buffer on its way to the file.
+pub(crate) struct SealedRecords {
+    pub(crate) buffer: SealedBuffer,
+    pub(crate) first_seqno: Seqno,
+    pub(crate) last_seqno: Seqno,
+}
+
+pub(crate) struct Tail {
+    active: Option<(ActiveBuffer, Seqno)>,
+    sealed: VecDeque<SealedRecords>,
+    empty: Vec<EmptyBuffer>,
+    /// Buffers that may still be created.
+    unborn_count: usize,
+    buffer_bytes: usize,
+    next_seqno: u64,
+    pub(crate) commit_count: u64,
+    pub(crate) payload_bytes: u64,
+}
+
+impl Tail {
+    pub(crate) fn new(buffer_bytes: usize, buffer_count: usize, next_seqno: Seqno) -> Self {
+        Self {
+            active: None,
+            sealed: VecDeque::new(),
+            empty: Vec::new(),
+            unborn_count: buffer_count,
+            buffer_bytes,
+            next_seqno: next_seqno.0,
+            commit_count: 0,
+            payload_bytes: 0,
+        }
+    }
+
+    /// Room for a record of `bytes` and the first of `seqno_count` seqnos, or `None` if no buffer is empty.
+    #[inline]
+    pub(crate) fn claim(&mut self, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
+        let has_room = self.active.as_ref().is_some_and(|(buffer, _)| buffer.free_bytes() >= bytes);
+        if !has_room {
+            self.seal();
+            let buffer = self.take_empty(bytes)?;
+            self.active = Some((buffer.activate(), Seqno(self.next_seqno)));
+        }
+        let (buffer, _) = self.active.as_mut()?;
+        let first_seqno = Seqno(self.next_seqno);
+        self.next_seqno += u64::from(seqno_count);
+        Some((buffer.claim(bytes), first_seqno))
+    }
+
+    /// Whether [`Tail::claim`] would find no room for `bytes`.
+    pub(crate) fn is_full(&self, bytes: usize) -> bool {
+        let has_room = self.active.as_ref().is_some_and(|(buffer, _)| buffer.free_bytes() >= bytes);
+        !has_room && self.empty.is_empty() && self.unborn_count == 0
+    }
+
+    /// Seals the active buffer, if there is one with records.
+    pub(crate) fn seal(&mut self) {
+        if let Some((buffer, first_seqno)) = self.active.take() {
+            let last_seqno = self.last_seqno();
+            self.sealed.push_back(SealedRecords { buffer: buffer.seal(), first_seqno, last_seqno });
+        }
+    }
+
+    /// Takes the oldest sealed buffer. REQUIRES: the caller holds the segment writer, which keeps the order.
+    pub(crate) fn pop_sealed(&mut self) -> Option<SealedRecords> {
+        self.sealed.pop_front()
+    }
+
+    /// Number of buffers that wait to be written.
+    pub(crate) fn sealed_count(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Takes back a buffer that was written.
+    pub(crate) fn recycle(&mut self, buffer: EmptyBuffer) {
+        if buffer.capacity() == self.buffer_bytes {
+            self.empty.push(buffer);
+        } else {
+            self.unborn_count += 1;
+        }
+    }
+
+    /// The last seqno that was assigned.
+    pub(crate) fn last_seqno(&self) -> Seqno {
+        Seqno(self.next_seqno - 1)
+    }
+
+    /// Counts a commit.
+    #[inline]
+    pub(crate) fn count(&mut self, payload_bytes: usize) {
+        self.commit_count += 1;
+        self.payload_bytes += u64_of(payload_bytes);
+    }
+
+    fn take_empty(&mut self, bytes: usize) -> Option<EmptyBuffer> {
+        let reused = self.empty.pop();
+        if reused.is_none() {
+            self.unborn_count = self.unborn_count.checked_sub(1)?;
+        }
+        match reused {
+            Some(buffer) if bytes <= self.buffer_bytes => Some(buffer),
+            _ => Some(EmptyBuffer::new(bytes.max(self.buffer_bytes))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

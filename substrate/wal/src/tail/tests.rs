@@ -1,0 +1,43 @@
+use super::*;
+
+const SIZE: usize = 4096;
+
+#[test]
+fn seqnos_and_places_grow_together_over_buffers() {
+    let mut tail = Tail::new(SIZE, 3, Seqno(10));
+    let (first, seqno) = tail.claim(3000, 5).unwrap();
+    assert_eq!(seqno, Seqno(10));
+    let (second, seqno) = tail.claim(3000, 1).unwrap();
+    assert_eq!((seqno, tail.last_seqno()), (Seqno(15), Seqno(15)));
+    drop((first, second));
+    tail.seal();
+    let oldest = tail.pop_sealed().unwrap();
+    assert_eq!((oldest.first_seqno, oldest.last_seqno), (Seqno(10), Seqno(14)));
+    let next = tail.pop_sealed().unwrap();
+    assert_eq!((next.first_seqno, next.last_seqno), (Seqno(15), Seqno(15)));
+    assert!(tail.pop_sealed().is_none());
+}
+
+#[test]
+fn no_more_buffers_exist_than_allowed_even_with_records_longer_than_a_buffer() {
+    let mut tail = Tail::new(SIZE, 2, Seqno(1));
+    drop(tail.claim(SIZE, 1).unwrap());
+    drop(tail.claim(10 * SIZE, 1).unwrap());
+    assert!(tail.is_full(8));
+    assert!(tail.claim(8, 1).is_none());
+    assert_eq!(tail.last_seqno(), Seqno(2), "a refused claim assigns nothing");
+    for _ in 0..2 {
+        let records = tail.pop_sealed().unwrap();
+        tail.recycle(records.buffer.recycle());
+    }
+    drop(tail.claim(3 * SIZE, 1).unwrap());
+    drop(tail.claim(SIZE, 1).unwrap());
+    assert!(tail.claim(8, 1).is_none());
+}
+
+#[test]
+fn sealing_without_records_does_nothing() {
+    let mut tail = Tail::new(SIZE, 1, Seqno(1));
+    tail.seal();
+    assert_eq!(tail.sealed_count(), 0);
+}

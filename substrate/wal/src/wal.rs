@@ -1,0 +1,404 @@
+//! The log as the engine uses it: reserve, fill, sync, flush, release.
+//!
+//! Durability of a commit: reserved and filled, it is in memory; written (by the flushing side or by a round
+//! of syncing) it survives the end of the process; synced it survives the loss of power.
+//!
+//! **Invariants**
+//! - Buffers leave the tail, and are written, in order, because both happen under the lock of the writer.
+//! - `durable_seqno` only grows, and only after the sync that makes it true.
+//! - Lock order: `writer`, then the locks of the segment store or `tail`. `tail` is never held over I/O.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use testudo_base::{
+    Error, PAGE_BYTES, Result, Seqno, StoreId,
+    num::{u64_of, usize_of},
+};
+use testudo_env::Env;
+
+use crate::{
+    group_commit::GroupCommit,
+    poison::Poison,
+    replay::ReplayEnd,
+    reservation::Reservation,
+    segment_store::{SegmentInfo, SegmentStore},
+    segment_writer::{LogIdentity, SegmentWriter},
+    tail::Tail,
+    wal_format::{MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, record_bytes, record_salt},
+};
+
+/// How long a writer without a buffer sleeps before it looks by itself; it is woken when one is free.
+const SPACE_RECHECK: Duration = Duration::from_millis(1);
+
+/// Settings of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct WalOptions {
+    /// The store whose log it is.
+    pub store_id: StoreId,
+    /// Size of a segment file, rounded up to whole pages. 64 MiB: large enough that the syncs of a new file do
+    /// not count, small enough that released space comes back soon. A longer record gets a longer segment.
+    pub segment_bytes: u64,
+    /// Size of one buffer, rounded up to whole pages. 1 MiB: what a device writes at full speed.
+    pub buffer_bytes: usize,
+    /// Number of buffers, at least 1. 4: writers fill one while others are written.
+    pub buffer_count: usize,
+}
+
+impl WalOptions {
+    /// The defaults, for this store.
+    pub fn new(store_id: StoreId) -> Self {
+        Self { store_id, segment_bytes: 64 << 20, buffer_bytes: 1 << 20, buffer_count: 4 }
+    }
+}
+
+/// Where a log begins.
+#[derive(Clone, Debug)]
+pub struct WalStart {
+    /// Number of its first segment; greater than that of any segment in the directory.
+    pub segment_number: u64,
+    /// The first seqno that it assigns, at least 1. At most one more than `recovered_seqno`; less if the
+    /// engine writes recovered commits into the new log again.
+    pub next_seqno: Seqno,
+    /// End of the log as replay found it.
+    pub recovered_seqno: Seqno,
+    /// Segments of earlier openings that are still needed; they are synced, counted and released as its own.
+    pub old_segments: Vec<SegmentInfo>,
+}
+
+impl WalStart {
+    /// The log of a new store, from seqno 1.
+    pub fn new_store() -> Self {
+        Self { segment_number: 1, next_seqno: Seqno(1), recovered_seqno: Seqno(0), old_segments: Vec::new() }
+    }
+
+    /// A log that goes on where replay ended, keeping the segments that were read.
+    pub fn after(end: &ReplayEnd) -> Self {
+        Self {
+            segment_number: end.last_segment + 1,
+            next_seqno: Seqno(end.last_seqno.0 + 1),
+            recovered_seqno: end.last_seqno,
+            old_segments: end.segments.clone(),
+        }
+    }
+}
+
+/// Counts since the log was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalStats {
+    /// Bytes handed to the device: records, padding, headers, zeros.
+    pub bytes_written: u64,
+    /// The part of them that were zeros written ahead of small synced commits.
+    pub zero_bytes: u64,
+    /// Bytes of payload reserved.
+    pub payload_bytes: u64,
+    /// Commits reserved.
+    pub commits: u64,
+    /// Rounds of group commit.
+    pub sync_rounds: u64,
+    /// Syncs of files, those of new segments included.
+    pub syncs: u64,
+    /// Segments begun.
+    pub segments_begun: u64,
+}
+
+/// The write-ahead log of an open store.
+pub struct Wal {
+    salt: u64,
+    tail: Mutex<Tail>,
+    /// Signalled, with `tail`, when a buffer was sealed.
+    was_sealed: Condvar,
+    /// Signalled, with `tail`, when a buffer became empty or the log failed.
+    has_space: Condvar,
+    writer: Mutex<SegmentWriter>,
+    segments: Arc<SegmentStore>,
+    group: GroupCommit,
+    durable_seqno: AtomicU64,
+    sync_rounds: AtomicU64,
+    syncs: AtomicU64,
+    poison: Poison,
+}
+
+impl Wal {
+    /// Begins a log: syncs the old segments and creates the first new one, whose header is durable on return.
+    pub fn create(env: Arc<dyn Env>, dir: &Path, options: WalOptions, start: WalStart) -> Result<Arc<Self>> {
+        let is_in_order = start.next_seqno.0 >= 1 && start.next_seqno.0 <= start.recovered_seqno.0 + 1;
+        if options.buffer_count == 0 || options.buffer_bytes == 0 || !is_in_order {
+            return Err(Error::invalid("a log needs a buffer and a next seqno within 1..=recovered + 1"));
+        }
+        let segment_bytes = options.segment_bytes.max(SEGMENT_HEADER_BYTES + PAGE_BYTES);
+        let identity = LogIdentity {
+            store_id: options.store_id,
+            epoch: env.random_u64(),
+            recovered_seqno: start.recovered_seqno,
+        };
+        let segment_bytes = segment_bytes.next_multiple_of(PAGE_BYTES);
+        let segments = Arc::new(SegmentStore::new(env, dir, segment_bytes, start.old_segments));
+        segments.sync_live()?;
+        let next_seqno = start.next_seqno;
+        let writer =
+            SegmentWriter::create(Arc::clone(&segments), identity, start.segment_number, next_seqno)?;
+        let buffer_bytes = options.buffer_bytes.next_multiple_of(usize_of(PAGE_BYTES));
+        Ok(Arc::new(Self {
+            salt: record_salt(options.store_id, identity.epoch),
+            tail: Mutex::new(Tail::new(buffer_bytes, options.buffer_count, next_seqno)),
+            was_sealed: Condvar::new(),
+            has_space: Condvar::new(),
+            writer: Mutex::new(writer),
+            segments,
+            group: GroupCommit::default(),
+            durable_seqno: AtomicU64::new(next_seqno.0 - 1),
+            sync_rounds: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            poison: Poison::default(),
+        }))
+    }
+
+    /// Assigns the next `seqno_count` seqnos (at least one) and room for a payload to one commit.
+    ///
+    /// May be called from any thread; the engine calls it under its commit lock. Takes well under a
+    /// microsecond unless all buffers are full; then it waits until one is written, or writes it itself.
+    /// A thread must fill a reservation before it makes another one or syncs.
+    pub fn reserve(&self, payload_bytes: usize, seqno_count: u32) -> Result<Reservation> {
+        if u64_of(payload_bytes) > MAX_PAYLOAD_BYTES || seqno_count == 0 {
+            return Err(Error::invalid("a commit has at least one operation and less than 4 GiB"));
+        }
+        let bytes = usize_of(record_bytes(u64_of(payload_bytes)));
+        loop {
+            self.poison.check()?;
+            let mut tail = self.tail.lock();
+            let sealed_before = tail.sealed_count();
+            let claimed = tail.claim(bytes, seqno_count);
+            if tail.sealed_count() > sealed_before {
+                self.was_sealed.notify_all();
+            }
+            if let Some((claim, first_seqno)) = claimed {
+                tail.count(payload_bytes);
+                drop(tail);
+                let seqnos = (first_seqno, seqno_count);
+                return Ok(Reservation::new(claim, payload_bytes, seqnos, self.durable_seqno(), self.salt));
+            }
+            drop(tail);
+            self.wait_or_write()?;
+        }
+    }
+
+    /// Whether [`Wal::reserve`] would have to wait for a buffer.
+    pub fn would_block(&self, payload_bytes: usize) -> bool {
+        self.tail.lock().is_full(usize_of(record_bytes(u64_of(payload_bytes))))
+    }
+
+    /// Returns when [`Wal::reserve`] would not have to wait; for the engine to call before it takes its lock.
+    pub fn wait_for_space(&self, payload_bytes: usize) -> Result<()> {
+        while self.would_block(payload_bytes) {
+            self.wait_or_write()?;
+        }
+        self.poison.check()
+    }
+
+    /// Returns when everything up to `upto` is durable. Many callers share one sync; the first of them does
+    /// it, on its own thread. REQUIRES: the caller holds no unfilled reservation; `upto` was assigned.
+    pub fn sync_to(&self, upto: Seqno) -> Result<()> {
+        let is_durable = || self.durable_seqno() >= upto;
+        if is_durable() {
+            return Ok(());
+        }
+        self.group.wait_or_lead(upto, is_durable, || self.poison.check(), || self.lead_round())
+    }
+
+    /// Makes everything durable that was reserved before the call.
+    pub fn sync_all(&self) -> Result<()> {
+        self.sync_to(self.last_reserved_seqno())
+    }
+
+    /// Writes the full buffers; for the flushing side to call when [`Wal::wait_for_sealed`] says so. Also
+    /// creates the next segment ahead of its use.
+    pub fn write_sealed(&self) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        // Not more than there are now: a round of syncing may be waiting for the writer.
+        let count = self.tail.lock().sealed_count();
+        self.write_oldest(&mut writer, count)?;
+        let number = writer.segment_to_prepare();
+        MutexGuard::unlock_fair(writer);
+        // A failure to create ahead is not a failure of the log: the segment is tried again when needed.
+        let _ = number.map(|number| self.segments.prepare(number));
+        Ok(())
+    }
+
+    /// Writes everything that was reserved, the partly filled buffer too, so that it survives the end of the
+    /// process; the flushing side calls it from time to time. If there is nothing to write, leaves a note of
+    /// what is durable.
+    pub fn write_all(&self) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        let count = self.seal_active().0;
+        if count == 0 {
+            let noted = writer.append_marker(self.durable_seqno());
+            return noted.map_err(|error| self.fail(error));
+        }
+        drop(writer);
+        self.write_sealed()
+    }
+
+    /// Waits until a full buffer is there to be written, the log has failed, or `timeout` has passed; says
+    /// whether there is one.
+    pub fn wait_for_sealed(&self, timeout: Duration) -> bool {
+        let mut tail = self.tail.lock();
+        if tail.sealed_count() == 0 && self.poison.check().is_ok() {
+            self.was_sealed.wait_for(&mut tail, timeout);
+        }
+        tail.sealed_count() > 0
+    }
+
+    /// Everything up to it is durable.
+    #[inline]
+    pub fn durable_seqno(&self) -> Seqno {
+        Seqno(self.durable_seqno.load(Ordering::Acquire))
+    }
+
+    /// The last seqno that was assigned.
+    pub fn last_reserved_seqno(&self) -> Seqno {
+        self.tail.lock().last_seqno()
+    }
+
+    /// Number of the oldest segment that [`Wal::release_below`] would keep; replay starts there afterwards.
+    /// The store remembers it durably **before** it releases.
+    pub fn first_needed_segment(&self, seqno: Seqno) -> u64 {
+        self.segments.first_needed(seqno)
+    }
+
+    /// Removes the segments that hold nothing after `seqno`, never the current one.
+    pub fn release_below(&self, seqno: Seqno) -> Result<()> {
+        self.segments.release_below(seqno)
+    }
+
+    /// Bytes of records in segments that were not released.
+    pub fn live_bytes(&self) -> u64 {
+        self.segments.segments().iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// The segments that were not released, oldest first; the last one is the current one.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        self.segments.segments()
+    }
+
+    /// Counts since the log was opened.
+    pub fn stats(&self) -> WalStats {
+        let counts = self.writer.lock().counts;
+        let tail = self.tail.lock();
+        WalStats {
+            bytes_written: counts.bytes_written,
+            zero_bytes: counts.zero_bytes,
+            payload_bytes: tail.payload_bytes,
+            commits: tail.commit_count,
+            sync_rounds: self.sync_rounds.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed) + counts.header_syncs,
+            segments_begun: counts.segments_begun,
+        }
+    }
+
+    /// Makes everything durable, leaves a note of that, and refuses every later call that writes. REQUIRES:
+    /// nobody reserves any more.
+    pub fn close(&self) -> Result<()> {
+        self.sync_all()?;
+        let mut writer = self.lock_writer()?;
+        writer.append_marker(self.durable_seqno()).map_err(|error| self.fail(error))?;
+        self.poison.close();
+        drop(writer);
+        self.wake_all();
+        Ok(())
+    }
+
+    fn lead_round(&self) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        let (count, covered) = self.seal_active();
+        self.group.covers(covered);
+        self.write_oldest(&mut writer, count)?;
+        let unsynced = writer.take_unsynced().map_err(|error| self.fail(error))?;
+        // The writer is free during the sync: full buffers can be written meanwhile.
+        drop(writer);
+        for segment in unsynced {
+            let synced = segment.file.sync();
+            synced.map_err(|error| self.fail(Error::io(segment.name.as_str(), error)))?;
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        self.durable_seqno.fetch_max(covered.0, Ordering::AcqRel);
+        self.sync_rounds.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Seals the active buffer; returns the number of sealed buffers and the last seqno in them.
+    fn seal_active(&self) -> (usize, Seqno) {
+        let mut tail = self.tail.lock();
+        tail.seal();
+        (tail.sealed_count(), tail.last_seqno())
+    }
+
+    /// Writes up to `count` sealed buffers, oldest first.
+    fn write_oldest(&self, writer: &mut SegmentWriter, count: usize) -> Result<()> {
+        for _ in 0..count {
+            let Some(mut records) = self.tail.lock().pop_sealed() else { break };
+            let seqnos = (records.first_seqno, records.last_seqno);
+            let written = writer.append(records.buffer.bytes(), seqnos, self.durable_seqno());
+            written.map_err(|error| self.fail(error))?;
+            let buffer = records.buffer.recycle();
+            self.tail.lock().recycle(buffer);
+            self.has_space.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Without an empty buffer: writes the oldest full one, or waits for the thread that is writing.
+    fn wait_or_write(&self) -> Result<()> {
+        if let Some(mut writer) = self.writer.try_lock() {
+            self.poison.check()?;
+            let mut tail = self.tail.lock();
+            if tail.sealed_count() == 0 {
+                tail.seal();
+            }
+            drop(tail);
+            return self.write_oldest(&mut writer, 1);
+        }
+        let mut tail = self.tail.lock();
+        if tail.is_full(usize::MAX) {
+            self.has_space.wait_for(&mut tail, SPACE_RECHECK);
+        }
+        drop(tail);
+        self.poison.check()
+    }
+
+    fn lock_writer(&self) -> Result<MutexGuard<'_, SegmentWriter>> {
+        let writer = self.writer.lock();
+        // Only under the lock: a failure of the thread before this one must be seen.
+        self.poison.check()?;
+        Ok(writer)
+    }
+
+    fn fail(&self, error: Error) -> Error {
+        let error = self.poison.set(error);
+        self.wake_all();
+        error
+    }
+
+    fn wake_all(&self) {
+        drop(self.tail.lock());
+        self.was_sealed.notify_all();
+        self.has_space.notify_all();
+    }
+}
+
+impl fmt::Debug for Wal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wal(durable {}, {} segments)", self.durable_seqno(), self.segments().len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,404 @@
+use std::{collections::BTreeMap, path::PathBuf};
+
+use testudo_base::ErrorKind;
+use testudo_env::{FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
+
+use super::*;
+use crate::replay::replay;
+
+const STORE: StoreId = StoreId(0xfeed);
+
+fn dir() -> PathBuf {
+    PathBuf::from("/db")
+}
+
+fn options() -> WalOptions {
+    WalOptions { segment_bytes: 32 << 10, buffer_bytes: 4 << 10, buffer_count: 2, ..WalOptions::new(STORE) }
+}
+
+fn open(env: &Arc<impl Env>, start: WalStart) -> Arc<Wal> {
+    let env: Arc<dyn Env> = Arc::clone(env) as Arc<dyn Env>;
+    Wal::create(env, &dir(), options(), start).unwrap()
+}
+
+fn new_log(env: &Arc<MemEnv>) -> Arc<Wal> {
+    env.create_dir(&dir()).unwrap();
+    env.sync_dir(std::path::Path::new("/")).unwrap();
+    open(env, WalStart::new_store())
+}
+
+/// Commits `payload` as one operation and returns its seqno.
+fn commit(wal: &Wal, payload: &[u8]) -> Seqno {
+    let reservation = wal.reserve(payload.len(), 1).unwrap();
+    let seqno = reservation.last_seqno();
+    reservation.write(payload);
+    seqno
+}
+
+fn patterned(index: usize) -> u8 {
+    u8::try_from(index % 251).unwrap()
+}
+
+fn read(env: &MemEnv) -> Result<(BTreeMap<u64, Vec<u8>>, ReplayEnd)> {
+    let mut commits = BTreeMap::new();
+    let end = replay(env, &dir(), STORE, 1, |record| {
+        commits.insert(record.first_seqno.0, record.payload.to_vec());
+        Ok(())
+    })?;
+    Ok((commits, end))
+}
+
+#[test]
+fn synced_commits_are_durable_and_come_back_in_order() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    for index in 0..500u64 {
+        let seqno = commit(&wal, &index.to_le_bytes());
+        if index % 7 == 0 {
+            wal.sync_to(seqno).unwrap();
+            assert_eq!(wal.durable_seqno(), seqno);
+        }
+    }
+    wal.close().unwrap();
+    let (commits, end) = read(&env).unwrap();
+    assert_eq!(commits.len(), 500);
+    assert!(commits.iter().all(|(seqno, payload)| (*seqno - 1).to_le_bytes() == payload[..]));
+    assert_eq!((end.last_seqno, end.torn_tail), (Seqno(500), None));
+    assert_eq!(end.segments, wal.segments());
+    assert!(end.segments.len() > 5);
+}
+
+#[test]
+fn commit_of_many_operations_takes_as_many_seqnos() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    let first = wal.reserve(3, 10).unwrap();
+    assert_eq!((first.first_seqno(), first.last_seqno()), (Seqno(1), Seqno(10)));
+    first.write(b"abc");
+    assert_eq!(commit(&wal, b""), Seqno(11));
+    wal.sync_all().unwrap();
+    let (commits, end) = read(&env).unwrap();
+    assert_eq!(commits.keys().copied().collect::<Vec<_>>(), [1, 11]);
+    assert_eq!(end.last_seqno, Seqno(11));
+}
+
+#[test]
+fn dropped_reservation_leaves_no_hole() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    commit(&wal, b"before");
+    drop(wal.reserve(100, 3).unwrap());
+    commit(&wal, b"after");
+    wal.sync_all().unwrap();
+    let (commits, end) = read(&env).unwrap();
+    assert_eq!(commits.into_iter().collect::<Vec<_>>(), [(1, b"before".to_vec()), (5, b"after".to_vec())]);
+    assert_eq!(end.last_seqno, Seqno(5));
+}
+
+#[test]
+fn commit_longer_than_a_buffer_and_than_a_segment_comes_back() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    let sizes = [10, 5_000, 100_000, 3, 300_000, 32_000, 4096 - 40, 4096, 1];
+    for size in sizes {
+        let payload: Vec<u8> = (0..size).map(patterned).collect();
+        commit(&wal, &payload);
+    }
+    wal.sync_all().unwrap();
+    let (commits, _) = read(&env).unwrap();
+    assert_eq!(commits.values().map(Vec::len).collect::<Vec<_>>(), sizes);
+    assert!(
+        commits
+            .values()
+            .all(|payload| payload.iter().enumerate().all(|(index, &byte)| byte == patterned(index)))
+    );
+}
+
+#[test]
+fn writer_without_an_empty_buffer_writes_the_oldest_itself() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    for _ in 0..100 {
+        if wal.would_block(1000) {
+            wal.wait_for_space(1000).unwrap();
+            assert!(!wal.would_block(1000));
+        }
+        commit(&wal, &[7; 1000]);
+    }
+    assert!(wal.stats().bytes_written > 80_000);
+    assert_eq!(wal.stats().payload_bytes, 100_000);
+    assert_eq!(wal.durable_seqno(), Seqno(0));
+}
+
+#[test]
+fn one_buffer_is_enough() {
+    let env = MemEnv::new(1);
+    env.create_dir(&dir()).unwrap();
+    let options = WalOptions { buffer_count: 1, ..options() };
+    let wal = Wal::create(env.clone(), &dir(), options, WalStart::new_store()).unwrap();
+    for _ in 0..50 {
+        wal.wait_for_space(900).unwrap();
+        commit(&wal, &[1; 900]);
+    }
+    wal.close().unwrap();
+    assert_eq!(read(&env).unwrap().0.len(), 50);
+}
+
+#[test]
+fn small_synced_commits_land_in_zeroed_space_and_bulk_loads_do_not() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    for _ in 0..50 {
+        commit(&wal, &[1; 2000]);
+        commit(&wal, &[1; 2000]);
+        wal.write_sealed().unwrap();
+    }
+    wal.sync_all().unwrap();
+    assert_eq!(wal.stats().zero_bytes, 0);
+    for _ in 0..20 {
+        wal.sync_to(commit(&wal, b"small")).unwrap();
+    }
+    assert!(wal.stats().zero_bytes > 0);
+    assert_eq!(read(&env).unwrap().0.len(), 120);
+}
+
+#[test]
+fn idle_log_notes_once_what_is_durable() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    wal.sync_to(commit(&wal, b"x")).unwrap();
+    let before = wal.stats().bytes_written;
+    wal.write_all().unwrap();
+    let noted = wal.stats().bytes_written;
+    assert_eq!(noted, before + 4096);
+    wal.write_all().unwrap();
+    assert_eq!(wal.stats().bytes_written, noted);
+    commit(&wal, b"y");
+    wal.write_all().unwrap();
+    assert_eq!(read(&env).unwrap().0.len(), 2);
+}
+
+#[test]
+fn released_segments_are_gone_and_the_rest_is_read_from_the_first_needed() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    for _ in 0..100 {
+        commit(&wal, &[3; 1000]);
+    }
+    wal.sync_all().unwrap();
+    let before = wal.segments();
+    let bytes = wal.live_bytes();
+    let first = wal.first_needed_segment(Seqno(50));
+    wal.release_below(Seqno(50)).unwrap();
+    assert!(wal.live_bytes() < bytes && first > 1);
+    assert_eq!(wal.segments()[0].number, first);
+    assert!(before.iter().all(|old| old.number >= first || old.last_seqno <= Seqno(50)));
+    let mut seqnos = Vec::new();
+    replay(&*env, &dir(), STORE, first, |record| {
+        seqnos.push(record.first_seqno.0);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(seqnos, (wal.segments()[0].first_seqno.0..=100).collect::<Vec<_>>());
+    wal.release_below(Seqno(u64::MAX)).unwrap();
+    assert_eq!(wal.segments().len(), 1, "the current segment stays");
+    assert_eq!(crate::list_segments(&*env, &dir()).unwrap(), [wal.segments()[0].number]);
+}
+
+#[test]
+fn segment_created_ahead_is_used_and_does_no_harm_if_it_is_not() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    for _ in 0..26 {
+        commit(&wal, &[3; 1000]);
+        wal.write_all().unwrap();
+        let listed = crate::list_segments(&*env, &dir()).unwrap().len();
+        assert!(listed <= wal.segments().len() + 1);
+    }
+    wal.close().unwrap();
+    let (commits, end) = read(&env).unwrap();
+    assert_eq!((commits.len(), end.torn_tail.clone()), (26, None));
+    assert!(end.last_segment > wal.segments().last().unwrap().number, "one was created ahead");
+    let again = open(&env, WalStart::after(&end));
+    again.sync_to(commit(&again, b"next")).unwrap();
+    assert_eq!(read(&env).unwrap().0.len(), 27);
+}
+
+fn faulty_log() -> (Arc<FaultyEnv>, Arc<Wal>) {
+    let inner = MemEnv::new(1);
+    inner.create_dir(&dir()).unwrap();
+    let env = FaultyEnv::new(inner);
+    let wal = open(&env, WalStart::new_store());
+    (env, wal)
+}
+
+#[test]
+fn failed_sync_poisons_the_log_for_good() {
+    let (env, wal) = faulty_log();
+    let durable = commit(&wal, b"a");
+    wal.sync_to(durable).unwrap();
+    env.set_plan(Some(FaultPlan::once(0, FaultError::Device).of_class(IoClass::Sync)));
+    let lost = commit(&wal, b"b");
+    assert_eq!(wal.sync_to(lost).unwrap_err().kind(), ErrorKind::Io);
+    let later = wal.sync_to(lost).unwrap_err();
+    assert_eq!(later.kind(), ErrorKind::Poisoned);
+    assert!(later.to_string().contains("wal-"), "{later}");
+    assert_eq!(wal.reserve(1, 1).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(wal.write_all().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(wal.wait_for_space(1).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(wal.close().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(wal.durable_seqno(), durable);
+    wal.sync_to(durable).unwrap();
+}
+
+#[test]
+fn full_device_is_told_once_and_poisons() {
+    let (env, wal) = faulty_log();
+    env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Allocate).for_good()));
+    let failure = (0..100).find_map(|_| {
+        let reservation = match wal.reserve(1000, 1) {
+            Ok(reservation) => reservation,
+            Err(error) => return Some(error),
+        };
+        reservation.write(&[0; 1000]);
+        wal.write_sealed().err()
+    });
+    assert_eq!(failure.unwrap().kind(), ErrorKind::OutOfSpace);
+    assert_eq!(wal.sync_all().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+#[test]
+fn every_failing_call_ends_in_an_error_and_keeps_what_was_acknowledged() {
+    for skip in 0..200 {
+        let inner = MemEnv::new(1);
+        inner.create_dir(&dir()).unwrap();
+        inner.sync_dir(std::path::Path::new("/")).unwrap();
+        let env = FaultyEnv::new(Arc::clone(&inner) as Arc<dyn Env>);
+        env.set_plan(Some(FaultPlan::once(skip, FaultError::Device).with_partial_writes()));
+        let mut synced = 0;
+        let created = Wal::create(env.clone(), &dir(), options(), WalStart::new_store());
+        if let Ok(wal) = created {
+            for index in 0..60usize {
+                let Ok(reservation) = wal.reserve(index * 50, 1) else { break };
+                reservation.write(&vec![9; index * 50]);
+                let outcome = if index % 5 == 0 { wal.sync_all() } else { wal.write_sealed() };
+                synced = wal.durable_seqno().0;
+                if outcome.is_err() {
+                    break;
+                }
+            }
+        }
+        let image = inner.crash_image(&testudo_env::CrashPolicy::LOSE_ALL, skip);
+        let (commits, _) = read(&image).unwrap();
+        assert!(commits.len() as u64 >= synced, "call {skip}: {} of {synced}", commits.len());
+        if env.failures().is_empty() {
+            return;
+        }
+    }
+    panic!("every call failed once");
+}
+
+#[test]
+fn closed_log_refuses_writes() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    wal.close().unwrap();
+    assert_eq!(wal.reserve(1, 1).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn commits_without_operations_and_of_absurd_length_are_refused() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    assert_eq!(wal.reserve(1, 0).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(wal.reserve(usize::MAX, 1).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// Eight writers under a lock like the engine's, each syncing now and then, and a flushing thread.
+fn run_writers(wal: &Arc<Wal>, writers: usize, commits: usize) {
+    let commit_lock = Mutex::new(());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                if wal.wait_for_sealed(Duration::from_millis(1)) {
+                    wal.write_sealed().unwrap();
+                } else {
+                    wal.write_all().unwrap();
+                }
+            }
+        });
+        let handles: Vec<_> = (0..writers)
+            .map(|writer| {
+                let (wal, commit_lock) = (Arc::clone(wal), &commit_lock);
+                scope.spawn(move || {
+                    for index in 0..commits {
+                        let size = 8 + (index * 37 + writer * 11) % 700;
+                        wal.wait_for_space(size).unwrap();
+                        let guard = commit_lock.lock();
+                        let reservation = wal.reserve(size, 1).unwrap();
+                        drop(guard);
+                        let seqno = reservation.last_seqno();
+                        reservation.fill(|bytes| {
+                            bytes.fill(0);
+                            bytes[..8].copy_from_slice(&seqno.0.to_le_bytes());
+                        });
+                        if (index + writer) % 3 == 0 {
+                            wal.sync_to(seqno).unwrap();
+                            assert!(wal.durable_seqno() >= seqno);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for handle in handles {
+            handle.join().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        flusher.join().unwrap();
+    });
+}
+
+#[test]
+fn eight_writers_with_syncs_leave_every_seqno_in_order() {
+    let commits = if cfg!(miri) { 10 } else { 500 };
+    let env = MemEnv::with_threads(1, 4);
+    let wal = new_log(&env);
+    run_writers(&wal, 8, commits);
+    wal.close().unwrap();
+    let mut next = 1;
+    replay(&*env, &dir(), STORE, 1, |record| {
+        assert_eq!(record.first_seqno, Seqno(next));
+        assert_eq!(record.payload[..8], next.to_le_bytes());
+        next += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(next, 8 * commits as u64 + 1);
+    let stats = wal.stats();
+    assert!(stats.sync_rounds <= 8 * commits as u64 / 3 + 8);
+}
+
+#[test]
+fn failing_sync_wakes_every_waiter_with_an_error() {
+    let inner = MemEnv::with_threads(1, 4);
+    inner.create_dir(&dir()).unwrap();
+    let env = FaultyEnv::new(inner);
+    let wal = open(&env, WalStart::new_store());
+    env.set_plan(Some(FaultPlan::once(20, FaultError::Device).of_class(IoClass::Sync)));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let Ok(reservation) = wal.reserve(8, 1) else { break };
+                    let seqno = reservation.last_seqno();
+                    reservation.write(&[0; 8]);
+                    if wal.sync_to(seqno).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(wal.reserve(8, 1).unwrap_err().kind(), ErrorKind::Poisoned);
+}
