@@ -355,7 +355,7 @@ impl File for FaultyFile {
         if failure.partial_write {
             let half = bytes.len() / 2;
             let whole_pages = half / PAGE_SIZE * PAGE_SIZE;
-            // One page under direct I/O cannot be halved; the inner environment then refuses, which is fine.
+            // Direct writes consist of pages and stop between two of them.
             let length = if bytes.len().is_multiple_of(PAGE_SIZE) { whole_pages } else { half };
             let _ = self.inner.write_at(offset, &bytes[..length]);
         }
@@ -392,3 +392,6 @@ impl File for FaultyFile {
         self.inner.allocated_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests;

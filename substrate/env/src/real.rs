@@ -131,7 +131,7 @@ impl Env for RealEnv {
     }
 
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
-        let descriptor = open_lock_file(path, create)?;
+        let descriptor = open_lock_file(path, create, exclusive)?;
         let operation = if exclusive {
             FlockOperation::NonBlockingLockExclusive
         } else {
@@ -186,14 +186,23 @@ struct FlockGuard {
 
 impl DirLock for FlockGuard {}
 
-/// Readable is enough for a local file system; network ones want a writable descriptor for an exclusive
-/// lock, so that is tried first where a file may be created.
-fn open_lock_file(path: &Path, create: bool) -> io::Result<OwnedFd> {
+/// Network file systems want a writable descriptor for an exclusive lock, so that is tried first; elsewhere a
+/// readable one is enough.
+fn open_lock_file(path: &Path, create: bool, exclusive: bool) -> io::Result<OwnedFd> {
     if create {
-        open_regular(path, OFlags::RDWR | OFlags::CREATE)
-    } else {
-        open_regular(path, OFlags::RDONLY)
+        return open_regular(path, OFlags::RDWR | OFlags::CREATE);
     }
+    if exclusive {
+        match open_regular(path, OFlags::RDWR) {
+            Err(error) if is_refusal(error.kind()) => {}
+            result => return result,
+        }
+    }
+    open_regular(path, OFlags::RDONLY)
+}
+
+fn is_refusal(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn open_dir(path: &Path, access: OFlags) -> io::Result<OwnedFd> {

@@ -66,8 +66,14 @@ impl RealFile {
     /// Some file systems accept O_DIRECT and then refuse the I/O (a device with larger sectors): ordinary
     /// I/O from then on. True if the failed call is worth another try.
     fn leave_direct(&self, error: &io::Error) -> bool {
-        let refused = error.raw_os_error() == Some(Errno::INVAL.raw_os_error());
-        refused && self.direct.swap(false, Ordering::Relaxed) && set_direct(&self.descriptor, false).is_ok()
+        if !self.aligned || error.raw_os_error() != Some(Errno::INVAL.raw_os_error()) {
+            return false;
+        }
+        if self.direct.swap(false, Ordering::Relaxed) {
+            return set_direct(&self.descriptor, false).is_ok();
+        }
+        // Another thread has just left direct I/O.
+        true
     }
 
     fn write_all(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -190,3 +196,6 @@ fn set_direct(descriptor: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
     let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
     rustix::fs::fcntl_setfl(descriptor, flags)
 }
+
+#[cfg(test)]
+mod tests;

@@ -183,3 +183,6 @@ fn is_busy(error: &io::Error) -> bool {
     number == Some(rustix::io::Errno::AGAIN.raw_os_error())
         || number == Some(rustix::io::Errno::BUSY.raw_os_error())
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,32 +83,30 @@ fn random_of(seed: u64, inode: Inode) -> SplitMix {
 }
 
 fn crash_file(file: &FileNode, policy: CrashPolicy, random: &mut SplitMix) -> FileNode {
-    let mut chunks = Arc::clone(&file.durable);
+    let keep_reserved = random.percent(policy.keep_percent);
+    let mut reserved = if keep_reserved { file.reserved.clone() } else { file.durable_reserved.clone() };
+    let mut content = Arc::clone(&file.durable);
     for (&chunk, versions) in &file.pending {
         let mut bytes = file.durable.get(&chunk).map_or([0; _], |durable| **durable);
         for sector in 0..SECTORS_PER_CHUNK {
             crash_sector(&mut bytes, sector, versions, policy, random);
         }
-        Arc::make_mut(&mut chunks).insert(chunk, Arc::new(bytes));
+        if bytes.iter().any(|&byte| byte != 0) {
+            Arc::make_mut(&mut content).insert(chunk, Arc::new(bytes));
+            reserved.insert(chunk, chunk + 1);
+        } else if file.durable.contains_key(&chunk) {
+            Arc::make_mut(&mut content).remove(&chunk);
+        }
     }
     // The newest length that survives, else the synced one.
     let survivor = file.lengths.iter().rev().find(|_| random.percent(policy.keep_percent));
     let length = survivor.copied().unwrap_or(file.durable_length);
-    cut(&mut chunks, length);
-    let allocation =
-        if random.percent(policy.keep_percent) { &file.reserved } else { &file.durable_reserved };
-    let mut reserved = allocation.clone();
+    cut(&mut content, length);
     reserved.remove(length.div_ceil(CHUNK_BYTES), u64::MAX);
-    for &chunk in chunks.keys().filter(|chunk| file.pending.contains_key(chunk)) {
-        let punched = file.live.get(&chunk).is_none() && chunks[&chunk].iter().all(|&byte| byte == 0);
-        if !punched {
-            reserved.insert(chunk, chunk + 1);
-        }
-    }
     FileNode {
-        live: Arc::clone(&chunks),
+        live: Arc::clone(&content),
         live_length: length,
-        durable: chunks,
+        durable: content,
         durable_length: length,
         durable_reserved: reserved.clone(),
         reserved,

@@ -225,12 +225,10 @@ impl Disk {
 
     /// Bytes occupied by files that have a live name or an open handle.
     pub(super) fn used_bytes(&self) -> u64 {
-        let held = |inode: &Inode| self.handles.contains_key(inode) || self.is_named(*inode);
-        let size = |(inode, node): (&Inode, &Node)| match node {
-            Node::File(file) if held(inode) => file.allocated_bytes(),
-            _ => 0,
-        };
-        self.nodes.iter().map(size).sum()
+        let named = self.directories().flat_map(|directory| directory.live.values());
+        let held: BTreeSet<&Inode> = named.chain(self.handles.keys()).collect();
+        let file = |inode| self.file(inode).map_or(0, FileNode::allocated_bytes);
+        held.into_iter().map(|inode| file(*inode)).sum()
     }
 
     /// Paths of all files, sorted.

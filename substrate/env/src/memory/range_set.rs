@@ -67,3 +67,6 @@ impl RangeSet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
