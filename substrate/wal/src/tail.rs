@@ -10,7 +10,10 @@ use std::collections::VecDeque;
 
 use testudo_base::{Seqno, num::u64_of};
 
-use crate::buffer::{ActiveBuffer, Claim, EmptyBuffer, SealedBuffer};
+use crate::{
+    buffer::{ActiveBuffer, Claim, EmptyBuffer, SealedBuffer},
+    wal_format::RECORD_HEADER_BYTES,
+};
 
 /// A buffer on its way to the file.
 pub(crate) struct SealedRecords {
@@ -19,16 +22,18 @@ pub(crate) struct SealedRecords {
     pub(crate) last_seqno: Seqno,
 }
 
+/// The fields that every commit touches stand first, in one cache line.
+#[repr(C)]
 pub(crate) struct Tail {
     active: Option<(ActiveBuffer, Seqno)>,
+    next_seqno: u64,
+    commit_count: u64,
+    payload_bytes: u64,
     sealed: VecDeque<SealedRecords>,
     empty: Vec<EmptyBuffer>,
     /// Buffers that may still be created.
     unborn_count: usize,
     buffer_bytes: usize,
-    next_seqno: u64,
-    pub(crate) commit_count: u64,
-    pub(crate) payload_bytes: u64,
 }
 
 impl Tail {
@@ -45,19 +50,25 @@ impl Tail {
         }
     }
 
-    /// Room for a record of `bytes` and the first of `seqno_count` seqnos, or `None` if no buffer is empty.
+    /// Room for a record of `bytes` and the first of `seqno_count` seqnos, or `None` if the active buffer has
+    /// too little room.
     #[inline]
     pub(crate) fn claim(&mut self, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
-        let has_room = self.active.as_ref().is_some_and(|(buffer, _)| buffer.free_bytes() >= bytes);
-        if !has_room {
-            self.seal();
-            let buffer = self.take_empty(bytes)?;
-            self.active = Some((buffer.activate(), Seqno(self.next_seqno)));
-        }
-        let (buffer, _) = self.active.as_mut()?;
+        let (buffer, _) = self.active.as_mut().filter(|(buffer, _)| buffer.free_bytes() >= bytes)?;
         let first_seqno = Seqno(self.next_seqno);
         self.next_seqno += u64::from(seqno_count);
+        self.commit_count += 1;
+        self.payload_bytes += u64_of(bytes) - u64_of(RECORD_HEADER_BYTES);
         Some((buffer.claim(bytes), first_seqno))
+    }
+
+    /// Seals the active buffer and takes an empty one with room for a record of `bytes`; `false` if there is
+    /// none.
+    pub(crate) fn turn(&mut self, bytes: usize) -> bool {
+        self.seal();
+        let empty = self.take_empty(bytes);
+        self.active = empty.map(|buffer| (buffer.activate(), Seqno(self.next_seqno)));
+        self.active.is_some()
     }
 
     /// Whether [`Tail::claim`] would find no room for `bytes`.
@@ -98,11 +109,9 @@ impl Tail {
         Seqno(self.next_seqno - 1)
     }
 
-    /// Counts a commit.
-    #[inline]
-    pub(crate) fn count(&mut self, payload_bytes: usize) {
-        self.commit_count += 1;
-        self.payload_bytes += u64_of(payload_bytes);
+    /// Commits reserved so far, and the bytes of their payloads, padding included.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.commit_count, self.payload_bytes)
     }
 
     fn take_empty(&mut self, bytes: usize) -> Option<EmptyBuffer> {

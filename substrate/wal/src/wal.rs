@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use testudo_base::{
     Error, PAGE_BYTES, Result, Seqno, StoreId,
@@ -98,7 +99,7 @@ pub struct WalStats {
     pub bytes_written: u64,
     /// The part of them that were zeros written ahead of small synced commits.
     pub zero_bytes: u64,
-    /// Bytes of payload reserved.
+    /// Bytes of payload reserved, each rounded up to a multiple of 8.
     pub payload_bytes: u64,
     /// Commits reserved.
     pub commits: u64,
@@ -113,7 +114,7 @@ pub struct WalStats {
 /// The write-ahead log of an open store.
 pub struct Wal {
     salt: u64,
-    tail: Mutex<Tail>,
+    tail: CachePadded<Mutex<Tail>>,
     /// Signalled, with `tail`, when a buffer was sealed.
     was_sealed: Condvar,
     /// Signalled, with `tail`, when a buffer became empty or the log failed.
@@ -149,7 +150,7 @@ impl Wal {
         let buffer_bytes = options.buffer_bytes.next_multiple_of(usize_of(PAGE_BYTES));
         Ok(Arc::new(Self {
             salt: record_salt(options.store_id, identity.epoch),
-            tail: Mutex::new(Tail::new(buffer_bytes, options.buffer_count, next_seqno)),
+            tail: CachePadded::new(Mutex::new(Tail::new(buffer_bytes, options.buffer_count, next_seqno))),
             was_sealed: Condvar::new(),
             has_space: Condvar::new(),
             writer: Mutex::new(writer),
@@ -175,16 +176,15 @@ impl Wal {
         loop {
             self.poison.check()?;
             let mut tail = self.tail.lock();
-            let sealed_before = tail.sealed_count();
-            let claimed = tail.claim(bytes, seqno_count);
-            if tail.sealed_count() > sealed_before {
-                self.was_sealed.notify_all();
-            }
-            if let Some((claim, first_seqno)) = claimed {
-                tail.count(payload_bytes);
+            if let Some((claim, first_seqno)) = tail.claim(bytes, seqno_count) {
                 drop(tail);
                 let seqnos = (first_seqno, seqno_count);
                 return Ok(Reservation::new(claim, payload_bytes, seqnos, self.durable_seqno(), self.salt));
+            }
+            let has_room = tail.turn(bytes);
+            self.was_sealed.notify_all();
+            if has_room {
+                continue;
             }
             drop(tail);
             self.wait_or_write()?;
@@ -292,12 +292,12 @@ impl Wal {
     /// Counts since the log was opened.
     pub fn stats(&self) -> WalStats {
         let counts = self.writer.lock().counts;
-        let tail = self.tail.lock();
+        let (commits, payload_bytes) = self.tail.lock().counts();
         WalStats {
             bytes_written: counts.bytes_written,
             zero_bytes: counts.zero_bytes,
-            payload_bytes: tail.payload_bytes,
-            commits: tail.commit_count,
+            payload_bytes,
+            commits,
             sync_rounds: self.sync_rounds.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed) + counts.header_syncs,
             segments_begun: counts.segments_begun,

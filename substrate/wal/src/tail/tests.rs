@@ -2,12 +2,19 @@ use super::*;
 
 const SIZE: usize = 4096;
 
+fn claim(tail: &mut Tail, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
+    tail.claim(bytes, seqno_count).or_else(|| {
+        tail.turn(bytes);
+        tail.claim(bytes, seqno_count)
+    })
+}
+
 #[test]
 fn seqnos_and_places_grow_together_over_buffers() {
     let mut tail = Tail::new(SIZE, 3, Seqno(10));
-    let (first, seqno) = tail.claim(3000, 5).unwrap();
+    let (first, seqno) = claim(&mut tail, 3000, 5).unwrap();
     assert_eq!(seqno, Seqno(10));
-    let (second, seqno) = tail.claim(3000, 1).unwrap();
+    let (second, seqno) = claim(&mut tail, 3000, 1).unwrap();
     assert_eq!((seqno, tail.last_seqno()), (Seqno(15), Seqno(15)));
     drop((first, second));
     tail.seal();
@@ -21,18 +28,18 @@ fn seqnos_and_places_grow_together_over_buffers() {
 #[test]
 fn no_more_buffers_exist_than_allowed_even_with_records_longer_than_a_buffer() {
     let mut tail = Tail::new(SIZE, 2, Seqno(1));
-    drop(tail.claim(SIZE, 1).unwrap());
-    drop(tail.claim(10 * SIZE, 1).unwrap());
+    drop(claim(&mut tail, SIZE, 1).unwrap());
+    drop(claim(&mut tail, 10 * SIZE, 1).unwrap());
     assert!(tail.is_full(8));
-    assert!(tail.claim(8, 1).is_none());
+    assert!(claim(&mut tail, 8, 1).is_none());
     assert_eq!(tail.last_seqno(), Seqno(2), "a refused claim assigns nothing");
     for _ in 0..2 {
         let records = tail.pop_sealed().unwrap();
         tail.recycle(records.buffer.recycle());
     }
-    drop(tail.claim(3 * SIZE, 1).unwrap());
-    drop(tail.claim(SIZE, 1).unwrap());
-    assert!(tail.claim(8, 1).is_none());
+    drop(claim(&mut tail, 3 * SIZE, 1).unwrap());
+    drop(claim(&mut tail, SIZE, 1).unwrap());
+    assert!(claim(&mut tail, 8, 1).is_none());
 }
 
 #[test]
