@@ -1,1 +1,33 @@
-//! The concurrent ordered write buffer.
+//! The concurrent ordered write buffer: sorted leaves under a small top level, records in an arena.
+//!
+//! A [`Memtable`] takes writes of many threads, keeps of each key the newest version and those older ones that
+//! a snapshot may still read, and gives them back by key or in order through a [`MemtableCursor`]. Chunks of
+//! memory go round between memtables through an [`ArenaPool`]. An update that no snapshot can tell from its
+//! predecessor overwrites it in place, so that skewed updates cost no memory.
+//!
+//! ```text
+//! insert, get, cursor ─▶ memtable ─▶ top ─▶ fences        which leaf
+//!                                     └───▶ leaf          which entry of the leaf
+//!                                            └─▶ arena ─▶ windows, pool        the record's bytes
+//! ```
+//!
+//! **Invariants**
+//! - Every key lies in the one leaf whose fences enclose it; the versions of a key are linked newest first.
+//! - Locks are taken in the order top, leaf, arena, pool, and never held after a call returns.
+//! - No user bytes are read or written without the lock of their leaf, with the one exception that a record
+//!   that no leaf refers to yet is filled by its only owner.
+
+mod arena;
+mod cursor;
+mod fences;
+mod group;
+mod leaf;
+mod memtable;
+mod pool;
+mod top;
+mod windows;
+
+pub use cursor::MemtableCursor;
+pub use leaf::InsertOutcome;
+pub use memtable::Memtable;
+pub use pool::ArenaPool;

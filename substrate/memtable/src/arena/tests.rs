@@ -1,0 +1,122 @@
+use std::{sync::Arc, thread};
+
+use testudo_base::{Kind, Seqno};
+
+use super::{Arena, Record, Version};
+use crate::{ArenaPool, pool::CHUNK_BYTES};
+
+fn version<'a>(seqno: u64, key: &'a [u8], value: &'a [u8]) -> Version<'a> {
+    Version { seqno: Seqno(seqno), kind: Kind::Value, key, value }
+}
+
+fn write(arena: &Arena, seqno: u64, value: &[u8]) -> Record {
+    arena.write(&version(seqno, b"key", value), None).0
+}
+
+#[test]
+fn records_read_back_what_was_written() {
+    let arena = Arena::new(ArenaPool::new(0));
+    let mut written = Vec::new();
+    for i in 0..400usize {
+        let key = vec![i.to_le_bytes()[0]; i % 50];
+        let value = vec![!i.to_le_bytes()[0]; i * 7 % 3000];
+        let (record, _) = arena.write(&version(i as u64, &key, &value), None);
+        written.push((record, key, value));
+    }
+    for (i, (record, key, value)) in written.iter().enumerate() {
+        let view = arena.view(record);
+        assert_eq!((view.seqno(), view.kind()), (Seqno(i as u64), Kind::Value));
+        assert_eq!((view.key(), view.value()), (&**key, &**value));
+        assert!(view.prev().is_none());
+    }
+}
+
+#[test]
+fn overwriting_keeps_the_key_and_needs_the_value_to_fit() {
+    let arena = Arena::new(ArenaPool::new(0));
+    let mut record = write(&arena, 1, &[1; 10]);
+    let neighbour = write(&arena, 2, &[2; 10]);
+    assert!(arena.overwrite(&mut record, &version(3, b"key", &[3; 8])));
+    assert!(arena.overwrite(&mut record, &Version { kind: Kind::Tombstone, ..version(4, b"key", &[]) }));
+    assert_eq!((arena.view(&record).kind(), arena.view(&record).value()), (Kind::Tombstone, &[][..]));
+    assert!(arena.overwrite(&mut record, &version(5, b"key", &[5; 10])));
+    assert!(!arena.overwrite(&mut record, &version(6, b"key", &[6; 64])));
+    let view = arena.view(&record);
+    assert_eq!((view.seqno(), view.key(), view.value()), (Seqno(5), &b"key"[..], &[5; 10][..]));
+    assert_eq!(arena.view(&neighbour).value(), &[2; 10]);
+}
+
+#[test]
+fn older_versions_are_linked_in_order_and_equal_ones_replaced() {
+    let arena = Arena::new(ArenaPool::new(0));
+    let mut newest = write(&arena, 9, b"9");
+    for (seqno, value) in [(3, b"3"), (7, b"7"), (1, b"1"), (5, b"5"), (3, b"x")] {
+        arena.link_older(&mut newest, write(&arena, seqno, value));
+    }
+    let mut chain = Vec::new();
+    let mut view = Some(arena.view(&newest));
+    while let Some(version) = view {
+        chain.push((version.seqno().0, version.value()[0]));
+        view = version.prev();
+    }
+    assert_eq!(chain, [(9, b'9'), (7, b'7'), (5, b'5'), (3, b'x'), (1, b'1')]);
+    assert_eq!(arena.view(&newest).visible_at(Seqno(4)).map(|view| view.seqno()), Some(Seqno(3)));
+    assert!(arena.view(&newest).visible_at(Seqno(0)).is_none());
+}
+
+#[test]
+fn threads_never_get_the_same_space() {
+    let arena = Arena::new(ArenaPool::new(0));
+    let records: Vec<(u8, Record)> = thread::scope(|scope| {
+        let arena = &arena;
+        let workers: Vec<_> = (0..4u8)
+            .map(|tag| {
+                scope.spawn(move || {
+                    let write = |i: usize| (tag, write(arena, i as u64, &vec![tag; 1 + i % 90]));
+                    (0..if cfg!(miri) { 100 } else { 5000 }).map(write).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    for (tag, record) in &records {
+        assert!(arena.view(record).value().iter().all(|byte| byte == tag));
+    }
+}
+
+#[test]
+fn chunks_go_back_to_the_pool_up_to_its_bound() {
+    let chunk = CHUNK_BYTES as u64;
+    let pool = ArenaPool::new(2 * chunk);
+    let fill = || {
+        let arena = Arena::new(Arc::clone(&pool));
+        for seqno in 0..40 {
+            write(&arena, seqno, &[1; 30_000]);
+        }
+        arena
+    };
+    let arena = fill();
+    let total = pool.total_bytes();
+    assert!(total >= 40 * 30_000 && arena.bytes() >= total && pool.idle_bytes() == 0);
+    drop(arena);
+    assert_eq!((pool.idle_bytes(), pool.total_bytes()), (2 * chunk, 2 * chunk));
+    let arena = fill();
+    assert_eq!((pool.idle_bytes(), pool.total_bytes()), (0, total));
+    drop(arena);
+    pool.set_idle_bytes_max(chunk);
+    assert_eq!((pool.idle_bytes(), pool.total_bytes()), (chunk, chunk));
+}
+
+#[test]
+fn large_records_have_chunks_of_their_own_that_are_freed() {
+    let pool = ArenaPool::new(u64::MAX);
+    let arena = Arena::new(Arc::clone(&pool));
+    let small = write(&arena, 1, b"small");
+    let large = vec![7; if cfg!(miri) { 40 << 10 } else { 10 << 20 }];
+    let record = write(&arena, 2, &large);
+    assert_eq!(arena.view(&record).value(), large);
+    assert_eq!(arena.view(&small).value(), b"small");
+    assert!(arena.bytes() < large.len() as u64 + (8 << 10));
+    drop(arena);
+    assert!(pool.total_bytes() < 8 << 10);
+}

@@ -1,0 +1,169 @@
+//! Reading a memtable in order, either way, without holding it up.
+//!
+//! A cursor copies a few entries of one leaf at a time and finds its way back by key, so that inserts and splits
+//! in between do not matter. Batches start small, for the sake of short scans, and grow.
+//!
+//! **Invariants**
+//! - No lock is held between calls.
+//! - `batch` holds consecutive entries in key order; `at` is the one the cursor stands on, or beyond the batch
+//!   if it stands nowhere.
+
+use std::{ops::Range, sync::Arc};
+
+use testudo_base::{Cursor, Entry, Kind, Result, Seqno};
+
+use crate::{Memtable, arena::View};
+
+const FIRST_BATCH_ENTRIES: usize = 8;
+const BATCH_ENTRIES_MAX: usize = 64;
+/// A batch ends with the entry that makes it this long.
+const BATCH_BYTES_MAX: usize = 16 << 10;
+/// A buffer that a huge value made larger than this is not kept.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// A copied entry: where its key ends and its value starts, and where that ends.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: usize,
+    value_start: usize,
+    end: usize,
+    kind: Kind,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.spans.clear();
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// Copies an entry; returns whether another one should follow.
+    fn push(&mut self, view: View<'_>, entries_max: usize) -> bool {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(view.key());
+        let value_start = self.bytes.len();
+        self.bytes.extend_from_slice(view.value());
+        self.spans.push(Span { start, value_start, end: self.bytes.len(), kind: view.kind() });
+        self.spans.len() < entries_max && self.bytes.len() < BATCH_BYTES_MAX
+    }
+
+    fn slice(&self, range: Range<usize>) -> &[u8] {
+        &self.bytes[range]
+    }
+}
+
+/// A cursor over one memtable at one seqno; see [`Memtable::cursor`]. Its calls never fail.
+#[derive(Debug)]
+pub struct MemtableCursor {
+    memtable: Arc<Memtable>,
+    seqno: Seqno,
+    batch: Batch,
+    at: usize,
+    entries_max: usize,
+    /// Scratch space for the key from which the next batch starts.
+    bound: Vec<u8>,
+}
+
+impl MemtableCursor {
+    pub(crate) fn new(memtable: Arc<Memtable>, seqno: Seqno) -> Self {
+        Self {
+            memtable,
+            seqno,
+            batch: Batch::default(),
+            at: 0,
+            entries_max: FIRST_BATCH_ENTRIES,
+            bound: Vec::new(),
+        }
+    }
+
+    /// Fills the batch from `start` on and stands on its first entry.
+    fn fill_from(&mut self, start: &[u8], exclusive: bool) {
+        let Self { memtable, batch, entries_max, .. } = self;
+        batch.clear();
+        memtable.visit_from(start, exclusive, self.seqno, |view| batch.push(view, *entries_max));
+        self.at = 0;
+    }
+
+    /// Fills the batch with what is below `end` and stands on its last entry.
+    fn fill_below(&mut self, end: Option<&[u8]>) {
+        let Self { memtable, batch, entries_max, .. } = self;
+        batch.clear();
+        memtable.visit_below(end, self.seqno, |view| batch.push(view, *entries_max));
+        batch.spans.reverse();
+        self.at = batch.spans.len().saturating_sub(1);
+    }
+
+    /// Continues past the entry on which the cursor stands, with a larger batch.
+    fn refill(&mut self, fill: impl FnOnce(&mut Self, &[u8])) {
+        let mut bound = std::mem::take(&mut self.bound);
+        bound.clear();
+        if let Some(entry) = self.entry() {
+            bound.extend_from_slice(entry.key);
+            self.entries_max = (self.entries_max * 2).min(BATCH_ENTRIES_MAX);
+            fill(self, &bound);
+        }
+        self.bound = bound;
+    }
+}
+
+impl Cursor for MemtableCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        self.seek(&[])
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.entries_max = FIRST_BATCH_ENTRIES;
+        self.fill_below(None);
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.entries_max = FIRST_BATCH_ENTRIES;
+        self.fill_from(key, false);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.entries_max = FIRST_BATCH_ENTRIES;
+        self.fill_below(Some(key));
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        if self.at + 1 < self.batch.spans.len() {
+            self.at += 1;
+        } else {
+            self.refill(|cursor, bound| cursor.fill_from(bound, true));
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if self.at > 0 {
+            self.at -= 1;
+        } else {
+            self.refill(|cursor, bound| cursor.fill_below(Some(bound)));
+        }
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        let span = *self.batch.spans.get(self.at)?;
+        Some(Entry {
+            key: self.batch.slice(span.start..span.value_start),
+            kind: span.kind,
+            value: self.batch.slice(span.value_start..span.end),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

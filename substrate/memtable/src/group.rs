@@ -1,0 +1,89 @@
+//! A group: up to [`GROUP_ENTRIES`] consecutive entries of a leaf, side by side in three cache lines.
+//!
+//! Out of the caches, a search costs as many memory latencies as it makes loads that wait for each other. The
+//! heads of a group are therefore counted, all of them, rather than bisected: the loads do not depend on each
+//! other, and a key costs one latency here and one for its record.
+//!
+//! **Invariants**
+//! - The first `len` slots are in use, the leaf knows how many; unused heads are `u64::MAX`.
+
+use crate::arena::Record;
+
+/// Entries of a full group.
+pub(crate) const GROUP_ENTRIES: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Group {
+    heads: [u64; GROUP_ENTRIES],
+    records: [Option<Record>; GROUP_ENTRIES],
+}
+
+impl Group {
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self { heads: [u64::MAX; GROUP_ENTRIES], records: [const { None }; GROUP_ENTRIES] })
+    }
+
+    pub(crate) fn first_head(&self) -> u64 {
+        self.heads[0]
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, at: usize) -> &Record {
+        self.records[at].as_ref().expect("the slot is in use")
+    }
+
+    #[inline]
+    pub(crate) fn record_mut(&mut self, at: usize) -> &mut Record {
+        self.records[at].as_mut().expect("the slot is in use")
+    }
+
+    /// The records in use, in order.
+    pub(crate) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.records.iter().flatten()
+    }
+
+    /// The records in use with their heads, for changing these.
+    pub(crate) fn heads_mut(&mut self) -> impl Iterator<Item = (&mut u64, &Record)> {
+        self.heads.iter_mut().zip(self.records.iter().flatten())
+    }
+
+    /// The slots whose heads equal `head`, of the first `len`; where there are none, the slot where one
+    /// would be.
+    #[inline]
+    pub(crate) fn equal_range(&self, len: usize, head: u64) -> (usize, usize) {
+        let (below, up_to) = count(&self.heads, head);
+        (below, up_to.min(len))
+    }
+
+    /// Puts an entry in slot `at`. REQUIRES: `at <= len < GROUP_ENTRIES`.
+    #[inline]
+    pub(crate) fn insert(&mut self, len: usize, at: usize, head: u64, record: Record) {
+        self.heads.copy_within(at..len, at + 1);
+        self.heads[at] = head;
+        self.records[at..=len].rotate_right(1);
+        self.records[at] = Some(record);
+    }
+
+    /// Moves the entries from `at` on to a new group.
+    pub(crate) fn split(&mut self, at: usize) -> Box<Self> {
+        let mut right = Self::new();
+        right.heads[..GROUP_ENTRIES - at].copy_from_slice(&self.heads[at..]);
+        self.heads[at..].fill(u64::MAX);
+        for (to, from) in right.records.iter_mut().zip(&mut self.records[at..]) {
+            *to = from.take();
+        }
+        right
+    }
+}
+
+/// How many of the heads are less than `head`, and how many are at most that.
+#[inline]
+pub(crate) fn count(heads: &[u64; GROUP_ENTRIES], head: u64) -> (usize, usize) {
+    let mut below = 0;
+    let mut equal = 0;
+    for &other in heads {
+        below += usize::from(other < head);
+        equal += usize::from(other == head);
+    }
+    (below, below + equal)
+}

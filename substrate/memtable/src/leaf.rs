@@ -1,0 +1,488 @@
+//! A leaf: the entries of one range of keys in sorted groups, and the rules by which versions meet.
+//!
+//! Entries are found by the eight bytes after `skip`, which all keys of the leaf share; only where these are
+//! equal is a record read. What the fences share, `fence_skip`, holds for every key that is ever asked for
+//! here; where the keys present share much more, `skip` goes beyond it, and a key is compared with the shared
+//! bytes first.
+//!
+//! **Invariants**
+//! - Keys ascend strictly, within and across groups; the head of a key is taken after its first `skip` bytes.
+//! - All keys share their first `skip` bytes, and their first `fence_skip` bytes, whichever is more.
+//! - The first `group_count` groups are there and not empty; `firsts[i]` is the first head of group `i`, and
+//!   `u64::MAX` beyond.
+//! - The first record of an entry is its newest version; `prev` leads to older ones, in strict order.
+//! - Over all leaves, `user_bytes` adds up to the newest versions; a split parts it by the number of keys.
+
+use std::cmp::Ordering;
+
+use testudo_base::{
+    Seqno,
+    key::{common_prefix, head, separator},
+    num::{u64_of, usize_of},
+};
+
+use crate::{
+    arena::{Arena, Record, Version, View},
+    group::{GROUP_ENTRIES, Group, count},
+};
+
+/// Groups of a full leaf.
+const GROUPS: usize = GROUP_ENTRIES;
+/// Bytes that the fences must share beyond `skip` for rebuilding the heads to pay.
+const FENCE_SKIP_GAIN: usize = 3;
+/// The same for the keys present, at the price of comparing the shared bytes with every key from then on.
+const SKIP_GAIN: usize = 6;
+
+/// What one insert did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InsertOutcome {
+    /// Bytes by which [`crate::Memtable::memory_bytes`] grew.
+    pub memory_bytes_added: usize,
+    /// The key was not in the memtable before.
+    pub new_key: bool,
+    /// The version took the place and the memory of its predecessor.
+    pub replaced_in_place: bool,
+    /// The version was not stored, because a newer one is there and no snapshot needs this one.
+    pub obsolete: bool,
+}
+
+/// A place in a leaf; `at` may be just past the last entry of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    group: usize,
+    at: usize,
+}
+
+impl Slot {
+    /// The slot after an entry's.
+    pub(crate) fn next(self) -> Self {
+        Self { at: self.at + 1, ..self }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    firsts: [u64; GROUPS],
+    lens: [u8; GROUPS],
+    groups: [Option<Box<Group>>; GROUPS],
+    group_count: usize,
+    len: usize,
+    skip: usize,
+    fence_skip: usize,
+    user_bytes: i64,
+    garbage_bytes: u64,
+    min_seqno: Seqno,
+    max_seqno: Seqno,
+}
+
+impl Leaf {
+    /// An empty leaf for keys of which all share their first `fence_skip` bytes.
+    pub(crate) fn new(fence_skip: usize) -> Self {
+        Self {
+            firsts: [u64::MAX; GROUPS],
+            lens: [0; GROUPS],
+            groups: [const { None }; GROUPS],
+            group_count: 0,
+            len: 0,
+            skip: fence_skip,
+            fence_skip,
+            user_bytes: 0,
+            garbage_bytes: 0,
+            min_seqno: Seqno(u64::MAX),
+            max_seqno: Seqno(0),
+        }
+    }
+
+    /// The number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of keys and newest values, about; see the invariants.
+    pub(crate) fn user_bytes(&self) -> i64 {
+        self.user_bytes
+    }
+
+    /// Bytes of records that nothing refers to.
+    pub(crate) fn garbage_bytes(&self) -> u64 {
+        self.garbage_bytes
+    }
+
+    /// Least and greatest seqno that was ever inserted; the least is above the greatest if none was.
+    pub(crate) fn seqnos(&self) -> (Seqno, Seqno) {
+        (self.min_seqno, self.max_seqno)
+    }
+
+    /// Bytes of the index on the heap; records are the arena's.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        u64_of(self.group_count * size_of::<Group>())
+    }
+
+    #[inline]
+    fn group(&self, at: usize) -> &Group {
+        self.groups[at].as_ref().expect("there are so many groups")
+    }
+
+    #[inline]
+    fn group_mut(&mut self, at: usize) -> &mut Group {
+        self.groups[at].as_mut().expect("there are so many groups")
+    }
+
+    fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.groups.iter().flatten().flat_map(|group| group.records())
+    }
+
+    /// The first and the last key.
+    fn ends<'a>(&'a self, arena: &'a Arena) -> Option<(&'a [u8], &'a [u8])> {
+        let first = self.records().next()?;
+        let last = self.records().next_back()?;
+        Some((arena.view(first).key(), arena.view(last).key()))
+    }
+
+    /// The greatest key.
+    pub(crate) fn last_key<'a>(&'a self, arena: &'a Arena) -> Option<&'a [u8]> {
+        self.ends(arena).map(|(_, last)| last)
+    }
+
+    /// The least key.
+    pub(crate) fn first_key<'a>(&'a self, arena: &'a Arena) -> Option<&'a [u8]> {
+        self.ends(arena).map(|(first, _)| first)
+    }
+
+    /// The newest version of an entry.
+    #[inline]
+    pub(crate) fn newest<'a>(&'a self, arena: &'a Arena, slot: Slot) -> View<'a> {
+        arena.view(self.group(slot.group).record(slot.at))
+    }
+
+    /// The number of entries before a slot.
+    pub(crate) fn rank(&self, slot: Slot) -> usize {
+        self.lens[..slot.group].iter().map(|&len| usize::from(len)).sum::<usize>() + slot.at
+    }
+
+    /// The slot past the last entry.
+    pub(crate) fn end(&self) -> Slot {
+        let group = self.group_count.saturating_sub(1);
+        Slot { group, at: usize::from(self.lens[group]) }
+    }
+
+    /// The entry of `key`, or where it would be inserted.
+    #[inline]
+    pub(crate) fn search(&self, arena: &Arena, key: &[u8]) -> Result<Slot, Slot> {
+        if self.group_count == 0 {
+            return Err(Slot { group: 0, at: 0 });
+        }
+        if self.skip > self.fence_skip {
+            match self.compare_shared(arena, key) {
+                Ordering::Less => return Err(Slot { group: 0, at: 0 }),
+                Ordering::Greater => return Err(self.end()),
+                Ordering::Equal => {}
+            }
+        }
+        let tail = &key[self.skip..];
+        let wanted = head(tail);
+        let tail_of = |record| &arena.view(record).key()[self.skip..];
+        // The last group that starts at or before the key; records are read only where the heads say nothing.
+        let (mut group, up_to) = count(&self.firsts, wanted);
+        let mut up_to = up_to.min(self.group_count);
+        while group < up_to {
+            let middle = group + (up_to - group) / 2;
+            if tail_of(self.group(middle).record(0)) <= tail { group = middle + 1 } else { up_to = middle }
+        }
+        let group = group.saturating_sub(1);
+        let content = self.group(group);
+        let (mut at, mut end) = content.equal_range(usize::from(self.lens[group]), wanted);
+        while at < end {
+            let middle = at + (end - at) / 2;
+            match tail_of(content.record(middle)).cmp(tail) {
+                Ordering::Less => at = middle + 1,
+                Ordering::Equal => return Ok(Slot { group, at: middle }),
+                Ordering::Greater => end = middle,
+            }
+        }
+        Err(Slot { group, at })
+    }
+
+    /// How `key` compares with the bytes that all keys present share.
+    fn compare_shared(&self, arena: &Arena, key: &[u8]) -> Ordering {
+        let first = arena.view(self.group(0).record(0)).key();
+        key[..self.skip.min(key.len())].cmp(&first[..self.skip])
+    }
+
+    /// Inserts a version, or returns `None` if the key is new and there is no room where it belongs. Older
+    /// versions at or before `keep_from`, the newest snapshot, are kept.
+    pub(crate) fn insert(
+        &mut self,
+        arena: &Arena,
+        version: &Version<'_>,
+        keep_from: Option<Seqno>,
+    ) -> Option<InsertOutcome> {
+        let outcome = match self.search(arena, version.key) {
+            Ok(slot) => self.update(arena, slot, version, keep_from),
+            Err(slot) if self.has_room_at(slot) => self.add(arena, slot, version),
+            Err(_) => return None,
+        };
+        self.min_seqno = self.min_seqno.min(version.seqno);
+        self.max_seqno = self.max_seqno.max(version.seqno);
+        Some(outcome)
+    }
+
+    /// Whether `key` is here or can be added without splitting the leaf.
+    pub(crate) fn has_room_for(&self, arena: &Arena, key: &[u8]) -> bool {
+        self.search(arena, key).map_or_else(|slot| self.has_room_at(slot), |_| true)
+    }
+
+    fn has_room_at(&self, slot: Slot) -> bool {
+        self.group_count < GROUPS || usize::from(self.lens[slot.group]) < GROUP_ENTRIES
+    }
+
+    /// Adds an entry for a new key. REQUIRES: there is room at `slot`.
+    fn add(&mut self, arena: &Arena, slot: Slot, version: &Version<'_>) -> InsertOutcome {
+        if self.skip > self.fence_skip
+            && let Some((first, _)) = self.ends(arena)
+        {
+            let shared = common_prefix(version.key, first);
+            if shared < self.skip {
+                self.rebuild_heads(arena, shared);
+            }
+        }
+        let heap_before = self.heap_bytes();
+        let Slot { group, at } = self.make_room(slot);
+        let (record, grown) = arena.write(version, None);
+        let (len, head) = (usize::from(self.lens[group]), head(&version.key[self.skip..]));
+        let content = self.group_mut(group);
+        content.insert(len, at, head, record);
+        self.firsts[group] = content.first_head();
+        self.lens[group] += 1;
+        self.len += 1;
+        self.user_bytes += signed(version.key.len() + version.value.len());
+        if matches!(self.len, 16 | 64 | 192) {
+            self.adapt_skip(arena);
+        }
+        let memory_bytes_added = usize_of(grown + self.heap_bytes() - heap_before);
+        InsertOutcome { memory_bytes_added, new_key: true, ..InsertOutcome::default() }
+    }
+
+    /// Splits the group of `slot` if it is full; returns where the slot is then.
+    fn make_room(&mut self, slot: Slot) -> Slot {
+        let Slot { group, at } = slot;
+        let count = self.group_count;
+        if count == 0 {
+            (self.groups[0], self.group_count) = (Some(Group::new()), 1);
+            return slot;
+        }
+        if usize::from(self.lens[group]) < GROUP_ENTRIES {
+            return slot;
+        }
+        // Keys that arrive in ascending order leave full groups behind.
+        let keep = if slot == self.end() { GROUP_ENTRIES } else { GROUP_ENTRIES / 2 };
+        let right = self.group_mut(group).split(keep);
+        self.firsts.copy_within(group + 1..count, group + 2);
+        self.lens.copy_within(group + 1..count, group + 2);
+        self.groups[group + 1..=count].rotate_right(1);
+        self.firsts[group + 1] = right.first_head();
+        (self.lens[group], self.lens[group + 1]) = (entries(keep), entries(GROUP_ENTRIES - keep));
+        self.groups[group + 1] = Some(right);
+        self.group_count += 1;
+        if at > keep || keep == GROUP_ENTRIES { Slot { group: group + 1, at: at - keep } } else { slot }
+    }
+
+    fn update(
+        &mut self,
+        arena: &Arena,
+        slot: Slot,
+        version: &Version<'_>,
+        keep_from: Option<Seqno>,
+    ) -> InsertOutcome {
+        let content = self.groups[slot.group].as_mut().expect("the group was found");
+        let entry = content.record_mut(slot.at);
+        let is_needed = |seqno| keep_from.is_some_and(|newest_snapshot| seqno <= newest_snapshot);
+        let newest = arena.view(entry);
+        let (newest_seqno, footprint) = (newest.seqno(), newest.footprint_bytes());
+        let growth = signed(version.value.len()) - signed(newest.value().len());
+        let mut outcome = InsertOutcome::default();
+        let mut grown = 0;
+        if version.seqno < newest_seqno {
+            outcome.obsolete = !is_needed(version.seqno);
+            if !outcome.obsolete {
+                let older;
+                (older, grown) = arena.write(version, None);
+                arena.link_older(entry, older);
+            }
+        } else if version.seqno > newest_seqno && is_needed(newest_seqno) {
+            let newer;
+            (newer, grown) = arena.write(version, None);
+            let older = std::mem::replace(entry, newer);
+            arena.set_prev(entry, Some(older));
+            self.user_bytes += growth;
+        } else {
+            outcome.replaced_in_place = arena.overwrite(entry, version);
+            if !outcome.replaced_in_place {
+                let older = arena.set_prev(entry, None);
+                (*entry, grown) = arena.write(version, older);
+                self.garbage_bytes += footprint;
+            }
+            self.user_bytes += growth;
+        }
+        outcome.memory_bytes_added = usize_of(grown);
+        outcome
+    }
+
+    /// Where to split before `key` goes in: the number of groups that stay, and the fence.
+    ///
+    /// In the middle; but keys that arrive in ascending order leave full leaves behind.
+    /// REQUIRES: there is no room for `key`.
+    pub(crate) fn split_point(&self, arena: &Arena, key: &[u8]) -> (usize, Vec<u8>) {
+        let key_of = |slot| self.newest(arena, slot).key();
+        let end = self.end();
+        if self.search(arena, key) == Err(end) {
+            return (self.group_count, separator(key_of(Slot { at: end.at - 1, ..end }), key));
+        }
+        let keep = self.group_count / 2;
+        let last = Slot { group: keep - 1, at: usize::from(self.lens[keep - 1]) - 1 };
+        (keep, separator(key_of(last), key_of(Slot { group: keep, at: 0 })))
+    }
+
+    /// Keeps the first `keep` groups and returns a leaf with the others. `left_skip` and `right_skip` are what
+    /// the fences of the two share.
+    pub(crate) fn split(&mut self, arena: &Arena, keep: usize, left_skip: usize, right_skip: usize) -> Leaf {
+        let mut right = Leaf::new(right_skip);
+        for (to, from) in (keep..self.group_count).enumerate() {
+            right.groups[to] = self.groups[from].take();
+            right.firsts[to] = std::mem::replace(&mut self.firsts[from], u64::MAX);
+            right.lens[to] = std::mem::take(&mut self.lens[from]);
+            right.len += usize::from(right.lens[to]);
+        }
+        right.group_count = self.group_count - keep;
+        self.group_count = keep;
+        right.user_bytes = self.user_bytes * signed(right.len) / signed(self.len);
+        self.user_bytes -= right.user_bytes;
+        self.len -= right.len;
+        (right.min_seqno, right.max_seqno) = self.seqnos();
+        if right.len > 0 {
+            right.skip = self.skip;
+        }
+        right.set_fence_skip(arena, right_skip);
+        self.set_fence_skip(arena, left_skip);
+        right
+    }
+
+    /// Takes over what the fences share, which is at least what it was before.
+    fn set_fence_skip(&mut self, arena: &Arena, fence_skip: usize) {
+        self.fence_skip = fence_skip;
+        if fence_skip >= self.skip + FENCE_SKIP_GAIN {
+            self.rebuild_heads(arena, fence_skip);
+        }
+        self.adapt_skip(arena);
+    }
+
+    /// Raises `skip` where the keys present share so much that their heads tell little.
+    fn adapt_skip(&mut self, arena: &Arena) {
+        if self.len < 16 {
+            return;
+        }
+        if let Some((first, last)) = self.ends(arena) {
+            let shared = common_prefix(first, last);
+            if shared >= self.skip + SKIP_GAIN {
+                self.rebuild_heads(arena, shared);
+            }
+        }
+    }
+
+    fn rebuild_heads(&mut self, arena: &Arena, skip: usize) {
+        let skip = skip.max(self.fence_skip);
+        self.skip = skip;
+        for (group, first) in self.groups.iter_mut().flatten().zip(&mut self.firsts) {
+            for (place, record) in group.heads_mut() {
+                *place = head(&arena.view(record).key()[skip..]);
+            }
+            *first = group.first_head();
+        }
+    }
+
+    /// Visits entries from `start` on as they were at `at`, until `visit` returns false.
+    pub(crate) fn visit_forward<'a>(
+        &'a self,
+        arena: &'a Arena,
+        start: Slot,
+        at: Seqno,
+        visit: impl FnMut(View<'a>) -> bool,
+    ) {
+        let mut groups = self.groups[start.group..].iter().flatten();
+        let first = groups.next().into_iter().flat_map(|group| group.records().skip(start.at));
+        let rest = groups.flat_map(|group| group.records());
+        visit_each(first.chain(rest), arena, at, visit);
+    }
+
+    /// Visits the entries before `end`, last first, as they were at `at`, until `visit` returns false.
+    pub(crate) fn visit_backward<'a>(
+        &'a self,
+        arena: &'a Arena,
+        end: Slot,
+        at: Seqno,
+        visit: impl FnMut(View<'a>) -> bool,
+    ) {
+        let mut groups = self.groups[..=end.group].iter().flatten().rev();
+        let first = groups.next().into_iter().flat_map(|group| (0..end.at).rev().map(|at| group.record(at)));
+        let rest = groups.flat_map(|group| group.records().rev());
+        visit_each(first.chain(rest), arena, at, visit);
+    }
+
+    /// Asserts what the head of this file states, and that all keys are in `[low, high)`; returns the bytes
+    /// of keys and newest values.
+    #[cfg(test)]
+    pub(crate) fn check(&self, arena: &Arena, low: Option<&[u8]>, high: Option<&[u8]>) -> i64 {
+        let mut user_bytes = 0;
+        let mut previous: Option<&[u8]> = None;
+        let mut len = 0;
+        for (at, group) in self.groups.iter().enumerate() {
+            let Some(group) = group else {
+                assert!(at >= self.group_count && self.lens[at] == 0 && self.firsts[at] == u64::MAX);
+                continue;
+            };
+            assert!(at < self.group_count && self.lens[at] > 0);
+            assert_eq!(self.firsts[at], group.first_head());
+            assert_eq!(group.records().count(), usize::from(self.lens[at]));
+            for (slot, record) in group.records().enumerate() {
+                let view = arena.view(record);
+                let key = view.key();
+                assert!(previous.is_none_or(|previous| previous < key));
+                assert!(low.is_none_or(|low| low <= key) && high.is_none_or(|high| key < high));
+                assert_eq!(self.search(arena, key), Ok(Slot { group: at, at: slot }));
+                user_bytes += signed(key.len() + view.value().len());
+                previous = Some(key);
+                let mut newer = view;
+                while let Some(older) = newer.prev() {
+                    assert!(older.key() == key && older.seqno() < newer.seqno());
+                    newer = older;
+                }
+                len += 1;
+            }
+        }
+        assert_eq!(len, self.len);
+        user_bytes
+    }
+}
+
+fn visit_each<'a>(
+    records: impl Iterator<Item = &'a Record>,
+    arena: &'a Arena,
+    at: Seqno,
+    mut visit: impl FnMut(View<'a>) -> bool,
+) {
+    for record in records {
+        if let Some(view) = arena.view(record).visible_at(at)
+            && !visit(view)
+        {
+            return;
+        }
+    }
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).expect("lengths fit in 63 bits")
+}
+
+fn entries(count: usize) -> u8 {
+    u8::try_from(count).expect("a group has few entries")
+}

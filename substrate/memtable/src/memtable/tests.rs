@@ -1,0 +1,352 @@
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use testudo_base::{Cursor, Entry, Kind, MAX_KEY_BYTES, Seqno, checksum::hash_key};
+
+use super::Memtable;
+use crate::{ArenaPool, InsertOutcome};
+
+const LATEST: Seqno = Seqno(u64::MAX);
+
+fn new_table() -> Memtable {
+    Memtable::new(ArenaPool::new(4 << 20))
+}
+
+fn put(table: &Memtable, seqno: u64, key: &[u8], value: &[u8], keep_from: Option<u64>) -> InsertOutcome {
+    table.insert(Seqno(seqno), Kind::Value, key, value, keep_from.map(Seqno))
+}
+
+/// A stream of reproducible numbers.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 += 1;
+        hash_key(&self.0.to_le_bytes()) % bound
+    }
+}
+
+/// A key of one of several troublesome shapes.
+fn odd_key(dice: &mut Dice) -> Vec<u8> {
+    let i = dice.below(600);
+    match dice.below(6) {
+        0 => vec![0; i as usize % 40],
+        1 => b"a".repeat(i as usize % 60),
+        2 => [&b"a/very/long/common/prefix/"[..], &i.to_be_bytes()].concat(),
+        3 => [&b"a/very/long/common/prefix/"[..], &vec![0; i as usize % 20]].concat(),
+        4 => hash_key(&i.to_le_bytes()).to_be_bytes().to_vec(),
+        _ => format!("user{i:012}").into_bytes(),
+    }
+}
+
+type Versions = Vec<(u64, Kind, Vec<u8>)>;
+
+/// All versions that were ever inserted.
+#[derive(Default)]
+struct Model(BTreeMap<Vec<u8>, Versions>);
+
+impl Model {
+    fn insert(&mut self, seqno: u64, kind: Kind, key: &[u8], value: &[u8]) {
+        self.0.entry(key.to_vec()).or_default().push((seqno, kind, value.to_vec()));
+    }
+
+    fn get(versions: &Versions, at: u64) -> Option<(Kind, &[u8])> {
+        let newest = versions.iter().filter(|version| version.0 <= at).max_by_key(|version| version.0)?;
+        Some((newest.1, &newest.2))
+    }
+
+    fn scan(&self, at: u64) -> impl DoubleEndedIterator<Item = (&[u8], Kind, &[u8])> {
+        self.0.iter().filter_map(move |(key, versions)| {
+            let (kind, value) = Self::get(versions, at)?;
+            Some((&**key, kind, value))
+        })
+    }
+
+    fn compare(&self, table: &Arc<Memtable>, at: u64) {
+        for (key, versions) in &self.0 {
+            let expected = Self::get(versions, at).map(|(kind, value)| (kind, value.to_vec()));
+            assert_eq!(table.get_owned(key, Seqno(at)), expected, "{key:?} at {at}");
+        }
+        let mut cursor = table.cursor(Seqno(at));
+        cursor.seek_first().unwrap();
+        for (key, kind, value) in self.scan(at) {
+            assert_eq!(cursor.entry(), Some(Entry { key, kind, value }));
+            cursor.next().unwrap();
+        }
+        assert_eq!(cursor.entry(), None);
+        cursor.seek_last().unwrap();
+        for (key, kind, value) in self.scan(at).rev() {
+            assert_eq!(cursor.entry(), Some(Entry { key, kind, value }));
+            cursor.prev().unwrap();
+        }
+        assert_eq!(cursor.entry(), None);
+    }
+
+    fn compare_seeks(&self, table: &Arc<Memtable>, dice: &mut Dice, at: u64) {
+        let mut cursor = table.cursor(Seqno(at));
+        for _ in 0..20 {
+            let key = odd_key(dice);
+            let range = (Bound::Included(key.clone()), Bound::Unbounded);
+            let mut after = self.0.range(range).filter(|(_, versions)| Self::get(versions, at).is_some());
+            cursor.seek(&key).unwrap();
+            assert_eq!(cursor.entry().map(|entry| entry.key), after.next().map(|(key, _)| &**key));
+            let mut before =
+                self.0.range(..key.clone()).filter(|(_, versions)| Self::get(versions, at).is_some());
+            cursor.seek_before(&key).unwrap();
+            assert_eq!(cursor.entry().map(|entry| entry.key), before.next_back().map(|(key, _)| &**key));
+        }
+    }
+}
+
+#[test]
+fn it_agrees_with_a_map_of_all_versions_at_every_snapshot() {
+    for seed in 0..if cfg!(miri) { 1 } else { 12 } {
+        let mut dice = Dice(seed << 32);
+        let table = Arc::new(new_table());
+        let mut model = Model::default();
+        let mut snapshots: Vec<u64> = Vec::new();
+        let mut seqno = 0;
+        for step in 0..if cfg!(miri) { 150 } else { 6000 } {
+            seqno += 1;
+            let key = odd_key(&mut dice);
+            let kind = if dice.below(5) == 0 { Kind::Tombstone } else { Kind::Value };
+            let value_bytes = if kind == Kind::Tombstone { 0 } else { dice.below(200) };
+            let value = vec![(seqno % 251) as u8; value_bytes as usize];
+            model.insert(seqno, kind, &key, &value);
+            table.insert(Seqno(seqno), kind, &key, &value, snapshots.iter().max().map(|&at| Seqno(at)));
+            if dice.below(100) == 0 {
+                snapshots.push(seqno);
+            }
+            if snapshots.len() > 3 {
+                let at = dice.below(4) as usize;
+                model.compare_seeks(&table, &mut dice, snapshots[at]);
+                // From here on the table may forget what only this snapshot could see.
+                snapshots.swap_remove(at);
+            }
+            if step % 1500 == 0 {
+                table.check();
+            }
+        }
+        table.check();
+        for at in snapshots.into_iter().chain([u64::MAX]) {
+            model.compare(&table, at);
+        }
+        let keys = model.0.len();
+        let user_bytes: usize = model.scan(u64::MAX).map(|(key, _, value)| key.len() + value.len()).sum();
+        assert_eq!((table.len(), table.user_bytes()), (keys, user_bytes as u64));
+        assert_eq!((table.min_seqno(), table.max_seqno()), (Some(Seqno(1)), Some(Seqno(seqno))));
+        assert_eq!(table.min_key().as_ref(), model.0.keys().next());
+        assert_eq!(table.max_key().as_ref(), model.0.keys().next_back());
+    }
+}
+
+#[test]
+fn versions_that_arrive_late_go_where_they_belong() {
+    let mut dice = Dice(77);
+    for _ in 0..200 {
+        let table = new_table();
+        let mut versions = Versions::new();
+        let snapshot = 20;
+        let mut seqnos: Vec<u64> = (1..=40).collect();
+        while !seqnos.is_empty() {
+            let seqno = seqnos.swap_remove(dice.below(seqnos.len() as u64) as usize);
+            let value = vec![seqno as u8; dice.below(30) as usize];
+            put(&table, seqno, b"key", &value, Some(snapshot));
+            versions.push((seqno, Kind::Value, value));
+            table.check();
+        }
+        for at in [1, 7, snapshot, 40, u64::MAX] {
+            let expected = Model::get(&versions, at).map(|(kind, value)| (kind, value.to_vec()));
+            assert_eq!(table.get_owned(b"key", Seqno(at)), expected);
+        }
+        assert_eq!(table.newest_seqno(b"key"), Some(Seqno(40)));
+    }
+}
+
+#[test]
+fn without_a_snapshot_a_value_that_fits_is_replaced_in_place() {
+    let table = new_table();
+    assert!(put(&table, 1, b"key", &[1; 100], None).new_key);
+    let memory = table.memory_bytes();
+    for seqno in 2..1000 {
+        let outcome = put(&table, seqno, b"key", &vec![2; (seqno % 100) as usize], None);
+        assert!(outcome.replaced_in_place && !outcome.new_key && outcome.memory_bytes_added == 0);
+    }
+    assert!(table.insert(Seqno(1000), Kind::Tombstone, b"key", b"ignored", None).replaced_in_place);
+    assert_eq!(table.get_owned(b"key", LATEST), Some((Kind::Tombstone, vec![])));
+    assert_eq!((table.memory_bytes(), table.garbage_bytes(), table.user_bytes()), (memory, 0, 3));
+    assert!(!put(&table, 1001, b"key", &[3; 200], None).replaced_in_place);
+    assert!(table.garbage_bytes() >= 100);
+    assert_eq!(table.get_owned(b"key", LATEST), Some((Kind::Value, vec![3; 200])));
+    assert_eq!((table.len(), table.user_bytes()), (1, 203));
+}
+
+#[test]
+fn a_version_that_a_snapshot_sees_is_kept_and_later_ones_are_not() {
+    let table = new_table();
+    put(&table, 1, b"key", b"one", None);
+    assert!(!put(&table, 5, b"key", b"five", Some(3)).replaced_in_place);
+    assert!(put(&table, 6, b"key", b"six!", Some(3)).replaced_in_place);
+    assert_eq!(table.get_owned(b"key", Seqno(3)), Some((Kind::Value, b"one".to_vec())));
+    assert_eq!(table.get_owned(b"key", LATEST), Some((Kind::Value, b"six!".to_vec())));
+    assert_eq!(table.get_owned(b"key", Seqno(0)), None);
+    assert!(put(&table, 4, b"key", b"late", Some(3)).obsolete);
+    assert!(!put(&table, 2, b"key", b"two", Some(3)).obsolete);
+    assert_eq!(table.get_owned(b"key", Seqno(3)), Some((Kind::Value, b"two".to_vec())));
+    assert_eq!(table.newest_seqno(b"key"), Some(Seqno(6)));
+}
+
+#[test]
+fn of_two_versions_with_one_seqno_the_later_call_wins() {
+    let table = new_table();
+    for value in [&b"first"[..], b"second, longer", b"third"] {
+        put(&table, 1, b"key", value, Some(9));
+        assert_eq!(table.get_owned(b"key", LATEST), Some((Kind::Value, value.to_vec())));
+        assert_eq!(table.get_owned(b"key", Seqno(0)), None);
+    }
+}
+
+#[test]
+fn threads_with_keys_of_their_own_lose_none() {
+    let table = new_table();
+    let added = AtomicU64::new(table.memory_bytes());
+    let count = if cfg!(miri) { 60u32 } else { 20_000 };
+    let key = |worker: u32, i: u32| format!("{:08x}-{worker}", i.wrapping_mul(0x9e37_79b9)).into_bytes();
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let (table, added) = (&table, &added);
+            scope.spawn(move || {
+                for i in 0..count {
+                    let outcome = put(table, u64::from(i), &key(worker, i), &i.to_le_bytes(), None);
+                    assert!(outcome.new_key);
+                    added.fetch_add(outcome.memory_bytes_added as u64, Ordering::Relaxed);
+                    assert!(table.get(&key(worker, i / 2), LATEST, |_, _| ()).is_some());
+                }
+            });
+        }
+    });
+    table.check();
+    assert_eq!(table.len(), 4 * count as usize);
+    assert_eq!(added.into_inner(), table.memory_bytes());
+    for worker in 0..4 {
+        for i in 0..count {
+            assert_eq!(
+                table.get_owned(&key(worker, i), LATEST),
+                Some((Kind::Value, i.to_le_bytes().to_vec()))
+            );
+        }
+    }
+}
+
+#[test]
+fn threads_with_the_same_keys_end_with_the_highest_seqno() {
+    let table = new_table();
+    let next = AtomicU64::new(1);
+    let rounds = if cfg!(miri) { 100 } else { 40_000 };
+    let snapshot = rounds / 2;
+    let value = |seqno: u64| vec![(seqno % 251) as u8; 8 + (seqno % 60) as usize];
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let seqno = next.fetch_add(1, Ordering::Relaxed);
+                    if seqno > rounds {
+                        break;
+                    }
+                    put(&table, seqno, &(seqno % 97).to_be_bytes(), &value(seqno), Some(snapshot));
+                }
+            });
+        }
+    });
+    table.check();
+    for at in [rounds, snapshot] {
+        for key in 0..97 {
+            let newest = (at.saturating_sub(96).max(1)..=at).find(|seqno| seqno % 97 == key);
+            let expected = newest.map(|seqno| (Kind::Value, value(seqno)));
+            assert_eq!(table.get_owned(&key.to_be_bytes(), Seqno(at)), expected, "key {key} at {at}");
+        }
+    }
+}
+
+#[test]
+fn big_keys_and_values_are_kept_whole() {
+    let table = Arc::new(new_table());
+    let value = |i: u8, bytes: usize| vec![i; bytes];
+    let sizes = [0, 1, 1000, 1 << 20, 10 << 20, (256 << 10) - 30, 256 << 10, 100_000];
+    for (i, &bytes) in (0u8..).zip(&sizes) {
+        put(&table, 1, &vec![i; MAX_KEY_BYTES], &value(i, bytes), None);
+        put(&table, 1, &[i], &value(i, bytes), None);
+    }
+    for (i, &bytes) in (0u8..).zip(&sizes) {
+        for key in [vec![i; MAX_KEY_BYTES], vec![i]] {
+            assert_eq!(table.get_owned(&key, LATEST), Some((Kind::Value, value(i, bytes))));
+        }
+    }
+    table.check();
+    assert_eq!(table.len(), 16);
+}
+
+#[test]
+fn ascending_keys_fill_leaves_and_descending_ones_work() {
+    let count = 20_000u64;
+    let key = |i: u64| format!("event/{i:016}").into_bytes();
+    let (up, down) = (new_table(), new_table());
+    for i in 0..count {
+        put(&up, i, &key(i), b"value", None);
+        put(&down, i, &key(count - i), b"value", None);
+    }
+    up.check();
+    down.check();
+    assert_eq!((up.len(), down.len()), (count as usize, count as usize));
+    let index_bytes = up.memory_bytes() - up.arena.bytes();
+    assert!(index_bytes < count * 17, "{index_bytes} bytes of index");
+}
+
+#[test]
+fn an_empty_memtable_costs_less_than_a_kibibyte_and_a_small_one_little_more() {
+    let table = new_table();
+    assert!(table.memory_bytes() < 1 << 10, "{} bytes", table.memory_bytes());
+    assert!(table.is_empty() && table.min_seqno().is_none() && table.max_key().is_none());
+    assert_eq!(table.bytes_between(None, None), 0);
+    for i in 0..10u64 {
+        put(&table, i, &i.to_be_bytes(), &[0; 100], None);
+    }
+    assert!(!table.is_empty() && table.memory_bytes() < 6 << 10, "{} bytes", table.memory_bytes());
+}
+
+#[test]
+fn ranges_are_estimated_to_within_a_leaf() {
+    let table = new_table();
+    let key = |i: u32| i.to_be_bytes();
+    for i in 0..10_000u32 {
+        put(&table, 1, &key(i.wrapping_mul(7919) % 10_000), &[0; 96], None);
+    }
+    let exact = |from: u32, to: u32| u64::from(to.saturating_sub(from)) * 108;
+    assert_eq!(table.bytes_between(None, None), exact(0, 10_000));
+    let bounds = [0, 1, 99, 1000, 1001, 5000, 9999, 10_000];
+    for from in bounds {
+        for to in bounds {
+            let estimate = table.bytes_between(Some(&key(from)), Some(&key(to)));
+            assert!(estimate.abs_diff(exact(from, to)) <= 108 * 4, "{from}..{to}: {estimate}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "insert into a frozen memtable")]
+fn a_frozen_memtable_refuses_inserts() {
+    let table = new_table();
+    put(&table, 1, b"key", b"value", None);
+    table.freeze();
+    assert_eq!(table.get_owned(b"key", LATEST), Some((Kind::Value, b"value".to_vec())));
+    put(&table, 2, b"key", b"value", None);
+}

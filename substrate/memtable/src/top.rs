@@ -1,0 +1,146 @@
+//! The top level: which leaf has a key. Two layers of fences over all leaves.
+//!
+//! **Invariants**
+//! - There is at least one branch, and in each at least one leaf; leaves may be empty.
+//! - What is shared by the fences on both sides of a leaf is its `fence_skip`; at either end of the memtable,
+//!   where a fence is missing, that is nothing.
+
+use parking_lot::RwLock;
+use testudo_base::{key::common_prefix, num::u64_of};
+
+use crate::{arena::Arena, fences::Fences, leaf::Leaf};
+
+/// Leaves of a full branch; small enough that moving half of them is cheap.
+const BRANCH_LEAVES: usize = 128;
+
+#[derive(Debug)]
+struct Branch {
+    fences: Fences,
+    leaves: Vec<RwLock<Leaf>>,
+}
+
+impl Branch {
+    /// Bytes on the heap, without those of the leaves' own arrays.
+    fn heap_bytes(&self) -> u64 {
+        self.fences.heap_bytes() + u64_of(self.leaves.capacity() * size_of::<RwLock<Leaf>>())
+    }
+}
+
+/// Where a leaf is: its branch, and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    branch: usize,
+    leaf: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Top {
+    /// No insert may follow.
+    pub(crate) frozen: bool,
+    fences: Fences,
+    branches: Vec<Branch>,
+}
+
+impl Top {
+    pub(crate) fn new() -> Self {
+        let branch = Branch { fences: Fences::default(), leaves: vec![RwLock::new(Leaf::new(0))] };
+        Self { frozen: false, fences: Fences::default(), branches: vec![branch] }
+    }
+
+    /// Bytes on the heap, without those of the leaves' own arrays.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        self.root_bytes() + self.branches.iter().map(Branch::heap_bytes).sum::<u64>()
+    }
+
+    fn root_bytes(&self) -> u64 {
+        self.fences.heap_bytes() + u64_of(self.branches.capacity() * size_of::<Branch>())
+    }
+
+    /// The leaf that has `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Place {
+        let branch = self.fences.child_of(key);
+        Place { branch, leaf: self.branches[branch].fences.child_of(key) }
+    }
+
+    /// The last leaf that can have keys below `key`.
+    pub(crate) fn find_before(&self, key: &[u8]) -> Place {
+        let branch = self.fences.child_before(key);
+        Place { branch, leaf: self.branches[branch].fences.child_before(key) }
+    }
+
+    pub(crate) fn last(&self) -> Place {
+        let branch = self.branches.len() - 1;
+        Place { branch, leaf: self.branches[branch].leaves.len() - 1 }
+    }
+
+    #[inline]
+    pub(crate) fn leaf(&self, place: Place) -> &RwLock<Leaf> {
+        &self.branches[place.branch].leaves[place.leaf]
+    }
+
+    /// The least key that may be in the leaf; `None` if there is no such bound.
+    pub(crate) fn low(&self, place: Place) -> Option<&[u8]> {
+        match (place.branch, place.leaf) {
+            (0, 0) => None,
+            (branch, 0) => self.fences.get(branch - 1),
+            (branch, leaf) => self.branches[branch].fences.get(leaf - 1),
+        }
+    }
+
+    /// The least key beyond the leaf; `None` if there is no such bound.
+    pub(crate) fn high(&self, place: Place) -> Option<&[u8]> {
+        self.branches[place.branch].fences.get(place.leaf).or_else(|| self.fences.get(place.branch))
+    }
+
+    /// All leaves with their places, in order.
+    pub(crate) fn leaves(&self) -> impl DoubleEndedIterator<Item = (Place, &RwLock<Leaf>)> {
+        self.branches.iter().enumerate().flat_map(|(branch, content)| {
+            content.leaves.iter().enumerate().map(move |(leaf, body)| (Place { branch, leaf }, body))
+        })
+    }
+
+    /// Splits the leaf that has `key` so that `key` can go in; returns the bytes by which the index grew.
+    pub(crate) fn split(&mut self, arena: &Arena, key: &[u8]) -> i64 {
+        let place = self.find(key);
+        let root_before = self.root_bytes();
+        let low = self.low(place).map(<[u8]>::to_vec);
+        let high = self.high(place).map(<[u8]>::to_vec);
+        let branch = &mut self.branches[place.branch];
+        let branch_before = branch.heap_bytes();
+        let left = branch.leaves[place.leaf].get_mut();
+        let left_before = left.heap_bytes();
+        let (keep, fence) = left.split_point(arena, key);
+        let shared =
+            |fence: &[u8], other: Option<&[u8]>| other.map_or(0, |other| common_prefix(fence, other));
+        let right = left.split(arena, keep, shared(&fence, low.as_deref()), shared(&fence, high.as_deref()));
+        let mut grown = signed(right.heap_bytes()) + signed(left.heap_bytes()) - signed(left_before);
+        branch.fences.insert(place.leaf, fence);
+        branch.leaves.insert(place.leaf + 1, RwLock::new(right));
+        let mut branches_after = 0;
+        if branch.leaves.len() >= BRANCH_LEAVES {
+            // Where keys ascend, the split leaf is the last one; no room need be left behind.
+            let fence_count = branch.fences.len();
+            let middle = if place.leaf + 1 == fence_count { fence_count - 1 } else { fence_count / 2 };
+            branches_after += self.split_branch(place.branch, middle);
+        }
+        branches_after += self.branches[place.branch].heap_bytes();
+        grown += signed(branches_after) - signed(branch_before);
+        grown + signed(self.root_bytes()) - signed(root_before)
+    }
+
+    /// Moves the leaves above fence `middle` to a new branch; returns the bytes of the latter.
+    fn split_branch(&mut self, at: usize, middle: usize) -> u64 {
+        let branch = &mut self.branches[at];
+        let (fence, fences) = branch.fences.split(middle);
+        let right = Branch { fences, leaves: branch.leaves.split_off(middle + 1) };
+        let bytes = right.heap_bytes();
+        self.fences.insert(at, fence);
+        self.branches.insert(at + 1, right);
+        bytes
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).expect("sizes of memory fit in 63 bits")
+}
