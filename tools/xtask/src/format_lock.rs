@@ -1,0 +1,79 @@
+//! Format code changed means FORMAT.md changed: it carries a hash of each file that knows bytes on disk.
+//!
+//! The hash covers the code without comments, spaces and line breaks, so that only what the compiler sees
+//! counts. A line of the lock is ``- `path` hash``.
+//!
+//! **Invariants**
+//! - Every file named `*_format.rs`, and those of the list, has exactly one line, and no other file has one.
+
+use crate::{
+    Finding,
+    lexer::{Literals, code_of},
+    sources::Source,
+};
+
+const DOCUMENT: &str = "docs/FORMAT.md";
+/// Format code in files with other names.
+const OTHER_FORMAT_FILES: [&str; 7] = [
+    "substrate/filter/src/partition.rs",
+    "substrate/run/src/block.rs",
+    "substrate/run/src/builder.rs",
+    "substrate/run/src/footer.rs",
+    "substrate/run/src/run_ref.rs",
+    "substrate/storage/src/manifest_state.rs",
+    "substrate/storage/src/superblock.rs",
+];
+
+pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
+    let Some(document) = sources.iter().find(|source| source.path == DOCUMENT) else {
+        return vec![Finding::new(DOCUMENT, 1, "is missing")];
+    };
+    let locked: Vec<(usize, &str, &str)> =
+        (1..).zip(document.text.lines()).filter_map(|(line, text)| lock_line(line, text)).collect();
+    let mut findings = Vec::new();
+    for source in sources.iter().filter(|source| is_format_file(source)) {
+        let hash = hash_of(&source.text);
+        let paste = format!("describe the change here, then write: - `{}` {hash}", source.path);
+        match locked.iter().find(|(_, path, _)| *path == source.path) {
+            Some((_, _, found)) if *found == hash => {}
+            Some((line, _, _)) => {
+                let message = format!("format code changed; {paste}");
+                findings.push(Finding::new(DOCUMENT, *line, message));
+            }
+            None => {
+                let line = document.text.lines().count().max(1);
+                findings.push(Finding::new(DOCUMENT, line, format!("format code is not covered; {paste}")));
+            }
+        }
+    }
+    for (line, path, _) in locked {
+        if !sources.iter().any(|source| source.path == path && is_format_file(source)) {
+            let message = format!("`{path}` is not a file with format code");
+            findings.push(Finding::new(DOCUMENT, line, message));
+        }
+    }
+    findings
+}
+
+fn is_format_file(source: &Source) -> bool {
+    source.path.ends_with("_format.rs") || OTHER_FORMAT_FILES.contains(&source.path.as_str())
+}
+
+fn lock_line(line: usize, text: &str) -> Option<(usize, &str, &str)> {
+    let (path, hash) = text.strip_prefix("- `")?.split_once("` ")?;
+    let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_hash && path.ends_with(".rs")).then_some((line, path, hash))
+}
+
+/// FNV-1a over the code.
+fn hash_of(text: &str) -> String {
+    let code = code_of(text, Literals::Keep);
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for byte in code.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests;

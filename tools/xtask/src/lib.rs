@@ -1,0 +1,23 @@
+//! Checks of the repository itself, run by `cargo run -p xtask -- tidy` and, as a test, by `cargo test`.
+//!
+//! ```text
+//! main.rs -> tidy.rs -> sources.rs -> file_rules.rs · text_rules.rs · layers.rs · documents.rs · format_lock.rs
+//! ```
+//!
+//! **Invariants**
+//! - No dependencies, no network, nothing written: reading the checkout is all it does.
+//! - Each rule is a pure function from texts to findings, so that a test can show that it fails on a bad one.
+
+mod documents;
+mod file_rules;
+mod finding;
+mod format_lock;
+mod layers;
+mod lexer;
+mod manifest;
+mod sources;
+mod text_rules;
+mod tidy;
+
+pub use finding::Finding;
+pub use tidy::tidy;

@@ -1,0 +1,22 @@
+//! All rules over one checkout.
+
+use std::{io, path::Path};
+
+use crate::{Finding, documents, file_rules, format_lock, layers, sources::read_sources, text_rules};
+
+/// Checks the checkout at `root` and returns what is wrong, sorted by file and line.
+///
+/// Errors: a file or folder that cannot be read, or a text file that is not UTF-8.
+pub fn tidy(root: &Path) -> io::Result<Vec<Finding>> {
+    let sources = read_sources(root)?;
+    let mut findings = layers::check(&sources);
+    findings.extend(documents::check(&sources));
+    findings.extend(format_lock::check(&sources));
+    findings.extend(text_rules::check_list(&sources));
+    for source in &sources {
+        findings.extend(file_rules::check(source));
+        findings.extend(text_rules::check(source));
+    }
+    findings.sort();
+    Ok(findings)
+}
