@@ -37,6 +37,13 @@ pub const fn low32(value: u64) -> u32 {
     value as u32
 }
 
+/// The low 64 bits.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "taking the low bits is the purpose")]
+pub const fn low64(value: u128) -> u64 {
+    value as u64
+}
+
 /// The high 32 bits.
 #[inline]
 pub const fn high32(value: u64) -> u32 {

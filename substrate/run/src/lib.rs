@@ -1,1 +1,29 @@
-//! Immutable sorted runs: blocks, index, filter, writer, reader, cursor.
+//! Immutable sorted runs, the unit in which every tree stores its data.
+//!
+//! A run is written once, in one sequential pass ([`RunWriter`]), and then read: a point query asks the filter,
+//! then the index, then one data block ([`Run::get`]); everything ordered goes through [`RunCursor`]; runs are
+//! combined by [`MergeCursor`]. Layout, in pages from the start of the run:
+//! data blocks · index blocks · filter partitions · footer block.
+//!
+//! **Invariants**
+//! - Keys in a run are strictly increasing; a run never changes once it is finished.
+//! - A block lies in whole pages of its own; only blocks with a single entry are longer than a page.
+//! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or of an
+//!   older one at the same place, is refused.
+
+mod block;
+mod bounded;
+mod builder;
+mod cursor;
+mod footer;
+mod merge;
+mod reader;
+mod run_ref;
+mod writer;
+
+pub use bounded::{BoundedCursor, KeyBounds};
+pub use cursor::{ReadAhead, RunCursor};
+pub use merge::MergeCursor;
+pub use reader::Run;
+pub use run_ref::RunRef;
+pub use writer::RunWriter;

@@ -1,1 +1,37 @@
-//! Superblock, extents and their references, page cache, manifest.
+//! Where bytes live: the superblock, extents and their references, the page cache and the manifest.
+//!
+//! Everything above addresses the data file in pages and extents; the manifest says which of them hold a
+//! committed state. A change becomes visible after a crash exactly when its manifest edit is durable.
+//!
+//! **Invariants**
+//! - An extent is free, live (referenced by the durable state) or held (by someone in memory); it is
+//!   reused only when it is neither live nor held.
+//! - Pages are durable before the manifest edit that refers to them.
+//! - A page read from the device is verified (checksum, store, location, generation) before anyone sees it.
+//! - The newest valid superblock slot is never overwritten.
+
+mod access;
+mod cache;
+mod data_file;
+mod extents;
+mod free_space;
+mod manifest;
+mod manifest_format;
+mod manifest_state;
+mod page_format;
+mod superblock;
+
+pub use access::{Access, Lookup};
+pub use cache::{CacheStats, PageCache, PageRef};
+pub use data_file::{DataFile, IoStats, PageAddress};
+pub use extents::{Extent, Extents, SpaceStats};
+pub use manifest::{Manifest, ManifestStats};
+pub use manifest_format::{Change, Edit};
+pub use manifest_state::{KeyspaceRecord, ManifestState};
+pub use page_format::{PAGE_HEADER_BYTES, PageIdentity, PageKind, payload_of, seal_pages, verify_pages};
+pub use superblock::{FORMAT_VERSION, Superblock, SuperblockFile};
+
+/// Name of the file that holds all pages.
+pub const DATA_FILE: &str = "data";
+/// Name of the file that holds the two superblock slots.
+pub const SUPERBLOCK_FILE: &str = "superblock";

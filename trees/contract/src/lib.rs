@@ -1,1 +1,117 @@
-//! What the engine asks of a tree, and the unit of background work.
+//! What the engine asks of a tree, whatever its structure.
+//!
+//! A tree is an immutable state behind an `Arc`: readers pin it and never block a writer. It changes when the engine
+//! hands it sorted updates ([`Tree::apply`]) or lets it do a job of its own ([`Tree::run_job`]); both return an
+//! [`TreeEdit`], the next state together with the manifest changes that make it durable.
+//!
+//! **Invariants**
+//! - Trees never log, acknowledge a write, start a thread or sleep.
+//! - A tree holds at most one entry per key in the answer to any query; older ones are dropped when merged.
+//! - Nothing that an edit refers to is written after [`Tree::apply`] or [`Tree::run_job`] returned; the engine syncs
+//!   the data file, commits the edit and only then publishes the state.
+
+mod work;
+
+use std::{fmt, sync::Arc};
+
+use testudo_base::{Cursor, ExtentSpan, ObjectId, Result};
+use testudo_storage::{Access, Change, Lookup};
+
+pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
+
+/// Sorted updates on their way into a tree: a frozen memtable.
+pub trait Updates: Send + Sync + fmt::Debug {
+    /// A cursor over them; tombstones included.
+    fn cursor(&self) -> Box<dyn Cursor + Send>;
+    /// Bytes of keys and values.
+    fn bytes(&self) -> u64;
+    /// About how many bytes lie in `[low, high)`; `None` bounds are open.
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64;
+    /// The first and the last key; `None` if there are no updates.
+    fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)>;
+}
+
+/// The next state of a tree and what makes it durable.
+#[derive(Debug)]
+pub struct TreeEdit {
+    /// The state to publish once the changes are durable.
+    pub tree: Arc<dyn Tree>,
+    /// Objects put and deleted, references taken and given back.
+    pub changes: Vec<Change>,
+}
+
+/// A piece of work that a tree would like to do; opaque to the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// What it is, for people.
+    pub what: &'static str,
+    /// The object that it is about.
+    pub object: ObjectId,
+}
+
+/// Figures of one tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeStats {
+    /// Levels of nodes above the leaves.
+    pub height: u32,
+    /// Nodes.
+    pub nodes: u64,
+    /// Leaves that hold something.
+    pub leaves: u64,
+    /// Runs in node buffers.
+    pub buffered_runs: u64,
+    /// Bytes of entries in the leaves.
+    pub leaf_bytes: u64,
+    /// Bytes of entries waiting in node buffers.
+    pub buffered_bytes: u64,
+    /// Entries stored, shadowed ones included.
+    pub entries: u64,
+    /// Tombstones stored.
+    pub tombstones: u64,
+    /// Bytes of all runs in the data file.
+    pub stored_bytes: u64,
+    /// Bytes of memory that the structure itself takes.
+    pub metadata_bytes: u64,
+}
+
+/// One line of a tree's outline, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutlineLine {
+    /// Depth below the root.
+    pub depth: u32,
+    /// What stands there: `node`, `tier`, `leaf`.
+    pub what: &'static str,
+    /// Number of children or runs.
+    pub count: u64,
+    /// Bytes of entries.
+    pub bytes: u64,
+    /// Entries.
+    pub entries: u64,
+}
+
+/// A tree's state.
+pub trait Tree: Send + Sync + fmt::Debug {
+    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as such or
+    /// as `Absent`.
+    fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
+    /// A cursor over all entries, tombstones included. It keeps the state alive.
+    fn cursor(&self) -> Box<dyn Cursor + Send>;
+    /// The state with `updates` on top of it.
+    fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit>;
+    /// Work that would make the tree better, cheapest first. Pure.
+    fn pick_job(&self) -> Option<Job>;
+    /// Does what [`Tree::pick_job`] chose; `None` if there is nothing left to do.
+    fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>>;
+    /// The changes that give back everything that the tree holds, for dropping its keyspace.
+    fn release(&self) -> Vec<Change>;
+    /// Figures.
+    fn stats(&self) -> TreeStats;
+    /// About how many bytes of entries lie in `[low, high)`. Reads index pages only.
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64>;
+    /// The structure, for people.
+    fn outline(&self) -> Vec<OutlineLine>;
+    /// Every span that it refers to, once per reference.
+    fn references(&self) -> Vec<ExtentSpan>;
+    /// Checks the structure; with `deep` also every page and the order of all keys.
+    fn check_invariants(&self, deep: bool) -> Result<()>;
+}

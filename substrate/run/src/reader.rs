@@ -1,0 +1,256 @@
+//! A run, opened: point queries, positions of blocks, estimates of ranges.
+//!
+//! **Invariants**
+//! - While a `Run` lives, its extents are held and its pages stay what they are.
+//! - The footer is read once, on first use; nothing else of the run is kept outside the page cache.
+
+use std::sync::{Arc, OnceLock};
+
+use testudo_base::{
+    Error, ExtentSpan, PAGE_BYTES, Result,
+    codec::{Damage, Reader},
+};
+use testudo_storage::{Access, DATA_FILE, DataFile, Extent, Lookup, PageAddress, PageKind, payload_of};
+
+use crate::{
+    RunRef,
+    block::Block,
+    footer::{BlockPosition, Footer},
+    writer::locate,
+};
+
+/// An open run.
+#[derive(Debug)]
+pub struct Run {
+    data: Arc<DataFile>,
+    reference: RunRef,
+    extents: Vec<Arc<Extent>>,
+    footer: OnceLock<Footer>,
+}
+
+impl Run {
+    pub(crate) fn written(
+        data: Arc<DataFile>,
+        reference: RunRef,
+        extents: Vec<Arc<Extent>>,
+        footer: Footer,
+    ) -> Self {
+        Self { data, reference, extents, footer: OnceLock::from(footer) }
+    }
+
+    /// Opens a run of the durable state, without reading it.
+    ///
+    /// Errors: `Corruption` if one of its spans is not live.
+    pub fn open(data: Arc<DataFile>, reference: RunRef) -> Result<Arc<Self>> {
+        let hold = |span: &ExtentSpan| {
+            data.extents().hold(*span).ok_or_else(|| {
+                let offset = span.first_page.saturating_mul(PAGE_BYTES);
+                Error::corruption(DATA_FILE, offset, "a run refers to pages that are not live")
+            })
+        };
+        let extents = reference.spans.iter().map(hold).collect::<Result<Vec<_>>>()?;
+        Ok(Arc::new(Self { data, reference, extents, footer: OnceLock::new() }))
+    }
+
+    /// The reference to keep.
+    pub fn reference(&self) -> &RunRef {
+        &self.reference
+    }
+
+    /// The data file that it is in.
+    pub fn data(&self) -> &Arc<DataFile> {
+        &self.data
+    }
+
+    pub(crate) fn spans(&self) -> impl Iterator<Item = ExtentSpan> + '_ {
+        self.extents.iter().map(|extent| extent.span())
+    }
+
+    pub(crate) fn address(&self, kind: PageKind, page: u32) -> Result<PageAddress> {
+        let (physical, _) =
+            locate(self.spans(), page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
+        Ok(PageAddress {
+            page: physical,
+            generation: self.reference.id,
+            keyspace: self.reference.keyspace,
+            kind,
+        })
+    }
+
+    /// `Corruption` at a page of this run.
+    pub(crate) fn damaged(&self, page: u32, damage: Damage) -> Error {
+        let offset = locate(self.spans(), page).map_or(0, |(physical, _)| physical * PAGE_BYTES);
+        Error::corruption(DATA_FILE, offset, format!("run {}: {}", self.reference.id, damage.0))
+    }
+
+    /// Lets `act` see the payload of a block. `None` if a page is missing and was noted.
+    pub(crate) fn with_block<R>(
+        &self,
+        kind: PageKind,
+        position: BlockPosition,
+        access: Access<'_>,
+        act: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let address = self.address(kind, position.page)?;
+        if position.pages == 1 {
+            if let Some(page) = self.data.cached_page(&address) {
+                return Ok(Some(act(payload_of(&page))));
+            }
+            return match access {
+                Access::Blocking => self.data.load_page(&address, |page| act(payload_of(page))).map(Some),
+                Access::Noting(wanted) => {
+                    wanted.borrow_mut().push(address);
+                    Ok(None)
+                }
+            };
+        }
+        let block = self.data.read_block(&self.pieces(position)?, &address)?;
+        Ok(Some(act(payload_of(&block))))
+    }
+
+    /// The physical pieces of a block of several pages.
+    pub(crate) fn pieces(&self, position: BlockPosition) -> Result<Vec<ExtentSpan>> {
+        let (mut page, mut left) = (position.page, position.pages);
+        let mut pieces = Vec::new();
+        while left > 0 {
+            let (first_page, room) = locate(self.spans(), page)
+                .ok_or_else(|| self.damaged(position.page, Damage("a block is outside its run")))?;
+            let page_count = room.min(left);
+            pieces.push(ExtentSpan { first_page, page_count });
+            page += page_count;
+            left -= page_count;
+        }
+        Ok(pieces)
+    }
+
+    pub(crate) fn footer(&self) -> Result<&Footer> {
+        if let Some(footer) = self.footer.get() {
+            return Ok(footer);
+        }
+        let reference = &self.reference;
+        let position = BlockPosition { page: reference.footer_page, pages: reference.footer_pages };
+        let decode = |payload: &[u8]| Footer::decode(payload, reference.data_pages, reference.footer_page);
+        let footer = self
+            .with_block(PageKind::Footer, position, Access::Blocking, decode)?
+            .expect("a blocking read returns its block")
+            .map_err(|damage| self.damaged(position.page, damage))?;
+        Ok(self.footer.get_or_init(|| footer))
+    }
+
+    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`].
+    pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
+        if key < self.reference.first_key.as_slice() || key > self.reference.last_key.as_slice() {
+            return Ok(Lookup::Absent);
+        }
+        let footer = self.footer()?;
+        if footer.filter_pages > 0 {
+            let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
+            let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
+            match self.with_block(PageKind::Filter, BlockPosition { page, pages: 1 }, access, probe)? {
+                None => return Ok(Lookup::Waiting),
+                Some(false) => return Ok(Lookup::Absent),
+                Some(true) => {}
+            }
+        }
+        let Some(position) = self.block_for(key, access)? else { return Ok(Lookup::Waiting) };
+        let search = |payload: &[u8]| {
+            let block = Block::parse(payload)?;
+            let (index, equal) = block.lower_bound(key)?;
+            if !equal {
+                return Ok(Lookup::Absent);
+            }
+            let cell = block.cell(index)?;
+            Ok(Lookup::Found(cell.kind, cell.value.to_vec()))
+        };
+        match self.with_block(PageKind::Data, position, access, search)? {
+            None => Ok(Lookup::Waiting),
+            Some(found) => found.map_err(|damage| self.damaged(position.page, damage)),
+        }
+    }
+
+    /// The data block that would hold `key`; `None` if the index page was missing and has been noted.
+    fn block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
+        let footer = self.footer()?;
+        let position = footer.index[footer.index_block_for(key)].1;
+        let search = |payload: &[u8]| {
+            let block = Block::parse(payload)?;
+            let (index, equal) = block.lower_bound(key)?;
+            let index = if equal { index } else { index.saturating_sub(1) };
+            self.decode_position(block.cell(index)?.value)
+        };
+        match self.with_block(PageKind::Index, position, access, search)? {
+            None => Ok(None),
+            Some(found) => found.map(Some).map_err(|damage| self.damaged(position.page, damage)),
+        }
+    }
+
+    /// Decodes an index entry.
+    pub(crate) fn decode_position(&self, value: &[u8]) -> std::result::Result<BlockPosition, Damage> {
+        let mut reader = Reader::new(value);
+        let position = BlockPosition { page: reader.u32()?, pages: reader.u32()? };
+        let end = position.page.checked_add(position.pages).ok_or(Damage("a block is outside its run"))?;
+        if position.pages == 0 || end > self.reference.data_pages {
+            return Err(Damage("a block is outside its run"));
+        }
+        Ok(position)
+    }
+
+    /// Verifies every page of the run against the device, past the cache.
+    pub fn check_pages(&self) -> Result<()> {
+        let footer = self.footer()?;
+        for &(_, position) in &footer.index {
+            let address = self.address(PageKind::Index, position.page)?;
+            self.data.read_block(&self.pieces(position)?, &address)?;
+        }
+        for page in footer.filter_page..footer.filter_page + footer.filter_pages {
+            let address = self.address(PageKind::Filter, page)?;
+            let block = self.data.read_block(&self.pieces(BlockPosition { page, pages: 1 })?, &address)?;
+            testudo_filter::check(payload_of(&block)).map_err(|damage| self.damaged(page, damage))?;
+        }
+        let position = BlockPosition { page: self.reference.footer_page, pages: self.reference.footer_pages };
+        let address = self.address(PageKind::Footer, position.page)?;
+        self.data.read_block(&self.pieces(position)?, &address)?;
+        Ok(())
+    }
+
+    /// Fails if the filter denies a key that the run holds.
+    pub fn check_filter(&self, key: &[u8]) -> Result<()> {
+        let footer = self.footer()?;
+        if footer.filter_pages == 0 {
+            return Ok(());
+        }
+        let hash = testudo_base::checksum::hash_key(key);
+        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
+        let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
+        match self.with_block(PageKind::Filter, BlockPosition { page, pages: 1 }, Access::Blocking, probe)? {
+            Some(false) => Err(self.damaged(page, Damage("the filter denies a key that the run holds"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// About how many user bytes the run holds in `[low, high)`; `None` bounds are open. Reads index pages only.
+    pub fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
+        let reference = &self.reference;
+        let page_at = |key: Option<&[u8]>, open: u32| -> Result<u32> {
+            let Some(key) = key else { return Ok(open) };
+            if key <= reference.first_key.as_slice() {
+                return Ok(0);
+            }
+            if key > reference.last_key.as_slice() {
+                return Ok(reference.data_pages);
+            }
+            Ok(self.block_for(key, Access::Blocking)?.map_or(0, |position| position.page))
+        };
+        let (from, to) = (page_at(low, 0)?, page_at(high, reference.data_pages)?);
+        let pages = u64::from(to.saturating_sub(from));
+        Ok(scale(reference.user_bytes, pages, u64::from(reference.data_pages)))
+    }
+}
+
+/// `total × part / whole` without overflow.
+fn scale(total: u64, part: u64, whole: u64) -> u64 {
+    if whole == 0 {
+        return 0;
+    }
+    testudo_base::num::low64(u128::from(total) * u128::from(part) / u128::from(whole))
+}

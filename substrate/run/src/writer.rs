@@ -1,0 +1,299 @@
+//! Writes a run in one sequential pass.
+//!
+//! Entries are collected into blocks, blocks into a buffer of 256 KiB that goes to the device when it is full;
+//! index separators and key hashes wait in memory until the end. Index, filter and footer pages are put into the
+//! page cache, because the next queries need them.
+//!
+//! **Invariants**
+//! - Pages are sealed with the place where they are written: space is taken before a block is sealed.
+//! - Dropping an unfinished writer gives its space back; nothing refers to it.
+
+use std::sync::Arc;
+
+use testudo_base::{
+    Entry, Error, KeyspaceId, Kind, PAGE_SIZE, Result, RunId,
+    checksum::hash_key,
+    codec, key,
+    num::{u32_of, u64_of, usize_of},
+};
+use testudo_env::AlignedBuffer;
+use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, seal_pages};
+
+use crate::{
+    Run, RunRef,
+    builder::BlockBuilder,
+    footer::{BlockPosition, Footer},
+};
+
+/// Bytes collected before they go to the device.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A run in the making.
+#[derive(Debug)]
+pub struct RunWriter {
+    data: Arc<DataFile>,
+    id: RunId,
+    keyspace: KeyspaceId,
+    extents: Vec<Arc<Extent>>,
+    /// Pages in `extents`.
+    taken_pages: u32,
+    /// Pages sealed so far.
+    next_page: u32,
+    buffer: AlignedBuffer,
+    buffered_pages: usize,
+    block: BlockBuilder,
+    payload: Vec<u8>,
+    /// Data blocks: separator before the block, and where it is.
+    index: Vec<(Vec<u8>, BlockPosition)>,
+    hashes: Vec<u64>,
+    admitted: Vec<(u32, PageKind, Vec<u8>)>,
+    previous_key: Vec<u8>,
+    block_separator: Vec<u8>,
+    first_key: Vec<u8>,
+    entries: u64,
+    tombstones: u64,
+    user_bytes: u64,
+    data_bytes: u64,
+}
+
+impl RunWriter {
+    /// Starts a run. `expected_bytes` of entries size the first piece of space; more is taken when needed.
+    ///
+    /// Errors: `OutOfSpace`, `Io`.
+    pub fn new(data: Arc<DataFile>, id: RunId, keyspace: KeyspaceId, expected_bytes: u64) -> Result<Self> {
+        let pages =
+            u32_of(usize_of(expected_bytes + expected_bytes / 16).div_ceil(PAGE_SIZE).clamp(2, 1 << 18) + 2);
+        let extents = data.allocate(pages)?;
+        Ok(Self {
+            taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
+            data,
+            id,
+            keyspace,
+            extents,
+            next_page: 0,
+            buffer: AlignedBuffer::zeroed(BUFFER_BYTES),
+            buffered_pages: 0,
+            block: BlockBuilder::default(),
+            payload: Vec::with_capacity(PAGE_SIZE),
+            index: Vec::new(),
+            hashes: Vec::new(),
+            admitted: Vec::new(),
+            previous_key: Vec::new(),
+            block_separator: Vec::new(),
+            first_key: Vec::new(),
+            entries: 0,
+            tombstones: 0,
+            user_bytes: 0,
+            data_bytes: 0,
+        })
+    }
+
+    /// Bytes of data blocks so far, the one being built excluded.
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Number of entries so far.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Adds an entry. REQUIRES: its key is greater than all before.
+    pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
+        debug_assert!(self.entries == 0 || entry.key > self.previous_key.as_slice(), "keys must increase");
+        if !self.block.fits(entry) && !self.block.is_empty() {
+            self.finish_block()?;
+        }
+        if self.block.is_empty() {
+            self.block_separator.clear();
+            if self.entries == 0 {
+                self.first_key = entry.key.to_vec();
+            } else {
+                self.block_separator = key::separator(&self.previous_key, entry.key);
+            }
+        }
+        self.block.push(entry);
+        self.hashes.push(hash_key(entry.key));
+        self.previous_key.clear();
+        self.previous_key.extend_from_slice(entry.key);
+        self.entries += 1;
+        self.tombstones += u64::from(entry.kind == Kind::Tombstone);
+        self.user_bytes += u64_of(entry.user_bytes());
+        Ok(())
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.clear();
+        self.block.encode_into(&mut payload);
+        let position = self.write_block(PageKind::Data, &payload)?;
+        self.payload = payload;
+        self.data_bytes += u64::from(position.pages) * u64_of(PAGE_SIZE);
+        self.index.push((std::mem::take(&mut self.block_separator), position));
+        Ok(())
+    }
+
+    /// Seals a block and queues it for the device.
+    fn write_block(&mut self, kind: PageKind, payload: &[u8]) -> Result<BlockPosition> {
+        let pages = (payload.len() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
+        while usize_of(u64::from(self.taken_pages - self.next_page)) < pages {
+            let more = self.data.allocate(u32_of(pages.max(16)))?;
+            self.taken_pages += more.iter().map(|extent| extent.span().page_count).sum::<u32>();
+            self.extents.extend(more);
+        }
+        let position = BlockPosition { page: self.next_page, pages: u32_of(pages) };
+        let length = pages * PAGE_SIZE;
+        let address = self.address(kind, position.page);
+        let identity = self.data.identity(&address);
+        if self.buffered_pages * PAGE_SIZE + length > self.buffer.len() {
+            self.write_buffer()?;
+        }
+        if length > self.buffer.len() {
+            let mut large = AlignedBuffer::zeroed(length);
+            large[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(payload);
+            seal_pages(&mut large, &identity, payload.len());
+            write_across(&self.data, &self.extents, position.page, &large)?;
+        } else {
+            let start = self.buffered_pages * PAGE_SIZE;
+            let target = &mut self.buffer[start..start + length];
+            target[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(payload);
+            seal_pages(target, &identity, payload.len());
+            if kind != PageKind::Data && pages == 1 {
+                self.admitted.push((position.page, kind, target.to_vec()));
+            }
+            self.buffered_pages += pages;
+        }
+        self.next_page += position.pages;
+        Ok(position)
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        if self.buffered_pages == 0 {
+            return Ok(());
+        }
+        let first = self.next_page - u32_of(self.buffered_pages);
+        let bytes = &self.buffer[..self.buffered_pages * PAGE_SIZE];
+        write_across(&self.data, &self.extents, first, bytes)?;
+        self.buffered_pages = 0;
+        Ok(())
+    }
+
+    fn address(&self, kind: PageKind, page: u32) -> PageAddress {
+        let (physical, _) = locate(self.extents.iter().map(|e| e.span()), page).expect("space was taken");
+        PageAddress { page: physical, generation: self.id, keyspace: self.keyspace, kind }
+    }
+
+    fn write_index(&mut self) -> Result<Vec<(Vec<u8>, BlockPosition)>> {
+        let mut top = Vec::new();
+        let mut block = BlockBuilder::default();
+        let mut first_separator: Option<Vec<u8>> = None;
+        let mut value = Vec::new();
+        for (separator, position) in std::mem::take(&mut self.index) {
+            value.clear();
+            codec::put_u32(&mut value, position.page);
+            codec::put_u32(&mut value, position.pages);
+            let entry = Entry { key: &separator, kind: Kind::Value, value: &value };
+            if !block.fits(&entry)
+                && let Some(first) = first_separator.take()
+            {
+                top.push((first, self.write_index_block(&mut block)?));
+            }
+            block.push(&entry);
+            first_separator.get_or_insert(separator);
+        }
+        if let Some(first) = first_separator {
+            top.push((first, self.write_index_block(&mut block)?));
+        }
+        Ok(top)
+    }
+
+    fn write_index_block(&mut self, block: &mut BlockBuilder) -> Result<BlockPosition> {
+        let mut payload = Vec::with_capacity(PAGE_SIZE);
+        block.encode_into(&mut payload);
+        self.write_block(PageKind::Index, &payload)
+    }
+
+    fn write_filter(&mut self) -> Result<(u32, u32)> {
+        let mut filter = Vec::new();
+        testudo_filter::build(&self.hashes, testudo_filter::Precision::default(), &mut filter);
+        let first = self.next_page;
+        for partition in filter.chunks(testudo_filter::PARTITION_BYTES) {
+            self.write_block(PageKind::Filter, partition)?;
+        }
+        Ok((first, self.next_page - first))
+    }
+
+    /// Writes what is left and returns the run. Durable after the data file is synced.
+    ///
+    /// REQUIRES: at least one entry was pushed.
+    pub fn finish(mut self) -> Result<Arc<Run>> {
+        if self.entries == 0 {
+            return Err(Error::invalid("a run needs at least one entry"));
+        }
+        self.finish_block()?;
+        let data_pages = self.next_page;
+        let index = self.write_index()?;
+        let (filter_page, filter_pages) = self.write_filter()?;
+        let footer = Footer { filter_page, filter_pages, index };
+        let position = self.write_block(PageKind::Footer, &footer.encode())?;
+        self.write_buffer()?;
+        self.cut_space();
+        for (page, kind, bytes) in std::mem::take(&mut self.admitted) {
+            self.data.admit(&self.address(kind, page), &bytes);
+        }
+        let reference = RunRef {
+            id: self.id,
+            keyspace: self.keyspace,
+            spans: self.extents.iter().map(|extent| extent.span()).collect(),
+            data_pages,
+            footer_page: position.page,
+            footer_pages: position.pages,
+            entries: self.entries,
+            tombstones: self.tombstones,
+            user_bytes: self.user_bytes,
+            first_key: self.first_key,
+            last_key: self.previous_key,
+        };
+        Ok(Arc::new(Run::written(self.data, reference, self.extents, footer)))
+    }
+
+    /// Gives back the pages that were taken but not needed.
+    fn cut_space(&mut self) {
+        let mut needed = self.next_page;
+        let table = Arc::clone(self.data.extents());
+        let taken = std::mem::take(&mut self.extents);
+        for extent in taken {
+            if needed == 0 {
+                break;
+            }
+            let pages = extent.span().page_count.min(needed);
+            self.extents.push(table.shorten(extent, pages));
+            needed -= pages;
+        }
+    }
+}
+
+/// The physical page of a run's page, and how many pages follow it in the same span (itself included).
+pub(crate) fn locate(spans: impl Iterator<Item = testudo_base::ExtentSpan>, page: u32) -> Option<(u64, u32)> {
+    let mut left = page;
+    for span in spans {
+        if left < span.page_count {
+            return Some((span.first_page + u64::from(left), span.page_count - left));
+        }
+        left -= span.page_count;
+    }
+    None
+}
+
+fn write_across(data: &DataFile, extents: &[Arc<Extent>], first: u32, bytes: &[u8]) -> Result<()> {
+    let (mut page, mut bytes) = (first, bytes);
+    while !bytes.is_empty() {
+        let spans = extents.iter().map(|extent| extent.span());
+        let (physical, room) = locate(spans, page).expect("space was taken");
+        let length = bytes.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
+        data.write_pages(physical, &bytes[..length])?;
+        bytes = &bytes[length..];
+        page += u32_of(length / PAGE_SIZE);
+    }
+    Ok(())
+}

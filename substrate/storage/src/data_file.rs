@@ -1,0 +1,301 @@
+//! The data file: verified reads through the page cache, large reads and writes past it, and its space.
+//!
+//! **Invariants**
+//! - Bytes leave this file only after [`verify_pages`] accepted them for the identity that was asked for.
+//! - All I/O is in whole pages from aligned buffers.
+//! - The page cache never holds a page of an extent that was given back.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+use testudo_base::{
+    Error, ErrorKind, ExtentSpan, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result, RunId, StoreId,
+    num::{u64_of, usize_of},
+};
+use testudo_env::{AlignedBuffer, File, ReadRequest};
+
+use crate::{
+    DATA_FILE, Extent, Extents, PageCache, PageRef,
+    cache::CacheStats,
+    extents::SpaceStats,
+    page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
+};
+
+/// Where a page is and which one it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageAddress {
+    /// Number of the page in the data file.
+    pub page: u64,
+    /// The run that it belongs to.
+    pub generation: RunId,
+    /// The keyspace that wrote it.
+    pub keyspace: KeyspaceId,
+    /// What it holds.
+    pub kind: PageKind,
+}
+
+/// What was asked of the device since the file was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoStats {
+    /// Reads of single pages (and of blocks of several pages) on behalf of queries.
+    pub page_reads: u64,
+    /// Bytes of those.
+    pub page_read_bytes: u64,
+    /// Bytes of large sequential reads.
+    pub stream_read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Syncs.
+    pub syncs: u64,
+}
+
+#[derive(Debug, Default)]
+struct IoCounters {
+    page_reads: AtomicU64,
+    page_read_bytes: AtomicU64,
+    stream_read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    syncs: AtomicU64,
+}
+
+/// The data file of one store.
+#[derive(Debug)]
+pub struct DataFile {
+    file: Arc<dyn File>,
+    store: StoreId,
+    extents: Arc<Extents>,
+    cache: Arc<PageCache>,
+    io: IoCounters,
+    growing: Mutex<()>,
+    read_only: bool,
+}
+
+thread_local! {
+    static BOUNCE: std::cell::RefCell<AlignedBuffer> = std::cell::RefCell::new(AlignedBuffer::zeroed(PAGE_SIZE));
+}
+
+impl DataFile {
+    /// Takes over an open file. `live` lists the spans of the durable state with their references.
+    pub fn new(
+        file: Arc<dyn File>,
+        store: StoreId,
+        cache_bytes: u64,
+        live: impl Iterator<Item = (ExtentSpan, u32)>,
+        read_only: bool,
+    ) -> Result<Arc<Self>> {
+        let file_pages = file.len().map_err(|e| Error::io(DATA_FILE, e))? / PAGE_BYTES;
+        let cache = Arc::new(PageCache::new(cache_bytes));
+        let forget = Arc::clone(&cache);
+        let extents = Extents::new(file_pages, live, move |span| {
+            for page in span.first_page..span.end_page() {
+                forget.forget(page);
+            }
+        });
+        if extents.stats().file_bytes > file_pages * PAGE_BYTES {
+            let end = file_pages * PAGE_BYTES;
+            return Err(Error::corruption(DATA_FILE, end, "the file ends before its last live extent"));
+        }
+        let io = IoCounters::default();
+        Ok(Arc::new(Self { file, store, extents, cache, io, growing: Mutex::new(()), read_only }))
+    }
+
+    /// The table of extents.
+    pub fn extents(&self) -> &Arc<Extents> {
+        &self.extents
+    }
+
+    /// Identity that a page of this store must have.
+    pub fn identity(&self, address: &PageAddress) -> PageIdentity {
+        PageIdentity {
+            store: self.store,
+            kind: address.kind,
+            page: address.page,
+            generation: address.generation,
+            keyspace: address.keyspace,
+        }
+    }
+
+    /// The page if the cache has it; never reads from the device.
+    #[inline]
+    pub fn cached_page(&self, address: &PageAddress) -> Option<PageRef<'_>> {
+        self.cache.get(address.page, address.generation, chances(address.kind))
+    }
+
+    /// Reads one page from the device into the cache. `act` sees its 4 KiB.
+    ///
+    /// Errors: `Io`; `Corruption` with the offset if the bytes are not the page that belongs here.
+    pub fn load_page<R>(&self, address: &PageAddress, act: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        BOUNCE.with_borrow_mut(|bounce| {
+            self.read_counted(address.page, bounce)?;
+            self.check(bounce, address)?;
+            self.admit(address, bounce);
+            Ok(act(bounce))
+        })
+    }
+
+    /// Reads many single pages at once, into the cache. Fails with the first error.
+    pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
+        let mut buffer = AlignedBuffer::zeroed(addresses.len() * PAGE_SIZE);
+        let mut requests: Vec<ReadRequest<'_>> = buffer
+            .chunks_mut(PAGE_SIZE)
+            .zip(addresses)
+            .map(|(buffer, address)| ReadRequest {
+                offset: address.page * PAGE_BYTES,
+                buffer,
+                result: Ok(()),
+            })
+            .collect();
+        self.file.read_batch(&mut requests);
+        self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
+        self.io.page_read_bytes.fetch_add(u64_of(requests.len()) * PAGE_BYTES, Relaxed);
+        for (request, address) in requests.iter_mut().zip(addresses) {
+            std::mem::replace(&mut request.result, Ok(())).map_err(|e| self.read_error(address.page, e))?;
+            self.check(request.buffer, address)?;
+            self.admit(address, request.buffer);
+        }
+        Ok(())
+    }
+
+    /// Puts a page that was just written into the cache, so that its first reader finds it.
+    pub fn admit(&self, address: &PageAddress, bytes: &[u8]) {
+        drop(self.cache.insert(address.page, address.generation, bytes, chances(address.kind)));
+    }
+
+    /// Reads a block of several pages past the cache; `pieces` are its pages in order.
+    pub fn read_block(&self, pieces: &[ExtentSpan], address: &PageAddress) -> Result<AlignedBuffer> {
+        let bytes = pieces.iter().map(|piece| usize_of(piece.bytes())).sum();
+        let mut buffer = AlignedBuffer::zeroed(bytes);
+        let mut at = 0;
+        for piece in pieces {
+            let length = usize_of(piece.bytes());
+            self.read_counted(piece.first_page, &mut buffer[at..at + length])?;
+            at += length;
+        }
+        self.check(&buffer, address)?;
+        Ok(buffer)
+    }
+
+    fn read_counted(&self, page: u64, buffer: &mut [u8]) -> Result<()> {
+        self.io.page_reads.fetch_add(1, Relaxed);
+        self.io.page_read_bytes.fetch_add(u64_of(buffer.len()), Relaxed);
+        self.file.read_at(page * PAGE_BYTES, buffer).map_err(|e| self.read_error(page, e))
+    }
+
+    fn read_error(&self, page: u64, error: std::io::Error) -> Error {
+        if error.kind() == std::io::ErrorKind::UnexpectedEof {
+            return Error::corruption(DATA_FILE, page * PAGE_BYTES, "the file ends inside a page");
+        }
+        Error::io(format!("{DATA_FILE} at offset {}", page * PAGE_BYTES), error)
+    }
+
+    fn check(&self, bytes: &[u8], address: &PageAddress) -> Result<()> {
+        verify_pages(bytes, &self.identity(address)).map_err(|why| {
+            let what = format!("{why} ({:?} page of keyspace {})", address.kind, address.keyspace);
+            Error::corruption(DATA_FILE, address.page * PAGE_BYTES, what)
+        })
+    }
+
+    /// Fills `buffer` from consecutive pages, past the cache and *unverified*: the caller verifies each block.
+    pub fn read_stream(&self, first_page: u64, buffer: &mut [u8]) -> Result<()> {
+        self.io.stream_read_bytes.fetch_add(u64_of(buffer.len()), Relaxed);
+        self.file.read_at(first_page * PAGE_BYTES, buffer).map_err(|e| self.read_error(first_page, e))
+    }
+
+    /// Verifies a block that came from [`DataFile::read_stream`].
+    pub fn verify(&self, bytes: &[u8], address: &PageAddress) -> Result<()> {
+        self.check(bytes, address)
+    }
+
+    /// Writes whole pages at `first_page`, past the cache. Durable after [`DataFile::sync`].
+    pub fn write_pages(&self, first_page: u64, bytes: &[u8]) -> Result<()> {
+        debug_assert!(page_count_of(bytes) > 0);
+        self.io.written_bytes.fetch_add(u64_of(bytes.len()), Relaxed);
+        self.file.write_at(first_page * PAGE_BYTES, bytes).map_err(|e| Error::io(DATA_FILE, e))
+    }
+
+    /// Makes all written pages durable.
+    pub fn sync(&self) -> Result<()> {
+        self.io.syncs.fetch_add(1, Relaxed);
+        self.file.sync().map_err(|e| Error::io(DATA_FILE, e))
+    }
+
+    /// Takes `page_count` pages, growing the file if there is no room. `OutOfSpace` if that fails.
+    pub fn allocate(&self, page_count: u32) -> Result<Vec<Arc<Extent>>> {
+        if self.read_only {
+            return Err(Error::new(ErrorKind::Unsupported, "the store is open for reading only"));
+        }
+        loop {
+            if let Some(extents) = self.extents.take(page_count) {
+                return Ok(extents);
+            }
+            let _growing = self.growing.lock();
+            if let Some(extents) = self.extents.take(page_count) {
+                return Ok(extents);
+            }
+            let file_bytes = self.extents.stats().file_bytes;
+            let step = (file_bytes / 32).clamp(1 << 18, 32 << 20).max(u64::from(page_count) * PAGE_BYTES);
+            let step_pages = step.div_ceil(PAGE_BYTES);
+            self.file
+                .allocate(file_bytes, step_pages * PAGE_BYTES)
+                .map_err(|e| Error::io(DATA_FILE, e).context("cannot grow"))?;
+            self.extents.grow(step_pages);
+        }
+    }
+
+    /// Gives free space back to the file system: the tail of the file, and holes of at least 256 KiB.
+    pub fn give_back_space(&self) -> Result<()> {
+        let _growing = self.growing.lock();
+        let outcome = self.extents.with_free(64, |end_page, ranges| {
+            for (start, pages) in ranges {
+                self.file.punch_hole(start * PAGE_BYTES, pages * PAGE_BYTES)?;
+            }
+            if self.file.len()? > end_page * PAGE_BYTES {
+                self.file.set_len(end_page * PAGE_BYTES)?;
+            }
+            Ok(())
+        });
+        outcome.map_err(|e: std::io::Error| Error::io(DATA_FILE, e))
+    }
+
+    /// Bytes that the file occupies on the device.
+    pub fn allocated_bytes(&self) -> Result<u64> {
+        self.file.allocated_bytes().map_err(|e| Error::io(DATA_FILE, e))
+    }
+
+    /// Counters of device work.
+    pub fn io_stats(&self) -> IoStats {
+        IoStats {
+            page_reads: self.io.page_reads.load(Relaxed),
+            page_read_bytes: self.io.page_read_bytes.load(Relaxed),
+            stream_read_bytes: self.io.stream_read_bytes.load(Relaxed),
+            written_bytes: self.io.written_bytes.load(Relaxed),
+            syncs: self.io.syncs.load(Relaxed),
+        }
+    }
+
+    /// Hits and misses of the page cache.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
+    }
+
+    /// Space by use.
+    pub fn space_stats(&self) -> SpaceStats {
+        self.extents.stats()
+    }
+
+    /// Where a span begins in the file, in bytes.
+    pub fn offset_of(span: ExtentSpan) -> u64 {
+        span_offset(span)
+    }
+}
+
+/// How many turns of the clock a use is worth: what every query needs outlives what one query needed.
+fn chances(kind: PageKind) -> u8 {
+    match kind {
+        PageKind::Data => 1,
+        PageKind::Index | PageKind::Filter | PageKind::Footer => 4,
+    }
+}

@@ -1,0 +1,69 @@
+use super::*;
+
+fn table() -> Arc<Extents> {
+    let extents = Extents::new(0, std::iter::empty(), |_| ());
+    extents.grow(100);
+    extents
+}
+
+#[test]
+fn an_extent_that_nobody_refers_to_is_free_when_its_last_holder_goes() {
+    let extents = table();
+    let extent = extents.take(10).unwrap().remove(0);
+    let second = Arc::clone(&extent);
+    drop(extent);
+    assert_eq!(extents.stats().free_bytes, 90 * PAGE_BYTES);
+    drop(second);
+    assert_eq!(extents.stats().free_bytes, 100 * PAGE_BYTES);
+}
+
+#[test]
+fn a_referenced_extent_outlives_its_holders_and_a_held_one_its_references() {
+    let extents = table();
+    let extent = extents.take(10).unwrap().remove(0);
+    let span = extent.span();
+    extents.apply_durable([(span, 1)].into_iter());
+    drop(extent);
+    assert_eq!(extents.stats().live_bytes, 10 * PAGE_BYTES);
+    let held = extents.hold(span).unwrap();
+    extents.apply_durable([(span, -1)].into_iter());
+    assert_eq!(extents.stats().held_bytes, 10 * PAGE_BYTES);
+    drop(held);
+    assert_eq!(extents.stats().free_bytes, 100 * PAGE_BYTES);
+}
+
+#[test]
+fn a_shared_extent_is_freed_by_its_last_reference() {
+    let extents = table();
+    let span = extents.take(5).unwrap().remove(0).span();
+    let again = extents.take(5).unwrap().remove(0);
+    assert_eq!(again.span(), span, "dropped at once, so reused");
+    extents.apply_durable([(span, 2)].into_iter());
+    drop(again);
+    extents.apply_durable([(span, -1)].into_iter());
+    assert_eq!(extents.stats().live_bytes, 5 * PAGE_BYTES);
+    extents.apply_durable([(span, -1)].into_iter());
+    assert_eq!(extents.stats().free_bytes, 100 * PAGE_BYTES);
+}
+
+#[test]
+fn shortening_gives_the_tail_back_at_once() {
+    let extents = table();
+    let extent = extents.take(40).unwrap().remove(0);
+    let extent = extents.shorten(extent, 3);
+    assert_eq!(extents.stats().free_bytes, 97 * PAGE_BYTES);
+    drop(extent);
+    assert_eq!(extents.stats().free_bytes, 100 * PAGE_BYTES);
+}
+
+#[test]
+fn recovery_finds_the_gaps_between_live_extents() {
+    let live = [
+        (ExtentSpan { first_page: 10, page_count: 10 }, 1),
+        (ExtentSpan { first_page: 30, page_count: 5 }, 2),
+    ];
+    let extents = Extents::new(50, live.into_iter(), |_| ());
+    let stats = extents.stats();
+    assert_eq!((stats.live_bytes, stats.free_bytes), (15 * PAGE_BYTES, 35 * PAGE_BYTES));
+    assert_eq!(extents.references(), live.to_vec());
+}

@@ -1,0 +1,98 @@
+use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, RunId, Seqno};
+use testudo_env::{CrashPolicy, MemEnv};
+
+use super::*;
+
+const STORE: StoreId = StoreId(42);
+const KEYSPACE: KeyspaceId = KeyspaceId(1);
+
+fn created(env: &Arc<MemEnv>) -> (Manifest, PathBuf) {
+    let directory = PathBuf::from("/db");
+    env.create_dir(&directory).unwrap();
+    let first = [Change::CreateKeyspace(KEYSPACE, "k".into(), vec![1])];
+    (Manifest::create(env.clone(), &directory, STORE, &first).unwrap(), directory)
+}
+
+fn put(object: u64, bytes: &[u8]) -> Change {
+    Change::PutObject(KEYSPACE, ObjectId(object), bytes.to_vec())
+}
+
+fn span(first_page: u64) -> ExtentSpan {
+    ExtentSpan { first_page, page_count: 4 }
+}
+
+#[test]
+fn reopened_state_equals_the_sum_of_the_edits() {
+    let env = MemEnv::new(1);
+    let (manifest, directory) = created(&env);
+    manifest.commit(&[put(1, b"one"), Change::References(span(8), 2), Change::NextRun(RunId(5))]).unwrap();
+    manifest.commit(&[put(1, b"two"), put(2, b"x"), Change::References(span(8), -1)]).unwrap();
+    manifest
+        .commit(&[Change::DeleteObject(KEYSPACE, ObjectId(2)), Change::Flushed(KEYSPACE, Seqno(9))])
+        .unwrap();
+    let before = manifest.with_state(Clone::clone);
+    drop(manifest);
+    let reopened = Manifest::open(env, &directory, true).unwrap();
+    assert_eq!(reopened.with_state(Clone::clone), before);
+    assert_eq!(reopened.store(), STORE);
+}
+
+#[test]
+fn rotation_keeps_the_state_and_one_file() {
+    let env = MemEnv::new(2);
+    let (manifest, directory) = created(&env);
+    for round in 0..200u64 {
+        manifest.commit(&[put(round % 7, &vec![u8::try_from(round).unwrap(); 20_000])]).unwrap();
+    }
+    assert!(manifest.stats().number > 1);
+    let before = manifest.with_state(Clone::clone);
+    let reopened = Manifest::open(env.clone(), &directory, true).unwrap();
+    assert_eq!(reopened.with_state(Clone::clone), before);
+    let names = env.list_dir(&directory).unwrap();
+    assert_eq!(names.iter().filter(|e| e.name.starts_with("manifest-")).count(), 1);
+}
+
+#[test]
+fn every_committed_edit_survives_every_crash_image() {
+    for seed in 0..300u64 {
+        let env = MemEnv::new(seed);
+        let (manifest, directory) = created(&env);
+        for round in 0..=seed % 20 {
+            manifest.commit(&[put(round, &vec![7; 30_000]), Change::NextRun(RunId(round))]).unwrap();
+        }
+        let before = manifest.with_state(Clone::clone);
+        let image = env.crash_image(&CrashPolicy::random(seed), seed);
+        let reopened = Manifest::open(image, &directory, true).unwrap();
+        assert_eq!(reopened.with_state(Clone::clone), before, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_damaged_edit_before_a_sound_one_is_corruption_not_a_short_log() {
+    let env = MemEnv::new(3);
+    let (manifest, directory) = created(&env);
+    let start = manifest.stats().file_bytes;
+    manifest.commit(&[put(1, b"first")]).unwrap();
+    let second = manifest.stats().file_bytes;
+    manifest.commit(&[put(1, b"second")]).unwrap();
+    let path = directory.join(file_name(1));
+    for offset in start..second {
+        env.corrupt(&path, offset, 0x10).unwrap();
+        let error = Manifest::open(env.clone(), &directory, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        assert_eq!(error.location(), Some(("manifest-0000000001", start)));
+        env.corrupt(&path, offset, 0x10).unwrap();
+    }
+}
+
+#[test]
+fn an_edit_that_contradicts_the_state_is_refused() {
+    let mut state = ManifestState::default();
+    assert!(state.apply(&put(1, b"")).is_err(), "keyspace does not exist");
+    state.apply(&Change::References(span(8), 1)).unwrap();
+    assert!(state.apply(&Change::References(span(10), 1)).is_err(), "overlap");
+    assert!(state.apply(&Change::References(span(6), 1)).is_err(), "overlap");
+    assert!(state.apply(&Change::References(span(8), -2)).is_err(), "below zero");
+    assert!(state.apply(&Change::References(ExtentSpan { first_page: u64::MAX, page_count: 9 }, 1)).is_err());
+    state.apply(&Change::References(span(12), 1)).unwrap();
+}

@@ -1,0 +1,205 @@
+//! Bytes of the manifest: records, and the changes inside them. Only this file knows them.
+//!
+//! A manifest file is a sequence of records; the first holds a whole state as one edit, each later one an edit.
+//!
+//! | offset | bytes | field of a record |
+//! |---|---|---|
+//! | 0 | 4 | payload length |
+//! | 4 | 4 | low half of the XXH3 of bytes 0 … 4 and 8 … 16, seeded: the header's own checksum |
+//! | 8 | 8 | edit number, +1 from record to record |
+//! | 16 | 8 | XXH3 of the payload, seeded |
+//! | 24 | … | payload: changes, one after the other |
+//!
+//! The seed mixes store id and manifest number, so that no record of another file passes. A change is a tag byte
+//! and its fields (`str` = length as u32, bytes; `span` = first page u64, pages u32):
+//! 1 put object (keyspace u32, object u64, str) · 2 delete object (keyspace u32, object u64) ·
+//! 3 references (span, delta as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str,
+//! options str) · 6 drop keyspace (id u32) · 7 log start (WAL segment u64, seqno u64) · 8 next run (u64) ·
+//! 9 next keyspace (u32).
+//!
+//! **Invariants**
+//! - Decoding never allocates more than the bytes that are left.
+
+use testudo_base::{
+    ExtentSpan, KeyspaceId, ObjectId, RunId, Seqno, StoreId,
+    checksum::checksum64,
+    codec::{self, Damage, Reader},
+    num::{low32, u32_of, usize_of},
+};
+
+/// Bytes of a record before its payload.
+pub(crate) const RECORD_HEADER_BYTES: usize = 24;
+/// A record is never longer than this.
+pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
+
+/// One change of the committed state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// An object of a tree has these bytes from now on.
+    PutObject(KeyspaceId, ObjectId, Vec<u8>),
+    /// An object of a tree is gone.
+    DeleteObject(KeyspaceId, ObjectId),
+    /// The durable references of a span of pages change by this much.
+    References(ExtentSpan, i32),
+    /// Everything of the keyspace up to this seqno is in its tree.
+    Flushed(KeyspaceId, Seqno),
+    /// A keyspace exists, with its name and the engine's encoding of its options.
+    CreateKeyspace(KeyspaceId, String, Vec<u8>),
+    /// A keyspace, its objects and its flushed seqno are gone. References are given back by changes of their own.
+    DropKeyspace(KeyspaceId),
+    /// Recovery starts at this WAL segment; every write up to the seqno is in the trees.
+    LogStart(u64, Seqno),
+    /// Run ids below this one may have been used.
+    NextRun(RunId),
+    /// Keyspace ids below this one may have been used.
+    NextKeyspace(KeyspaceId),
+}
+
+/// Changes that become durable together or not at all.
+pub type Edit = Vec<Change>;
+
+/// What ties records to one manifest file of one store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordSeed(u64);
+
+impl RecordSeed {
+    pub(crate) fn new(store: StoreId, manifest: u64) -> Self {
+        let mut bytes = store.0.to_le_bytes().to_vec();
+        codec::put_u64(&mut bytes, manifest);
+        Self(checksum64(&bytes, 0x4d41_4e49))
+    }
+}
+
+fn header_checksum(length: u32, edit_number: u64, seed: RecordSeed) -> u32 {
+    let mut bytes = length.to_le_bytes().to_vec();
+    codec::put_u64(&mut bytes, edit_number);
+    low32(checksum64(&bytes, seed.0))
+}
+
+/// Encodes one record.
+pub(crate) fn encode_record(edit: &[Change], edit_number: u64, seed: RecordSeed) -> Vec<u8> {
+    let mut out = vec![0u8; RECORD_HEADER_BYTES];
+    for change in edit {
+        encode_change(&mut out, change);
+    }
+    let length = u32_of(out.len() - RECORD_HEADER_BYTES);
+    let payload_checksum = checksum64(&out[RECORD_HEADER_BYTES..], seed.0 ^ edit_number);
+    out[0..4].copy_from_slice(&length.to_le_bytes());
+    out[4..8].copy_from_slice(&header_checksum(length, edit_number, seed).to_le_bytes());
+    out[8..16].copy_from_slice(&edit_number.to_le_bytes());
+    out[16..24].copy_from_slice(&payload_checksum.to_le_bytes());
+    out
+}
+
+fn encode_change(out: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::PutObject(keyspace, object, bytes) => {
+            codec::put_u8(out, 1);
+            codec::put_u32(out, keyspace.0);
+            codec::put_u64(out, object.0);
+            codec::put_bytes(out, bytes);
+        }
+        Change::DeleteObject(keyspace, object) => {
+            codec::put_u8(out, 2);
+            codec::put_u32(out, keyspace.0);
+            codec::put_u64(out, object.0);
+        }
+        Change::References(span, delta) => {
+            codec::put_u8(out, 3);
+            codec::put_u64(out, span.first_page);
+            codec::put_u32(out, span.page_count);
+            codec::put_u32(out, delta.cast_unsigned());
+        }
+        Change::Flushed(keyspace, seqno) => {
+            codec::put_u8(out, 4);
+            codec::put_u32(out, keyspace.0);
+            codec::put_u64(out, seqno.0);
+        }
+        Change::CreateKeyspace(keyspace, name, options) => {
+            codec::put_u8(out, 5);
+            codec::put_u32(out, keyspace.0);
+            codec::put_bytes(out, name.as_bytes());
+            codec::put_bytes(out, options);
+        }
+        Change::DropKeyspace(keyspace) => {
+            codec::put_u8(out, 6);
+            codec::put_u32(out, keyspace.0);
+        }
+        Change::LogStart(segment, seqno) => {
+            codec::put_u8(out, 7);
+            codec::put_u64(out, *segment);
+            codec::put_u64(out, seqno.0);
+        }
+        Change::NextRun(run) => {
+            codec::put_u8(out, 8);
+            codec::put_u64(out, run.0);
+        }
+        Change::NextKeyspace(keyspace) => {
+            codec::put_u8(out, 9);
+            codec::put_u32(out, keyspace.0);
+        }
+    }
+}
+
+fn decode_change(reader: &mut Reader<'_>) -> Result<Change, Damage> {
+    Ok(match reader.u8()? {
+        1 => {
+            let (keyspace, object) = (KeyspaceId(reader.u32()?), ObjectId(reader.u64()?));
+            Change::PutObject(keyspace, object, reader.bytes(MAX_RECORD_BYTES)?.to_vec())
+        }
+        2 => Change::DeleteObject(KeyspaceId(reader.u32()?), ObjectId(reader.u64()?)),
+        3 => {
+            let span = ExtentSpan { first_page: reader.u64()?, page_count: reader.u32()? };
+            Change::References(span, reader.u32()?.cast_signed())
+        }
+        4 => Change::Flushed(KeyspaceId(reader.u32()?), Seqno(reader.u64()?)),
+        5 => {
+            let keyspace = KeyspaceId(reader.u32()?);
+            let name =
+                std::str::from_utf8(reader.bytes(1 << 16)?).map_err(|_| Damage("name is not UTF-8"))?;
+            Change::CreateKeyspace(keyspace, name.to_owned(), reader.bytes(1 << 20)?.to_vec())
+        }
+        6 => Change::DropKeyspace(KeyspaceId(reader.u32()?)),
+        7 => Change::LogStart(reader.u64()?, Seqno(reader.u64()?)),
+        8 => Change::NextRun(RunId(reader.u64()?)),
+        9 => Change::NextKeyspace(KeyspaceId(reader.u32()?)),
+        _ => return Err(Damage("unknown change")),
+    })
+}
+
+/// Outcome of decoding at one position of a manifest file.
+#[derive(Debug)]
+pub(crate) enum Decoded {
+    /// A whole record and its length in bytes.
+    Record { edit: Edit, edit_number: u64, bytes: usize },
+    /// The header is sound, the payload is not.
+    DamagedPayload(Damage),
+    /// Not even a header.
+    NoRecord,
+}
+
+/// Decodes the record at the start of `bytes`.
+pub(crate) fn decode_record(bytes: &[u8], seed: RecordSeed) -> Decoded {
+    let mut reader = Reader::new(bytes);
+    let header = (|| Ok::<_, Damage>((reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?)))();
+    let Ok((length, checksum, edit_number, payload_checksum)) = header else { return Decoded::NoRecord };
+    if checksum != header_checksum(length, edit_number, seed) {
+        return Decoded::NoRecord;
+    }
+    let length = usize_of(u64::from(length));
+    let Ok(payload) = reader.take(length) else {
+        return Decoded::DamagedPayload(Damage("ends too early"));
+    };
+    if payload_checksum != checksum64(payload, seed.0 ^ edit_number) {
+        return Decoded::DamagedPayload(Damage("payload checksum does not match"));
+    }
+    let mut edit = Vec::new();
+    let mut changes = Reader::new(payload);
+    while !changes.is_empty() {
+        match decode_change(&mut changes) {
+            Ok(change) => edit.push(change),
+            Err(damage) => return Decoded::DamagedPayload(damage),
+        }
+    }
+    Decoded::Record { edit, edit_number, bytes: RECORD_HEADER_BYTES + length }
+}

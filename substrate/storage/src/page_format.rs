@@ -1,0 +1,124 @@
+//! The header of every page (or block of several pages) of the data file. Only this file knows its bytes.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | XXH3 of bytes 8 … 40 + payload length, seeded with the store id |
+//! | 8 | 1 | kind: 1 data, 2 index, 3 filter, 4 footer |
+//! | 9 | 3 | zero |
+//! | 12 | 4 | payload length in bytes |
+//! | 16 | 8 | number of the (first) page in the data file |
+//! | 24 | 8 | generation: the id of the run |
+//! | 32 | 4 | keyspace that wrote the run |
+//! | 36 | 4 | store salt |
+//! | 40 | … | payload, then zeros up to a multiple of 4 KiB |
+//!
+//! **Invariants**
+//! - A page says who it is, so that a misdirected, lost or foreign write cannot pass for the right page.
+
+use testudo_base::{
+    ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, StoreId,
+    checksum::checksum64,
+    num::{u32_of, u64_of, usize_of},
+};
+
+/// Bytes of the header before the payload.
+pub const PAGE_HEADER_BYTES: usize = 40;
+
+/// What a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PageKind {
+    /// Sorted entries of a run.
+    Data = 1,
+    /// Separators of a run's data blocks.
+    Index = 2,
+    /// A partition of a run's filter.
+    Filter = 3,
+    /// Counts and the top of a run's index.
+    Footer = 4,
+}
+
+/// Who a page is; all of it is stored in the page and compared on every read from the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageIdentity {
+    /// The store.
+    pub store: StoreId,
+    /// What it holds.
+    pub kind: PageKind,
+    /// Number of the first page.
+    pub page: u64,
+    /// The run that it belongs to.
+    pub generation: RunId,
+    /// The keyspace that wrote it.
+    pub keyspace: KeyspaceId,
+}
+
+impl PageIdentity {
+    fn header(&self, payload_bytes: u32) -> [u8; 32] {
+        let mut out = [0u8; 32];
+        out[0] = self.kind as u8;
+        out[4..8].copy_from_slice(&payload_bytes.to_le_bytes());
+        out[8..16].copy_from_slice(&self.page.to_le_bytes());
+        out[16..24].copy_from_slice(&self.generation.0.to_le_bytes());
+        out[24..28].copy_from_slice(&self.keyspace.0.to_le_bytes());
+        out[28..32].copy_from_slice(&self.store.salt().to_le_bytes());
+        out
+    }
+
+    fn seed(&self) -> u64 {
+        let (high, low) = ((self.store.0 >> 64) as u64, testudo_base::num::low64(self.store.0));
+        high ^ low
+    }
+}
+
+/// Writes header and checksum into `pages`, whose payload (`payload_bytes` from byte 40) is already there.
+pub fn seal_pages(pages: &mut [u8], identity: &PageIdentity, payload_bytes: usize) {
+    let end = PAGE_HEADER_BYTES + payload_bytes;
+    assert!(end <= pages.len(), "payload exceeds its pages");
+    pages[8..40].copy_from_slice(&identity.header(u32_of(payload_bytes)));
+    pages[end..].fill(0);
+    let checksum = checksum64(&pages[8..end], identity.seed());
+    pages[..8].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Checks that `pages` is sealed and is who it should be; says what is wrong otherwise.
+pub fn verify_pages(pages: &[u8], identity: &PageIdentity) -> Result<(), &'static str> {
+    let Some(length) = stored_payload_bytes(pages) else { return Err("page is too short") };
+    let end = PAGE_HEADER_BYTES + length;
+    if end > pages.len() {
+        return Err("page length is beyond its pages");
+    }
+    if pages[8..40] != identity.header(u32_of(length)) {
+        return Err("page is not the one that belongs here");
+    }
+    let checksum = checksum64(&pages[8..end], identity.seed());
+    if pages[..8] != checksum.to_le_bytes() {
+        return Err("page checksum does not match");
+    }
+    Ok(())
+}
+
+/// Payload of verified pages.
+pub fn payload_of(pages: &[u8]) -> &[u8] {
+    let length = stored_payload_bytes(pages).unwrap_or(0).min(pages.len().saturating_sub(PAGE_HEADER_BYTES));
+    &pages[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + length]
+}
+
+fn stored_payload_bytes(pages: &[u8]) -> Option<usize> {
+    let bytes = pages.get(12..16)?.first_chunk::<4>()?;
+    (pages.len() >= PAGE_HEADER_BYTES).then(|| usize_of(u64::from(u32::from_le_bytes(*bytes))))
+}
+
+/// Byte position of a span in the data file, for error messages.
+pub(crate) fn span_offset(span: ExtentSpan) -> u64 {
+    span.first_page * PAGE_BYTES
+}
+
+/// Length of a buffer in pages. REQUIRES: a multiple of the page size.
+pub(crate) fn page_count_of(buffer: &[u8]) -> u32 {
+    debug_assert_eq!(u64_of(buffer.len()) % PAGE_BYTES, 0);
+    u32_of(buffer.len() / usize_of(PAGE_BYTES))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The superblock: which store this is, which format, and which manifest is current.
+//!
+//! The file `superblock` has two slots in pages of their own. An update writes the slot that does *not* hold
+//! the newest valid superblock, so that a torn write leaves the other one. Byte table of a slot:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `TESTUDO\0` |
+//! | 8 | 4 | format version |
+//! | 12 | 4 | zero |
+//! | 16 | 8 | feature bits that a reader must know |
+//! | 24 | 8 | feature bits that a reader may ignore |
+//! | 32 | 16 | store id |
+//! | 48 | 8 | generation of the superblock, +1 with each write |
+//! | 56 | 8 | number of the current manifest |
+//! | 64 | 8 | XXH3 of bytes 0 … 64 |
+//!
+//! **Invariants**
+//! - The slot for generation `g` is `g % 2`; the newest valid slot is never overwritten.
+//! - A version or a required feature that this build does not know is refused before anything is written.
+
+use std::{path::Path, sync::Arc};
+
+use testudo_base::{
+    Error, ErrorKind, PAGE_SIZE, Result, StoreId,
+    checksum::checksum64,
+    codec::{self, Reader},
+    num::u64_of,
+};
+use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
+
+use crate::SUPERBLOCK_FILE;
+
+/// The on-disk format that this build writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"TESTUDO\0";
+const BODY_BYTES: usize = 64;
+const KNOWN_REQUIRED_FEATURES: u64 = 0;
+
+/// The contents of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Which store this is.
+    pub store: StoreId,
+    /// +1 with each write.
+    pub generation: u64,
+    /// Number of the current manifest.
+    pub manifest: u64,
+}
+
+impl Superblock {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(PAGE_SIZE);
+        out.extend_from_slice(MAGIC);
+        codec::put_u32(&mut out, FORMAT_VERSION);
+        codec::put_u32(&mut out, 0);
+        codec::put_u64(&mut out, KNOWN_REQUIRED_FEATURES);
+        codec::put_u64(&mut out, 0);
+        codec::put_u128(&mut out, self.store.0);
+        codec::put_u64(&mut out, self.generation);
+        codec::put_u64(&mut out, self.manifest);
+        let checksum = checksum64(&out, 0);
+        codec::put_u64(&mut out, checksum);
+        out
+    }
+
+    /// `Ok(None)` if the slot holds nothing valid, an error if it is valid but not for this build.
+    fn decode(slot: &[u8]) -> Result<Option<Self>> {
+        let mut reader = Reader::new(slot);
+        let mut parse = || -> std::result::Result<(u32, u64, Self), codec::Damage> {
+            let magic = reader.take(8)?;
+            let version = reader.u32()?;
+            reader.u32()?;
+            let required = reader.u64()?;
+            reader.u64()?;
+            let store = StoreId(reader.u128()?);
+            let (generation, manifest) = (reader.u64()?, reader.u64()?);
+            let checksum = reader.u64()?;
+            if magic != MAGIC || checksum != checksum64(&slot[..BODY_BYTES], 0) {
+                return Err(codec::Damage("not a superblock"));
+            }
+            Ok((version, required, Self { store, generation, manifest }))
+        };
+        let Ok((version, required, superblock)) = parse() else { return Ok(None) };
+        if version != FORMAT_VERSION || required & !KNOWN_REQUIRED_FEATURES != 0 {
+            let message = format!(
+                "the store has format version {version} (features {required:#x}); this build reads version {FORMAT_VERSION}"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(Some(superblock))
+    }
+}
+
+/// The open superblock file.
+#[derive(Debug)]
+pub struct SuperblockFile {
+    file: Arc<dyn File>,
+}
+
+impl SuperblockFile {
+    /// Creates the file with its first superblock and makes it durable, name included.
+    pub fn create(env: &dyn Env, directory: &Path, superblock: &Superblock) -> Result<Self> {
+        let path = directory.join(SUPERBLOCK_FILE);
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+        let file = env.open(&path, options).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        let created = Self { file };
+        created.file.set_len(2 * u64_of(PAGE_SIZE)).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        created.write(superblock)?;
+        env.sync_dir(directory).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        Ok(created)
+    }
+
+    /// Opens the file and reads the newest valid superblock.
+    ///
+    /// Errors: `Corruption` if no slot is valid, `Unsupported` for a format that this build does not know.
+    pub fn open(env: &dyn Env, directory: &Path, writable: bool) -> Result<(Self, Superblock)> {
+        let path = directory.join(SUPERBLOCK_FILE);
+        let mode = if writable { OpenMode::Write } else { OpenMode::Read };
+        let file =
+            env.open(&path, OpenOptions { mode, direct: true }).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        let mut buffer = AlignedBuffer::zeroed(2 * PAGE_SIZE);
+        let length = file.len().map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        if length < u64_of(buffer.len()) {
+            return Err(Error::corruption(SUPERBLOCK_FILE, length, "the file is too short"));
+        }
+        file.read_at(0, &mut buffer).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        let slots = [Superblock::decode(&buffer[..PAGE_SIZE])?, Superblock::decode(&buffer[PAGE_SIZE..])?];
+        if let [Some(first), Some(second)] = &slots
+            && first.store != second.store
+        {
+            return Err(Error::corruption(SUPERBLOCK_FILE, 0, "the two slots belong to different stores"));
+        }
+        let newest = slots.into_iter().flatten().max_by_key(|slot| slot.generation);
+        let newest = newest
+            .ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "neither slot holds a valid superblock"))?;
+        Ok((Self { file }, newest))
+    }
+
+    /// Writes `superblock` into its slot and makes it durable.
+    pub fn write(&self, superblock: &Superblock) -> Result<()> {
+        let mut page = AlignedBuffer::zeroed(PAGE_SIZE);
+        let bytes = superblock.encode();
+        page[..bytes.len()].copy_from_slice(&bytes);
+        let offset = (superblock.generation % 2) * u64_of(PAGE_SIZE);
+        self.file.write_at(offset, &page).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        self.file.sync().map_err(|e| Error::io(SUPERBLOCK_FILE, e))
+    }
+}

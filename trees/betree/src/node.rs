@@ -1,0 +1,102 @@
+//! The trunk's node: pivots with their children, and a buffer of tiers.
+//!
+//! **Invariants**
+//! - `pivots` is not empty and strictly increasing by `low`; a node's range is `[pivots[0].low, high)`.
+//! - Every tier has one share per pivot. Entries of a tier count for pivot `i` only inside
+//!   `[max(low, share.from), low of i + 1)`; everything else of its runs was flushed or belongs elsewhere.
+
+use std::sync::Arc;
+
+use testudo_base::ObjectId;
+use testudo_run::{KeyBounds, Run};
+
+/// What hangs below a pivot.
+#[derive(Clone, Debug)]
+pub(crate) enum Child {
+    Node(Arc<Node>),
+    /// A leaf; `None` while it holds nothing.
+    Leaf(Option<Arc<Run>>),
+}
+
+/// A child and the least key that belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Pivot {
+    pub(crate) low: Vec<u8>,
+    pub(crate) child: Child,
+}
+
+/// What a tier still holds for one pivot (TurtleKV §3.1.2: active pivots, flushed upper bounds, pending bytes).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Entries before this key were flushed; `None`: nothing was.
+    pub(crate) from: Option<Vec<u8>>,
+    /// About how many bytes of entries wait for the pivot.
+    pub(crate) bytes: u64,
+}
+
+/// A sorted sequence of runs in a node's buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Tier {
+    pub(crate) runs: Vec<Arc<Run>>,
+    /// One per pivot; `None`: nothing is left for it.
+    pub(crate) shares: Vec<Option<Share>>,
+}
+
+impl Tier {
+    pub(crate) fn active_bytes(&self) -> u64 {
+        self.shares.iter().flatten().map(|share| share.bytes).sum()
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.shares.iter().any(Option::is_some)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) id: ObjectId,
+    /// One above the leaves.
+    pub(crate) height: u32,
+    pub(crate) pivots: Vec<Pivot>,
+    /// Least key beyond the node; `None` at the right edge of the tree.
+    pub(crate) high: Option<Vec<u8>>,
+    /// Newest first.
+    pub(crate) tiers: Vec<Tier>,
+}
+
+impl Node {
+    /// The pivot that `key` belongs to. REQUIRES: the key is in the node's range.
+    pub(crate) fn pivot_of(&self, key: &[u8]) -> usize {
+        self.pivots.partition_point(|pivot| pivot.low.as_slice() <= key).saturating_sub(1)
+    }
+
+    /// The range of keys of a pivot.
+    pub(crate) fn bounds_of(&self, pivot: usize) -> KeyBounds {
+        bounds_among(&self.pivots, self.high.as_deref(), pivot)
+    }
+
+    /// All runs that the node refers to, leaves included, once per reference.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+        let leaves = self.pivots.iter().filter_map(|pivot| match &pivot.child {
+            Child::Leaf(run) => run.as_ref(),
+            Child::Node(_) => None,
+        });
+        self.tiers.iter().flat_map(|tier| &tier.runs).chain(leaves)
+    }
+
+    pub(crate) fn child_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.pivots.iter().filter_map(|pivot| match &pivot.child {
+            Child::Node(node) => Some(node),
+            Child::Leaf(_) => None,
+        })
+    }
+}
+
+/// The range of keys of a pivot among others.
+pub(crate) fn bounds_among(pivots: &[Pivot], high: Option<&[u8]>, pivot: usize) -> KeyBounds {
+    let low = &pivots[pivot].low;
+    KeyBounds {
+        low: (!low.is_empty()).then(|| low.clone()),
+        high: pivots.get(pivot + 1).map(|next| next.low.clone()).or_else(|| high.map(<[u8]>::to_vec)),
+    }
+}

@@ -1,0 +1,354 @@
+//! Planning an update: incoming flows go down the trunk, and what stays where is decided, without reading an entry.
+//!
+//! A [`PlanNode`] shadows a node of the trunk. A flow arrives as the newest tier; pivots that have enough waiting for
+//! them are flushed, which clips pieces out of every tier; what then is left of the new tier is merged with the tiers
+//! of its class or below. Flows that reach a leaf are merged with its run.
+//!
+//! **Invariants**
+//! - Shares say what is left; slices are clipped by them only when a flow leaves or is written.
+//! - A pivot's entries move down all together, so that order by age is kept.
+
+use std::sync::Arc;
+
+use testudo_base::{Error, ErrorKind, Result};
+use testudo_run::{KeyBounds, Run};
+
+use crate::{
+    TurtleOptions,
+    flow::{Layer, Slice, clip_layer, clip_runs},
+    node::{Child, Node, Share, Tier},
+};
+
+/// Recursion deeper than this is not a tree of ours.
+pub(crate) const MAX_HEIGHT: u32 = 32;
+
+/// A tier under planning: what is left of an existing one, or a flow that has just come in.
+#[derive(Debug)]
+pub(crate) enum PlanTier {
+    Existing(Tier),
+    /// Sources newest first, each with its own shares; to be written as one tier.
+    Merge(Vec<MergeInput>),
+    /// Being written; the number of the output, and for which pivots it holds entries.
+    Output {
+        output: usize,
+        active: Vec<bool>,
+    },
+}
+
+/// One of the sequences that make up a new tier.
+#[derive(Debug)]
+pub(crate) struct MergeInput {
+    pub(crate) slices: Layer,
+    pub(crate) shares: Vec<Option<Share>>,
+}
+
+/// A child under planning.
+#[derive(Debug)]
+pub(crate) enum PlanChild {
+    /// Nothing flows into it.
+    Untouched(Child),
+    Node(Box<PlanNode>),
+    /// A leaf to be written anew from these layers, newest first; the last one is what the leaf held.
+    Leaf {
+        layers: Vec<Layer>,
+        bytes: u64,
+    },
+    /// Being written; the number of the output.
+    Output(usize),
+    /// Joined into the nearest written leaf on its left.
+    Joined,
+}
+
+/// A node that the update changes.
+#[derive(Debug)]
+pub(crate) struct PlanNode {
+    pub(crate) base: Arc<Node>,
+    pub(crate) tiers: Vec<PlanTier>,
+    pub(crate) children: Vec<PlanChild>,
+}
+
+impl PlanNode {
+    pub(crate) fn new(base: &Arc<Node>) -> Self {
+        Self {
+            base: Arc::clone(base),
+            tiers: base.tiers.iter().cloned().map(PlanTier::Existing).collect(),
+            children: base.pivots.iter().map(|pivot| PlanChild::Untouched(pivot.child.clone())).collect(),
+        }
+    }
+
+    /// Lets a flow of about `bytes` into the node. `layers` is newest first and inside the node's range.
+    pub(crate) fn push(
+        &mut self,
+        layers: Vec<Layer>,
+        bytes: u64,
+        options: &TurtleOptions,
+        depth: u32,
+    ) -> Result<()> {
+        if depth > MAX_HEIGHT {
+            return Err(Error::new(ErrorKind::Corruption, "a tree is deeper than any tree can be"));
+        }
+        let mut inputs = Vec::with_capacity(layers.len());
+        for slices in layers {
+            let shares = self.shares_of(&slices)?;
+            inputs.push(MergeInput { slices, shares });
+        }
+        self.tiers.insert(0, PlanTier::Merge(inputs));
+        self.flush_pivots(bytes, options, depth)?;
+        self.settle_new_tier(options);
+        Ok(())
+    }
+
+    /// How many bytes of a layer wait for each pivot.
+    fn shares_of(&self, slices: &[Slice]) -> Result<Vec<Option<Share>>> {
+        let mut shares = Vec::with_capacity(self.children.len());
+        for pivot in 0..self.children.len() {
+            let bounds = self.base.bounds_of(pivot);
+            let mut bytes = 0;
+            let mut any = false;
+            for slice in slices.iter().filter_map(|slice| slice.clipped(&bounds)) {
+                any = true;
+                bytes += slice.bytes_within(&bounds)?;
+            }
+            // Estimates may be zero where there are a few entries; those must not be forgotten.
+            shares.push(any.then(|| Share { from: None, bytes: bytes.max(1) }));
+        }
+        Ok(shares)
+    }
+
+    /// Bytes that wait for each pivot.
+    pub(crate) fn pending(&self) -> Vec<u64> {
+        let mut pending = vec![0u64; self.children.len()];
+        let mut add = |shares: &[Option<Share>]| {
+            for (pending, share) in pending.iter_mut().zip(shares) {
+                *pending += share.as_ref().map_or(0, |share| share.bytes);
+            }
+        };
+        for tier in &self.tiers {
+            match tier {
+                PlanTier::Existing(tier) => add(&tier.shares),
+                PlanTier::Merge(inputs) => inputs.iter().for_each(|input| add(&input.shares)),
+                PlanTier::Output { .. } => {}
+            }
+        }
+        pending
+    }
+
+    fn flush_pivots(&mut self, incoming: u64, options: &TurtleOptions, depth: u32) -> Result<()> {
+        let pending = self.pending();
+        let thresholds: Vec<u64> = self
+            .children
+            .iter()
+            .map(|child| match child {
+                PlanChild::Untouched(Child::Leaf(run)) => {
+                    let bytes = run.as_ref().map_or(0, |run| run.reference().user_bytes);
+                    options.flush_threshold(Some(bytes))
+                }
+                _ => options.flush_threshold(None),
+            })
+            .collect();
+        let mut chosen = options.pivots_to_flush(incoming, &pending, &thresholds);
+        if self.base.height > 1 && self.children.len() == 1 && pending[0] > 0 {
+            // A root with one node below it is on its way out: everything goes down.
+            chosen = vec![0];
+        }
+        for pivot in chosen {
+            self.flush(pivot, pending[pivot], options, depth)?;
+        }
+        Ok(())
+    }
+
+    /// Moves everything that waits for `pivot` into its child.
+    pub(crate) fn flush(
+        &mut self,
+        pivot: usize,
+        bytes: u64,
+        options: &TurtleOptions,
+        depth: u32,
+    ) -> Result<()> {
+        let layers = self.extract(pivot);
+        match &mut self.children[pivot] {
+            PlanChild::Untouched(Child::Node(node)) => {
+                let mut plan = PlanNode::new(node);
+                plan.push(layers, bytes, options, depth + 1)?;
+                self.children[pivot] = PlanChild::Node(Box::new(plan));
+            }
+            PlanChild::Node(plan) => plan.push(layers, bytes, options, depth + 1)?,
+            PlanChild::Untouched(Child::Leaf(run)) => {
+                let run = run.take();
+                self.children[pivot] = leaf_with(layers, bytes, run.as_ref());
+            }
+            PlanChild::Leaf { layers: below, bytes: below_bytes } => {
+                let below = std::mem::take(below);
+                let bytes = bytes + *below_bytes;
+                self.children[pivot] =
+                    PlanChild::Leaf { layers: layers.into_iter().chain(below).collect(), bytes };
+            }
+            PlanChild::Joined | PlanChild::Output(_) => {
+                unreachable!("nothing is flushed after its plan is closed")
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes everything that waits for `pivot` out of the tiers, newest first.
+    fn extract(&mut self, pivot: usize) -> Vec<Layer> {
+        let bounds = self.base.bounds_of(pivot);
+        let mut layers = Vec::new();
+        let mut keep = |layer: Layer| {
+            if !layer.is_empty() {
+                layers.push(layer);
+            }
+        };
+        for tier in &mut self.tiers {
+            match tier {
+                PlanTier::Existing(tier) => {
+                    if let Some(share) = tier.shares[pivot].take() {
+                        keep(clip_runs(&tier.runs, &active_bounds(&bounds, &share)));
+                    }
+                }
+                PlanTier::Merge(inputs) => {
+                    for input in inputs {
+                        if let Some(share) = input.shares[pivot].take() {
+                            keep(clip_layer(&input.slices, &active_bounds(&bounds, &share)));
+                        }
+                    }
+                }
+                PlanTier::Output { .. } => {}
+            }
+        }
+        layers
+    }
+
+    /// Merges what is left of the newest tier with those older ones that are no larger.
+    fn settle_new_tier(&mut self, options: &TurtleOptions) {
+        self.tiers.retain(|tier| match tier {
+            PlanTier::Existing(tier) => tier.is_active(),
+            PlanTier::Merge(inputs) => inputs.iter().any(|input| input.shares.iter().any(Option::is_some)),
+            PlanTier::Output { .. } => true,
+        });
+        if !matches!(self.tiers.first(), Some(PlanTier::Merge(_))) {
+            return;
+        }
+        let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
+        let count = options.tiers_to_merge(bytes[0], &bytes[1..]);
+        let mut merged = Vec::new();
+        for tier in self.tiers.drain(..=count) {
+            match tier {
+                PlanTier::Merge(inputs) => merged.extend(inputs),
+                PlanTier::Existing(tier) => merged.push(MergeInput {
+                    slices: tier.runs.iter().map(Slice::whole_run).collect(),
+                    shares: tier.shares,
+                }),
+                PlanTier::Output { .. } => {}
+            }
+        }
+        self.tiers.insert(0, PlanTier::Merge(merged));
+    }
+
+    /// Joins neighbouring leaves that are small together, and prepares the joining of nodes that have few children:
+    /// what waits for either is flushed, so that their pivots can become one.
+    pub(crate) fn join_children(&mut self, options: &TurtleOptions, depth: u32) -> Result<()> {
+        if self.base.height == 1 {
+            return self.join_leaves(options, depth);
+        }
+        for left in 0..self.children.len().saturating_sub(1) {
+            let counts = (self.child_pivots(left), self.child_pivots(left + 1));
+            if options.nodes_should_join(counts.0, counts.1) {
+                for pivot in [left, left + 1] {
+                    let bytes = self.pending()[pivot];
+                    if bytes > 0 {
+                        self.flush(pivot, bytes, options, depth)?;
+                    }
+                }
+            }
+        }
+        for child in &mut self.children {
+            if let PlanChild::Node(plan) = child {
+                plan.join_children(options, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn child_pivots(&self, pivot: usize) -> usize {
+        match &self.children[pivot] {
+            PlanChild::Untouched(Child::Node(node)) => node.pivots.len(),
+            PlanChild::Node(plan) => plan.children.len(),
+            _ => usize::MAX / 4,
+        }
+    }
+
+    fn join_leaves(&mut self, options: &TurtleOptions, depth: u32) -> Result<()> {
+        let pending = self.pending();
+        let size = |child: &PlanChild, pending: u64| match child {
+            PlanChild::Untouched(Child::Leaf(run)) => {
+                Some(pending + run.as_ref().map_or(0, |run| run.reference().user_bytes))
+            }
+            PlanChild::Leaf { bytes, .. } => Some(pending + bytes),
+            _ => None,
+        };
+        let mut left = 0;
+        for right in 1..self.children.len() {
+            let sizes =
+                (size(&self.children[left], pending[left]), size(&self.children[right], pending[right]));
+            let (Some(left_bytes), Some(right_bytes)) = sizes else { continue };
+            if !options.leaves_should_join(left_bytes, right_bytes) {
+                left = right;
+                continue;
+            }
+            for pivot in [left, right] {
+                self.flush_or_touch(pivot, options, depth)?;
+            }
+            self.join_pair(left, right);
+        }
+        Ok(())
+    }
+
+    fn flush_or_touch(&mut self, pivot: usize, options: &TurtleOptions, depth: u32) -> Result<()> {
+        let bytes = self.pending()[pivot];
+        self.flush(pivot, bytes, options, depth)
+    }
+
+    /// Puts the leaf `right` behind the leaf `left`: their keys are disjoint, so oldest layers can stand side by side.
+    fn join_pair(&mut self, left: usize, right: usize) {
+        let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
+        let PlanChild::Leaf { layers: right_layers, bytes: right_bytes } = right_child else { return };
+        let PlanChild::Leaf { layers, bytes } = &mut self.children[left] else { return };
+        *bytes += right_bytes;
+        for (age, layer) in right_layers.into_iter().enumerate() {
+            match layers.get_mut(age) {
+                Some(beside) => beside.extend(layer),
+                None => layers.push(layer),
+            }
+        }
+    }
+}
+
+fn leaf_with(mut layers: Vec<Layer>, bytes: u64, run: Option<&Arc<Run>>) -> PlanChild {
+    let mut bytes = bytes;
+    if let Some(run) = run {
+        bytes += run.reference().user_bytes;
+        layers.push(vec![Slice::whole_run(run)]);
+    }
+    PlanChild::Leaf { layers, bytes }
+}
+
+/// What of a pivot's range a share still covers.
+pub(crate) fn active_bounds(bounds: &KeyBounds, share: &Share) -> KeyBounds {
+    match &share.from {
+        Some(from) => bounds.intersection(&KeyBounds { low: Some(from.clone()), high: None }),
+        None => bounds.clone(),
+    }
+}
+
+impl PlanTier {
+    pub(crate) fn active_bytes(&self) -> u64 {
+        match self {
+            Self::Existing(tier) => tier.active_bytes(),
+            Self::Merge(inputs) => {
+                inputs.iter().flat_map(|input| &input.shares).flatten().map(|share| share.bytes).sum()
+            }
+            Self::Output { .. } => 0,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The turtle policy: which tiers an incoming batch joins, which pivots are flushed, what is split and joined.
+//!
+//! All of it is pure arithmetic over byte counts. The paper (TurtleKV §3.1.2, §3.2.1) has tiers of 1, 2, 4, 8 …
+//! leaf-sized segments and flushes the fullest pivot once it has a leaf of bytes. Here the sizes go on below one
+//! leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few kilobytes, not a leaf.
+//!
+//! **Invariants**
+//! - After planning a node its buffer holds at most `L · (ρ − 1)` bytes, unless one pivot alone holds more.
+
+/// Settings of the TurtleTree. The defaults suit memory budgets from 64 MiB up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurtleOptions {
+    /// Bytes of a full leaf, and of a buffered run (L in the paper). Default 2 MiB: large enough for sequential
+    /// I/O, small enough that a leaf rewrite is a few milliseconds.
+    pub leaf_bytes: u64,
+    /// Most children of a node (ρ in the paper). Default 64, as in the paper.
+    pub max_pivots: usize,
+}
+
+impl Default for TurtleOptions {
+    fn default() -> Self {
+        Self { leaf_bytes: 2 << 20, max_pivots: 64 }
+    }
+}
+
+impl TurtleOptions {
+    /// Size of the smallest tier class.
+    fn unit_bytes(&self) -> u64 {
+        (self.leaf_bytes / 32).max(1)
+    }
+
+    /// The class of a tier: 0 up to one unit, then +1 with each doubling.
+    pub(crate) fn tier_class(&self, bytes: u64) -> u32 {
+        let units = bytes.div_ceil(self.unit_bytes()).max(1);
+        units.next_power_of_two().trailing_zeros()
+    }
+
+    /// How many of the existing tiers (`tier_bytes`, newest first) a new one of `bytes` is merged with: as long as
+    /// the next older one is not of a greater class than what the merge has become.
+    pub(crate) fn tiers_to_merge(&self, bytes: u64, tier_bytes: &[u64]) -> usize {
+        let mut total = bytes;
+        let mut count = 0;
+        for &next in tier_bytes {
+            if self.tier_class(next) > self.tier_class(total) {
+                break;
+            }
+            total += next;
+            count += 1;
+        }
+        count
+    }
+
+    /// Bytes that must wait for a pivot before it is worth a flush: a leaf of bytes, less for a leaf that is small.
+    pub(crate) fn flush_threshold(&self, leaf_child_bytes: Option<u64>) -> u64 {
+        match leaf_child_bytes {
+            Some(bytes) => bytes.clamp(self.unit_bytes(), self.leaf_bytes),
+            None => self.leaf_bytes,
+        }
+    }
+
+    /// Most bytes that a node may buffer.
+    pub(crate) fn max_buffered_bytes(&self) -> u64 {
+        self.leaf_bytes * (testudo_base::num::u64_of(self.max_pivots) - 1)
+    }
+
+    /// Chooses the pivots to flush: the fullest ones that have reached their threshold, until about one and a half
+    /// times as much flows out as came in; beyond that only what the bound on the buffer asks for.
+    pub(crate) fn pivots_to_flush(&self, incoming: u64, pending: &[u64], thresholds: &[u64]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..pending.len()).filter(|&pivot| pending[pivot] > 0).collect();
+        order.sort_by_key(|&pivot| std::cmp::Reverse(pending[pivot]));
+        let mut buffered: u64 = pending.iter().sum();
+        let budget = incoming + (incoming / 2).max(self.leaf_bytes);
+        let mut flushed = 0u64;
+        let mut chosen = Vec::new();
+        for pivot in order {
+            let due = pending[pivot] >= thresholds[pivot] && flushed < budget;
+            if !due && buffered <= self.max_buffered_bytes() {
+                continue;
+            }
+            chosen.push(pivot);
+            flushed += pending[pivot];
+            buffered -= pending[pivot];
+        }
+        chosen
+    }
+
+    /// Whether two neighbouring leaves are worth joining.
+    pub(crate) fn leaves_should_join(&self, left: u64, right: u64) -> bool {
+        left.min(right) < self.leaf_bytes / 4 && left + right <= self.leaf_bytes / 4 * 3
+    }
+
+    /// Whether two neighbouring nodes are worth joining, by their number of pivots.
+    pub(crate) fn nodes_should_join(&self, left: usize, right: usize) -> bool {
+        left.min(right) <= (self.max_pivots / 4).max(1) && left + right <= self.max_pivots * 3 / 4
+    }
+
+    /// Into how many nodes this many pivots go.
+    pub(crate) fn node_pieces(&self, pivots: usize) -> usize {
+        if pivots <= self.max_pivots { 1 } else { pivots.div_ceil(self.max_pivots * 3 / 4) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

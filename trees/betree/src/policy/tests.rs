@@ -1,0 +1,53 @@
+use super::*;
+
+const OPTIONS: TurtleOptions = TurtleOptions { leaf_bytes: 3200, max_pivots: 8 };
+
+#[test]
+fn classes_double_from_a_thirty_second_of_a_leaf() {
+    let class = |bytes| OPTIONS.tier_class(bytes);
+    assert_eq!([class(1), class(100), class(101), class(200), class(201)], [0, 0, 1, 1, 2]);
+    assert_eq!([class(3200), class(6400), class(6401)], [5, 6, 7]);
+}
+
+#[test]
+fn a_new_tier_swallows_older_ones_up_to_its_own_class() {
+    assert_eq!(OPTIONS.tiers_to_merge(100, &[]), 0);
+    assert_eq!(OPTIONS.tiers_to_merge(100, &[200, 400]), 0, "both are larger");
+    assert_eq!(
+        OPTIONS.tiers_to_merge(100, &[100, 200, 400, 800]),
+        4,
+        "a carry ripples as in a binary counter"
+    );
+    assert_eq!(OPTIONS.tiers_to_merge(100, &[100, 400]), 1);
+    assert_eq!(
+        OPTIONS.tiers_to_merge(3000, &[100, 100, 6400]),
+        2,
+        "the two small ones do not lift it a class"
+    );
+}
+
+#[test]
+fn the_fullest_pivots_are_flushed_until_enough_flows_out() {
+    let thresholds = [3200; 4];
+    assert_eq!(OPTIONS.pivots_to_flush(3200, &[100, 3199, 0, 500], &thresholds), Vec::<usize>::new());
+    assert_eq!(OPTIONS.pivots_to_flush(3200, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0]);
+    assert_eq!(OPTIONS.pivots_to_flush(100_000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0, 3]);
+}
+
+#[test]
+fn a_buffer_beyond_its_bound_is_repaired_below_the_threshold_too() {
+    let pending = [3000u64; 8];
+    let bound = OPTIONS.max_buffered_bytes();
+    assert!(pending.iter().sum::<u64>() > bound);
+    let chosen = OPTIONS.pivots_to_flush(100, &pending, &[3200; 8]);
+    let left: u64 = (0..8).filter(|pivot| !chosen.contains(pivot)).map(|pivot| pending[pivot]).sum();
+    assert!(left <= bound && chosen.len() == 1, "{chosen:?}");
+}
+
+#[test]
+fn a_small_leaf_is_rewritten_once_as_much_waits_as_it_holds() {
+    assert_eq!(OPTIONS.flush_threshold(Some(0)), 100);
+    assert_eq!(OPTIONS.flush_threshold(Some(900)), 900);
+    assert_eq!(OPTIONS.flush_threshold(Some(9000)), 3200);
+    assert_eq!(OPTIONS.flush_threshold(None), 3200);
+}

@@ -1,0 +1,370 @@
+//! The tree as the engine sees it: open, get, cursor, apply, jobs, figures.
+//!
+//! **Invariants**
+//! - A `BeTree` never changes; `apply` and `run_job` return the next one.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{Cursor, Error, ExtentSpan, KeyspaceId, ObjectId, Result, codec::Damage, num::u64_of};
+use testudo_contract::{Job, OutlineLine, Tree, TreeEdit, TreeStats, Updates, Work};
+use testudo_run::{KeyBounds, Run};
+use testudo_storage::{Access, Change, DataFile, Lookup};
+
+use crate::{
+    TurtleOptions,
+    assemble::Assembly,
+    flow::{Slice, Source, bytes_of_runs},
+    invariants,
+    node::{Child, Node, Pivot, Share, Tier},
+    node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
+    plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
+    references::{all_spans, changes_of},
+    tree_cursor::node_cursor,
+    write::write_plan,
+};
+
+const JOIN: &str = "join children";
+const FLUSH_TOMBSTONES: &str = "flush tombstones";
+
+/// A Bε-tree: its root, and how it grows.
+#[derive(Debug)]
+pub struct BeTree {
+    options: TurtleOptions,
+    root: Arc<Node>,
+    next_object: u64,
+    /// Object 0 exists in the manifest.
+    is_stored: bool,
+}
+
+impl BeTree {
+    /// An empty tree, which the manifest knows nothing of yet.
+    pub fn empty(options: TurtleOptions) -> Arc<Self> {
+        let root = Node {
+            id: ObjectId(1),
+            height: 1,
+            pivots: vec![Pivot { low: Vec::new(), child: Child::Leaf(None) }],
+            high: None,
+            tiers: Vec::new(),
+        };
+        Arc::new(Self { options, root: Arc::new(root), next_object: 2, is_stored: false })
+    }
+
+    /// The tree that `objects` describe; empty if there are none. Reads no pages.
+    ///
+    /// Errors: `Corruption` if the objects contradict each other or the live extents.
+    pub fn open(
+        options: TurtleOptions,
+        data: &Arc<DataFile>,
+        keyspace: KeyspaceId,
+        mut objects: BTreeMap<ObjectId, Arc<[u8]>>,
+    ) -> Result<Arc<Self>> {
+        let Some(pointer) = objects.remove(&ROOT_POINTER) else {
+            return if objects.is_empty() {
+                Ok(Self::empty(options))
+            } else {
+                Err(damaged(keyspace, ROOT_POINTER, "is missing"))
+            };
+        };
+        let (root, next_object) =
+            decode_root_pointer(&pointer).map_err(|Damage(why)| damaged(keyspace, ROOT_POINTER, why))?;
+        let root = load_node(data, keyspace, &mut objects, root, 0)?;
+        if !objects.is_empty() || root.high.is_some() || !root.pivots[0].low.is_empty() {
+            return Err(damaged(keyspace, root.id, "the tree does not reach all of its nodes or keys"));
+        }
+        Ok(Arc::new(Self { options, root, next_object, is_stored: true }))
+    }
+
+    fn finish(&self, plan: PlanNode, work: &Work) -> Result<TreeEdit> {
+        let mut plan = plan;
+        let outputs = write_plan(&mut plan, work, &self.options)?;
+        let mut assembly = Assembly::new(self.options, outputs, self.next_object);
+        let root = assembly.build_root(plan)?;
+        if !self.is_stored {
+            assembly.replaced.clear();
+        }
+        let changes = changes_of(&assembly, work.keyspace, root.id);
+        let next_object = assembly.next_object;
+        let tree = Self { options: self.options, root, next_object, is_stored: true };
+        Ok(TreeEdit { tree: Arc::new(tree), changes })
+    }
+}
+
+fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {
+    Error::corruption("manifest", 0, format!("object {object} of keyspace {keyspace}: {why}"))
+}
+
+fn load_node(
+    data: &Arc<DataFile>,
+    keyspace: KeyspaceId,
+    objects: &mut BTreeMap<ObjectId, Arc<[u8]>>,
+    id: ObjectId,
+    depth: u32,
+) -> Result<Arc<Node>> {
+    // Taking the object out makes a node that is its own descendant a missing object.
+    let bytes = objects.remove(&id).ok_or_else(|| damaged(keyspace, id, "is missing"))?;
+    let stored = decode_node(&bytes).map_err(|Damage(why)| damaged(keyspace, id, why))?;
+    if depth > MAX_HEIGHT || stored.height == 0 {
+        return Err(damaged(keyspace, id, "is too deep"));
+    }
+    let open = |reference| Run::open(Arc::clone(data), reference);
+    let mut pivots = Vec::with_capacity(stored.pivots.len());
+    for (low, child) in stored.pivots {
+        let child = match child {
+            StoredChild::Leaf(run) => Child::Leaf(run.map(open).transpose()?),
+            StoredChild::Node(child) => {
+                let child = load_node(data, keyspace, objects, child, depth + 1)?;
+                if child.height + 1 != stored.height || child.pivots[0].low != low {
+                    return Err(damaged(keyspace, child.id, "does not fit its parent"));
+                }
+                Child::Node(child)
+            }
+        };
+        pivots.push(Pivot { low, child });
+    }
+    let mut tiers = Vec::with_capacity(stored.tiers.len());
+    for tier in stored.tiers {
+        let runs = tier.runs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        tiers.push(Tier { runs, shares: tier.shares });
+    }
+    Ok(Arc::new(Node { id, height: stored.height, pivots, high: stored.high, tiers }))
+}
+
+impl Tree for BeTree {
+    fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
+        let mut node = &self.root;
+        loop {
+            let pivot = node.pivot_of(key);
+            for tier in &node.tiers {
+                let Some(share) = &tier.shares[pivot] else { continue };
+                if share.from.as_deref().is_some_and(|from| key < from) {
+                    continue;
+                }
+                let run = tier.runs.partition_point(|run| run.reference().last_key.as_slice() < key);
+                let Some(run) = tier.runs.get(run) else { continue };
+                let found = run.get(key, hash, access)?;
+                if found != Lookup::Absent {
+                    return Ok(found);
+                }
+            }
+            match &node.pivots[pivot].child {
+                Child::Node(child) => node = child,
+                Child::Leaf(None) => return Ok(Lookup::Absent),
+                Child::Leaf(Some(run)) => return run.get(key, hash, access),
+            }
+        }
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        node_cursor(&self.root)
+    }
+
+    fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
+        let mut plan = PlanNode::new(&self.root);
+        let bytes = updates.bytes();
+        let slice = Slice { source: Source::Updates(updates), bounds: KeyBounds::default() };
+        plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
+        plan.join_children(&self.options, 0)?;
+        self.finish(plan, work)
+    }
+
+    fn pick_job(&self) -> Option<Job> {
+        if self.root.height > 1 && self.root.pivots.len() == 1 {
+            return Some(Job { what: "shrink root", object: self.root.id });
+        }
+        if let Some(node) = find_join(&self.root, &self.options) {
+            return Some(Job { what: JOIN, object: node.id });
+        }
+        let (node, _) = find_tombstones(&self.root)?;
+        Some(Job { what: FLUSH_TOMBSTONES, object: node.id })
+    }
+
+    fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>> {
+        if self.pick_job().as_ref() != Some(job) {
+            return Ok(None);
+        }
+        let mut plan = PlanNode::new(&self.root);
+        if job.what == FLUSH_TOMBSTONES {
+            if let Some((node, tier)) = find_tombstones(&self.root)
+                && let Some((target, depth)) = touch_path(&mut plan, node.id, 0)
+            {
+                let pending = target.pending();
+                for pivot in (0..tier.shares.len()).filter(|&pivot| tier.shares[pivot].is_some()) {
+                    target.flush(pivot, pending[pivot], &self.options, depth)?;
+                }
+            }
+        } else if self.root.pivots.len() == 1 && self.root.height > 1 {
+            let bytes = plan.pending()[0];
+            plan.flush(0, bytes, &self.options, 0)?;
+        } else {
+            touch_path(&mut plan, job.object, 0);
+        }
+        plan.join_children(&self.options, 0)?;
+        self.finish(plan, work).map(Some)
+    }
+
+    fn release(&self) -> Vec<Change> {
+        self.references().into_iter().map(|span| Change::References(span, -1)).collect()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let mut stats = TreeStats { height: self.root.height, ..TreeStats::default() };
+        add_stats(&self.root, &mut stats);
+        stats
+    }
+
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
+        let bounds = KeyBounds { low: low.map(<[u8]>::to_vec), high: high.map(<[u8]>::to_vec) };
+        node_bytes(&self.root, &bounds)
+    }
+
+    fn outline(&self) -> Vec<OutlineLine> {
+        let mut lines = Vec::new();
+        outline_node(&self.root, 0, &mut lines);
+        lines
+    }
+
+    fn references(&self) -> Vec<ExtentSpan> {
+        let mut spans = Vec::new();
+        all_spans(&self.root, &mut spans);
+        spans
+    }
+
+    fn check_invariants(&self, deep: bool) -> Result<()> {
+        invariants::check(&self.root, &self.options, deep)
+    }
+}
+
+/// A node with children that are worth joining.
+fn find_join<'a>(node: &'a Arc<Node>, options: &TurtleOptions) -> Option<&'a Arc<Node>> {
+    let waiting = |pivot: usize| -> u64 {
+        node.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref()).map(|share| share.bytes).sum()
+    };
+    for left in 0..node.pivots.len().saturating_sub(1) {
+        let worth = match (&node.pivots[left].child, &node.pivots[left + 1].child) {
+            (Child::Node(a), Child::Node(b)) => options.nodes_should_join(a.pivots.len(), b.pivots.len()),
+            (Child::Leaf(a), Child::Leaf(b)) => {
+                let size = |run: &Option<Arc<Run>>| run.as_ref().map_or(0, |run| run.reference().user_bytes);
+                options.leaves_should_join(size(a) + waiting(left), size(b) + waiting(left + 1))
+            }
+            _ => false,
+        };
+        if worth {
+            return Some(node);
+        }
+    }
+    node.child_nodes().find_map(|child| find_join(child, options))
+}
+
+/// A node with a tier that consists of tombstones for a quarter or more. Flushing what that tier holds brings them
+/// nearer to the leaves, where they and what they delete disappear.
+fn find_tombstones(node: &Arc<Node>) -> Option<(&Arc<Node>, &Tier)> {
+    for tier in &node.tiers {
+        let count = |of: fn(&Run) -> u64| -> u64 { tier.runs.iter().map(|run| of(run)).sum() };
+        let tombstones = count(|run| run.reference().tombstones);
+        if tombstones > 0 && tombstones * 4 >= count(|run| run.reference().entries) {
+            return Some((node, tier));
+        }
+    }
+    node.child_nodes().find_map(find_tombstones)
+}
+
+/// Puts the nodes on the way to `target` under planning; the plan of the target and its depth.
+fn touch_path(plan: &mut PlanNode, target: ObjectId, depth: u32) -> Option<(&mut PlanNode, u32)> {
+    if plan.base.id == target {
+        return Some((plan, depth));
+    }
+    for child in &mut plan.children {
+        let PlanChild::Untouched(Child::Node(node)) = child else { continue };
+        if !contains(node, target) {
+            continue;
+        }
+        *child = PlanChild::Node(Box::new(PlanNode::new(node)));
+        let PlanChild::Node(below) = child else { return None };
+        return touch_path(below, target, depth + 1);
+    }
+    None
+}
+
+fn contains(node: &Arc<Node>, target: ObjectId) -> bool {
+    node.id == target || node.child_nodes().any(|child| contains(child, target))
+}
+
+fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {
+    stats.nodes += 1;
+    stats.metadata_bytes += u64_of(std::mem::size_of::<Node>());
+    for tier in &node.tiers {
+        stats.buffered_runs += u64_of(tier.runs.len());
+        stats.buffered_bytes += tier.active_bytes();
+    }
+    for run in node.runs() {
+        let reference = run.reference();
+        stats.entries += reference.entries;
+        stats.tombstones += reference.tombstones;
+        stats.stored_bytes += reference.stored_bytes();
+        stats.metadata_bytes += 256 + u64_of(reference.first_key.len() + reference.last_key.len());
+    }
+    for pivot in &node.pivots {
+        stats.metadata_bytes += 64 + u64_of(pivot.low.len());
+        match &pivot.child {
+            Child::Node(child) => add_stats(child, stats),
+            Child::Leaf(None) => {}
+            Child::Leaf(Some(run)) => {
+                stats.leaves += 1;
+                stats.leaf_bytes += run.reference().user_bytes;
+            }
+        }
+    }
+}
+
+fn node_bytes(node: &Arc<Node>, bounds: &KeyBounds) -> Result<u64> {
+    let mut bytes = 0;
+    for (index, pivot) in node.pivots.iter().enumerate() {
+        let inside = node.bounds_of(index).intersection(bounds);
+        if inside.is_empty() {
+            continue;
+        }
+        let share_of = |tier: &Tier| -> Option<Share> { tier.shares[index].clone() };
+        for tier in &node.tiers {
+            if let Some(share) = share_of(tier) {
+                bytes += bytes_of_runs(&tier.runs, &active_bounds(&inside, &share))?;
+            }
+        }
+        bytes += match &pivot.child {
+            Child::Node(child) => node_bytes(child, &inside)?,
+            Child::Leaf(None) => 0,
+            Child::Leaf(Some(run)) => run.bytes_between(inside.low.as_deref(), inside.high.as_deref())?,
+        };
+    }
+    Ok(bytes)
+}
+
+fn outline_node(node: &Arc<Node>, depth: u32, lines: &mut Vec<OutlineLine>) {
+    let entries = |runs: &[Arc<Run>]| runs.iter().map(|run| run.reference().entries).sum();
+    let buffered = node.tiers.iter().map(Tier::active_bytes).sum();
+    let count = u64_of(node.pivots.len());
+    lines.push(OutlineLine { depth, what: "node", count, bytes: buffered, entries: 0 });
+    for tier in &node.tiers {
+        let (count, bytes) = (u64_of(tier.runs.len()), tier.active_bytes());
+        lines.push(OutlineLine {
+            depth: depth + 1,
+            what: "tier",
+            count,
+            bytes,
+            entries: entries(&tier.runs),
+        });
+    }
+    for pivot in &node.pivots {
+        match &pivot.child {
+            Child::Node(child) => outline_node(child, depth + 1, lines),
+            Child::Leaf(run) => {
+                let (bytes, entries) =
+                    run.as_ref().map_or((0, 0), |run| (run.reference().user_bytes, run.reference().entries));
+                let count = u64::from(run.is_some());
+                lines.push(OutlineLine { depth: depth + 1, what: "leaf", count, bytes, entries });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

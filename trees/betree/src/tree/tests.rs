@@ -1,0 +1,308 @@
+use std::{cell::RefCell, path::Path};
+
+use testudo_base::{Entry, Kind, OwnedEntry, RunId, StoreId, checksum::hash_key};
+use testudo_contract::{InlineExecutor, Progress, RunIds};
+use testudo_env::{Env, MemEnv, OpenMode, OpenOptions, SplitMix};
+
+use super::*;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(3);
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Sorted updates in a vector.
+#[derive(Debug)]
+struct VecUpdates(Arc<Vec<OwnedEntry>>);
+
+impl Updates for VecUpdates {
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        Box::new(VecCursor { entries: Arc::clone(&self.0), at: usize::MAX })
+    }
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|entry| u64_of(entry.as_entry().user_bytes())).sum()
+    }
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
+        let bounds = KeyBounds { low: low.map(<[u8]>::to_vec), high: high.map(<[u8]>::to_vec) };
+        let inside = self.0.iter().filter(|entry| bounds.contains(&entry.key));
+        inside.map(|entry| u64_of(entry.as_entry().user_bytes())).sum()
+    }
+    fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        Some((self.0.first()?.key.clone(), self.0.last()?.key.clone()))
+    }
+}
+
+#[derive(Debug)]
+struct VecCursor {
+    entries: Arc<Vec<OwnedEntry>>,
+    at: usize,
+}
+
+impl Cursor for VecCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        self.at = 0;
+        Ok(())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        self.at = self.entries.len().wrapping_sub(1);
+        Ok(())
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.at = self.entries.partition_point(|entry| entry.key.as_slice() < key);
+        Ok(())
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.at = self.entries.partition_point(|entry| entry.key.as_slice() < key).wrapping_sub(1);
+        Ok(())
+    }
+    fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        Ok(())
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.at = self.at.wrapping_sub(1);
+        Ok(())
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.entries.get(self.at).map(OwnedEntry::as_entry)
+    }
+}
+
+struct Bed {
+    work: Work,
+    tree: Arc<dyn Tree>,
+    objects: BTreeMap<ObjectId, Arc<[u8]>>,
+    references: BTreeMap<ExtentSpan, i32>,
+    options: TurtleOptions,
+    model: Model,
+}
+
+impl Bed {
+    fn new(options: TurtleOptions) -> Self {
+        let env = MemEnv::new(1);
+        let path = Path::new("/data");
+        let file = env.open(path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).unwrap();
+        let data = DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), false).unwrap();
+        let work = Work {
+            data,
+            keyspace: KEYSPACE,
+            run_ids: Arc::new(RunIds::starting_at(RunId(1))),
+            executor: Arc::new(InlineExecutor),
+            progress: Arc::new(Progress::default()),
+        };
+        let tree = BeTree::empty(options);
+        Self {
+            work,
+            tree,
+            objects: BTreeMap::new(),
+            references: BTreeMap::new(),
+            options,
+            model: Model::new(),
+        }
+    }
+
+    fn commit(&mut self, edit: TreeEdit) {
+        for change in &edit.changes {
+            match change {
+                Change::PutObject(_, id, bytes) => {
+                    self.objects.insert(*id, Arc::from(bytes.as_slice()));
+                }
+                Change::DeleteObject(_, id) => assert!(self.objects.remove(id).is_some(), "object {id}"),
+                Change::References(span, delta) => *self.references.entry(*span).or_default() += delta,
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        let deltas = edit.changes.iter().filter_map(|change| match change {
+            Change::References(span, delta) => Some((*span, *delta)),
+            _ => None,
+        });
+        self.work.data.extents().apply_durable(deltas);
+        self.references.retain(|_, count| *count != 0);
+        self.tree = edit.tree;
+        self.tree.check_invariants(true).unwrap();
+        let mut recount: BTreeMap<ExtentSpan, i32> = BTreeMap::new();
+        for span in self.tree.references() {
+            *recount.entry(span).or_default() += 1;
+        }
+        assert_eq!(recount, self.references);
+    }
+
+    fn apply(&mut self, updates: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+        let entries: Vec<OwnedEntry> = updates
+            .iter()
+            .map(|(key, value)| OwnedEntry {
+                key: key.clone(),
+                kind: if value.is_some() { Kind::Value } else { Kind::Tombstone },
+                value: value.clone().unwrap_or_default(),
+            })
+            .collect();
+        let edit = self.tree.apply(&self.work, Arc::new(VecUpdates(Arc::new(entries)))).unwrap();
+        self.commit(edit);
+        for (key, value) in updates {
+            match value {
+                Some(value) => self.model.insert(key, value),
+                None => self.model.remove(&key),
+            };
+        }
+    }
+
+    fn run_jobs(&mut self) {
+        for _ in 0..2000 {
+            let Some(job) = self.tree.pick_job() else { return };
+            if let Some(edit) = self.tree.run_job(&self.work, &job).unwrap() {
+                self.commit(edit);
+            }
+        }
+        panic!("jobs never end: {:?}", self.tree.pick_job());
+    }
+
+    fn reopen(&mut self) {
+        let objects = self.objects.clone();
+        self.tree = BeTree::open(self.options, &self.work.data, KEYSPACE, objects).unwrap();
+    }
+
+    fn check(&self, random: &mut SplitMix) {
+        let mut cursor = self.tree.cursor();
+        cursor.seek_first().unwrap();
+        for (key, value) in &self.model {
+            skip_tombstones(&mut cursor, true);
+            let entry = cursor.entry().expect("an entry is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.next().unwrap();
+        }
+        skip_tombstones(&mut cursor, true);
+        assert!(cursor.entry().is_none());
+        cursor.seek_last().unwrap();
+        for (key, value) in self.model.iter().rev() {
+            skip_tombstones(&mut cursor, false);
+            let entry = cursor.entry().expect("an entry is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.prev().unwrap();
+        }
+        for _ in 0..50 {
+            let key = random_key(random);
+            let expected = self.model.get(&key).cloned();
+            assert_eq!(self.get(&key), expected);
+            cursor.seek(&key).unwrap();
+            skip_tombstones(&mut cursor, true);
+            let next = self.model.range(key.clone()..).next();
+            assert_eq!(cursor.entry().map(|entry| entry.key), next.map(|(key, _)| key.as_slice()));
+            cursor.seek_before(&key).unwrap();
+            skip_tombstones(&mut cursor, false);
+            let before = self.model.range(..key).next_back();
+            assert_eq!(cursor.entry().map(|entry| entry.key), before.map(|(key, _)| key.as_slice()));
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let wanted = RefCell::new(Vec::new());
+        let hash = hash_key(key);
+        let answer = loop {
+            match self.tree.get(key, hash, Access::Noting(&wanted)).unwrap() {
+                Lookup::Waiting => self.work.data.load_pages(&wanted.take()).unwrap(),
+                answer => break answer,
+            }
+        };
+        assert_eq!(answer, self.tree.get(key, hash, Access::Blocking).unwrap());
+        match answer {
+            Lookup::Found(Kind::Value, value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+fn skip_tombstones(cursor: &mut Box<dyn Cursor + Send>, forward: bool) {
+    while cursor.entry().is_some_and(|entry| entry.kind == Kind::Tombstone) {
+        if forward { cursor.next().unwrap() } else { cursor.prev().unwrap() }
+    }
+}
+
+fn random_key(random: &mut SplitMix) -> Vec<u8> {
+    match random.below(20) {
+        0 => Vec::new(),
+        1 => vec![b'z'; usize::try_from(random.below(6000)).unwrap()],
+        _ => format!("key{:05}", random.below(3000)).into_bytes(),
+    }
+}
+
+fn random_value(random: &mut SplitMix) -> Vec<u8> {
+    let length = match random.below(100) {
+        0 => 30_000,
+        1..4 => 5000,
+        4..10 => 0,
+        _ => random.below(150),
+    };
+    vec![u8::try_from(random.below(256)).unwrap(); usize::try_from(length).unwrap()]
+}
+
+fn random_run(seed: u64, options: TurtleOptions, rounds: u64) {
+    let mut random = SplitMix::new(seed);
+    let mut bed = Bed::new(options);
+    for round in 0..rounds {
+        let count = 1 + random.below(400);
+        let delete_percent = if (round / 20) % 2 == 1 { 70 } else { 15 };
+        let mut updates = BTreeMap::new();
+        for _ in 0..count {
+            let value = (!random.percent(delete_percent)).then(|| random_value(&mut random));
+            updates.insert(random_key(&mut random), value);
+        }
+        bed.apply(updates);
+        if random.percent(20) {
+            bed.run_jobs();
+        }
+        if random.percent(20) {
+            bed.reopen();
+        }
+        if random.percent(25) {
+            bed.check(&mut random);
+        }
+    }
+    let all = bed.model.keys().map(|key| (key.clone(), None)).collect();
+    bed.apply(all);
+    let everything: BTreeMap<_, _> = (0..3000).map(|n| (format!("key{n:05}").into_bytes(), None)).collect();
+    for _ in 0..10 {
+        bed.apply(everything.clone());
+    }
+    bed.run_jobs();
+    bed.check(&mut random);
+}
+
+#[test]
+fn a_tree_of_tiny_leaves_answers_as_a_map_does() {
+    for seed in 0..6 {
+        random_run(seed, TurtleOptions { leaf_bytes: 4096, max_pivots: 4 }, 60);
+    }
+}
+
+#[test]
+fn a_tree_of_small_leaves_answers_as_a_map_does() {
+    for seed in 10..14 {
+        random_run(seed, TurtleOptions { leaf_bytes: 20_000, max_pivots: 8 }, 60);
+    }
+}
+
+#[test]
+fn sequential_updates_are_written_about_once() {
+    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 256 << 10, max_pivots: 16 });
+    for batch in 0..8u64 {
+        let updates =
+            (0..20_000u64).map(|n| (format!("{:012}", batch * 20_000 + n).into_bytes(), Some(vec![7; 100])));
+        bed.apply(updates.collect());
+    }
+    let user: u64 = bed.model.iter().map(|(key, value)| u64_of(key.len() + value.len())).sum();
+    let written = bed.work.data.io_stats().written_bytes;
+    assert!(written < user * 13 / 10, "{written} bytes for {user}");
+}
+
+#[test]
+fn deleting_everything_shrinks_the_tree_to_nothing() {
+    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 8192, max_pivots: 4 });
+    let keys: Vec<Vec<u8>> = (0..5000).map(|n| format!("k{n:06}").into_bytes()).collect();
+    bed.apply(keys.iter().map(|key| (key.clone(), Some(vec![1; 50]))).collect());
+    assert!(bed.tree.stats().height > 2);
+    for _ in 0..3 {
+        bed.apply(keys.iter().map(|key| (key.clone(), None)).collect());
+        bed.run_jobs();
+    }
+    let stats = bed.tree.stats();
+    assert_eq!((stats.height, stats.leaves), (1, 0), "{stats:?}");
+    assert!(stats.stored_bytes < 5000 * 60 / 2, "{stats:?}");
+}

@@ -1,0 +1,94 @@
+//! What a tree is given to work with: the data file, run ids, hands, and a place to report progress.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use testudo_base::{KeyspaceId, RunId};
+use testudo_storage::DataFile;
+
+/// A piece of work for [`Executor::run_all`].
+pub type Task = Box<dyn FnOnce() + Send>;
+
+/// Hands that do independent pieces of work at once.
+pub trait Executor: Send + Sync + fmt::Debug {
+    /// Runs all tasks, in any order, several at once; returns when all have ended. A task that panics is reported
+    /// by a panic of this call, after the others have ended.
+    fn run_all(&self, tasks: Vec<Task>);
+}
+
+/// Runs tasks one after the other on the calling thread.
+#[derive(Debug)]
+pub struct InlineExecutor;
+
+impl Executor for InlineExecutor {
+    fn run_all(&self, tasks: Vec<Task>) {
+        for task in tasks {
+            task();
+        }
+    }
+}
+
+/// Gives out run ids, each once.
+#[derive(Debug)]
+pub struct RunIds(AtomicU64);
+
+impl RunIds {
+    /// The first id to give out.
+    pub fn starting_at(id: RunId) -> Self {
+        Self(AtomicU64::new(id.0))
+    }
+
+    /// A fresh id.
+    pub fn take(&self) -> RunId {
+        RunId(self.0.fetch_add(1, Relaxed))
+    }
+
+    /// The id that would be given out next.
+    pub fn next(&self) -> RunId {
+        RunId(self.0.load(Relaxed))
+    }
+}
+
+/// How far a piece of background work has come, in bytes of input; read by the backpressure rule.
+#[derive(Debug, Default)]
+pub struct Progress {
+    total: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Progress {
+    /// States how much there is to do in all.
+    pub fn expect(&self, bytes: u64) {
+        self.total.store(bytes, Relaxed);
+    }
+
+    /// Reports that this much more is done.
+    pub fn advance(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes done and bytes in all.
+    pub fn state(&self) -> (u64, u64) {
+        (self.done.load(Relaxed), self.total.load(Relaxed))
+    }
+}
+
+/// What a tree works with.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Where runs are written.
+    pub data: Arc<DataFile>,
+    /// Whose tree it is.
+    pub keyspace: KeyspaceId,
+    /// Ids for new runs.
+    pub run_ids: Arc<RunIds>,
+    /// Hands.
+    pub executor: Arc<dyn Executor>,
+    /// Where to report.
+    pub progress: Arc<Progress>,
+}
