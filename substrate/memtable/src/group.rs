@@ -38,7 +38,7 @@ impl Group {
     }
 
     /// The records in use, in order.
-    pub(crate) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+    pub(crate) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> + Clone {
         self.records.iter().flatten()
     }
 

@@ -33,6 +33,9 @@ const FENCE_SKIP_GAIN: usize = 3;
 /// The same for the keys present, at the price of comparing the shared bytes with every key from then on.
 const SKIP_GAIN: usize = 6;
 
+/// Records that are being loaded ahead of the one that is visited.
+const PREFETCH_ENTRIES: usize = 4;
+
 /// What one insert did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InsertOutcome {
@@ -194,6 +197,7 @@ impl Leaf {
         let (mut at, mut end) = content.equal_range(usize::from(self.lens[group]), wanted);
         while at < end {
             let middle = at + (end - at) / 2;
+            arena.view(content.record(middle)).prefetch();
             match tail_of(content.record(middle)).cmp(tail) {
                 Ordering::Less => at = middle + 1,
                 Ordering::Equal => return Ok(Slot { group, at: middle }),
@@ -465,12 +469,16 @@ impl Leaf {
 }
 
 fn visit_each<'a>(
-    records: impl Iterator<Item = &'a Record>,
+    records: impl Iterator<Item = &'a Record> + Clone,
     arena: &'a Arena,
     at: Seqno,
     mut visit: impl FnMut(View<'a>) -> bool,
 ) {
+    let mut ahead = records.clone();
+    let mut prefetch = |count| ahead.by_ref().take(count).for_each(|record| arena.view(record).prefetch());
+    prefetch(PREFETCH_ENTRIES);
     for record in records {
+        prefetch(1);
         if let Some(view) = arena.view(record).visible_at(at)
             && !visit(view)
         {
