@@ -5,9 +5,12 @@
 //! memory go round between memtables through an [`ArenaPool`]. An update that no snapshot can tell from its
 //! predecessor overwrites it in place, so that skewed updates cost no memory.
 //!
+//! Once the table outgrows the caches, time is memory latency. A search therefore waits for two loads only, a
+//! group of heads and the record; records are written in the order of arrival and loaded ahead by scans.
+//!
 //! ```text
 //! insert, get, cursor ─▶ memtable ─▶ top ─▶ fences        which leaf
-//!                                     └───▶ leaf          which entry of the leaf
+//!                                     └───▶ leaf ─▶ group which entry of the leaf
 //!                                            └─▶ arena ─▶ windows, pool        the record's bytes
 //! ```
 //!
