@@ -13,7 +13,7 @@ use std::{
 use parking_lot::Mutex;
 use testudo_base::{Error, Result, StoreId};
 use testudo_env::{AlignedBuffer, Env, MemEnv, OpenMode, OpenOptions, RealEnv};
-use testudo_wal::{Wal, WalOptions, WalStart, list_segments, remove_segments, segment_file_name};
+use testudo_wal::{Wal, WalOptions, WalStart, list_segments, remove_segments, replay, segment_file_name};
 
 const PAYLOAD: [u8; 150] = [7; 150];
 
@@ -41,6 +41,7 @@ fn measure(env: &Arc<dyn Env>, dir: &Path, duration: Duration) -> Result<()> {
         let memory: Arc<dyn Env> = memory;
         report("buffered, to memory", writers, &run(&memory, memory_dir, writers, duration / 4, false)?);
         report("buffered, to the device", writers, &run(env, dir, writers, duration, false)?);
+        measure_replay(env, dir)?;
     }
     for round in 0..2 {
         println!("bare write and sync of 4 KiB: {:.0}/s", bare_rate(env, dir, duration)?);
@@ -147,6 +148,23 @@ fn run(
         Ok::<f64, Error>(seconds)
     })?;
     Ok(Outcome { commits: commits.into_inner(), seconds, wal })
+}
+
+/// Reads the newest segments that the runs have left, as far back as their numbers have no gap.
+fn measure_replay(env: &Arc<dyn Env>, dir: &Path) -> Result<()> {
+    let segments = list_segments(&**env, dir)?;
+    let first =
+        segments.iter().rev().zip(segments.iter().rev().skip(1)).find(|(next, number)| **number + 1 < **next);
+    let first = first.map_or(segments.first(), |(next, _)| Some(next)).copied().unwrap_or(0);
+    let (started, mut payload_bytes) = (env.monotonic(), 0);
+    let end = replay(&**env, dir, StoreId(1), first, |record| {
+        payload_bytes += record.payload.len();
+        Ok(())
+    })?;
+    let seconds = (env.monotonic() - started).as_secs_f64();
+    let rate = payload_bytes as f64 / seconds / f64::from(1 << 20);
+    println!("replay up to seqno {}: {payload_bytes} bytes, {rate:.0} MiB/s", end.last_seqno);
+    Ok(())
 }
 
 /// The device's own rate: one page written into written space, then synced.

@@ -14,8 +14,8 @@
 //! - A page that was written is never written again, so that a crash cannot tear what was synced before.
 //! - After a failed write or sync the log is poisoned for good; it never retries.
 //! - Replay writes nothing.
-//! - Lock order: the round of `group_commit`, then the segment writer, then the prepared segment, then the
-//!   list of live segments or the tail. No lock of the log is held while a caller's code runs.
+//! - Lock order: the segment writer, then the prepared segment, then one of the leaves (tail, list of live
+//!   segments, rounds of syncing). Only the first two are held over I/O, none while a caller's code runs.
 
 mod buffer;
 mod group_commit;

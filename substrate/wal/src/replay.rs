@@ -208,6 +208,11 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
                 None => break,
             }
         }
+        // Name the place where something should stand, not the zeros before it.
+        let page = offset.next_multiple_of(PAGE_BYTES);
+        if reader.bytes_at(offset, page - offset)?.iter().all(|&byte| byte == 0) {
+            offset = page;
+        }
         let missing = self.next_seqno;
         let rest = reader.rest(offset, self.chain_mut().salt, missing)?;
         let ignored_segments = 0;
@@ -222,7 +227,7 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
             return Err(stop.damage());
         }
         self.stop = Some(stop);
-        Ok(offset.next_multiple_of(PAGE_BYTES))
+        Ok(page)
     }
 
     /// Reads the record at `offset` if it is valid and the next one of its epoch; returns where it ends.

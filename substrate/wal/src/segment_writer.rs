@@ -47,6 +47,14 @@ pub(crate) struct WriteCounts {
     pub(crate) segments_begun: u64,
 }
 
+impl WriteCounts {
+    fn note_segment(&mut self) {
+        self.bytes_written += SEGMENT_HEADER_BYTES;
+        self.header_syncs += 1;
+        self.segments_begun += 1;
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     identity: LogIdentity,
@@ -72,9 +80,10 @@ impl SegmentWriter {
         number: u64,
         next_seqno: Seqno,
     ) -> Result<Self> {
-        let mut counts = WriteCounts::default();
         let durable = Seqno(next_seqno.0 - 1);
-        let current = begin_segment(&store, &identity, &mut counts, (number, 0), next_seqno, durable)?;
+        let current = begin_segment(&store, &identity, (number, 0), next_seqno, durable)?;
+        let mut counts = WriteCounts::default();
+        counts.note_segment();
         Ok(Self {
             identity,
             store,
@@ -112,7 +121,7 @@ impl SegmentWriter {
     /// damage to the last synced commits visible, which nothing after them would prove otherwise.
     pub(crate) fn append_marker(&mut self, durable: Seqno) -> Result<()> {
         let has_room = self.position + PAGE_BYTES <= self.current.bytes;
-        if durable <= self.attested_seqno || durable != self.written_seqno || !has_room {
+        if durable <= self.attested_seqno || !has_room {
             return Ok(());
         }
         let mut page = AlignedBuffer::for_bytes(PAGE_BYTES);
@@ -168,9 +177,9 @@ impl SegmentWriter {
     }
 
     fn switch_segment(&mut self, bytes_min: u64, first: Seqno, durable: Seqno) -> Result<()> {
-        let (number, counts) = (self.current.number + 1, &mut self.counts);
-        self.current =
-            begin_segment(&self.store, &self.identity, counts, (number, bytes_min), first, durable)?;
+        let size = (self.current.number + 1, bytes_min);
+        self.current = begin_segment(&self.store, &self.identity, size, first, durable)?;
+        self.counts.note_segment();
         self.position = SEGMENT_HEADER_BYTES;
         self.zeroed_until = 0;
         Ok(())
@@ -195,7 +204,6 @@ impl SegmentWriter {
 fn begin_segment(
     store: &SegmentStore,
     identity: &LogIdentity,
-    counts: &mut WriteCounts,
     (number, bytes_min): (u64, u64),
     first_seqno: Seqno,
     durable_seqno: Seqno,
@@ -215,8 +223,5 @@ fn begin_segment(
         let written = segment.file.write_at(0, &page).and_then(|()| segment.file.sync());
         written.map_err(|error| Error::io(segment.name.as_str(), error))
     })?;
-    counts.bytes_written += SEGMENT_HEADER_BYTES;
-    counts.header_syncs += 1;
-    counts.segments_begun += 1;
     Ok(Arc::new(segment))
 }
