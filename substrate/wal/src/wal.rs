@@ -182,7 +182,9 @@ impl Wal {
                 return Ok(Reservation::new(claim, payload_bytes, seqnos, self.durable_seqno(), self.salt));
             }
             let has_room = tail.turn(bytes);
-            self.was_sealed.notify_all();
+            if tail.sealed_count() > 0 {
+                self.was_sealed.notify_all();
+            }
             if has_room {
                 continue;
             }
@@ -251,9 +253,8 @@ impl Wal {
     /// whether there is one.
     pub fn wait_for_sealed(&self, timeout: Duration) -> bool {
         let mut tail = self.tail.lock();
-        if tail.sealed_count() == 0 && self.poison.check().is_ok() {
-            self.was_sealed.wait_for(&mut tail, timeout);
-        }
+        let is_waiting = |tail: &mut Tail| tail.sealed_count() == 0 && self.poison.check().is_ok();
+        self.was_sealed.wait_while_for(&mut tail, is_waiting, timeout);
         tail.sealed_count() > 0
     }
 

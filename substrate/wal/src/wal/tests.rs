@@ -179,6 +179,20 @@ fn idle_log_notes_once_what_is_durable() {
 }
 
 #[test]
+fn flushing_side_is_not_called_for_synced_commits() {
+    let env = MemEnv::with_threads(1, 2);
+    let wal = new_log(&env);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| wal.wait_for_sealed(Duration::from_millis(50)));
+        for _ in 0..7 {
+            wal.sync_to(commit(&wal, b"one page each")).unwrap();
+        }
+        assert!(!waiter.join().unwrap());
+    });
+    assert_eq!(wal.stats().bytes_written, 8 * 4096);
+}
+
+#[test]
 fn released_segments_are_gone_and_the_rest_is_read_from_the_first_needed() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
