@@ -1,1 +1,31 @@
 //! Operation generator, model and runner that every test layer shares.
+//!
+//! A [`Script`] is a list of [`op::Op`]s, random from a [`Profile`] and a seed or written by hand. The
+//! [`Runner`] performs it on a store over a machine in memory, that can lose power at any instant, and on the
+//! [`model::Model`], and compares every answer. A [`Campaign`] runs many seeds, makes a failing script small
+//! and says how to replay it. Each file of `tests/` is one layer of tests.
+//!
+//! **Invariants**
+//! - One seed, one run: nothing here asks a clock, an address or a hash table for an order.
+//! - The runner sees the faults that [`log_store`] plants; a harness that has gone blind fails its own tests.
+
+pub mod campaign;
+mod generator;
+pub mod log_store;
+pub mod model;
+pub mod op;
+mod profile;
+mod recipe;
+mod runner;
+mod script;
+mod shrink;
+pub mod state;
+pub mod store;
+
+pub use campaign::Campaign;
+pub use generator::Generator;
+pub use profile::{Profile, ValueSizes, Weights};
+pub use recipe::{Key, Value};
+pub use runner::{Failure, Report, Rules, Runner, read_state};
+pub use script::Script;
+pub use shrink::shrink;

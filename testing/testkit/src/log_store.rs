@@ -1,0 +1,412 @@
+//! The smallest store that keeps the promises: a map in memory and a log of commits on disk. With a planted
+//! fault it breaks one of them, which proves that the runner sees such faults.
+//!
+//! **Invariants**
+//! - Without a plant, the content after a crash is that of a prefix of the commits, every synced one included.
+//! - A record is its length, its checksum and its deltas; the log ends at the first that does not check.
+//! - What a synced record shares a sector with was synced with it.
+
+use std::{cell::RefCell, io, path::Path, rc::Rc, sync::Arc};
+
+use testudo_base::{
+    Error, ErrorKind, Result,
+    checksum::checksum64,
+    codec::{self, Damage, Reader},
+    num::{u64_of, usize_of},
+};
+use testudo_env::{Env, File, OpenMode, OpenOptions};
+
+use crate::{
+    op::Slot,
+    state::{Delta, State},
+    store::{Opener, Pair, RawScan, RawWalk, RawWrite, Store, UpdateFn, View},
+};
+
+const DIRECTORY: &str = "/log-store";
+const LOG: &str = "/log-store/log";
+/// Bytes of log held in memory before they are written.
+const BUFFER_BYTES: usize = 2000;
+/// Writes start at a multiple of this: a torn sector must not hold what was synced before.
+const SECTOR_BYTES: usize = 512;
+/// Length and checksum. Records are padded to a multiple of this, so that no header crosses a sector.
+const HEADER_BYTES: usize = 16;
+
+/// A fault on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// `persist` and synced batches acknowledge before the sync.
+    AcknowledgeBeforeSync,
+    /// A batch is logged as one record for each write.
+    HalfBatch,
+    /// Recovery goes on behind a record that does not check.
+    SkipDamagedRecord,
+    /// Recovery trusts checksums no more.
+    IgnoreChecksum,
+    /// Recovery does not sync what it found.
+    ExposeUnsynced,
+    /// Every tenth remove does nothing.
+    LostRemove,
+    /// Walks from the back miss the last pair of more than ten.
+    BackwardMiss,
+    /// Snapshots show what is written later.
+    MovingSnapshot,
+    /// A clean close forgets the tail of the log.
+    ForgetTail,
+    /// The directory is not synced after the log was created.
+    UnsyncedName,
+    /// `update` is given the value before the last one.
+    StaleUpdate,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::AcknowledgeBeforeSync,
+        Self::HalfBatch,
+        Self::SkipDamagedRecord,
+        Self::IgnoreChecksum,
+        Self::ExposeUnsynced,
+        Self::LostRemove,
+        Self::BackwardMiss,
+        Self::MovingSnapshot,
+        Self::ForgetTail,
+        Self::UnsyncedName,
+        Self::StaleUpdate,
+    ];
+}
+
+/// Opens log stores.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogStoreOpener {
+    /// The fault, if any.
+    pub plant: Option<Plant>,
+}
+
+impl Opener for LogStoreOpener {
+    fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>> {
+        let (file, log_bytes, state) = recover(&*env, self.plant).map_err(|error| Error::io(LOG, error))?;
+        let inner = Inner {
+            state: Arc::new(state),
+            file,
+            log_bytes,
+            buffer: Vec::new(),
+            removes: 0,
+            poisoned: false,
+        };
+        Ok(Box::new(LogStore { plant: self.plant, inner: Rc::new(RefCell::new(inner)) }))
+    }
+}
+
+/// Opens or creates the log; returns it with its sound length and content.
+fn recover(env: &dyn Env, plant: Option<Plant>) -> io::Result<(Arc<dyn File>, u64, State)> {
+    let exists =
+        |error: io::Error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) };
+    env.create_dir(Path::new(DIRECTORY)).or_else(exists)?;
+    env.sync_dir(Path::new("/"))?;
+    let options = |mode| OpenOptions { mode, direct: false };
+    let file = match env.open(Path::new(LOG), options(OpenMode::Write)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            env.open(Path::new(LOG), options(OpenMode::CreateNew))?
+        }
+        other => other?,
+    };
+    if plant != Some(Plant::UnsyncedName) {
+        env.sync_dir(Path::new(DIRECTORY))?;
+    }
+    let mut bytes = vec![0; usize_of(file.len()?)];
+    file.read_at(0, &mut bytes)?;
+    let mut state = State::default();
+    let records = replay(&bytes, plant, &mut state);
+    let sound = records.next_multiple_of(SECTOR_BYTES);
+    // What is left of a record that did not check must not be taken for one later.
+    file.write_at(u64_of(records), &vec![0; sound - records])?;
+    let sound = u64_of(sound);
+    if plant == Some(Plant::ExposeUnsynced) {
+        return Ok((file, sound, state));
+    }
+    file.set_len(sound)?;
+    file.sync()?;
+    Ok((file, sound, state))
+}
+
+/// Applies the records; returns where the sound ones end.
+fn replay(bytes: &[u8], plant: Option<Plant>, state: &mut State) -> usize {
+    let mut offset = 0;
+    loop {
+        let mut reader = Reader::new(&bytes[offset.min(bytes.len())..]);
+        let record = (|| -> std::result::Result<_, Damage> {
+            let length = reader.u64()?;
+            let checksum = reader.u64()?;
+            let payload = reader.take(usize_of(length))?;
+            Ok((length, checksum == checksum64(payload, length), payload))
+        })();
+        match record {
+            // Padding: the next write started at the next sector.
+            Ok((0, ..)) if !offset.is_multiple_of(SECTOR_BYTES) => {
+                offset = offset.next_multiple_of(SECTOR_BYTES);
+                continue;
+            }
+            Ok((1.., true, payload)) => apply_record(payload, state),
+            Ok((1.., false, payload)) if plant == Some(Plant::IgnoreChecksum) => apply_record(payload, state),
+            Ok((1.., false, _)) if plant == Some(Plant::SkipDamagedRecord) => {}
+            _ => return offset,
+        }
+        offset = (bytes.len() - reader.rest().len()).next_multiple_of(HEADER_BYTES);
+    }
+}
+
+fn apply_record(payload: &[u8], state: &mut State) {
+    let mut reader = Reader::new(payload);
+    while let Ok(delta) = decode_delta(&mut reader) {
+        state.apply(&delta);
+    }
+}
+
+fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
+    match delta {
+        Delta::Create(slot) => out.extend([0, *slot]),
+        Delta::Drop(slot) => out.extend([1, *slot]),
+        Delta::Write { keyspace, key, value } => {
+            out.extend([2 + u8::from(value.is_some()), *keyspace]);
+            codec::put_bytes(out, key);
+            if let Some(value) = value {
+                codec::put_bytes(out, value);
+            }
+        }
+    }
+}
+
+fn decode_delta(reader: &mut Reader<'_>) -> std::result::Result<Delta, Damage> {
+    let (kind, keyspace) = (reader.u8()?, reader.u8()?);
+    Ok(match kind {
+        0 => Delta::Create(keyspace),
+        1 => Delta::Drop(keyspace),
+        _ => {
+            let key = reader.bytes(usize::MAX)?.into();
+            let value = if kind == 3 { Some(reader.bytes(usize::MAX)?.into()) } else { None };
+            Delta::Write { keyspace, key, value }
+        }
+    })
+}
+
+struct LogStore {
+    plant: Option<Plant>,
+    inner: Rc<RefCell<Inner>>,
+}
+
+struct Inner {
+    state: Arc<State>,
+    file: Arc<dyn File>,
+    log_bytes: u64,
+    buffer: Vec<u8>,
+    removes: u32,
+    /// A write failed: what the log holds behind `log_bytes` is unknown.
+    poisoned: bool,
+}
+
+impl Inner {
+    fn log(&mut self, deltas: &[Delta]) -> Result<()> {
+        if self.poisoned {
+            return Err(Error::new(ErrorKind::Poisoned, "an earlier write failed"));
+        }
+        let start = self.buffer.len();
+        self.buffer.extend([0; HEADER_BYTES]);
+        deltas.iter().for_each(|delta| encode_delta(&mut self.buffer, delta));
+        let payload = &self.buffer[start + HEADER_BYTES..];
+        let length = u64_of(payload.len());
+        let checksum = checksum64(payload, length);
+        self.buffer[start..start + 8].copy_from_slice(&length.to_le_bytes());
+        self.buffer[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+        self.buffer.resize(self.buffer.len().next_multiple_of(HEADER_BYTES), 0);
+        if self.buffer.len() > BUFFER_BYTES {
+            self.write()?;
+        }
+        let state = Arc::make_mut(&mut self.state);
+        deltas.iter().for_each(|delta| state.apply(delta));
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        if self.poisoned {
+            return Err(Error::new(ErrorKind::Poisoned, "an earlier write failed"));
+        }
+        self.poisoned = true;
+        self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR_BYTES), 0);
+        self.file.write_at(self.log_bytes, &self.buffer).map_err(|error| Error::io(LOG, error))?;
+        self.log_bytes += u64_of(self.buffer.len());
+        self.buffer.clear();
+        self.poisoned = false;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.write()?;
+        self.poisoned = true;
+        self.file.sync().map_err(|error| Error::io(LOG, error))?;
+        self.poisoned = false;
+        Ok(())
+    }
+}
+
+impl LogStore {
+    fn write(&self, deltas: &[Delta], synced: bool) -> Result<()> {
+        let mut inner = self.inner.borrow_mut();
+        if self.plant == Some(Plant::HalfBatch) {
+            deltas.iter().try_for_each(|delta| inner.log(std::slice::from_ref(delta)))?;
+        } else if !deltas.is_empty() {
+            inner.log(deltas)?;
+        }
+        if synced && self.plant != Some(Plant::AcknowledgeBeforeSync) { inner.sync() } else { Ok(()) }
+    }
+
+    fn put(&self, keyspace: Slot, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.write(&[Delta::Write { keyspace, key: key.into(), value: value.map(Into::into) }], false)
+    }
+
+    fn state(&self) -> Arc<State> {
+        Arc::clone(&self.inner.borrow().state)
+    }
+}
+
+fn owned(pairs: Vec<(&[u8], &[u8])>) -> Vec<Pair> {
+    pairs.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+impl Store for LogStore {
+    fn keyspaces(&self) -> Result<Vec<Slot>> {
+        Ok(self.state().slots())
+    }
+
+    fn create(&mut self, keyspace: Slot) -> Result<()> {
+        self.write(&[Delta::Create(keyspace)], true)
+    }
+
+    fn drop_keyspace(&mut self, keyspace: Slot) -> Result<bool> {
+        let existed = self.state().has(keyspace);
+        self.write(&[Delta::Drop(keyspace)], true)?;
+        Ok(existed)
+    }
+
+    fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put(keyspace, key, Some(value))
+    }
+
+    fn remove(&self, keyspace: Slot, key: &[u8]) -> Result<()> {
+        if self.plant == Some(Plant::LostRemove) {
+            let mut inner = self.inner.borrow_mut();
+            inner.removes += 1;
+            if inner.removes.is_multiple_of(10) {
+                return Ok(());
+            }
+        }
+        self.put(keyspace, key, None)
+    }
+
+    fn commit(&self, writes: &[RawWrite], synced: bool) -> Result<()> {
+        let delta = |write: &RawWrite| Delta::Write {
+            keyspace: write.keyspace,
+            key: write.key.as_slice().into(),
+            value: write.value.as_deref().map(Into::into),
+        };
+        self.write(&writes.iter().map(delta).collect::<Vec<_>>(), synced)
+    }
+
+    fn get(&self, keyspace: Slot, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.state().get(keyspace, key).map(|value| value.to_vec()))
+    }
+
+    fn multi_get(&self, keyspace: Slot, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
+        keys.iter().map(|key| self.get(keyspace, key)).collect()
+    }
+
+    fn scan(&self, keyspace: Slot, scan: &RawScan) -> Result<Vec<Pair>> {
+        let mut pairs = owned(self.state().scan(keyspace, scan));
+        if self.plant == Some(Plant::BackwardMiss) && scan.walk == RawWalk::Backward && pairs.len() > 10 {
+            pairs.pop();
+        }
+        Ok(pairs)
+    }
+
+    fn update(&self, keyspace: Slot, key: &[u8], change: UpdateFn<'_>) -> Result<Option<Vec<u8>>> {
+        let old = self.get(keyspace, key)?;
+        let stale = self.plant == Some(Plant::StaleUpdate) && key.len().is_multiple_of(3);
+        let new = change(if stale { None } else { old.as_deref() });
+        self.put(keyspace, key, new.as_deref())?;
+        Ok(new)
+    }
+
+    fn compare_and_swap(
+        &self,
+        keyspace: Slot,
+        key: &[u8],
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<()> {
+        if self.get(keyspace, key)?.as_deref() != old {
+            return Err(Error::new(ErrorKind::Conflict, "the value is another"));
+        }
+        self.put(keyspace, key, new)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View>> {
+        let moving = self.plant == Some(Plant::MovingSnapshot);
+        Ok(Box::new(if moving {
+            LogView::Moving(Rc::clone(&self.inner))
+        } else {
+            LogView::Fixed(self.state())
+        }))
+    }
+
+    fn persist(&self) -> Result<()> {
+        self.write(&[], true)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.persist()
+    }
+
+    fn step(&self) -> Result<bool> {
+        if self.inner.borrow().buffer.is_empty() {
+            return Ok(false);
+        }
+        self.inner.borrow_mut().write()?;
+        Ok(true)
+    }
+
+    fn check_invariants(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        if self.plant == Some(Plant::ForgetTail) { Ok(()) } else { self.inner.borrow_mut().sync() }
+    }
+}
+
+/// A view of the content; a write after a fixed one makes a copy of the state.
+enum LogView {
+    Fixed(Arc<State>),
+    Moving(Rc<RefCell<Inner>>),
+}
+
+impl LogView {
+    fn state(&self) -> Arc<State> {
+        match self {
+            Self::Fixed(state) => Arc::clone(state),
+            Self::Moving(inner) => Arc::clone(&inner.borrow().state),
+        }
+    }
+}
+
+impl View for LogView {
+    fn get(&self, keyspace: Slot, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.state().get(keyspace, key).map(|value| value.to_vec()))
+    }
+
+    fn scan(&self, keyspace: Slot, scan: &RawScan) -> Result<Vec<Pair>> {
+        Ok(owned(self.state().scan(keyspace, scan)))
+    }
+}

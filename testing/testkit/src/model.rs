@@ -1,0 +1,220 @@
+//! What a store must contain: the commits in order, which of them are durable, and the prefix rule.
+//!
+//! After a crash the content must equal the state after some commit that is not older than the newest
+//! durable one, all keyspaces together: no hole, no half batch. Commits whose call failed are uncertain:
+//! they may be there or not.
+//!
+//! **Invariants**
+//! - `base` is the content after all commits before `log[0]`; every commit of it is durable.
+//! - `live` is `base` with the certain commits of `log` applied.
+//! - `doubtful` names the keys whose live value depends on uncertain commits, with every possible value.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    op::Slot,
+    state::{Bytes, Delta, State},
+};
+
+/// Most combinations of uncertain commits that are followed at once.
+const CANDIDATES_MAX: usize = 4096;
+
+/// What became of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Acknowledged; a crash may lose it.
+    Buffered,
+    /// Acknowledged as durable, and with it every commit before.
+    Synced,
+    /// The call failed; it may have happened or not.
+    Failed,
+}
+
+#[derive(Clone, Debug)]
+struct Commit {
+    deltas: Vec<Delta>,
+    certain: bool,
+}
+
+/// The expected content.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    base: State,
+    log: Vec<Commit>,
+    /// Commits of `log` that are durable, from its start.
+    durable: usize,
+    live: State,
+    doubtful: BTreeMap<(Slot, Bytes), Vec<Option<Bytes>>>,
+    doubtful_keyspaces: BTreeSet<Slot>,
+}
+
+impl Model {
+    /// What reads see, doubtful keys apart.
+    pub fn live(&self) -> &State {
+        &self.live
+    }
+
+    /// Commits that a crash may lose.
+    pub fn unsynced_count(&self) -> usize {
+        self.log.len() - self.durable
+    }
+
+    /// Whether some live content is uncertain.
+    pub fn has_doubts(&self) -> bool {
+        !self.doubtful.is_empty() || !self.doubtful_keyspaces.is_empty()
+    }
+
+    /// Whether nothing certain can be said about a keyspace.
+    pub fn is_doubtful_keyspace(&self, keyspace: Slot) -> bool {
+        self.doubtful_keyspaces.contains(&keyspace)
+    }
+
+    /// Whether a key's live value depends on uncertain commits.
+    pub fn is_doubtful(&self, keyspace: Slot, key: &[u8]) -> bool {
+        self.has_doubts()
+            && (self.is_doubtful_keyspace(keyspace) || self.doubtful.contains_key(&(keyspace, key.into())))
+    }
+
+    /// Whether a read of the key may return `found`.
+    pub fn allows(&self, keyspace: Slot, key: &[u8], found: Option<&[u8]>) -> bool {
+        if self.has_doubts() {
+            if self.is_doubtful_keyspace(keyspace) {
+                return true;
+            }
+            if let Some(values) = self.doubtful.get(&(keyspace, key.into())) {
+                return values.iter().any(|value| value.as_deref() == found);
+            }
+        }
+        self.live.get(keyspace, key).map(|value| &**value) == found
+    }
+
+    /// Adds a commit.
+    pub fn commit(&mut self, deltas: Vec<Delta>, outcome: Outcome) {
+        let certain = outcome != Outcome::Failed;
+        for delta in &deltas {
+            if certain {
+                self.settle_doubt(delta);
+                self.live.apply(delta);
+            } else {
+                self.add_doubt(delta);
+            }
+        }
+        self.log.push(Commit { deltas, certain });
+        if outcome == Outcome::Synced {
+            self.sync();
+        }
+    }
+
+    /// Everything so far is durable.
+    pub fn sync(&mut self) {
+        self.durable = self.log.len();
+        if self.log.iter().all(|commit| commit.certain) {
+            for delta in self.log.drain(..).flat_map(|commit| commit.deltas) {
+                self.base.apply(&delta);
+            }
+            self.durable = 0;
+        }
+    }
+
+    /// Checks what a crash or a close has left against the prefix rule. On success the model continues from
+    /// there, as durable; returns how many commits were lost. The error explains.
+    pub fn recover(&mut self, found: &State) -> Result<usize, String> {
+        let mut candidates = vec![self.base.clone()];
+        let mut matching = None;
+        for count in 0..=self.log.len() {
+            if count > 0 {
+                advance(&mut candidates, &self.log[count - 1])?;
+            }
+            let equal = |state: &State| state.fingerprint() == found.fingerprint() && state == found;
+            if count >= self.durable && candidates.iter().any(equal) {
+                matching = Some(count);
+            }
+        }
+        let Some(count) = matching else {
+            return Err(self.explain_loss(found));
+        };
+        let lost = self.log.len() - count;
+        *self = Self { base: found.clone(), live: found.clone(), ..Self::default() };
+        Ok(lost)
+    }
+
+    /// A certain change ends the doubts about what it touches.
+    fn settle_doubt(&mut self, delta: &Delta) {
+        if !self.has_doubts() {
+            return;
+        }
+        match delta {
+            Delta::Write { keyspace, key, .. } => {
+                self.doubtful.remove(&(*keyspace, Arc::clone(key)));
+            }
+            // A keyspace that a failed drop may have emptied stays doubtful when it is opened.
+            Delta::Create(_) => {}
+            Delta::Drop(keyspace) => {
+                self.doubtful_keyspaces.remove(keyspace);
+                self.doubtful.retain(|(slot, _), _| slot != keyspace);
+            }
+        }
+    }
+
+    fn add_doubt(&mut self, delta: &Delta) {
+        match delta {
+            Delta::Create(keyspace) | Delta::Drop(keyspace) => {
+                self.doubtful_keyspaces.insert(*keyspace);
+            }
+            Delta::Write { keyspace, key, value } => {
+                let current = self.live.get(*keyspace, key).cloned();
+                let values =
+                    self.doubtful.entry((*keyspace, Arc::clone(key))).or_insert_with(|| vec![current]);
+                values.push(value.clone());
+            }
+        }
+    }
+
+    /// Says how `found` differs from the oldest and from the newest content that was allowed.
+    fn explain_loss(&self, found: &State) -> String {
+        let mut oldest = self.base.clone();
+        let mut earlier = None;
+        for (index, commit) in self.log[..self.durable].iter().enumerate() {
+            if oldest == *found {
+                earlier = Some(self.durable - index);
+            }
+            commit.deltas.iter().filter(|_| commit.certain).for_each(|delta| oldest.apply(delta));
+        }
+        let mut text = format!(
+            "the content is no allowed prefix: {} commits may be lost, {} pairs were found\n",
+            self.unsynced_count(),
+            found.len()
+        );
+        if let Some(count) = earlier {
+            text += &format!("it is an older state: {count} durable commits are lost\n");
+        }
+        text += &format!("against the oldest allowed state:\n{}\n", oldest.explain_difference(found));
+        text += &format!("against the newest state:\n{}", self.live.explain_difference(found));
+        text
+    }
+}
+
+/// Applies a commit to every candidate; an uncertain one leaves each candidate without it as well.
+fn advance(candidates: &mut Vec<State>, commit: &Commit) -> Result<(), String> {
+    let without = if commit.certain { Vec::new() } else { candidates.clone() };
+    for state in candidates.iter_mut() {
+        commit.deltas.iter().for_each(|delta| state.apply(delta));
+    }
+    for state in without {
+        if candidates.iter().all(|candidate| candidate.fingerprint() != state.fingerprint()) {
+            candidates.push(state);
+        }
+    }
+    if candidates.len() > CANDIDATES_MAX {
+        return Err(format!(
+            "more than {CANDIDATES_MAX} combinations of failed commits: use shorter scripts"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! What a generated script is made of, as plain data: weights of ops, sizes of keys and values.
+//!
+//! **Invariants**
+//! - Weights are relative; a weight of zero leaves the op out.
+
+/// Relative frequencies of ops.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each field is the weight of the op of that name")]
+pub struct Weights {
+    pub insert: u32,
+    pub remove: u32,
+    pub batch: u32,
+    pub get: u32,
+    pub multi_get: u32,
+    pub scan: u32,
+    pub update: u32,
+    pub swap: u32,
+    pub snapshot: u32,
+    pub snapshot_get: u32,
+    pub snapshot_scan: u32,
+    pub snapshot_check: u32,
+    pub snapshot_drop: u32,
+    pub create: u32,
+    pub drop: u32,
+    pub persist: u32,
+    pub flush: u32,
+    pub step: u32,
+    pub reopen: u32,
+    pub kill: u32,
+    pub crash: u32,
+    pub arm: u32,
+    pub verify: u32,
+}
+
+impl Default for Weights {
+    /// Every op occurs; about one in five hundred restarts the store.
+    fn default() -> Self {
+        Self {
+            insert: 2600,
+            remove: 800,
+            batch: 700,
+            get: 2400,
+            multi_get: 300,
+            scan: 400,
+            update: 500,
+            swap: 300,
+            snapshot: 30,
+            snapshot_get: 150,
+            snapshot_scan: 100,
+            snapshot_check: 10,
+            snapshot_drop: 30,
+            create: 10,
+            drop: 4,
+            persist: 60,
+            flush: 20,
+            step: 1200,
+            reopen: 5,
+            kill: 4,
+            crash: 8,
+            arm: 4,
+            verify: 4,
+        }
+    }
+}
+
+impl Weights {
+    /// Mostly writes, background work and power losses, for crash tests.
+    pub fn crashing() -> Self {
+        Self {
+            get: 200,
+            multi_get: 30,
+            scan: 30,
+            snapshot_check: 4,
+            persist: 150,
+            flush: 60,
+            reopen: 20,
+            kill: 20,
+            crash: 110,
+            arm: 140,
+            ..Self::default()
+        }
+    }
+}
+
+/// Relative frequencies of value sizes.
+#[derive(Clone, Debug)]
+pub struct ValueSizes {
+    /// No bytes.
+    pub empty: u32,
+    /// 1 to 120 bytes.
+    pub small: u32,
+    /// 120 to 2,000 bytes.
+    pub medium: u32,
+    /// 4,000 to 9,000 bytes: around and beyond a page.
+    pub page: u32,
+    /// From half of `huge_bytes` to `huge_bytes`: beyond a leaf.
+    pub huge: u32,
+    /// Largest value.
+    pub huge_bytes: u32,
+}
+
+impl Default for ValueSizes {
+    fn default() -> Self {
+        Self { empty: 50, small: 1500, medium: 300, page: 60, huge: 2, huge_bytes: 100_000 }
+    }
+}
+
+/// The shape of generated scripts.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Relative frequencies of ops.
+    pub weights: Weights,
+    /// Relative frequencies of value sizes.
+    pub values: ValueSizes,
+    /// Keyspaces in use, at most.
+    pub keyspace_count: u8,
+    /// Distinct keys of each keyspace.
+    pub key_count: u32,
+    /// One in so many keys is long (up to 3,000 bytes); zero is none.
+    pub long_key_one_in: u32,
+    /// Whether two keys have the greatest length, 64 KiB.
+    pub longest_keys: bool,
+    /// Share of batches that are synced.
+    pub synced_percent: u8,
+    /// Writes of a batch, at most.
+    pub batch_writes_max: u32,
+    /// I/O operations after which an armed power loss strikes, at most.
+    pub arm_operations_max: u64,
+    /// I/O operations of a recovery after which the power fails again, at most.
+    pub nested_operations_max: u64,
+    /// Share of power losses that strike recovery again.
+    pub nested_percent: u8,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            weights: Weights::default(),
+            values: ValueSizes::default(),
+            keyspace_count: 3,
+            key_count: 600,
+            long_key_one_in: 60,
+            longest_keys: false,
+            synced_percent: 20,
+            batch_writes_max: 12,
+            arm_operations_max: 60,
+            nested_operations_max: 30,
+            nested_percent: 30,
+        }
+    }
+}
+
+impl Profile {
+    /// For crash tests: small, quick to recover, often without power.
+    pub fn crashing() -> Self {
+        let values = ValueSizes { huge: 1, huge_bytes: 30_000, ..ValueSizes::default() };
+        Self { weights: Weights::crashing(), values, key_count: 150, ..Self::default() }
+    }
+
+    /// One keyspace with many keys, which makes trees grow high.
+    pub fn tall() -> Self {
+        Self { keyspace_count: 1, key_count: 3000, ..Self::default() }
+    }
+
+    /// Many keyspaces with few keys each.
+    pub fn wide() -> Self {
+        Self { keyspace_count: 24, key_count: 40, ..Self::default() }
+    }
+
+    /// Keys and values of extreme sizes.
+    pub fn bulky() -> Self {
+        let values =
+            ValueSizes { empty: 200, small: 500, medium: 300, page: 300, huge: 30, huge_bytes: 300_000 };
+        Self { values, key_count: 80, long_key_one_in: 4, longest_keys: true, ..Self::default() }
+    }
+}

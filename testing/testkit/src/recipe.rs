@@ -1,0 +1,143 @@
+//! Keys and values as short recipes, so that a script with a 300 KiB value still is one line of text.
+//!
+//! **Invariants**
+//! - A recipe gives the same bytes on every machine and in every version.
+//! - `parse(print(recipe)) == recipe`.
+
+use std::{fmt, str::FromStr};
+
+use testudo_base::{checksum::checksum64, num::usize_of};
+use testudo_env::SplitMix;
+
+/// Byte that pads long keys.
+const PAD: u8 = b'p';
+/// Text of the empty stem.
+const EMPTY: &str = "@";
+
+/// A key: a stem and a number of padding bytes after it.
+///
+/// As text the stem's letters, digits, `/`, `_` and `-` stand for themselves, other bytes are `%` and two hex
+/// digits, the empty stem is `@`; padding follows as `+count`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Key {
+    /// Leading bytes.
+    pub stem: Vec<u8>,
+    /// Padding bytes that follow.
+    pub pad: u32,
+}
+
+impl Key {
+    /// A key without padding.
+    pub fn of(stem: impl AsRef<[u8]>) -> Self {
+        Self { stem: stem.as_ref().to_vec(), pad: 0 }
+    }
+
+    /// The bytes that go to the store.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.stem.clone();
+        bytes.resize(bytes.len() + usize_of(self.pad.into()), PAD);
+        bytes
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stem.is_empty() {
+            f.write_str(EMPTY)?;
+        }
+        for &byte in &self.stem {
+            if is_plain(byte) {
+                write!(f, "{}", char::from(byte))?;
+            } else {
+                write!(f, "%{byte:02x}")?;
+            }
+        }
+        if self.pad > 0 {
+            write!(f, "+{}", self.pad)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Key {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (stem, pad) = text.split_once('+').unwrap_or((text, "0"));
+        let pad = pad.parse().map_err(|_| format!("padding {pad:?} of a key is no number"))?;
+        if stem == EMPTY {
+            return Ok(Self { stem: Vec::new(), pad });
+        }
+        let mut bytes = Vec::new();
+        let mut rest = stem.as_bytes();
+        while let Some((&first, tail)) = rest.split_first() {
+            rest = tail;
+            if is_plain(first) {
+                bytes.push(first);
+                continue;
+            }
+            let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+            let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            let (b'%', Some(byte)) = (first, byte) else {
+                return Err(format!("{text:?} is no key"));
+            };
+            bytes.push(byte);
+            rest = &tail[2..];
+        }
+        if bytes.is_empty() {
+            return Err("a key is missing".into());
+        }
+        Ok(Self { stem: bytes, pad })
+    }
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-')
+}
+
+/// A value: `length` bytes that depend on `seed`. As text `seed:length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Value {
+    /// What tells values of one length apart.
+    pub seed: u32,
+    /// Length in bytes.
+    pub length: u32,
+}
+
+impl Value {
+    /// The bytes that go to the store.
+    pub fn bytes(self) -> Vec<u8> {
+        let mut bytes = vec![0; usize_of(self.length.into())];
+        SplitMix::new(self.seed.into()).fill(&mut bytes);
+        bytes
+    }
+
+    /// The bytes that follow `old` where a write must depend on what was there before.
+    pub fn after(self, old: Option<&[u8]>) -> Vec<u8> {
+        let mut bytes = vec![0; usize_of(self.length.into())];
+        let seed = old.map_or(1, |old| checksum64(old, 2));
+        SplitMix::new(seed ^ u64::from(self.seed)).fill(&mut bytes);
+        bytes
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.seed, self.length)
+    }
+}
+
+impl FromStr for Value {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once(':').map(|(seed, length)| (seed.parse(), length.parse()));
+        match parts {
+            Some((Ok(seed), Ok(length))) => Ok(Self { seed, length }),
+            _ => Err(format!("{text:?} is no value, as in 7:100")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+use super::{Key, Value};
+
+#[test]
+fn keys_survive_their_text() {
+    let keys = [
+        Key::of(""),
+        Key::of("user/12_a-B"),
+        Key::of([0, 255, b'%', b'+', b' ', b'@']),
+        Key { stem: Vec::new(), pad: 7 },
+        Key { stem: b"k".to_vec(), pad: 65_535 },
+    ];
+    for key in keys {
+        assert_eq!(key.to_string().parse(), Ok(key));
+    }
+}
+
+#[test]
+fn bad_keys_and_values_are_refused() {
+    for text in ["", "a b", "%zz", "%0", "a+x", "%é"] {
+        assert!(text.parse::<Key>().is_err(), "{text:?}");
+    }
+    for text in ["", "7", "7:x", ":", "-1:4"] {
+        assert!(text.parse::<Value>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn values_have_their_length_and_differ_by_seed() {
+    let value = Value { seed: 3, length: 20 };
+    assert_eq!(value.bytes().len(), 20);
+    assert_ne!(value.bytes(), Value { seed: 4, length: 20 }.bytes());
+    assert_ne!(value.after(None), value.after(Some(b"")));
+    assert_ne!(value.after(Some(b"a")), value.after(Some(b"b")));
+    assert_eq!(value.to_string().parse(), Ok(value));
+}

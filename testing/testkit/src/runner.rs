@@ -1,0 +1,303 @@
+//! Runs a script against a store and the model, and compares every answer.
+//!
+//! **Invariants**
+//! - A run is a function of the opener, the seed of the environment, the fault plan and the script.
+//! - An error is accepted only while the power is off or, with [`Rules::tolerate_faults`], if its kind says
+//!   that the device failed; an answer is never accepted unless the model allows it.
+//! - When the power is off after an op, the store is recovered from a crash image before the next one.
+
+mod reads;
+mod recovery;
+mod writes;
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+pub use recovery::read_state;
+use testudo_base::{Error, ErrorKind};
+use testudo_env::{Env, FaultyEnv, MemEnv};
+
+use crate::{
+    Key, Script,
+    model::Model,
+    op::{Crash, Op, Slot},
+    state::State,
+    store::{Opener, RawScan, Store, View},
+};
+
+/// How strictly a run is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Errors that say that the device failed are answers too.
+    pub tolerate_faults: bool,
+    /// `check_invariants` runs after so many ops at the latest; after ops on the files it always does.
+    pub ops_between_checks: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { tolerate_faults: false, ops_between_checks: 32 }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Ops run.
+    pub ops: usize,
+    /// Clean closes.
+    pub reopens: usize,
+    /// Deaths without closing.
+    pub kills: usize,
+    /// Crash images opened.
+    pub crash_images: usize,
+    /// Of these, images taken while the store was recovering.
+    pub nested_images: usize,
+    /// Of these, images taken in the middle of a call.
+    pub armed_images: usize,
+    /// Unsynced commits that crashes and kills lost.
+    pub lost_commits: usize,
+    /// Unsynced commits that survived one.
+    pub kept_commits: usize,
+    /// Pieces of background work.
+    pub steps: usize,
+    /// Errors accepted because of injected faults.
+    pub tolerated_errors: usize,
+}
+
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, other: Self) {
+        self.ops += other.ops;
+        self.reopens += other.reopens;
+        self.kills += other.kills;
+        self.crash_images += other.crash_images;
+        self.nested_images += other.nested_images;
+        self.armed_images += other.armed_images;
+        self.lost_commits += other.lost_commits;
+        self.kept_commits += other.kept_commits;
+        self.steps += other.steps;
+        self.tolerated_errors += other.tolerated_errors;
+    }
+}
+
+/// A wrong answer.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Index of the op in the script; its length if the final comparison failed.
+    pub step: usize,
+    /// The op.
+    pub op: String,
+    /// What was wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}, {}: {}", self.step, self.op, self.message)
+    }
+}
+
+/// What is wrong about one op, in words.
+type Wrong = String;
+/// What the store says.
+type Answer<T> = testudo_base::Result<T>;
+
+struct TakenSnapshot {
+    view: Box<dyn View>,
+    /// The content when it was taken; `None` if that was in doubt.
+    state: Option<State>,
+}
+
+/// A store, its machine and its model.
+pub struct Runner<'a> {
+    opener: &'a dyn Opener,
+    rules: Rules,
+    machine: Arc<MemEnv>,
+    faulty: Option<Arc<FaultyEnv>>,
+    /// Before `store`: they go first.
+    snapshots: BTreeMap<u8, TakenSnapshot>,
+    store: Option<Box<dyn Store>>,
+    model: Model,
+    arm: Option<Crash>,
+    report: Report,
+}
+
+impl<'a> Runner<'a> {
+    /// A runner over a fresh machine. The store is opened by the first op.
+    pub fn new(opener: &'a dyn Opener, seed: u64) -> Self {
+        Self::on(opener, MemEnv::new(seed))
+    }
+
+    /// A runner over a given, empty machine.
+    pub fn on(opener: &'a dyn Opener, machine: Arc<MemEnv>) -> Self {
+        Self {
+            opener,
+            rules: Rules::default(),
+            machine,
+            faulty: None,
+            snapshots: BTreeMap::new(),
+            store: None,
+            model: Model::default(),
+            arm: None,
+            report: Report::default(),
+        }
+    }
+
+    /// The same with other rules.
+    #[must_use]
+    pub fn with_rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// The same over an environment that fails on purpose, and errors of the device tolerated.
+    #[must_use]
+    pub fn with_faults(mut self) -> (Self, Arc<FaultyEnv>) {
+        let machine: Arc<dyn Env> = Arc::clone(&self.machine) as _;
+        let faulty = FaultyEnv::new(machine);
+        self.faulty = Some(Arc::clone(&faulty));
+        self.rules.tolerate_faults = true;
+        (self, faulty)
+    }
+
+    /// The machine that the store is on now; it changes with every crash.
+    pub fn machine(&self) -> &Arc<MemEnv> {
+        &self.machine
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Runs all ops, then compares everything, reopens and compares again.
+    pub fn run(&mut self, script: &Script) -> Result<Report, Failure> {
+        self.run_ops(script)?;
+        let failure = |message| Failure { step: script.0.len(), op: "the final comparison".into(), message };
+        for op in [Op::Verify, Op::Reopen, Op::Verify] {
+            self.op(&op).map_err(failure)?;
+        }
+        Ok(self.report)
+    }
+
+    /// Runs all ops.
+    pub fn run_ops(&mut self, script: &Script) -> Result<Report, Failure> {
+        for (step, op) in script.0.iter().enumerate() {
+            self.op(op).map_err(|message| Failure { step, op: op.to_string(), message })?;
+        }
+        Ok(self.report)
+    }
+
+    /// Runs one op, recovers if the power went off, checks the invariants.
+    pub fn op(&mut self, op: &Op) -> Result<(), Wrong> {
+        if self.store.is_none() {
+            self.settle()?;
+        }
+        self.report.ops += 1;
+        self.perform(op)?;
+        self.recover_if_crashed()?;
+        if op.is_structural() || self.report.ops.is_multiple_of(self.rules.ops_between_checks) {
+            self.check_invariants()?;
+            self.recover_if_crashed()?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, op: &Op) -> Result<(), Wrong> {
+        match op {
+            Op::Create { keyspace } => self.create(*keyspace),
+            Op::Drop { keyspace } => self.drop_keyspace(*keyspace),
+            Op::Insert { keyspace, key, value } => self.put(*keyspace, &key.bytes(), Some(*value)),
+            Op::Remove { keyspace, key } => self.put(*keyspace, &key.bytes(), None),
+            Op::Batch { writes, synced } => self.batch(writes, *synced),
+            Op::Get { keyspace, key } => self.get(*keyspace, &key.bytes()),
+            Op::MultiGet { keyspace, keys } => {
+                self.multi_get(*keyspace, &keys.iter().map(Key::bytes).collect::<Vec<_>>())
+            }
+            Op::Scan { keyspace, scan } => self.scan(*keyspace, scan),
+            Op::Update { keyspace, key, change } => self.update(*keyspace, &key.bytes(), *change),
+            Op::Swap { keyspace, key, right, value } => self.swap(*keyspace, &key.bytes(), *right, *value),
+            Op::Snapshot { slot } => self.snapshot(*slot),
+            Op::SnapshotGet { slot, keyspace, key } => self.snapshot_get(*slot, *keyspace, &key.bytes()),
+            Op::SnapshotScan { slot, keyspace, scan } => {
+                self.snapshot_scan(*slot, *keyspace, &RawScan::of(scan))
+            }
+            Op::SnapshotCheck { slot } => self.snapshot_check(*slot),
+            Op::SnapshotDrop { slot } => {
+                self.snapshots.remove(slot);
+                Ok(())
+            }
+            Op::Persist => self.sync(|store| store.persist()),
+            Op::Flush => self.sync(|store| store.flush()),
+            Op::Step { count } => self.steps(*count),
+            Op::Reopen => self.reopen(),
+            Op::Kill => self.kill(),
+            Op::Crash(crash) => self.crash(crash),
+            Op::Arm { after, crash } => {
+                self.machine.crash_after(*after);
+                self.arm = Some(crash.clone());
+                Ok(())
+            }
+            Op::Verify => self.verify(),
+        }
+    }
+
+    fn store(&self) -> &dyn Store {
+        &**self.store.as_ref().expect("every op starts with an open store")
+    }
+
+    fn store_mut(&mut self) -> &mut dyn Store {
+        &mut **self.store.as_mut().expect("every op starts with an open store")
+    }
+
+    /// Whether ops on the keyspace mean something now.
+    fn applies(&self, keyspace: Slot) -> bool {
+        self.model.live().has(keyspace) && !self.model.is_doubtful_keyspace(keyspace)
+    }
+
+    /// The answer, or `None` for an error that is excused.
+    fn excuse<T>(&mut self, result: Answer<T>) -> Result<Option<T>, Wrong> {
+        match result {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if self.is_excused(&error) => Ok(None),
+            Err(error) => Err(format!("unexpected error: {error:?}")),
+        }
+    }
+
+    fn is_excused(&mut self, error: &Error) -> bool {
+        let by_fault = self.rules.tolerate_faults
+            && matches!(
+                error.kind(),
+                ErrorKind::Io | ErrorKind::OutOfSpace | ErrorKind::Poisoned | ErrorKind::Closed
+            );
+        self.report.tolerated_errors += usize::from(by_fault);
+        by_fault || self.machine.is_crashed()
+    }
+
+    fn sync(&mut self, call: impl FnOnce(&dyn Store) -> Answer<()>) -> Result<(), Wrong> {
+        let result = call(self.store());
+        if self.excuse(result)?.is_some() {
+            self.model.sync();
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self, count: u32) -> Result<(), Wrong> {
+        for _ in 0..count {
+            let result = self.store().step();
+            if self.excuse(result)? != Some(true) {
+                break;
+            }
+            self.report.steps += 1;
+            self.check_invariants()?;
+        }
+        Ok(())
+    }
+
+    fn check_invariants(&mut self) -> Result<(), Wrong> {
+        let result = self.store().check_invariants();
+        self.excuse(result).map(drop).map_err(|wrong| format!("broken invariant: {wrong}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

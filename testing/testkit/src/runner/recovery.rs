@@ -1,0 +1,136 @@
+//! Closing, dying, losing power, and what must be found afterwards.
+//!
+//! **Invariants**
+//! - An open that succeeded has made what it shows durable: the model continues from there.
+//! - The store of a machine without power is dropped only after its power went off for good, so that its
+//!   drop cannot change what the image was taken from.
+
+use std::sync::Arc;
+
+use testudo_env::{Env, FaultyEnv, MemEnv};
+
+use super::{Answer, Runner, Wrong};
+use crate::{
+    op::Crash,
+    state::State,
+    store::{RawScan, RawWalk, Store},
+};
+
+impl Runner<'_> {
+    /// Takes the disk of the machine as a power loss leaves it, and opens the store there.
+    pub(super) fn recover_if_crashed(&mut self) -> Result<(), Wrong> {
+        if !self.machine.is_crashed() {
+            return Ok(());
+        }
+        let crash = self.arm.clone().expect("only an armed machine loses power in the middle of a call");
+        self.report.armed_images += 1;
+        self.crash(&crash)
+    }
+
+    pub(super) fn reopen(&mut self) -> Result<(), Wrong> {
+        self.snapshots.clear();
+        let store = self.store.take().expect("every op starts with an open store");
+        let result = store.close();
+        if self.excuse(result).map_err(|wrong| format!("close: {wrong}"))?.is_some() {
+            self.model.sync();
+        }
+        self.report.reopens += 1;
+        self.settle()
+    }
+
+    pub(super) fn kill(&mut self) -> Result<(), Wrong> {
+        let image = self.machine.live_image();
+        self.move_to(image);
+        self.report.kills += 1;
+        self.settle()
+    }
+
+    pub(super) fn crash(&mut self, crash: &Crash) -> Result<(), Wrong> {
+        let mut seed = crash.seed;
+        let mut image = self.machine.crash_image(&crash.policy, seed);
+        for &after in &crash.nested {
+            self.report.crash_images += 1;
+            self.move_to(image);
+            self.machine.crash_after(after);
+            let opened = self.opener.open(self.env());
+            if !self.machine.is_crashed() {
+                let store = opened.map_err(|error| format!("open after a crash: {error:?}"))?;
+                self.machine.crash_after(u64::MAX);
+                return self.adopt(store);
+            }
+            drop(opened);
+            self.report.nested_images += 1;
+            seed = seed.wrapping_add(1);
+            image = self.machine.crash_image(&crash.policy, seed);
+        }
+        self.report.crash_images += 1;
+        self.move_to(image);
+        self.settle()
+    }
+
+    /// Leaves the present machine for another one. What ran there dies without another I/O.
+    fn move_to(&mut self, machine: Arc<MemEnv>) {
+        self.machine.crash_after(0);
+        self.snapshots.clear();
+        self.store = None;
+        self.arm = None;
+        self.machine = machine;
+        if self.faulty.is_some() {
+            self.faulty = Some(FaultyEnv::new(Arc::clone(&self.machine) as _));
+        }
+    }
+
+    fn env(&self) -> Arc<dyn Env> {
+        match &self.faulty {
+            Some(faulty) => Arc::clone(faulty) as _,
+            None => Arc::clone(&self.machine) as _,
+        }
+    }
+
+    /// Opens the store on the present machine and checks what it holds. A device that fails is healed.
+    pub(super) fn settle(&mut self) -> Result<(), Wrong> {
+        for attempt in 0.. {
+            let opened = self.opener.open(self.env());
+            let result = match opened {
+                Ok(store) => self.adopt_or_excuse(store),
+                Err(error) => self.excuse(Err(error)),
+            };
+            if result.map_err(|wrong| format!("open: {wrong}"))?.is_some() {
+                return Ok(());
+            }
+            if self.machine.is_crashed() {
+                return self.recover_if_crashed();
+            }
+            assert!(attempt == 0, "a healthy device causes no error that is excused");
+            if let Some(faulty) = &self.faulty {
+                faulty.set_plan(None);
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, store: Box<dyn Store>) -> Result<(), Wrong> {
+        self.adopt_or_excuse(store)?.ok_or_else(|| "a healthy device causes no error".into())
+    }
+
+    /// Compares what a freshly opened store holds with what it may hold, and goes on with it.
+    fn adopt_or_excuse(&mut self, store: Box<dyn Store>) -> Result<Option<()>, Wrong> {
+        let checked = store.check_invariants().and_then(|()| read_state(&*store));
+        let Some(found) = self.excuse(checked)? else {
+            return Ok(None);
+        };
+        let unsynced = self.model.unsynced_count();
+        let lost = self.model.recover(&found)?;
+        self.report.lost_commits += lost;
+        self.report.kept_commits += unsynced.saturating_sub(lost);
+        self.store = Some(store);
+        Ok(Some(()))
+    }
+}
+
+/// All content of a store.
+pub fn read_state(store: &dyn Store) -> Answer<State> {
+    let slots = store.keyspaces()?;
+    let read = |slot| Ok((slot, store.scan(slot, &RawScan::all(RawWalk::Forward))?));
+    slots.into_iter().map(read).collect()
+}

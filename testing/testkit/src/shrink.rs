@@ -1,0 +1,44 @@
+//! Makes a failing script small: drops parts of it for as long as it still fails.
+//!
+//! Delta debugging (Zeller, Hildebrandt: "Simplifying and Isolating Failure-Inducing Input", TSE 2002),
+//! plain: halves, quarters and so on down to single ops.
+//!
+//! **Invariants**
+//! - The result fails whenever the given script does.
+
+use crate::Script;
+
+/// The smallest failing script found with at most `runs_max` runs. `fails` is asked about parts of `script`.
+pub fn shrink(script: &Script, runs_max: usize, mut fails: impl FnMut(&Script) -> bool) -> Script {
+    let mut best = script.clone();
+    let mut part = best.0.len().div_ceil(2);
+    let mut runs = 0;
+    while part > 0 && !best.0.is_empty() {
+        let mut removed = false;
+        let mut end = best.0.len();
+        // From the back, where most ops come after the damage was done.
+        while end > 0 {
+            let start = end.saturating_sub(part);
+            let mut shorter = best.clone();
+            shorter.0.drain(start..end);
+            if runs == runs_max {
+                return best;
+            }
+            runs += 1;
+            if fails(&shorter) {
+                best = shorter;
+                removed = true;
+            }
+            end = start;
+        }
+        part = match (part, removed) {
+            (1, false) => 0,
+            (1, true) => 1,
+            _ => part / 2,
+        };
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests;

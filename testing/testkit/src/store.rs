@@ -1,0 +1,184 @@
+//! What the runner asks of a store, so that it can run the engine and, to prove that it sees faults, a
+//! small reference store with planted ones.
+//!
+//! **Invariants**
+//! - Keyspaces go by number; their name in the store is [`keyspace_name`].
+//! - Nothing here knows the model.
+
+use std::{fmt, ops::Bound, sync::Arc};
+
+use testudo_base::Result;
+use testudo_env::Env;
+
+use crate::op::{Scan, Slot, Span, Walk};
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+/// What `update` is given.
+pub type UpdateFn<'a> = &'a mut dyn FnMut(Option<&[u8]>) -> Option<Vec<u8>>;
+
+/// One write as bytes.
+#[derive(Clone, Debug)]
+pub struct RawWrite {
+    /// Where.
+    pub keyspace: Slot,
+    /// The key.
+    pub key: Vec<u8>,
+    /// The new value; `None` removes.
+    pub value: Option<Vec<u8>>,
+}
+
+/// A scan as bytes.
+#[derive(Clone, Debug)]
+pub struct RawScan {
+    /// First keys; `prefix` wins.
+    pub lower: Bound<Vec<u8>>,
+    /// Last keys.
+    pub upper: Bound<Vec<u8>>,
+    /// All keys that start with this.
+    pub prefix: Option<Vec<u8>>,
+    /// How.
+    pub walk: RawWalk,
+    /// Entries taken at most.
+    pub limit: usize,
+}
+
+/// How a scan walks, as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawWalk {
+    /// Ascending.
+    Forward,
+    /// Descending.
+    Backward,
+    /// One from the front, one from the back, in turn.
+    Zigzag,
+    /// One from the front, then a seek, then ascending.
+    Seek(Vec<u8>),
+}
+
+impl RawScan {
+    /// Everything, one way or the other.
+    pub fn all(walk: RawWalk) -> Self {
+        Self { lower: Bound::Unbounded, upper: Bound::Unbounded, prefix: None, walk, limit: usize::MAX }
+    }
+
+    /// The bytes of a scan.
+    pub fn of(scan: &Scan) -> Self {
+        let walk = match &scan.walk {
+            Walk::Forward => RawWalk::Forward,
+            Walk::Backward => RawWalk::Backward,
+            Walk::Zigzag => RawWalk::Zigzag,
+            Walk::Seek(key) => RawWalk::Seek(key.bytes()),
+        };
+        let limit = testudo_base::num::usize_of(scan.limit.into());
+        let all = Self { limit, ..Self::all(walk) };
+        match &scan.span {
+            Span::All => all,
+            Span::Prefix(key) => Self { prefix: Some(key.bytes()), ..all },
+            Span::Range(lower, upper) => {
+                let bytes = |bound: &Bound<crate::Key>| bound.as_ref().map(crate::Key::bytes);
+                Self { lower: bytes(lower), upper: bytes(upper), ..all }
+            }
+        }
+    }
+
+    /// Walks `iter` as the scan says; `seek` moves its front.
+    pub fn collect<I, T>(&self, mut iter: I, seek: impl FnOnce(&mut I, &[u8]) -> Result<()>) -> Result<Vec<T>>
+    where
+        I: DoubleEndedIterator<Item = Result<T>>,
+    {
+        let limit = self.limit;
+        match &self.walk {
+            RawWalk::Forward => iter.take(limit).collect(),
+            RawWalk::Backward => iter.rev().take(limit).collect(),
+            RawWalk::Zigzag => {
+                let mut back = true;
+                let turn = std::iter::from_fn(|| {
+                    back = !back;
+                    if back { iter.next_back() } else { iter.next() }
+                });
+                turn.take(limit).collect()
+            }
+            RawWalk::Seek(key) => {
+                let mut pairs: Vec<T> = Vec::new();
+                if limit > 0 {
+                    pairs.extend(iter.next().transpose()?);
+                    seek(&mut iter, key)?;
+                }
+                let rest: Result<Vec<T>> = iter.take(limit - pairs.len()).collect();
+                pairs.extend(rest?);
+                Ok(pairs)
+            }
+        }
+    }
+}
+
+/// A snapshot of a store.
+pub trait View {
+    /// Reads one key of a keyspace that existed when the snapshot was taken.
+    fn get(&self, keyspace: Slot, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Reads keys in order.
+    fn scan(&self, keyspace: Slot, scan: &RawScan) -> Result<Vec<Pair>>;
+}
+
+/// An open store.
+pub trait Store {
+    /// Numbers of the keyspaces, in any order.
+    fn keyspaces(&self) -> Result<Vec<Slot>>;
+    /// Creates a keyspace, or opens it.
+    fn create(&mut self, keyspace: Slot) -> Result<()>;
+    /// Drops a keyspace; false if there was none.
+    fn drop_keyspace(&mut self, keyspace: Slot) -> Result<bool>;
+    /// Writes one key.
+    fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Removes one key.
+    fn remove(&self, keyspace: Slot, key: &[u8]) -> Result<()>;
+    /// Writes several keys as one.
+    fn commit(&self, writes: &[RawWrite], synced: bool) -> Result<()>;
+    /// Reads one key.
+    fn get(&self, keyspace: Slot, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Reads several keys.
+    fn multi_get(&self, keyspace: Slot, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>>;
+    /// Reads keys in order.
+    fn scan(&self, keyspace: Slot, scan: &RawScan) -> Result<Vec<Pair>>;
+    /// Reads and writes one key in one step; returns the new value.
+    fn update(&self, keyspace: Slot, key: &[u8], change: UpdateFn<'_>) -> Result<Option<Vec<u8>>>;
+    /// Writes one key if its value is `old`; `Conflict` otherwise.
+    fn compare_and_swap(
+        &self,
+        keyspace: Slot,
+        key: &[u8],
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<()>;
+    /// A snapshot of all keyspaces.
+    fn snapshot(&self) -> Result<Box<dyn View>>;
+    /// Makes every earlier write durable.
+    fn persist(&self) -> Result<()>;
+    /// Drains the write buffers, durably.
+    fn flush(&self) -> Result<()>;
+    /// One piece of background work; false if there was none.
+    fn step(&self) -> Result<bool>;
+    /// Checks the structure; cheap.
+    fn check_invariants(&self) -> Result<()>;
+    /// Checks every byte.
+    fn verify(&self) -> Result<()>;
+    /// Closes cleanly.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Opens a kind of store, the same one at every reopen.
+pub trait Opener: fmt::Debug {
+    /// Opens the store of this environment, or creates it.
+    fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>>;
+}
+
+/// The name of a keyspace.
+pub fn keyspace_name(keyspace: Slot) -> String {
+    format!("ks{keyspace}")
+}
+
+/// The number of a keyspace.
+pub fn keyspace_slot(name: &str) -> Option<Slot> {
+    name.strip_prefix("ks")?.parse().ok()
+}
