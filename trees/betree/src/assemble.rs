@@ -272,7 +272,8 @@ fn unite(tier: &mut Tier, left: usize) {
     }
 }
 
-/// Two neighbouring nodes as one. Their keys are disjoint, so tiers of equal rank stand side by side.
+/// Two neighbouring nodes as one. What their tiers hold is disjoint, so tiers of equal rank stand side by side, unless a
+/// run on one side reaches beyond what is left of it into the other; then they stay two tiers.
 fn concatenate(left: &Node, right: &Node) -> Node {
     let mut tiers = Vec::new();
     for rank in 0..left.tiers.len().max(right.tiers.len()) {
@@ -280,13 +281,34 @@ fn concatenate(left: &Node, right: &Node) -> Node {
             let tier = node.tiers.get(rank).cloned();
             tier.unwrap_or_else(|| Tier { runs: Vec::new(), shares: vec![None; node.pivots.len()] })
         };
-        let (mut tier, beside) = (part(left), part(right));
+        let (mut tier, mut beside) = (part(left), part(right));
         // A run that reached into both nodes is one run again.
-        let shared = tier.runs.last().zip(beside.runs.first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-        tier.runs.extend(beside.runs.into_iter().skip(usize::from(shared)));
-        tier.shares.extend(beside.shares);
-        tiers.push(tier);
+        let is_shared = tier
+            .runs
+            .last()
+            .zip(beside.runs.first())
+            .is_some_and(|(a, b)| a.reference().id == b.reference().id);
+        if is_shared {
+            beside.runs.remove(0);
+        }
+        // What a run holds beyond its own node was flushed long ago and must not count again.
+        let border = right.pivots[0].low.as_slice();
+        let reaches_right = tier.runs.last().is_some_and(|run| run.reference().last_key.as_slice() >= border);
+        let reaches_left =
+            beside.runs.first().is_some_and(|run| run.reference().first_key.as_slice() < border);
+        if !is_shared && (reaches_right || reaches_left) {
+            tier.shares.extend(vec![None; right.pivots.len()]);
+            let shares = std::mem::take(&mut beside.shares);
+            beside.shares = left.pivots.iter().map(|_| None).chain(shares).collect();
+            tiers.push(tier);
+            tiers.push(beside);
+        } else {
+            tier.runs.extend(beside.runs);
+            tier.shares.extend(beside.shares);
+            tiers.push(tier);
+        }
     }
+    tiers.retain(Tier::is_active);
     let pivots = left.pivots.iter().chain(&right.pivots).cloned().collect();
     Node { id: left.id, height: left.height, pivots, high: right.high.clone(), tiers }
 }

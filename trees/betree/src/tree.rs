@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use testudo_base::{Cursor, Error, ExtentSpan, KeyspaceId, ObjectId, Result, codec::Damage, num::u64_of};
 use testudo_contract::{Job, OutlineLine, Tree, TreeEdit, TreeStats, Updates, Work};
 use testudo_run::{KeyBounds, Run};
-use testudo_storage::{Access, Change, DataFile, Lookup};
+use testudo_storage::{Access, Change, DataFile, Lookup, PageAddress};
 
 use crate::{
     TurtleOptions,
@@ -29,6 +29,7 @@ const FLUSH_TOMBSTONES: &str = "flush tombstones";
 /// A Bε-tree: its root, and how it grows.
 #[derive(Debug)]
 pub struct BeTree {
+    data: Arc<DataFile>,
     options: TurtleOptions,
     root: Arc<Node>,
     next_object: u64,
@@ -38,7 +39,7 @@ pub struct BeTree {
 
 impl BeTree {
     /// An empty tree, which the manifest knows nothing of yet.
-    pub fn empty(options: TurtleOptions) -> Arc<Self> {
+    pub fn empty(options: TurtleOptions, data: &Arc<DataFile>) -> Arc<Self> {
         let root = Node {
             id: ObjectId(1),
             height: 1,
@@ -46,7 +47,13 @@ impl BeTree {
             high: None,
             tiers: Vec::new(),
         };
-        Arc::new(Self { options, root: Arc::new(root), next_object: 2, is_stored: false })
+        Arc::new(Self {
+            data: Arc::clone(data),
+            options,
+            root: Arc::new(root),
+            next_object: 2,
+            is_stored: false,
+        })
     }
 
     /// The tree that `objects` describe; empty if there are none. Reads no pages.
@@ -60,7 +67,7 @@ impl BeTree {
     ) -> Result<Arc<Self>> {
         let Some(pointer) = objects.remove(&ROOT_POINTER) else {
             return if objects.is_empty() {
-                Ok(Self::empty(options))
+                Ok(Self::empty(options, data))
             } else {
                 Err(damaged(keyspace, ROOT_POINTER, "is missing"))
             };
@@ -71,7 +78,7 @@ impl BeTree {
         if !objects.is_empty() || root.high.is_some() || !root.pivots[0].low.is_empty() {
             return Err(damaged(keyspace, root.id, "the tree does not reach all of its nodes or keys"));
         }
-        Ok(Arc::new(Self { options, root, next_object, is_stored: true }))
+        Ok(Arc::new(Self { data: Arc::clone(data), options, root, next_object, is_stored: true }))
     }
 
     fn finish(&self, plan: PlanNode, work: &Work) -> Result<TreeEdit> {
@@ -84,7 +91,8 @@ impl BeTree {
         }
         let changes = changes_of(&assembly, work.keyspace, root.id);
         let next_object = assembly.next_object;
-        let tree = Self { options: self.options, root, next_object, is_stored: true };
+        let tree =
+            Self { data: Arc::clone(&self.data), options: self.options, root, next_object, is_stored: true };
         Ok(TreeEdit { tree: Arc::new(tree), changes })
     }
 }
@@ -152,6 +160,10 @@ impl Tree for BeTree {
                 Child::Leaf(Some(run)) => return run.get(key, hash, access),
             }
         }
+    }
+
+    fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
+        self.data.load_pages(pages)
     }
 
     fn cursor(&self) -> Box<dyn Cursor + Send> {

@@ -15,7 +15,7 @@ mod work;
 use std::{fmt, sync::Arc};
 
 use testudo_base::{Cursor, ExtentSpan, ObjectId, Result};
-use testudo_storage::{Access, Change, Lookup};
+use testudo_storage::{Access, Change, Lookup, PageAddress};
 
 pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
 
@@ -94,6 +94,8 @@ pub trait Tree: Send + Sync + fmt::Debug {
     /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as such or
     /// as `Absent`.
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
+    /// Loads pages that [`Tree::get`] has noted, together.
+    fn load_pages(&self, pages: &[PageAddress]) -> Result<()>;
     /// A cursor over all entries, tombstones included. It keeps the state alive.
     fn cursor(&self) -> Box<dyn Cursor + Send>;
     /// The state with `updates` on top of it.

@@ -88,7 +88,7 @@ impl Bed {
             executor: Arc::new(InlineExecutor),
             progress: Arc::new(Progress::default()),
         };
-        let tree = BeTree::empty(options);
+        let tree = BeTree::empty(options, &work.data);
         Self {
             work,
             tree,
@@ -267,14 +267,14 @@ fn random_run(seed: u64, options: TurtleOptions, rounds: u64) {
 
 #[test]
 fn a_tree_of_tiny_leaves_answers_as_a_map_does() {
-    for seed in 0..6 {
+    for seed in 0..4 {
         random_run(seed, TurtleOptions { leaf_bytes: 4096, max_pivots: 4 }, 60);
     }
 }
 
 #[test]
 fn a_tree_of_small_leaves_answers_as_a_map_does() {
-    for seed in 10..14 {
+    for seed in 10..13 {
         random_run(seed, TurtleOptions { leaf_bytes: 20_000, max_pivots: 8 }, 60);
     }
 }

@@ -1,0 +1,110 @@
+//! The background threads of a store, and the same work step by step where there are none.
+//!
+//! *log thread*: writes full log buffers, everything every 100 ms, and syncs once a second. *drain thread*: drains sealed
+//! buffers, shortens the log, does the trees' jobs when there is nothing more urgent, gives space back.
+//!
+//! **Invariants**
+//! - A panic or an error in the background poisons the store; the threads then end.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::Ordering::Acquire},
+    time::Duration,
+};
+
+use testudo_base::{Error, ErrorKind, Result};
+use testudo_env::Thread;
+
+use crate::store::Store;
+
+/// How long written commits may stay in the log's buffers.
+const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long they may stay unsynced.
+const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
+/// How long the drain thread sleeps when nobody wakes it.
+const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+
+type Body = fn(&Store) -> Result<()>;
+
+/// Starts the threads.
+pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
+    let mut threads = Vec::new();
+    let bodies: [(&str, Body); 2] = [("testudo-log", log_loop), ("testudo-drain", drain_loop)];
+    for (name, body) in bodies {
+        let store_of_thread = Arc::clone(store);
+        let run = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| body(&store_of_thread)));
+            let panicked = || Error::new(ErrorKind::Poisoned, "a background thread panicked");
+            if let Err(error) = outcome.unwrap_or_else(|_| Err(panicked())) {
+                store_of_thread.poison(&error);
+            }
+        };
+        let thread = store.env.spawn(name, Box::new(run));
+        threads.push(thread.map_err(|e| Error::io("a background thread", e))?);
+    }
+    Ok(threads)
+}
+
+fn log_loop(store: &Store) -> Result<()> {
+    let wal = store.wal()?;
+    let mut written = store.env.monotonic();
+    let mut synced = written;
+    while !store.is_closing.load(Acquire) && !store.has_failed() {
+        if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
+            wal.write_sealed()?;
+        }
+        let now = store.env.monotonic();
+        if now.saturating_sub(written) >= LOG_WRITE_INTERVAL {
+            wal.write_all()?;
+            written = now;
+        }
+        if now.saturating_sub(synced) >= LOG_SYNC_INTERVAL {
+            wal.sync_all()?;
+            synced = now;
+        }
+    }
+    Ok(())
+}
+
+fn drain_loop(store: &Store) -> Result<()> {
+    let mut idle_rounds = 0u32;
+    while !store.is_closing.load(Acquire) && !store.has_failed() {
+        store.seal_if_full()?;
+        let worked = store.drain_round()? || store.shorten_log()?;
+        if worked {
+            idle_rounds = 0;
+            continue;
+        }
+        if idle_rounds >= 1 && store.run_job()? {
+            continue;
+        }
+        if idle_rounds == 2 {
+            store.give_back_space()?;
+        }
+        idle_rounds = idle_rounds.saturating_add(1);
+        let mut rung = store.bell.rung.lock();
+        if !*rung {
+            store.bell.changed.wait_for(&mut rung, IDLE_INTERVAL);
+        }
+        *rung = false;
+    }
+    Ok(())
+}
+
+/// One piece of background work in stepped execution; `false` if there is none.
+pub(crate) fn step(store: &Store) -> Result<bool> {
+    let wal = store.wal()?;
+    let outcome = (|| {
+        wal.write_all()?;
+        store.seal_if_full()?;
+        if store.drain_round()? || store.shorten_log()? || store.run_job()? {
+            return Ok(true);
+        }
+        store.give_back_space()?;
+        Ok(false)
+    })();
+    if let Err(error) = &outcome {
+        store.poison(error);
+    }
+    outcome
+}

@@ -1,0 +1,179 @@
+//! How writers are slowed down to the pace of the background, smoothly.
+//!
+//! While sealed buffers drain, the active ones may fill just as fast as the drain comes to its end: the time that the
+//! drain still needs, divided by the room that is left, is the time that each byte must take. Writers that are ahead of
+//! that pace rest in small steps; only when there is no room at all do they wait for the drain itself.
+//!
+//! **Invariants**
+//! - Nobody rests while nothing drains.
+//! - A single rest is at most [`MAX_REST`].
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+use testudo_contract::Progress;
+use testudo_env::Env;
+
+/// Rests shorter than this are saved up: a timer cannot do them.
+const MIN_REST_NANOS: u64 = 300_000;
+/// Longest single rest.
+const MAX_REST: Duration = Duration::from_millis(5);
+/// The pace is computed anew whenever this many bytes were written.
+const PACE_STEP_BYTES: u64 = 32 << 10;
+
+#[derive(Debug)]
+struct Drain {
+    started: Duration,
+    progress: Arc<Progress>,
+}
+
+/// Debt of the background, and what writers pay for it.
+#[derive(Debug)]
+pub(crate) struct Backpressure {
+    /// Bytes of active write buffers.
+    pub(crate) active_bytes: AtomicU64,
+    /// Bytes of active write buffers at which they are sealed (χ).
+    checkpoint_distance: AtomicU64,
+    drain: Mutex<Option<Drain>>,
+    /// Duration of the last drain, as a first guess for the next.
+    last_drain_nanos: AtomicU64,
+    nanos_per_byte_x1024: AtomicU64,
+    /// When the byte that was admitted last may be written, in nanoseconds of the clock.
+    paid_until: AtomicU64,
+    admitted: AtomicU64,
+    waiting: Mutex<()>,
+    drained: Condvar,
+    pub(crate) throttled_micros: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    pub(crate) max_stall_micros: AtomicU64,
+}
+
+impl Backpressure {
+    pub(crate) fn new(checkpoint_distance: u64) -> Self {
+        Self {
+            active_bytes: 0.into(),
+            checkpoint_distance: checkpoint_distance.into(),
+            drain: Mutex::new(None),
+            last_drain_nanos: 500_000_000.into(),
+            nanos_per_byte_x1024: 0.into(),
+            paid_until: 0.into(),
+            admitted: 0.into(),
+            waiting: Mutex::new(()),
+            drained: Condvar::new(),
+            throttled_micros: 0.into(),
+            stalls: 0.into(),
+            max_stall_micros: 0.into(),
+        }
+    }
+
+    pub(crate) fn checkpoint_distance(&self) -> u64 {
+        self.checkpoint_distance.load(Relaxed)
+    }
+
+    /// Whether the active buffers are due to be sealed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.active_bytes.load(Relaxed) >= self.checkpoint_distance()
+    }
+
+    /// Whether there is no room for writers at all.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.active_bytes.load(Relaxed) >= self.checkpoint_distance() / 8 * 9 && self.drain.lock().is_some()
+    }
+
+    /// A drain begins.
+    pub(crate) fn drain_started(&self, env: &dyn Env, progress: Arc<Progress>) {
+        *self.drain.lock() = Some(Drain { started: env.monotonic(), progress });
+    }
+
+    /// A drain has ended, well or not.
+    pub(crate) fn drain_ended(&self, env: &dyn Env) {
+        if let Some(drain) = self.drain.lock().take() {
+            let nanos = nanos(env.monotonic().saturating_sub(drain.started));
+            self.last_drain_nanos.store(nanos.max(1_000_000), Relaxed);
+        }
+        self.nanos_per_byte_x1024.store(0, Relaxed);
+        let _waiting = self.waiting.lock();
+        self.drained.notify_all();
+    }
+
+    /// Lets a write of `bytes` go on now or after a rest.
+    #[inline]
+    pub(crate) fn admit(&self, env: &dyn Env, bytes: u64) {
+        let before = self.admitted.fetch_add(bytes, Relaxed);
+        if (before ^ (before + bytes)) >= PACE_STEP_BYTES {
+            self.set_pace(env);
+        }
+        let pace = self.nanos_per_byte_x1024.load(Relaxed);
+        if pace > 0 {
+            self.rest(env, bytes, pace);
+        }
+    }
+
+    fn set_pace(&self, env: &dyn Env) {
+        let pace = self.drain.lock().as_ref().map_or(0, |drain| self.pace(env, drain));
+        self.nanos_per_byte_x1024.store(pace, Relaxed);
+    }
+
+    fn pace(&self, env: &dyn Env, drain: &Drain) -> u64 {
+        let elapsed = nanos(env.monotonic().saturating_sub(drain.started));
+        let (done, total) = drain.progress.state();
+        // The end of a drain, syncs and publication, is not counted in bytes: a tenth is kept for it.
+        let thousandths = if total == 0 { 0 } else { (done.min(total) / 1024) * 900 / (total / 1024 + 1) };
+        let expected = match thousandths {
+            0..50 => self.last_drain_nanos.load(Relaxed).max(elapsed + elapsed / 2),
+            _ => elapsed / thousandths * 1000,
+        };
+        let left = expected.saturating_sub(elapsed).max(1_000_000);
+        let distance = self.checkpoint_distance();
+        let room = distance.saturating_sub(self.active_bytes.load(Relaxed)).max(distance / 64).max(1);
+        // Half of the room may be used at once; only then does the pace bind.
+        if room > distance / 2 && left < self.last_drain_nanos.load(Relaxed) / 2 {
+            return 0;
+        }
+        left.saturating_mul(1024) / room
+    }
+
+    fn rest(&self, env: &dyn Env, bytes: u64, pace: u64) {
+        let now = nanos(env.monotonic());
+        let cost = bytes.saturating_mul(pace) / 1024;
+        // A writer that was slow by itself may be ahead for a moment, but does not save up without end.
+        let floor = now.saturating_sub(10_000_000);
+        self.paid_until.fetch_max(floor, Relaxed);
+        let until = self.paid_until.fetch_add(cost, Relaxed) + cost;
+        if until > now + MIN_REST_NANOS {
+            let rest = Duration::from_nanos(until - now).min(MAX_REST);
+            env.sleep(rest);
+            self.note_rest(rest);
+        }
+    }
+
+    fn note_rest(&self, rest: Duration) {
+        let micros = nanos(rest) / 1000;
+        self.throttled_micros.fetch_add(micros, Relaxed);
+        self.max_stall_micros.fetch_max(micros, Relaxed);
+    }
+
+    /// Waits until a drain has ended, at most `timeout`.
+    pub(crate) fn wait_for_room(&self, env: &dyn Env, timeout: Duration) {
+        let started = env.monotonic();
+        {
+            let mut waiting = self.waiting.lock();
+            if !self.is_blocked() {
+                return;
+            }
+            self.drained.wait_for(&mut waiting, timeout);
+        }
+        self.stalls.fetch_add(1, Relaxed);
+        self.note_rest(env.monotonic().saturating_sub(started));
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

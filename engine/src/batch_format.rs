@@ -1,0 +1,95 @@
+//! The payload of a commit in the log. Only this file knows its bytes.
+//!
+//! Operations one after the other: kind u8 (0 value, 1 tombstone) · keyspace varint · key length varint · key · for a
+//! value: value length varint · value. The n-th operation has the n-th seqno of the commit.
+//!
+//! **Invariants**
+//! - [`payload_bytes`] is exactly what [`encode`] writes.
+
+use testudo_base::{
+    KeyspaceId, Kind, MAX_KEY_BYTES,
+    codec::{Damage, Reader, varint_bytes},
+    num::{u64_of, usize_of},
+};
+
+/// One operation of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operation<'a> {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) kind: Kind,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+/// Bytes of the operation's encoding.
+pub(crate) fn operation_bytes(operation: &Operation<'_>) -> usize {
+    let (key, value) = (operation.key.len(), operation.value.len());
+    let head = 1 + varint_bytes(u64::from(operation.keyspace.0)) + varint_bytes(u64_of(key)) + key;
+    match operation.kind {
+        Kind::Tombstone => head,
+        Kind::Value => head + varint_bytes(u64_of(value)) + value,
+    }
+}
+
+/// Writes the encoding to the start of `out` and returns the rest.
+pub(crate) fn encode_operation<'o>(out: &'o mut [u8], operation: &Operation<'_>) -> &'o mut [u8] {
+    let out = put(out, &[operation.kind as u8]);
+    let out = put_varint(out, u64::from(operation.keyspace.0));
+    let out = put_varint(out, u64_of(operation.key.len()));
+    let out = put(out, operation.key);
+    match operation.kind {
+        Kind::Tombstone => out,
+        Kind::Value => {
+            let out = put_varint(out, u64_of(operation.value.len()));
+            put(out, operation.value)
+        }
+    }
+}
+
+fn put<'o>(out: &'o mut [u8], bytes: &[u8]) -> &'o mut [u8] {
+    let (head, rest) = out.split_at_mut(bytes.len());
+    head.copy_from_slice(bytes);
+    rest
+}
+
+fn put_varint(out: &mut [u8], mut value: u64) -> &mut [u8] {
+    let mut at = 0;
+    while value >= 0x80 {
+        out[at] = (value & 0x7f) as u8 | 0x80;
+        value >>= 7;
+        at += 1;
+    }
+    out[at] = (value & 0x7f) as u8;
+    &mut out[at + 1..]
+}
+
+/// Hands every operation of a payload to `act`, numbered from 0.
+pub(crate) fn decode<E: From<Damage>>(
+    payload: &[u8],
+    mut act: impl FnMut(u64, Operation<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut reader = Reader::new(payload);
+    let mut index = 0;
+    while !reader.is_empty() {
+        let kind = Kind::from_u8(reader.u8()?).ok_or(Damage("unknown kind of operation"))?;
+        let keyspace = u32::try_from(reader.varint()?).map_err(|_| Damage("impossible keyspace"))?;
+        let key_bytes = usize_of(reader.varint()?);
+        if key_bytes > MAX_KEY_BYTES {
+            return Err(Damage("a key is too long").into());
+        }
+        let key = reader.take(key_bytes)?;
+        let value = match kind {
+            Kind::Tombstone => &[][..],
+            Kind::Value => {
+                let length = usize_of(reader.varint()?);
+                reader.take(length)?
+            }
+        };
+        act(index, Operation { keyspace: KeyspaceId(keyspace), kind, key, value })?;
+        index += 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

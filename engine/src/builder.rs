@@ -1,0 +1,92 @@
+//! How a store is opened.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use testudo_base::Result;
+use testudo_env::{Env, RealEnv};
+
+use crate::{Db, options::Durability};
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) directory: PathBuf,
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) durability: Durability,
+    pub(crate) read_only: bool,
+    pub(crate) create: bool,
+    pub(crate) temporary: bool,
+}
+
+/// Settings of [`Db::builder`]; every one has a default.
+#[derive(Clone, Debug)]
+pub struct DbBuilder(Settings);
+
+impl DbBuilder {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self(Settings {
+            directory: directory.to_owned(),
+            env: RealEnv::new(),
+            memory_bytes: 256 << 20,
+            durability: Durability::Buffered,
+            read_only: false,
+            create: true,
+            temporary: false,
+        })
+    }
+
+    /// Everything that the store may hold in memory, in bytes: write buffers, caches, log buffers and what background
+    /// work needs. Default 256 MiB, least 1 MiB.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.0.memory_bytes = bytes;
+        self
+    }
+
+    /// The durability of writes that do not say another one. Default [`Durability::Buffered`].
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.0.durability = durability;
+        self
+    }
+
+    /// Opens an existing store without writing a byte; several readers may do so at once, but no writer beside them.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.0.read_only = true;
+        self
+    }
+
+    /// Whether a store is created where there is none. Default `true`.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.0.create = create;
+        self
+    }
+
+    /// Removes the store's files when it is closed.
+    #[must_use]
+    pub fn temporary(mut self) -> Self {
+        self.0.temporary = true;
+        self
+    }
+
+    /// The operating system to use; for tests.
+    #[must_use]
+    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
+        self.0.env = env;
+        self
+    }
+
+    /// Opens the store, after recovering what a crash may have left.
+    ///
+    /// Errors: `Invalid` if the directory is something else, `Locked` if the store is open elsewhere, `Unsupported`
+    /// for a newer format, `Corruption` with file and offset for damage that recovery cannot explain by a crash.
+    pub fn open(self) -> Result<Db> {
+        Db::open_with(&self.0)
+    }
+}

@@ -1,0 +1,195 @@
+//! The way of a write: pace, stripe, seqno and log space, log bytes, memtable, and, if asked for, the disk.
+//!
+//! Everything is copied outside the commit lock. A commit is visible to plain reads operation by operation, and to
+//! snapshots all at once.
+//!
+//! **Invariants**
+//! - A commit's buffers are chosen in the section that assigns its seqnos, so that a sealed buffer holds exactly the
+//!   commits up to the seqno where it was sealed.
+//! - Writes to one key are serialised by its stripe: a later seqno never reaches the memtable before an earlier one.
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use testudo_base::{
+    Error, KeyspaceId, MAX_KEY_BYTES, Result, Seqno,
+    num::{u32_of, u64_of},
+};
+
+use crate::{
+    batch_format::{Operation, encode_operation, operation_bytes},
+    options::Durability,
+    store::Store,
+    view::{KeyspaceCore, WriteBuffer},
+};
+
+/// Longest wait for a drain before the state is looked at again.
+const ROOM_RECHECK: Duration = Duration::from_millis(50);
+
+impl Store {
+    /// Checks the limits of one operation.
+    pub(crate) fn check_limits(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        if key.len() > MAX_KEY_BYTES {
+            let message = format!("a key of {} bytes is longer than {MAX_KEY_BYTES}", key.len());
+            return Err(Error::invalid(message));
+        }
+        let limit = self.memory.max_value_bytes();
+        if u64_of(value.len()) > limit {
+            let message = format!(
+                "a value of {} bytes is longer than {limit}, a quarter of the memory budget of {} bytes",
+                value.len(),
+                self.memory.total
+            );
+            return Err(Error::invalid(message));
+        }
+        Ok(())
+    }
+
+    /// Commits one operation.
+    pub(crate) fn commit_one(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        operation: &Operation<'_>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.check_limits(operation.key, operation.value)?;
+        let bytes = operation_bytes(operation);
+        self.admit(bytes)?;
+        let seqno = {
+            let _stripe = self.stripes.lock_one(keyspace.id, operation.key);
+            self.write_one(keyspace, operation, bytes)?
+        };
+        self.after_commit(seqno, durability)
+    }
+
+    /// Writes one operation to the log and the memtable. REQUIRES: the stripe of its key is locked.
+    pub(crate) fn write_one(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        operation: &Operation<'_>,
+        bytes: usize,
+    ) -> Result<Seqno> {
+        let wal = self.wal()?;
+        let commit = self.commit.lock();
+        let buffer = choose_buffer(keyspace)?;
+        let reservation = wal.reserve(bytes, 1)?;
+        let seqno = reservation.first_seqno();
+        let underway = self.in_flight.enter(seqno);
+        buffer.note_commit(seqno);
+        let keep_from = self.snapshots.newest();
+        drop(commit);
+        reservation.fill(|out| {
+            encode_operation(out, operation);
+        });
+        let Operation { kind, key, value, .. } = *operation;
+        let outcome = buffer.table.insert(seqno, kind, key, value, keep_from);
+        drop(underway);
+        self.account(1, key.len() + value.len(), outcome.memory_bytes_added);
+        Ok(seqno)
+    }
+
+    /// Commits several operations at once; `keyspaces` are those that they name.
+    pub(crate) fn commit_many(
+        &self,
+        keyspaces: &[Arc<KeyspaceCore>],
+        operations: &[Operation<'_>],
+        durability: Durability,
+    ) -> Result<()> {
+        let mut bytes = 0;
+        for operation in operations {
+            self.check_limits(operation.key, operation.value)?;
+            bytes += operation_bytes(operation);
+        }
+        if operations.is_empty() {
+            return self.check_writable();
+        }
+        self.admit(bytes)?;
+        let seqno = {
+            let keys = operations.iter().map(|operation| (operation.keyspace, operation.key));
+            let _stripes = self.stripes.lock_many(keys);
+            self.write_many(keyspaces, operations, bytes)?
+        };
+        self.after_commit(seqno, durability)
+    }
+
+    fn write_many(
+        &self,
+        keyspaces: &[Arc<KeyspaceCore>],
+        operations: &[Operation<'_>],
+        bytes: usize,
+    ) -> Result<Seqno> {
+        let wal = self.wal()?;
+        let commit = self.commit.lock();
+        let mut buffers: Vec<(KeyspaceId, Arc<WriteBuffer>)> = Vec::with_capacity(keyspaces.len());
+        for keyspace in keyspaces {
+            buffers.push((keyspace.id, choose_buffer(keyspace)?));
+        }
+        let reservation = wal.reserve(bytes, u32_of(operations.len()))?;
+        let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
+        let underway = self.in_flight.enter(first);
+        for (_, buffer) in &buffers {
+            buffer.note_commit(first);
+        }
+        let keep_from = self.snapshots.newest();
+        drop(commit);
+        reservation.fill(|mut out| {
+            for operation in operations {
+                out = encode_operation(out, operation);
+            }
+        });
+        let (mut user_bytes, mut memory_bytes) = (0, 0);
+        for (seqno, operation) in (first.0..).zip(operations) {
+            let Operation { keyspace, kind, key, value } = *operation;
+            let (_, buffer) =
+                buffers.iter().find(|(id, _)| *id == keyspace).expect("every keyspace of a batch is listed");
+            memory_bytes += buffer.table.insert(Seqno(seqno), kind, key, value, keep_from).memory_bytes_added;
+            user_bytes += key.len() + value.len();
+        }
+        drop(underway);
+        self.account(u64_of(operations.len()), user_bytes, memory_bytes);
+        Ok(last)
+    }
+
+    fn account(&self, writes: u64, user_bytes: usize, memory_bytes: usize) {
+        self.counters.user_writes.fetch_add(writes, Relaxed);
+        self.counters.user_bytes.fetch_add(u64_of(user_bytes), Relaxed);
+        if memory_bytes > 0 {
+            self.backpressure.active_bytes.fetch_add(u64_of(memory_bytes), Relaxed);
+        }
+    }
+
+    /// Lets a commit of `bytes` begin, after a rest if the background is behind.
+    pub(crate) fn admit(&self, bytes: usize) -> Result<()> {
+        self.check_writable()?;
+        self.backpressure.admit(&*self.env, u64_of(bytes));
+        while self.backpressure.is_full() {
+            if self.is_stepped {
+                self.make_room_stepped()?;
+            } else if self.backpressure.is_blocked() {
+                self.backpressure.wait_for_room(&*self.env, ROOM_RECHECK);
+            } else {
+                self.seal_if_full()?;
+                break;
+            }
+            self.check_writable()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn after_commit(&self, seqno: Seqno, durability: Durability) -> Result<()> {
+        if durability == Durability::Sync || self.default_durability == Durability::Sync {
+            self.wal()?.sync_to(seqno)?;
+        }
+        Ok(())
+    }
+}
+
+/// The buffer that a commit writes into. REQUIRES: the commit lock is held.
+fn choose_buffer(keyspace: &KeyspaceCore) -> Result<Arc<WriteBuffer>> {
+    if keyspace.is_dropped() {
+        return Err(Error::invalid(format!("the keyspace {:?} was dropped", keyspace.name)));
+    }
+    Ok(Arc::clone(&keyspace.view.load().active))
+}

@@ -1,0 +1,267 @@
+//! The handle of an open store.
+//!
+//! **Invariants**
+//! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the log is
+//!   written and synced, the lock is released.
+
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering::Release},
+};
+
+use parking_lot::Mutex;
+use testudo_base::{Error, ErrorKind, KeyspaceId, Result};
+use testudo_env::{DirLock, Thread};
+use testudo_storage::Change;
+
+use crate::{
+    Batch, DbBuilder, DbStats, Keyspace, KeyspaceOptions, Snapshot, VerifyLevel, VerifyReport, background,
+    builder::Settings,
+    executor::Pool,
+    open::{self, Opened},
+    options::Durability,
+    store::Store,
+    view::KeyspaceCore,
+};
+
+/// Keeps the store open; its drop closes it.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) store: Arc<Store>,
+    threads: Mutex<Vec<Box<dyn Thread>>>,
+    pool: Option<Arc<Pool>>,
+    lock: Mutex<Option<Box<dyn DirLock>>>,
+    is_temporary: bool,
+}
+
+impl Open {
+    /// Closes the store; does nothing the second time.
+    fn close(&self) -> Result<()> {
+        let Some(lock) = self.lock.lock().take() else { return Ok(()) };
+        self.store.is_closing.store(true, Release);
+        self.store.bell.ring();
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+        if let Some(pool) = &self.pool {
+            pool.close();
+        }
+        // Writers that were under way when closing began have reserved their place by now or never will.
+        drop(self.store.commit.lock());
+        self.store.in_flight.wait_for(self.store.last_seqno());
+        let outcome = match &self.store.wal {
+            Some(wal) if !self.store.has_failed() => wal.sync_all(),
+            _ => Ok(()),
+        };
+        if self.is_temporary {
+            self.remove_files();
+        }
+        drop(lock);
+        outcome
+    }
+
+    fn remove_files(&self) {
+        let (env, directory) = (&self.store.env, &self.store.directory);
+        for entry in env.list_dir(directory).unwrap_or_default() {
+            let _ = env.remove_file(&directory.join(entry.name));
+        }
+        let _ = env.remove_dir(directory);
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // A drop has nobody to tell; `Db::close` reports.
+        let _ = self.close();
+    }
+}
+
+/// An open store. Clones are cheap and name the same store.
+#[derive(Clone, Debug)]
+pub struct Db {
+    pub(crate) open: Arc<Open>,
+}
+
+impl Db {
+    /// Settings for opening the store in `directory`.
+    pub fn builder(directory: impl AsRef<Path>) -> DbBuilder {
+        DbBuilder::new(directory.as_ref())
+    }
+
+    /// Opens or creates the store in `directory` with default settings.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(directory).open()
+    }
+
+    pub(crate) fn open_with(settings: &Settings) -> Result<Self> {
+        let Opened { store, lock, pool } = open::open(settings)?;
+        let open = Open {
+            store: Arc::clone(&store),
+            threads: Mutex::new(Vec::new()),
+            pool,
+            lock: Mutex::new(Some(lock)),
+            is_temporary: settings.temporary,
+        };
+        if store.wal.is_some() && !store.is_stepped {
+            *open.threads.lock() = background::start(&store)?;
+        }
+        Ok(Self { open: Arc::new(open) })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.open.store
+    }
+
+    /// The keyspace called `name`; it is created with `options` if there is none.
+    ///
+    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes; `Unsupported` if it would have to be
+    /// created and the store is open for reading only.
+    pub fn keyspace(&self, name: &str, options: impl FnOnce() -> KeyspaceOptions) -> Result<Keyspace> {
+        if let Some(keyspace) = self.open_keyspace(name)? {
+            return Ok(keyspace);
+        }
+        self.create_keyspace(name, options())
+    }
+
+    /// The keyspace called `name`, if there is one.
+    pub fn open_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
+        let core = self.store().catalogue.read().by_name.get(name).cloned();
+        Ok(core.map(|core| Keyspace::new(self, core)))
+    }
+
+    fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        if name.is_empty() || name.len() > 1024 {
+            return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
+        }
+        options.validate()?;
+        let store = self.store();
+        let _round = store.rounds.lock();
+        if let Some(keyspace) = self.open_keyspace(name)? {
+            return Ok(keyspace);
+        }
+        store.check_writable()?;
+        // The catalogue is durable at once; what was written before it must be as well.
+        store.wal()?.sync_all()?;
+        let id = store.manifest.with_state(|state| state.next_keyspace);
+        let edit = [
+            Change::CreateKeyspace(id, name.to_owned(), options.encode()),
+            Change::NextKeyspace(KeyspaceId(id.0 + 1)),
+        ];
+        self.commit_or_poison(&edit)?;
+        let tree = open::empty_tree(store, &options);
+        let core = KeyspaceCore::new(id, name.to_owned(), options, store.new_table(), tree);
+        let mut catalogue = store.catalogue.write();
+        catalogue.by_name.insert(name.to_owned(), Arc::clone(&core));
+        catalogue.by_id.insert(id, Arc::clone(&core));
+        drop(catalogue);
+        Ok(Keyspace::new(self, core))
+    }
+
+    fn commit_or_poison(&self, edit: &[Change]) -> Result<()> {
+        let outcome = self.store().commit_edit(edit);
+        if let Err(error) = &outcome {
+            self.store().poison(error);
+        }
+        outcome
+    }
+
+    /// Drops the keyspace called `name` with everything in it; `false` if there is none. Durable on return. Handles
+    /// and snapshots that still name it keep reading what was there; writes to it fail.
+    pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        let store = self.store();
+        let _round = store.rounds.lock();
+        let Some(core) = store.catalogue.read().by_name.get(name).cloned() else { return Ok(false) };
+        store.check_writable()?;
+        {
+            let _commit = store.commit.lock();
+            core.mark_dropped();
+        }
+        store.wal()?.sync_all()?;
+        let mut edit = core.view.load().tree.release();
+        edit.push(Change::DropKeyspace(core.id));
+        self.commit_or_poison(&edit)?;
+        let mut catalogue = store.catalogue.write();
+        catalogue.by_name.remove(name);
+        catalogue.by_id.remove(&core.id);
+        Ok(true)
+    }
+
+    /// Names of all keyspaces, sorted.
+    pub fn keyspace_names(&self) -> Vec<String> {
+        self.store().catalogue.read().by_name.keys().cloned().collect()
+    }
+
+    /// An empty batch, to be committed atomically across keyspaces.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self)
+    }
+
+    /// The state of the whole store at this moment, for as long as it is held.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::take(self)
+    }
+
+    /// Makes everything durable that was acknowledged before the call ([`Durability::Sync`]), or hands it to the
+    /// operating system ([`Durability::Buffered`]).
+    pub fn persist(&self, durability: Durability) -> Result<()> {
+        let store = self.store();
+        store.check_writable()?;
+        match durability {
+            Durability::Buffered => store.wal()?.write_all(),
+            Durability::Sync => store.wal()?.sync_all(),
+        }
+    }
+
+    /// Moves everything from the write buffers into the trees, durably. For backups, tests and benchmarks; normal use
+    /// never needs it.
+    pub fn flush(&self) -> Result<()> {
+        let store = self.store();
+        store.check_writable()?;
+        store.wal()?;
+        // What is sealed already must leave first: a round takes one buffer of each keyspace.
+        while store.drain_round()? {}
+        store.seal_all()?;
+        while store.drain_round()? {}
+        Ok(())
+    }
+
+    /// Does the trees' own background work until there is none left, then gives free space back. For benchmarks and the
+    /// `compact` command; it happens by itself while the store is idle.
+    pub fn settle(&self) -> Result<()> {
+        self.flush()?;
+        while self.store().run_job()? {}
+        self.store().data.give_back_space()
+    }
+
+    /// One piece of background work, in stepped execution; `false` if there is none.
+    pub fn step(&self) -> Result<bool> {
+        self.store().check_writable()?;
+        background::step(self.store())
+    }
+
+    /// Reads and checks the store; writes nothing.
+    pub fn verify(&self, level: VerifyLevel) -> Result<VerifyReport> {
+        crate::verify::verify(self.store(), level)
+    }
+
+    /// Checks the structure in memory: trees, references, extents. Cheap; for tests.
+    pub fn check_invariants(&self) -> Result<()> {
+        crate::verify::check_structure(self.store(), false)
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> DbStats {
+        DbStats::of(self.store())
+    }
+
+    /// Closes the store for all handles: background work ends, acknowledged writes are synced, the lock is released. Later
+    /// writes fail with [`ErrorKind::Closed`].
+    pub fn close(self) -> Result<()> {
+        self.open.close()
+    }
+}
+
+/// Says that a handle of another store was used.
+pub(crate) fn foreign_handle() -> Error {
+    Error::new(ErrorKind::Invalid, "a keyspace handle belongs to another store")
+}

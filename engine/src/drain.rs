@@ -1,0 +1,290 @@
+//! Draining: sealed buffers go into their trees, in rounds that share one sync and one manifest edit.
+//!
+//! `seal → wait for commits under way → freeze → tree.apply → sync data → sync log → commit edit → publish → release log`
+//!
+//! **Invariants**
+//! - One round at a time (`rounds`); of each keyspace only the oldest sealed buffer takes part.
+//! - A failure before the edit is committed changes nothing; a failed commit poisons the store.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use testudo_base::{ErrorKind, ExtentSpan, Result, Seqno};
+use testudo_contract::{Job, Progress, TreeEdit};
+use testudo_storage::Change;
+
+use crate::{
+    store::Store,
+    updates::MemtableUpdates,
+    view::{KeyspaceCore, WriteBuffer},
+};
+
+/// A buffer, its keyspace, and the tree that it has become part of.
+struct Drained {
+    keyspace: Arc<KeyspaceCore>,
+    buffer: Arc<WriteBuffer>,
+    /// `None` if the buffer turned out to be empty.
+    edit: Option<TreeEdit>,
+}
+
+impl Store {
+    /// Seals the largest active buffers, if together they have reached their bound and nothing is waiting already.
+    pub(crate) fn seal_if_full(&self) -> Result<()> {
+        let _commit = self.commit.lock();
+        if !self.backpressure.is_full() || self.has_sealed() {
+            return Ok(());
+        }
+        let sizes: Vec<(u64, Arc<KeyspaceCore>)> = self
+            .keyspaces()
+            .into_iter()
+            .filter(|keyspace| keyspace.view.load().active.first_commit().is_some())
+            .map(|keyspace| (keyspace.view.load().active.table.memory_bytes(), keyspace))
+            .collect();
+        let largest = sizes.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
+        for (_, keyspace) in sizes.iter().filter(|(bytes, _)| *bytes >= largest / 2) {
+            self.seal(keyspace)?;
+        }
+        self.recount_active();
+        self.bell.ring();
+        Ok(())
+    }
+
+    /// Seals every active buffer that was written, for a flush of the whole store.
+    pub(crate) fn seal_all(&self) -> Result<()> {
+        let _commit = self.commit.lock();
+        for keyspace in self.keyspaces() {
+            if keyspace.view.load().active.first_commit().is_some() {
+                self.seal(&keyspace)?;
+            }
+        }
+        self.recount_active();
+        self.bell.ring();
+        Ok(())
+    }
+
+    /// Seals the buffers that hold commits at or before `seqno`, so that the log can be released up to there.
+    /// REQUIRES: the commit lock is not held.
+    fn seal_older_than(&self, seqno: Seqno) -> Result<()> {
+        let _commit = self.commit.lock();
+        for keyspace in self.keyspaces() {
+            if keyspace.view.load().active.first_commit().is_some_and(|first| first <= seqno) {
+                self.seal(&keyspace)?;
+            }
+        }
+        self.recount_active();
+        Ok(())
+    }
+
+    fn seal(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        keyspace.seal_active(self.wal()?.last_reserved_seqno(), self.new_table());
+        Ok(())
+    }
+
+    /// Sets the count of active bytes right after buffers were sealed. REQUIRES: the commit lock is held.
+    fn recount_active(&self) {
+        let written = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            view.active.first_commit().map_or(0, |_| view.active.table.memory_bytes())
+        };
+        self.backpressure.active_bytes.store(self.keyspaces().iter().map(written).sum(), Relaxed);
+    }
+
+    /// Whether a sealed buffer is waiting.
+    pub(crate) fn has_sealed(&self) -> bool {
+        self.catalogue.read().by_id.values().any(|keyspace| !keyspace.view.load().sealed.is_empty())
+    }
+
+    /// Makes room in stepped execution: seals, and drains what is sealed.
+    pub(crate) fn make_room_stepped(&self) -> Result<()> {
+        self.seal_if_full()?;
+        self.drain_round().map(|_| ())
+    }
+
+    /// Drains the oldest sealed buffer of every keyspace that has one; `false` if there was none.
+    ///
+    /// Errors: also poisons the store, unless nothing was changed and it makes sense to go on.
+    pub(crate) fn drain_round(&self) -> Result<bool> {
+        let _round = self.rounds.lock();
+        self.check_not_failed()?;
+        let mut waiting = Vec::new();
+        for keyspace in self.keyspaces() {
+            if let Some(buffer) = keyspace.view.load().sealed.last() {
+                waiting.push((Arc::clone(&keyspace), Arc::clone(buffer)));
+            }
+        }
+        if waiting.is_empty() {
+            return Ok(false);
+        }
+        let progress = Arc::new(Progress::default());
+        self.backpressure.drain_started(&*self.env, Arc::clone(&progress));
+        let outcome = self.drain(waiting, &progress);
+        self.backpressure.drain_ended(&*self.env);
+        if let Err(error) = &outcome {
+            self.poison(error);
+        }
+        outcome.map(|()| true)
+    }
+
+    fn check_not_failed(&self) -> Result<()> {
+        match self.check_writable() {
+            Err(error) if error.kind() == ErrorKind::Poisoned => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn drain(
+        &self,
+        waiting: Vec<(Arc<KeyspaceCore>, Arc<WriteBuffer>)>,
+        progress: &Arc<Progress>,
+    ) -> Result<()> {
+        let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
+        self.in_flight.wait_for(newest);
+        let mut drained = Vec::with_capacity(waiting.len());
+        for (keyspace, buffer) in waiting {
+            buffer.table.freeze();
+            let edit = if buffer.table.is_empty() {
+                None
+            } else {
+                let work = self.work(keyspace.id, Arc::clone(progress));
+                let updates = Arc::new(MemtableUpdates::new(Arc::clone(&buffer.table)));
+                let tree = Arc::clone(&keyspace.view.load().tree);
+                Some(tree.apply(&work, updates)?)
+            };
+            drained.push(Drained { keyspace, buffer, edit });
+        }
+        self.commit_drained(drained, newest)
+    }
+
+    fn commit_drained(&self, drained: Vec<Drained>, newest: Seqno) -> Result<()> {
+        let mut edit = Vec::new();
+        for Drained { keyspace, buffer, edit: tree_edit } in &drained {
+            if let Some(tree_edit) = tree_edit {
+                edit.extend(tree_edit.changes.iter().cloned());
+            }
+            edit.push(Change::Flushed(keyspace.id, buffer.sealed_at()));
+        }
+        edit.push(Change::NextRun(self.run_ids.next()));
+        self.data.sync()?;
+        self.wal()?.sync_to(newest)?;
+        self.commit_edit(&edit)?;
+        let commit = self.commit.lock();
+        for Drained { keyspace, buffer, edit } in drained {
+            let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
+            keyspace.publish(tree, Some(&buffer));
+            keyspace.expect_jobs(true);
+        }
+        drop(commit);
+        self.counters.flushes.fetch_add(1, Relaxed);
+        self.release_log()
+    }
+
+    /// Commits an edit and applies its reference changes.
+    pub(crate) fn commit_edit(&self, edit: &[Change]) -> Result<()> {
+        self.manifest.commit(edit)?;
+        self.data.extents().apply_durable(references_of(edit));
+        Ok(())
+    }
+
+    /// The last seqno that no buffer needs from the log. REQUIRES: the commit lock is held.
+    fn releasable_seqno(&self) -> Result<Seqno> {
+        let mut seqno = self.wal()?.last_reserved_seqno();
+        for keyspace in self.keyspaces() {
+            for buffer in keyspace.view.load().buffers() {
+                if let Some(first) = buffer.first_commit() {
+                    seqno = seqno.min(Seqno(first.0 - 1));
+                }
+            }
+        }
+        Ok(seqno)
+    }
+
+    /// Releases the segments of the log that nothing needs any more.
+    fn release_log(&self) -> Result<()> {
+        let wal = self.wal()?;
+        let commit = self.commit.lock();
+        let seqno = self.releasable_seqno()?;
+        drop(commit);
+        let segment = wal.first_needed_segment(seqno);
+        if segment > self.manifest.with_state(|state| state.log_segment) {
+            wal.sync_to(seqno)?;
+            self.commit_edit(&[Change::LogStart(segment, seqno)])?;
+            wal.release_below(seqno)?;
+        }
+        Ok(())
+    }
+
+    /// Most bytes that the log may hold before cold keyspaces are drained to shorten it.
+    pub(crate) fn log_bound(&self) -> u64 {
+        (self.backpressure.checkpoint_distance() * 4).max(1 << 20)
+    }
+
+    /// Drains what pins the log if it has outgrown its bound; `false` if it has not.
+    pub(crate) fn shorten_log(&self) -> Result<bool> {
+        let wal = self.wal()?;
+        if wal.live_bytes() <= self.log_bound() || self.has_sealed() {
+            return Ok(false);
+        }
+        let commit = self.commit.lock();
+        let oldest = self.releasable_seqno()?;
+        let last = wal.last_reserved_seqno();
+        drop(commit);
+        // Everything in the older half of what the log holds.
+        self.seal_older_than(Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1))?;
+        let had_sealed = self.drain_round()?;
+        if !had_sealed {
+            self.release_log()?;
+        }
+        Ok(had_sealed)
+    }
+
+    /// Does one job of one tree; `false` if no tree has one.
+    pub(crate) fn run_job(&self) -> Result<bool> {
+        for keyspace in self.keyspaces() {
+            if !keyspace.expect_jobs(false) {
+                continue;
+            }
+            let Some(job) = keyspace.view.load().tree.pick_job() else { continue };
+            keyspace.expect_jobs(true);
+            let _round = self.rounds.lock();
+            self.check_not_failed()?;
+            let outcome = self.run_job_of(&keyspace, &job);
+            if let Err(error) = &outcome {
+                self.poison(error);
+            }
+            return outcome.map(|()| true);
+        }
+        Ok(false)
+    }
+
+    fn run_job_of(&self, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<()> {
+        if keyspace.is_dropped() {
+            return Ok(());
+        }
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let work = self.work(keyspace.id, Arc::new(Progress::default()));
+        let Some(edit) = tree.run_job(&work, job)? else { return Ok(()) };
+        let mut changes = edit.changes;
+        changes.push(Change::NextRun(self.run_ids.next()));
+        self.data.sync()?;
+        self.commit_edit(&changes)?;
+        let _commit = self.commit.lock();
+        keyspace.publish(edit.tree, None);
+        self.counters.jobs.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Gives space back to the file system if a good part of the file is free.
+    pub(crate) fn give_back_space(&self) -> Result<()> {
+        let stats = self.data.space_stats();
+        if stats.free_bytes > stats.file_bytes / 8 && stats.free_bytes > 1 << 20 {
+            self.data.give_back_space()?;
+        }
+        Ok(())
+    }
+}
+
+fn references_of(edit: &[Change]) -> impl Iterator<Item = (ExtentSpan, i32)> + '_ {
+    edit.iter().filter_map(|change| match change {
+        Change::References(span, delta) => Some((*span, *delta)),
+        _ => None,
+    })
+}

@@ -1,0 +1,110 @@
+//! Hands for background work: a few threads that take tasks from a queue, and the caller, who works too.
+//!
+//! **Invariants**
+//! - [`Executor::run_all`] returns only after all of its tasks have ended, panicked ones included.
+
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use parking_lot::{Condvar, Mutex};
+use testudo_base::{Error, Result};
+use testudo_contract::{Executor, Task};
+use testudo_env::{Env, Thread};
+
+#[derive(Debug, Default)]
+struct Round {
+    /// Tasks not yet ended.
+    open: usize,
+    has_panicked: bool,
+}
+
+struct Queue {
+    tasks: VecDeque<(Task, Arc<Mutex<Round>>)>,
+    is_closing: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Signalled when a task was queued, a task has ended, or the pool closes.
+    changed: Condvar,
+}
+
+/// A pool of threads.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<Box<dyn Thread>>>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} threads)", self.threads.lock().len())
+    }
+}
+
+impl Pool {
+    /// A pool of `helpers` threads beside the caller.
+    pub(crate) fn start(env: &dyn Env, helpers: usize) -> Result<Arc<Self>> {
+        let queue = Mutex::new(Queue { tasks: VecDeque::new(), is_closing: false });
+        let shared = Arc::new(Shared { queue, changed: Condvar::new() });
+        let mut threads = Vec::with_capacity(helpers);
+        for _ in 0..helpers {
+            let shared = Arc::clone(&shared);
+            let thread = env.spawn("testudo-work", Box::new(move || shared.work()));
+            threads.push(thread.map_err(|e| Error::io("a background thread", e))?);
+        }
+        Ok(Arc::new(Self { shared, threads: Mutex::new(threads) }))
+    }
+
+    /// Ends the threads.
+    pub(crate) fn close(&self) {
+        self.shared.queue.lock().is_closing = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some((task, round)) = queue.tasks.pop_front() {
+                parking_lot::MutexGuard::unlocked(&mut queue, || run(task, &round));
+                self.changed.notify_all();
+            } else if queue.is_closing {
+                return;
+            } else {
+                self.changed.wait(&mut queue);
+            }
+        }
+    }
+}
+
+fn run(task: Task, round: &Mutex<Round>) {
+    let outcome = catch_unwind(AssertUnwindSafe(task));
+    let mut round = round.lock();
+    round.open -= 1;
+    round.has_panicked |= outcome.is_err();
+}
+
+impl Executor for Pool {
+    fn run_all(&self, tasks: Vec<Task>) {
+        let round = Arc::new(Mutex::new(Round { open: tasks.len(), has_panicked: false }));
+        let mut queue = self.shared.queue.lock();
+        queue.tasks.extend(tasks.into_iter().map(|task| (task, Arc::clone(&round))));
+        self.shared.changed.notify_all();
+        while round.lock().open > 0 {
+            if let Some((task, round)) = queue.tasks.pop_front() {
+                parking_lot::MutexGuard::unlocked(&mut queue, || run(task, &round));
+            } else {
+                self.shared.changed.wait(&mut queue);
+            }
+        }
+        drop(queue);
+        assert!(!round.lock().has_panicked, "a background task panicked");
+    }
+}

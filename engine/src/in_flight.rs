@@ -1,0 +1,70 @@
+//! Commits that have a seqno but have not yet reached their memtables.
+//!
+//! **Invariants**
+//! - Slots are taken under the commit lock, in the order of seqnos; they are given back without it.
+
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
+
+use crossbeam_utils::CachePadded;
+use testudo_base::Seqno;
+
+const SLOTS: usize = 128;
+
+/// The commits that are on their way.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// First seqno of a commit under way, or 0.
+    slots: Box<[CachePadded<AtomicU64>]>,
+}
+
+/// Held by a commit until its operations are in their memtables.
+#[derive(Debug)]
+pub(crate) struct Underway<'a>(&'a AtomicU64);
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Release);
+    }
+}
+
+impl InFlight {
+    pub(crate) fn new() -> Self {
+        Self { slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
+    }
+
+    /// Notes a commit. REQUIRES: the commit lock is held. Waits only if 128 commits are under way at once.
+    pub(crate) fn enter(&self, first: Seqno) -> Underway<'_> {
+        loop {
+            for slot in &self.slots {
+                if slot.load(Acquire) == 0 {
+                    slot.store(first.0, Release);
+                    return Underway(slot);
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Returns when every commit up to `seqno` is in its memtables. REQUIRES: the commit lock was held after `seqno` was
+    /// assigned; the caller has no commit of its own under way.
+    pub(crate) fn wait_for(&self, seqno: Seqno) {
+        for slot in &self.slots {
+            let mut spins = 0;
+            loop {
+                let first = slot.load(Acquire);
+                if first == 0 || first > seqno.0 {
+                    break;
+                }
+                spins += 1;
+                if spins < 100 {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}

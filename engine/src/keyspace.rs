@@ -1,0 +1,176 @@
+//! The handle of a keyspace: reads, writes, atomic read-modify-writes.
+
+use std::{ops::RangeBounds, sync::Arc};
+
+use testudo_base::{Error, ErrorKind, Kind, Result, Seqno};
+use testudo_contract::OutlineLine;
+
+use crate::{
+    Db, Iter, KeyspaceStats, Read, Slice,
+    batch_format::{Operation, operation_bytes},
+    iter::{bounds_of, bounds_of_prefix},
+    options::Durability,
+    read,
+    snapshot::Pinned,
+    view::KeyspaceCore,
+};
+
+/// A keyspace: an ordered map of byte strings with a tree of its own. Clones are cheap and name the same keyspace.
+#[derive(Clone, Debug)]
+pub struct Keyspace {
+    pub(crate) db: Db,
+    pub(crate) core: Arc<KeyspaceCore>,
+}
+
+impl Keyspace {
+    pub(crate) fn new(db: &Db, core: Arc<KeyspaceCore>) -> Self {
+        Self { db: db.clone(), core }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// The settings that it was created with.
+    pub fn options(&self) -> crate::KeyspaceOptions {
+        self.core.options
+    }
+
+    fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+        Operation { keyspace: self.core.id, kind, key, value }
+    }
+
+    /// Sets `key` to `value`, with the store's default durability.
+    ///
+    /// Errors: `Invalid` if either is too long or the keyspace was dropped; `Poisoned` after a failure in the
+    /// background; `Unsupported` in a store that is open for reading only.
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let operation = self.operation(Kind::Value, key.as_ref(), value.as_ref());
+        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+    }
+
+    /// Deletes `key`, whether or not it has a value.
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
+        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+    }
+
+    /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all writers, and
+    /// returns the new value. `change` must not write to the store: the key is locked meanwhile.
+    pub fn update(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Slice>> {
+        let key = key.as_ref();
+        self.modify(key, |old| Ok(change(old)))
+    }
+
+    /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none).
+    ///
+    /// Errors: `Conflict` if the value is another one; nothing was written.
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<()> {
+        self.modify(key.as_ref(), |present| {
+            if present != old {
+                return Err(Error::new(ErrorKind::Conflict, "the value is not the expected one"));
+            }
+            Ok(new.map(<[u8]>::to_vec))
+        })?;
+        Ok(())
+    }
+
+    fn modify(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<Slice>> {
+        let store = self.db.store();
+        store.check_limits(key, &[])?;
+        store.wal()?;
+        store.admit(key.len())?;
+        let (seqno, new) = {
+            let _stripe = store.stripes.lock_one(self.core.id, key);
+            let old = read::get(&self.core.view.load(), key, Seqno(u64::MAX))?;
+            let new = change(old.as_deref())?;
+            if new.is_none() && old.is_none() {
+                return Ok(None);
+            }
+            let kind = if new.is_some() { Kind::Value } else { Kind::Tombstone };
+            let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
+            store.check_limits(key, operation.value)?;
+            (store.write_one(&self.core, &operation, operation_bytes(&operation))?, new)
+        };
+        store.after_commit(seqno, Durability::Buffered)?;
+        Ok(new.map(Slice::from))
+    }
+
+    /// As [`Read::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX))
+    }
+
+    /// As [`Read::contains_key`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Read::contains_key(self, key)
+    }
+
+    /// As [`Read::multi_get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX))
+    }
+
+    /// As [`Read::range`].
+    pub fn range<K: AsRef<[u8]>, R: RangeBounds<K>>(&self, range: R) -> Result<Iter> {
+        Ok(Iter::new(Pinned::now(self), bounds_of(&range)))
+    }
+
+    /// As [`Read::prefix`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        Ok(Iter::new(Pinned::now(self), bounds_of_prefix(prefix.as_ref())))
+    }
+
+    /// As [`Read::iter`].
+    pub fn iter(&self) -> Result<Iter> {
+        Read::iter(self)
+    }
+
+    /// About how many bytes of entries the tree holds in `range`; what still is in write buffers is left out.
+    pub fn estimate<K: AsRef<[u8]>, R: RangeBounds<K>>(&self, range: R) -> Result<u64> {
+        let bounds = bounds_of(&range);
+        self.core.view.load().tree.bytes_between(bounds.low.as_deref(), bounds.high.as_deref())
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> KeyspaceStats {
+        KeyspaceStats::of(self.db.store(), &self.core)
+    }
+
+    /// The structure of its tree, for people.
+    pub fn outline(&self) -> Vec<OutlineLine> {
+        self.core.view.load().tree.outline()
+    }
+}
+
+impl Read for Keyspace {
+    fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        Keyspace::get(self, key)
+    }
+
+    fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        Keyspace::multi_get(self, keys)
+    }
+
+    fn range<K: AsRef<[u8]>, R: RangeBounds<K>>(&self, range: R) -> Result<Iter> {
+        Keyspace::range(self, range)
+    }
+
+    fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        Keyspace::prefix(self, prefix)
+    }
+}

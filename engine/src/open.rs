@@ -1,0 +1,343 @@
+//! Opening a store: creating it, or finding out what a crash has left.
+//!
+//! Creation: lock, mark `CREATING`, data file, manifest, superblock, remove the mark. The superblock makes it a store; a
+//! mark without a superblock is a creation that a crash cut short, and is started over.
+//! Recovery: lock, superblock, manifest, trees, then the log from where the manifest says: every commit newer than what
+//! its keyspace has flushed goes into memtables, which are drained on the way if they outgrow their share.
+//!
+//! **Invariants**
+//! - Nothing is written before the lock is held, and nothing at all for reading only.
+//! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
+//! - Log segments are synced before anything that depends on them is made durable.
+
+use std::{path::Path, sync::Arc};
+
+use testudo_base::{
+    Error, ErrorKind, KeyspaceId, Kind, Result, RunId, Seqno, StoreId, codec::Damage, num::u64_of,
+};
+use testudo_betree::{BeTree, TurtleOptions};
+use testudo_contract::{Executor, InlineExecutor, RunIds, Tree as TreeState};
+use testudo_env::{DirLock, EntryType, Env, Execution, OpenMode, OpenOptions};
+use testudo_memtable::ArenaPool;
+use testudo_storage::{Change, DATA_FILE, DataFile, Manifest, SUPERBLOCK_FILE};
+use testudo_wal::{Record, ReplayEnd, Wal, WalOptions, WalStart};
+
+use crate::{
+    batch_format,
+    builder::Settings,
+    executor::Pool,
+    memory::MemoryShares,
+    options::{KeyspaceOptions, Tree},
+    store::{Store, StoreParts},
+    view::KeyspaceCore,
+};
+
+const LOCK_FILE: &str = "LOCK";
+const CREATING_FILE: &str = "CREATING";
+/// Run ids that a crash may have used without the manifest knowing.
+const RUN_ID_GAP: u64 = 1 << 24;
+
+/// A store, its lock, and the pool that its close must end.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<Store>,
+    pub(crate) lock: Box<dyn DirLock>,
+    pub(crate) pool: Option<Arc<Pool>>,
+}
+
+fn io(what: &Path, error: std::io::Error) -> Error {
+    Error::io(what.display().to_string(), error)
+}
+
+/// Opens or creates the store that `settings` describe.
+pub(crate) fn open(settings: &Settings) -> Result<Opened> {
+    let memory = MemoryShares::of(settings.memory_bytes)?;
+    let env = &settings.env;
+    let directory = settings.directory.as_path();
+    let names = list(&**env, directory)?;
+    let is_store = names.as_ref().is_some_and(|names| names.iter().any(|name| name == SUPERBLOCK_FILE));
+    if !is_store {
+        check_creatable(settings, names.as_deref())?;
+        if names.is_none() {
+            env.create_dir(directory).map_err(|e| io(directory, e))?;
+            if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                env.sync_dir(parent).map_err(|e| io(parent, e))?;
+            }
+        }
+    }
+    let lock = take_lock(settings, directory)?;
+    // The answer may have changed while the lock was being taken.
+    let names = list(&**env, directory)?.unwrap_or_default();
+    let has = |name: &str| names.iter().any(|present| present == name);
+    if !has(SUPERBLOCK_FILE) {
+        check_creatable(settings, Some(&names))?;
+        create(settings, directory, &names)?;
+    } else if has(CREATING_FILE) && !settings.read_only {
+        let path = directory.join(CREATING_FILE);
+        env.remove_file(&path).map_err(|e| io(&path, e))?;
+    }
+    let manifest = Manifest::open(Arc::clone(env), directory, !settings.read_only)?;
+    let (store, pool) = assemble(settings, memory, manifest)?;
+    Ok(Opened { store, lock, pool })
+}
+
+fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
+    match env.list_dir(directory) {
+        Ok(entries) => {
+            let odd = |name: &str| [LOCK_FILE, SUPERBLOCK_FILE, DATA_FILE].contains(&name);
+            if let Some(entry) = entries.iter().find(|e| odd(&e.name) && e.entry_type != EntryType::File) {
+                let path = directory.join(&entry.name);
+                return Err(Error::invalid(format!("{} is not a regular file", path.display())));
+            }
+            Ok(Some(entries.into_iter().map(|entry| entry.name).collect()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            Err(Error::invalid(format!("{} is not a directory", directory.display())))
+        }
+        Err(error) => Err(io(directory, error)),
+    }
+}
+
+/// A store may be created in a directory that does not exist, is empty, or holds an unfinished creation.
+fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<()> {
+    let directory = settings.directory.display();
+    if settings.read_only || !settings.create {
+        let what = if names.is_none() { "does not exist" } else { "is not a Testudo store" };
+        return Err(Error::invalid(format!("{directory} {what}")));
+    }
+    let names = names.unwrap_or_default();
+    let is_unfinished = names.iter().any(|name| name == CREATING_FILE);
+    let ours = |name: &String| {
+        [LOCK_FILE, CREATING_FILE, DATA_FILE].contains(&name.as_str())
+            || name.starts_with("manifest-")
+            || name.starts_with("wal-")
+    };
+    if names.iter().any(|name| name.starts_with("manifest-")) && !is_unfinished {
+        return Err(Error::corruption(
+            SUPERBLOCK_FILE,
+            0,
+            format!("the superblock of {directory} is missing"),
+        ));
+    }
+    let only_lock = names.iter().all(|name| name == LOCK_FILE);
+    if only_lock || (is_unfinished && names.iter().all(ours)) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{directory} is not a Testudo store and not empty")))
+}
+
+fn take_lock(settings: &Settings, directory: &Path) -> Result<Box<dyn DirLock>> {
+    let path = directory.join(LOCK_FILE);
+    settings.env.lock(&path, !settings.read_only, !settings.read_only).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::WouldBlock {
+            let message = format!("{} is open in another process or handle", directory.display());
+            return Error::new(ErrorKind::Locked, message);
+        }
+        io(&path, error)
+    })
+}
+
+fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()> {
+    let env = &settings.env;
+    let create = |name: &str, direct: bool| {
+        let path = directory.join(name);
+        env.open(&path, OpenOptions { mode: OpenMode::CreateNew, direct }).map_err(|e| io(&path, e))
+    };
+    if !names.iter().any(|name| name == CREATING_FILE) {
+        create(CREATING_FILE, false)?;
+        env.sync_dir(directory).map_err(|e| io(directory, e))?;
+    }
+    for name in names.iter().filter(|name| ![LOCK_FILE, CREATING_FILE].contains(&name.as_str())) {
+        let path = directory.join(name);
+        env.remove_file(&path).map_err(|e| io(&path, e))?;
+    }
+    let data = create(DATA_FILE, true)?;
+    data.sync().map_err(|e| Error::io(DATA_FILE, e))?;
+    let store = StoreId(u128::from(env.random_u64()) << 64 | u128::from(env.random_u64()));
+    let first =
+        [Change::NextRun(RunId(1)), Change::NextKeyspace(KeyspaceId(1)), Change::LogStart(1, Seqno(0))];
+    drop(Manifest::create(Arc::clone(env), directory, store, &first)?);
+    let path = directory.join(CREATING_FILE);
+    env.remove_file(&path).map_err(|e| io(&path, e))?;
+    env.sync_dir(directory).map_err(|e| io(directory, e))
+}
+
+type Hands = (Arc<dyn Executor>, Option<Arc<Pool>>, bool);
+
+fn hands(settings: &Settings) -> Result<Hands> {
+    match settings.env.execution() {
+        Execution::Threads { cores } if !settings.read_only => {
+            let pool = Pool::start(&*settings.env, cores.clamp(2, 8) - 1)?;
+            Ok((Arc::clone(&pool) as Arc<dyn Executor>, Some(pool), false))
+        }
+        Execution::Threads { .. } => Ok((Arc::new(InlineExecutor), None, false)),
+        Execution::Stepped => Ok((Arc::new(InlineExecutor), None, true)),
+    }
+}
+
+fn assemble(
+    settings: &Settings,
+    memory: MemoryShares,
+    manifest: Manifest,
+) -> Result<(Arc<Store>, Option<Arc<Pool>>)> {
+    let directory = settings.directory.as_path();
+    let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
+    let file = settings.env.open(&directory.join(DATA_FILE), OpenOptions { mode, direct: true });
+    let file = file.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::corruption(DATA_FILE, 0, "the file is missing"),
+        _ => Error::io(DATA_FILE, error),
+    })?;
+    let live: Vec<_> = manifest.with_state(|state| state.live_spans().collect());
+    let data =
+        DataFile::new(file, manifest.store(), memory.page_cache, live.into_iter(), settings.read_only)?;
+    let (executor, pool, is_stepped) = hands(settings)?;
+    let next_run = manifest.with_state(|state| state.next_run);
+    let store = Store::new(StoreParts {
+        env: Arc::clone(&settings.env),
+        directory: directory.to_owned(),
+        memory,
+        default_durability: settings.durability,
+        data,
+        run_ids: Arc::new(RunIds::starting_at(RunId(next_run.0.saturating_add(RUN_ID_GAP)))),
+        arena_pool: ArenaPool::new(memory.write_buffers),
+        executor,
+        is_stepped,
+        manifest,
+    });
+    let outcome = recover(settings, store);
+    if outcome.is_err()
+        && let Some(pool) = &pool
+    {
+        pool.close();
+    }
+    outcome.map(|store| (store, pool))
+}
+
+fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
+    if !settings.read_only {
+        store.commit_edit(&[Change::NextRun(store.run_ids.next())])?;
+    }
+    load_keyspaces(&store)?;
+    let (log_segment, log_seqno) = store.manifest.with_state(|state| (state.log_segment, state.log_seqno));
+    if !settings.read_only {
+        testudo_wal::remove_segments(&*store.env, &store.directory, log_segment)?;
+        sync_segments(&store)?;
+    }
+    let end = replay(&store, log_segment, log_seqno)?;
+    store.recovered_seqno = end.last_seqno.max(log_seqno);
+    if !settings.read_only {
+        let segment_bytes = (store.memory.checkpoint_distance()).clamp(1 << 20, 64 << 20);
+        let options = WalOptions {
+            segment_bytes,
+            buffer_bytes: store.memory.wal_buffer_bytes,
+            ..WalOptions::new(store.id)
+        };
+        let mut start = WalStart::after(&end);
+        if end.last_seqno < log_seqno {
+            start.next_seqno = Seqno(log_seqno.0 + 1);
+            start.recovered_seqno = log_seqno;
+        }
+        store.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start)?);
+    }
+    Ok(Arc::new(store))
+}
+
+/// Syncs what a killed process may have left in the operating system's cache.
+fn sync_segments(store: &Store) -> Result<()> {
+    for number in testudo_wal::list_segments(&*store.env, &store.directory)? {
+        let name = testudo_wal::segment_file_name(number);
+        let options = OpenOptions { mode: OpenMode::Write, direct: false };
+        let file = store.env.open(&store.directory.join(&name), options).map_err(|e| Error::io(&name, e))?;
+        file.sync().map_err(|e| Error::io(&name, e))?;
+    }
+    store.env.sync_dir(&store.directory).map_err(|e| io(&store.directory, e))
+}
+
+fn load_keyspaces(store: &Store) -> Result<()> {
+    let records: Vec<_> = store.manifest.with_state(|state| {
+        let records = state.keyspaces.iter();
+        records.map(|(&id, record)| (id, record.clone(), state.objects_of(id))).collect()
+    });
+    let mut catalogue = store.catalogue.write();
+    for (id, record, objects) in records {
+        let options = KeyspaceOptions::decode(&record.options)
+            .map_err(|Damage(why)| Error::corruption("manifest", 0, format!("keyspace {id}: {why}")))?;
+        let tree = BeTree::open(turtle_options(&options), &store.data, id, objects)?;
+        let core = KeyspaceCore::new(id, record.name.clone(), options, store.new_table(), tree);
+        if catalogue.by_name.insert(record.name, Arc::clone(&core)).is_some() {
+            return Err(Error::corruption("manifest", 0, "two keyspaces have the same name"));
+        }
+        catalogue.by_id.insert(id, core);
+    }
+    Ok(())
+}
+
+/// An empty tree for a new keyspace.
+pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions) -> Arc<dyn TreeState> {
+    BeTree::empty(turtle_options(options), &store.data)
+}
+
+fn turtle_options(options: &KeyspaceOptions) -> TurtleOptions {
+    let Tree::Turtle { leaf_bytes, max_pivots } = options.chosen_tree();
+    TurtleOptions { leaf_bytes, max_pivots }
+}
+
+/// Puts the commits of the log into memtables.
+fn replay(store: &Store, log_segment: u64, log_seqno: Seqno) -> Result<ReplayEnd> {
+    let flushed: std::collections::BTreeMap<KeyspaceId, Seqno> = store
+        .manifest
+        .with_state(|state| state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect());
+    let newest_flushed = flushed.values().copied().max().unwrap_or_default().max(log_seqno);
+    let mut next = None;
+    let deliver = |record: Record<'_>| {
+        if next.is_none() && record.first_seqno.0 > log_seqno.0 + 1 {
+            return Err(hole(log_segment, "commits before the first one of the log are missing"));
+        }
+        let end = record.first_seqno.0 + u64::from(record.seqno_count);
+        next = Some(end);
+        if end <= log_seqno.0 + 1 {
+            return Ok(());
+        }
+        replay_record(store, &record, &flushed)?;
+        Ok(())
+    };
+    let end = testudo_wal::replay(&*store.env, &store.directory, store.id, log_segment, deliver)?;
+    if end.last_seqno < newest_flushed && newest_flushed > log_seqno {
+        return Err(hole(log_segment, "the log ends before commits that the trees already hold"));
+    }
+    Ok(end)
+}
+
+fn hole(segment: u64, why: &str) -> Error {
+    Error::corruption(testudo_wal::segment_file_name(segment), 0, why)
+}
+
+fn replay_record(
+    store: &Store,
+    record: &Record<'_>,
+    flushed: &std::collections::BTreeMap<KeyspaceId, Seqno>,
+) -> Result<()> {
+    let catalogue = store.catalogue.read();
+    let mut count = 0;
+    let outcome = batch_format::decode::<Damage>(record.payload, |index, operation| {
+        count = index + 1;
+        let seqno = Seqno(record.first_seqno.0 + index);
+        let Some(keyspace) = catalogue.by_id.get(&operation.keyspace) else { return Ok(()) };
+        if flushed.get(&operation.keyspace).is_some_and(|flushed| seqno <= *flushed) {
+            return Ok(());
+        }
+        let view = keyspace.view.load();
+        view.active.note_commit(seqno);
+        let value = if operation.kind == Kind::Tombstone { &[] } else { operation.value };
+        let outcome = view.active.table.insert(seqno, operation.kind, operation.key, value, None);
+        let grown = u64_of(outcome.memory_bytes_added);
+        store.backpressure.active_bytes.fetch_add(grown, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    });
+    if outcome.is_err() || count != u64::from(record.seqno_count) {
+        let why = outcome.err().map_or("a commit has another number of operations than it says", |d| d.0);
+        let message = format!("commit {}: {why}", record.first_seqno);
+        return Err(Error::new(ErrorKind::Corruption, message));
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Settings: how durable a write is, and how a keyspace stores its data.
+
+use std::{fmt, str::FromStr};
+
+use testudo_base::{
+    Error, Result,
+    codec::{self, Damage, Reader},
+};
+use testudo_betree::TurtleOptions;
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// In memory; in the log file within about 100 ms, synced within a second.
+    #[default]
+    Buffered,
+    /// On disk.
+    Sync,
+}
+
+/// The tree that a keyspace stores its data in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tree {
+    /// The TurtleTree: balanced between reads and writes, write cost set by memory.
+    Turtle {
+        /// Bytes of a full leaf and of a buffered run.
+        leaf_bytes: u64,
+        /// Most children of a node.
+        max_pivots: usize,
+    },
+}
+
+impl Tree {
+    /// The TurtleTree with its default settings.
+    pub fn turtle() -> Self {
+        let TurtleOptions { leaf_bytes, max_pivots } = TurtleOptions::default();
+        Self::Turtle { leaf_bytes, max_pivots }
+    }
+
+    /// Every preset, by name.
+    pub fn presets() -> Vec<(&'static str, Self)> {
+        vec![("turtle", Self::turtle())]
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::turtle()
+    }
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Turtle { .. } => f.write_str("turtle"),
+        }
+    }
+}
+
+impl FromStr for Tree {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = Self::presets();
+        known.iter().find(|(preset, _)| *preset == name).map(|(_, tree)| *tree).ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(|(preset, _)| *preset).collect();
+            Error::invalid(format!("there is no tree called {name:?}; there are: {}", names.join(", ")))
+        })
+    }
+}
+
+/// Settings of a keyspace, fixed when it is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyspaceOptions {
+    tree: Tree,
+}
+
+impl KeyspaceOptions {
+    /// Stores the keyspace in this tree. Default: [`Tree::turtle`].
+    #[must_use]
+    pub fn tree(mut self, tree: Tree) -> Self {
+        self.tree = tree;
+        self
+    }
+
+    /// The tree.
+    pub(crate) fn chosen_tree(&self) -> Tree {
+        self.tree
+    }
+
+    /// Checks that the settings make sense.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let Tree::Turtle { leaf_bytes, max_pivots } = self.tree;
+        if !(4096..=1 << 30).contains(&leaf_bytes) || !(4..=1024).contains(&max_pivots) {
+            return Err(Error::invalid("a turtle tree needs leaves of 4 KiB to 1 GiB and 4 to 1,024 pivots"));
+        }
+        Ok(())
+    }
+
+    /// Bytes for the catalogue: tree u8 = 1 · leaf bytes u64 · most pivots u64.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Tree::Turtle { leaf_bytes, max_pivots } = self.tree;
+        let mut out = vec![1];
+        codec::put_u64(&mut out, leaf_bytes);
+        codec::put_u64(&mut out, testudo_base::num::u64_of(max_pivots));
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Self, Damage> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8()? != 1 {
+            return Err(Damage("unknown tree"));
+        }
+        let (leaf_bytes, max_pivots) = (reader.u64()?, testudo_base::num::usize_of(reader.u64()?));
+        reader.finish()?;
+        let options = Self { tree: Tree::Turtle { leaf_bytes, max_pivots } };
+        options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
+        Ok(options)
+    }
+}

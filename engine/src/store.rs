@@ -1,0 +1,234 @@
+//! The open store: what all handles and background threads share.
+//!
+//! **Lock order**: stripes, `rounds`, `catalogue`, `commit`, then the locks inside log, manifest and data file.
+//!
+//! **Invariants**
+//! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a snapshot.
+//! - `rounds` is held by whoever drains, runs a job, or changes the catalogue: one at a time.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use testudo_base::{Error, ErrorKind, KeyspaceId, Result, Seqno, StoreId};
+use testudo_contract::{Executor, Progress, RunIds, Work};
+use testudo_env::Env;
+use testudo_memtable::{ArenaPool, Memtable};
+use testudo_storage::{DataFile, Manifest};
+use testudo_wal::Wal;
+
+use crate::{
+    backpressure::Backpressure, in_flight::InFlight, memory::MemoryShares, options::Durability,
+    stripes::Stripes, view::KeyspaceCore,
+};
+
+/// The keyspaces by name and by id.
+#[derive(Debug, Default)]
+pub(crate) struct Catalogue {
+    pub(crate) by_name: BTreeMap<String, Arc<KeyspaceCore>>,
+    pub(crate) by_id: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
+}
+
+/// Live snapshots: how many at each seqno.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    pub(crate) live: Mutex<BTreeMap<Seqno, usize>>,
+    newest: AtomicU64,
+}
+
+impl Snapshots {
+    /// The newest live snapshot. Exact under the commit lock.
+    pub(crate) fn newest(&self) -> Option<Seqno> {
+        Some(Seqno(self.newest.load(Acquire))).filter(|seqno| seqno.0 > 0)
+    }
+
+    /// Registers a snapshot. REQUIRES: the commit lock is held.
+    pub(crate) fn register(&self, seqno: Seqno) {
+        let mut live = self.live.lock();
+        *live.entry(seqno).or_default() += 1;
+        self.newest.store(live.last_key_value().map_or(0, |(seqno, _)| seqno.0), Release);
+    }
+
+    pub(crate) fn release(&self, seqno: Seqno) {
+        let mut live = self.live.lock();
+        if let Some(count) = live.get_mut(&seqno) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&seqno);
+            }
+        }
+        self.newest.store(live.last_key_value().map_or(0, |(seqno, _)| seqno.0), Release);
+    }
+}
+
+/// Counts of what users and the background did.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) user_bytes: AtomicU64,
+    pub(crate) user_writes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) jobs: AtomicU64,
+}
+
+/// Wakes the background threads.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    pub(crate) rung: Mutex<bool>,
+    pub(crate) changed: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Everything that an open store consists of.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) directory: PathBuf,
+    pub(crate) id: StoreId,
+    pub(crate) memory: MemoryShares,
+    pub(crate) default_durability: Durability,
+    pub(crate) manifest: Manifest,
+    pub(crate) data: Arc<DataFile>,
+    /// `None` in a store that is open for reading only.
+    pub(crate) wal: Option<Arc<Wal>>,
+    /// Last seqno that recovery found; what a read-only store shows.
+    pub(crate) recovered_seqno: Seqno,
+    pub(crate) run_ids: Arc<RunIds>,
+    pub(crate) arena_pool: Arc<ArenaPool>,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) is_stepped: bool,
+    pub(crate) commit: Mutex<()>,
+    pub(crate) rounds: Mutex<()>,
+    pub(crate) stripes: Stripes,
+    pub(crate) in_flight: InFlight,
+    pub(crate) catalogue: RwLock<Catalogue>,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) backpressure: Backpressure,
+    pub(crate) counters: Counters,
+    pub(crate) bell: Bell,
+    pub(crate) is_closing: AtomicBool,
+    has_failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+}
+
+/// What opening hands over to make a store.
+pub(crate) struct StoreParts {
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) directory: PathBuf,
+    pub(crate) memory: MemoryShares,
+    pub(crate) default_durability: Durability,
+    pub(crate) manifest: Manifest,
+    pub(crate) data: Arc<DataFile>,
+    pub(crate) run_ids: Arc<RunIds>,
+    pub(crate) arena_pool: Arc<ArenaPool>,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) is_stepped: bool,
+}
+
+impl Store {
+    pub(crate) fn new(parts: StoreParts) -> Self {
+        Self {
+            id: parts.manifest.store(),
+            env: parts.env,
+            directory: parts.directory,
+            memory: parts.memory,
+            default_durability: parts.default_durability,
+            manifest: parts.manifest,
+            data: parts.data,
+            wal: None,
+            recovered_seqno: Seqno(0),
+            run_ids: parts.run_ids,
+            arena_pool: parts.arena_pool,
+            executor: parts.executor,
+            is_stepped: parts.is_stepped,
+            commit: Mutex::new(()),
+            rounds: Mutex::new(()),
+            stripes: Stripes::new(),
+            in_flight: InFlight::new(),
+            catalogue: RwLock::default(),
+            snapshots: Snapshots::default(),
+            backpressure: Backpressure::new(parts.memory.checkpoint_distance()),
+            counters: Counters::default(),
+            bell: Bell::default(),
+            is_closing: false.into(),
+            has_failed: false.into(),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// An empty memtable.
+    pub(crate) fn new_table(&self) -> Memtable {
+        Memtable::new(Arc::clone(&self.arena_pool))
+    }
+
+    /// The log. `Unsupported` in a store that is open for reading only.
+    pub(crate) fn wal(&self) -> Result<&Arc<Wal>> {
+        self.wal
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the store is open for reading only"))
+    }
+
+    /// The last seqno that was assigned.
+    pub(crate) fn last_seqno(&self) -> Seqno {
+        self.wal.as_ref().map_or(self.recovered_seqno, |wal| wal.last_reserved_seqno())
+    }
+
+    /// What a tree works with.
+    pub(crate) fn work(&self, keyspace: KeyspaceId, progress: Arc<Progress>) -> Work {
+        Work {
+            data: Arc::clone(&self.data),
+            keyspace,
+            run_ids: Arc::clone(&self.run_ids),
+            executor: Arc::clone(&self.executor),
+            progress,
+        }
+    }
+
+    /// All keyspaces.
+    pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
+        self.catalogue.read().by_id.values().cloned().collect()
+    }
+
+    /// Fails if the store must not be written to any more.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.has_failed.load(Relaxed) || self.is_closing.load(Relaxed) {
+            return Err(self.why_not_writable());
+        }
+        Ok(())
+    }
+
+    fn why_not_writable(&self) -> Error {
+        if let Some(failure) = &*self.failure.lock() {
+            let message = format!("writes stopped after a failure in the background: {failure}");
+            return Error::new(ErrorKind::Poisoned, message);
+        }
+        Error::new(ErrorKind::Closed, "the store is closed")
+    }
+
+    /// Stops all further writes; the first failure is kept.
+    pub(crate) fn poison(&self, error: &Error) {
+        self.failure.lock().get_or_insert_with(|| error.clone());
+        self.has_failed.store(true, Release);
+        self.backpressure.drain_ended(&*self.env);
+        self.bell.ring();
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Acquire)
+    }
+}

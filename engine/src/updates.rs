@@ -1,0 +1,39 @@
+//! A frozen memtable as a tree wants to see it.
+
+use std::sync::Arc;
+
+use testudo_base::{Cursor, Seqno};
+use testudo_contract::Updates;
+use testudo_memtable::Memtable;
+
+/// The newest versions of everything in a frozen memtable.
+#[derive(Debug)]
+pub(crate) struct MemtableUpdates {
+    table: Arc<Memtable>,
+    bytes: u64,
+}
+
+impl MemtableUpdates {
+    pub(crate) fn new(table: Arc<Memtable>) -> Self {
+        let bytes = table.user_bytes();
+        Self { table, bytes }
+    }
+}
+
+impl Updates for MemtableUpdates {
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        Box::new(self.table.cursor(Seqno(u64::MAX)))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
+        self.table.bytes_between(low, high)
+    }
+
+    fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        Some((self.table.min_key()?, self.table.max_key()?))
+    }
+}

@@ -1,0 +1,94 @@
+//! Checking an open store: the structure in memory, the references, and every page on the device.
+//!
+//! **Invariants**
+//! - Nothing is written. Background work is held off only while references are counted.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{Error, ErrorKind, ExtentSpan, Result};
+
+use crate::store::Store;
+
+/// How much [`crate::Db::verify`] reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifyLevel {
+    /// Structure and references, from memory.
+    Fast,
+    /// Also every page of every run: checksums, identities, order of keys, filters.
+    Full,
+}
+
+/// What [`crate::Db::verify`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct VerifyReport {
+    /// Keyspaces checked.
+    pub keyspaces: u64,
+    /// Entries in their trees.
+    pub entries: u64,
+    /// Bytes of runs that were checked.
+    pub bytes: u64,
+    /// What is wrong; empty if all is sound.
+    pub findings: Vec<String>,
+}
+
+impl VerifyReport {
+    /// Whether nothing was found.
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+pub(crate) fn verify(store: &Arc<Store>, level: VerifyLevel) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    for keyspace in store.keyspaces() {
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let stats = tree.stats();
+        report.keyspaces += 1;
+        report.entries += stats.entries;
+        report.bytes += stats.stored_bytes;
+        match tree.check_invariants(level == VerifyLevel::Full) {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                report.findings.push(format!("keyspace {:?}: {error}", keyspace.name));
+            }
+            outcome => outcome?,
+        }
+    }
+    match check_references(store) {
+        Err(error) if error.kind() == ErrorKind::Corruption => report.findings.push(error.to_string()),
+        outcome => outcome?,
+    }
+    Ok(report)
+}
+
+/// Checks every tree and the references; fails with the first finding.
+pub(crate) fn check_structure(store: &Arc<Store>, deep: bool) -> Result<()> {
+    for keyspace in store.keyspaces() {
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        tree.check_invariants(deep).map_err(|e| e.context(&format!("keyspace {:?}", keyspace.name)))?;
+    }
+    check_references(store)
+}
+
+/// Counts the references of all trees and compares them with the manifest and with the table of extents.
+fn check_references(store: &Arc<Store>) -> Result<()> {
+    let _round = store.rounds.lock();
+    if store.has_failed() {
+        return Ok(());
+    }
+    let mut counted: BTreeMap<ExtentSpan, u32> = BTreeMap::new();
+    for keyspace in store.keyspaces() {
+        for span in keyspace.view.load().tree.references() {
+            *counted.entry(span).or_default() += 1;
+        }
+    }
+    let stated: BTreeMap<ExtentSpan, u32> = store.manifest.with_state(|state| state.live_spans().collect());
+    let live: BTreeMap<ExtentSpan, u32> = store.data.extents().references().into_iter().collect();
+    if counted != stated {
+        return Err(Error::new(ErrorKind::Corruption, "manifest: references do not match the trees"));
+    }
+    if stated != live {
+        return Err(Error::new(ErrorKind::Corruption, "the table of extents does not match the manifest"));
+    }
+    Ok(())
+}

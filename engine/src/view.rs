@@ -1,0 +1,139 @@
+//! What readers of a keyspace see: its write buffers and its tree, swapped whole.
+//!
+//! **Invariants**
+//! - Buffers are newest first; everything in the tree is older than everything in the buffers.
+//! - The active buffer changes only under the commit lock.
+
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicBool, AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
+};
+
+use arc_swap::ArcSwap;
+use testudo_base::{KeyspaceId, Seqno};
+use testudo_contract::Tree;
+use testudo_memtable::Memtable;
+
+use crate::options::KeyspaceOptions;
+
+/// A memtable and when it was first written.
+#[derive(Debug)]
+pub(crate) struct WriteBuffer {
+    pub(crate) table: Arc<Memtable>,
+    /// Seqno of the first commit that chose this buffer; 0 while there is none.
+    first_seqno: AtomicU64,
+    /// The last seqno that may be in it, once it is sealed.
+    sealed_at: AtomicU64,
+}
+
+impl WriteBuffer {
+    pub(crate) fn new(table: Memtable) -> Arc<Self> {
+        Arc::new(Self { table: Arc::new(table), first_seqno: 0.into(), sealed_at: 0.into() })
+    }
+
+    /// A commit will write into it. REQUIRES: the commit lock is held.
+    pub(crate) fn note_commit(&self, first: Seqno) {
+        if self.first_seqno.load(Relaxed) == 0 {
+            self.first_seqno.store(first.0, Release);
+        }
+    }
+
+    /// The first commit that chose it, if any did.
+    pub(crate) fn first_commit(&self) -> Option<Seqno> {
+        Some(Seqno(self.first_seqno.load(Acquire))).filter(|seqno| seqno.0 > 0)
+    }
+
+    /// Nothing after `seqno` is or will be in it. REQUIRES: the commit lock is held.
+    pub(crate) fn seal(&self, seqno: Seqno) {
+        self.sealed_at.store(seqno.0, Release);
+    }
+
+    pub(crate) fn sealed_at(&self) -> Seqno {
+        Seqno(self.sealed_at.load(Acquire))
+    }
+}
+
+/// The state of a keyspace at one moment.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) active: Arc<WriteBuffer>,
+    /// Newest first.
+    pub(crate) sealed: Vec<Arc<WriteBuffer>>,
+    pub(crate) tree: Arc<dyn Tree>,
+}
+
+impl View {
+    /// All write buffers, newest first.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = &Arc<WriteBuffer>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+/// A keyspace of an open store.
+#[derive(Debug)]
+pub(crate) struct KeyspaceCore {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    pub(crate) options: KeyspaceOptions,
+    pub(crate) view: ArcSwap<View>,
+    dropped: AtomicBool,
+    /// A look for background jobs is worth while.
+    jobs_may_exist: AtomicBool,
+}
+
+impl KeyspaceCore {
+    pub(crate) fn new(
+        id: KeyspaceId,
+        name: String,
+        options: KeyspaceOptions,
+        table: Memtable,
+        tree: Arc<dyn Tree>,
+    ) -> Arc<Self> {
+        let view = View { active: WriteBuffer::new(table), sealed: Vec::new(), tree };
+        Arc::new(Self {
+            id,
+            name,
+            options,
+            view: ArcSwap::from_pointee(view),
+            dropped: false.into(),
+            jobs_may_exist: true.into(),
+        })
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Acquire)
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Release);
+    }
+
+    pub(crate) fn expect_jobs(&self, expected: bool) -> bool {
+        self.jobs_may_exist.swap(expected, AcqRel)
+    }
+
+    /// Makes `table` the active buffer and the active one a sealed one that ends at `seqno`.
+    /// REQUIRES: the commit lock is held.
+    pub(crate) fn seal_active(&self, seqno: Seqno, table: Memtable) {
+        let view = self.view.load();
+        view.active.seal(seqno);
+        let mut sealed = vec![Arc::clone(&view.active)];
+        sealed.extend(view.sealed.iter().cloned());
+        let next = View { active: WriteBuffer::new(table), sealed, tree: Arc::clone(&view.tree) };
+        self.view.store(Arc::new(next));
+    }
+
+    /// Publishes a tree that `drained` (the oldest sealed buffer, if any) is part of.
+    /// REQUIRES: the commit lock is held, so that the active buffer stays the same.
+    pub(crate) fn publish(&self, tree: Arc<dyn Tree>, drained: Option<&Arc<WriteBuffer>>) {
+        let view = self.view.load();
+        let mut sealed = view.sealed.clone();
+        if let Some(drained) = drained {
+            sealed.retain(|buffer| !Arc::ptr_eq(buffer, drained));
+        }
+        self.view.store(Arc::new(View { active: Arc::clone(&view.active), sealed, tree }));
+    }
+}
