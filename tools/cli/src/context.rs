@@ -1,0 +1,138 @@
+//! What every verb gets: the machine, standard output, and whether the person wants it to stop.
+//!
+//! **Invariants**
+//! - All output of verbs goes through [`Console`], so that a closed pipe never panics.
+//! - Ctrl-C is caught only by verbs that asked for it; all others end at once, which the store survives.
+
+use std::{
+    fmt::Arguments,
+    io::{self, BufWriter, Stdout, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use serde::Serialize;
+use testudo_env::{Env, RealEnv};
+
+use crate::failure::Failure;
+
+const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
+
+/// What every verb gets.
+pub(crate) struct Context {
+    /// The machine, shared with the stores that are opened.
+    pub(crate) env: Arc<RealEnv>,
+    /// Standard output.
+    pub(crate) console: Console,
+    interruption: Option<Interruption>,
+}
+
+impl Context {
+    /// The machine as it is, output buffered, Ctrl-C not caught.
+    pub(crate) fn new() -> Self {
+        Self { env: RealEnv::new(), console: Console::new(), interruption: None }
+    }
+
+    /// From now on Ctrl-C (and SIGTERM) only raises the returned flag; a second one ends the program.
+    pub(crate) fn catch_interruption(&mut self) -> Result<Interruption, Failure> {
+        if let Some(interruption) = &self.interruption {
+            return Ok(interruption.clone());
+        }
+        let interruption = Interruption(Arc::new(AtomicBool::new(false)));
+        let raised = interruption.clone();
+        ctrlc::set_handler(move || {
+            if raised.0.swap(true, Ordering::SeqCst) {
+                std::process::exit(2);
+            }
+        })
+        .map_err(|error| Failure::new(format!("cannot catch Ctrl-C: {error}")))?;
+        self.interruption = Some(interruption.clone());
+        Ok(interruption)
+    }
+
+    /// Starts to measure.
+    pub(crate) fn stopwatch(&self) -> Stopwatch {
+        Stopwatch { started: self.env.monotonic(), env: Arc::clone(&self.env) }
+    }
+}
+
+/// Raised by Ctrl-C.
+#[derive(Clone, Debug)]
+pub(crate) struct Interruption(Arc<AtomicBool>);
+
+impl Interruption {
+    /// Whether the person wants the verb to stop.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// The flag itself, for libraries that take one.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// Measures elapsed time.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopwatch {
+    env: Arc<RealEnv>,
+    started: Duration,
+}
+
+impl Stopwatch {
+    /// Time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.env.monotonic().saturating_sub(self.started)
+    }
+}
+
+/// Standard output, buffered.
+pub(crate) struct Console {
+    out: BufWriter<Stdout>,
+}
+
+impl Console {
+    fn new() -> Self {
+        Self { out: BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, io::stdout()) }
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(|error| Failure::output(&error))
+    }
+
+    /// Writes a line of text.
+    pub(crate) fn line(&mut self, text: Arguments<'_>) -> Result<(), Failure> {
+        self.out
+            .write_fmt(text)
+            .and_then(|()| self.out.write_all(b"\n"))
+            .map_err(|error| Failure::output(&error))
+    }
+
+    /// Writes one JSON document on one line.
+    pub(crate) fn json(&mut self, document: &impl Serialize) -> Result<(), Failure> {
+        match serde_json::to_writer(&mut self.out, document) {
+            Ok(()) => self.write(b"\n"),
+            Err(error) if error.is_io() => Err(Failure::output(&error.into())),
+            Err(error) => Err(Failure::new(format!("cannot write JSON: {error}"))),
+        }
+    }
+
+    /// Hands everything to whoever reads.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(|error| Failure::output(&error))
+    }
+}
+
+impl Write for Console {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,86 @@
+//! How a verb ends, and what the shell and the person see of it.
+//!
+//! **Invariants**
+//! - A failure is one line on standard error that starts with `testudo: `, whatever its message holds.
+//! - A closed pipe is no failure: who stopped reading has what he wanted.
+
+use std::{fmt::Display, io, path::Path, process::ExitCode};
+
+use testudo::Error;
+
+/// What a verb that ran to its end found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Exit code 0.
+    Fine,
+    /// Exit code 1: damage was found, or what was asked for is not there.
+    Negative,
+}
+
+/// Why a verb could not run to its end: exit code 2.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The line to print.
+    Message(String),
+    /// Nobody reads the output any more.
+    ClosedPipe,
+}
+
+/// How a verb ends.
+pub(crate) type Outcome = Result<Verdict, Failure>;
+
+impl Failure {
+    /// A failure in plain words.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self::Message(message.into())
+    }
+
+    /// A failed call of the store in directory `dir`.
+    pub(crate) fn store(dir: &Path, error: &Error) -> Self {
+        Self::about(dir.display(), error)
+    }
+
+    /// A failure of `thing`, which the line names first unless the message already does.
+    pub(crate) fn about(thing: impl Display, reason: impl Display) -> Self {
+        let (thing, reason) = (thing.to_string(), reason.to_string());
+        if reason.starts_with(&thing) {
+            return Self::Message(reason);
+        }
+        Self::Message(format!("{thing}: {reason}"))
+    }
+
+    /// A failed write to standard output.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ClosedPipe,
+            _ => Self::Message(format!("standard output: {error}")),
+        }
+    }
+}
+
+/// For verbs that made the store themselves; all others name its directory with [`Failure::store`].
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::about("store", error)
+    }
+}
+
+/// Prints the failure, if there is one, and gives the exit code.
+pub(crate) fn exit_code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(Verdict::Fine) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
+        Ok(Verdict::Negative) => ExitCode::from(1),
+        Err(Failure::Message(message)) => {
+            say(&message);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Prints one line on standard error.
+pub(crate) fn say(message: &str) {
+    use io::Write as _;
+    let line: String = message.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    // Standard error may be closed; there is nowhere left to say so.
+    let _ = writeln!(io::stderr(), "testudo: {line}");
+}

@@ -1,0 +1,68 @@
+//! `testudo info`: what the store is.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::{
+    arguments::StoreArguments,
+    context::Context,
+    failure::{Outcome, Verdict},
+    size::{show_count, show_size},
+    store,
+    store_files::list_store_files,
+    table::{Align, lay_out},
+};
+
+/// Arguments of `testudo info`.
+#[derive(Args, Debug)]
+pub(crate) struct InfoArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+}
+
+/// Prints the identity, the keyspaces and the files.
+pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
+    let store = &arguments.store;
+    let db = store::open_for_reading(context, store)?;
+    let files = list_store_files(context, &store.dir)?;
+    let stats = db.stats();
+    let store_id = format!("{:032x}", db.store_id().0);
+    let mut keyspaces = Vec::new();
+    for name in db.keyspace_names() {
+        let tree = store.existing_keyspace(&db, &name)?.stats().tree.to_string();
+        keyspaces.push((name, tree));
+    }
+    let disk_bytes: u64 = files.iter().map(|file| file.allocated_bytes).sum();
+    if store.json {
+        let keyspaces: Vec<_> =
+            keyspaces.iter().map(|(name, tree)| json!({ "keyspace": name, "tree": tree })).collect();
+        context.console.json(&json!({
+            "directory": store.dir.display().to_string(), "store_id": store_id,
+            "format_version": testudo::FORMAT_VERSION, "seqno": stats.seqno, "live_bytes": stats.live_bytes,
+            "disk_bytes": disk_bytes, "keyspaces": keyspaces, "files": files,
+        }))?;
+        return Ok(Verdict::Fine);
+    }
+    let names: Vec<String> = keyspaces.iter().map(|(name, tree)| format!("{name} ({tree})")).collect();
+    let lines = [
+        ("directory", store.dir.display().to_string()),
+        ("store id", store_id),
+        ("format version", testudo::FORMAT_VERSION.to_string()),
+        ("seqno", show_count(stats.seqno)),
+        ("live data", show_size(stats.live_bytes)),
+        ("on the device", show_size(disk_bytes)),
+        ("keyspaces", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
+    ];
+    for (what, text) in lines {
+        context.console.line(format_args!("{what:<15} {text}"))?;
+    }
+    let row = |file: &crate::store_files::StoreFile| {
+        vec![file.name.clone(), show_size(file.bytes), show_size(file.allocated_bytes)]
+    };
+    let rows: Vec<Vec<String>> = files.iter().map(row).collect();
+    let columns = [("file", Align::Left), ("length", Align::Right), ("on the device", Align::Right)];
+    for line in lay_out(&columns, &rows) {
+        context.console.line(format_args!("{line}"))?;
+    }
+    Ok(Verdict::Fine)
+}

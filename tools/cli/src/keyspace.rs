@@ -1,0 +1,85 @@
+//! `testudo keyspace`: creates, drops and lists keyspaces.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use testudo::{Db, KeyspaceOptions, Tree};
+
+use crate::{
+    arguments::StoreArguments,
+    context::Context,
+    failure::{Failure, Outcome, Verdict, say},
+    ls, store,
+};
+
+/// Arguments of `testudo keyspace`.
+#[derive(Args, Debug)]
+pub(crate) struct KeyspaceArguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Creates a keyspace; it must not exist yet
+    Create {
+        #[command(flatten)]
+        store: StoreArguments,
+        /// Name of the keyspace
+        name: String,
+        /// Kind of tree
+        #[arg(long, default_value_t = Tree::turtle())]
+        tree: Tree,
+    },
+    /// Drops a keyspace with all its records (exit code 1 if it does not exist)
+    Drop {
+        #[command(flatten)]
+        store: StoreArguments,
+        /// Name of the keyspace
+        name: String,
+    },
+    /// Lists the keyspaces, as `testudo ls` does
+    List(ls::LsArguments),
+}
+
+/// Does what was asked.
+pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outcome {
+    match &arguments.command {
+        Command::Create { store, name, tree } => {
+            let db = store::open_for_writing(context, store, false)?;
+            let outcome = create(&db, store, name, *tree);
+            store.close(db, outcome)?;
+            if store.json {
+                context.console.json(&json!({ "keyspace": name, "tree": tree.to_string() }))?;
+            }
+            Ok(Verdict::Fine)
+        }
+        Command::Drop { store, name } => {
+            let db = store::open_for_writing(context, store, false)?;
+            let outcome = drop_keyspace(&db, store, name);
+            let verdict = store.close(db, outcome)?;
+            if store.json {
+                context.console.json(&json!({ "keyspace": name, "dropped": verdict == Verdict::Fine }))?;
+            } else if verdict == Verdict::Negative {
+                say(&format!("{}: has no keyspace '{name}'", store.dir.display()));
+            }
+            Ok(verdict)
+        }
+        Command::List(arguments) => ls::run(context, arguments),
+    }
+}
+
+fn create(db: &Db, store: &StoreArguments, name: &str, tree: Tree) -> Outcome {
+    if db.keyspace_names().iter().any(|existing| existing == name) {
+        return Err(Failure::about(store.dir.display(), format!("has a keyspace '{name}' already")));
+    }
+    let options = || KeyspaceOptions::default().tree(tree);
+    db.keyspace(name, options).map_err(|error| store.failure(&error))?;
+    Ok(Verdict::Fine)
+}
+
+fn drop_keyspace(db: &Db, store: &StoreArguments, name: &str) -> Outcome {
+    match db.drop_keyspace(name).map_err(|error| store.failure(&error))? {
+        true => Ok(Verdict::Fine),
+        false => Ok(Verdict::Negative),
+    }
+}

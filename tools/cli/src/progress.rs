@@ -1,0 +1,104 @@
+//! A progress bar for work over a second, on a terminal only.
+//!
+//! **Invariants**
+//! - Nothing is drawn where standard error is no terminal, nor in the first second.
+//! - The bar is gone when the work ends.
+
+use std::{
+    io::{self, IsTerminal},
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use testudo_env::{Env, Thread};
+
+use crate::context::{Context, Stopwatch};
+
+const DRAW_AFTER: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Bytes of a file.
+    Bytes,
+    /// Records.
+    Records,
+}
+
+/// Progress of one piece of work.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    stopwatch: Stopwatch,
+    hidden: bool,
+}
+
+impl Progress {
+    /// Work named `title`, `total` long if that is known.
+    pub(crate) fn new(context: &Context, title: &'static str, total: Option<u64>, unit: Unit) -> Self {
+        let figures = match (unit, total) {
+            (Unit::Bytes, Some(_)) => "[{bar:30}] {bytes}/{total_bytes}, {binary_bytes_per_sec}",
+            (Unit::Bytes, None) => "{spinner} {bytes}, {binary_bytes_per_sec}",
+            (Unit::Records, Some(_)) => "[{bar:30}] {human_pos}/{human_len}, {per_sec}",
+            (Unit::Records, None) => "{spinner} {human_pos}, {per_sec}",
+        };
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden()).with_message(title);
+        if let Ok(style) = ProgressStyle::with_template(&format!("{{msg}} {figures}")) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Self { bar, stopwatch: context.stopwatch(), hidden: true }
+    }
+
+    /// Work goes on: `position` is done.
+    pub(crate) fn set(&mut self, position: u64) {
+        if self.hidden && self.stopwatch.elapsed() >= DRAW_AFTER {
+            self.hidden = false;
+            if io::stderr().is_terminal() {
+                self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
+        }
+        self.bar.set_position(position);
+    }
+}
+
+/// Progress of work that cannot report itself: a thread looks how far it is until this is dropped.
+pub(crate) struct Watch {
+    stop: Option<Sender<()>>,
+    thread: Option<Box<dyn Thread>>,
+}
+
+impl Watch {
+    /// Shows `progress` at the position that `look` tells.
+    pub(crate) fn start(
+        context: &Context,
+        mut progress: Progress,
+        look: impl Fn() -> u64 + Send + 'static,
+    ) -> Self {
+        let (stop, stopped) = channel();
+        let body = move || {
+            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                progress.set(look());
+            }
+        };
+        // Without a thread the work goes on unseen.
+        let thread = context.env.spawn("progress", Box::new(body)).ok();
+        Self { stop: Some(stop), thread }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed and concerns the bar only.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

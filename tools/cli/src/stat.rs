@@ -1,0 +1,99 @@
+//! `testudo stat`: every counter and gauge that the store keeps.
+//!
+//! Counters count since the store was opened, which for this verb is a moment ago; gauges (sizes, seqnos) tell
+//! the state of the store.
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    arguments::StoreArguments,
+    context::Context,
+    failure::{Failure, Outcome, Verdict},
+    size::{show_count, show_size},
+    store,
+};
+
+/// Groups of figures, by the beginnings of their names; the first that fits takes the figure.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("memory", &["memory", "memtable", "cache", "write_memory", "metadata"]),
+    ("space", &["data_file", "live", "free", "held", "disk", "wal_live", "stored"]),
+    ("reads", &["page_read", "stream_read", "device_bytes_read", "device_read"]),
+    ("writes", &["user", "wal", "data", "manifest", "device"]),
+    ("background", &["flush", "job", "throttle", "write_stall", "max_stall"]),
+];
+
+/// Arguments of `testudo stat`.
+#[derive(Args, Debug)]
+pub(crate) struct StatArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    /// One keyspace in place of the whole store
+    #[arg(long, value_name = "NAME")]
+    keyspace: Option<String>,
+}
+
+/// Prints the figures.
+pub(crate) fn run(context: &mut Context, arguments: &StatArguments) -> Outcome {
+    let store = &arguments.store;
+    let db = store::open_for_reading(context, store)?;
+    if let Some(name) = &arguments.keyspace {
+        let figures = figures_of(&store.existing_keyspace(&db, name)?.stats())?;
+        return print(context, store, &figures, None);
+    }
+    let mut keyspaces = Map::new();
+    for name in db.keyspace_names() {
+        let stats = store.existing_keyspace(&db, &name)?.stats();
+        keyspaces.insert(name, Value::Object(figures_of(&stats)?));
+    }
+    print(context, store, &figures_of(&db.stats())?, Some(keyspaces))
+}
+
+/// The figures as a JSON object.
+pub(crate) fn figures_of(stats: &impl Serialize) -> Result<Map<String, Value>, Failure> {
+    match serde_json::to_value(stats) {
+        Ok(Value::Object(figures)) => Ok(figures),
+        Ok(_) => Err(Failure::new("the figures are not an object")),
+        Err(error) => Err(Failure::new(format!("cannot write the figures as JSON: {error}"))),
+    }
+}
+
+fn print(
+    context: &mut Context,
+    store: &StoreArguments,
+    figures: &Map<String, Value>,
+    keyspaces: Option<Map<String, Value>>,
+) -> Outcome {
+    if store.json {
+        match keyspaces {
+            Some(keyspaces) => context.console.json(&json!({ "store": figures, "keyspaces": keyspaces }))?,
+            None => context.console.json(figures)?,
+        }
+        return Ok(Verdict::Fine);
+    }
+    let group_of =
+        |name: &str| GROUPS.iter().position(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
+    for (at, title) in GROUPS.iter().map(|(title, _)| *title).chain(["state"]).enumerate() {
+        let members = figures.iter().filter(|(name, _)| group_of(name).unwrap_or(GROUPS.len()) == at);
+        for (order, (name, value)) in members.enumerate() {
+            if order == 0 {
+                context.console.line(format_args!("{title}"))?;
+            }
+            context.console.line(format_args!("  {name:<28}{:>20}", show_figure(name, value)))?;
+        }
+    }
+    Ok(Verdict::Fine)
+}
+
+fn show_figure(name: &str, value: &Value) -> String {
+    match value {
+        Value::Number(number) => match number.as_u64() {
+            Some(bytes) if name.contains("bytes") => show_size(bytes),
+            Some(count) => show_count(count),
+            None => number.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

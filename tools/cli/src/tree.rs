@@ -1,0 +1,98 @@
+//! `testudo tree`: the outline of a keyspace's tree.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::{
+    arguments::StoreArguments,
+    context::Context,
+    failure::{Outcome, Verdict},
+    size::{show_count, show_size},
+    store,
+    table::{Align, lay_out},
+};
+
+/// Arguments of `testudo tree`.
+#[derive(Args, Debug)]
+pub(crate) struct TreeArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    /// Keyspace
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    keyspace: String,
+    /// Every node, tier and leaf, in the order of their keys, in place of sums by depth
+    #[arg(long)]
+    full: bool,
+}
+
+/// Sums of the outline's lines with the same depth and kind.
+#[derive(Default)]
+struct Sum {
+    lines: u64,
+    parts: u64,
+    bytes: u64,
+    entries: u64,
+}
+
+/// Prints the outline.
+pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
+    let store = &arguments.store;
+    let db = store::open_for_reading(context, store)?;
+    let keyspace = store.existing_keyspace(&db, &arguments.keyspace)?;
+    let outline = keyspace.outline();
+    let console = &mut context.console;
+    if arguments.full {
+        for line in &outline {
+            if store.json {
+                console.json(&json!({
+                    "depth": line.depth, "what": line.what, "parts": line.count,
+                    "bytes": line.bytes, "entries": line.entries,
+                }))?;
+                continue;
+            }
+            let indent = 2 * usize::try_from(line.depth).unwrap_or(0);
+            let (parts, bytes) = (show_count(line.count), show_size(line.bytes));
+            let entries = show_count(line.entries);
+            let what = line.what;
+            console.line(format_args!("{:indent$}{what}: {parts} parts, {bytes}, {entries} entries", ""))?;
+        }
+        return Ok(Verdict::Fine);
+    }
+    let mut sums: BTreeMap<(u32, &str), Sum> = BTreeMap::new();
+    for line in &outline {
+        let sum = sums.entry((line.depth, line.what)).or_default();
+        sum.lines += 1;
+        sum.parts += line.count;
+        sum.bytes += line.bytes;
+        sum.entries += line.entries;
+    }
+    if store.json {
+        for ((depth, what), sum) in &sums {
+            console.json(&json!({
+                "depth": depth, "what": what, "count": sum.lines, "parts": sum.parts,
+                "bytes": sum.bytes, "entries": sum.entries,
+            }))?;
+        }
+        return Ok(Verdict::Fine);
+    }
+    let row = |(&(depth, what), sum): (&(u32, &str), &Sum)| {
+        let figures =
+            [show_count(sum.lines), show_count(sum.parts), show_size(sum.bytes), show_count(sum.entries)];
+        [depth.to_string(), what.to_owned()].into_iter().chain(figures).collect()
+    };
+    let rows: Vec<Vec<String>> = sums.iter().map(row).collect();
+    let columns = [
+        ("depth", Align::Right),
+        ("what", Align::Left),
+        ("count", Align::Right),
+        ("parts", Align::Right),
+        ("bytes", Align::Right),
+        ("entries", Align::Right),
+    ];
+    for line in lay_out(&columns, &rows) {
+        console.line(format_args!("{line}"))?;
+    }
+    Ok(Verdict::Fine)
+}
