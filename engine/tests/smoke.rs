@@ -1,0 +1,135 @@
+//! The whole way through on a real disk: write, drain, read, scan, reopen.
+
+use testudo::{Db, Durability, ErrorKind, KeyspaceOptions, Read};
+
+fn key(n: u64) -> String {
+    format!("user{:020}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+#[test]
+fn what_was_written_is_read_scanned_and_found_again_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let count = 200_000u64;
+    {
+        let db = Db::builder(&path).memory_bytes(16 << 20).open().unwrap();
+        let users = db.keyspace("users", KeyspaceOptions::default).unwrap();
+        for n in 0..count {
+            users.insert(key(n), format!("value {n} {}", "x".repeat(80))).unwrap();
+        }
+        for n in (0..count).step_by(7) {
+            users.remove(key(n)).unwrap();
+        }
+        check(&users, count);
+        db.check_invariants().unwrap();
+        assert_eq!(Db::open(&path).unwrap_err().kind(), ErrorKind::Locked);
+    }
+    let db = Db::builder(&path).memory_bytes(16 << 20).open().unwrap();
+    let users = db.open_keyspace("users").unwrap().unwrap();
+    check(&users, count);
+    db.flush().unwrap();
+    check(&users, count);
+    let report = db.verify(testudo::VerifyLevel::Full).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    db.close().unwrap();
+    let db = Db::builder(&path).read_only().open().unwrap();
+    let users = db.open_keyspace("users").unwrap().unwrap();
+    check(&users, count);
+    assert_eq!(users.insert("a", "b").unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+fn check(users: &testudo::Keyspace, count: u64) {
+    for n in (0..count).step_by(11) {
+        let value = users.get(key(n)).unwrap();
+        assert_eq!(value.is_some(), n % 7 != 0, "{n}");
+        if let Some(value) = value {
+            assert!(value.starts_with(format!("value {n} ").as_bytes()));
+        }
+    }
+    let live = count - count.div_ceil(7);
+    let forward: Vec<_> = users.iter().unwrap().map(|e| e.unwrap().key().to_vec()).collect();
+    assert_eq!(u64::try_from(forward.len()).unwrap(), live);
+    assert!(forward.is_sorted());
+    let mut backward: Vec<_> = users.iter().unwrap().rev().map(|e| e.unwrap().key().to_vec()).collect();
+    backward.reverse();
+    assert_eq!(forward, backward);
+    let keys: Vec<String> = (0..500).map(|n| key(n * 3)).collect();
+    let many = users.multi_get(&keys).unwrap();
+    for (n, value) in many.iter().enumerate() {
+        assert_eq!(value.is_some(), (n * 3) % 7 != 0);
+    }
+}
+
+#[test]
+fn a_snapshot_shows_its_moment_while_writes_and_drains_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder(dir.path().join("db")).memory_bytes(4 << 20).open().unwrap();
+    let a = db.keyspace("a", KeyspaceOptions::default).unwrap();
+    let b = db.keyspace("b", KeyspaceOptions::default).unwrap();
+    for n in 0..5000u64 {
+        a.insert(key(n), "old").unwrap();
+    }
+    let snapshot = db.snapshot().unwrap();
+    for n in 0..50_000u64 {
+        let mut batch = db.batch();
+        batch.insert(&a, key(n), "new");
+        batch.insert(&b, key(n), "new");
+        batch.commit().unwrap();
+    }
+    assert_eq!(snapshot.iter(&a).unwrap().count(), 5000);
+    assert_eq!(snapshot.iter(&b).unwrap().count(), 0);
+    assert!(snapshot.iter(&a).unwrap().all(|e| e.unwrap().value().unwrap() == *"old"));
+    assert_eq!(snapshot.get(&a, key(17)).unwrap().unwrap(), *"old");
+    assert_eq!(snapshot.of(&a).unwrap().multi_get(&[key(1), key(9999)]).unwrap()[1], None);
+    assert_eq!(a.iter().unwrap().count(), 50_000);
+    assert_eq!(b.get(key(49_999)).unwrap().unwrap(), *"new");
+}
+
+#[test]
+fn synced_writes_are_there_after_reopening_and_update_and_swap_are_atomic() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    {
+        let db = Db::builder(&path).durability(Durability::Sync).open().unwrap();
+        let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
+        let add = |old: Option<&[u8]>| {
+            let old = old.map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()));
+            Some((old + 1).to_le_bytes().to_vec())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..100).for_each(|_| drop(k.update("counter", add).unwrap())));
+            }
+        });
+        assert_eq!(k.compare_and_swap("x", Some(b"1"), None).unwrap_err().kind(), ErrorKind::Conflict);
+        k.compare_and_swap("x", None, Some(b"1")).unwrap();
+    }
+    let db = Db::open(&path).unwrap();
+    let k = db.open_keyspace("k").unwrap().unwrap();
+    assert_eq!(k.get("counter").unwrap().unwrap(), 400u64.to_le_bytes());
+    assert_eq!(k.get("x").unwrap().unwrap(), *"1");
+    assert!(db.drop_keyspace("k").unwrap());
+    assert_eq!(k.insert("a", "b").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.keyspace_names(), Vec::<String>::new());
+}
+
+#[test]
+fn large_keys_and_values_are_stored_and_limits_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder(dir.path().join("db")).memory_bytes(64 << 20).open().unwrap();
+    let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
+    let big = vec![7u8; 12 << 20];
+    let long_key = vec![b'k'; 64 << 10];
+    k.insert("big", &big).unwrap();
+    k.insert(&long_key, vec![1u8; 5000]).unwrap();
+    k.insert("", "").unwrap();
+    for _ in 0..2 {
+        assert_eq!(k.get("big").unwrap().unwrap(), big);
+        assert_eq!(k.get(&long_key).unwrap().unwrap(), vec![1u8; 5000]);
+        assert_eq!(k.get("").unwrap().unwrap(), *"");
+        assert_eq!(k.iter().unwrap().count(), 3);
+        db.flush().unwrap();
+    }
+    assert_eq!(k.insert(vec![0u8; (64 << 10) + 1], "").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(k.insert("x", vec![0u8; 17 << 20]).unwrap_err().kind(), ErrorKind::Invalid);
+}
