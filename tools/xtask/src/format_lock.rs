@@ -14,7 +14,8 @@ use crate::{
 
 const DOCUMENT: &str = "docs/FORMAT.md";
 /// Format code in files with other names.
-const OTHER_FORMAT_FILES: [&str; 6] = [
+const OTHER_FORMAT_FILES: [&str; 7] = [
+    "engine/src/options.rs",
     "substrate/filter/src/partition.rs",
     "substrate/run/src/block.rs",
     "substrate/run/src/builder.rs",
