@@ -1,1 +1,33 @@
-//! Workloads, traces and device measurements against the public API.
+//! Workloads, traces and device measurements against the public API of the store.
+//!
+//! Each command takes its flags from [`args`](YcsbArgs), runs, prints a table and one line of JSON for each
+//! result, and tells by its [`Outcome`] whether the store ever answered wrongly. `testudo bench …` and the
+//! binary `testudo-bench` are two doors to [`run`].
+//!
+//! **Invariants**
+//! - Every value read is checked byte by byte, and against the newest value that the key must have.
+//! - Work per operation allocates nothing here, and memory stays small beside the store's budget, because
+//!   the process is measured as a whole.
+//! - A directory that the user named is never emptied; one made here is always removed again.
+
+mod args;
+mod complaints;
+mod context;
+mod device;
+mod entry_point;
+mod histogram;
+mod output;
+mod process;
+mod replay;
+mod report;
+mod scratch;
+mod size;
+mod tally;
+mod values;
+mod ycsb;
+
+pub use args::{
+    BenchArgs, BenchCommand, DeviceArgs, Distribution, ReplayArgs, StoreArgs, TraceFormat, Workload, YcsbArgs,
+};
+pub use context::{Context, Outcome};
+pub use entry_point::{main_with, run};

@@ -1,0 +1,214 @@
+//! The flags of every command, as clap reads them.
+//!
+//! **Invariants**
+//! - A value that cannot be is refused here, by clap, with the name of its flag.
+//! - Defaults that depend on other flags are `None` here and resolved by the command itself.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::size::{parse, parse_positive};
+
+/// All of `bench`, to be embedded as a subcommand.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// The measurements.
+#[derive(Subcommand, Clone, Debug)]
+pub enum BenchCommand {
+    /// The YCSB core workloads and a few more, every read checked
+    Ycsb(YcsbArgs),
+    /// A real history against the store, compared with a model in memory
+    Replay(ReplayArgs),
+    /// What the disk itself gives: random reads, bandwidth, syncs
+    Device(DeviceArgs),
+}
+
+/// Where the store of a run lives and what it may use.
+#[derive(Args, Clone, Debug)]
+pub struct StoreArgs {
+    /// Tree of the keyspaces
+    #[arg(long, default_value = "turtle")]
+    pub tree: String,
+    /// Memory budget of the store
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_positive)]
+    pub memory: u64,
+    /// Directory of the store, kept at the end; without it a new one is made and removed again
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where a temporary directory is made instead of the current directory
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    pub tmp: Option<PathBuf>,
+    /// File for one line of JSON per result; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Tiny sizes, to see that everything runs
+    #[arg(long)]
+    pub smoke: bool,
+}
+
+/// Flags of `ycsb`.
+#[derive(Args, Clone, Debug)]
+pub struct YcsbArgs {
+    /// The store.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Workloads in the order they run; without `load` the store in --dir must hold a data set
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "load,a,b,c,d,e,f")]
+    pub workloads: Vec<Workload>,
+    /// Records loaded [default: 1M]
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    pub records: Option<u64>,
+    /// Bytes of a key
+    #[arg(long, value_name = "N", default_value = "24", value_parser = parse_positive)]
+    pub key_bytes: u64,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
+    pub value_bytes: u64,
+    /// Client threads
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: u16,
+    /// Operations of each workload after the load [default: 2M, e: 200k]
+    #[arg(long, value_name = "N", value_parser = parse_positive, conflicts_with = "seconds")]
+    pub ops: Option<u64>,
+    /// Time for each workload after the load, instead of --ops
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub seconds: Option<f64>,
+    /// How records are picked [default: as the workload says]
+    #[arg(long, value_enum)]
+    pub distribution: Option<Distribution>,
+    /// Every write is durable before it is acknowledged
+    #[arg(long)]
+    pub sync: bool,
+    /// Keyspaces that the records are spread over
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub keyspaces: u16,
+    /// Longest scan of workload e; lengths are uniform from 1
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
+    pub scan_length: u64,
+    /// Longest wait for background work after loads and at the end
+    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
+    pub settle_seconds: f64,
+    /// Directory for charts of throughput and latency (SVG)
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// Seed of all random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Flags of `replay`.
+#[derive(Args, Clone, Debug)]
+pub struct ReplayArgs {
+    /// The trace, plain or compressed with zstd; its format is seen from its name and content
+    pub file: PathBuf,
+    /// The store.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Format of the trace [default: seen from name and content]
+    #[arg(long, value_enum)]
+    pub format: Option<TraceFormat>,
+    /// Factor on the value sizes of the trace
+    #[arg(long, value_name = "F", default_value_t = 0.05, value_parser = parse_factor)]
+    pub value_scale: f64,
+    /// Operations replayed at most
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    pub limit: Option<u64>,
+    /// Every so many writes the key is read and compared first
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive)]
+    pub verify_every: u64,
+    /// Every batch is durable before it is acknowledged
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// Flags of `device`.
+#[derive(Args, Clone, Debug)]
+pub struct DeviceArgs {
+    /// Directory on the disk to measure; a file in it is written and removed [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Size of the file, written first so that its blocks are real
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = parse)]
+    pub file_bytes: u64,
+    /// Time for each measurement
+    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_seconds)]
+    pub seconds: f64,
+    /// File for one line of JSON per result; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// A small file and short times, to see that everything runs
+    #[arg(long)]
+    pub smoke: bool,
+}
+
+/// What a run of `ycsb` does; a to f are the YCSB core.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Inserts all records in random order
+    Load,
+    /// Half reads, half updates
+    A,
+    /// 95 % reads, 5 % updates
+    B,
+    /// Reads only
+    C,
+    /// 95 % reads of the latest, 5 % inserts
+    D,
+    /// 95 % short scans, 5 % inserts
+    E,
+    /// Half reads, half read-modify-writes
+    F,
+    /// Updates only, uniform
+    Overwrite,
+    /// Inserts as many records again, in key order, into a keyspace of their own
+    Seq,
+    /// Reads in batches of 32, uniform
+    Multiget,
+    /// Reads everything in order
+    Scan,
+}
+
+/// How records are picked.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// θ = 0.99, the hot ones spread over all keys
+    Zipfian,
+    /// All alike
+    Uniform,
+    /// θ = 0.99 from the newest record back
+    Latest,
+}
+
+/// How a trace is written.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceFormat {
+    /// Lines of batches, puts and deletes
+    Git,
+    /// Reads and writes of blocks, 21 bytes each
+    Block,
+    /// Block numbers, 4 bytes each
+    Accesses,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('s').parse::<f64>() {
+        Ok(seconds) if (0.0..=1e7).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("{text:?} is not a number of seconds")),
+    }
+}
+
+fn parse_factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if (0.0..=1e3).contains(&factor) => Ok(factor),
+        _ => Err(format!("{text:?} is not a factor from 0 to 1000")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

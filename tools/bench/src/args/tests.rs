@@ -1,0 +1,65 @@
+use clap::{CommandFactory, Parser};
+
+use super::{BenchArgs, BenchCommand, Distribution, Workload, YcsbArgs};
+
+#[derive(Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+fn parse(line: &str) -> Result<BenchCommand, String> {
+    let parsed = CommandLine::try_parse_from(std::iter::once("bench").chain(line.split_whitespace()));
+    parsed.map(|line| line.bench.command).map_err(|error| error.to_string())
+}
+
+fn parse_ycsb(line: &str) -> YcsbArgs {
+    match parse(line) {
+        Ok(BenchCommand::Ycsb(args)) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_definitions_are_consistent() {
+    CommandLine::command().debug_assert();
+}
+
+#[test]
+fn the_flags_of_the_contract_are_understood() {
+    let args = parse_ycsb(
+        "ycsb --tree turtle --workloads load,a,scan --records 20M --key-bytes 24 --value-bytes 1KiB \
+         --memory 256MiB --threads 8 --ops 2k --distribution uniform --sync --dir d --json - --plot p",
+    );
+    assert_eq!(args.workloads, [Workload::Load, Workload::A, Workload::Scan]);
+    assert_eq!((args.records, args.value_bytes, args.ops), (Some(20_000_000), 1024, Some(2_000)));
+    assert_eq!((args.store.memory, args.threads), (256 << 20, 8));
+    assert_eq!(args.distribution, Some(Distribution::Uniform));
+    assert!(args.sync);
+}
+
+#[test]
+fn the_defaults_are_the_contract() {
+    let args = parse_ycsb("ycsb");
+    assert_eq!(args.workloads.len(), 7);
+    assert_eq!((args.key_bytes, args.value_bytes, args.threads, args.keyspaces), (24, 100, 2, 1));
+    assert!(args.ops.is_none() && args.seconds.is_none() && args.distribution.is_none());
+}
+
+#[test]
+fn a_bad_value_is_refused_with_the_name_of_its_flag() {
+    let cases = [
+        ("ycsb --memory 5apples", "--memory"),
+        ("ycsb --records 0", "--records"),
+        ("ycsb --threads 0", "--threads"),
+        ("ycsb --workloads load,z", "--workloads"),
+        ("ycsb --seconds -3", "-3"),
+        ("ycsb --ops 1 --seconds 1", "--seconds"),
+        ("replay x --value-scale nan", "--value-scale"),
+        ("device --file-bytes 1Q", "--file-bytes"),
+    ];
+    for (line, flag) in cases {
+        let message = parse(line).unwrap_err();
+        assert!(message.contains(flag), "{line}: {message}");
+    }
+}

@@ -1,0 +1,50 @@
+//! From the command to the code that runs it.
+//!
+//! **Invariants**
+//! - Exit codes: 0 fine, 1 wrong answers, 2 could not.
+
+use std::{ffi::OsString, io::Write, process::ExitCode};
+
+use clap::Parser;
+use testudo::Result;
+
+use crate::{BenchArgs, BenchCommand, Context, Outcome, device, replay, ycsb};
+
+#[derive(Parser)]
+#[command(name = "testudo-bench", version, about = "Measures the store, checking every answer")]
+struct CommandLine {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+/// Runs one command to its end.
+///
+/// # Errors
+/// Arguments that contradict each other (`Invalid`) and whatever the store or the disk could not do. Wrong
+/// answers are no error but [`Outcome::WrongAnswers`].
+pub fn run(command: &BenchCommand, context: &Context) -> Result<Outcome> {
+    match command {
+        BenchCommand::Ycsb(args) => ycsb::run(args, context),
+        BenchCommand::Replay(args) => replay::run(args, context),
+        BenchCommand::Device(args) => device::run(args, context),
+    }
+}
+
+/// Parses a whole command line, program name first, runs it and gives the exit code.
+pub fn main_with(args: impl Iterator<Item = OsString>, context: &Context) -> ExitCode {
+    let line = match CommandLine::try_parse_from(args) {
+        Ok(line) => line,
+        Err(error) => {
+            // Nothing can be done where even the message does not get out.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(&line.bench.command, context) {
+        Ok(outcome) => ExitCode::from(outcome.exit_code()),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Latencies of one kind of operation: nanoseconds in, percentiles in microseconds out.
+//!
+//! **Invariants**
+//! - Three significant digits up to 60 s, in about 110 KB; longer ones count as 60 s.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use testudo_base::num::low64;
+
+const LONGEST_NANOS: u64 = 60_000_000_000;
+
+/// Percentiles in microseconds; all zero if nothing was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Percentiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+    pub(crate) max: f64,
+}
+
+/// Counts of latencies.
+#[derive(Clone, Debug)]
+pub(crate) struct Histogram(hdrhistogram::Histogram<u32>);
+
+impl Histogram {
+    pub(crate) fn new() -> Self {
+        let counts = hdrhistogram::Histogram::new_with_bounds(1, LONGEST_NANOS, 3);
+        Self(counts.expect("the bounds are in order"))
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, latency: Duration) {
+        self.0.saturating_record(low64(latency.as_nanos()));
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("all histograms have the same bounds");
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    pub(crate) fn percentiles(&self) -> Percentiles {
+        if self.count() == 0 {
+            return Percentiles::default();
+        }
+        // The upper end of a bucket may lie above the largest value seen.
+        let at = |quantile| self.0.value_at_quantile(quantile).min(self.0.max()) as f64 / 1e3;
+        Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: self.0.max() as f64 / 1e3 }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Traces as batches of operations, whatever the file looks like.
+//!
+//! **Invariants**
+//! - A trace is read as a stream; only the batch at hand is in memory.
+//! - Bytes that do not fit the format are an error that names the file and the position, never a guess.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::Path,
+};
+
+use ruzstd::decoding::StreamingDecoder;
+use testudo::{Error, Result};
+
+use super::{block, git};
+use crate::args::TraceFormat;
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// One operation of a trace; sizes are those of the trace, not scaled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Put {
+        key: Vec<u8>,
+        bytes: u64,
+    },
+    Delete {
+        key: Vec<u8>,
+    },
+    Get {
+        key: Vec<u8>,
+    },
+    /// A get, and a put where the key is absent.
+    Fetch {
+        key: Vec<u8>,
+        bytes: u64,
+    },
+}
+
+/// The bytes of a trace, decompressed.
+pub(crate) type Bytes = Box<dyn BufRead>;
+
+/// A trace being read.
+pub(crate) enum Trace {
+    Git(git::GitTrace),
+    Blocks(block::BlockTrace),
+}
+
+impl Trace {
+    /// Opens the file, in `format` or in what its name and content say.
+    pub(crate) fn open(path: &Path, format: Option<TraceFormat>) -> Result<Self> {
+        let name = path.display().to_string();
+        let mut bytes = decompressed(path).map_err(|error| Error::io(name.as_str(), error))?;
+        let format = match format {
+            Some(format) => format,
+            None => {
+                let start = bytes.fill_buf().map_err(|error| Error::io(name.as_str(), error))?;
+                detect(path, start)
+                    .ok_or_else(|| Error::invalid(format!("{name}: unknown format, give --format")))?
+            }
+        };
+        Ok(match format {
+            TraceFormat::Git => Self::Git(git::GitTrace::new(bytes, name)),
+            TraceFormat::Block => Self::Blocks(block::BlockTrace::requests(bytes, name)),
+            TraceFormat::Accesses => Self::Blocks(block::BlockTrace::accesses(bytes, name)),
+        })
+    }
+
+    /// Puts the next batch, to be applied as one, into `batch`; `false` at the end of the trace.
+    pub(crate) fn next_batch(&mut self, batch: &mut Vec<Operation>) -> Result<bool> {
+        batch.clear();
+        match self {
+            Self::Git(trace) => trace.next_batch(batch),
+            Self::Blocks(trace) => trace.next_batch(batch),
+        }
+    }
+}
+
+fn decompressed(path: &Path) -> io::Result<Bytes> {
+    #[expect(clippy::disallowed_methods, reason = "a trace is the user's file, not the store's")]
+    let mut file = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?);
+    if !file.fill_buf()?.starts_with(&ZSTD_MAGIC) {
+        return Ok(Box::new(file));
+    }
+    let decoder = StreamingDecoder::new(file).map_err(io::Error::other)?;
+    Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder)))
+}
+
+/// The format that a file's name, or else its first bytes, speak for.
+fn detect(path: &Path, start: &[u8]) -> Option<TraceFormat> {
+    let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+    let name = name.strip_suffix(".zst").unwrap_or(&name);
+    match name.rsplit('.').next() {
+        Some("txt") => Some(TraceFormat::Git),
+        Some("bin") => Some(TraceFormat::Block),
+        Some("u32") => Some(TraceFormat::Accesses),
+        _ => (start.starts_with(b"B ") && start.get(2).is_some_and(u8::is_ascii_digit))
+            .then_some(TraceFormat::Git),
+    }
+}
+
+/// Fills `record`; `false` at the end, an error if the end comes within the record.
+pub(crate) fn read_record(bytes: &mut dyn BufRead, record: &mut [u8]) -> io::Result<bool> {
+    if bytes.fill_buf()?.is_empty() {
+        return Ok(false);
+    }
+    bytes.read_exact(record)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! The result of one workload or trace: one line of JSON, one row of the table.
+//!
+//! Amplifications are ratios of what the device did to what the user did, within the workload: written bytes
+//! to keys and values written, read bytes to keys and values returned, occupied bytes to all live records.
+//!
+//! **Invariants**
+//! - Counters are differences over the workload; sizes are taken right after it.
+//! - A ratio whose divisor is zero is zero.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Serialize;
+use testudo::{Db, DbStats};
+
+use crate::{
+    histogram::{Histogram, Percentiles},
+    process::{self, ProcessIo},
+    size::{human_bytes, human_count, quotient},
+    tally::{Class, Tally},
+};
+
+/// Readings taken before and after a workload.
+pub(crate) struct Sample {
+    pub(crate) store: DbStats,
+    cpu_seconds: f64,
+    io: Option<ProcessIo>,
+}
+
+impl Sample {
+    pub(crate) fn take(db: &Db) -> Self {
+        Self { store: db.stats(), cpu_seconds: process::cpu_seconds(), io: process::io() }
+    }
+}
+
+/// All that is said of one workload.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) engine: &'static str,
+    pub(crate) tree: String,
+    pub(crate) workload: String,
+    pub(crate) distribution: String,
+    pub(crate) records: u64,
+    pub(crate) key_bytes: u64,
+    pub(crate) value_bytes: u64,
+    pub(crate) keyspaces: usize,
+    pub(crate) threads: usize,
+    pub(crate) sync: bool,
+    pub(crate) memory_bytes: u64,
+    pub(crate) ops: u64,
+    pub(crate) seconds: f64,
+    pub(crate) ops_per_second: f64,
+    pub(crate) latency_us: Percentiles,
+    pub(crate) latency_us_by_class: BTreeMap<&'static str, Percentiles>,
+    pub(crate) ops_by_class: BTreeMap<&'static str, u64>,
+    pub(crate) user_bytes_written: u64,
+    pub(crate) user_bytes_read: u64,
+    pub(crate) device_bytes_written: u64,
+    pub(crate) device_bytes_read: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) process_bytes_written: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) process_bytes_read: Option<u64>,
+    pub(crate) write_amplification: f64,
+    pub(crate) read_amplification: f64,
+    pub(crate) space_amplification: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) settled: Option<Settled>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) space_amplification_settled: Option<f64>,
+    pub(crate) disk_bytes: u64,
+    pub(crate) page_reads: u64,
+    pub(crate) page_reads_per_read: f64,
+    pub(crate) cache_hits: u64,
+    pub(crate) cache_misses: u64,
+    pub(crate) syncs: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) commits_per_second: Option<f64>,
+    pub(crate) max_stall_ms: f64,
+    pub(crate) throttled_ms: f64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) cpu_us_per_op: f64,
+    pub(crate) peak_rss_bytes: u64,
+    /// Time to open the store again after it was closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reopen_seconds: Option<f64>,
+    /// The run was stopped before the workload was done.
+    pub(crate) interrupted: bool,
+    pub(crate) wrong_answers: u64,
+}
+
+/// After background work came to rest, counted from the start of the workload.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Settled {
+    /// Until it rested.
+    pub(crate) seconds: f64,
+    pub(crate) device_bytes_written: u64,
+    pub(crate) write_amplification: f64,
+    pub(crate) space_amplification: f64,
+}
+
+/// What all threads of a workload did together.
+pub(crate) struct Totals {
+    latency: Vec<Histogram>,
+    pub(crate) operations: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) longest_gap: Duration,
+    pub(crate) seconds: f64,
+}
+
+impl Totals {
+    /// The sum of `tallies` of threads that were started at `started`.
+    pub(crate) fn of(tallies: &[Tally], started: Duration) -> Self {
+        let mut latency = vec![Histogram::new(); Class::ALL.len()];
+        for tally in tallies {
+            for (sum, part) in latency.iter_mut().zip(&tally.latency) {
+                sum.merge(part);
+            }
+        }
+        let sum = |field: fn(&Tally) -> u64| tallies.iter().map(field).sum();
+        let ended = tallies.iter().map(|tally| tally.ended).max().unwrap_or(started);
+        Self {
+            latency,
+            operations: sum(|tally| tally.operations),
+            reads: sum(|tally| tally.reads),
+            writes: sum(|tally| tally.writes),
+            read_bytes: sum(|tally| tally.read_bytes),
+            written_bytes: sum(|tally| tally.written_bytes),
+            longest_gap: tallies.iter().map(|tally| tally.longest_gap).max().unwrap_or_default(),
+            seconds: ended.saturating_sub(started).as_secs_f64(),
+        }
+    }
+}
+
+impl Report {
+    /// Puts in what was measured between `before` and `after`.
+    pub(crate) fn measure(&mut self, totals: &Totals, before: &Sample, after: &Sample) {
+        let mut combined = Histogram::new();
+        for ((_, name), histogram) in Class::ALL.iter().zip(&totals.latency) {
+            if histogram.count() > 0 {
+                combined.merge(histogram);
+                self.latency_us_by_class.insert(name, histogram.percentiles());
+                self.ops_by_class.insert(name, histogram.count());
+            }
+        }
+        self.latency_us = combined.percentiles();
+        self.ops = totals.operations;
+        self.seconds = totals.seconds;
+        self.ops_per_second = quotient(totals.operations as f64, totals.seconds);
+        self.user_bytes_written = totals.written_bytes;
+        self.user_bytes_read = totals.read_bytes;
+        self.max_stall_ms = totals.longest_gap.as_secs_f64() * 1e3;
+        self.cpu_seconds = after.cpu_seconds - before.cpu_seconds;
+        self.cpu_us_per_op = quotient(self.cpu_seconds * 1e6, totals.operations as f64);
+        self.peak_rss_bytes = process::peak_rss_bytes().unwrap_or(0);
+        if self.sync {
+            self.commits_per_second = Some(quotient(totals.writes as f64, totals.seconds));
+        }
+        self.count_device(totals, before, after);
+    }
+
+    fn count_device(&mut self, totals: &Totals, before: &Sample, after: &Sample) {
+        let difference =
+            |field: fn(&DbStats) -> u64| field(&after.store).saturating_sub(field(&before.store));
+        self.device_bytes_written = difference(|stats| stats.device_bytes_written);
+        self.device_bytes_read = difference(|stats| stats.device_bytes_read);
+        self.page_reads = difference(|stats| stats.page_reads);
+        self.cache_hits = difference(|stats| stats.cache_hits);
+        self.cache_misses = difference(|stats| stats.cache_misses);
+        self.syncs = difference(|stats| stats.wal_syncs);
+        self.throttled_ms = difference(|stats| stats.throttled_micros) as f64 / 1e3;
+        self.disk_bytes = after.store.disk_bytes;
+        self.write_amplification = quotient(self.device_bytes_written as f64, totals.written_bytes as f64);
+        self.read_amplification = quotient(self.device_bytes_read as f64, totals.read_bytes as f64);
+        self.page_reads_per_read = quotient(self.page_reads as f64, totals.reads as f64);
+        if let (Some(before), Some(after)) = (before.io, after.io) {
+            let (written, read) =
+                (after.write_bytes - before.write_bytes, after.read_bytes - before.read_bytes);
+            self.process_bytes_written = Some(written);
+            self.process_bytes_read = Some(read);
+            self.warn_of_difference("written", self.device_bytes_written, written);
+            self.warn_of_difference("read", self.device_bytes_read, read);
+        }
+    }
+
+    /// The store's own count and the kernel's should agree; then ratios can be trusted.
+    fn warn_of_difference(&self, direction: &str, counted: u64, seen: u64) {
+        if counted.abs_diff(seen) > (counted.max(seen) / 10).max(4 << 20) {
+            eprintln!(
+                "warning: workload {}: the store counted {} {direction}, the kernel {}",
+                self.workload,
+                human_bytes(counted),
+                human_bytes(seen)
+            );
+        }
+    }
+
+    pub(crate) fn table_head() -> Vec<String> {
+        let names = [
+            "workload",
+            "ops",
+            "ops/s",
+            "p50 µs",
+            "p99 µs",
+            "p99.9 µs",
+            "max ms",
+            "w-amp",
+            "r-amp",
+            "pages/read",
+            "space",
+            "peak RSS",
+            "CPU µs/op",
+            "stall ms",
+            "wrong",
+        ];
+        names.map(str::to_owned).to_vec()
+    }
+
+    pub(crate) fn table_row(&self) -> Vec<String> {
+        let Percentiles { p50, p99, p999, max } = self.latency_us;
+        let name =
+            if self.interrupted { format!("{} (stopped)", self.workload) } else { self.workload.clone() };
+        vec![
+            name,
+            human_count(self.ops as f64),
+            human_count(self.ops_per_second),
+            format!("{p50:.1}"),
+            format!("{p99:.1}"),
+            format!("{p999:.1}"),
+            format!("{:.1}", max / 1e3),
+            format!("{:.2}", self.write_amplification),
+            format!("{:.2}", self.read_amplification),
+            format!("{:.3}", self.page_reads_per_read),
+            format!("{:.3}", self.space_amplification),
+            human_bytes(self.peak_rss_bytes),
+            format!("{:.2}", self.cpu_us_per_op),
+            format!("{:.1}", self.max_stall_ms),
+            self.wrong_answers.to_string(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+use super::{fill, matches};
+
+#[test]
+fn every_flipped_bit_is_noticed_at_every_length() {
+    for length in [0, 1, 7, 8, 9, 16, 88, 100] {
+        let mut bytes = vec![0; length];
+        fill(7, &mut bytes);
+        assert!(matches(7, &bytes));
+        for position in 0..length {
+            for bit in 0..8 {
+                bytes[position] ^= 1 << bit;
+                assert!(!matches(7, &bytes), "length {length}, byte {position}, bit {bit}");
+                bytes[position] ^= 1 << bit;
+            }
+        }
+    }
+}
+
+#[test]
+fn other_seeds_give_other_bytes() {
+    let mut bytes = [0; 100];
+    fill(1, &mut bytes);
+    assert!(!matches(2, &bytes));
+}

@@ -1,0 +1,81 @@
+//! The YCSB core workloads and a few more over one store.
+//!
+//! The way of a run: `ycsb` opens the store and its records ([`target`]), for each workload starts threads
+//! ([`worker`]), watches them, and makes their tallies a report. What must be true of each record is in
+//! the [`oracle`].
+//!
+//! **Invariants**
+//! - Background work of one workload is counted where it happens, so a load is followed by a rest.
+//! - Stopping ends the running workload and skips the rest; the store is closed as always.
+
+mod keys;
+mod oracle;
+mod plot;
+mod run_state;
+mod target;
+mod values;
+mod worker;
+mod workload;
+mod zipf;
+
+use testudo::{Error, Result};
+
+use crate::{Context, Outcome, Workload, YcsbArgs, output::Output, report::Report, scratch::Scratch};
+use run_state::RunState;
+
+/// Runs the workloads in their order.
+pub(crate) fn run(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
+    check(args)?;
+    let mut output = Output::new(args.store.json.as_deref())?;
+    let scratch = Scratch::new(&*context.env, args.store.dir.as_deref(), args.store.tmp.as_deref())?;
+    let mut state = RunState::open(args, context, scratch.path())?;
+    let mut reports = Vec::new();
+    for (index, workload) in args.workloads.iter().enumerate() {
+        if context.stopped() {
+            break;
+        }
+        let last = index + 1 == args.workloads.len();
+        let report = state.run_workload(*workload, last)?;
+        output.result(&report)?;
+        let interrupted = report.interrupted;
+        reports.push(report);
+        if interrupted {
+            break;
+        }
+    }
+    state.close()?;
+    drop(scratch);
+    let rows = std::iter::once(Report::table_head()).chain(reports.iter().map(Report::table_row));
+    output.table(&rows.collect::<Vec<_>>())?;
+    if let Some(dir) = &args.plot {
+        plot::write_charts(dir, &reports)?;
+    }
+    Ok(Outcome::of(reports.iter().map(|report| report.wrong_answers).sum()))
+}
+
+/// Refuses what the flags cannot mean together.
+fn check(args: &YcsbArgs) -> Result<()> {
+    if args.value_bytes < values::VALUE_BYTES_MIN as u64 || args.value_bytes > u64::from(u32::MAX) {
+        let message = format!(
+            "--value-bytes {}: at least {}, so that values can be checked, and below 4 GiB",
+            args.value_bytes,
+            values::VALUE_BYTES_MIN
+        );
+        return Err(Error::invalid(message));
+    }
+    let loads = args.workloads.iter().filter(|workload| **workload == Workload::Load).count();
+    if loads > 1 {
+        return Err(Error::invalid("--workloads: load can be named once only"));
+    }
+    let first = args.workloads.iter().find(|workload| **workload != Workload::Seq);
+    if loads == 1 && first != Some(&Workload::Load) {
+        return Err(Error::invalid("--workloads: load comes before all workloads that need its records"));
+    }
+    if args.records.is_some_and(|records| records > oracle::RECORDS_MAX / 2) {
+        return Err(Error::invalid(format!("--records: at most {}", oracle::RECORDS_MAX / 2)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

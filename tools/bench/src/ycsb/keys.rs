@@ -1,0 +1,103 @@
+//! The key of a record: "user" and the digits of its number, scrambled so that neighbours lie far apart.
+//!
+//! **Invariants**
+//! - Distinct numbers below [`KeyMaker::capacity`] have distinct keys, all of the same length.
+//! - Keys compare as their positions do, so the key space can be cut into equal parts.
+
+use testudo::{Error, Result};
+use testudo_base::{MAX_KEY_BYTES, num::u64_of};
+
+const PREFIX: &[u8; 4] = b"user";
+/// Digits of the largest 64-bit number; longer keys are filled up at the end.
+const DIGITS_MAX: usize = 20;
+const DIGITS_MIN: usize = 4;
+
+/// Makes keys of one length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyMaker {
+    key_bytes: usize,
+    digits: usize,
+    position_bits: u32,
+    scrambled: bool,
+}
+
+impl KeyMaker {
+    /// Keys of `key_bytes`, in random order.
+    pub(crate) fn new(key_bytes: usize) -> Result<Self> {
+        let shortest = PREFIX.len() + DIGITS_MIN;
+        if !(shortest..=MAX_KEY_BYTES).contains(&key_bytes) {
+            let message = format!("--key-bytes {key_bytes}: keys have {shortest} to {MAX_KEY_BYTES} bytes");
+            return Err(Error::invalid(message));
+        }
+        let digits = (key_bytes - PREFIX.len()).min(DIGITS_MAX);
+        // The widest power of two that the digits hold.
+        let position_bits =
+            if digits == DIGITS_MAX { 64 } else { (1..digits).fold(10u64, |power, _| power * 10).ilog2() };
+        Ok(Self { key_bytes, digits, position_bits, scrambled: true })
+    }
+
+    /// The same keys in the order of their numbers.
+    pub(crate) fn in_order(self) -> Self {
+        Self { scrambled: false, ..self }
+    }
+
+    /// Records that can have keys of their own.
+    pub(crate) fn capacity(&self) -> u64 {
+        if self.position_bits == 64 { u64::MAX } else { 1 << self.position_bits }
+    }
+
+    /// Bytes of every key.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        u64_of(self.key_bytes)
+    }
+
+    /// Puts the key of record `number` into `key`.
+    #[inline]
+    pub(crate) fn write(&self, number: u64, key: &mut Vec<u8>) {
+        self.write_position(self.position(number), key);
+    }
+
+    /// Puts the first key of part `part` of `parts` equal parts of the key space into `key`.
+    pub(crate) fn write_boundary(&self, part: usize, parts: usize, key: &mut Vec<u8>) {
+        let whole = 1u128 << self.position_bits;
+        let position = whole * u128::from(u64_of(part)) / u128::from(u64_of(parts));
+        self.write_position(u64::try_from(position).unwrap_or(u64::MAX), key);
+    }
+
+    /// How far record `number` lies from the start of the key space, 0 to 1.
+    pub(crate) fn fraction(&self, number: u64) -> f64 {
+        self.position(number) as f64 / (1u128 << self.position_bits) as f64
+    }
+
+    fn position(&self, number: u64) -> u64 {
+        if self.scrambled { scramble(number, self.position_bits) } else { number }
+    }
+
+    #[inline]
+    fn write_position(&self, mut position: u64, key: &mut Vec<u8>) {
+        key.clear();
+        key.extend_from_slice(PREFIX);
+        key.resize(self.key_bytes, b'0');
+        let digits = &mut key[PREFIX.len()..PREFIX.len() + self.digits];
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0' + (position % 10) as u8;
+            position /= 10;
+        }
+    }
+}
+
+/// A bijection over the numbers of `bits` bits: each step of it can be undone.
+#[inline]
+fn scramble(number: u64, bits: u32) -> u64 {
+    let mask = u64::MAX >> (64 - bits);
+    let half = bits.div_ceil(2);
+    let mut mixed = number & mask;
+    for factor in [0x9fb2_1c65_1e98_df25, 0xd6e8_feb8_6659_fd93] {
+        mixed ^= mixed >> half;
+        mixed = mixed.wrapping_mul(factor) & mask;
+    }
+    mixed ^ (mixed >> half)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use clap::Parser;
+use serde_json::Value;
+
+use crate::{BenchArgs, BenchCommand, Context, Outcome};
+
+#[derive(Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+fn run_with(line: &str, stop: bool) -> testudo::Result<Outcome> {
+    let parsed =
+        CommandLine::try_parse_from(std::iter::once("bench").chain(line.split_whitespace())).unwrap();
+    let context = Context::new(Arc::new(AtomicBool::new(stop)));
+    crate::run(&parsed.bench.command, &context)
+}
+
+fn run(line: &str) -> testudo::Result<Outcome> {
+    run_with(line, false)
+}
+
+fn results(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_workload_runs_and_every_answer_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, json, plot) = (dir.path().display(), dir.path().join("out.json"), dir.path().join("plot"));
+    let line = format!(
+        "ycsb --smoke --tmp {path} --json {} --plot {} --settle-seconds 0.1 --memory 32MiB --keyspaces 2 \
+         --workloads load,a,b,c,d,e,f,overwrite,multiget,scan,seq",
+        json.display(),
+        plot.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let results = results(&json);
+    assert_eq!(results.len(), 11);
+    for result in &results {
+        assert_eq!(result["wrong_answers"], 0, "{result}");
+        assert!(result["ops"].as_u64().unwrap() > 0, "{result}");
+    }
+    let by_name = |name: &str| results.iter().find(|result| result["workload"] == name).unwrap();
+    assert_eq!(by_name("load")["ops"], 2_000);
+    assert_eq!(by_name("load")["records"], 2_000);
+    assert!(by_name("e")["records"].as_u64().unwrap() > 2_000);
+    assert_eq!(by_name("scan")["ops"], by_name("e")["records"]);
+    assert!(by_name("load")["space_amplification_settled"].is_number());
+    assert_eq!(by_name("d")["distribution"], "latest");
+    assert!(plot.join("throughput.svg").exists());
+    // Only what was asked for is left.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_kept_store_is_measured_again_without_loading() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, json) = (dir.path().join("store"), dir.path().join("out.json"));
+    let flags = format!("--smoke --memory 32MiB --settle-seconds 0 --dir {}", store.display());
+    assert_eq!(run(&format!("ycsb {flags} --workloads load,a,d --records 500")).unwrap(), Outcome::Fine);
+    let again = format!("ycsb {flags} --workloads scan,f,c --seconds 0.05 --json {}", json.display());
+    assert_eq!(run(&again).unwrap(), Outcome::Fine);
+    let results = results(&json);
+    assert_eq!(results.len(), 3);
+    assert!(results[0]["records"].as_u64().unwrap() >= 500);
+
+    let error = run(&format!("ycsb {flags} --workloads load")).unwrap_err();
+    assert!(error.to_string().contains("already holds"), "{error}");
+    let error = run(&format!("ycsb {flags} --workloads c --value-bytes 50")).unwrap_err();
+    assert!(error.to_string().contains("--dir"), "{error}");
+}
+
+#[test]
+fn synced_writes_report_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = format!(
+        "ycsb --tmp {} --json {} --workloads load --records 50 --sync --threads 4 --memory 32MiB --settle-seconds 0",
+        dir.path().display(),
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    assert!(results(&json)[0]["commits_per_second"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn flags_that_cannot_be_together_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases = [
+        ("--value-bytes 8", "--value-bytes"),
+        ("--key-bytes 3", "--key-bytes"),
+        ("--key-bytes 8 --records 1M", "--key-bytes"),
+        ("--workloads load,load", "--workloads"),
+        ("--workloads a,load", "--workloads"),
+        ("--workloads a", "--workloads"),
+        ("--tree oak", "oak"),
+    ];
+    for (flags, name) in cases {
+        let line = format!("ycsb --smoke --memory 32MiB --tmp {} {flags}", dir.path().display());
+        let message = run(&line).unwrap_err().to_string();
+        assert!(message.contains(name), "{flags}: {message}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "failed runs leave nothing");
+}
+
+#[test]
+fn a_stopped_run_leaves_a_kept_store_that_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    let line = format!("ycsb --dir {} --workloads load,a --memory 32MiB --records 200k", store.display());
+    let parsed =
+        CommandLine::try_parse_from(std::iter::once("bench").chain(line.split_whitespace())).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let context = Context::new(Arc::clone(&stop));
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| crate::run(&parsed.bench.command, &context));
+        while !store.exists() {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(run.join().unwrap().unwrap(), Outcome::Fine);
+    });
+    drop(testudo::Db::builder(&store).open().unwrap());
+    assert!(matches!(parsed.bench.command, BenchCommand::Ycsb(_)));
+}

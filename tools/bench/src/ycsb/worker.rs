@@ -1,0 +1,365 @@
+//! One client thread: does its share of a workload, checks each answer, measures each operation.
+//!
+//! **Invariants**
+//! - One clock reading an operation; the time between two readings belongs to the operation that ends, so
+//!   no pause is lost.
+//! - Nothing is allocated per operation, apart from what the store hands out.
+//! - A wrong answer is a complaint and the run goes on; a failed call ends the run.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use testudo::{Error, Result};
+use testudo_base::num::{u64_of, usize_of};
+use testudo_env::{Env, SplitMix};
+
+use super::{
+    oracle::{RECORDS_MAX, Sight},
+    target::Target,
+    values,
+    workload::{BATCH_KEYS, Mix, Shape},
+    zipf::{Picker, below},
+};
+use crate::{
+    Workload,
+    complaints::{Complaints, Verdict},
+    tally::{Class, Tally},
+};
+
+/// Entries of a full scan that count as one step.
+const SCAN_STEP: u64 = 1024;
+
+/// What the threads of a workload have in common.
+pub(crate) struct Shared<'a> {
+    pub(crate) env: &'a dyn Env,
+    pub(crate) target: &'a Target,
+    pub(crate) complaints: &'a Complaints,
+    pub(crate) workload: Workload,
+    pub(crate) picker: Picker,
+    pub(crate) threads: usize,
+    /// Operations of all threads; a limit that time sets is none.
+    pub(crate) ops: u64,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) scan_length: u64,
+    pub(crate) seed: u64,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) failed: AtomicBool,
+}
+
+/// Operations that a thread has done so far, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Progress(AtomicU64);
+
+impl Progress {
+    pub(crate) fn operations(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A client thread.
+pub(crate) struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    target: &'a Target,
+    progress: &'a Progress,
+    index: usize,
+    random: SplitMix,
+    key: Vec<u8>,
+    previous_key: Vec<u8>,
+    expected_key: Vec<u8>,
+    value: Vec<u8>,
+    last_reading: Duration,
+    tally: Tally,
+}
+
+impl<'a> Worker<'a> {
+    pub(crate) fn new(shared: &'a Shared<'a>, index: usize, progress: &'a Progress) -> Self {
+        let mut seeds = SplitMix::new(shared.seed);
+        let seed = (0..=index).fold(0, |_, _| seeds.next_u64());
+        Self {
+            shared,
+            target: shared.target,
+            progress,
+            index,
+            random: SplitMix::new(seed),
+            key: Vec::new(),
+            previous_key: Vec::new(),
+            expected_key: Vec::new(),
+            value: vec![0; shared.target.value_bytes],
+            last_reading: shared.env.monotonic(),
+            tally: Tally::new(),
+        }
+    }
+
+    /// Works until the work is done, the time is over or someone asks to stop.
+    pub(crate) fn run(mut self) -> Tally {
+        self.last_reading = self.shared.env.monotonic();
+        let result = match self.shared.workload.shape() {
+            Shape::Fill => self.fill(),
+            Shape::Mixed(mix) => self.mixed(mix),
+            Shape::Batches => self.batches(),
+            Shape::FullScan => self.full_scans(),
+        };
+        self.tally.ended = self.last_reading;
+        if let Err(error) = result {
+            self.shared.failed.store(true, Ordering::Relaxed);
+            self.tally.error = Some(error.context(&format!("workload {}", self.shared.workload.name())));
+        }
+        self.tally
+    }
+
+    /// Ends one step of `operations` operations; whether to go on.
+    #[inline]
+    fn lap(&mut self, class: Class, operations: u64) -> bool {
+        let now = self.shared.env.monotonic();
+        self.tally.record(class, operations, now.saturating_sub(self.last_reading));
+        self.last_reading = now;
+        self.progress.0.store(self.tally.operations, Ordering::Relaxed);
+        let in_time = self.shared.deadline.is_none_or(|deadline| now < deadline);
+        in_time && !self.shared.stop.load(Ordering::Relaxed) && !self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// This thread's share of `count`, as a range.
+    fn share_of(&self, count: u64) -> std::ops::Range<u64> {
+        let part =
+            |index| u128::from(count) * u128::from(u64_of(index)) / u128::from(u64_of(self.shared.threads));
+        testudo_base::num::low64(part(self.index))..testudo_base::num::low64(part(self.index + 1))
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        for record in self.share_of(self.shared.ops) {
+            self.put(record, 0)?;
+            if !self.lap(Class::Write, 1) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn mixed(&mut self, mix: Mix) -> Result<()> {
+        let share = self.share_of(self.shared.ops);
+        for _ in share {
+            let draw = below(&mut self.random, 100);
+            let (reads, updates) = (mix.reads, mix.reads + mix.updates);
+            let inserts = updates + mix.inserts;
+            let class = if draw < reads {
+                self.read()?;
+                Class::Read
+            } else if draw < updates {
+                self.update()?;
+                Class::Write
+            } else if draw < inserts {
+                self.insert()?;
+                Class::Write
+            } else if draw < inserts + mix.scans {
+                self.scan()?;
+                Class::Scan
+            } else {
+                self.read_modify_write()?;
+                Class::ReadModifyWrite
+            };
+            if !self.lap(class, 1) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn pick(&mut self) -> u64 {
+        self.shared.picker.pick(&mut self.random, self.target.oracle.acknowledged())
+    }
+
+    fn complain(&self, verdict: Verdict) {
+        self.shared.complaints.note(verdict);
+    }
+
+    fn put(&mut self, record: u64, version: u8) -> Result<()> {
+        self.target.keys.write(record, &mut self.key);
+        values::write(record, version, &mut self.value);
+        self.target.keyspace(record).insert(&self.key, &self.value)?;
+        self.tally.writes += 1;
+        self.tally.written_bytes += u64_of(self.key.len() + self.value.len());
+        Ok(())
+    }
+
+    fn get(&mut self, record: u64) -> Result<()> {
+        self.target.keys.write(record, &mut self.key);
+        let before = self.target.oracle.look(record);
+        let found = self.target.keyspace(record).get(&self.key)?;
+        self.count_read(found.as_deref());
+        self.complain(self.target.judge(record, before, found.as_deref()));
+        Ok(())
+    }
+
+    fn count_read(&mut self, found: Option<&[u8]>) {
+        self.tally.reads += 1;
+        self.tally.read_bytes += found.map_or(0, |value| u64_of(self.key.len() + value.len()));
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let record = self.pick();
+        self.get(record)
+    }
+
+    fn update(&mut self) -> Result<()> {
+        let record = self.pick();
+        let turn = self.target.oracle.turn(record);
+        self.put(record, turn.next())?;
+        turn.acknowledge();
+        Ok(())
+    }
+
+    /// Under the record's turn the version that is read can only be the last one.
+    fn read_modify_write(&mut self) -> Result<()> {
+        let record = self.pick();
+        let turn = self.target.oracle.turn(record);
+        self.target.keys.write(record, &mut self.key);
+        let found = self.target.keyspace(record).get(&self.key)?;
+        self.count_read(found.as_deref());
+        self.complain(match found.as_deref().map(|value| values::read(value, self.target.value_bytes)) {
+            Some(Ok(seen)) if seen == (record, turn.current()) => Ok(()),
+            Some(Ok((number, version))) => {
+                Err(format!("record {record} is record {number}, version {version}"))
+            }
+            Some(Err(reason)) => Err(format!("record {record}: {reason}")),
+            None => Err(format!("record {record} is missing")),
+        });
+        self.put(record, turn.next())?;
+        turn.acknowledge();
+        Ok(())
+    }
+
+    fn insert(&mut self) -> Result<()> {
+        let record = self.target.oracle.reserve_insert();
+        if record >= self.target.keys.capacity().min(RECORDS_MAX) {
+            return Err(Error::invalid(format!("--key-bytes: no key is left for record {record}")));
+        }
+        self.put(record, 0)?;
+        self.target.oracle.acknowledge_insert(record);
+        Ok(())
+    }
+
+    fn scan(&mut self) -> Result<()> {
+        let record = self.pick();
+        let length = 1 + below(&mut self.random, self.shared.scan_length);
+        self.target.keys.write(record, &mut self.key);
+        let start = std::mem::take(&mut self.key);
+        let keyspace_index = record % u64_of(self.target.keyspaces.len());
+        let entries = self.target.keyspace(record).range::<&[u8], _>(&start[..]..)?;
+        self.previous_key.clear();
+        let mut found = 0;
+        for entry in entries.take(usize_of(length)) {
+            let entry = entry?;
+            let value = entry.value()?;
+            if found == 0 && entry.key() != start {
+                self.complain(Err(format!("a scan from record {record} does not begin with it")));
+            }
+            self.take_entry(usize_of(keyspace_index), entry.key(), &value);
+            found += 1;
+        }
+        self.key = start;
+        // Keys are spread evenly, so a scan may end early only near the end of the key space.
+        let after = (1.0 - self.target.keys.fraction(record)) * self.target.oracle.acknowledged() as f64;
+        if found < length && after / self.target.keyspaces.len() as f64 > 2.0 * length as f64 + 100.0 {
+            self.complain(Err(format!("a scan of {length} from record {record} ended after {found}")));
+        }
+        Ok(())
+    }
+
+    /// Checks one entry of a scan against the one before (none: empty) and against what it must be.
+    fn take_entry(&mut self, keyspace: usize, key: &[u8], value: &[u8]) {
+        if *key <= *self.previous_key {
+            self.shared.complaints.add("the keys of a scan do not ascend");
+        }
+        self.previous_key.clear();
+        self.previous_key.extend_from_slice(key);
+        let exact = !self.shared.workload.updates_records();
+        let verdict = self.target.judge_entry(keyspace, (key, value), exact, &mut self.expected_key);
+        self.complain(verdict.map(|_| ()));
+        self.tally.reads += 1;
+        self.tally.read_bytes += u64_of(key.len() + value.len());
+    }
+
+    fn batches(&mut self) -> Result<()> {
+        let share = self.share_of(self.shared.ops / u64_of(BATCH_KEYS));
+        let mut keys = vec![Vec::new(); BATCH_KEYS];
+        let mut records = [(0, Sight::default()); BATCH_KEYS];
+        for _ in share {
+            // A batch asks one keyspace.
+            let home = self.pick() % u64_of(self.target.keyspaces.len());
+            for (key, (record, before)) in keys.iter_mut().zip(&mut records) {
+                *record = loop {
+                    let record = self.pick();
+                    if record % u64_of(self.target.keyspaces.len()) == home {
+                        break record;
+                    }
+                };
+                self.target.keys.write(*record, key);
+                *before = self.target.oracle.look(*record);
+            }
+            let found = self.target.keyspace(home).multi_get(&keys)?;
+            if found.len() != keys.len() {
+                self.shared.complaints.add("multi_get gave another number of answers than keys");
+            }
+            for ((record, before), value) in records.iter().zip(&found) {
+                self.count_read(value.as_deref());
+                self.complain(self.target.judge(*record, *before, value.as_deref()));
+            }
+            if !self.lap(Class::Read, u64_of(BATCH_KEYS)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One pass, or passes until the time is over.
+    fn full_scans(&mut self) -> Result<()> {
+        loop {
+            let before = self.tally.operations;
+            if !self.scan_part()? {
+                return Ok(());
+            }
+            if self.tally.first_pass.is_none() {
+                self.tally.first_pass = Some(self.tally.operations - before);
+            }
+            if self.shared.deadline.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// This thread's part of every keyspace; whether it got to the end.
+    fn scan_part(&mut self) -> Result<bool> {
+        let (mut first, mut end) = (Vec::new(), Vec::new());
+        self.target.keys.write_boundary(self.index, self.shared.threads, &mut first);
+        self.target.keys.write_boundary(self.index + 1, self.shared.threads, &mut end);
+        let last_part = self.index + 1 == self.shared.threads;
+        for (index, keyspace) in self.target.keyspaces.iter().enumerate() {
+            let entries = if last_part {
+                keyspace.range::<&[u8], _>(&first[..]..)?
+            } else {
+                keyspace.range::<&[u8], _>(&first[..]..&end[..])?
+            };
+            self.previous_key.clear();
+            let mut step = 0;
+            for entry in entries {
+                let entry = entry?;
+                let value = entry.value()?;
+                self.take_entry(index, entry.key(), &value);
+                step += 1;
+                if step == SCAN_STEP {
+                    step = 0;
+                    if !self.lap(Class::Scan, SCAN_STEP) {
+                        return Ok(false);
+                    }
+                }
+            }
+            if step > 0 && !self.lap(Class::Scan, step) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,83 @@
+//! What each workload does: shares of its operations, its distribution and how long it runs by default.
+//!
+//! A to f are those of Cooper, Silberstein, Tam, Ramakrishnan and Sears, "Benchmarking cloud serving systems
+//! with YCSB" (SoCC 2010).
+//!
+//! **Invariants**
+//! - The shares of a mix add up to 100.
+
+use clap::ValueEnum;
+
+use crate::{Distribution, Workload};
+
+/// Keys of one batch of `multiget`.
+pub(crate) const BATCH_KEYS: usize = 32;
+
+/// Operations out of a hundred; what is missing to a hundred are read-modify-writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mix {
+    pub(crate) reads: u64,
+    pub(crate) updates: u64,
+    pub(crate) inserts: u64,
+    pub(crate) scans: u64,
+}
+
+/// The shape of a workload's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Inserts of new records, each thread its share of the numbers.
+    Fill,
+    /// Single operations, drawn from a mix.
+    Mixed(Mix),
+    /// Reads of several keys at once.
+    Batches,
+    /// Everything in order, each thread its part of the key space.
+    FullScan,
+}
+
+impl Workload {
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    pub(crate) fn shape(self) -> Shape {
+        let none = Mix::default();
+        match self {
+            Self::Load | Self::Seq => Shape::Fill,
+            Self::A => Shape::Mixed(Mix { reads: 50, updates: 50, ..none }),
+            Self::B => Shape::Mixed(Mix { reads: 95, updates: 5, ..none }),
+            Self::C => Shape::Mixed(Mix { reads: 100, ..none }),
+            Self::D => Shape::Mixed(Mix { reads: 95, inserts: 5, ..none }),
+            Self::E => Shape::Mixed(Mix { scans: 95, inserts: 5, ..none }),
+            Self::F => Shape::Mixed(Mix { reads: 50, ..none }),
+            Self::Overwrite => Shape::Mixed(Mix { updates: 100, ..none }),
+            Self::Multiget => Shape::Batches,
+            Self::Scan => Shape::FullScan,
+        }
+    }
+
+    /// Whether values of records that exist change.
+    pub(crate) fn updates_records(self) -> bool {
+        matches!(self, Self::A | Self::B | Self::F | Self::Overwrite)
+    }
+
+    pub(crate) fn default_distribution(self) -> Distribution {
+        match self {
+            Self::D => Distribution::Latest,
+            Self::A | Self::B | Self::C | Self::E | Self::F => Distribution::Zipfian,
+            Self::Load | Self::Seq | Self::Overwrite | Self::Multiget | Self::Scan => Distribution::Uniform,
+        }
+    }
+
+    pub(crate) fn default_ops(self, smoke: bool) -> u64 {
+        match (self, smoke) {
+            (Self::E, false) => 200_000,
+            (Self::E, true) => 200,
+            (_, false) => 2_000_000,
+            (_, true) => 2_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

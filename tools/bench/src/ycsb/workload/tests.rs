@@ -1,0 +1,26 @@
+use clap::ValueEnum;
+
+use super::Shape;
+use crate::Workload;
+
+#[test]
+fn only_f_leaves_a_share_to_read_modify_writes() {
+    for workload in Workload::value_variants() {
+        if let Shape::Mixed(mix) = workload.shape() {
+            let named = mix.reads + mix.updates + mix.inserts + mix.scans;
+            let expected = if *workload == Workload::F { 50 } else { 100 };
+            assert_eq!(named, expected, "{}", workload.name());
+        }
+    }
+}
+
+#[test]
+fn workloads_that_update_are_those_with_updates_or_read_modify_writes() {
+    for workload in Workload::value_variants() {
+        let updates = match workload.shape() {
+            Shape::Mixed(mix) => mix.updates > 0 || mix.reads + mix.inserts + mix.scans < 100,
+            Shape::Fill | Shape::Batches | Shape::FullScan => false,
+        };
+        assert_eq!(workload.updates_records(), updates, "{}", workload.name());
+    }
+}

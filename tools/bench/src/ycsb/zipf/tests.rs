@@ -1,0 +1,64 @@
+use std::collections::HashSet;
+
+use testudo_env::SplitMix;
+
+use super::{Picker, THETA, Zipf, scatter, stride_of, zeta};
+use crate::Distribution;
+
+#[test]
+fn the_sum_is_exact_where_it_is_approximated() {
+    for count in [1u64, 2, 999, 1_000, 1_001, 50_000, 1_000_000] {
+        let exact: f64 = (1..=count).map(|rank| (rank as f64).powf(-THETA)).sum();
+        assert!((zeta(count) / exact - 1.0).abs() < 1e-9, "{count}");
+    }
+}
+
+#[test]
+fn shares_of_the_hottest_are_those_of_the_formula() {
+    let count = 1_000_000;
+    let zipf = Zipf::new(count);
+    let mut random = SplitMix::new(1);
+    let draws = 1_000_000u32;
+    let (mut first, mut hundred, mut tenth) = (0u32, 0u32, 0u32);
+    for _ in 0..draws {
+        let rank = zipf.rank(&mut random);
+        assert!(rank < count);
+        first += u32::from(rank == 0);
+        hundred += u32::from(rank < 100);
+        tenth += u32::from(rank < count / 10);
+    }
+    let share = |ranks: u64| zeta(ranks) / zeta(count);
+    for (seen, ranks) in [(first, 1), (hundred, 100), (tenth, count / 10)] {
+        let seen = f64::from(seen) / f64::from(draws);
+        assert!((seen / share(ranks) - 1.0).abs() < 0.05, "{ranks}: {seen} for {}", share(ranks));
+    }
+}
+
+#[test]
+fn scattering_reaches_every_record_once() {
+    for count in [1u64, 2, 3, 10, 97, 1_000, 4_096] {
+        let stride = stride_of(count);
+        let reached: HashSet<u64> = (0..count).map(|rank| scatter(rank, stride, count)).collect();
+        assert_eq!(reached.len() as u64, count);
+        assert!(reached.iter().all(|record| *record < count));
+    }
+}
+
+#[test]
+fn picks_stay_below_what_is_acknowledged_at_any_count() {
+    let mut random = SplitMix::new(2);
+    for distribution in [Distribution::Zipfian, Distribution::Uniform, Distribution::Latest] {
+        for records in [1u64, 2, 3, 10, 1_000] {
+            let picker = Picker::new(distribution, records);
+            assert!((0..2_000).all(|_| picker.pick(&mut random, records + 5) < records + 5));
+        }
+    }
+}
+
+#[test]
+fn latest_prefers_the_newest() {
+    let picker = Picker::new(Distribution::Latest, 1_000);
+    let mut random = SplitMix::new(3);
+    let newest = (0..10_000).filter(|_| picker.pick(&mut random, 2_000) == 1_999).count();
+    assert!(newest > 1_000, "{newest}");
+}
