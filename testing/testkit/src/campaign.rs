@@ -15,7 +15,7 @@ use testudo_env::{Env, RealEnv};
 use crate::{Failure, Generator, Profile, Report, Runner, Script, shrink, store::Opener};
 
 /// Runs spent on making a failing script small.
-const SHRINK_RUNS_MAX: usize = 600;
+const SHRINK_RUNS_MAX: usize = 2_000;
 
 /// Random scripts of one kind for one kind of store.
 #[derive(Debug)]

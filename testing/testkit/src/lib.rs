@@ -10,6 +10,8 @@
 //! - The runner sees the faults that [`log_store`] plants; a harness that has gone blind fails its own tests.
 
 pub mod campaign;
+pub mod configuration;
+pub mod engine_store;
 mod generator;
 pub mod log_store;
 pub mod model;

@@ -154,7 +154,10 @@ impl Op {
         matches!(
             self,
             Self::Drop { .. }
+                | Self::Persist
                 | Self::Flush
+                | Self::Snapshot { .. }
+                | Self::Arm { .. }
                 | Self::Step { .. }
                 | Self::Reopen
                 | Self::Kill

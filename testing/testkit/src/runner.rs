@@ -119,6 +119,7 @@ pub struct Runner<'a> {
     model: Model,
     arm: Option<Crash>,
     report: Report,
+    healed: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -139,6 +140,7 @@ impl<'a> Runner<'a> {
             model: Model::default(),
             arm: None,
             report: Report::default(),
+            healed: false,
         }
     }
 
@@ -162,6 +164,11 @@ impl<'a> Runner<'a> {
     /// The machine that the store is on now; it changes with every crash.
     pub fn machine(&self) -> &Arc<MemEnv> {
         &self.machine
+    }
+
+    /// Whether a fault kept the store from opening, so that the device had to be healed.
+    pub fn fault_was_healed(&self) -> bool {
+        self.healed
     }
 
     /// The model.

@@ -11,8 +11,17 @@ use crate::Script;
 /// The smallest failing script found with at most `runs_max` runs. `fails` is asked about parts of `script`.
 pub fn shrink(script: &Script, runs_max: usize, mut fails: impl FnMut(&Script) -> bool) -> Script {
     let mut best = script.clone();
-    let mut part = best.0.len().div_ceil(2);
     let mut runs = 0;
+    // Reads rarely matter and are most of a script.
+    let mut writes = best.clone();
+    writes.0.retain(|op| op.is_write() || op.is_structural());
+    if writes.0.len() < best.0.len() && runs < runs_max {
+        runs += 1;
+        if fails(&writes) {
+            best = writes;
+        }
+    }
+    let mut part = best.0.len().div_ceil(2);
     while part > 0 && !best.0.is_empty() {
         let mut removed = false;
         let mut end = best.0.len();

@@ -104,6 +104,7 @@ impl Runner<'_> {
             assert!(attempt == 0, "a healthy device causes no error that is excused");
             if let Some(faulty) = &self.faulty {
                 faulty.set_plan(None);
+                self.healed = true;
             }
         }
         Ok(())

@@ -32,7 +32,7 @@ impl Runner<'_> {
         if self.model.live().has(keyspace) {
             return self.excuse(result).map(drop);
         }
-        self.finish_write(vec![Delta::Create(keyspace)], Outcome::Buffered, result)
+        self.finish_write(vec![Delta::Create(keyspace)], Outcome::Synced, result)
     }
 
     pub(super) fn drop_keyspace(&mut self, keyspace: Slot) -> Result<(), Wrong> {
@@ -48,7 +48,7 @@ impl Runner<'_> {
         if !expected && certain {
             return self.excuse(result).map(drop);
         }
-        self.finish_write(vec![Delta::Drop(keyspace)], Outcome::Buffered, result.map(drop))
+        self.finish_write(vec![Delta::Drop(keyspace)], Outcome::Synced, result.map(drop))
     }
 
     pub(super) fn put(&mut self, keyspace: Slot, key: &[u8], value: Option<Value>) -> Result<(), Wrong> {
@@ -79,7 +79,8 @@ impl Runner<'_> {
             key: write.key.into(),
             value: write.value.map(Into::into),
         };
-        let outcome = if synced { Outcome::Synced } else { Outcome::Buffered };
+        // A batch of nothing promises nothing.
+        let outcome = if synced && !raw.is_empty() { Outcome::Synced } else { Outcome::Buffered };
         self.finish_write(raw.into_iter().map(delta).collect(), outcome, result)
     }
 

@@ -1,0 +1,67 @@
+//! The configurations that every layer of tests runs: each tree with each shape.
+//!
+//! A new tree or policy is one line in [`trees`]; a new memory size or kind of script is one in [`shapes`].
+//!
+//! **Invariants**
+//! - Names are unique; `TESTUDO_CONFIGURATION` picks by them.
+
+use testudo::{KeyspaceOptions, Tree};
+
+use crate::{Profile, engine_store::EngineOpener};
+
+/// Settings and scripts that go together.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// `tree/shape`.
+    pub name: String,
+    /// Makes the store.
+    pub opener: EngineOpener,
+    /// Shapes the scripts.
+    pub profile: Profile,
+}
+
+/// Every tree under test, small enough for splits, joins and deep paths to happen within few records.
+pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
+    let turtle =
+        |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes, max_pivots });
+    vec![
+        ("turtle-narrow", turtle(4 << 10, 4)),
+        ("turtle-small", turtle(16 << 10, 8)),
+        ("turtle", KeyspaceOptions::default()),
+    ]
+}
+
+/// Every memory budget with the scripts that suit it.
+pub fn shapes() -> Vec<(&'static str, u64, Profile)> {
+    vec![
+        ("plain", 1 << 20, Profile::default()),
+        ("tall", 1 << 20, Profile::tall()),
+        ("wide", 1 << 20, Profile::wide()),
+        ("bulky", 2 << 20, Profile::bulky()),
+        ("roomy", 16 << 20, Profile::default()),
+    ]
+}
+
+/// Every tree with every shape, `TESTUDO_CONFIGURATION` permitting.
+pub fn configurations() -> Vec<Configuration> {
+    let of_tree = |(tree, options): (&'static str, KeyspaceOptions)| {
+        shapes().into_iter().map(move |(shape, memory_bytes, profile)| Configuration {
+            name: format!("{tree}/{shape}"),
+            opener: EngineOpener { options, memory_bytes },
+            profile,
+        })
+    };
+    let all = trees().into_iter().flat_map(of_tree);
+    all.filter(|configuration| crate::Campaign::is_selected(&configuration.name)).collect()
+}
+
+/// Every tree with one shape, for the layers that are about the files.
+pub fn crash_configurations() -> Vec<Configuration> {
+    let of_tree = |(tree, options)| Configuration {
+        name: format!("{tree}/crash"),
+        opener: EngineOpener { options, memory_bytes: 1 << 20 },
+        profile: Profile::crashing(),
+    };
+    let all = trees().into_iter().map(of_tree);
+    all.filter(|configuration| crate::Campaign::is_selected(&configuration.name)).collect()
+}

@@ -1,0 +1,230 @@
+//! The engine as the runner sees it.
+//!
+//! **Invariants**
+//! - Handles of dropped keyspaces are kept by the snapshots that were taken before, and by nobody else.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use testudo::{
+    Batch, Db, Durability, Entry, Error, Iter, Keyspace, KeyspaceOptions, Result, Slice, Snapshot,
+    VerifyLevel,
+};
+use testudo_env::Env;
+
+use crate::{
+    op::Slot,
+    store::{Opener, Pair, RawScan, RawWrite, Store, UpdateFn, View, keyspace_name, keyspace_slot},
+};
+
+/// Where the store of a simulated machine is.
+pub const DIRECTORY: &str = "/db";
+
+/// Opens the engine with fixed settings.
+#[derive(Clone, Debug)]
+pub struct EngineOpener {
+    /// Settings of every keyspace that is created.
+    pub options: KeyspaceOptions,
+    /// The memory budget.
+    pub memory_bytes: u64,
+}
+
+impl EngineOpener {
+    /// Opens the database itself.
+    pub fn open_db(&self, env: Arc<dyn Env>, directory: &Path) -> Result<Db> {
+        Db::builder(directory).memory_bytes(self.memory_bytes).env(env).open()
+    }
+}
+
+impl Opener for EngineOpener {
+    fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>> {
+        let db = self.open_db(env, Path::new(DIRECTORY))?;
+        let mut keyspaces = BTreeMap::new();
+        for name in db.keyspace_names() {
+            let foreign = || Error::invalid("a keyspace that no test made");
+            let slot = keyspace_slot(&name).ok_or_else(foreign)?;
+            keyspaces.insert(slot, db.open_keyspace(&name)?.ok_or_else(foreign)?);
+        }
+        Ok(Box::new(EngineStore { db, options: self.options, keyspaces }))
+    }
+}
+
+/// An open database with a handle for each keyspace.
+#[derive(Debug)]
+struct EngineStore {
+    db: Db,
+    options: KeyspaceOptions,
+    keyspaces: BTreeMap<Slot, Keyspace>,
+}
+
+impl EngineStore {
+    fn keyspace(&self, slot: Slot) -> Result<&Keyspace> {
+        find(&self.keyspaces, slot)
+    }
+}
+
+fn find(keyspaces: &BTreeMap<Slot, Keyspace>, slot: Slot) -> Result<&Keyspace> {
+    keyspaces.get(&slot).ok_or_else(|| Error::invalid(format!("no handle for keyspace {slot}")))
+}
+
+fn owned(value: Option<Slice>) -> Option<Vec<u8>> {
+    value.map(Slice::into_vec)
+}
+
+fn pair(entry: Result<Entry>) -> Result<Pair> {
+    let entry = entry?;
+    let key = entry.key().to_vec();
+    let (same_key, value) = entry.into_pair()?;
+    assert!(*same_key == *key, "an entry has one key");
+    Ok((key, value.into_vec()))
+}
+
+/// The iterator as the scans walk it.
+struct Pairs(Iter);
+
+impl Iterator for Pairs {
+    type Item = Result<Pair>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(pair)
+    }
+}
+
+impl DoubleEndedIterator for Pairs {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back().map(pair)
+    }
+}
+
+fn collect(scan: &RawScan, iter: Result<Iter>) -> Result<Vec<Pair>> {
+    scan.collect(Pairs(iter?), |pairs, key| pairs.0.seek(key))
+}
+
+fn bounds(scan: &RawScan) -> (std::ops::Bound<Vec<u8>>, std::ops::Bound<Vec<u8>>) {
+    (scan.lower.clone(), scan.upper.clone())
+}
+
+impl Store for EngineStore {
+    fn keyspaces(&self) -> Result<Vec<Slot>> {
+        let names = self.db.keyspace_names();
+        Ok(names.iter().filter_map(|name| keyspace_slot(name)).collect())
+    }
+
+    fn create(&mut self, keyspace: Slot) -> Result<()> {
+        let handle = self.db.keyspace(&keyspace_name(keyspace), || self.options)?;
+        self.keyspaces.insert(keyspace, handle);
+        Ok(())
+    }
+
+    fn drop_keyspace(&mut self, keyspace: Slot) -> Result<bool> {
+        let existed = self.db.drop_keyspace(&keyspace_name(keyspace))?;
+        self.keyspaces.remove(&keyspace);
+        Ok(existed)
+    }
+
+    fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()> {
+        self.keyspace(keyspace)?.insert(key, value)
+    }
+
+    fn remove(&self, keyspace: Slot, key: &[u8]) -> Result<()> {
+        self.keyspace(keyspace)?.remove(key)
+    }
+
+    fn commit(&self, writes: &[RawWrite], synced: bool) -> Result<()> {
+        let mut batch: Batch = self.db.batch();
+        for write in writes {
+            let keyspace = self.keyspace(write.keyspace)?;
+            match &write.value {
+                Some(value) => batch.insert(keyspace, &write.key, value),
+                None => batch.remove(keyspace, &write.key),
+            }
+        }
+        assert_eq!(batch.len(), writes.len());
+        assert_eq!(batch.is_empty(), writes.is_empty());
+        batch.durability(if synced { Durability::Sync } else { Durability::Buffered }).commit()
+    }
+
+    fn get(&self, keyspace: Slot, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let keyspace = self.keyspace(keyspace)?;
+        let value = owned(keyspace.get(key)?);
+        assert_eq!(keyspace.contains_key(key)?, value.is_some());
+        Ok(value)
+    }
+
+    fn multi_get(&self, keyspace: Slot, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
+        Ok(self.keyspace(keyspace)?.multi_get(keys)?.into_iter().map(owned).collect())
+    }
+
+    fn scan(&self, keyspace: Slot, scan: &RawScan) -> Result<Vec<Pair>> {
+        let keyspace = self.keyspace(keyspace)?;
+        match &scan.prefix {
+            Some(prefix) => collect(scan, keyspace.prefix(prefix)),
+            None => collect(scan, keyspace.range(bounds(scan))),
+        }
+    }
+
+    fn update(&self, keyspace: Slot, key: &[u8], change: UpdateFn<'_>) -> Result<Option<Vec<u8>>> {
+        self.keyspace(keyspace)?.update(key, change).map(owned)
+    }
+
+    fn compare_and_swap(
+        &self,
+        keyspace: Slot,
+        key: &[u8],
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<()> {
+        self.keyspace(keyspace)?.compare_and_swap(key, old, new)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View>> {
+        let keyspaces = self.keyspaces.clone();
+        Ok(Box::new(EngineView { snapshot: self.db.snapshot()?, keyspaces }))
+    }
+
+    fn persist(&self) -> Result<()> {
+        self.db.persist(Durability::Sync)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.db.flush()
+    }
+
+    fn step(&self) -> Result<bool> {
+        self.db.step()
+    }
+
+    fn check_invariants(&self) -> Result<()> {
+        self.db.check_invariants()
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.db.verify(VerifyLevel::Full).map(drop)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        let Self { db, keyspaces, .. } = *self;
+        drop(keyspaces);
+        db.close()
+    }
+}
+
+/// A snapshot and the handles of its time.
+#[derive(Debug)]
+struct EngineView {
+    snapshot: Snapshot,
+    keyspaces: BTreeMap<Slot, Keyspace>,
+}
+
+impl View for EngineView {
+    fn get(&self, keyspace: Slot, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.snapshot.get(find(&self.keyspaces, keyspace)?, key).map(owned)
+    }
+
+    fn scan(&self, keyspace: Slot, scan: &RawScan) -> Result<Vec<Pair>> {
+        let keyspace = find(&self.keyspaces, keyspace)?;
+        match &scan.prefix {
+            Some(prefix) => collect(scan, self.snapshot.prefix(keyspace, prefix)),
+            None => collect(scan, self.snapshot.range(keyspace, bounds(scan))),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Power losses: at random instants of random scripts, during background work and during recovery itself;
+//! and, for a small script, at every single I/O operation.
+
+use testudo_env::{CrashPolicy, TornMode};
+use testudo_testkit::{
+    Campaign, Failure, Report, Runner, Script,
+    campaign::catch,
+    configuration::{Configuration, crash_configurations},
+    op::{Crash, Op},
+    store::Opener,
+};
+
+/// Crash images opened in all.
+const IMAGES_IN_ALL: usize = 5_000;
+/// Ops of one script.
+const OP_COUNT: usize = 1_000;
+
+#[test]
+fn five_thousand_crash_images_keep_the_prefix_rule() {
+    let replays = std::env::var("TESTUDO_SEED").is_ok();
+    let fresh = *Campaign::seeds([]).last().expect("one seed at least");
+    let configurations = crash_configurations();
+    let mut total = Report::default();
+    for round in 0.. {
+        for configuration in &configurations {
+            let Configuration { name, opener, profile } = configuration;
+            let campaign =
+                Campaign { test: "crash", configuration: name, opener, profile, op_count: OP_COUNT };
+            // Fixed seeds and fresh ones in turn.
+            let seed = if replays || round % 2 == 1 { fresh + round / 2 } else { round };
+            total += campaign.run(seed);
+        }
+        if total.crash_images >= IMAGES_IN_ALL || replays {
+            break;
+        }
+    }
+    println!("{total:?}");
+    if !replays {
+        assert!(total.armed_images > 1000 && total.nested_images > 200, "{total:?}");
+        assert!(total.lost_commits > 1000 && total.kept_commits > 1000, "{total:?}");
+    }
+}
+
+/// Writes, a drain, a drop and a clean close.
+const SMALL_SCRIPT: &str = "
+    create 0
+    insert 0 a 1:100
+    batch synced 0/b=2:5000 0/c=3:10
+    create 1
+    insert 1 x 4:3000
+    flush
+    update 0 a follow:5:200
+    batch buffered 0/d=6:10 1/y=7:10 0/b=-
+    persist
+    remove 0 c
+    step 5
+    drop 1
+    reopen
+    insert 0 e 8:20000
+    flush
+    step 5
+    batch synced 0/f=9:10
+";
+
+/// What may be left after a power loss.
+const POLICIES: [CrashPolicy; 4] = [
+    CrashPolicy::LOSE_ALL,
+    CrashPolicy::KEEP_ALL,
+    CrashPolicy { keep_percent: 50, torn: TornMode::Mix },
+    CrashPolicy { keep_percent: 90, torn: TornMode::Keep },
+];
+
+/// Runs the small script and loses power after `after` I/O operations; `None` if it never came to that.
+fn run_until(opener: &dyn Opener, after: u64, crash: Crash) -> Result<Option<Report>, Failure> {
+    let mut script: Script = SMALL_SCRIPT.parse().expect("a script");
+    script.0.insert(0, Op::Arm { after, crash });
+    catch(&script, || {
+        let mut runner = Runner::new(opener, 1);
+        let report = runner.run(&script)?;
+        Ok((report.armed_images > 0).then_some(report))
+    })
+}
+
+#[test]
+fn a_small_script_survives_a_crash_at_every_operation() {
+    for configuration in crash_configurations() {
+        for policy in POLICIES {
+            let mut after = 0;
+            while let Some(report) = {
+                let crash = Crash { policy, seed: after, nested: Vec::new() };
+                run_until(&configuration.opener, after, crash)
+                    .unwrap_or_else(|failure| panic!("{policy:?} after {after}: {failure}"))
+            } {
+                assert_eq!(report.armed_images, 1);
+                after += 1;
+            }
+            println!("{}, {policy:?}: {after} crashes", configuration.name);
+            assert!(after > 30);
+        }
+    }
+}
+
+#[test]
+fn recovery_survives_a_crash_at_every_operation() {
+    let policy = CrashPolicy { keep_percent: 50, torn: TornMode::Mix };
+    for configuration in crash_configurations() {
+        for after in (0..).step_by(7) {
+            let mut nested = 0;
+            let outcome = loop {
+                let crash = Crash { policy, seed: after + nested, nested: vec![nested] };
+                let report = run_until(&configuration.opener, after, crash)
+                    .unwrap_or_else(|failure| panic!("after {after}, nested {nested}: {failure}"));
+                match report {
+                    Some(report) if report.nested_images == 1 => nested += 1,
+                    other => break other,
+                }
+            };
+            if outcome.is_none() {
+                break;
+            }
+        }
+    }
+}
