@@ -18,13 +18,13 @@ pub(crate) struct CompactArguments {
     store: StoreArguments,
 }
 
-/// Flushes, waits, and says what it came to.
+/// Flushes, settles, and says what it came to.
 pub(crate) fn run(context: &mut Context, arguments: &CompactArguments) -> Outcome {
     let store = &arguments.store;
     let stopwatch = context.stopwatch();
     let db = store::open_for_writing(context, store, false)?;
     let before = db.stats().disk_bytes;
-    let flushed = db.flush().map(|()| Verdict::Fine).map_err(|error| store.failure(&error));
+    let flushed = db.settle().map(|()| Verdict::Fine).map_err(|error| store.failure(&error));
     let after = db.stats().disk_bytes;
     store.close(db, flushed)?;
     let seconds = stopwatch.elapsed().as_secs_f64();

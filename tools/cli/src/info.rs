@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
+use testudo_storage::{FORMAT_VERSION, SuperblockFile};
 
 use crate::{
     arguments::StoreArguments,
@@ -26,7 +27,9 @@ pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
     let db = store::open_for_reading(context, store)?;
     let files = list_store_files(context, &store.dir)?;
     let stats = db.stats();
-    let store_id = format!("{:032x}", db.store_id().0);
+    let (_, superblock) =
+        SuperblockFile::open(&*context.env, &store.dir, false).map_err(|error| store.failure(&error))?;
+    let store_id = format!("{:032x}", superblock.store.0);
     let mut keyspaces = Vec::new();
     for name in db.keyspace_names() {
         let tree = store.existing_keyspace(&db, &name)?.stats().tree.to_string();
@@ -38,7 +41,7 @@ pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
             keyspaces.iter().map(|(name, tree)| json!({ "keyspace": name, "tree": tree })).collect();
         context.console.json(&json!({
             "directory": store.dir.display().to_string(), "store_id": store_id,
-            "format_version": testudo::FORMAT_VERSION, "seqno": stats.seqno, "live_bytes": stats.live_bytes,
+            "format_version": FORMAT_VERSION, "seqno": stats.seqno, "live_bytes": stats.live_bytes,
             "disk_bytes": disk_bytes, "keyspaces": keyspaces, "files": files,
         }))?;
         return Ok(Verdict::Fine);
@@ -47,7 +50,7 @@ pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
     let lines = [
         ("directory", store.dir.display().to_string()),
         ("store id", store_id),
-        ("format version", testudo::FORMAT_VERSION.to_string()),
+        ("format version", FORMAT_VERSION.to_string()),
         ("seqno", show_count(stats.seqno)),
         ("live data", show_size(stats.live_bytes)),
         ("on the device", show_size(disk_bytes)),

@@ -13,7 +13,7 @@ use crate::{
     context::Context,
     failure::{Failure, Outcome, Verdict},
     progress::{Progress, Unit, Watch},
-    stat::figures_of,
+    size::{show_count, show_size},
     store,
 };
 
@@ -30,37 +30,38 @@ pub(crate) struct VerifyArguments {
 /// Checks the store and says what was found.
 pub(crate) fn run(context: &mut Context, arguments: &VerifyArguments) -> Outcome {
     let store = &arguments.store;
-    let level = if arguments.full { VerifyLevel::Full } else { VerifyLevel::Fast };
+    let (level, level_name) =
+        if arguments.full { (VerifyLevel::Full, "full") } else { (VerifyLevel::Fast, "fast") };
     let stopwatch = context.stopwatch();
-    let report = verify(context, store, level);
-    let seconds = stopwatch.elapsed().as_secs_f64();
-    let level = if arguments.full { "full" } else { "fast" };
-    match report {
-        Ok(report) => {
-            if store.json {
-                context.console.json(&json!({
-                    "sound": true, "level": level, "seconds": seconds, "checked": figures_of(&report)?,
-                }))?;
-            } else {
-                context.console.line(format_args!("sound ({level}): {report:?} in {seconds:.1} s"))?;
-            }
-            Ok(Verdict::Fine)
-        }
+    let report = match verify(context, store, level) {
+        Ok(report) => report,
+        // Damage that already keeps the store from being opened is a finding like any other.
         Err(error) if error.kind() == ErrorKind::Corruption => {
-            let finding = error.to_string();
-            if store.json {
-                let (file, offset) = error.location().unzip();
-                context.console.json(&json!({
-                    "sound": false, "level": level, "seconds": seconds, "finding": finding,
-                    "file": file, "offset": offset,
-                }))?;
-            } else {
-                context.console.line(format_args!("damaged: {finding}"))?;
-            }
-            Ok(Verdict::Negative)
+            VerifyReport { findings: vec![error.to_string()], ..VerifyReport::default() }
         }
-        Err(error) => Err(Failure::store(&store.dir, &error)),
+        Err(error) => return Err(Failure::store(&store.dir, &error)),
+    };
+    let seconds = stopwatch.elapsed().as_secs_f64();
+    if store.json {
+        context.console.json(&json!({
+            "sound": report.is_sound(), "level": level_name, "seconds": seconds, "keyspaces": report.keyspaces,
+            "entries": report.entries, "bytes": report.bytes, "findings": report.findings,
+        }))?;
+    } else {
+        print(context, &report, level_name, seconds)?;
     }
+    Ok(if report.is_sound() { Verdict::Fine } else { Verdict::Negative })
+}
+
+fn print(context: &mut Context, report: &VerifyReport, level: &str, seconds: f64) -> Result<(), Failure> {
+    for finding in &report.findings {
+        context.console.line(format_args!("damaged: {finding}"))?;
+    }
+    let (keyspaces, entries, bytes) = (report.keyspaces, show_count(report.entries), show_size(report.bytes));
+    let verdict = if report.is_sound() { "sound" } else { "damaged" };
+    context.console.line(format_args!(
+        "{verdict} ({level} check of {keyspaces} keyspaces, {entries} entries, {bytes}, in {seconds:.1} s)"
+    ))
 }
 
 fn verify(context: &Context, store: &StoreArguments, level: VerifyLevel) -> testudo::Result<VerifyReport> {

@@ -30,8 +30,18 @@ impl Demo<'_> {
         let (report, time) = self.measure(|_| Ok(db.verify(VerifyLevel::Full)))?;
         match report {
             Ok(report) => {
-                let text = format!("sound: {report}, {:.1} s", time.as_secs_f64());
-                self.report.figure("verify --full", &text, "sound", true)?;
+                for finding in &report.findings {
+                    self.report.check(false, &format!("verification: {finding}"))?;
+                }
+                let text = format!(
+                    "{}: {} keyspaces, {} entries, {}, in {:.1} s",
+                    if report.is_sound() { "sound" } else { "DAMAGED" },
+                    report.keyspaces,
+                    show_count(report.entries),
+                    show_size(report.bytes),
+                    time.as_secs_f64()
+                );
+                self.report.figure("verify --full", &text, "sound", report.is_sound())?;
             }
             Err(error) => self.report.check(false, &format!("verification: {error}"))?,
         }

@@ -44,7 +44,7 @@ impl Demo<'_> {
             }
         }
         let (mut held, mut current) = (0, 0);
-        for entry in snapshot.of(&weather).iter()? {
+        for entry in snapshot.iter(&weather)? {
             held += u64::from(&*entry?.value()? == b"sunny");
         }
         for entry in weather.iter()? {
@@ -88,7 +88,7 @@ impl Demo<'_> {
             let mut looks = 0;
             let mut look = || -> Result<(), Failure> {
                 let snapshot = db.snapshot()?;
-                let (accounts, journal) = (snapshot.of(&accounts), snapshot.of(&journal));
+                let (accounts, journal) = (snapshot.of(&accounts)?, snapshot.of(&journal)?);
                 let mut sum = 0;
                 for entry in accounts.prefix(b"account-")? {
                     sum += number_of(&entry?.value()?);

@@ -31,7 +31,10 @@ impl Scratch {
         match env.list_dir(&path) {
             Ok(entries) if entries.is_empty() => {}
             Ok(_) => {
-                return Err(Failure::about(path.display(), "the demo needs a directory that is new or empty"));
+                return Err(Failure::about(
+                    path.display(),
+                    "the demo needs a directory that is new or empty",
+                ));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 env.create_dir(&path).map_err(failure)?

@@ -1,0 +1,247 @@
+//! SIGKILL at random moments: a real process writes, dies, and the store must hold a prefix of what it wrote.
+//!
+//! The test starts itself as the writing process. Both sides generate the same script from a seed; the writer reports
+//! on a pipe how many steps are durable. After each kill the store must equal the model after exactly some number of
+//! steps, not less than the reported one; then the next writer goes on from there. `TESTUDO_KILLS` sets the number of
+//! kills, `TESTUDO_KILL_SEED` the script.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+#[path = "kill/script.rs"]
+mod script;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, VerifyLevel};
+use testudo_env::{Env, RealEnv, SplitMix};
+
+use script::{KEYSPACES, MARKER, Model, Step, step};
+
+const MEMORY_BYTES: u64 = 8 << 20;
+const KILLS: u64 = 100;
+const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
+const REPORT_WITHIN: Duration = Duration::from_secs(20);
+
+fn number_from_env(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+fn open(dir: &Path) -> Db {
+    Db::builder(dir).memory_bytes(MEMORY_BYTES).open().unwrap()
+}
+
+/// The writing process; as a test of its own it does nothing.
+#[test]
+fn writing_process() {
+    let Ok(dir) = env::var("TESTUDO_KILL_DIR") else { return };
+    let seed = number_from_env("TESTUDO_KILL_SEED").unwrap();
+    let db = open(Path::new(&dir));
+    let keyspaces = KEYSPACES.map(|name| db.keyspace(name, KeyspaceOptions::default).unwrap());
+    for number in number_from_env("TESTUDO_KILL_FIRST").unwrap().. {
+        if perform(&db, &keyspaces, step(seed, number)) {
+            // Past the test harness, which would hold it back. Nobody reads: the parent is gone.
+            if std::io::stdout().write_all(format!("\nsynced {}\n", number + 1).as_bytes()).is_err() {
+                return;
+            }
+            std::io::stdout().flush().unwrap();
+        }
+    }
+}
+
+/// Does one step; tells whether everything so far is durable.
+fn perform(db: &Db, keyspaces: &[Keyspace; 2], step: Step) -> bool {
+    match step {
+        Step::Single(write) => {
+            let keyspace = &keyspaces[write.keyspace];
+            match write.value {
+                Some(value) => keyspace.insert(write.key, value).unwrap(),
+                None => keyspace.remove(write.key).unwrap(),
+            }
+            false
+        }
+        Step::Batch { writes, synced } => {
+            let mut batch = db.batch();
+            for write in writes {
+                let keyspace = &keyspaces[write.keyspace];
+                match write.value {
+                    Some(value) => batch.insert(keyspace, write.key, value),
+                    None => batch.remove(keyspace, write.key),
+                }
+            }
+            let durability = if synced { Durability::Sync } else { Durability::Buffered };
+            batch.durability(durability).commit().unwrap();
+            synced
+        }
+        Step::Persist => {
+            db.persist(Durability::Sync).unwrap();
+            true
+        }
+        Step::Flush => {
+            db.flush().unwrap();
+            true
+        }
+    }
+}
+
+/// A writer that lives no longer than this.
+struct Writer {
+    child: Child,
+    synced: Arc<AtomicU64>,
+    reported: Arc<AtomicBool>,
+    reader: Option<thread::JoinHandle<()>>,
+}
+
+impl Writer {
+    fn start(dir: &Path, seed: u64, first: u64) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "writing_process", "--nocapture", "--test-threads", "1"]);
+        command.env("TESTUDO_KILL_DIR", dir).env("TESTUDO_KILL_SEED", seed.to_string());
+        command.env("TESTUDO_KILL_FIRST", first.to_string()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (synced, reported) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let reports = child.stdout.take().unwrap();
+        let told = (Arc::clone(&synced), Arc::clone(&reported));
+        let read = move || read_reports(reports, &told.0, &told.1);
+        let reader = thread::Builder::new().spawn(read).unwrap();
+        Self { child, synced, reported, reader: Some(reader) }
+    }
+
+    /// Kills it; gives the number of steps that it reported as durable.
+    fn kill(mut self) -> u64 {
+        self.child.kill().unwrap();
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), None, "the writer ended by itself");
+        self.reader.take().unwrap().join().unwrap();
+        self.synced.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_reports(reports: ChildStdout, synced: &AtomicU64, reported: &AtomicBool) {
+    for line in BufReader::new(reports).split(b'\n') {
+        let line = String::from_utf8(line.unwrap()).unwrap();
+        // A line that the kill cut short holds a smaller number, which `fetch_max` passes over.
+        if let Some(number) = line.strip_prefix("synced ").and_then(|number| number.parse::<u64>().ok()) {
+            synced.fetch_max(number, Ordering::SeqCst);
+            reported.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Everything that the store holds.
+fn state_of(db: &Db) -> Model {
+    KEYSPACES.map(|name| {
+        let Some(keyspace) = db.open_keyspace(name).unwrap() else { return BTreeMap::new() };
+        let pair = |entry: testudo::Result<testudo::Entry>| {
+            let entry = entry.unwrap();
+            (entry.key().to_vec(), entry.value().unwrap().to_vec())
+        };
+        keyspace.iter().unwrap().map(pair).collect()
+    })
+}
+
+/// The largest number of steps after which the model equals `state`, not below `done`; `model` goes there.
+fn steps_in(state: &Model, model: &mut Model, seed: u64, done: u64) -> Option<u64> {
+    let marked =
+        state[0].get(MARKER).map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap()) + 1);
+    let mut number = done;
+    while number < marked {
+        script::apply(model, step(seed, number));
+        number += 1;
+    }
+    let mut ahead = model.clone();
+    let mut found = None;
+    loop {
+        if ahead == *state {
+            model.clone_from(&ahead);
+            found = Some(number);
+        }
+        match step(seed, number) {
+            // It would have moved the marker.
+            Step::Batch { .. } => return found,
+            unmarked => script::apply(&mut ahead, unmarked),
+        }
+        number += 1;
+    }
+}
+
+#[test]
+fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
+    let machine = RealEnv::new();
+    let kills = number_from_env("TESTUDO_KILLS").unwrap_or(KILLS);
+    let seed = number_from_env("TESTUDO_KILL_SEED").unwrap_or_else(|| machine.random_u64() >> 32);
+    println!("replay with TESTUDO_KILL_SEED={seed} TESTUDO_KILLS={kills}");
+    let place = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = place.path().join("store");
+    let mut chance = SplitMix::new(seed);
+    let mut model = Model::default();
+    let mut done = 0;
+    for kill in 1..=kills {
+        let writer = Writer::start(&dir, seed, done);
+        if chance.percent(75) {
+            let started = machine.monotonic();
+            while !writer.reported.load(Ordering::SeqCst) {
+                assert!(machine.monotonic() - started < REPORT_WITHIN, "the writer never syncs");
+                machine.sleep(Duration::from_millis(1));
+            }
+            machine.sleep(Duration::from_millis(chance.below(120)));
+        } else {
+            // Perhaps while the store is being created or recovered.
+            machine.sleep(Duration::from_micros(chance.below(60_000)));
+        }
+        let synced = writer.kill().max(done);
+        if !dir.exists() {
+            continue;
+        }
+        let verified = kill % KILLS_BETWEEN_VERIFICATIONS == 0;
+        let reader = Db::builder(&dir).memory_bytes(MEMORY_BYTES).read_only();
+        // Half of the kills leave recovery to the next writer, so that it can be killed in turn.
+        let db = if verified || chance.percent(50) {
+            open(&dir)
+        } else {
+            match reader.open() {
+                Ok(db) => db,
+                // Killed before there was a store.
+                Err(error) if done == 0 && synced == 0 => {
+                    println!("kill {kill}: {error}");
+                    continue;
+                }
+                Err(error) => panic!("kill {kill}: {error}"),
+            }
+        };
+        db.check_invariants().unwrap();
+        if verified {
+            let report = db.verify(VerifyLevel::Full).unwrap();
+            assert!(report.is_sound(), "kill {kill}: {:?}", report.findings);
+        }
+        let found = steps_in(&state_of(&db), &mut model, seed, done);
+        db.close().unwrap();
+        let survived =
+            found.unwrap_or_else(|| panic!("kill {kill}: what is left is no prefix (seed {seed})"));
+        assert!(
+            survived >= synced,
+            "kill {kill}: {synced} steps were durable, {survived} are left (seed {seed})"
+        );
+        done = survived;
+    }
+    println!("{kills} kills, {done} steps survived");
+    assert!(done > kills, "the writers hardly wrote");
+}

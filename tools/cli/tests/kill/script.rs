@@ -1,0 +1,82 @@
+//! The steps of the writing process, each from the seed and its number alone, and what they make of a model.
+//!
+//! **Invariants**
+//! - Every batch also writes its number under [`MARKER`], so that the store tells how far it got.
+
+use std::collections::BTreeMap;
+
+use testudo_env::SplitMix;
+
+/// The keyspaces that are written to.
+pub(crate) const KEYSPACES: [&str; 2] = ["left", "right"];
+/// The key, in the first keyspace, of the number of the last batch.
+pub(crate) const MARKER: &[u8] = b"~last batch";
+
+const KEYS: u64 = 2000;
+const WRITES_PER_BATCH_MAX: u64 = 12;
+
+/// What both keyspaces hold.
+pub(crate) type Model = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
+
+/// A put, or a delete.
+pub(crate) struct Write {
+    pub(crate) keyspace: usize,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// One commit, or something that writes nothing.
+pub(crate) enum Step {
+    Single(Write),
+    Batch { writes: Vec<Write>, synced: bool },
+    Persist,
+    Flush,
+}
+
+/// Step `number` of the script.
+pub(crate) fn step(seed: u64, number: u64) -> Step {
+    let mut random = SplitMix::new(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17));
+    match random.below(1000) {
+        0 => Step::Flush,
+        1..20 => Step::Persist,
+        20..250 => Step::Single(write(&mut random)),
+        choice => {
+            let count = 1 + random.below(WRITES_PER_BATCH_MAX);
+            let mut writes: Vec<Write> = (0..count).map(|_| write(&mut random)).collect();
+            let value = Some(number.to_be_bytes().to_vec());
+            writes.push(Write { keyspace: 0, key: MARKER.to_vec(), value });
+            Step::Batch { writes, synced: choice >= 970 }
+        }
+    }
+}
+
+fn write(random: &mut SplitMix) -> Write {
+    let keyspace = usize::from(random.percent(40));
+    let key = format!("key-{:05}", random.below(KEYS)).into_bytes();
+    if random.percent(25) {
+        return Write { keyspace, key, value: None };
+    }
+    let bytes = match random.below(1000) {
+        0..2 => 100_000,
+        2..10 => 5000 + random.below(15_000),
+        _ => random.below(300),
+    };
+    let mut value = vec![0; usize::try_from(bytes).unwrap()];
+    random.fill(&mut value);
+    Write { keyspace, key, value: Some(value) }
+}
+
+/// Does a step to the model.
+pub(crate) fn apply(model: &mut Model, step: Step) {
+    let writes = match step {
+        Step::Single(write) => vec![write],
+        Step::Batch { writes, .. } => writes,
+        Step::Persist | Step::Flush => Vec::new(),
+    };
+    for Write { keyspace, key, value } in writes {
+        match value {
+            Some(value) => model[keyspace].insert(key, value),
+            None => model[keyspace].remove(&key),
+        };
+    }
+}

@@ -1,0 +1,19 @@
+//! The built program, run as a person or a script runs it: answers, exit codes, and what it leaves behind.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+#[path = "verbs/program.rs"]
+mod program;
+
+#[path = "verbs/bad_input.rs"]
+mod bad_input;
+#[path = "verbs/change.rs"]
+mod change;
+#[path = "verbs/damage.rs"]
+mod damage;
+#[path = "verbs/demo.rs"]
+mod demo;
+#[path = "verbs/interruption.rs"]
+mod interruption;
+#[path = "verbs/look.rs"]
+mod look;

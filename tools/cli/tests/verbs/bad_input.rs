@@ -1,0 +1,183 @@
+//! Wrong directories, wrong arguments, wrong sizes: a clear message, exit code 2, nothing written.
+
+use std::{fs, process::Command};
+
+use testudo::Db;
+
+use crate::program::{Answer, Place, files_of, program};
+
+/// Verbs that need a store, with arguments that would do if there were one.
+const VERBS: [&[&str]; 14] = [
+    &["info", "STORE"],
+    &["stat", "STORE"],
+    &["tree", "STORE"],
+    &["space", "STORE"],
+    &["ls", "STORE"],
+    &["get", "STORE", "k"],
+    &["scan", "STORE"],
+    &["put", "STORE", "k", "v"],
+    &["del", "STORE", "k"],
+    &["load", "STORE", "words"],
+    &["dump", "STORE"],
+    &["verify", "STORE"],
+    &["compact", "STORE"],
+    &["keyspace", "create", "STORE", "new"],
+];
+
+#[test]
+fn a_directory_that_does_not_exist_is_named_and_not_made() {
+    let place = Place::new();
+    place.write("words", b"a\n");
+    for verb in VERBS {
+        place.run(verb).refused(&["STORE"]);
+        assert!(!place.store().exists(), "{verb:?} made the directory");
+    }
+}
+
+#[test]
+fn a_file_in_place_of_the_directory_is_refused_and_kept() {
+    let place = Place::new();
+    place.write("words", b"a\n");
+    place.write("STORE", b"precious");
+    let create: [&[&str]; 2] =
+        [&["put", "STORE", "k", "v", "--create"], &["load", "STORE", "words", "--create"]];
+    for verb in VERBS.into_iter().chain(create) {
+        place.run(verb).refused(&["STORE"]);
+        assert_eq!(fs::read(place.store()).unwrap(), b"precious");
+    }
+}
+
+#[test]
+fn a_directory_with_foreign_files_is_refused_and_kept() {
+    let place = Place::new();
+    place.write("words", b"a\n");
+    fs::create_dir(place.store()).unwrap();
+    place.write("STORE/letter.txt", b"precious");
+    place.write("STORE/data", b"not of a store");
+    let before = place.store_files();
+    let create: [&[&str]; 2] =
+        [&["put", "STORE", "k", "v", "--create"], &["load", "STORE", "words", "--create"]];
+    for verb in VERBS.into_iter().chain(create) {
+        place.run(verb).refused(&["STORE"]);
+        assert_eq!(place.store_files(), before, "{verb:?} wrote");
+    }
+}
+
+#[test]
+fn a_store_that_is_open_elsewhere_is_refused() {
+    let place = Place::with_records();
+    place.write("words", b"a\n");
+    let db = Db::open(place.store()).unwrap();
+    let before = place.store_files();
+    for verb in VERBS {
+        place.run(verb).refused(&["STORE"]);
+    }
+    assert_eq!(place.store_files(), before);
+    db.close().unwrap();
+    place.run(&["get", "STORE", "k00"]).fine();
+}
+
+#[test]
+fn two_readers_at_once_are_welcome() {
+    let place = Place::with_records();
+    let db = Db::builder(place.store()).read_only().open().unwrap();
+    assert_eq!(place.run(&["get", "STORE", "k00"]).fine(), "v00\n");
+    place.run(&["put", "STORE", "k00", "v"]).refused(&["STORE"]);
+    drop(db);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let place = Place::new();
+    let answer = place.run(&["put", "/proc/testudo-store", "k", "v", "--create"]);
+    answer.refused(&["/proc/testudo-store"]);
+    let answer = place.run(&["demo", "--dir", "/proc/testudo-store"]);
+    answer.refused(&["/proc/testudo-store"]);
+}
+
+#[test]
+fn keys_and_values_beyond_the_limits_are_refused() {
+    let place = Place::with_records();
+    let before = place.run(&["dump", "STORE"]).fine();
+    let key = "k".repeat(65_537);
+    place.run(&["put", "STORE", &key, "v"]).refused(&["key"]);
+    place.run(&["put", "STORE", &key[1..], "v"]).fine();
+    assert_eq!(place.run(&["get", "STORE", &key[1..]]).fine(), "v\n");
+    place.run(&["del", "STORE", &key[1..]]).fine();
+    let value = vec![b'v'; 40 << 20];
+    let answer = place.feed(&value, &["put", "STORE", "k", "--stdin", "--memory", "64MiB"]);
+    answer.refused(&["value"]);
+    assert_eq!(place.run(&["dump", "STORE"]).fine(), before);
+}
+
+#[test]
+fn nonsense_on_the_command_line_is_named() {
+    let place = Place::with_records();
+    let before = place.store_files();
+    place.run(&[]).not_understood(&["Usage"]);
+    place.run(&["frobnicate", "STORE"]).not_understood(&["frobnicate"]);
+    place.run(&["get", "STORE"]).not_understood(&["KEY"]);
+    place.run(&["get", "STORE", "k", "--frob"]).not_understood(&["--frob"]);
+    place.run(&["put", "STORE", "k"]).not_understood(&["VALUE"]);
+    place.run(&["put", "STORE", "k", "v", "--stdin"]).not_understood(&["--stdin"]);
+    place.run(&["put", "STORE", "k", "v", "--memory", "lots"]).not_understood(&["--memory", "lots"]);
+    place.run(&["put", "STORE", "k", "v", "--memory", "1"]).refused(&["memory"]);
+    place.run(&["scan", "STORE", "--limit", "-1"]).not_understood(&["--limit"]);
+    place.run(&["scan", "STORE", "--prefix", "a", "--from", "b"]).not_understood(&["--prefix", "--from"]);
+    place.run(&["scan", "STORE", "--from", "b", "--to", "a"]).refused(&["--from", "--to"]);
+    place.run(&["get", "STORE", "--hex", "zz"]).refused(&["zz", "hex"]);
+    place.run(&["get", "STORE", "--hex", "abc"]).refused(&["abc", "even"]);
+    place.run(&["get", "STORE", "k", "--keyspace", "nope"]).refused(&["STORE", "nope"]);
+    place.run(&["put", "STORE", "k", "v", "--keyspace", "nope"]).refused(&["STORE", "nope"]);
+    place.run(&["keyspace", "create", "STORE", "x", "--tree", "oak"]).not_understood(&["oak", "turtle"]);
+    place.run(&["load", "STORE", "absent-file"]).refused(&["absent-file"]);
+    place.run(&["load", "STORE", "."]).refused(&["directory"]);
+    place.run(&["dump", "STORE", "--output", "no/such/dir"]).refused(&["no/such/dir"]);
+    assert_eq!(place.run(&["keyspace", "create", "STORE", ""]).code, Some(2));
+    assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
+    assert_eq!(place.store_files().get("superblock"), before.get("superblock"));
+}
+
+#[test]
+fn a_full_output_is_an_error() {
+    let place = Place::with_records();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output =
+        program().args(["scan", "STORE"]).current_dir(place.path(".")).stdout(full).output().unwrap();
+    Answer::of(output).refused(&["standard output"]);
+}
+
+/// Needs the right to mount, in a namespace of its own; does nothing where that is missing.
+#[test]
+fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
+    let place = Place::new();
+    fs::create_dir(place.path("disk")).unwrap();
+    let lines: String = (0..400_000).map(|number| format!("{number:050}\n")).collect();
+    place.write("many", lines.as_bytes());
+    let script = r#"
+        mount -t tmpfs -o size=16m none disk || exit 77
+        "$0" put disk/STORE first kept --create --memory 8MiB || exit 3
+        "$0" load disk/STORE many --memory 8MiB
+        code=$?
+        "$0" get disk/STORE first --memory 8MiB || exit 4
+        "$0" verify disk/STORE --memory 8MiB >/dev/null || exit 5
+        exit $code
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_testudo")]).current_dir(place.path("."));
+    let Ok(output) = command.output() else { return };
+    let answer = Answer::of(output);
+    if answer.code == Some(77) || answer.err.starts_with("unshare:") {
+        return;
+    }
+    assert_eq!((answer.code, answer.out.as_slice()), (Some(2), &b"kept\n"[..]), "{}", answer.err);
+    assert!(answer.err.contains("testudo: ") && answer.err.contains("space"), "{}", answer.err);
+}
+
+#[test]
+fn a_demo_directory_that_holds_something_is_refused() {
+    let place = Place::with_records();
+    let before = place.store_files();
+    place.run(&["demo", "--dir", "STORE"]).refused(&["STORE", "empty"]);
+    assert_eq!(files_of(&place.store()), before);
+}

@@ -1,0 +1,125 @@
+//! Verbs that change a store, and the way of records out of it and back.
+
+use std::{fs, os::unix::fs::symlink};
+
+use serde_json::json;
+
+use crate::program::Place;
+
+#[test]
+fn put_and_del_are_seen_by_the_next_program() {
+    let place = Place::new();
+    place.run(&["put", "STORE", "key", "value", "--create"]).fine();
+    assert_eq!(place.run(&["get", "STORE", "key"]).fine(), "value\n");
+    place.run(&["put", "STORE", "key", "other"]).fine();
+    assert_eq!(place.run(&["get", "STORE", "key"]).fine(), "other\n");
+    place.run(&["del", "STORE", "key"]).fine();
+    assert_eq!(place.run(&["get", "STORE", "key"]).code, Some(1));
+    place.run(&["put", "STORE", "--hex", "", ""]).fine();
+    assert_eq!(place.run(&["scan", "STORE"]).fine(), "\t\n");
+    let answer = place.run(&["put", "STORE", "key", "value", "--json"]).json();
+    assert_eq!(answer, json!({ "keyspace": "default", "value_bytes": 5 }));
+    assert_eq!(place.run(&["del", "STORE", "key", "--json"]).json(), json!({ "found": true }));
+}
+
+#[test]
+fn keyspaces_are_created_listed_and_dropped() {
+    let place = Place::with_records();
+    place.run(&["keyspace", "create", "STORE", "other", "--tree", "turtle"]).fine();
+    place.run(&["put", "STORE", "key", "in other", "--keyspace", "other"]).fine();
+    assert_eq!(place.run(&["scan", "STORE", "--keyspace", "other"]).fine(), "key\tin other\n");
+    let names = place.run(&["keyspace", "list", "STORE", "--json"]).json_lines();
+    assert_eq!(names.len(), 2);
+    place.run(&["keyspace", "create", "STORE", "other"]).refused(&["STORE", "'other' already"]);
+    place.run(&["keyspace", "drop", "STORE", "other"]).fine();
+    assert_eq!(place.run(&["keyspace", "drop", "STORE", "other"]).code, Some(1));
+    place.run(&["get", "STORE", "key", "--keyspace", "other"]).refused(&["STORE", "no keyspace 'other'"]);
+    assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
+}
+
+#[test]
+fn compact_keeps_every_record() {
+    let place = Place::with_records();
+    let figures = place.run(&["compact", "STORE", "--json"]).json();
+    assert!(figures["disk_bytes_after"].is_u64());
+    place.run(&["compact", "STORE"]).fine();
+    assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
+    place.run(&["verify", "STORE", "--full"]).fine();
+}
+
+#[test]
+fn lines_become_keys_with_their_numbers() {
+    let place = Place::new();
+    place.write("words", b"pear\napple\n\nlast");
+    assert!(place.run(&["load", "STORE", "words", "--create"]).fine().starts_with("4 records"));
+    assert_eq!(place.run(&["scan", "STORE"]).fine(), "\t3\napple\t2\nlast\t4\npear\t1\n");
+    let answer = place.run(&["load", "STORE", "words", "--json"]).json();
+    assert_eq!((&answer["records"], &answer["bytes_read"]), (&json!(4), &json!(16)));
+}
+
+/// Records with every byte, empty ones, and one that is longer than pages and leaves are likely to be.
+fn awkward_records() -> String {
+    let mut lines =
+        String::from("{\"key\":\"\",\"value\":\"\"}\n{\"key\":\"\\u0000\\t\\n\\\\\",\"value\":\"grün\"}\n");
+    for byte in 0..=255u8 {
+        lines.push_str(&format!(
+            "{{\"key_hex\":\"{byte:02x}6b\",\"value_hex\":\"{byte:02x}0a09{byte:02x}\"}}\n"
+        ));
+    }
+    lines.push_str(&format!(
+        "{{\"key\":\"{}\",\"value_hex\":\"{}\"}}\n",
+        "long".repeat(1000),
+        "00ff".repeat(1 << 20)
+    ));
+    lines
+}
+
+#[test]
+fn dump_and_load_give_back_every_byte() {
+    let place = Place::new();
+    place.feed(awkward_records().as_bytes(), &["load", "STORE", "-", "--format", "jsonl", "--create"]).fine();
+    for format in ["jsonl", "tsv"] {
+        let dump = place.run(&["dump", "STORE", "--format", format]).fine();
+        assert_eq!(dump.lines().count(), 259);
+        let file = format!("copy.{format}");
+        let answer = place.run(&["dump", "STORE", "--output", &file, "--format", format]).fine();
+        assert!(answer.starts_with("259 records"));
+        assert_eq!(fs::read_to_string(place.path(&file)).unwrap(), dump);
+        let copy = format!("STORE-{format}");
+        place.run(&["load", &copy, &file, "--create"]).fine();
+        assert_eq!(place.run(&["dump", &copy, "--format", format]).fine(), dump);
+        assert_eq!(
+            place.run(&["scan", &copy, "--hex"]).fine(),
+            place.run(&["scan", "STORE", "--hex"]).fine()
+        );
+    }
+    let scanned = place.run(&["scan", "STORE", "--json"]).fine();
+    assert_eq!(scanned, place.run(&["dump", "STORE", "--json"]).fine());
+}
+
+#[test]
+fn a_bad_line_is_named_and_the_batches_before_it_stay() {
+    let place = Place::new();
+    let mut lines: String = (0..2500).map(|number| format!("{number}\tv\n")).collect();
+    lines.push_str("no tab here\nnever\treached\n");
+    place.write("in.tsv", lines.as_bytes());
+    let answer = place.run(&["load", "STORE", "in.tsv", "--create"]);
+    answer.refused(&["in.tsv line 2501", "no tab", "2000 records of lines 1 to 2000 are stored"]);
+    assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "2000\n");
+    let answer = place.feed(b"{\"key\":\"a\"}\n", &["load", "STORE", "-", "--format", "jsonl"]);
+    answer.refused(&["standard input line 1", "value", "nothing of it is stored"]);
+    let key = vec![b'k'; 65_537];
+    place.feed(&key, &["load", "STORE", "-"]).refused(&["standard input line 1", "65537"]);
+    assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "2000\n");
+}
+
+#[test]
+fn a_dump_overwrites_nothing() {
+    let place = Place::with_records();
+    place.write("precious", b"mine");
+    symlink("nowhere", place.path("link")).unwrap();
+    place.run(&["dump", "STORE", "--output", "precious"]).refused(&["precious"]);
+    place.run(&["dump", "STORE", "--output", "link"]).refused(&["link"]);
+    assert_eq!(fs::read(place.path("precious")).unwrap(), b"mine");
+    assert!(!place.path("nowhere").exists());
+}

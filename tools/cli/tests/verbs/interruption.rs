@@ -1,0 +1,96 @@
+//! Ctrl-C while records are loaded: an end after a whole batch, and a store that opens.
+
+use std::{
+    io::{Read, Write},
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use testudo_env::{Env, RealEnv};
+
+use crate::program::{Answer, Place, program};
+
+fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+fn start(place: &Place, arguments: &[&str], input: Stdio) -> Child {
+    let mut command = program();
+    command.args(arguments).current_dir(place.path("."));
+    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The number in `the N records of lines 1 to N are stored`.
+fn stored(message: &str) -> u64 {
+    let rest = message.split("interrupted; the ").nth(1).unwrap_or_else(|| panic!("{message}"));
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn ctrl_c_while_loading_keeps_what_was_read() {
+    let place = Place::new();
+    let mut child = start(&place, &["load", "STORE", "-", "--create"], Stdio::piped());
+    let mut input = child.stdin.take().unwrap();
+    let mut number = 0;
+    while number < 150_000 {
+        writeln!(input, "{number:010}").unwrap();
+        number += 1;
+    }
+    input.flush().unwrap();
+    // The program now waits for more input, which never comes.
+    RealEnv::new().sleep(Duration::from_millis(300));
+    interrupt(&child);
+    let answer = Answer::of(child.wait_with_output().unwrap());
+    answer.refused(&["interrupted", "are stored"]);
+    assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), format!("{}\n", stored(&answer.err)));
+    assert!(stored(&answer.err) > 0);
+    place.run(&["verify", "STORE", "--full"]).fine();
+    drop(input);
+}
+
+#[test]
+fn ctrl_c_in_the_middle_of_a_file_ends_after_a_batch() {
+    let place = Place::new();
+    let lines: String = (0..2_000_000).map(|number| format!("{number:016}\n")).collect();
+    place.write("many", lines.as_bytes());
+    for pause in [150, 400] {
+        let mut child = start(&place, &["load", "STORE", "many", "--create"], Stdio::null());
+        RealEnv::new().sleep(Duration::from_millis(pause));
+        if child.try_wait().unwrap().is_some() {
+            continue;
+        }
+        interrupt(&child);
+        let answer = Answer::of(child.wait_with_output().unwrap());
+        if answer.code.is_none() || answer.code == Some(0) {
+            // Too early to be caught, or too late to matter.
+            continue;
+        }
+        answer.refused(&["interrupted"]);
+        place.run(&["verify", "STORE"]).fine();
+        let count = place.run(&["scan", "STORE", "--count"]).fine();
+        if answer.err.contains("are stored") {
+            let stored = stored(&answer.err);
+            assert!(count.trim().parse::<u64>().unwrap() >= stored);
+            let last = format!("{:016}", stored - 1);
+            place.run(&["get", "STORE", &last]).fine();
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_demo_and_removes_its_directory() {
+    let place = Place::new();
+    let mut child = start(&place, &["demo", "--records", "1000000"], Stdio::null());
+    let mut output = child.stdout.take().unwrap();
+    let mut first = [0; 16];
+    output.read_exact(&mut first).unwrap();
+    interrupt(&child);
+    // Keeps the pipe empty, so that the demo can go on to where it looks.
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest).unwrap();
+    let answer = Answer::of(child.wait_with_output().unwrap());
+    assert_eq!(answer.code, Some(2), "{}", answer.err);
+    assert!(answer.err.contains("interrupted"), "{}", answer.err);
+    assert_eq!(std::fs::read_dir(place.path(".")).unwrap().count(), 0);
+}
