@@ -76,3 +76,6 @@ impl Target {
         Ok((record, version))
     }
 }
+
+#[cfg(test)]
+mod tests;
