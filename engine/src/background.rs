@@ -69,26 +69,45 @@ fn log_loop(store: &Store) -> Result<()> {
 fn drain_loop(store: &Store) -> Result<()> {
     let mut idle_rounds = 0u32;
     while !store.is_closing.load(Acquire) && !store.has_failed() {
-        store.seal_if_full()?;
-        let worked = store.drain_round()? || store.shorten_log()?;
-        if worked {
+        store.seal_if_full();
+        let worked = (|| Ok(store.drain_round()? || store.shorten_log()?))();
+        if is_stalled(&worked) {
+            rest(store);
+            continue;
+        }
+        if worked? {
             idle_rounds = 0;
             continue;
         }
-        if idle_rounds >= 1 && store.run_job()? {
-            continue;
+        if idle_rounds >= 1 {
+            let worked = store.run_job();
+            if is_stalled(&worked) {
+                rest(store);
+            } else if worked? {
+                continue;
+            }
         }
         if idle_rounds == 2 {
             store.give_back_space()?;
         }
         idle_rounds = idle_rounds.saturating_add(1);
-        let mut rung = store.bell.rung.lock();
-        if !*rung {
-            store.bell.changed.wait_for(&mut rung, IDLE_INTERVAL);
-        }
-        *rung = false;
+        rest(store);
     }
     Ok(())
+}
+
+/// Sleeps until the bell rings, or a moment.
+fn rest(store: &Store) {
+    let mut rung = store.bell.rung.lock();
+    if !*rung {
+        store.bell.changed.wait_for(&mut rung, IDLE_INTERVAL);
+    }
+    *rung = false;
+}
+
+/// Whether work failed for want of space: it is tried again, and writers are told meanwhile.
+fn is_stalled(outcome: &Result<bool>) -> bool {
+    matches!(outcome, Err(error) if error.kind() == ErrorKind::OutOfSpace)
 }
 
 /// One piece of background work in stepped execution; `false` if there is none.
@@ -96,14 +115,16 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
     let outcome = (|| {
         wal.write_all()?;
-        store.seal_if_full()?;
+        store.seal_if_full();
         if store.drain_round()? || store.shorten_log()? || store.run_job()? {
             return Ok(true);
         }
         store.give_back_space()?;
         Ok(false)
     })();
-    if let Err(error) = &outcome {
+    if let Err(error) = &outcome
+        && !is_stalled(&outcome)
+    {
         store.poison(error);
     }
     outcome

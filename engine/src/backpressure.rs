@@ -83,7 +83,12 @@ impl Backpressure {
 
     /// Whether there is no room for writers at all.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.active_bytes.load(Relaxed) >= self.checkpoint_distance() / 8 * 9 && self.drain.lock().is_some()
+        self.is_over_bound() && self.drain.lock().is_some()
+    }
+
+    /// Whether the active buffers hold more than they ever should.
+    pub(crate) fn is_over_bound(&self) -> bool {
+        self.active_bytes.load(Relaxed) >= self.checkpoint_distance() / 8 * 9
     }
 
     /// A drain begins.

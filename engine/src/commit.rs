@@ -168,10 +168,16 @@ impl Store {
             if self.is_stepped {
                 self.make_room_stepped()?;
             } else if self.backpressure.is_blocked() {
+                self.check_not_stalled()?;
                 self.backpressure.wait_for_room(&*self.env, ROOM_RECHECK);
             } else {
-                self.seal_if_full()?;
-                break;
+                self.seal_if_full();
+                if !self.backpressure.is_over_bound() {
+                    break;
+                }
+                // Nothing drains although there is no room: the background is about to begin, or cannot.
+                self.check_not_stalled()?;
+                self.env.sleep(Duration::from_millis(1));
             }
             self.check_writable()?;
         }

@@ -50,7 +50,7 @@ impl Open {
         drop(self.store.commit.lock());
         self.store.in_flight.wait_for(self.store.last_seqno());
         let outcome = match &self.store.wal {
-            Some(wal) if !self.store.has_failed() => wal.sync_all(),
+            Some(wal) if !self.store.has_failed() => wal.close(),
             _ => Ok(()),
         };
         if self.is_temporary {
@@ -183,6 +183,9 @@ impl Db {
         let mut catalogue = store.catalogue.write();
         catalogue.by_name.remove(name);
         catalogue.by_id.remove(&core.id);
+        drop(catalogue);
+        let _commit = store.commit.lock();
+        store.recount_active();
         Ok(true)
     }
 
@@ -220,7 +223,7 @@ impl Db {
         store.wal()?;
         // What is sealed already must leave first: a round takes one buffer of each keyspace.
         while store.drain_round()? {}
-        store.seal_all()?;
+        store.seal_all();
         while store.drain_round()? {}
         Ok(())
     }

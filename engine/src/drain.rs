@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use testudo_base::{ErrorKind, ExtentSpan, Result, Seqno};
+use testudo_base::{Error, ErrorKind, ExtentSpan, Result, Seqno};
 use testudo_contract::{Job, Progress, TreeEdit};
 use testudo_storage::Change;
 
@@ -28,10 +28,10 @@ struct Drained {
 
 impl Store {
     /// Seals the largest active buffers, if together they have reached their bound and nothing is waiting already.
-    pub(crate) fn seal_if_full(&self) -> Result<()> {
+    pub(crate) fn seal_if_full(&self) {
         let _commit = self.commit.lock();
         if !self.backpressure.is_full() || self.has_sealed() {
-            return Ok(());
+            return;
         }
         let sizes: Vec<(u64, Arc<KeyspaceCore>)> = self
             .keyspaces()
@@ -41,46 +41,42 @@ impl Store {
             .collect();
         let largest = sizes.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
         for (_, keyspace) in sizes.iter().filter(|(bytes, _)| *bytes >= largest / 2) {
-            self.seal(keyspace)?;
+            self.seal(keyspace);
         }
         self.recount_active();
         self.bell.ring();
-        Ok(())
     }
 
     /// Seals every active buffer that was written, for a flush of the whole store.
-    pub(crate) fn seal_all(&self) -> Result<()> {
+    pub(crate) fn seal_all(&self) {
         let _commit = self.commit.lock();
         for keyspace in self.keyspaces() {
             if keyspace.view.load().active.first_commit().is_some() {
-                self.seal(&keyspace)?;
+                self.seal(&keyspace);
             }
         }
         self.recount_active();
         self.bell.ring();
-        Ok(())
     }
 
     /// Seals the buffers that hold commits at or before `seqno`, so that the log can be released up to there.
     /// REQUIRES: the commit lock is not held.
-    fn seal_older_than(&self, seqno: Seqno) -> Result<()> {
+    fn seal_older_than(&self, seqno: Seqno) {
         let _commit = self.commit.lock();
         for keyspace in self.keyspaces() {
             if keyspace.view.load().active.first_commit().is_some_and(|first| first <= seqno) {
-                self.seal(&keyspace)?;
+                self.seal(&keyspace);
             }
         }
         self.recount_active();
-        Ok(())
     }
 
-    fn seal(&self, keyspace: &KeyspaceCore) -> Result<()> {
-        keyspace.seal_active(self.wal()?.last_reserved_seqno(), self.new_table());
-        Ok(())
+    fn seal(&self, keyspace: &KeyspaceCore) {
+        keyspace.seal_active(self.last_seqno(), self.new_table());
     }
 
     /// Sets the count of active bytes right after buffers were sealed. REQUIRES: the commit lock is held.
-    fn recount_active(&self) {
+    pub(crate) fn recount_active(&self) {
         let written = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
             view.active.first_commit().map_or(0, |_| view.active.table.memory_bytes())
@@ -95,13 +91,13 @@ impl Store {
 
     /// Makes room in stepped execution: seals, and drains what is sealed.
     pub(crate) fn make_room_stepped(&self) -> Result<()> {
-        self.seal_if_full()?;
+        self.seal_if_full();
         self.drain_round().map(|_| ())
     }
 
     /// Drains the oldest sealed buffer of every keyspace that has one; `false` if there was none.
     ///
-    /// Errors: also poisons the store, unless nothing was changed and it makes sense to go on.
+    /// Errors: also poisons the store, unless the disk is full and nothing was changed.
     pub(crate) fn drain_round(&self) -> Result<bool> {
         let _round = self.rounds.lock();
         self.check_not_failed()?;
@@ -118,9 +114,6 @@ impl Store {
         self.backpressure.drain_started(&*self.env, Arc::clone(&progress));
         let outcome = self.drain(waiting, &progress);
         self.backpressure.drain_ended(&*self.env);
-        if let Err(error) = &outcome {
-            self.poison(error);
-        }
         outcome.map(|()| true)
     }
 
@@ -137,6 +130,28 @@ impl Store {
         progress: &Arc<Progress>,
     ) -> Result<()> {
         let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
+        let applied = self.apply_all(waiting, newest, progress);
+        let drained = applied.inspect_err(|error| self.note_failure(error))?;
+        self.set_stall(None);
+        self.commit_drained(drained, newest).inspect_err(|error| self.poison(error))
+    }
+
+    /// A full disk stops writers until there is room again; whatever else fails before anything was committed stops
+    /// them for good.
+    fn note_failure(&self, error: &Error) {
+        if error.kind() == ErrorKind::OutOfSpace {
+            self.set_stall(Some(error.clone()));
+        } else {
+            self.poison(error);
+        }
+    }
+
+    fn apply_all(
+        &self,
+        waiting: Vec<(Arc<KeyspaceCore>, Arc<WriteBuffer>)>,
+        newest: Seqno,
+        progress: &Arc<Progress>,
+    ) -> Result<Vec<Drained>> {
         self.in_flight.wait_for(newest);
         let mut drained = Vec::with_capacity(waiting.len());
         for (keyspace, buffer) in waiting {
@@ -151,7 +166,7 @@ impl Store {
             };
             drained.push(Drained { keyspace, buffer, edit });
         }
-        self.commit_drained(drained, newest)
+        Ok(drained)
     }
 
     fn commit_drained(&self, drained: Vec<Drained>, newest: Seqno) -> Result<()> {
@@ -164,7 +179,10 @@ impl Store {
         }
         edit.push(Change::NextRun(self.run_ids.next()));
         self.data.sync()?;
-        self.wal()?.sync_to(newest)?;
+        // During recovery there is no log yet; what it reads was synced before.
+        if let Some(wal) = &self.wal {
+            wal.sync_to(newest)?;
+        }
         self.commit_edit(&edit)?;
         let commit = self.commit.lock();
         for Drained { keyspace, buffer, edit } in drained {
@@ -185,8 +203,8 @@ impl Store {
     }
 
     /// The last seqno that no buffer needs from the log. REQUIRES: the commit lock is held.
-    fn releasable_seqno(&self) -> Result<Seqno> {
-        let mut seqno = self.wal()?.last_reserved_seqno();
+    fn releasable_seqno(&self) -> Seqno {
+        let mut seqno = self.last_seqno();
         for keyspace in self.keyspaces() {
             for buffer in keyspace.view.load().buffers() {
                 if let Some(first) = buffer.first_commit() {
@@ -194,14 +212,14 @@ impl Store {
                 }
             }
         }
-        Ok(seqno)
+        seqno
     }
 
     /// Releases the segments of the log that nothing needs any more.
     fn release_log(&self) -> Result<()> {
-        let wal = self.wal()?;
+        let Some(wal) = &self.wal else { return Ok(()) };
         let commit = self.commit.lock();
-        let seqno = self.releasable_seqno()?;
+        let seqno = self.releasable_seqno();
         drop(commit);
         let segment = wal.first_needed_segment(seqno);
         if segment > self.manifest.with_state(|state| state.log_segment) {
@@ -214,7 +232,7 @@ impl Store {
 
     /// Most bytes that the log may hold before cold keyspaces are drained to shorten it.
     pub(crate) fn log_bound(&self) -> u64 {
-        (self.backpressure.checkpoint_distance() * 4).max(1 << 20)
+        4 * self.memory.wal_segment_bytes()
     }
 
     /// Drains what pins the log if it has outgrown its bound; `false` if it has not.
@@ -224,11 +242,11 @@ impl Store {
             return Ok(false);
         }
         let commit = self.commit.lock();
-        let oldest = self.releasable_seqno()?;
+        let oldest = self.releasable_seqno();
         let last = wal.last_reserved_seqno();
         drop(commit);
         // Everything in the older half of what the log holds.
-        self.seal_older_than(Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1))?;
+        self.seal_older_than(Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1));
         let had_sealed = self.drain_round()?;
         if !had_sealed {
             self.release_log()?;
@@ -246,11 +264,7 @@ impl Store {
             keyspace.expect_jobs(true);
             let _round = self.rounds.lock();
             self.check_not_failed()?;
-            let outcome = self.run_job_of(&keyspace, &job);
-            if let Err(error) = &outcome {
-                self.poison(error);
-            }
-            return outcome.map(|()| true);
+            return self.run_job_of(&keyspace, &job).map(|()| true);
         }
         Ok(false)
     }
@@ -261,7 +275,12 @@ impl Store {
         }
         let tree = Arc::clone(&keyspace.view.load().tree);
         let work = self.work(keyspace.id, Arc::new(Progress::default()));
-        let Some(edit) = tree.run_job(&work, job)? else { return Ok(()) };
+        let edit = tree.run_job(&work, job).inspect_err(|error| self.note_failure(error))?;
+        let Some(edit) = edit else { return Ok(()) };
+        self.commit_job(keyspace, edit).inspect_err(|error| self.poison(error))
+    }
+
+    fn commit_job(&self, keyspace: &Arc<KeyspaceCore>, edit: TreeEdit) -> Result<()> {
         let mut changes = edit.changes;
         changes.push(Change::NextRun(self.run_ids.next()));
         self.data.sync()?;

@@ -3,7 +3,7 @@
 //! | share | for |
 //! |---|---|
 //! | 45 % | write buffers: one fills while another drains, so the checkpoint distance χ is half of it |
-//! | 1/16, 2 to 24 MiB | log buffers, streams of background work, nodes, tables |
+//! | 1/12, at most 48 MiB | log buffers, streams of background work, nodes, tables |
 //! | the rest | page cache; index and filter pages live there too |
 //!
 //! **Invariants**
@@ -30,7 +30,7 @@ impl MemoryShares {
             let message = format!("a memory budget of {total} bytes is below the least of {MIN_BYTES}");
             return Err(Error::invalid(message));
         }
-        let reserve = (total / 16).clamp(MIN_BYTES / 8, 24 << 20);
+        let reserve = (total / 12).min(48 << 20);
         let write_buffers = total / 100 * 45;
         let page_cache = total - reserve - write_buffers;
         let wal_buffer_bytes = testudo_base::num::usize_of((total / 256).clamp(16 << 10, 1 << 20));
@@ -40,6 +40,11 @@ impl MemoryShares {
     /// χ: bytes of active write buffers at which they are sealed.
     pub(crate) fn checkpoint_distance(&self) -> u64 {
         self.write_buffers / 2
+    }
+
+    /// Size of a log segment: about what one checkpoint writes.
+    pub(crate) fn wal_segment_bytes(&self) -> u64 {
+        self.checkpoint_distance().clamp(1 << 20, 64 << 20)
     }
 
     /// Longest value: it passes through write buffer, log and streams, so it must fit several times.

@@ -10,7 +10,10 @@
 //! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
 //! - Log segments are synced before anything that depends on them is made durable.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Kind, Result, RunId, Seqno, StoreId, codec::Damage, num::u64_of,
@@ -223,12 +226,11 @@ fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
         testudo_wal::remove_segments(&*store.env, &store.directory, log_segment)?;
         sync_segments(&store)?;
     }
-    let end = replay(&store, log_segment, log_seqno)?;
-    store.recovered_seqno = end.last_seqno.max(log_seqno);
+    let end = replay(&store, settings.read_only, log_segment, log_seqno)?;
+    store.recovered_seqno.store(end.last_seqno.max(log_seqno).0, Relaxed);
     if !settings.read_only {
-        let segment_bytes = (store.memory.checkpoint_distance()).clamp(1 << 20, 64 << 20);
         let options = WalOptions {
-            segment_bytes,
+            segment_bytes: store.memory.wal_segment_bytes(),
             buffer_bytes: store.memory.wal_buffer_bytes,
             ..WalOptions::new(store.id)
         };
@@ -283,7 +285,7 @@ fn turtle_options(options: &KeyspaceOptions) -> TurtleOptions {
 }
 
 /// Puts the commits of the log into memtables.
-fn replay(store: &Store, log_segment: u64, log_seqno: Seqno) -> Result<ReplayEnd> {
+fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) -> Result<ReplayEnd> {
     let flushed: std::collections::BTreeMap<KeyspaceId, Seqno> = store
         .manifest
         .with_state(|state| state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect());
@@ -299,6 +301,11 @@ fn replay(store: &Store, log_segment: u64, log_seqno: Seqno) -> Result<ReplayEnd
             return Ok(());
         }
         replay_record(store, &record, &flushed)?;
+        store.recovered_seqno.store(end - 1, Relaxed);
+        // A log can hold more than the write buffers may.
+        while store.backpressure.is_full() && !read_only {
+            store.make_room_stepped()?;
+        }
         Ok(())
     };
     let end = testudo_wal::replay(&*store.env, &store.directory, store.id, log_segment, deliver)?;
@@ -331,7 +338,7 @@ fn replay_record(
         let value = if operation.kind == Kind::Tombstone { &[] } else { operation.value };
         let outcome = view.active.table.insert(seqno, operation.kind, operation.key, value, None);
         let grown = u64_of(outcome.memory_bytes_added);
-        store.backpressure.active_bytes.fetch_add(grown, std::sync::atomic::Ordering::Relaxed);
+        store.backpressure.active_bytes.fetch_add(grown, Relaxed);
         Ok(())
     });
     if outcome.is_err() || count != u64::from(record.seqno_count) {

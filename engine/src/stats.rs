@@ -124,7 +124,7 @@ impl DbStats {
             max_stall_micros: pressure.max_stall_micros.load(Relaxed),
             wal_syncs: wal.syncs,
             seqno: store.last_seqno().0,
-            durable_seqno: store.wal.as_ref().map_or(store.recovered_seqno, |wal| wal.durable_seqno()).0,
+            durable_seqno: store.wal.as_ref().map_or_else(|| store.last_seqno(), |wal| wal.durable_seqno()).0,
             keyspaces: u64_of(keyspaces.len()),
             memory_bytes: store.memory.total,
             write_memory_bytes: store.memory.write_buffers,

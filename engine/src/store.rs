@@ -1,6 +1,6 @@
 //! The open store: what all handles and background threads share.
 //!
-//! **Lock order**: stripes, `rounds`, `catalogue`, `commit`, then the locks inside log, manifest and data file.
+//! **Lock order**: stripes, `rounds`, `commit`, `catalogue`, then the locks inside log, manifest and data file.
 //!
 //! **Invariants**
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a snapshot.
@@ -105,8 +105,8 @@ pub(crate) struct Store {
     pub(crate) data: Arc<DataFile>,
     /// `None` in a store that is open for reading only.
     pub(crate) wal: Option<Arc<Wal>>,
-    /// Last seqno that recovery found; what a read-only store shows.
-    pub(crate) recovered_seqno: Seqno,
+    /// How far recovery has come; what a read-only store shows.
+    pub(crate) recovered_seqno: AtomicU64,
     pub(crate) run_ids: Arc<RunIds>,
     pub(crate) arena_pool: Arc<ArenaPool>,
     pub(crate) executor: Arc<dyn Executor>,
@@ -123,6 +123,8 @@ pub(crate) struct Store {
     pub(crate) is_closing: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<Error>>,
+    /// Why draining cannot go on for now.
+    stall: Mutex<Option<Error>>,
 }
 
 /// What opening hands over to make a store.
@@ -150,7 +152,7 @@ impl Store {
             manifest: parts.manifest,
             data: parts.data,
             wal: None,
-            recovered_seqno: Seqno(0),
+            recovered_seqno: 0.into(),
             run_ids: parts.run_ids,
             arena_pool: parts.arena_pool,
             executor: parts.executor,
@@ -167,6 +169,7 @@ impl Store {
             is_closing: false.into(),
             has_failed: false.into(),
             failure: Mutex::new(None),
+            stall: Mutex::new(None),
         }
     }
 
@@ -184,7 +187,8 @@ impl Store {
 
     /// The last seqno that was assigned.
     pub(crate) fn last_seqno(&self) -> Seqno {
-        self.wal.as_ref().map_or(self.recovered_seqno, |wal| wal.last_reserved_seqno())
+        let recovered = || Seqno(self.recovered_seqno.load(Relaxed));
+        self.wal.as_ref().map_or_else(recovered, |wal| wal.last_reserved_seqno())
     }
 
     /// What a tree works with.
@@ -226,6 +230,15 @@ impl Store {
         self.has_failed.store(true, Release);
         self.backpressure.drain_ended(&*self.env);
         self.bell.ring();
+    }
+
+    pub(crate) fn set_stall(&self, stall: Option<Error>) {
+        *self.stall.lock() = stall;
+    }
+
+    /// Fails with the reason if draining cannot go on for now.
+    pub(crate) fn check_not_stalled(&self) -> Result<()> {
+        self.stall.lock().clone().map_or(Ok(()), Err)
     }
 
     pub(crate) fn has_failed(&self) -> bool {

@@ -14,6 +14,10 @@ use testudo_env::{EntryType, Env, File, OpenMode, OpenOptions};
 
 use crate::wal_format::{SEGMENT_HEADER_BYTES, segment_file_name, segment_number};
 
+/// A segment has its full length from the start, but its place on the device is reserved in steps of this size, so that
+/// a store that is opened for a few writes does not take a whole segment.
+pub(crate) const ALLOCATION_BYTES: u64 = 1 << 20;
+
 /// A segment of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
@@ -46,7 +50,7 @@ pub fn remove_segments(env: &dyn Env, dir: &Path, below: u64) -> Result<()> {
     Ok(())
 }
 
-/// A segment's file, its place on the device reserved, its name durable.
+/// A segment's file, the first step of its place on the device reserved, its name durable.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) file: Arc<dyn File>,
@@ -110,7 +114,7 @@ impl SegmentStore {
         };
         assert_eq!(segment.number, number, "segments are prepared in order");
         if bytes_min > segment.bytes {
-            segment.file.allocate(0, bytes_min).map_err(|error| Error::io(segment.name.as_str(), error))?;
+            segment.file.set_len(bytes_min).map_err(|error| Error::io(segment.name.as_str(), error))?;
             segment.bytes = bytes_min;
         }
         write_header(&segment)?;
@@ -170,8 +174,11 @@ impl SegmentStore {
         let file =
             self.env.open(&path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).map_err(failed)?;
         let bytes = self.segment_bytes;
-        let reserved =
-            file.allocate(0, bytes).and_then(|()| file.sync()).and_then(|()| self.env.sync_dir(&self.dir));
+        let reserved = file
+            .set_len(bytes)
+            .and_then(|()| file.allocate(0, ALLOCATION_BYTES.min(bytes)))
+            .and_then(|()| file.sync())
+            .and_then(|()| self.env.sync_dir(&self.dir));
         if let Err(error) = reserved {
             // The name would be in the way of a later try. If it cannot be removed, that try fails.
             let _ = self.env.remove_file(&path);

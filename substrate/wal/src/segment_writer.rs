@@ -16,7 +16,7 @@ use testudo_base::{
 use testudo_env::AlignedBuffer;
 
 use crate::{
-    segment_store::{SegmentFile, SegmentStore},
+    segment_store::{ALLOCATION_BYTES, SegmentFile, SegmentStore},
     wal_format::{
         RECORD_HEADER_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt,
     },
@@ -61,6 +61,8 @@ pub(crate) struct SegmentWriter {
     store: Arc<SegmentStore>,
     current: Arc<SegmentFile>,
     position: u64,
+    /// Place on the device is reserved up to here.
+    allocated_until: u64,
     zeroed_until: u64,
     small_rounds: u32,
     bytes_in_round: u64,
@@ -89,6 +91,7 @@ impl SegmentWriter {
             store,
             current,
             position: SEGMENT_HEADER_BYTES,
+            allocated_until: ALLOCATION_BYTES,
             zeroed_until: 0,
             small_rounds: 0,
             bytes_in_round: 0,
@@ -162,12 +165,33 @@ impl SegmentWriter {
     fn write_pages(&mut self, pages: &[u8]) -> Result<()> {
         let bytes = u64_of(pages.len());
         self.note_unsynced();
+        self.allocate_to(self.position + bytes)?;
         let written = self.current.file.write_at(self.position, pages);
         written.map_err(|error| Error::io(self.current.name.as_str(), error))?;
         self.position += bytes;
         self.bytes_in_round += bytes;
         self.counts.bytes_written += bytes;
         Ok(())
+    }
+
+    /// Reserves place on the device up to `end`, and then some: steps grow with the segment.
+    fn allocate_to(&mut self, end: u64) -> Result<()> {
+        if end <= self.allocated_until {
+            return Ok(());
+        }
+        let step = self.allocated_until.clamp(ALLOCATION_BYTES, 8 * ALLOCATION_BYTES);
+        let until = (self.allocated_until + step).max(end).min(self.current.bytes.max(end));
+        let reserved = self.current.file.allocate(self.allocated_until, until - self.allocated_until);
+        reserved.map_err(|error| Error::io(self.current.name.as_str(), error))?;
+        self.allocated_until = until;
+        Ok(())
+    }
+
+    /// Gives back what was reserved but not written. Only space: a failure changes nothing.
+    pub(crate) fn give_back_space(&mut self) {
+        if self.current.bytes > self.position {
+            let _ = self.current.file.punch_hole(self.position, self.current.bytes - self.position);
+        }
     }
 
     fn note_unsynced(&mut self) {
@@ -181,6 +205,7 @@ impl SegmentWriter {
         self.current = begin_segment(&self.store, &self.identity, size, first, durable)?;
         self.counts.note_segment();
         self.position = SEGMENT_HEADER_BYTES;
+        self.allocated_until = ALLOCATION_BYTES;
         self.zeroed_until = 0;
         Ok(())
     }
@@ -191,6 +216,7 @@ impl SegmentWriter {
             return Ok(());
         }
         self.note_unsynced();
+        self.allocate_to(self.position + bytes)?;
         let zeros = self.zeros.get_or_insert_with(|| AlignedBuffer::for_bytes(ZERO_AHEAD_BYTES));
         let written = self.current.file.write_at(self.position, &zeros[..usize_of(bytes)]);
         written.map_err(|error| Error::io(self.current.name.as_str(), error))?;

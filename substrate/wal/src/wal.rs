@@ -311,6 +311,7 @@ impl Wal {
         self.sync_all()?;
         let mut writer = self.lock_writer()?;
         writer.append_marker(self.durable_seqno()).map_err(|error| self.fail(error))?;
+        writer.give_back_space();
         self.poison.close();
         drop(writer);
         self.wake_all();
