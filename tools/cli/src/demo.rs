@@ -90,11 +90,10 @@ impl Demo<'_> {
     fn greet(&mut self, temporary: bool) -> Result<(), Failure> {
         let (dir, memory) = (self.dir.display(), show_size(self.memory_bytes));
         let kept = if temporary { "temporary, removed at the end" } else { "kept at the end" };
-        let line =
-            format!("Testudo, an ordered, persistent, embedded key-value store. Store in {dir} ({kept}),");
-        self.report.note(&line)?;
-        self.report
-            .note(&format!("memory limited to {memory}. Every answer below is checked against a model."))
+        self.report.note("Testudo: an ordered, persistent, embedded key-value store")?;
+        self.report.note(&format!("  directory  {dir} ({kept})"))?;
+        self.report.note(&format!("  memory     {memory}"))?;
+        self.report.note("Every answer below is compared with what it must be.")
     }
 
     fn run_parts(&mut self, db: Db) -> Result<closing::Totals, Failure> {

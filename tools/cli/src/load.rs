@@ -164,10 +164,13 @@ impl<'a> Loader<'a> {
         Failure::new(format!("{} line {number}: {reason}; {}", self.source, self.what_is_stored()))
     }
 
+    /// Makes durable what was committed and says how far that reaches.
     fn what_is_stored(&self) -> String {
-        match self.stored_line {
-            0 => "nothing of it is stored".to_owned(),
-            line => format!("the {} records of lines 1 to {line} are stored", self.stored_records),
+        let (records, line) = (self.stored_records, self.stored_line);
+        match self.db.persist(Durability::Sync) {
+            _ if line == 0 => "nothing of it is stored".to_owned(),
+            Ok(()) => format!("the {records} records of lines 1 to {line} are stored"),
+            Err(_) => format!("of the {records} records of lines 1 to {line} the last ones may be missing"),
         }
     }
 }

@@ -5,12 +5,13 @@
 //! - The bar is gone when the work ends.
 
 use std::{
+    fmt,
     io::{self, IsTerminal},
     sync::mpsc::{RecvTimeoutError, Sender, channel},
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use testudo_env::{Env, Thread};
 
 use crate::context::{Context, Stopwatch};
@@ -40,12 +41,16 @@ impl Progress {
         let figures = match (unit, total) {
             (Unit::Bytes, Some(_)) => "[{bar:30}] {bytes}/{total_bytes}, {binary_bytes_per_sec}",
             (Unit::Bytes, None) => "{spinner} {bytes}, {binary_bytes_per_sec}",
-            (Unit::Records, Some(_)) => "[{bar:30}] {human_pos}/{human_len}, {per_sec}",
-            (Unit::Records, None) => "{spinner} {human_pos}, {per_sec}",
+            (Unit::Records, Some(_)) => "[{bar:30}] {human_pos}/{human_len}, {rate}/s",
+            (Unit::Records, None) => "{spinner} {human_pos}, {rate}/s",
         };
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden()).with_message(title);
         if let Ok(style) = ProgressStyle::with_template(&format!("{{msg}} {figures}")) {
-            bar.set_style(style.progress_chars("=> "));
+            // A failed write to the terminal only spoils the bar.
+            let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
+                let _ = write!(out, "{:.0}", state.per_sec());
+            };
+            bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
         }
         Self { bar, stopwatch: context.stopwatch(), hidden: true }
     }

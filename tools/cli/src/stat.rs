@@ -17,11 +17,14 @@ use crate::{
 
 /// Groups of figures, by the beginnings of their names; the first that fits takes the figure.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("memory", &["memory", "memtable", "cache", "write_memory", "metadata"]),
-    ("space", &["data_file", "live", "free", "held", "disk", "wal_live", "stored"]),
-    ("reads", &["page_read", "stream_read", "device_bytes_read", "device_read"]),
-    ("writes", &["user", "wal", "data", "manifest", "device"]),
-    ("background", &["flush", "job", "throttle", "write_stall", "max_stall"]),
+    ("memory", &["memory", "memtable", "cache", "write_memory", "metadata", "checkpoint_distance"]),
+    ("reads", &["page_read", "stream_read", "device_bytes_read"]),
+    (
+        "writes",
+        &["user", "wal_bytes", "wal_syncs", "data_bytes", "manifest_bytes_written", "device_bytes_written"],
+    ),
+    ("space", &["data_file", "live", "free", "held", "disk", "wal_live", "manifest_bytes", "stored"]),
+    ("background", &["flushes", "jobs", "throttled", "write_stalls", "max_stall"]),
 ];
 
 /// Arguments of `testudo stat`.

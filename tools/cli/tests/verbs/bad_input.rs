@@ -3,6 +3,7 @@
 use std::{fs, process::Command};
 
 use testudo::Db;
+use testudo_env::SplitMix;
 
 use crate::program::{Answer, Place, files_of, program};
 
@@ -122,7 +123,8 @@ fn nonsense_on_the_command_line_is_named() {
     place.run(&["put", "STORE", "k", "v", "--stdin"]).not_understood(&["--stdin"]);
     place.run(&["put", "STORE", "k", "v", "--memory", "lots"]).not_understood(&["--memory", "lots"]);
     place.run(&["put", "STORE", "k", "v", "--memory", "1"]).refused(&["memory"]);
-    place.run(&["scan", "STORE", "--limit", "-1"]).not_understood(&["--limit"]);
+    place.run(&["scan", "STORE", "--limit", "-1"]).not_understood(&["-1"]);
+    place.run(&["scan", "STORE", "--limit", "few"]).not_understood(&["--limit", "few"]);
     place.run(&["scan", "STORE", "--prefix", "a", "--from", "b"]).not_understood(&["--prefix", "--from"]);
     place.run(&["scan", "STORE", "--from", "b", "--to", "a"]).refused(&["--from", "--to"]);
     place.run(&["get", "STORE", "--hex", "zz"]).refused(&["zz", "hex"]);
@@ -152,12 +154,15 @@ fn a_full_output_is_an_error() {
 fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
     let place = Place::new();
     fs::create_dir(place.path("disk")).unwrap();
-    let lines: String = (0..400_000).map(|number| format!("{number:050}\n")).collect();
+    let mut random = SplitMix::new(1);
+    let mut line =
+        || format!("{:016x}{:016x}{:016x}\n", random.next_u64(), random.next_u64(), random.next_u64());
+    let lines: String = (0..500_000).map(|_| line()).collect();
     place.write("many", lines.as_bytes());
     let script = r#"
         mount -t tmpfs -o size=16m none disk || exit 77
         "$0" put disk/STORE first kept --create --memory 8MiB || exit 3
-        "$0" load disk/STORE many --memory 8MiB
+        timeout 60 "$0" load disk/STORE many --memory 8MiB
         code=$?
         "$0" get disk/STORE first --memory 8MiB || exit 4
         "$0" verify disk/STORE --memory 8MiB >/dev/null || exit 5
