@@ -7,7 +7,11 @@
 use std::{
     cell::Cell,
     panic::{self, AssertUnwindSafe},
-    sync::Once,
+    sync::{
+        Mutex, Once,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
 
 use testudo_env::{Env, RealEnv};
@@ -73,6 +77,24 @@ impl Campaign<'_> {
         println!("fresh seed {fresh}");
         fixed.into_iter().chain([fresh]).collect()
     }
+}
+
+/// Runs every item on a few threads and adds up what they report. Each run is still a function of its seed.
+pub fn run_in_parallel<T: Sync>(items: &[T], run: impl Fn(&T) -> Report + Sync) -> Report {
+    let next = AtomicUsize::new(0);
+    let total = Mutex::new(Report::default());
+    let threads = thread::available_parallelism().map_or(1, |count| count.get().min(8));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let report = run(item);
+                    *total.lock().expect("a run that panics holds no lock") += report;
+                }
+            });
+        }
+    });
+    total.into_inner().expect("a run that panics holds no lock")
 }
 
 /// Runs a script on a fresh machine; a panic becomes a failure.

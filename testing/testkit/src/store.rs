@@ -168,7 +168,7 @@ pub trait Store {
 }
 
 /// Opens a kind of store, the same one at every reopen.
-pub trait Opener: fmt::Debug {
+pub trait Opener: fmt::Debug + Send + Sync {
     /// Opens the store of this environment, or creates it.
     fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>>;
 }

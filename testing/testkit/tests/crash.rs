@@ -1,10 +1,12 @@
 //! Power losses: at random instants of random scripts, during background work and during recovery itself;
 //! and, for a small script, at every single I/O operation.
+//!
+//! `TESTUDO_SEED` and `TESTUDO_CONFIGURATION` replay one run; `TESTUDO_IMAGES` makes a long one of it.
 
 use testudo_env::{CrashPolicy, TornMode};
 use testudo_testkit::{
     Campaign, Failure, Report, Runner, Script,
-    campaign::catch,
+    campaign::{catch, run_in_parallel},
     configuration::{Configuration, crash_configurations},
     op::{Crash, Op},
     store::Opener,
@@ -19,18 +21,18 @@ const OP_COUNT: usize = 1_000;
 fn five_thousand_crash_images_keep_the_prefix_rule() {
     let replays = std::env::var("TESTUDO_SEED").is_ok();
     let fresh = *Campaign::seeds([]).last().expect("one seed at least");
+    let images_in_all =
+        std::env::var("TESTUDO_IMAGES").map_or(IMAGES_IN_ALL, |count| count.parse().expect("a number"));
     let configurations = crash_configurations();
     let mut total = Report::default();
     for round in 0.. {
-        for configuration in &configurations {
+        // Fixed seeds and fresh ones in turn.
+        let seed = if replays || round % 2 == 1 { fresh + round / 2 } else { round };
+        total += run_in_parallel(&configurations, |configuration| {
             let Configuration { name, opener, profile } = configuration;
-            let campaign =
-                Campaign { test: "crash", configuration: name, opener, profile, op_count: OP_COUNT };
-            // Fixed seeds and fresh ones in turn.
-            let seed = if replays || round % 2 == 1 { fresh + round / 2 } else { round };
-            total += campaign.run(seed);
-        }
-        if total.crash_images >= IMAGES_IN_ALL || replays {
+            Campaign { test: "crash", configuration: name, opener, profile, op_count: OP_COUNT }.run(seed)
+        });
+        if total.crash_images >= images_in_all || replays {
             break;
         }
     }
