@@ -17,10 +17,11 @@ use std::{
 use crate::{
     op::Slot,
     state::{Bytes, Delta, State},
+    store::{RawScan, RawWalk},
 };
 
 /// Most combinations of uncertain commits that are followed at once.
-const CANDIDATES_MAX: usize = 4096;
+const CANDIDATES_MAX: usize = 512;
 
 /// What became of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +123,20 @@ impl Model {
     /// Checks what a crash or a close has left against the prefix rule. On success the model continues from
     /// there, as durable; returns how many commits were lost. The error explains.
     pub fn recover(&mut self, found: &State) -> Result<usize, String> {
+        let count = match self.last_exact_match(found) {
+            Ok(count) => count,
+            Err(TooManyCandidates) => self.last_loose_match(found),
+        };
+        let Some(count) = count else {
+            return Err(self.explain_loss(found));
+        };
+        let lost = self.log.len() - count;
+        *self = Self { base: found.clone(), live: found.clone(), ..Self::default() };
+        Ok(lost)
+    }
+
+    /// The longest allowed prefix whose content, with some of the uncertain commits, is `found`.
+    fn last_exact_match(&self, found: &State) -> Result<Option<usize>, TooManyCandidates> {
         let mut candidates = vec![self.base.clone()];
         let mut matching = None;
         for count in 0..=self.log.len() {
@@ -133,12 +148,37 @@ impl Model {
                 matching = Some(count);
             }
         }
-        let Some(count) = matching else {
-            return Err(self.explain_loss(found));
-        };
-        let lost = self.log.len() - count;
-        *self = Self { base: found.clone(), live: found.clone(), ..Self::default() };
-        Ok(lost)
+        Ok(matching)
+    }
+
+    /// The same where failed commits are too many to combine: each key is judged on its own, so that half of
+    /// a failed batch goes unseen. Keyspaces that failed calls created or dropped are not judged at all.
+    fn last_loose_match(&self, found: &State) -> Option<usize> {
+        let mut prefix = Self { base: self.base.clone(), live: self.base.clone(), ..Self::default() };
+        let mut matching = None;
+        for count in 0..=self.log.len() {
+            if count > 0 {
+                let Commit { deltas, certain } = self.log[count - 1].clone();
+                let outcome = if certain { Outcome::Buffered } else { Outcome::Failed };
+                prefix.commit(deltas, outcome);
+            }
+            if count >= self.durable && prefix.allows_all(found) {
+                matching = Some(count);
+            }
+        }
+        matching
+    }
+
+    /// Whether reads of everything may return what `found` holds.
+    fn allows_all(&self, found: &State) -> bool {
+        let slots: BTreeSet<Slot> = self.live.slots().into_iter().chain(found.slots()).collect();
+        slots.into_iter().filter(|slot| !self.is_doubtful_keyspace(*slot)).all(|slot| {
+            let all = RawScan::all(RawWalk::Forward);
+            let mut keys = self.live.scan(slot, &all).into_iter().chain(found.scan(slot, &all));
+            let same =
+                |(key, _): (&[u8], &[u8])| self.allows(slot, key, found.get(slot, key).map(|value| &**value));
+            self.live.has(slot) == found.has(slot) && keys.all(same)
+        })
     }
 
     /// A certain change ends the doubts about what it touches.
@@ -197,8 +237,11 @@ impl Model {
     }
 }
 
+/// The combinations of uncertain commits cannot all be followed.
+struct TooManyCandidates;
+
 /// Applies a commit to every candidate; an uncertain one leaves each candidate without it as well.
-fn advance(candidates: &mut Vec<State>, commit: &Commit) -> Result<(), String> {
+fn advance(candidates: &mut Vec<State>, commit: &Commit) -> Result<(), TooManyCandidates> {
     let without = if commit.certain { Vec::new() } else { candidates.clone() };
     for state in candidates.iter_mut() {
         commit.deltas.iter().for_each(|delta| state.apply(delta));
@@ -208,12 +251,7 @@ fn advance(candidates: &mut Vec<State>, commit: &Commit) -> Result<(), String> {
             candidates.push(state);
         }
     }
-    if candidates.len() > CANDIDATES_MAX {
-        return Err(format!(
-            "more than {CANDIDATES_MAX} combinations of failed commits: use shorter scripts"
-        ));
-    }
-    Ok(())
+    if candidates.len() > CANDIDATES_MAX { Err(TooManyCandidates) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -144,6 +144,11 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// A runner over a machine that holds a store already, and what that store may contain.
+    pub fn resume(opener: &'a dyn Opener, machine: Arc<MemEnv>, model: Model) -> Self {
+        Self { model, ..Self::on(opener, machine) }
+    }
+
     /// The same with other rules.
     #[must_use]
     pub fn with_rules(mut self, rules: Rules) -> Self {
@@ -159,6 +164,11 @@ impl<'a> Runner<'a> {
         self.faulty = Some(Arc::clone(&faulty));
         self.rules.tolerate_faults = true;
         (self, faulty)
+    }
+
+    /// From now on errors are failures again.
+    pub fn require_health(&mut self) {
+        self.rules.tolerate_faults = false;
     }
 
     /// The machine that the store is on now; it changes with every crash.

@@ -3,11 +3,14 @@
 //!
 //! `TESTUDO_SEED` and `TESTUDO_CONFIGURATION` replay one run; `TESTUDO_IMAGES` makes a long one of it.
 
-use testudo_env::{CrashPolicy, TornMode};
+use std::sync::Arc;
+
+use testudo_env::{CrashPolicy, MemEnv, TornMode};
 use testudo_testkit::{
     Campaign, Failure, Report, Runner, Script,
     campaign::{catch, run_in_parallel},
     configuration::{Configuration, crash_configurations},
+    model::Model,
     op::{Crash, Op},
     store::Opener,
 };
@@ -119,6 +122,54 @@ fn recovery_survives_a_crash_at_every_operation() {
             };
             if outcome.is_none() {
                 break;
+            }
+        }
+    }
+}
+
+/// Rounds after which the manifest must have been rotated.
+const ROTATION_ROUNDS_MAX: u32 = 20_000;
+
+/// A machine right before its manifest is rotated by a write and a flush, and what it holds.
+fn before_rotation(opener: &dyn Opener) -> (Arc<MemEnv>, Model) {
+    let mut runner = Runner::new(opener, 1);
+    let mut perform = |line: &str| -> (Arc<MemEnv>, Model) {
+        let before = (runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1), runner.model().clone());
+        let script: Script = line.parse().expect("a script");
+        runner.run_ops(&script).unwrap_or_else(|failure| panic!("{failure}"));
+        before
+    };
+    perform("create 0");
+    for round in 0..ROTATION_ROUNDS_MAX {
+        let before = perform(&format!("insert 0 {} {round}:50\nflush", round % 7));
+        if !before.0.all_files().iter().any(|path| path.ends_with("manifest-0000000001")) {
+            panic!("the machine was rotated before");
+        }
+        let after = perform("get 0 a");
+        if after.0.all_files().iter().any(|path| path.ends_with("manifest-0000000002")) {
+            return before;
+        }
+    }
+    panic!("the manifest was never rotated");
+}
+
+#[test]
+fn rotation_of_the_manifest_survives_a_crash_at_every_operation() {
+    for configuration in crash_configurations() {
+        let (machine, model) = before_rotation(&configuration.opener);
+        for policy in POLICIES {
+            for after in 0.. {
+                let crash = Crash { policy, seed: after, nested: vec![after % 11] };
+                let script = "insert 0 a 1:10\nflush\ninsert 0 b 2:10\nflush\ninsert 0 c 3:10\nflush";
+                let mut script: Script = script.parse().expect("a script");
+                script.0.insert(0, Op::Arm { after, crash });
+                let image = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
+                let run = || Runner::resume(&configuration.opener, image, model.clone()).run(&script);
+                let report = catch(&script, run)
+                    .unwrap_or_else(|failure| panic!("{policy:?} after {after}: {failure}"));
+                if report.armed_images == 0 {
+                    break;
+                }
             }
         }
     }

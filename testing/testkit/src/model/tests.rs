@@ -86,3 +86,16 @@ fn a_successful_write_ends_the_doubt_about_its_key() {
     assert!(!model.has_doubts());
     assert!(model.allows(0, b"a", Some(b"3")) && !model.allows(0, b"a", Some(b"2")));
 }
+
+#[test]
+fn many_failed_commits_still_leave_the_durable_ones_checked() {
+    let mut model = model();
+    model.sync();
+    for number in 0..40 {
+        model.commit(vec![put(&format!("maybe{number}"), "1")], Outcome::Failed);
+    }
+    let mut found = state(&[put("a", "1"), put("b", "1"), put("c", "1"), put("d", "1"), put("maybe7", "1")]);
+    assert!(model.clone().recover(&found).is_ok());
+    found.apply(&put("b", "2"));
+    assert!(model.recover(&found).is_err());
+}

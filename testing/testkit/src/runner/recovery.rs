@@ -87,7 +87,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Opens the store on the present machine and checks what it holds. A device that fails is healed.
+    /// Opens the store on the present machine and checks what it holds. A device that fails or is full is healed.
     pub(super) fn settle(&mut self) -> Result<(), Wrong> {
         for attempt in 0.. {
             let opened = self.opener.open(self.env());
@@ -102,6 +102,7 @@ impl Runner<'_> {
                 return self.recover_if_crashed();
             }
             assert!(attempt == 0, "a healthy device causes no error that is excused");
+            self.machine.space_limit(None);
             if let Some(faulty) = &self.faulty {
                 faulty.set_plan(None);
                 self.healed = true;
