@@ -27,10 +27,26 @@ const MAX_REST: Duration = Duration::from_millis(5);
 /// The pace is computed anew whenever this many bytes were written.
 const PACE_STEP_BYTES: u64 = 32 << 10;
 
+/// One buffer of a drain: its share of the whole, and how far it has come.
+pub(crate) type Part = (u64, Arc<Progress>);
+
 #[derive(Debug)]
 struct Drain {
     started: Duration,
-    progress: Arc<Progress>,
+    parts: Vec<Part>,
+}
+
+impl Drain {
+    /// How much is done, in thousandths.
+    fn thousandths(&self) -> u64 {
+        let whole: u64 = self.parts.iter().map(|(weight, _)| weight).sum();
+        let done = |(weight, progress): &Part| {
+            let (done, total) = progress.state();
+            if total == 0 { 0 } else { weight * (done.min(total) / 64) / (total / 64 + 1) }
+        };
+        // The end of a drain, syncs and publication, is not counted in bytes: a tenth is kept for it.
+        self.parts.iter().map(done).sum::<u64>() * 900 / whole.max(1)
+    }
 }
 
 /// Debt of the background, and what writers pay for it.
@@ -92,8 +108,8 @@ impl Backpressure {
     }
 
     /// A drain begins.
-    pub(crate) fn drain_started(&self, env: &dyn Env, progress: Arc<Progress>) {
-        *self.drain.lock() = Some(Drain { started: env.monotonic(), progress });
+    pub(crate) fn drain_started(&self, env: &dyn Env, parts: Vec<Part>) {
+        *self.drain.lock() = Some(Drain { started: env.monotonic(), parts });
     }
 
     /// A drain has ended, well or not.
@@ -127,9 +143,7 @@ impl Backpressure {
 
     fn pace(&self, env: &dyn Env, drain: &Drain) -> u64 {
         let elapsed = nanos(env.monotonic().saturating_sub(drain.started));
-        let (done, total) = drain.progress.state();
-        // The end of a drain, syncs and publication, is not counted in bytes: a tenth is kept for it.
-        let thousandths = if total == 0 { 0 } else { (done.min(total) / 1024) * 900 / (total / 1024 + 1) };
+        let thousandths = drain.thousandths();
         let expected = match thousandths {
             0..50 => self.last_drain_nanos.load(Relaxed).max(elapsed + elapsed / 2),
             _ => elapsed / thousandths * 1000,

@@ -13,10 +13,14 @@ use testudo_contract::{Job, Progress, TreeEdit};
 use testudo_storage::Change;
 
 use crate::{
+    backpressure::Part,
     store::Store,
     updates::MemtableUpdates,
     view::{KeyspaceCore, WriteBuffer},
 };
+
+/// A sealed buffer and its keyspace.
+type Waiting = (Arc<KeyspaceCore>, Arc<WriteBuffer>);
 
 /// A buffer, its keyspace, and the tree that it has become part of.
 struct Drained {
@@ -110,9 +114,10 @@ impl Store {
         if waiting.is_empty() {
             return Ok(false);
         }
-        let progress = Arc::new(Progress::default());
-        self.backpressure.drain_started(&*self.env, Arc::clone(&progress));
-        let outcome = self.drain(waiting, &progress);
+        let part = |(_, buffer): &Waiting| (buffer.table.memory_bytes(), Arc::new(Progress::default()));
+        let parts: Vec<Part> = waiting.iter().map(part).collect();
+        self.backpressure.drain_started(&*self.env, parts.clone());
+        let outcome = self.drain(waiting, &parts);
         self.backpressure.drain_ended(&*self.env);
         outcome.map(|()| true)
     }
@@ -124,13 +129,9 @@ impl Store {
         }
     }
 
-    fn drain(
-        &self,
-        waiting: Vec<(Arc<KeyspaceCore>, Arc<WriteBuffer>)>,
-        progress: &Arc<Progress>,
-    ) -> Result<()> {
+    fn drain(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
         let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
-        let applied = self.apply_all(waiting, newest, progress);
+        let applied = self.apply_all(waiting, newest, parts);
         let drained = applied.inspect_err(|error| self.note_failure(error))?;
         self.set_stall(None);
         self.commit_drained(drained, newest).inspect_err(|error| self.poison(error))
@@ -146,15 +147,10 @@ impl Store {
         }
     }
 
-    fn apply_all(
-        &self,
-        waiting: Vec<(Arc<KeyspaceCore>, Arc<WriteBuffer>)>,
-        newest: Seqno,
-        progress: &Arc<Progress>,
-    ) -> Result<Vec<Drained>> {
+    fn apply_all(&self, waiting: Vec<Waiting>, newest: Seqno, parts: &[Part]) -> Result<Vec<Drained>> {
         self.in_flight.wait_for(newest);
         let mut drained = Vec::with_capacity(waiting.len());
-        for (keyspace, buffer) in waiting {
+        for ((keyspace, buffer), (_, progress)) in waiting.into_iter().zip(parts) {
             buffer.table.freeze();
             let edit = if buffer.table.is_empty() {
                 None

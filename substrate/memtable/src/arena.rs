@@ -101,7 +101,8 @@ struct Space {
     /// The free end of the current chunk, in units.
     at: u32,
     left: u32,
-    next_chunk_bytes: usize,
+    /// Bytes of all chunks for small records so far.
+    chunk_bytes: usize,
 }
 
 /// The records of one memtable.
@@ -127,7 +128,7 @@ thread_local! {
 
 impl Arena {
     pub(crate) fn new(pool: Arc<ArenaPool>) -> Self {
-        let space = Space { chunks: Vec::new(), at: 0, left: 0, next_chunk_bytes: FIRST_CHUNK_BYTES };
+        let space = Space { chunks: Vec::new(), at: 0, left: 0, chunk_bytes: 0 };
         Self {
             pool,
             windows: Windows::default(),
@@ -285,8 +286,10 @@ impl Arena {
                 let (at, grown) = self.add_chunk(&mut space, bytes);
                 return (Span { at, left: 0 }, grown);
             }
-            let chunk_bytes = space.next_chunk_bytes.max(bytes.next_power_of_two());
-            space.next_chunk_bytes = (chunk_bytes * 2).min(CHUNK_BYTES);
+            // About an eighth more each time: many small memtables must not all reserve twice what they hold.
+            let wanted = (space.chunk_bytes / 8).next_power_of_two().clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES);
+            let chunk_bytes = wanted.max(bytes.next_power_of_two());
+            space.chunk_bytes += chunk_bytes;
             (space.at, grown) = self.add_chunk(&mut space, chunk_bytes);
             space.left = u32_of(chunk_bytes / UNIT_BYTES);
         }

@@ -86,7 +86,7 @@ pub struct YcsbArgs {
     #[arg(long)]
     pub sync: bool,
     /// Keyspaces that the records are spread over
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32768))]
     pub keyspaces: u16,
     /// Longest scan of workload e; lengths are uniform from 1
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
