@@ -50,8 +50,9 @@ impl Open {
         drop(self.store.commit.lock());
         self.store.in_flight.wait_for(self.store.last_seqno());
         let outcome = match &self.store.wal {
-            Some(wal) if !self.store.has_failed() => wal.close(),
-            _ => Ok(()),
+            Some(_) if self.store.has_failed() => self.store.check_writable(),
+            Some(wal) => wal.close().and_then(|()| self.store.manifest.raise_floor(self.store.last_seqno())),
+            None => Ok(()),
         };
         if self.is_temporary {
             self.remove_files();

@@ -68,3 +68,8 @@ pub use stats::{DbStats, KeyspaceStats};
 pub use testudo_base::{Error, ErrorKind, Result};
 pub use testudo_contract::OutlineLine;
 pub use verify::{VerifyLevel, VerifyReport};
+
+/// The examples of the README are tests too.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ReadmeExamples;

@@ -62,16 +62,21 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
         check_creatable(settings, names.as_deref())?;
         if names.is_none() {
             env.create_dir(directory).map_err(|e| io(directory, e))?;
-            if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                env.sync_dir(parent).map_err(|e| io(parent, e))?;
-            }
         }
     }
     let lock = take_lock(settings, directory)?;
     // The answer may have changed while the lock was being taken.
     let names = list(&**env, directory)?.unwrap_or_default();
     let has = |name: &str| names.iter().any(|present| present == name);
-    if !has(SUPERBLOCK_FILE) {
+    // Until the mark is gone a superblock that cannot be read was never complete.
+    let is_cut_short = has(SUPERBLOCK_FILE)
+        && has(CREATING_FILE)
+        && !settings.read_only
+        && testudo_storage::SuperblockFile::open(&**env, directory, false)
+            .is_err_and(|error| error.kind() == ErrorKind::Corruption);
+    if is_cut_short {
+        create(settings, directory, &names)?;
+    } else if !has(SUPERBLOCK_FILE) {
         check_creatable(settings, Some(&names))?;
         create(settings, directory, &names)?;
     } else if has(CREATING_FILE) && !settings.read_only {
@@ -148,7 +153,10 @@ fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()>
     };
     if !names.iter().any(|name| name == CREATING_FILE) {
         create(CREATING_FILE, false)?;
-        env.sync_dir(directory).map_err(|e| io(directory, e))?;
+    }
+    env.sync_dir(directory).map_err(|e| io(directory, e))?;
+    if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        env.sync_dir(parent).map_err(|e| io(parent, e))?;
     }
     for name in names.iter().filter(|name| ![LOCK_FILE, CREATING_FILE].contains(&name.as_str())) {
         let path = directory.join(name);
@@ -228,7 +236,11 @@ fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
     }
     let end = replay(&store, settings.read_only, log_segment, log_seqno)?;
     store.recovered_seqno.store(end.last_seqno.max(log_seqno).0, Relaxed);
+    if store.last_seqno() < store.manifest.floor_seqno() {
+        return Err(hole(end.last_segment, "the log ends before commits that were durable"));
+    }
     if !settings.read_only {
+        store.manifest.raise_floor(store.last_seqno())?;
         let options = WalOptions {
             segment_bytes: store.memory.wal_segment_bytes(),
             buffer_bytes: store.memory.wal_buffer_bytes,
@@ -309,6 +321,11 @@ fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) ->
         Ok(())
     };
     let end = testudo_wal::replay(&*store.env, &store.directory, store.id, log_segment, deliver)?;
+    // A segment that lost its header looks like one that was never used; the next one tells them apart.
+    let first = end.segments.iter().find(|segment| segment.first_seqno.0 > 0);
+    if first.is_some_and(|segment| segment.first_seqno.0 > log_seqno.0 + 1) {
+        return Err(hole(log_segment, "the segment lost its header"));
+    }
     if end.last_seqno < newest_flushed && newest_flushed > log_seqno {
         return Err(hole(log_segment, "the log ends before commits that the trees already hold"));
     }

@@ -1,6 +1,7 @@
 //! The manifest: a log of edits, each of which becomes durable atomically, and its replay.
 //!
-//! Data flow: `commit` appends one record and syncs it, then applies it to the state in memory. When the log has
+//! Data flow: `commit` appends one record and syncs it, then raises the floor in the superblock, so that a manifest that
+//! is cut short later cannot pass for an older state. When the log has
 //! grown well beyond the state, the state is written as the first record of a new file and the superblock is
 //! pointed at it.
 //!
@@ -16,13 +17,13 @@ use std::{
 
 use parking_lot::Mutex;
 use testudo_base::{
-    Error, ErrorKind, Result, StoreId,
+    Error, ErrorKind, PAGE_SIZE, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
 };
 use testudo_env::{Env, File, OpenMode, OpenOptions};
 
 use crate::{
-    Superblock, SuperblockFile,
+    Floor, Superblock, SuperblockFile,
     manifest_format::{Change, Decoded, RecordSeed, decode_record, encode_record},
     manifest_state::ManifestState,
 };
@@ -76,7 +77,12 @@ impl Manifest {
         let mut state = ManifestState::default();
         apply_all(&mut state, first)?;
         let (file, seed, end) = write_snapshot(&*env, directory, store, 1, &state)?;
-        let superblock = Superblock { store, generation: 1, manifest: 1 };
+        let superblock = Superblock {
+            store,
+            generation: 1,
+            manifest: 1,
+            floor: Floor { manifest_bytes: end, last_seqno: Seqno(0) },
+        };
         let superblock_file = SuperblockFile::create(&*env, directory, &superblock)?;
         let log = Log {
             file,
@@ -110,6 +116,9 @@ impl Manifest {
         file.read_at(0, &mut bytes).map_err(|e| Error::io(&name, e))?;
         let seed = RecordSeed::new(superblock.store, superblock.manifest);
         let (state, next_edit, end, snapshot_bytes) = replay(&bytes, seed, &name)?;
+        if end < superblock.floor.manifest_bytes {
+            return Err(Error::corruption(&name, end, "the file ends before edits that were durable"));
+        }
         let log = Log {
             file,
             seed,
@@ -157,7 +166,9 @@ impl Manifest {
             log.failure = Some(error.clone());
             return Err(error);
         }
-        if let Err(error) = self.append(&mut log, edit) {
+        let floor_seqno = log.superblock.floor.last_seqno;
+        let appended = self.append(&mut log, edit).and_then(|()| self.write_floor(&mut log, floor_seqno));
+        if let Err(error) = appended {
             log.failure = Some(error.clone());
             return Err(error);
         }
@@ -171,7 +182,7 @@ impl Manifest {
     }
 
     fn append(&self, log: &mut Log, edit: &[Change]) -> Result<()> {
-        let record = encode_record(edit, log.next_edit, log.seed);
+        let record = padded(encode_record(edit, log.next_edit, log.seed));
         let name = || file_name(log.superblock.manifest);
         log.file.write_at(log.end, &record).map_err(|e| Error::io(name(), e))?;
         log.file.sync().map_err(|e| Error::io(name(), e))?;
@@ -189,8 +200,9 @@ impl Manifest {
         let number = log.superblock.manifest + 1;
         let store = log.superblock.store;
         let (file, seed, end) = write_snapshot(&*self.env, &self.directory, store, number, &log.state)?;
-        let superblock =
-            Superblock { generation: log.superblock.generation + 1, manifest: number, ..log.superblock };
+        let floor = Floor { manifest_bytes: end, ..log.superblock.floor };
+        let generation = log.superblock.generation + 1;
+        let superblock = Superblock { generation, manifest: number, floor, ..log.superblock };
         log.superblock_file.write(&superblock)?;
         let old = std::mem::replace(&mut log.superblock, superblock).manifest;
         log.file = file;
@@ -198,7 +210,7 @@ impl Manifest {
         log.end = end;
         log.snapshot_bytes = end;
         log.next_edit = 1;
-        self.count(usize_of(end) + testudo_base::PAGE_SIZE);
+        self.count(usize_of(end) + PAGE_SIZE);
         // A manifest that stays behind is removed at the next open.
         let _ = self.env.remove_file(&self.directory.join(file_name(old)));
         Ok(())
@@ -217,6 +229,34 @@ impl Manifest {
         Ok(())
     }
 
+    /// The log is known to have reached this seqno, durably.
+    pub fn floor_seqno(&self) -> Seqno {
+        self.log.lock().superblock.floor.last_seqno
+    }
+
+    /// Notes that everything up to `last_seqno` is durable; when a store is opened and when it is closed.
+    pub fn raise_floor(&self, last_seqno: Seqno) -> Result<()> {
+        let mut log = self.log.lock();
+        if let Some(failure) = &log.failure {
+            return Err(failure.clone());
+        }
+        let outcome = self.write_floor(&mut log, last_seqno);
+        if let Err(error) = &outcome {
+            log.failure = Some(error.clone());
+        }
+        outcome
+    }
+
+    fn write_floor(&self, log: &mut Log, last_seqno: Seqno) -> Result<()> {
+        let floor = Floor { manifest_bytes: log.end, last_seqno };
+        let generation = log.superblock.generation + 1;
+        let superblock = Superblock { generation, floor, ..log.superblock };
+        log.superblock_file.write(&superblock)?;
+        log.superblock = superblock;
+        self.count(PAGE_SIZE);
+        Ok(())
+    }
+
     /// Size and work.
     pub fn stats(&self) -> ManifestStats {
         let log = self.log.lock();
@@ -227,6 +267,12 @@ impl Manifest {
             next_edit: log.next_edit,
         }
     }
+}
+
+/// Records stand in pages of their own: a write that is cut short must not tear what was durable before.
+fn padded(mut record: Vec<u8>) -> Vec<u8> {
+    record.resize(record.len().next_multiple_of(PAGE_SIZE), 0);
+    record
 }
 
 fn apply_all(state: &mut ManifestState, edit: &[Change]) -> Result<()> {
@@ -257,7 +303,7 @@ fn write_snapshot(
     };
     let file = file.map_err(|e| Error::io(&name, e))?;
     let seed = RecordSeed::new(store, number);
-    let record = encode_record(&state.snapshot(), 0, seed);
+    let record = padded(encode_record(&state.snapshot(), 0, seed));
     file.write_at(0, &record).map_err(|e| Error::io(&name, e))?;
     file.sync().map_err(|e| Error::io(&name, e))?;
     env.sync_dir(directory).map_err(|e| Error::io(&name, e))?;
@@ -274,7 +320,7 @@ fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<(ManifestState, 
                 for change in &edit {
                     state.apply(change).map_err(|d| Error::corruption(name, u64_of(at), d.0))?;
                 }
-                at += length;
+                at = (at + length).next_multiple_of(PAGE_SIZE);
                 next_edit += 1;
                 if next_edit == 1 {
                     snapshot_bytes = u64_of(at);

@@ -1,6 +1,7 @@
 //! Bytes of the manifest: records, and the changes inside them. Only this file knows them.
 //!
-//! A manifest file is a sequence of records; the first holds a whole state as one edit, each later one an edit.
+//! A manifest file is a sequence of records, each filled up with zeros to a multiple of 4 KiB; the first holds a whole
+//! state as one edit, each later one an edit.
 //!
 //! | offset | bytes | field of a record |
 //! |---|---|---|

@@ -13,16 +13,19 @@
 //! | 32 | 16 | store id |
 //! | 48 | 8 | generation of the superblock, +1 with each write |
 //! | 56 | 8 | number of the current manifest |
-//! | 64 | 8 | XXH3 of bytes 0 … 64 |
+//! | 64 | 8 | floor: the manifest is at least this long |
+//! | 72 | 8 | floor: the log reaches at least this seqno |
+//! | 80 | 8 | XXH3 of bytes 0 … 80 |
 //!
 //! **Invariants**
 //! - The slot for generation `g` is `g % 2`; the newest valid slot is never overwritten.
+//! - The floor is raised only after what it states is durable.
 //! - A version or a required feature that this build does not know is refused before anything is written.
 
 use std::{path::Path, sync::Arc};
 
 use testudo_base::{
-    Error, ErrorKind, PAGE_SIZE, Result, StoreId,
+    Error, ErrorKind, PAGE_SIZE, Result, Seqno, StoreId,
     checksum::checksum64,
     codec::{self, Reader},
     num::u64_of,
@@ -34,7 +37,7 @@ use crate::SUPERBLOCK_FILE;
 /// The on-disk format that this build writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"TESTUDO\0";
-const BODY_BYTES: usize = 64;
+const BODY_BYTES: usize = 80;
 const KNOWN_REQUIRED_FEATURES: u64 = 0;
 
 /// The contents of a slot.
@@ -46,6 +49,17 @@ pub struct Superblock {
     pub generation: u64,
     /// Number of the current manifest.
     pub manifest: u64,
+    /// What was durable when this was written.
+    pub floor: Floor,
+}
+
+/// How much of a store is known to be durable. Finding less later is damage: no crash can explain it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floor {
+    /// Length of the current manifest.
+    pub manifest_bytes: u64,
+    /// Last seqno of the log.
+    pub last_seqno: Seqno,
 }
 
 impl Superblock {
@@ -59,6 +73,8 @@ impl Superblock {
         codec::put_u128(&mut out, self.store.0);
         codec::put_u64(&mut out, self.generation);
         codec::put_u64(&mut out, self.manifest);
+        codec::put_u64(&mut out, self.floor.manifest_bytes);
+        codec::put_u64(&mut out, self.floor.last_seqno.0);
         let checksum = checksum64(&out, 0);
         codec::put_u64(&mut out, checksum);
         out
@@ -75,11 +91,12 @@ impl Superblock {
             reader.u64()?;
             let store = StoreId(reader.u128()?);
             let (generation, manifest) = (reader.u64()?, reader.u64()?);
+            let floor = Floor { manifest_bytes: reader.u64()?, last_seqno: Seqno(reader.u64()?) };
             let checksum = reader.u64()?;
             if magic != MAGIC || checksum != checksum64(&slot[..BODY_BYTES], 0) {
                 return Err(codec::Damage("not a superblock"));
             }
-            Ok((version, required, Self { store, generation, manifest }))
+            Ok((version, required, Self { store, generation, manifest, floor }))
         };
         let Ok((version, required, superblock)) = parse() else { return Ok(None) };
         if version != FORMAT_VERSION || required & !KNOWN_REQUIRED_FEATURES != 0 {
@@ -134,6 +151,10 @@ impl SuperblockFile {
         let newest = slots.into_iter().flatten().max_by_key(|slot| slot.generation);
         let newest = newest
             .ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "neither slot holds a valid superblock"))?;
+        if writable {
+            // An earlier process may have failed to sync the name. The slots are written anew before they matter.
+            env.sync_dir(directory).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        }
         Ok((Self { file }, newest))
     }
 
