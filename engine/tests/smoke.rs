@@ -1,5 +1,7 @@
 //! The whole way through on a real disk: write, drain, read, scan, reopen.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use testudo::{Db, Durability, ErrorKind, KeyspaceOptions, Read};
 
 fn key(n: u64) -> String {
