@@ -225,9 +225,6 @@ fn assemble(
 }
 
 fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
-    if !settings.read_only {
-        store.commit_edit(&[Change::NextRun(store.run_ids.next())])?;
-    }
     load_keyspaces(&store)?;
     let (log_segment, log_seqno) = store.manifest.with_state(|state| (state.log_segment, state.log_seqno));
     if !settings.read_only {
@@ -240,6 +237,7 @@ fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
         return Err(hole(end.last_segment, "the log ends before commits that were durable"));
     }
     if !settings.read_only {
+        reserve_run_ids(&store)?;
         store.manifest.raise_floor(store.last_seqno())?;
         let options = WalOptions {
             segment_bytes: store.memory.wal_segment_bytes(),
@@ -254,6 +252,15 @@ fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
         store.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start)?);
     }
     Ok(Arc::new(store))
+}
+
+/// Steps over the run ids that a crash may have used without the manifest knowing, once, before the first run is written.
+fn reserve_run_ids(store: &Store) -> Result<()> {
+    let next = store.run_ids.next();
+    if store.manifest.with_state(|state| state.next_run < next) {
+        store.commit_edit(&[Change::NextRun(next)])?;
+    }
+    Ok(())
 }
 
 /// Syncs what a killed process may have left in the operating system's cache.
@@ -316,6 +323,7 @@ fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) ->
         store.recovered_seqno.store(end - 1, Relaxed);
         // A log can hold more than the write buffers may.
         while store.backpressure.is_full() && !read_only {
+            reserve_run_ids(store)?;
             store.make_room_stepped()?;
         }
         Ok(())
