@@ -7,7 +7,7 @@ use testudo_base::checksum::checksum64;
 use crate::program::Place;
 
 const SLOT_BYTES: usize = 4096;
-const CHECKED_BYTES: usize = 64;
+const CHECKED_BYTES: usize = 80;
 
 /// Changes both slots of the superblock.
 fn change_superblock(place: &Place, change: impl Fn(&mut [u8])) {
