@@ -8,11 +8,13 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering::Acquire},
     time::Duration,
 };
 
-use testudo_base::{Error, ErrorKind, Result};
+use testudo_base::{
+    Error, ErrorKind, Result,
+    sync::{Arc, atomic::Ordering::Acquire},
+};
 use testudo_env::Thread;
 
 use crate::store::Store;

@@ -8,15 +8,12 @@
 //! - Nobody rests while nothing drains.
 //! - A single rest is at most [`MAX_REST`].
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use testudo_base::sync::{
+    Arc, Condvar, Mutex,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 use testudo_contract::Progress;
 use testudo_env::Env;
 

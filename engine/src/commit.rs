@@ -8,14 +8,12 @@
 //!   commits up to the seqno where it was sealed.
 //! - Writes to one key are serialised by its stripe: a later seqno never reaches the memtable before an earlier one.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::time::Duration;
 
 use testudo_base::{
     Error, KeyspaceId, MAX_KEY_BYTES, Result, Seqno,
     num::{u32_of, u64_of},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use crate::{

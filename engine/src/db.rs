@@ -4,13 +4,12 @@
 //! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the log is
 //!   written and synced, the lock is released.
 
-use std::{
-    path::Path,
-    sync::{Arc, atomic::Ordering::Release},
-};
+use std::path::Path;
 
-use parking_lot::Mutex;
-use testudo_base::{Error, ErrorKind, KeyspaceId, Result};
+use testudo_base::{
+    Error, ErrorKind, KeyspaceId, Result,
+    sync::{Arc, Mutex, atomic::Ordering::Release},
+};
 use testudo_env::{DirLock, Thread};
 use testudo_storage::Change;
 

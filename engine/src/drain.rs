@@ -6,9 +6,10 @@
 //! - One round at a time (`rounds`); of each keyspace only the oldest sealed buffer takes part.
 //! - A failure before the edit is committed changes nothing; a failed commit poisons the store.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
-
-use testudo_base::{Error, ErrorKind, ExtentSpan, Result, Seqno};
+use testudo_base::{
+    Error, ErrorKind, ExtentSpan, Result, Seqno,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 use testudo_contract::{Job, Progress, TreeEdit};
 use testudo_storage::Change;
 

@@ -6,11 +6,12 @@
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
 };
 
-use parking_lot::{Condvar, Mutex};
-use testudo_base::{Error, Result};
+use testudo_base::{
+    Error, Result,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+};
 use testudo_contract::{Executor, Task};
 use testudo_env::{Env, Thread};
 
@@ -73,7 +74,7 @@ impl Shared {
         let mut queue = self.queue.lock();
         loop {
             if let Some((task, round)) = queue.tasks.pop_front() {
-                parking_lot::MutexGuard::unlocked(&mut queue, || run(task, &round));
+                MutexGuard::unlocked(&mut queue, || run(task, &round));
                 self.changed.notify_all();
             } else if queue.is_closing {
                 return;
@@ -99,7 +100,7 @@ impl Executor for Pool {
         self.shared.changed.notify_all();
         while round.lock().open > 0 {
             if let Some((task, round)) = queue.tasks.pop_front() {
-                parking_lot::MutexGuard::unlocked(&mut queue, || run(task, &round));
+                MutexGuard::unlocked(&mut queue, || run(task, &round));
             } else {
                 self.shared.changed.wait(&mut queue);
             }

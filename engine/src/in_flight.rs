@@ -3,15 +3,19 @@
 //! **Invariants**
 //! - Slots are taken under the commit lock, in the order of seqnos; they are given back without it.
 
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Release},
+use crossbeam_utils::CachePadded;
+use testudo_base::{
+    Seqno,
+    sync::{
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+        scaled, spin_loop, yield_now,
+    },
 };
 
-use crossbeam_utils::CachePadded;
-use testudo_base::Seqno;
-
-const SLOTS: usize = 128;
+const SLOTS: usize = scaled(128, 3);
 
 /// The commits that are on their way.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ impl InFlight {
         Self { slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
-    /// Notes a commit. REQUIRES: the commit lock is held. Waits only if 128 commits are under way at once.
+    /// Notes a commit. REQUIRES: the commit lock is held. Waits only if that many commits are under way at once.
     pub(crate) fn enter(&self, first: Seqno) -> Underway<'_> {
         loop {
             for slot in &self.slots {
@@ -44,7 +48,7 @@ impl InFlight {
                     return Underway(slot);
                 }
             }
-            std::thread::yield_now();
+            yield_now();
         }
     }
 
@@ -60,9 +64,9 @@ impl InFlight {
                 }
                 spins += 1;
                 if spins < 100 {
-                    std::hint::spin_loop();
+                    spin_loop();
                 } else {
-                    std::thread::yield_now();
+                    yield_now();
                 }
             }
         }

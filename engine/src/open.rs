@@ -10,13 +10,13 @@
 //! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
 //! - Log segments are synced before anything that depends on them is made durable.
 
-use std::{
-    path::Path,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::path::Path;
 
 use testudo_base::{
-    Error, ErrorKind, KeyspaceId, Kind, Result, RunId, Seqno, StoreId, codec::Damage, num::u64_of,
+    Error, ErrorKind, KeyspaceId, Kind, Result, RunId, Seqno, StoreId,
+    codec::Damage,
+    num::u64_of,
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_betree::{BeTree, TurtleOptions};
 use testudo_contract::{Executor, InlineExecutor, RunIds, Tree as TreeState};

@@ -1,8 +1,9 @@
 //! Figures of a store and of a keyspace, as plain data.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
-
-use testudo_base::num::u64_of;
+use testudo_base::{
+    num::u64_of,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use crate::{store::Store, view::KeyspaceCore};
 

@@ -6,20 +6,18 @@
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a snapshot.
 //! - `rounds` is held by whoever drains, runs a job, or changes the catalogue: one at a time.
 
-use std::{
-    collections::BTreeMap,
-    path::PathBuf,
+use std::{collections::BTreeMap, path::PathBuf};
+
+use testudo_base::{
+    Error, ErrorKind, KeyspaceId, Result, Seqno, StoreId,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex, RwLock,
         atomic::{
             AtomicBool, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
 };
-
-use parking_lot::{Condvar, Mutex, RwLock};
-use testudo_base::{Error, ErrorKind, KeyspaceId, Result, Seqno, StoreId};
 use testudo_contract::{Executor, Progress, RunIds, Work};
 use testudo_env::Env;
 use testudo_memtable::{ArenaPool, Memtable};

@@ -3,10 +3,14 @@
 //! **Invariants**
 //! - Stripes are locked in increasing order, before the commit lock, and released after the memtable insert.
 
-use parking_lot::{Mutex, MutexGuard};
-use testudo_base::{KeyspaceId, checksum::hash_key, num::usize_of};
+use testudo_base::{
+    KeyspaceId,
+    checksum::hash_key,
+    num::{u64_of, usize_of},
+    sync::{Mutex, MutexGuard, scaled},
+};
 
-const STRIPES: u64 = 1024;
+const STRIPES: usize = scaled(1024, 16);
 
 /// The write stripes of a store.
 #[derive(Debug)]
@@ -19,7 +23,7 @@ impl Stripes {
 
     fn index(keyspace: KeyspaceId, key: &[u8]) -> usize {
         let hash = hash_key(key) ^ u64::from(keyspace.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        usize_of((hash >> 20) % STRIPES)
+        usize_of((hash >> 20) % u64_of(STRIPES))
     }
 
     /// Locks the stripe of one key.

@@ -4,16 +4,16 @@
 //! - Buffers are newest first; everything in the tree is older than everything in the buffers.
 //! - The active buffer changes only under the commit lock.
 
-use std::sync::{
-    Arc,
-    atomic::{
-        AtomicBool, AtomicU64,
-        Ordering::{AcqRel, Acquire, Relaxed, Release},
+use testudo_base::{
+    KeyspaceId, Seqno,
+    sync::{
+        Arc, ArcSwap,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
     },
 };
-
-use arc_swap::ArcSwap;
-use testudo_base::{KeyspaceId, Seqno};
 use testudo_contract::Tree;
 use testudo_memtable::Memtable;
 

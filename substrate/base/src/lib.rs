@@ -14,6 +14,7 @@ mod error;
 mod ids;
 pub mod key;
 pub mod num;
+pub mod sync;
 
 pub use cursor::Cursor;
 pub use entry::{Entry, Kind, OwnedEntry};

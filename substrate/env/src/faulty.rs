@@ -5,11 +5,13 @@
 //!   says so. A failed sync syncs nothing.
 //! - Equal sequences of calls under equal plans fail at the same call.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{io, path::Path, time::Duration};
 
-use parking_lot::Mutex;
 use rustix::io::Errno;
-use testudo_base::PAGE_SIZE;
+use testudo_base::{
+    PAGE_SIZE,
+    sync::{Arc, Mutex},
+};
 
 use crate::{DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, ReadRequest, Thread};
 

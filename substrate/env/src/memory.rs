@@ -21,15 +21,15 @@ mod tests;
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, RwLock};
-use testudo_base::num::usize_of;
+use parking_lot::Mutex;
+use testudo_base::{
+    num::usize_of,
+    sync::{Arc, RwLock},
+};
 
 pub use crash::{CrashPolicy, TornMode};
 use dir_node::Inode;
@@ -46,8 +46,9 @@ use crate::{
 const UNLIMITED_FREE_BYTES: u64 = 1 << 40;
 /// The simulated machine was switched on at this moment of 2026, in seconds since 1970.
 const WALL_CLOCK_START: Duration = Duration::from_secs(1_767_225_600);
-/// How far each look at the clock moves it, so that time passes in a run without sleeps.
-const TICK_NANOS: u64 = 1_000;
+/// How far each look at the clock moves it, so that time passes in a run without sleeps. Threads of the seeded scheduler
+/// wait without moving the clock, so that what they do from time to time would never come.
+const TICK_NANOS: u64 = if cfg!(testudo_shuttle) { 20_000_000 } else { 1_000 };
 
 /// A machine in memory.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ pub struct MemEnv {
     machine: Arc<Machine>,
     execution: Execution,
     started: Instant,
-    /// Nanoseconds since the start; stepped execution only.
+    /// Nanoseconds since the start, where time is simulated.
     clock: AtomicU64,
     random: Mutex<SplitMix>,
 }
@@ -90,7 +91,8 @@ impl MemEnv {
         Self::with_disk(Disk::default(), seed, Execution::Stepped, 0)
     }
 
-    /// An empty disk for tests of concurrency: real threads and real time, nothing on a real disk.
+    /// An empty disk for tests of concurrency: real threads and real time, nothing on a real disk. With
+    /// `--cfg testudo_shuttle`, threads of the seeded scheduler and time that is simulated.
     pub fn with_threads(seed: u64, cores: usize) -> Arc<Self> {
         Self::with_disk(Disk::default(), seed, Execution::Threads { cores }, 0)
     }
@@ -201,6 +203,11 @@ impl MemEnv {
         self.execution == Execution::Stepped
     }
 
+    /// Real threads have real time, all others that of the machine in memory.
+    fn is_simulated_time(&self) -> bool {
+        self.is_stepped() || cfg!(testudo_shuttle)
+    }
+
     fn advance_clock(&self, nanos: u64) -> Duration {
         let before = self.clock.fetch_add(nanos, Ordering::Relaxed);
         Duration::from_nanos(before.saturating_add(nanos))
@@ -259,7 +266,7 @@ impl Env for MemEnv {
     }
 
     fn monotonic(&self) -> Duration {
-        if self.is_stepped() {
+        if self.is_simulated_time() {
             self.advance_clock(TICK_NANOS)
         } else {
             read_monotonic().duration_since(self.started)
@@ -286,9 +293,10 @@ impl Env for MemEnv {
     }
 
     fn sleep(&self, duration: Duration) {
-        if self.is_stepped() {
+        if self.is_simulated_time() {
             self.advance_clock(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2));
-        } else {
+        }
+        if !self.is_stepped() {
             thread::sleep(duration);
         }
     }

@@ -1,16 +1,26 @@
-//! Threads of the operating system, behind the [`Thread`] of the contract.
+//! Threads of the operating system, or of the seeded scheduler, behind the [`Thread`] of the contract.
 //!
 //! **Invariants**
 //! - A panic of the body ends in [`ThreadPanicked`] at the join, nowhere else.
 
-use std::{io, thread::JoinHandle};
+#[cfg(not(testudo_shuttle))]
+use std::thread::{Builder, JoinHandle};
+use std::{fmt, io};
+
+#[cfg(testudo_shuttle)]
+use shuttle::thread::{Builder, JoinHandle};
 
 use crate::{Thread, ThreadPanicked};
 
-#[derive(Debug)]
-struct OsThread(JoinHandle<()>);
+struct StartedThread(JoinHandle<()>);
 
-impl Thread for OsThread {
+impl fmt::Debug for StartedThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StartedThread")
+    }
+}
+
+impl Thread for StartedThread {
     fn join(self: Box<Self>) -> Result<(), ThreadPanicked> {
         self.0.join().map_err(|_| ThreadPanicked)
     }
@@ -18,8 +28,8 @@ impl Thread for OsThread {
 
 /// Starts a thread named `name`.
 pub(crate) fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
-    let handle = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
-    Ok(Box::new(OsThread(handle)))
+    let handle = Builder::new().name(name.to_owned()).spawn(body)?;
+    Ok(Box::new(StartedThread(handle)))
 }
 
 /// Number of threads that the machine runs at once.
@@ -28,7 +38,14 @@ pub(crate) fn core_count() -> usize {
 }
 
 /// Lets the calling thread rest.
+#[cfg(not(testudo_shuttle))]
 #[expect(clippy::disallowed_methods, reason = "this is the sleep that everything else asks for")]
 pub(crate) fn sleep(duration: std::time::Duration) {
     std::thread::sleep(duration);
+}
+
+/// Lets the other threads of the scheduler go first.
+#[cfg(testudo_shuttle)]
+pub(crate) fn sleep(_duration: std::time::Duration) {
+    shuttle::thread::yield_now();
 }

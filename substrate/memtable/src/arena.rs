@@ -17,21 +17,15 @@
 //! - Header and key are written before the record becomes known; of the value, `value_bytes` are.
 #![expect(unsafe_code, reason = "records are raw bytes in chunks, named by 32 bits to keep the index small")]
 
-use std::{
-    marker::PhantomData,
-    num::NonZeroU32,
-    ptr::NonNull,
-    slice,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    },
-};
+use std::{marker::PhantomData, num::NonZeroU32, ptr::NonNull, slice};
 
-use parking_lot::Mutex;
 use testudo_base::{
     Kind, Seqno,
     num::{high32, low32, u32_of, u64_of},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use crate::{
@@ -121,7 +115,7 @@ pub(crate) struct Arena {
 thread_local! {
     /// Which slab a thread uses; threads are given different ones in turn.
     static SLAB_OF_THREAD: usize = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed) % SLABS
     };
 }

@@ -5,18 +5,15 @@
 //!   splitting a leaf and freezing hold `top` exclusively, and no leaf is locked then.
 //! - `index_bytes` is the sum of what the top level and all leaves have on the heap.
 
-use std::{
-    iter::Sum,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-};
+use std::iter::Sum;
 
-use parking_lot::RwLock;
 use testudo_base::{
     Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Seqno,
     num::{u64_of, usize_of},
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use crate::{

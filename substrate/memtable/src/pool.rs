@@ -7,16 +7,15 @@
 //! - A chunk belongs to the pool or to one arena, never to both.
 //! - `total_bytes` counts all chunks alive, whoever has them.
 
-use std::{
-    mem,
+use std::mem;
+
+use testudo_base::{
+    num::{u64_of, usize_of},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
-
-use parking_lot::Mutex;
-use testudo_base::num::{u64_of, usize_of};
 
 /// Bytes of a chunk of the full size, the only size that is recycled.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;

@@ -5,8 +5,7 @@
 //! - What is shared by the fences on both sides of a leaf is its `fence_skip`; at either end of the memtable,
 //!   where a fence is missing, that is nothing.
 
-use parking_lot::RwLock;
-use testudo_base::{key::common_prefix, num::u64_of};
+use testudo_base::{key::common_prefix, num::u64_of, sync::RwLock};
 
 use crate::{arena::Arena, fences::Fences, leaf::Leaf};
 

@@ -7,15 +7,15 @@
 //! **Invariants**
 //! - An entry is set once, before any record in its window becomes known, and never changed.
 
-use std::{
-    ptr::{self, NonNull},
+use std::ptr::{self, NonNull};
+
+use testudo_base::{
+    num::{low32, u64_of},
     sync::{
         OnceLock,
         atomic::{AtomicPtr, Ordering},
     },
 };
-
-use testudo_base::num::{low32, u64_of};
 
 const FIRST_BUCKET_LOG: u32 = 3;
 const BUCKETS: usize = 14;

@@ -4,11 +4,10 @@
 //! - While a `Run` lives, its extents are held and its pages stay what they are.
 //! - The footer is read once, on first use; nothing else of the run is kept outside the page cache.
 
-use std::sync::{Arc, OnceLock};
-
 use testudo_base::{
     Error, ExtentSpan, PAGE_BYTES, Result,
     codec::{Damage, Reader},
+    sync::{Arc, OnceLock},
 };
 use testudo_storage::{Access, DATA_FILE, DataFile, Extent, Lookup, PageAddress, PageKind, payload_of};
 

@@ -8,17 +8,16 @@
 //! - Nobody waits for a frame's write lock: eviction and invalidation of a page in use pass it by.
 //! - `frames in use × 4 KiB` never exceeds the capacity; memory is allocated frame by frame.
 
-use std::sync::{
-    OnceLock,
-    atomic::{
-        AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-    },
-};
-
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use testudo_base::{
     PAGE_SIZE, RunId,
     num::{u32_of, u64_of, usize_of},
+    sync::{
+        OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{
+            AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
+            Ordering::Release,
+        },
+    },
 };
 
 const NO_PAGE: u64 = u64::MAX;

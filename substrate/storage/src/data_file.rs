@@ -5,15 +5,13 @@
 //! - All I/O is in whole pages from aligned buffers.
 //! - The page cache never holds a page of an extent that was given back.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
-
-use parking_lot::Mutex;
 use testudo_base::{
     Error, ErrorKind, ExtentSpan, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result, RunId, StoreId,
     num::{u64_of, usize_of},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 use testudo_env::{AlignedBuffer, File, ReadRequest};
 

@@ -9,13 +9,12 @@
 //! - Live spans are disjoint; every page below the end of the file is live or free, never both.
 //! - References change only in [`Extents::apply_durable`].
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Weak},
-};
+use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
-use testudo_base::{ExtentSpan, PAGE_BYTES};
+use testudo_base::{
+    ExtentSpan, PAGE_BYTES,
+    sync::{Arc, Mutex, Weak},
+};
 
 use crate::free_space::FreeSpace;
 

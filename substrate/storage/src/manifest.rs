@@ -10,15 +10,12 @@
 //! - After a failed write or sync nothing is known about the last record: all later commits fail (`Poisoned`).
 //! - Replay ends at the first unsound record; that is a torn tail only if no sound record follows.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
 use testudo_base::{
     Error, ErrorKind, PAGE_SIZE, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
+    sync::{Arc, Mutex},
 };
 use testudo_env::{Env, File, OpenMode, OpenOptions};
 

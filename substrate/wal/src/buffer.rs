@@ -17,15 +17,20 @@ use std::{
     fmt,
     ptr::NonNull,
     slice,
-    sync::atomic::{AtomicUsize, Ordering, fence},
 };
 
-use crossbeam_utils::{Backoff, CachePadded};
-use parking_lot::{Condvar, Mutex};
-use testudo_base::PAGE_SIZE;
+use crossbeam_utils::CachePadded;
+use testudo_base::{
+    PAGE_SIZE,
+    sync::{
+        Backoff, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering, fence},
+        scaled,
+    },
+};
 
 /// Counters of filled bytes per buffer; threads share them evenly.
-const COUNTER_COUNT: usize = 8;
+const COUNTER_COUNT: usize = scaled(8, 2);
 
 /// Where threads sleep until a buffer is filled, of all buffers of the process: a claim must not touch its
 /// buffer after it has counted itself as filled. Rarely used, since a copy takes less than a microsecond.
@@ -33,7 +38,7 @@ static GATE: Mutex<()> = Mutex::new(());
 static SOME_FILLED: Condvar = Condvar::new();
 static SLEEPER_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-static THREAD_COUNT: AtomicUsize = AtomicUsize::new(0);
+static THREAD_COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 thread_local! {
     static COUNTER: Cell<usize> =
         Cell::new(THREAD_COUNT.fetch_add(1, Ordering::Relaxed) % COUNTER_COUNT);

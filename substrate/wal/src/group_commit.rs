@@ -7,8 +7,10 @@
 //!   lead it. A waiter woken to lead that has nothing left to do passes the call on.
 //! - With one thread there is no sleeping and no hand-over.
 
-use parking_lot::{Condvar, Mutex};
-use testudo_base::{Result, Seqno};
+use testudo_base::{
+    Result, Seqno,
+    sync::{Condvar, Mutex},
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct GroupCommit {

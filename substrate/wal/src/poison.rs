@@ -4,12 +4,13 @@
 //! - The caller that met the failure gets it as it was; everybody after it gets `Poisoned` with its message.
 //! - Once set it is never cleared. A closed log is refused in the same way, with `Closed`.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicBool, Ordering},
+use testudo_base::{
+    Error, ErrorKind, Result,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
-
-use testudo_base::{Error, ErrorKind, Result};
 
 #[derive(Debug, Default)]
 pub(crate) struct Poison {

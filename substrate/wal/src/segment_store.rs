@@ -6,10 +6,12 @@
 //!   and a gap in the numbers is damage.
 //! - Segments are released from the oldest on, never the current one.
 
-use std::{collections::VecDeque, io, path::Path, sync::Arc};
+use std::{collections::VecDeque, io, path::Path};
 
-use parking_lot::Mutex;
-use testudo_base::{Error, Result, Seqno};
+use testudo_base::{
+    Error, Result, Seqno,
+    sync::{Arc, Mutex},
+};
 use testudo_env::{EntryType, Env, File, OpenMode, OpenOptions};
 
 use crate::wal_format::{SEGMENT_HEADER_BYTES, segment_file_name, segment_number};

@@ -8,21 +8,16 @@
 //! - `durable_seqno` only grows, and only after the sync that makes it true.
 //! - Lock order: `writer`, then the locks of the segment store or `tail`. `tail` is never held over I/O.
 
-use std::{
-    fmt,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, path::Path, time::Duration};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use testudo_base::{
     Error, PAGE_BYTES, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use testudo_env::Env;
 

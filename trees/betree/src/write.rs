@@ -6,10 +6,11 @@
 //! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it.
 //! - Outputs of one destination are disjoint runs in key order.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-use testudo_base::{Cursor, Error, ErrorKind, Kind, PAGE_BYTES, Result, num::u64_of};
+use testudo_base::{
+    Cursor, Error, ErrorKind, Kind, PAGE_BYTES, Result,
+    num::u64_of,
+    sync::{Arc, Mutex},
+};
 use testudo_contract::{Task, Work};
 use testudo_run::{MergeCursor, Run, RunWriter};
 

@@ -1,14 +1,14 @@
 //! What a tree is given to work with: the data file, run ids, hands, and a place to report progress.
 
-use std::{
-    fmt,
+use std::fmt;
+
+use testudo_base::{
+    KeyspaceId, RunId,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-
-use testudo_base::{KeyspaceId, RunId};
 use testudo_storage::DataFile;
 
 /// A piece of work for [`Executor::run_all`].

@@ -1,0 +1,31 @@
+//! Locks, atomics and whatever else threads meet at, for every crate of the store.
+//!
+//! A normal build gets the well-known types and nothing else: `parking_lot` locks, the atomics of `std`, `ArcSwap`. With
+//! `--cfg testudo_shuttle` the same names are those of a scheduler that decides, seeded, which thread runs next at each of
+//! these meeting points, so that the whole store can be run through thousands of schedules (docs/decisions/0009).
+//!
+//! **Invariants**
+//! - Both sets have the same names with the same signatures; a crate never asks which one it got.
+//! - Statics that only spread load stay atomics of `std`: what they held before must not change a schedule.
+
+#[cfg(testudo_shuttle)]
+mod scheduled;
+#[cfg(not(testudo_shuttle))]
+mod threads;
+
+#[cfg(testudo_shuttle)]
+pub use scheduled::{
+    ArcSwap, Backoff, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    WaitTimeoutResult, atomic, spin_loop, yield_now,
+};
+pub use std::sync::{Arc, OnceLock, Weak};
+#[cfg(not(testudo_shuttle))]
+pub use threads::{
+    ArcSwap, Backoff, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    WaitTimeoutResult, atomic, spin_loop, yield_now,
+};
+
+/// `many` as it is, or `few` where looking at each of them is a step of the schedule.
+pub const fn scaled(many: usize, few: usize) -> usize {
+    if cfg!(testudo_shuttle) { few } else { many }
+}

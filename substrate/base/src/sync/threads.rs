@@ -1,0 +1,12 @@
+//! What threads of the operating system meet at: re-exports, so that code is the same as without this module.
+//!
+//! **Invariants**
+//! - Nothing is defined here.
+
+pub use std::{hint::spin_loop, sync::atomic, thread::yield_now};
+
+pub use arc_swap::ArcSwap;
+pub use crossbeam_utils::Backoff;
+pub use parking_lot::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
+};
