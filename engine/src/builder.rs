@@ -39,6 +39,10 @@ impl DbBuilder {
         })
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0
+    }
+
     /// Everything that the store may hold in memory, in bytes: write buffers, caches, log buffers and what background
     /// work needs. Default 256 MiB, least 1 MiB.
     #[must_use]

@@ -35,8 +35,11 @@ use crate::{
     view::KeyspaceCore,
 };
 
-const LOCK_FILE: &str = "LOCK";
+/// Locked for as long as the store is open.
+pub(crate) const LOCK_FILE: &str = "LOCK";
 const CREATING_FILE: &str = "CREATING";
+/// There while a checkpoint or a restore fills the directory; such a directory is no store.
+pub(crate) const UNFINISHED_FILE: &str = "UNFINISHED";
 /// Run ids that a crash may have used without the manifest knowing.
 const RUN_ID_GAP: u64 = 1 << 24;
 
@@ -47,7 +50,7 @@ pub(crate) struct Opened {
     pub(crate) pool: Option<Arc<Pool>>,
 }
 
-fn io(what: &Path, error: std::io::Error) -> Error {
+pub(crate) fn io(what: &Path, error: std::io::Error) -> Error {
     Error::io(what.display().to_string(), error)
 }
 
@@ -57,6 +60,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
     let env = &settings.env;
     let directory = settings.directory.as_path();
     let names = list(&**env, directory)?;
+    check_finished(directory, names.as_deref())?;
     let is_store = names.as_ref().is_some_and(|names| names.iter().any(|name| name == SUPERBLOCK_FILE));
     if !is_store {
         check_creatable(settings, names.as_deref())?;
@@ -67,6 +71,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
     let lock = take_lock(settings, directory)?;
     // The answer may have changed while the lock was being taken.
     let names = list(&**env, directory)?.unwrap_or_default();
+    check_finished(directory, Some(&names))?;
     let has = |name: &str| names.iter().any(|present| present == name);
     // Until the mark is gone a superblock that cannot be read was never complete.
     let is_cut_short = has(SUPERBLOCK_FILE)
@@ -85,10 +90,16 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
     }
     let manifest = Manifest::open(Arc::clone(env), directory, !settings.read_only)?;
     let (store, pool) = assemble(settings, memory, manifest)?;
-    Ok(Opened { store, lock, pool })
+    let outcome = recover(settings, store);
+    if outcome.is_err()
+        && let Some(pool) = &pool
+    {
+        pool.close();
+    }
+    Ok(Opened { store: outcome?, lock, pool })
 }
 
-fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
+pub(crate) fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
     match env.list_dir(directory) {
         Ok(entries) => {
             let odd = |name: &str| [LOCK_FILE, SUPERBLOCK_FILE, DATA_FILE].contains(&name);
@@ -106,6 +117,25 @@ fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
     }
 }
 
+/// Whether a file of this name can belong to a store.
+pub(crate) fn is_store_file(name: &str) -> bool {
+    [LOCK_FILE, CREATING_FILE, UNFINISHED_FILE, DATA_FILE, SUPERBLOCK_FILE].contains(&name)
+        || name.starts_with("manifest-")
+        || name.starts_with("wal-")
+}
+
+/// Refuses a directory that a checkpoint or a restore has not finished.
+fn check_finished(directory: &Path, names: Option<&[String]>) -> Result<()> {
+    if names.unwrap_or_default().iter().any(|name| name == UNFINISHED_FILE) {
+        let message = format!(
+            "{} holds a store that was not finished ({UNFINISHED_FILE}): make it again, or remove the directory",
+            directory.display()
+        );
+        return Err(Error::invalid(message));
+    }
+    Ok(())
+}
+
 /// A store may be created in a directory that does not exist, is empty, or holds an unfinished creation.
 fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<()> {
     let directory = settings.directory.display();
@@ -115,11 +145,7 @@ fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<()> 
     }
     let names = names.unwrap_or_default();
     let is_unfinished = names.iter().any(|name| name == CREATING_FILE);
-    let ours = |name: &String| {
-        [LOCK_FILE, CREATING_FILE, DATA_FILE].contains(&name.as_str())
-            || name.starts_with("manifest-")
-            || name.starts_with("wal-")
-    };
+    let ours = |name: &String| name != SUPERBLOCK_FILE && is_store_file(name);
     if names.iter().any(|name| name.starts_with("manifest-")) && !is_unfinished {
         return Err(Error::corruption(
             SUPERBLOCK_FILE,
@@ -135,8 +161,18 @@ fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<()> 
 }
 
 fn take_lock(settings: &Settings, directory: &Path) -> Result<Box<dyn DirLock>> {
+    lock_directory(&*settings.env, directory, !settings.read_only, !settings.read_only)
+}
+
+/// Locks a directory; `Locked` if somebody else holds it in a way that excludes this one.
+pub(crate) fn lock_directory(
+    env: &dyn Env,
+    directory: &Path,
+    create: bool,
+    exclusive: bool,
+) -> Result<Box<dyn DirLock>> {
     let path = directory.join(LOCK_FILE);
-    settings.env.lock(&path, !settings.read_only, !settings.read_only).map_err(|error| {
+    env.lock(&path, create, exclusive).map_err(|error| {
         if error.kind() == std::io::ErrorKind::WouldBlock {
             let message = format!("{} is open in another process or handle", directory.display());
             return Error::new(ErrorKind::Locked, message);
@@ -173,6 +209,24 @@ fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()>
     env.sync_dir(directory).map_err(|e| io(directory, e))
 }
 
+/// Checks a store that is not finished, and locked by the caller: its trees, what they refer to, its log.
+pub(crate) fn check_unfinished(env: &Arc<dyn Env>, directory: &Path) -> Result<()> {
+    let builder = crate::Db::builder(directory).env(Arc::clone(env)).memory_bytes(1 << 20).read_only();
+    let manifest = Manifest::open(Arc::clone(env), directory, false)?;
+    let (store, _) = assemble(builder.settings(), MemoryShares::of(1 << 20)?, manifest)?;
+    load_keyspaces(&store)?;
+    crate::verify::check_structure(&store, false)?;
+    let (segment, seqno) = store.manifest.with_state(|state| (state.log_segment, state.log_seqno));
+    let end = testudo_wal::replay(&**env, directory, store.id, segment, |record| {
+        batch_format::decode::<Damage>(record.payload, |_, _| Ok(()))
+            .map_err(|Damage(why)| Error::corruption(testudo_wal::segment_file_name(segment), 0, why))
+    })?;
+    if end.last_seqno.max(seqno) < store.manifest.floor_seqno() {
+        return Err(hole(segment, "the log ends too early"));
+    }
+    Ok(())
+}
+
 type Hands = (Arc<dyn Executor>, Option<Arc<Pool>>, bool);
 
 fn hands(settings: &Settings) -> Result<Hands> {
@@ -190,7 +244,7 @@ fn assemble(
     settings: &Settings,
     memory: MemoryShares,
     manifest: Manifest,
-) -> Result<(Arc<Store>, Option<Arc<Pool>>)> {
+) -> Result<(Store, Option<Arc<Pool>>)> {
     let directory = settings.directory.as_path();
     let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
     let file = settings.env.open(&directory.join(DATA_FILE), OpenOptions { mode, direct: true });
@@ -215,13 +269,7 @@ fn assemble(
         is_stepped,
         manifest,
     });
-    let outcome = recover(settings, store);
-    if outcome.is_err()
-        && let Some(pool) = &pool
-    {
-        pool.close();
-    }
-    outcome.map(|store| (store, pool))
+    Ok((store, pool))
 }
 
 fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {

@@ -78,6 +78,11 @@ impl Snapshot {
         Ok(Self { views: Arc::new(views), registered })
     }
 
+    /// Every keyspace of that moment.
+    pub(crate) fn views(&self) -> impl Iterator<Item = (KeyspaceId, &Arc<View>)> {
+        self.views.iter().map(|(&id, view)| (id, view))
+    }
+
     /// Number of the last commit that it shows.
     pub fn seqno(&self) -> u64 {
         self.registered.seqno.0

@@ -62,7 +62,7 @@ pub(crate) fn verify(store: &Arc<Store>, level: VerifyLevel) -> Result<VerifyRep
 }
 
 /// Checks every tree and the references; fails with the first finding.
-pub(crate) fn check_structure(store: &Arc<Store>, deep: bool) -> Result<()> {
+pub(crate) fn check_structure(store: &Store, deep: bool) -> Result<()> {
     for keyspace in store.keyspaces() {
         let tree = Arc::clone(&keyspace.view.load().tree);
         tree.check_invariants(deep).map_err(|e| e.context(&format!("keyspace {:?}", keyspace.name)))?;
@@ -71,7 +71,7 @@ pub(crate) fn check_structure(store: &Arc<Store>, deep: bool) -> Result<()> {
 }
 
 /// Counts the references of all trees and compares them with the manifest and with the table of extents.
-fn check_references(store: &Arc<Store>) -> Result<()> {
+fn check_references(store: &Store) -> Result<()> {
     let _round = store.rounds.lock();
     if store.has_failed() {
         return Ok(());

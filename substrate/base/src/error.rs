@@ -31,6 +31,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The operating system refused an I/O call.
     Io,
+    /// The caller asked to stop; nothing of the work was kept.
+    Cancelled,
 }
 
 /// An error of the store.

@@ -5,8 +5,9 @@
 //! - The footer is read once, on first use; nothing else of the run is kept outside the page cache.
 
 use testudo_base::{
-    Error, ExtentSpan, PAGE_BYTES, Result,
+    Error, ExtentSpan, PAGE_BYTES, PAGE_SIZE, Result,
     codec::{Damage, Reader},
+    num::{u32_of, usize_of},
     sync::{Arc, OnceLock},
 };
 use testudo_storage::{Access, DATA_FILE, DataFile, Extent, Lookup, PageAddress, PageKind, payload_of};
@@ -192,6 +193,21 @@ impl Run {
             return Err(Damage("a block is outside its run"));
         }
         Ok(position)
+    }
+
+    /// Fills `buffer` from page `page` of the run on, past the cache and *unverified*; the run's end must not be passed.
+    pub fn read_pages(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
+        let (mut page, mut rest) = (page, buffer);
+        while !rest.is_empty() {
+            let (physical, room) = locate(self.spans(), page)
+                .ok_or_else(|| self.damaged(page, Damage("a page is outside its run")))?;
+            let length = rest.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
+            let (piece, after) = rest.split_at_mut(length);
+            self.data.read_stream(physical, piece)?;
+            page += u32_of(length / PAGE_SIZE);
+            rest = after;
+        }
+        Ok(())
     }
 
     /// Verifies every page of the run against the device, past the cache.

@@ -28,7 +28,9 @@ pub use extents::{Extent, Extents, SpaceStats};
 pub use manifest::{Manifest, ManifestStats};
 pub use manifest_format::{Change, Edit};
 pub use manifest_state::{KeyspaceRecord, ManifestState};
-pub use page_format::{PAGE_HEADER_BYTES, PageIdentity, PageKind, payload_of, seal_pages, verify_pages};
+pub use page_format::{
+    PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
+};
 pub use superblock::{FORMAT_VERSION, Floor, Superblock, SuperblockFile};
 
 /// Name of the file that holds all pages.

@@ -300,7 +300,7 @@ fn write_snapshot(
     };
     let file = file.map_err(|e| Error::io(&name, e))?;
     let seed = RecordSeed::new(store, number);
-    let record = padded(encode_record(&state.snapshot(), 0, seed));
+    let record = padded(encode_record(&state.as_edit(), 0, seed));
     file.write_at(0, &record).map_err(|e| Error::io(&name, e))?;
     file.sync().map_err(|e| Error::io(&name, e))?;
     env.sync_dir(directory).map_err(|e| Error::io(&name, e))?;

@@ -130,7 +130,7 @@ impl ManifestState {
     }
 
     /// One edit that makes this state out of an empty one.
-    pub(crate) fn snapshot(&self) -> Edit {
+    pub fn as_edit(&self) -> Edit {
         let mut edit = vec![
             Change::NextRun(self.next_run),
             Change::NextKeyspace(self.next_keyspace),

@@ -18,6 +18,7 @@
 use testudo_base::{
     ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, StoreId,
     checksum::checksum64,
+    codec::Reader,
     num::{u32_of, u64_of, usize_of},
 };
 
@@ -36,6 +37,54 @@ pub enum PageKind {
     Filter = 3,
     /// Counts and the top of a run's index.
     Footer = 4,
+}
+
+impl PageKind {
+    /// The kind with this number.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        [Self::Data, Self::Index, Self::Filter, Self::Footer].into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// What a page says of itself, before anything of it is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageHeader {
+    /// Checksum of the rest of the header and the payload.
+    pub checksum: u64,
+    /// Number of the kind.
+    pub kind_number: u8,
+    /// The kind, if it is one.
+    pub kind: Option<PageKind>,
+    /// Length of the payload.
+    pub payload_bytes: u32,
+    /// Number of the first page.
+    pub page: u64,
+    /// The run.
+    pub generation: RunId,
+    /// The keyspace that wrote it.
+    pub keyspace: KeyspaceId,
+    /// Salt of the store.
+    pub salt: u32,
+}
+
+impl PageHeader {
+    /// Reads the header at the start of `bytes`; `None` if there are too few.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes.get(..PAGE_HEADER_BYTES)?);
+        let checksum = reader.u64().ok()?;
+        let kind_number = reader.u8().ok()?;
+        reader.take(3).ok()?;
+        Some(Self {
+            checksum,
+            kind_number,
+            kind: PageKind::from_u8(kind_number),
+            payload_bytes: reader.u32().ok()?,
+            page: reader.u64().ok()?,
+            generation: RunId(reader.u64().ok()?),
+            keyspace: KeyspaceId(reader.u32().ok()?),
+            salt: reader.u32().ok()?,
+        })
+    }
 }
 
 /// Who a page is; all of it is stored in the page and compared on every read from the device.

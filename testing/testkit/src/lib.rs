@@ -9,6 +9,7 @@
 //! - One seed, one run: nothing here asks a clock, an address or a hash table for an order.
 //! - The runner sees the faults that [`log_store`] plants; a harness that has gone blind fails its own tests.
 
+pub mod busy_store;
 pub mod campaign;
 pub mod configuration;
 pub mod engine_store;

@@ -11,6 +11,7 @@
 mod arguments;
 mod bench;
 mod bytes_text;
+mod checkpoint;
 mod compact;
 mod context;
 mod del;
@@ -36,6 +37,7 @@ mod store_files;
 mod table;
 mod tree;
 mod verify;
+mod watched_work;
 
 use std::process::ExitCode;
 

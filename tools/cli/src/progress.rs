@@ -55,6 +55,11 @@ impl Progress {
         Self { bar, stopwatch: context.stopwatch(), hidden: true }
     }
 
+    /// There is this much to do in all.
+    pub(crate) fn set_total(&mut self, total: u64) {
+        self.bar.set_length(total);
+    }
+
     /// Work goes on: `position` is done.
     pub(crate) fn set(&mut self, position: u64) {
         if self.hidden && self.stopwatch.elapsed() >= DRAW_AFTER {

@@ -9,6 +9,8 @@ mod program;
 mod bad_input;
 #[path = "verbs/change.rs"]
 mod change;
+#[path = "verbs/copies.rs"]
+mod copies;
 #[path = "verbs/damage.rs"]
 mod damage;
 #[path = "verbs/demo.rs"]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Error, ErrorKind, Result};
-use testudo_run::{ReadAhead, Run, RunCursor};
+use testudo_base::{Error, ErrorKind, Result};
+use testudo_run::Run;
 
 use crate::{
     TurtleOptions,
@@ -90,32 +90,5 @@ fn check_tier(node: &Node, tier: &Tier, deep: bool) -> Result<()> {
 /// Reads a whole run: every page verifies, keys increase, counts agree, the filter knows every key.
 fn check_run(run: &Arc<Run>) -> Result<()> {
     run.check_pages()?;
-    let reference = run.reference();
-    let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::bytes(256 << 10));
-    let (mut entries, mut previous): (u64, Option<Vec<u8>>) = (0, None);
-    cursor.seek_first()?;
-    while let Some(entry) = cursor.entry() {
-        if previous.as_deref().is_some_and(|previous| previous >= entry.key) {
-            return Err(Error::new(
-                ErrorKind::Corruption,
-                format!("keys of run {} do not increase", reference.id),
-            ));
-        }
-        if entries == 0 && entry.key != reference.first_key.as_slice() {
-            return Err(Error::new(ErrorKind::Corruption, format!("run {} starts elsewhere", reference.id)));
-        }
-        run.check_filter(entry.key)?;
-        let previous = previous.get_or_insert_default();
-        previous.clear();
-        previous.extend_from_slice(entry.key);
-        entries += 1;
-        cursor.next()?;
-    }
-    if entries != reference.entries || previous.as_deref() != Some(reference.last_key.as_slice()) {
-        return Err(Error::new(
-            ErrorKind::Corruption,
-            format!("run {} is not the size it says", reference.id),
-        ));
-    }
-    Ok(())
+    run.check_entries()
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{ExtentSpan, KeyspaceId, ObjectId};
+use testudo_run::Run;
 use testudo_storage::Change;
 
 use crate::{
@@ -54,5 +55,13 @@ pub(crate) fn all_spans(node: &Arc<Node>, out: &mut Vec<ExtentSpan>) {
     }
     for child in node.child_nodes() {
         all_spans(child, out);
+    }
+}
+
+/// Every run below `node`, once per reference.
+pub(crate) fn all_runs(node: &Arc<Node>, out: &mut Vec<Arc<Run>>) {
+    out.extend(node.runs().cloned());
+    for child in node.child_nodes() {
+        all_runs(child, out);
     }
 }

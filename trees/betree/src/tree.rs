@@ -18,7 +18,7 @@ use crate::{
     node::{Child, Node, Pivot, Share, Tier},
     node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
     plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
-    references::{all_spans, changes_of},
+    references::{all_runs, all_spans, changes_of},
     tree_cursor::node_cursor,
     write::write_plan,
 };
@@ -239,6 +239,12 @@ impl Tree for BeTree {
         let mut spans = Vec::new();
         all_spans(&self.root, &mut spans);
         spans
+    }
+
+    fn runs(&self) -> Vec<Arc<Run>> {
+        let mut runs = Vec::new();
+        all_runs(&self.root, &mut runs);
+        runs
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {

@@ -15,6 +15,7 @@ mod work;
 use std::{fmt, sync::Arc};
 
 use testudo_base::{Cursor, ExtentSpan, ObjectId, Result};
+use testudo_run::Run;
 use testudo_storage::{Access, Change, Lookup, PageAddress};
 
 pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
@@ -114,6 +115,8 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn outline(&self) -> Vec<OutlineLine>;
     /// Every span that it refers to, once per reference.
     fn references(&self) -> Vec<ExtentSpan>;
+    /// Every run that it refers to, once per reference.
+    fn runs(&self) -> Vec<Arc<Run>>;
     /// Checks the structure; with `deep` also every page and the order of all keys.
     fn check_invariants(&self, deep: bool) -> Result<()>;
 }

@@ -1,0 +1,12 @@
+use super::{StreamChecksum, checksum64};
+
+#[test]
+fn pieces_have_the_checksum_of_the_whole() {
+    let bytes: Vec<u8> = (0..10_000u32).map(|number| number.to_le_bytes()[0] ^ 0x5a).collect();
+    for piece in [1, 7, 240, 241, 1024, 9_999] {
+        let mut stream = StreamChecksum::new(99);
+        bytes.chunks(piece).for_each(|piece| stream.update(piece));
+        assert_eq!(stream.value(), checksum64(&bytes, 99), "pieces of {piece}");
+    }
+    assert_eq!(StreamChecksum::new(3).value(), checksum64(&[], 3));
+}

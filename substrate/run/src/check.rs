@@ -1,0 +1,41 @@
+//! Checks the contents of a run: order, counts, positions, and that the filter knows every key.
+//!
+//! **Invariants**
+//! - Fails with the first contradiction, as `Corruption`.
+
+use testudo_base::{Cursor, Error, ErrorKind, Result, sync::Arc};
+
+use crate::{ReadAhead, Run, RunCursor};
+
+impl Run {
+    /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter denies none.
+    pub fn check_entries(self: &Arc<Self>) -> Result<()> {
+        let reference = self.reference();
+        let broken =
+            |what: &str| Err(Error::new(ErrorKind::Corruption, format!("data: run {} {what}", reference.id)));
+        let mut cursor = RunCursor::new(Arc::clone(self), ReadAhead::bytes(256 << 10));
+        let (mut entries, mut previous): (u64, Option<Vec<u8>>) = (0, None);
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            if previous.as_deref().is_some_and(|previous| previous >= entry.key) {
+                return broken("has keys that do not increase");
+            }
+            if entries == 0 && entry.key != reference.first_key.as_slice() {
+                return broken("starts with another key than it says");
+            }
+            self.check_filter(entry.key)?;
+            let previous = previous.get_or_insert_default();
+            previous.clear();
+            previous.extend_from_slice(entry.key);
+            entries += 1;
+            cursor.next()?;
+        }
+        if entries != reference.entries {
+            return broken("has another number of entries than it says");
+        }
+        if previous.as_deref() != Some(reference.last_key.as_slice()) {
+            return broken("ends with another key than it says");
+        }
+        Ok(())
+    }
+}

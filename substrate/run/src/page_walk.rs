@@ -1,0 +1,165 @@
+//! Walks all pages of a run in their order and verifies each block, for copies and for scrubbing.
+//!
+//! The walk does not care where the bytes come from: the caller reads them, from the data file past the cache or from a
+//! copy of the run. It needs nothing but the run's reference, so that damage in one block does not hide the others.
+//!
+//! **Invariants**
+//! - Every page of the run is in exactly one block of exactly one stretch.
+//! - A block without damage is the one that belongs at its place, by store, run, keyspace, kind and checksum.
+
+use testudo_base::{PAGE_SIZE, Result, StoreId, num::usize_of};
+use testudo_env::AlignedBuffer;
+use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages};
+
+use crate::{RunRef, writer::locate};
+
+/// Pages read at once, unless a block is longer.
+const STRETCH_PAGES: u32 = 64;
+
+/// A block that was met, sound or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalkedBlock {
+    /// First page, counted from the start of the run.
+    pub page: u32,
+    /// Its pages; 1 if its header cannot be trusted.
+    pub pages: u32,
+    /// Who it must be.
+    pub identity: PageIdentity,
+    /// Why it is not.
+    pub damage: Option<&'static str>,
+    /// Whether the bytes after the payload, which no checksum covers and nobody reads, are zeros.
+    pub is_padded_with_zeros: bool,
+}
+
+/// Whole blocks that were read together.
+#[derive(Debug)]
+pub struct Stretch<'a> {
+    /// First page, counted from the start of the run.
+    pub first_page: u32,
+    /// Their bytes.
+    pub bytes: &'a mut [u8],
+    /// The blocks, one after the other.
+    pub blocks: &'a [WalkedBlock],
+}
+
+impl RunRef {
+    /// Pages of the run, from its first data block to the end of its footer.
+    pub fn page_count(&self) -> u32 {
+        self.footer_page.saturating_add(self.footer_pages)
+    }
+
+    /// The page of the data file that holds page `page` of the run, and how many follow it in the same span, itself
+    /// included; `None` beyond the end.
+    pub fn locate(&self, page: u32) -> Option<(u64, u32)> {
+        locate(self.spans.iter().copied(), page)
+    }
+}
+
+/// A walk through one run.
+#[derive(Debug)]
+pub struct PageWalk<'a> {
+    reference: &'a RunRef,
+    store: StoreId,
+    next_page: u32,
+    window: AlignedBuffer,
+    blocks: Vec<WalkedBlock>,
+}
+
+/// Fills a buffer from a page of the run on.
+pub type ReadPages<'r> = dyn FnMut(u32, &mut [u8]) -> Result<()> + 'r;
+
+impl<'a> PageWalk<'a> {
+    /// A walk through the run of `reference`, as store `store` wrote it, from page `first_page` on.
+    pub fn new(reference: &'a RunRef, store: StoreId, first_page: u32) -> Self {
+        let window = AlignedBuffer::zeroed(0);
+        Self { reference, store, next_page: first_page, window, blocks: Vec::new() }
+    }
+
+    /// The page at which the next stretch begins.
+    pub fn next_page(&self) -> u32 {
+        self.next_page
+    }
+
+    /// Steps over pages that could not be read.
+    pub fn skip(&mut self, pages: u32) {
+        self.next_page = self.next_page.saturating_add(pages);
+    }
+
+    /// Reads and verifies the next blocks; `None` at the end of the run. An error of `read` leaves the walk where it was.
+    pub fn next_stretch(&mut self, read: &mut ReadPages<'_>) -> Result<Option<Stretch<'_>>> {
+        let first_page = self.next_page;
+        let left = self.reference.page_count().saturating_sub(first_page);
+        if left == 0 {
+            return Ok(None);
+        }
+        let mut pages = STRETCH_PAGES.min(left);
+        self.fill(read, first_page, pages)?;
+        self.blocks.clear();
+        let mut at = 0;
+        while at < pages {
+            let (kind, count) = self.claim_of(first_page + at, at);
+            if at + count > pages {
+                if at > 0 {
+                    break;
+                }
+                pages = count;
+                self.fill(read, first_page, pages)?;
+            }
+            let block = self.judge(first_page + at, at, kind, count);
+            at += block.pages;
+            self.blocks.push(block);
+        }
+        self.next_page = first_page + at;
+        let bytes = &mut self.window[..bytes_of(at)];
+        Ok(Some(Stretch { first_page, bytes, blocks: &self.blocks }))
+    }
+
+    fn fill(&mut self, read: &mut ReadPages<'_>, first_page: u32, pages: u32) -> Result<()> {
+        if self.window.len() < bytes_of(pages) || self.window.len() > bytes_of(pages.max(STRETCH_PAGES)) {
+            self.window = AlignedBuffer::zeroed(bytes_of(pages));
+        }
+        read(first_page, &mut self.window[..bytes_of(pages)])
+    }
+
+    /// What the block at page `page` must be, and how long it says that it is.
+    fn claim_of(&self, page: u32, at: u32) -> (PageKind, u32) {
+        let reference = self.reference;
+        let header = PageHeader::read(&self.window[bytes_of(at)..]);
+        let (kind, region_end) = if page < reference.data_pages {
+            (PageKind::Data, reference.data_pages)
+        } else if page >= reference.footer_page {
+            (PageKind::Footer, reference.page_count())
+        } else if header.is_some_and(|header| header.kind == Some(PageKind::Filter)) {
+            (PageKind::Filter, reference.footer_page)
+        } else {
+            (PageKind::Index, reference.footer_page)
+        };
+        let length = header.map_or(0, |header| usize_of(u64::from(header.payload_bytes)));
+        let pages = (PAGE_HEADER_BYTES + length).div_ceil(PAGE_SIZE);
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        (kind, if pages <= region_end - page { pages } else { 1 })
+    }
+
+    fn judge(&self, page: u32, at: u32, kind: PageKind, pages: u32) -> WalkedBlock {
+        let spans = || self.reference.spans.iter().copied();
+        let physical = locate(spans(), page).map_or(0, |(physical, _)| physical);
+        let identity = PageIdentity {
+            store: self.store,
+            kind,
+            page: physical,
+            generation: self.reference.id,
+            keyspace: self.reference.keyspace,
+        };
+        let bytes = &self.window[bytes_of(at)..bytes_of(at + pages)];
+        let damage = verify_pages(bytes, &identity).err();
+        let end = PAGE_HEADER_BYTES + payload_of(bytes).len();
+        let is_padded_with_zeros = bytes[end..].iter().all(|&byte| byte == 0);
+        // The length of a block that is not sound cannot be believed.
+        let pages = if damage.is_some() { 1 } else { pages };
+        WalkedBlock { page, pages, identity, damage, is_padded_with_zeros }
+    }
+}
+
+fn bytes_of(pages: u32) -> usize {
+    usize_of(u64::from(pages)) * PAGE_SIZE
+}
