@@ -149,7 +149,7 @@ impl Db {
         ];
         self.commit_or_poison(&edit)?;
         let tree = open::empty_tree(store, &options);
-        let core = KeyspaceCore::new(id, name.to_owned(), options, store.new_table(), tree);
+        let core = KeyspaceCore::new(id, name, options, store.new_table(), tree);
         let mut catalogue = store.catalogue.write();
         catalogue.by_name.insert(name.to_owned(), Arc::clone(&core));
         catalogue.by_id.insert(id, Arc::clone(&core));

@@ -1,9 +1,10 @@
 //! Draining: sealed buffers go into their trees, in rounds that share one sync and one manifest edit.
 //!
-//! `seal → wait for commits under way → freeze → tree.apply → sync data → sync log → commit edit → publish → release log`
+//! `seal → wait for commits under way → sync log → freeze → tree.apply → sync data → commit edit → publish → release log`
 //!
 //! **Invariants**
 //! - One round at a time (`rounds`); of each keyspace only the oldest sealed buffer takes part.
+//! - The log is synced before a run is written: no run on disk holds what the log could still lose.
 //! - A failure before the edit is committed changes nothing; a failed commit poisons the store.
 
 use testudo_base::{
@@ -132,10 +133,15 @@ impl Store {
 
     fn drain(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
         let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
-        let applied = self.apply_all(waiting, newest, parts);
+        self.in_flight.wait_for(newest);
+        // During recovery there is no log yet; what it reads was synced before.
+        if let Some(wal) = &self.wal {
+            wal.sync_to(newest).inspect_err(|error| self.poison(error))?;
+        }
+        let applied = self.apply_all(waiting, parts);
         let drained = applied.inspect_err(|error| self.note_failure(error))?;
         self.set_stall(None);
-        self.commit_drained(drained, newest).inspect_err(|error| self.poison(error))
+        self.commit_drained(drained).inspect_err(|error| self.poison(error))
     }
 
     /// A full disk stops writers until there is room again; whatever else fails before anything was committed stops
@@ -148,16 +154,15 @@ impl Store {
         }
     }
 
-    fn apply_all(&self, waiting: Vec<Waiting>, newest: Seqno, parts: &[Part]) -> Result<Vec<Drained>> {
-        self.in_flight.wait_for(newest);
+    fn apply_all(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<Vec<Drained>> {
         let mut drained = Vec::with_capacity(waiting.len());
         for ((keyspace, buffer), (_, progress)) in waiting.into_iter().zip(parts) {
             buffer.table.freeze();
             let edit = if buffer.table.is_empty() {
                 None
             } else {
-                let work = self.work(keyspace.id, Arc::clone(progress));
-                let updates = Arc::new(MemtableUpdates::new(Arc::clone(&buffer.table)));
+                let work = self.work(&keyspace, Arc::clone(progress));
+                let updates = Arc::new(MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at()));
                 let tree = Arc::clone(&keyspace.view.load().tree);
                 Some(tree.apply(&work, updates)?)
             };
@@ -166,7 +171,7 @@ impl Store {
         Ok(drained)
     }
 
-    fn commit_drained(&self, drained: Vec<Drained>, newest: Seqno) -> Result<()> {
+    fn commit_drained(&self, drained: Vec<Drained>) -> Result<()> {
         let mut edit = Vec::new();
         for Drained { keyspace, buffer, edit: tree_edit } in &drained {
             if let Some(tree_edit) = tree_edit {
@@ -176,10 +181,6 @@ impl Store {
         }
         edit.push(Change::NextRun(self.run_ids.next()));
         self.data.sync()?;
-        // During recovery there is no log yet; what it reads was synced before.
-        if let Some(wal) = &self.wal {
-            wal.sync_to(newest)?;
-        }
         self.commit_edit(&edit)?;
         let commit = self.commit.lock();
         for Drained { keyspace, buffer, edit } in drained {
@@ -271,7 +272,7 @@ impl Store {
             return Ok(());
         }
         let tree = Arc::clone(&keyspace.view.load().tree);
-        let work = self.work(keyspace.id, Arc::new(Progress::default()));
+        let work = self.work(keyspace, Arc::new(Progress::default()));
         let edit = tree.run_job(&work, job).inspect_err(|error| self.note_failure(error))?;
         let Some(edit) = edit else { return Ok(()) };
         self.commit_job(keyspace, edit).inspect_err(|error| self.poison(error))

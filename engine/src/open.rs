@@ -332,7 +332,7 @@ fn load_keyspaces(store: &Store) -> Result<()> {
         let options = KeyspaceOptions::decode(&record.options)
             .map_err(|Damage(why)| Error::corruption("manifest", 0, format!("keyspace {id}: {why}")))?;
         let tree = BeTree::open(turtle_options(&options), &store.data, id, objects)?;
-        let core = KeyspaceCore::new(id, record.name.clone(), options, store.new_table(), tree);
+        let core = KeyspaceCore::new(id, &record.name, options, store.new_table(), tree);
         if catalogue.by_name.insert(record.name, Arc::clone(&core)).is_some() {
             return Err(Error::corruption("manifest", 0, "two keyspaces have the same name"));
         }

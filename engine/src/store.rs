@@ -190,10 +190,11 @@ impl Store {
     }
 
     /// What a tree works with.
-    pub(crate) fn work(&self, keyspace: KeyspaceId, progress: Arc<Progress>) -> Work {
+    pub(crate) fn work(&self, keyspace: &KeyspaceCore, progress: Arc<Progress>) -> Work {
         Work {
             data: Arc::clone(&self.data),
-            keyspace,
+            keyspace: keyspace.id,
+            keyspace_name: Arc::clone(&keyspace.name),
             run_ids: Arc::clone(&self.run_ids),
             executor: Arc::clone(&self.executor),
             progress,

@@ -10,19 +10,24 @@ use testudo_memtable::Memtable;
 #[derive(Debug)]
 pub(crate) struct MemtableUpdates {
     table: Arc<Memtable>,
+    sealed_seqno: Seqno,
     bytes: u64,
 }
 
 impl MemtableUpdates {
-    pub(crate) fn new(table: Arc<Memtable>) -> Self {
+    pub(crate) fn new(table: Arc<Memtable>, sealed_seqno: Seqno) -> Self {
         let bytes = table.user_bytes();
-        Self { table, bytes }
+        Self { table, sealed_seqno, bytes }
     }
 }
 
 impl Updates for MemtableUpdates {
     fn cursor(&self) -> Box<dyn Cursor + Send> {
         Box::new(self.table.cursor(Seqno(u64::MAX)))
+    }
+
+    fn sealed_seqno(&self) -> Seqno {
+        self.sealed_seqno
     }
 
     fn bytes(&self) -> u64 {

@@ -76,7 +76,7 @@ impl View {
 #[derive(Debug)]
 pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) options: KeyspaceOptions,
     pub(crate) view: ArcSwap<View>,
     dropped: AtomicBool,
@@ -87,7 +87,7 @@ pub(crate) struct KeyspaceCore {
 impl KeyspaceCore {
     pub(crate) fn new(
         id: KeyspaceId,
-        name: String,
+        name: &str,
         options: KeyspaceOptions,
         table: Memtable,
         tree: Arc<dyn Tree>,
@@ -95,7 +95,7 @@ impl KeyspaceCore {
         let view = View { active: WriteBuffer::new(table), sealed: Vec::new(), tree };
         Arc::new(Self {
             id,
-            name,
+            name: Arc::from(name),
             options,
             view: ArcSwap::from_pointee(view),
             dropped: false.into(),

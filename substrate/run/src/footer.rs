@@ -1,19 +1,86 @@
-//! The footer of a run: where its index and filter are, and the top of the index.
+//! The footer of a run: who the run is, where its index and filter are, and the top of the index.
 //!
-//! Payload, little-endian: index blocks u32 · first filter page u32 · filter pages u32 · then per index block its page
-//! u32, its pages u32 and its first separator (u32 length and bytes).
+//! Who the run is stands here too, so that it can be found and placed among others when the manifest is lost.
+//!
+//! Payload, little-endian (`str` = u32 length and bytes): store id u128 · the run's own reference · name of the keyspace
+//! str · authority: u8 0 (none), or 1, low str and u8 0 (open) or 1 and high str · index blocks u32 · first filter page
+//! u32 · filter pages u32 · then per index block its page u32, its pages u32 and its first separator str.
+//!
+//! **Invariants**
+//! - Reading never panics: a footer that contradicts itself is [`Damage`].
+//! - The store id stands first, so that a lone footer page tells which store it is of.
 
 use testudo_base::{
-    MAX_KEY_BYTES,
+    MAX_KEY_BYTES, StoreId,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
 };
+
+use crate::{KeyBounds, RunRef};
+
+/// Longest name of a keyspace that a footer may state.
+const MAX_NAME_BYTES: usize = 1 << 16;
 
 /// A block of the run, in pages from the run's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockPosition {
     pub(crate) page: u32,
     pub(crate) pages: u32,
+}
+
+/// What a run says about itself, without the help of anything else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRecord {
+    /// The store.
+    pub store: StoreId,
+    /// The run, as its parent refers to it.
+    pub reference: RunRef,
+    /// Name of its keyspace when it was written.
+    pub keyspace_name: String,
+    /// For a bottom run: the keys of which it holds everything that was left of all operations up to its newest seqno.
+    /// A key in there that it does not hold did not exist then.
+    pub authority: Option<KeyBounds>,
+}
+
+impl RunRecord {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_u128(out, self.store.0);
+        self.reference.encode(out);
+        codec::put_bytes(out, self.keyspace_name.as_bytes());
+        let Some(KeyBounds { low, high }) = &self.authority else {
+            codec::put_u8(out, 0);
+            return;
+        };
+        codec::put_u8(out, 1);
+        codec::put_bytes(out, low.as_deref().unwrap_or_default());
+        codec::put_u8(out, u8::from(high.is_some()));
+        if let Some(high) = high {
+            codec::put_bytes(out, high);
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
+        let store = StoreId(reader.u128()?);
+        let reference = RunRef::decode(reader)?;
+        let name = std::str::from_utf8(reader.bytes(MAX_NAME_BYTES)?);
+        let keyspace_name = name.map_err(|_| Damage("a name is not UTF-8"))?.to_owned();
+        let authority = match reader.u8()? {
+            0 => None,
+            1 => Some(decode_bounds(reader)?),
+            _ => return Err(Damage("unknown authority of a run")),
+        };
+        Ok(Self { store, reference, keyspace_name, authority })
+    }
+}
+
+fn decode_bounds(reader: &mut Reader<'_>) -> Result<KeyBounds, Damage> {
+    let low = reader.bytes(MAX_KEY_BYTES)?.to_vec();
+    let high = match reader.u8()? {
+        0 => None,
+        1 => Some(reader.bytes(MAX_KEY_BYTES)?.to_vec()),
+        _ => return Err(Damage("unknown bound of a run")),
+    };
+    Ok(KeyBounds { low: (!low.is_empty()).then_some(low), high })
 }
 
 /// The decoded footer.
@@ -26,8 +93,9 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self, record: &RunRecord) -> Vec<u8> {
         let mut out = Vec::new();
+        record.encode(&mut out);
         codec::put_u32(&mut out, u32_of(self.index.len()));
         codec::put_u32(&mut out, self.filter_page);
         codec::put_u32(&mut out, self.filter_pages);
@@ -39,9 +107,11 @@ impl Footer {
         out
     }
 
-    /// `limit_page` is the footer's own page: everything it points at lies before.
-    pub(crate) fn decode(payload: &[u8], data_pages: u32, limit_page: u32) -> Result<Self, Damage> {
+    /// Everything that the footer points at lies before it, as its own reference says.
+    pub(crate) fn decode(payload: &[u8]) -> Result<(RunRecord, Self), Damage> {
         let mut reader = Reader::new(payload);
+        let record = RunRecord::decode(&mut reader)?;
+        let (data_pages, limit_page) = (record.reference.data_pages, record.reference.footer_page);
         let count = usize_of(u64::from(reader.u32()?));
         let (filter_page, filter_pages) = (reader.u32()?, reader.u32()?);
         let filter_end = filter_page.checked_add(filter_pages).ok_or(Damage("filter is outside its run"))?;
@@ -61,7 +131,7 @@ impl Footer {
         if index.is_empty() {
             return Err(Damage("a run without an index"));
         }
-        Ok(Self { filter_page, filter_pages, index })
+        Ok((record, Self { filter_page, filter_pages, index }))
     }
 
     /// The index block that covers `key`.
@@ -69,3 +139,6 @@ impl Footer {
         self.index.partition_point(|(separator, _)| separator.as_slice() <= key).saturating_sub(1)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,8 +25,9 @@ mod writer;
 
 pub use bounded::{BoundedCursor, KeyBounds};
 pub use cursor::{ReadAhead, RunCursor};
+pub use footer::RunRecord;
 pub use merge::MergeCursor;
 pub use page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};
 pub use reader::Run;
 pub use run_ref::RunRef;
-pub use writer::RunWriter;
+pub use writer::{RunOrigin, RunWriter};

@@ -13,7 +13,7 @@ use testudo_base::{
 use testudo_storage::{Access, DATA_FILE, DataFile, Extent, Lookup, PageAddress, PageKind, payload_of};
 
 use crate::{
-    RunRef,
+    RunRecord, RunRef,
     block::Block,
     footer::{BlockPosition, Footer},
     writer::locate,
@@ -129,12 +129,25 @@ impl Run {
         }
         let reference = &self.reference;
         let position = BlockPosition { page: reference.footer_page, pages: reference.footer_pages };
-        let decode = |payload: &[u8]| Footer::decode(payload, reference.data_pages, reference.footer_page);
+        let decode = |payload: &[u8]| {
+            let (record, footer) = Footer::decode(payload)?;
+            let is_ours = record.reference == *reference;
+            is_ours.then_some(footer).ok_or(Damage("the footer states another run"))
+        };
         let footer = self
             .with_block(PageKind::Footer, position, Access::Blocking, decode)?
             .expect("a blocking read returns its block")
             .map_err(|damage| self.damaged(position.page, damage))?;
         Ok(self.footer.get_or_init(|| footer))
+    }
+
+    /// What the run says about itself in its footer.
+    pub fn record(&self) -> Result<RunRecord> {
+        let position = BlockPosition { page: self.reference.footer_page, pages: self.reference.footer_pages };
+        let decode = |payload: &[u8]| Footer::decode(payload).map(|(record, _)| record);
+        self.with_block(PageKind::Footer, position, Access::Blocking, decode)?
+            .expect("a blocking read returns its block")
+            .map_err(|damage| self.damaged(position.page, damage))
     }
 
     /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`].

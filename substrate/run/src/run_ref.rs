@@ -1,11 +1,11 @@
 //! What a tree keeps of a run: enough to read it, and to plan without reading it.
 //!
-//! Encoded inside the tree's objects (little-endian; `str` = u32 length and bytes):
-//! run id u64 · keyspace u32 · span count u32 · spans (first page u64, pages u32)… · data pages u32 ·
+//! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and bytes):
+//! run id u64 · keyspace u32 · newest seqno u64 · span count u32 · spans (first page u64, pages u32)… · data pages u32 ·
 //! footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64 · first key str · last key str.
 
 use testudo_base::{
-    ExtentSpan, KeyspaceId, MAX_KEY_BYTES, RunId,
+    ExtentSpan, KeyspaceId, MAX_KEY_BYTES, RunId, Seqno,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
 };
@@ -17,6 +17,8 @@ pub struct RunRef {
     pub id: RunId,
     /// The keyspace that wrote it, as its pages say.
     pub keyspace: KeyspaceId,
+    /// How new it is: of two runs that hold a key, the one with the greater newest seqno (then id) has the newer entry.
+    pub newest_seqno: Seqno,
     /// Its pages, in order.
     pub spans: Vec<ExtentSpan>,
     /// Number of pages of data blocks, which come first.
@@ -50,6 +52,7 @@ impl RunRef {
     pub fn encode(&self, out: &mut Vec<u8>) {
         codec::put_u64(out, self.id.0);
         codec::put_u32(out, self.keyspace.0);
+        codec::put_u64(out, self.newest_seqno.0);
         codec::put_u32(out, u32_of(self.spans.len()));
         for span in &self.spans {
             codec::put_u64(out, span.first_page);
@@ -69,6 +72,7 @@ impl RunRef {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
         let id = RunId(reader.u64()?);
         let keyspace = KeyspaceId(reader.u32()?);
+        let newest_seqno = Seqno(reader.u64()?);
         let count = reader.u32()?;
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
             return Err(Damage("a run has an impossible number of spans"));
@@ -86,6 +90,7 @@ impl RunRef {
         let run = Self {
             id,
             keyspace,
+            newest_seqno,
             spans,
             data_pages: reader.u32()?,
             footer_page: reader.u32()?,

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use testudo_base::{
-    Entry, Error, KeyspaceId, Kind, PAGE_SIZE, Result, RunId,
+    Entry, Error, ExtentSpan, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
     checksum::hash_key,
     codec, key,
     num::{u32_of, u64_of, usize_of},
@@ -20,7 +20,7 @@ use testudo_env::AlignedBuffer;
 use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, seal_pages};
 
 use crate::{
-    Run, RunRef,
+    KeyBounds, Run, RunRecord, RunRef,
     builder::BlockBuilder,
     footer::{BlockPosition, Footer},
 };
@@ -28,12 +28,24 @@ use crate::{
 /// Bytes collected before they go to the device.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// What a run is to say about itself.
+#[derive(Clone, Debug)]
+pub struct RunOrigin {
+    /// Its id.
+    pub id: RunId,
+    /// The keyspace that writes it.
+    pub keyspace: KeyspaceId,
+    /// Name of that keyspace.
+    pub keyspace_name: Arc<str>,
+    /// Its age, see [`RunRef::newest_seqno`].
+    pub newest_seqno: Seqno,
+}
+
 /// A run in the making.
 #[derive(Debug)]
 pub struct RunWriter {
     data: Arc<DataFile>,
-    id: RunId,
-    keyspace: KeyspaceId,
+    origin: RunOrigin,
     extents: Vec<Arc<Extent>>,
     /// Pages in `extents`.
     taken_pages: u32,
@@ -60,15 +72,14 @@ impl RunWriter {
     /// Starts a run. `expected_bytes` of entries size the first piece of space; more is taken when needed.
     ///
     /// Errors: `OutOfSpace`, `Io`.
-    pub fn new(data: Arc<DataFile>, id: RunId, keyspace: KeyspaceId, expected_bytes: u64) -> Result<Self> {
+    pub fn new(data: Arc<DataFile>, origin: RunOrigin, expected_bytes: u64) -> Result<Self> {
         let pages =
             u32_of(usize_of(expected_bytes + expected_bytes / 16).div_ceil(PAGE_SIZE).clamp(2, 1 << 18) + 2);
         let extents = data.allocate(pages)?;
         Ok(Self {
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
             data,
-            id,
-            keyspace,
+            origin,
             extents,
             next_page: 0,
             buffer: AlignedBuffer::zeroed(BUFFER_BYTES),
@@ -91,6 +102,11 @@ impl RunWriter {
     /// Bytes of data blocks so far, the one being built excluded.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
+    }
+
+    /// The last key so far; empty if there is none.
+    pub fn last_key(&self) -> &[u8] {
+        &self.previous_key
     }
 
     /// Number of entries so far.
@@ -135,12 +151,22 @@ impl RunWriter {
 
     /// Seals a block and queues it for the device.
     fn write_block(&mut self, kind: PageKind, payload: &[u8]) -> Result<BlockPosition> {
-        let pages = (payload.len() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
+        self.write_block_in(kind, payload, (payload.len() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE))
+    }
+
+    /// Takes space until there is some for this many more pages.
+    fn take_space(&mut self, pages: usize) -> Result<()> {
         while usize_of(u64::from(self.taken_pages - self.next_page)) < pages {
             let more = self.data.allocate(u32_of(pages.max(16)))?;
             self.taken_pages += more.iter().map(|extent| extent.span().page_count).sum::<u32>();
             self.extents.extend(more);
         }
+        Ok(())
+    }
+
+    /// As [`Self::write_block`], in this many pages. REQUIRES: the payload fits.
+    fn write_block_in(&mut self, kind: PageKind, payload: &[u8], pages: usize) -> Result<BlockPosition> {
+        self.take_space(pages)?;
         let position = BlockPosition { page: self.next_page, pages: u32_of(pages) };
         let length = pages * PAGE_SIZE;
         let address = self.address(kind, position.page);
@@ -180,7 +206,7 @@ impl RunWriter {
 
     fn address(&self, kind: PageKind, page: u32) -> PageAddress {
         let (physical, _) = locate(self.extents.iter().map(|e| e.span()), page).expect("space was taken");
-        PageAddress { page: physical, generation: self.id, keyspace: self.keyspace, kind }
+        PageAddress { page: physical, generation: self.origin.id, keyspace: self.origin.keyspace, kind }
     }
 
     fn write_index(&mut self) -> Result<Vec<(Vec<u8>, BlockPosition)>> {
@@ -223,10 +249,11 @@ impl RunWriter {
         Ok((first, self.next_page - first))
     }
 
-    /// Writes what is left and returns the run. Durable after the data file is synced.
+    /// Writes what is left and returns the run. Durable after the data file is synced. `authority` is that of
+    /// [`RunRecord`].
     ///
     /// REQUIRES: at least one entry was pushed.
-    pub fn finish(mut self) -> Result<Arc<Run>> {
+    pub fn finish(mut self, authority: Option<KeyBounds>) -> Result<Arc<Run>> {
         if self.entries == 0 {
             return Err(Error::invalid("a run needs at least one entry"));
         }
@@ -235,26 +262,69 @@ impl RunWriter {
         let index = self.write_index()?;
         let (filter_page, filter_pages) = self.write_filter()?;
         let footer = Footer { filter_page, filter_pages, index };
-        let position = self.write_block(PageKind::Footer, &footer.encode())?;
+        let reference = self.write_footer(data_pages, &footer, authority)?;
         self.write_buffer()?;
         self.cut_space();
         for (page, kind, bytes) in std::mem::take(&mut self.admitted) {
             self.data.admit(&self.address(kind, page), &bytes);
         }
-        let reference = RunRef {
-            id: self.id,
-            keyspace: self.keyspace,
-            spans: self.extents.iter().map(|extent| extent.span()).collect(),
-            data_pages,
-            footer_page: position.page,
-            footer_pages: position.pages,
-            entries: self.entries,
-            tombstones: self.tombstones,
-            user_bytes: self.user_bytes,
-            first_key: self.first_key,
-            last_key: self.previous_key,
-        };
         Ok(Arc::new(Run::written(self.data, reference, self.extents, footer)))
+    }
+
+    /// Writes the footer, which states the run's whole reference, its own place included.
+    fn write_footer(
+        &mut self,
+        data_pages: u32,
+        footer: &Footer,
+        authority: Option<KeyBounds>,
+    ) -> Result<RunRef> {
+        let mut record = RunRecord {
+            store: self.data.store(),
+            reference: RunRef {
+                id: self.origin.id,
+                keyspace: self.origin.keyspace,
+                newest_seqno: self.origin.newest_seqno,
+                spans: Vec::new(),
+                data_pages,
+                footer_page: self.next_page,
+                footer_pages: 0,
+                entries: self.entries,
+                tombstones: self.tombstones,
+                user_bytes: self.user_bytes,
+                first_key: std::mem::take(&mut self.first_key),
+                last_key: std::mem::take(&mut self.previous_key),
+            },
+            keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),
+            authority,
+        };
+        // More pages may mean more spans to state, and so a longer footer.
+        let mut pages = 1;
+        loop {
+            self.take_space(pages)?;
+            record.reference.footer_pages = u32_of(pages);
+            record.reference.spans = self.spans_of(self.next_page + u32_of(pages));
+            let payload = footer.encode(&record);
+            let needed = (payload.len() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
+            if needed <= pages {
+                self.write_block_in(PageKind::Footer, &payload, pages)?;
+                return Ok(record.reference);
+            }
+            pages = needed;
+        }
+    }
+
+    /// The first `pages` pages of what was taken.
+    fn spans_of(&self, pages: u32) -> Vec<ExtentSpan> {
+        let mut left = pages;
+        let mut spans = Vec::new();
+        for span in self.extents.iter().map(|extent| extent.span()) {
+            let page_count = span.page_count.min(left);
+            if page_count > 0 {
+                spans.push(ExtentSpan { page_count, ..span });
+            }
+            left -= page_count;
+        }
+        spans
     }
 
     /// Gives back the pages that were taken but not needed.

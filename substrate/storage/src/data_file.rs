@@ -100,6 +100,11 @@ impl DataFile {
         Ok(Arc::new(Self { file, store, extents, cache, io, growing: Mutex::new(()), read_only }))
     }
 
+    /// The store that the file belongs to.
+    pub fn store(&self) -> StoreId {
+        self.store
+    }
+
     /// The table of extents.
     pub fn extents(&self) -> &Arc<Extents> {
         &self.extents

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Result};
+use testudo_base::{Cursor, Result, Seqno};
 use testudo_contract::Updates;
 use testudo_run::{BoundedCursor, KeyBounds, ReadAhead, Run, RunCursor};
 
@@ -20,6 +20,16 @@ const COMPACTION_READ_BYTES: usize = 256 << 10;
 pub(crate) enum Source {
     Updates(Arc<dyn Updates>),
     Run(Arc<Run>),
+}
+
+impl Source {
+    /// How new its newest operation may be.
+    pub(crate) fn newest_seqno(&self) -> Seqno {
+        match self {
+            Self::Updates(updates) => updates.sealed_seqno(),
+            Self::Run(run) => run.reference().newest_seqno,
+        }
+    }
 }
 
 /// The entries of a source inside bounds.

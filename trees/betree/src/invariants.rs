@@ -55,7 +55,7 @@ fn check_node(node: &Arc<Node>, options: &TurtleOptions, deep: bool, depth: u32)
                 if !bounds.contains(&reference.first_key) || !bounds.contains(&reference.last_key) {
                     return broken(node, "a leaf has keys outside its fences");
                 }
-                if reference.tombstones > 0 {
+                if reference.tombstones > 0 && reference.entries > 1 {
                     return broken(node, "a leaf holds tombstones");
                 }
                 if deep {

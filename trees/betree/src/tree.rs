@@ -327,7 +327,7 @@ fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {
             Child::Node(child) => add_stats(child, stats),
             Child::Leaf(None) => {}
             Child::Leaf(Some(run)) => {
-                stats.leaves += 1;
+                stats.leaves += u64::from(run.reference().entries > run.reference().tombstones);
                 stats.leaf_bytes += run.reference().user_bytes;
             }
         }

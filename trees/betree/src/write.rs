@@ -3,16 +3,18 @@
 //! Destinations are independent of each other, so the executor does several at once.
 //!
 //! **Invariants**
-//! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it.
+//! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that would be
+//!   left empty by that keeps the first of them: its run says that the rest is gone.
+//! - A written run is as new as the newest of its sources; a leaf's runs have authority over all of its keys.
 //! - Outputs of one destination are disjoint runs in key order.
 
 use testudo_base::{
-    Cursor, Error, ErrorKind, Kind, PAGE_BYTES, Result,
+    Cursor, Entry, Error, ErrorKind, Kind, PAGE_BYTES, Result, Seqno, key,
     num::u64_of,
     sync::{Arc, Mutex},
 };
 use testudo_contract::{Task, Work};
-use testudo_run::{MergeCursor, Run, RunWriter};
+use testudo_run::{KeyBounds, MergeCursor, Run, RunOrigin, RunWriter};
 
 use crate::{
     TurtleOptions,
@@ -30,7 +32,8 @@ struct Destination {
     layers: Vec<Layer>,
     /// About how many bytes of entries flow into it, shadowed ones included.
     bytes: u64,
-    is_leaf: bool,
+    /// For a leaf: the keys that belong to it.
+    leaf_bounds: Option<KeyBounds>,
 }
 
 /// Writes every new tier and leaf of the plan; the plan then names outputs instead of flows.
@@ -62,20 +65,29 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
                 .collect();
             let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
             *tier = PlanTier::Output { output: destinations.len(), active };
-            destinations.push(Destination { layers, bytes, is_leaf: false });
+            destinations.push(Destination { layers, bytes, leaf_bounds: None });
         }
     }
-    for child in &mut plan.children {
-        match child {
+    for pivot in 0..plan.children.len() {
+        let bounds = leaf_bounds(plan, pivot);
+        match &mut plan.children[pivot] {
             PlanChild::Node(plan) => collect(plan, destinations),
             PlanChild::Leaf { layers, bytes } => {
                 let (layers, bytes) = (std::mem::take(layers), *bytes);
-                *child = PlanChild::Output(destinations.len());
-                destinations.push(Destination { layers, bytes, is_leaf: true });
+                plan.children[pivot] = PlanChild::Output(destinations.len());
+                destinations.push(Destination { layers, bytes, leaf_bounds: Some(bounds) });
             }
             PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output(_) => {}
         }
     }
+}
+
+/// The keys of the leaf at `pivot`, those of leaves that were joined into it included.
+fn leaf_bounds(plan: &PlanNode, pivot: usize) -> KeyBounds {
+    let joined =
+        plan.children[pivot + 1..].iter().take_while(|child| matches!(child, PlanChild::Joined)).count();
+    let (first, last) = (plan.base.bounds_of(pivot), plan.base.bounds_of(pivot + joined));
+    KeyBounds { low: first.low, high: last.high }
 }
 
 /// What the shares leave of an input, with neighbouring pieces of one source put together again.
@@ -109,43 +121,126 @@ fn write_destination(
     work: &Work,
     options: &TurtleOptions,
 ) -> Result<Vec<Arc<Run>>> {
-    let Destination { layers, bytes, is_leaf } = destination;
+    let Destination { layers, bytes, leaf_bounds } = destination;
+    let newest_seqno = layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max();
     let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
     let pieces = bytes.div_ceil(options.leaf_bytes).max(1);
     let target = (bytes / pieces).clamp(1, options.leaf_bytes);
-    let mut runs = Vec::new();
-    let mut writer: Option<RunWriter> = None;
+    let mut runs = RunSequence::new(work, newest_seqno.unwrap_or_default(), target, leaf_bounds);
     let mut reported = 0;
     let mut written = 0u64;
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
-        if is_leaf && entry.kind == Kind::Tombstone {
+        if !runs.push(&entry)? {
             merge.next()?;
             continue;
         }
-        let open = match &mut writer {
-            Some(open) => open,
-            None => writer.insert(new_writer(work, target)?),
-        };
-        open.push(&entry)?;
         written += u64_of(entry.user_bytes());
         merge.next()?;
-        if open.data_bytes() + PAGE_BYTES > target {
+        let data_bytes = runs.open_bytes();
+        if data_bytes + PAGE_BYTES > target {
             let passed = merge.passed_bytes();
             let left = bytes.saturating_sub(passed) * written / passed.max(1);
             // The rest is not worth a run of its own if it is small, unless this one has become too large.
-            if (pieces > 1 && left > target / 2) || open.data_bytes() >= options.leaf_bytes * 3 / 2 {
-                runs.extend(writer.take().map(RunWriter::finish).transpose()?);
+            if (pieces > 1 && left > target / 2) || data_bytes >= options.leaf_bytes * 3 / 2 {
+                runs.is_full = true;
                 work.progress.advance(passed - reported);
                 reported = passed;
             }
         }
     }
-    runs.extend(writer.take().map(RunWriter::finish).transpose()?);
+    let runs = runs.finish()?;
     work.progress.advance(bytes.saturating_sub(reported));
     Ok(runs)
 }
 
-fn new_writer(work: &Work, target: u64) -> Result<RunWriter> {
-    RunWriter::new(Arc::clone(&work.data), work.run_ids.take(), work.keyspace, target)
+/// The runs of one destination in the making. A full run is finished when the next one begins, because only then it is
+/// known how far its authority goes.
+struct RunSequence<'w> {
+    work: &'w Work,
+    newest_seqno: Seqno,
+    target: u64,
+    /// For a leaf: the keys from the start of the open run to the end of the leaf.
+    leaf_bounds: Option<KeyBounds>,
+    open: Option<RunWriter>,
+    /// The open run gets no more entries.
+    is_full: bool,
+    runs: Vec<Arc<Run>>,
+    /// The first tombstone of a leaf, for as long as nothing else was written.
+    first_tombstone: Option<Vec<u8>>,
+}
+
+impl<'w> RunSequence<'w> {
+    fn new(work: &'w Work, newest_seqno: Seqno, target: u64, leaf_bounds: Option<KeyBounds>) -> Self {
+        Self {
+            work,
+            newest_seqno,
+            target,
+            leaf_bounds,
+            open: None,
+            is_full: false,
+            runs: Vec::new(),
+            first_tombstone: None,
+        }
+    }
+
+    /// Adds an entry; `false` if it is a tombstone that ends here.
+    fn push(&mut self, entry: &Entry<'_>) -> Result<bool> {
+        if self.leaf_bounds.is_some() && entry.kind == Kind::Tombstone {
+            if self.open.is_none() && self.first_tombstone.is_none() {
+                self.first_tombstone = Some(entry.key.to_vec());
+            }
+            return Ok(false);
+        }
+        if std::mem::take(&mut self.is_full) {
+            self.finish_open(Some(entry.key))?;
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(new_writer(self.work, self.newest_seqno, self.target)?),
+        };
+        open.push(entry)?;
+        Ok(true)
+    }
+
+    fn open_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, RunWriter::data_bytes)
+    }
+
+    /// Finishes the open run; `next` is the first key of the one that follows.
+    fn finish_open(&mut self, next: Option<&[u8]>) -> Result<()> {
+        let Some(writer) = self.open.take() else { return Ok(()) };
+        let authority = match (&mut self.leaf_bounds, next) {
+            (None, _) => None,
+            (Some(rest), None) => Some(rest.clone()),
+            (Some(rest), Some(next)) => {
+                let border = Some(key::separator(writer.last_key(), next));
+                let low = std::mem::replace(&mut rest.low, border.clone());
+                Some(KeyBounds { low, high: border })
+            }
+        };
+        self.runs.push(writer.finish(authority)?);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<Arc<Run>>> {
+        if self.open.is_none()
+            && let Some(key) = self.first_tombstone.take()
+        {
+            let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
+            self.open.insert(new_writer(self.work, self.newest_seqno, self.target)?).push(&tombstone)?;
+        }
+        self.finish_open(None)?;
+        Ok(self.runs)
+    }
+}
+
+fn new_writer(work: &Work, newest_seqno: Seqno, target: u64) -> Result<RunWriter> {
+    let origin = RunOrigin {
+        id: work.run_ids.take(),
+        keyspace: work.keyspace,
+        keyspace_name: Arc::clone(&work.keyspace_name),
+        newest_seqno,
+    };
+    RunWriter::new(Arc::clone(&work.data), origin, target)
 }

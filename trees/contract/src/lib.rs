@@ -14,7 +14,7 @@ mod work;
 
 use std::{fmt, sync::Arc};
 
-use testudo_base::{Cursor, ExtentSpan, ObjectId, Result};
+use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, Seqno};
 use testudo_run::Run;
 use testudo_storage::{Access, Change, Lookup, PageAddress};
 
@@ -24,6 +24,9 @@ pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
 pub trait Updates: Send + Sync + fmt::Debug {
     /// A cursor over them; tombstones included.
     fn cursor(&self) -> Box<dyn Cursor + Send>;
+    /// Everything of the keyspace up to this seqno is in these updates or in earlier ones. Greater than that of all
+    /// earlier updates of the tree.
+    fn sealed_seqno(&self) -> Seqno;
     /// Bytes of keys and values.
     fn bytes(&self) -> u64;
     /// About how many bytes lie in `[low, high)`; `None` bounds are open.

@@ -85,6 +85,8 @@ pub struct Work {
     pub data: Arc<DataFile>,
     /// Whose tree it is.
     pub keyspace: KeyspaceId,
+    /// Its name, which runs state.
+    pub keyspace_name: Arc<str>,
     /// Ids for new runs.
     pub run_ids: Arc<RunIds>,
     /// Hands.

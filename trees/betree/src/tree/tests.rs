@@ -1,6 +1,6 @@
 use std::{cell::RefCell, path::Path};
 
-use testudo_base::{Entry, Kind, OwnedEntry, RunId, StoreId, checksum::hash_key};
+use testudo_base::{Entry, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key};
 use testudo_contract::{InlineExecutor, Progress, RunIds};
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions, SplitMix};
 
@@ -11,11 +11,14 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Sorted updates in a vector.
 #[derive(Debug)]
-struct VecUpdates(Arc<Vec<OwnedEntry>>);
+struct VecUpdates(Arc<Vec<OwnedEntry>>, Seqno);
 
 impl Updates for VecUpdates {
     fn cursor(&self) -> Box<dyn Cursor + Send> {
         Box::new(VecCursor { entries: Arc::clone(&self.0), at: usize::MAX })
+    }
+    fn sealed_seqno(&self) -> Seqno {
+        self.1
     }
     fn bytes(&self) -> u64 {
         self.0.iter().map(|entry| u64_of(entry.as_entry().user_bytes())).sum()
@@ -73,6 +76,7 @@ struct Bed {
     references: BTreeMap<ExtentSpan, i32>,
     options: TurtleOptions,
     model: Model,
+    sealed: Seqno,
 }
 
 impl Bed {
@@ -84,6 +88,7 @@ impl Bed {
         let work = Work {
             data,
             keyspace: KEYSPACE,
+            keyspace_name: Arc::from("tests"),
             run_ids: Arc::new(RunIds::starting_at(RunId(1))),
             executor: Arc::new(InlineExecutor),
             progress: Arc::new(Progress::default()),
@@ -96,6 +101,7 @@ impl Bed {
             references: BTreeMap::new(),
             options,
             model: Model::new(),
+            sealed: Seqno(0),
         }
     }
 
@@ -134,7 +140,9 @@ impl Bed {
                 value: value.clone().unwrap_or_default(),
             })
             .collect();
-        let edit = self.tree.apply(&self.work, Arc::new(VecUpdates(Arc::new(entries)))).unwrap();
+        self.sealed.0 += 10;
+        let updates_now = Arc::new(VecUpdates(Arc::new(entries), self.sealed));
+        let edit = self.tree.apply(&self.work, updates_now).unwrap();
         self.commit(edit);
         for (key, value) in updates {
             match value {
@@ -306,3 +314,5 @@ fn deleting_everything_shrinks_the_tree_to_nothing() {
     assert_eq!((stats.height, stats.leaves), (1, 0), "{stats:?}");
     assert!(stats.stored_bytes < 5000 * 60 / 2, "{stats:?}");
 }
+
+mod age_order;

@@ -1,0 +1,107 @@
+//! Runs alone, put in order by what they say of themselves, answer as the tree does.
+
+use testudo_run::{ReadAhead, RunCursor, RunRecord};
+
+use super::*;
+
+type Entries = BTreeMap<Vec<u8>, (Kind, Vec<u8>)>;
+
+/// Everything that was ever in a run, by run.
+type Found = BTreeMap<RunId, (RunRecord, Entries)>;
+
+fn order(record: &RunRecord) -> (Seqno, RunId) {
+    (record.reference.newest_seqno, record.reference.id)
+}
+
+/// Reads the runs below `node` that are not known yet; notes which ones there are.
+fn collect(node: &Arc<Node>, found: &mut Found, live: &mut Vec<RunId>) {
+    for run in node.runs() {
+        let id = run.reference().id;
+        live.push(id);
+        found.entry(id).or_insert_with(|| (run.record().unwrap(), read(run)));
+    }
+    node.child_nodes().for_each(|child| collect(child, found, live));
+}
+
+fn read(run: &Arc<Run>) -> Entries {
+    let mut entries = Entries::new();
+    let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
+    cursor.seek_first().unwrap();
+    while let Some(entry) = cursor.entry() {
+        entries.insert(entry.key.to_vec(), (entry.kind, entry.value.to_vec()));
+        cursor.next().unwrap();
+    }
+    entries
+}
+
+/// The newest entry of `key`, unless a newer run says that it is gone.
+fn answer<'f>(runs: &[&'f (RunRecord, Entries)], key: &[u8]) -> Option<&'f [u8]> {
+    let holders = runs.iter().filter(|(_, entries)| entries.contains_key(key));
+    let (holder, entries) = holders.max_by_key(|(record, _)| order(record))?;
+    let knows = |record: &RunRecord| record.authority.as_ref().is_some_and(|bounds| bounds.contains(key));
+    let is_gone = runs.iter().any(|(record, _)| knows(record) && order(record) > order(holder));
+    let (kind, value) = &entries[key];
+    (!is_gone && *kind == Kind::Value).then_some(value)
+}
+
+/// The root as the tree under test has it.
+fn root_of(bed: &Bed) -> Arc<Node> {
+    let mut objects = bed.objects.clone();
+    let pointer = objects.remove(&ROOT_POINTER).unwrap();
+    let (root, _) = decode_root_pointer(&pointer).unwrap();
+    load_node(&bed.work.data, KEYSPACE, &mut objects, root, 0).unwrap()
+}
+
+fn check(bed: &Bed, found: &mut Found) {
+    let mut live = Vec::new();
+    collect(&root_of(bed), found, &mut live);
+    let all: Vec<_> = found.values().collect();
+    let live: Vec<_> = live.iter().map(|id| &found[id]).collect();
+    let keys: std::collections::BTreeSet<_> = all.iter().flat_map(|(_, entries)| entries.keys()).collect();
+    for key in keys {
+        let expected = bed.model.get(key).map(Vec::as_slice);
+        assert_eq!(answer(&live, key), expected, "live runs, {key:?}");
+        assert_eq!(answer(&all, key), expected, "all runs that ever were, {key:?}");
+    }
+}
+
+fn random_script(seed: u64, options: TurtleOptions) {
+    let mut random = SplitMix::new(seed);
+    let mut bed = Bed::new(options);
+    let mut found = Found::new();
+    for round in 0..40 {
+        let delete_percent = if (round / 10) % 2 == 1 { 80 } else { 15 };
+        let (first, width) = (random.below(2500), 1 + random.below(500));
+        let mut updates = BTreeMap::new();
+        for _ in 0..1 + random.below(200) {
+            // Half of the rounds touch a few leaves only, so that flows stop at different depths.
+            let key = if round % 2 == 0 {
+                random_key(&mut random)
+            } else {
+                format!("key{:05}", first + random.below(width)).into_bytes()
+            };
+            let value = (!random.percent(delete_percent)).then(|| random_value(&mut random));
+            updates.insert(key, value);
+        }
+        bed.apply(updates);
+        check(&bed, &mut found);
+        if random.percent(30) {
+            bed.run_jobs();
+            check(&bed, &mut found);
+        }
+    }
+    let all = bed.model.keys().map(|key| (key.clone(), None)).collect();
+    bed.apply(all);
+    bed.run_jobs();
+    check(&bed, &mut found);
+}
+
+#[test]
+fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
+    for seed in 0..3 {
+        random_script(seed, TurtleOptions { leaf_bytes: 4096, max_pivots: 4 });
+    }
+    for seed in 10..12 {
+        random_script(seed, TurtleOptions { leaf_bytes: 20_000, max_pivots: 8 });
+    }
+}
