@@ -194,6 +194,16 @@ impl MemEnv {
         Ok(())
     }
 
+    /// Test access: puts these bytes at an offset of a file, durably.
+    pub fn overwrite(&self, path: impl AsRef<Path>, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut disk = self.machine.disk.write();
+        let inode = disk.resolve_file(path.as_ref())?;
+        let file = disk.file_mut(inode)?;
+        file.write(offset, bytes);
+        file.sync();
+        Ok(())
+    }
+
     /// Test access: absolute paths of all files in all directories, sorted.
     pub fn all_files(&self) -> Vec<PathBuf> {
         self.machine.disk.read().all_files()

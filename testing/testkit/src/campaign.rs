@@ -1,20 +1,13 @@
-//! Many seeds over one kind of store; on a failure the small script and the command that replays it.
+//! One kind of random script for one kind of store; on a failure the small script that shows it.
 //!
 //! **Invariants**
 //! - A panic of the store is a failure like a wrong answer.
-//! - `TESTUDO_SEED` and `TESTUDO_CONFIGURATION` replace the seeds and pick the configuration of a run.
 
 use std::{
     cell::Cell,
     panic::{self, AssertUnwindSafe},
-    sync::{
-        Mutex, Once,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
+    sync::Once,
 };
-
-use testudo_env::{Env, RealEnv};
 
 use crate::{Failure, Generator, Profile, Report, Runner, Script, shrink, store::Opener};
 
@@ -24,10 +17,6 @@ const SHRINK_RUNS_MAX: usize = 2_000;
 /// Random scripts of one kind for one kind of store.
 #[derive(Debug)]
 pub struct Campaign<'a> {
-    /// The integration test, for the command that replays.
-    pub test: &'a str,
-    /// The name of the configuration, for the same.
-    pub configuration: &'a str,
     /// Makes the store.
     pub opener: &'a dyn Opener,
     /// Shapes the scripts.
@@ -37,11 +26,11 @@ pub struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Runs one seed; panics with all that is needed to replay it.
-    pub fn run(&self, seed: u64) -> Report {
+    /// Runs one seed; the error holds what was wrong and a small script that shows it.
+    pub fn run(&self, seed: u64) -> Result<Report, String> {
         let script = Generator::new(self.profile, seed).script(self.op_count);
         let failure = match run_script(self.opener, seed, &script) {
-            Ok(report) => return report,
+            Ok(report) => return Ok(report),
             Err(failure) => failure,
         };
         let mut failing = script;
@@ -52,49 +41,9 @@ impl Campaign<'_> {
             Err(failure) => failure.to_string(),
             Ok(_) => "the small script runs well now: the run depends on more than its seed".into(),
         };
-        panic!(
-            "{failure}\n\nconfiguration {}, seed {seed}; replay with\n  TESTUDO_SEED={seed} \
-             TESTUDO_CONFIGURATION={} cargo test -p testudo-testkit --test {}\n\nsmall script of {} ops \
-             ({message}):\n{small}",
-            self.configuration,
-            self.configuration,
-            self.test,
-            small.0.len(),
-        );
+        let count = small.0.len();
+        Err(format!("{failure}\n\nsmall script of {count} ops ({message}):\n{small}"))
     }
-
-    /// Whether `TESTUDO_CONFIGURATION` leaves this configuration in.
-    pub fn is_selected(configuration: &str) -> bool {
-        std::env::var("TESTUDO_CONFIGURATION").map_or(true, |wanted| wanted == configuration)
-    }
-
-    /// The seed of `TESTUDO_SEED`, else `fixed` and a fresh one, which is printed.
-    pub fn seeds(fixed: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        if let Ok(seed) = std::env::var("TESTUDO_SEED") {
-            return vec![seed.parse().expect("TESTUDO_SEED is a number")];
-        }
-        let fresh = RealEnv::new().random_u64() >> 16;
-        println!("fresh seed {fresh}");
-        fixed.into_iter().chain([fresh]).collect()
-    }
-}
-
-/// Runs every item on a few threads and adds up what they report. Each run is still a function of its seed.
-pub fn run_in_parallel<T: Sync>(items: &[T], run: impl Fn(&T) -> Report + Sync) -> Report {
-    let next = AtomicUsize::new(0);
-    let total = Mutex::new(Report::default());
-    let threads = thread::available_parallelism().map_or(1, |count| count.get().min(8));
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let report = run(item);
-                    *total.lock().expect("a run that panics holds no lock") += report;
-                }
-            });
-        }
-    });
-    total.into_inner().expect("a run that panics holds no lock")
 }
 
 /// Runs a script on a fresh machine; a panic becomes a failure.

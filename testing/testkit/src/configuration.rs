@@ -3,7 +3,7 @@
 //! A new tree or policy is one line in [`trees`]; a new memory size or kind of script is one in [`shapes`].
 //!
 //! **Invariants**
-//! - Names are unique; `TESTUDO_CONFIGURATION` picks by them.
+//! - Names are unique: a run is replayed by its name and its seed.
 
 use testudo::{KeyspaceOptions, Tree};
 
@@ -42,7 +42,7 @@ pub fn shapes() -> Vec<(&'static str, u64, Profile)> {
     ]
 }
 
-/// Every tree with every shape, `TESTUDO_CONFIGURATION` permitting.
+/// Every tree with every shape.
 pub fn configurations() -> Vec<Configuration> {
     let of_tree = |(tree, options): (&'static str, KeyspaceOptions)| {
         shapes().into_iter().map(move |(shape, memory_bytes, profile)| Configuration {
@@ -51,8 +51,7 @@ pub fn configurations() -> Vec<Configuration> {
             profile,
         })
     };
-    let all = trees().into_iter().flat_map(of_tree);
-    all.filter(|configuration| crate::Campaign::is_selected(&configuration.name)).collect()
+    trees().into_iter().flat_map(of_tree).collect()
 }
 
 /// Every tree with one shape, for the layers that are about the files.
@@ -62,6 +61,5 @@ pub fn crash_configurations() -> Vec<Configuration> {
         opener: EngineOpener { options, memory_bytes: 1 << 20 },
         profile: Profile::crashing(),
     };
-    let all = trees().into_iter().map(of_tree);
-    all.filter(|configuration| crate::Campaign::is_selected(&configuration.name)).collect()
+    trees().into_iter().map(of_tree).collect()
 }

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
-    Batch, Db, Durability, Entry, Error, Iter, Keyspace, KeyspaceOptions, Result, Slice, Snapshot,
+    Batch, Db, Durability, Entry, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Result, Slice, Snapshot,
     VerifyLevel,
 };
 use testudo_env::Env;
@@ -198,7 +198,11 @@ impl Store for EngineStore {
     }
 
     fn verify(&self) -> Result<()> {
-        self.db.verify(VerifyLevel::Full).map(drop)
+        let report = self.db.verify(VerifyLevel::Full)?;
+        match report.findings.first() {
+            None => Ok(()),
+            Some(finding) => Err(Error::new(ErrorKind::Corruption, finding)),
+        }
     }
 
     fn close(self: Box<Self>) -> Result<()> {

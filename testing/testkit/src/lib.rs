@@ -2,8 +2,8 @@
 //!
 //! A [`Script`] is a list of [`op::Op`]s, random from a [`Profile`] and a seed or written by hand. The
 //! [`Runner`] performs it on a store over a machine in memory, that can lose power at any instant, and on the
-//! [`model::Model`], and compares every answer. A [`Campaign`] runs many seeds, makes a failing script small
-//! and says how to replay it. Each file of `tests/` is one layer of tests.
+//! [`model::Model`], and compares every answer. A [`Campaign`] runs a seed and
+//! makes a failing script small. The layers of tests that are made of these are in `testing/sim`.
 //!
 //! **Invariants**
 //! - One seed, one run: nothing here asks a clock, an address or a hash table for an order.

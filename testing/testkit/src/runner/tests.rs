@@ -21,10 +21,9 @@ fn script(seed: u64) -> Script {
 #[test]
 fn a_sound_store_passes() {
     let (opener, profile) = (LogStoreOpener::default(), profile());
-    let campaign =
-        Campaign { test: "none", configuration: "log", opener: &opener, profile: &profile, op_count: 1500 };
+    let campaign = Campaign { opener: &opener, profile: &profile, op_count: 1500 };
     for seed in 0..SEEDS {
-        let report = campaign.run(seed);
+        let report = campaign.run(seed).unwrap();
         assert!(
             report.crash_images > 30 && report.nested_images > 1 && report.armed_images > 10,
             "{report:?}"

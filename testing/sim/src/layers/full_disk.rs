@@ -1,25 +1,35 @@
 //! A disk that fills up: every call succeeds or says so, nothing that was acknowledged is lost, reads stay
 //! right, and the store works again once there is room.
+//!
+//! **Invariants**
+//! - Once there is room and the store is open again, no error is excused any more.
 
 use testudo_env::SplitMix;
 use testudo_testkit::{
-    Campaign, Failure, Generator, Profile, Report, Runner, Script, Weights,
-    campaign::{catch, run_in_parallel},
+    Failure, Generator, Profile, Report, Runner, Script, Weights,
+    campaign::catch,
     configuration::{Configuration, crash_configurations},
     op::Op,
 };
 
-/// Ops before the disk gets narrow, while it is, and after.
+use crate::{
+    Limits,
+    sweep::{Enough, Outcome, chosen, judge, require, seeded, sweep},
+};
+
+pub(crate) const NAME: &str = "full-disk";
+pub(crate) const UNIT: &str = "ops";
+
+/// Operations before the disk gets narrow, while it is, and after.
 const OP_COUNTS: [usize; 3] = [400, 400, 200];
-/// Seeds of each configuration.
-const SEEDS: u64 = 25;
+const OPS_SHORT: u64 = 80_000;
 
 fn profile() -> Profile {
     let weights = Weights { crash: 0, arm: 0, kill: 0, reopen: 2, drop: 2, ..Weights::crashing() };
     Profile { weights, ..Profile::crashing() }
 }
 
-fn run(configuration: &Configuration, seed: u64) -> Result<Report, Failure> {
+fn run_seed(configuration: &Configuration, seed: u64) -> Result<Report, Failure> {
     let profile = profile();
     let mut generator = Generator::new(&profile, seed);
     let [before, during, after] = OP_COUNTS.map(|count| generator.script(count));
@@ -38,23 +48,15 @@ fn run(configuration: &Configuration, seed: u64) -> Result<Report, Failure> {
     })
 }
 
-#[test]
-fn a_full_disk_loses_nothing() {
-    let configurations = crash_configurations();
-    let seeds = Campaign::seeds(0..SEEDS);
-    let runs: Vec<_> = configurations
-        .iter()
-        .flat_map(|configuration| seeds.iter().map(move |&seed| (configuration, seed)))
-        .collect();
-    let total = run_in_parallel(&runs, |&(configuration, seed)| {
-        run(configuration, seed).unwrap_or_else(|failure| {
-            panic!(
-                "{failure}\nreplay with TESTUDO_SEED={seed} TESTUDO_CONFIGURATION={} cargo test -p testudo-testkit \
-                 --test full_disk",
-                configuration.name
-            )
+/// Runs the layer.
+pub fn run(limits: &Limits) -> Outcome {
+    let configurations = chosen(NAME, limits, crash_configurations())?;
+    let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
+    let report = sweep(limits, seeded(limits, &configurations), Some(enough), |(configuration, seed)| {
+        judge(NAME, Some(&configuration.name), Some(seed), || {
+            run_seed(configuration, seed).map(Into::into).map_err(|failure| failure.to_string())
         })
-    });
-    println!("{total:?}");
-    assert!(total.tolerated_errors > 0, "the disk was never full");
+    })?;
+    require(NAME, limits, &report, &[("errors tolerated", 100)])?;
+    Ok(report)
 }

@@ -1,0 +1,186 @@
+//! What a layer is, what it is told and what it tells.
+//!
+//! **Invariants**
+//! - [`Limits::default`] is what CI runs.
+//! - A failure names layer, configuration and seed where there are any, so that one command replays it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use testudo_testkit::{Report, configuration::Configuration};
+
+/// One kind of tests.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// Its name, one word.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub about: &'static str,
+    /// What `--count` counts, as a key of the report; `None` if the layer has an end of its own.
+    pub unit: Option<&'static str>,
+    /// Runs it.
+    pub run: fn(&Limits) -> Result<LayerReport, LayerFailure>,
+}
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Amount {
+    /// What CI runs.
+    #[default]
+    Short,
+    /// So many of the layer's unit.
+    Count(u64),
+    /// New seeds until the time is up; a layer that has an end of its own stops there at the latest.
+    Time(Duration),
+}
+
+/// What is run, and by whom.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How much.
+    pub amount: Amount,
+    /// One seed only: a replay.
+    pub seed: Option<u64>,
+    /// One configuration only, or those of one tree, as in `turtle-small/crash` or `turtle-small`.
+    pub configuration: Option<String>,
+    /// Threads that share the work.
+    pub threads: usize,
+    /// How much of the layer's unit is done; for who watches.
+    pub done: Arc<AtomicU64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
+        Self { amount: Amount::Short, seed: None, configuration: None, threads, done: Arc::default() }
+    }
+}
+
+impl Limits {
+    /// The configurations that are to be run.
+    pub fn select(&self, configurations: Vec<Configuration>) -> Vec<Configuration> {
+        configurations.into_iter().filter(|configuration| self.selects(&configuration.name)).collect()
+    }
+
+    /// Whether a configuration is to be run.
+    pub fn selects(&self, name: &str) -> bool {
+        let Some(wanted) = &self.configuration else { return true };
+        name == wanted || name.split_once('/').is_some_and(|(tree, _)| tree == wanted)
+    }
+
+    /// The amount in units: `short` in CI, no limit where time is one.
+    pub(crate) fn count_or(&self, short: u64) -> u64 {
+        match self.amount {
+            Amount::Short => short,
+            Amount::Count(count) => count,
+            Amount::Time(_) => u64::MAX,
+        }
+    }
+
+    pub(crate) fn tick(&self, count: u64) {
+        self.done.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// What a layer did: how much of what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LayerReport {
+    /// Counts by name.
+    pub counts: BTreeMap<String, u64>,
+    /// Why the layer was not run, if it was not.
+    pub not_run: Option<String>,
+}
+
+impl LayerReport {
+    /// One count; zero if there is none of the name.
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// Adds to one count.
+    pub fn add(&mut self, name: impl Into<String>, count: u64) {
+        if count > 0 {
+            *self.counts.entry(name.into()).or_default() += count;
+        }
+    }
+
+    /// Adds all counts of another report.
+    pub fn merge(&mut self, other: Self) {
+        other.counts.into_iter().for_each(|(name, count)| self.add(name, count));
+        self.not_run = self.not_run.take().or(other.not_run);
+    }
+}
+
+impl From<Report> for LayerReport {
+    fn from(report: Report) -> Self {
+        let mut counts = Self::default();
+        let all = [
+            ("ops", report.ops),
+            ("reopens", report.reopens),
+            ("kills", report.kills),
+            ("crash images", report.crash_images),
+            ("crashes in recovery", report.nested_images),
+            ("crashes within a call", report.armed_images),
+            ("unsynced commits lost", report.lost_commits),
+            ("unsynced commits kept", report.kept_commits),
+            ("background steps", report.steps),
+            ("errors tolerated", report.tolerated_errors),
+        ];
+        all.into_iter().for_each(|(name, count)| counts.add(name, testudo_base::num::u64_of(count)));
+        counts
+    }
+}
+
+impl fmt::Display for LayerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(reason) = &self.not_run {
+            writeln!(f, "NOT RUN: {reason}")?;
+        }
+        self.counts.iter().try_for_each(|(name, count)| writeln!(f, "{count:>12}  {name}"))
+    }
+}
+
+/// A wrong answer, a panic, or a test that did not reach what it is for.
+#[derive(Clone, Debug)]
+pub struct LayerFailure {
+    /// The layer.
+    pub layer: &'static str,
+    /// The configuration, if one was run.
+    pub configuration: Option<String>,
+    /// The seed, if there was one.
+    pub seed: Option<u64>,
+    /// What was wrong, with the small script where there is one.
+    pub message: String,
+}
+
+impl LayerFailure {
+    /// The command that replays it.
+    pub fn replay(&self) -> String {
+        let mut command = format!("testudo-sim {}", self.layer);
+        if let Some(seed) = self.seed {
+            command += &format!(" --seed {seed}");
+        }
+        if let Some(configuration) = &self.configuration {
+            command += &format!(" --configuration {configuration}");
+        }
+        command
+    }
+}
+
+impl fmt::Display for LayerFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\nreplay with: {}", self.message.trim_end(), self.replay())
+    }
+}
+
+impl std::error::Error for LayerFailure {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+use super::{LayerFailure, LayerReport, Limits};
+
+#[test]
+fn a_failure_names_the_command_that_replays_it() {
+    let mut failure =
+        LayerFailure { layer: "crash", configuration: None, seed: None, message: "a wrong answer\n".into() };
+    assert_eq!(failure.to_string(), "a wrong answer\nreplay with: testudo-sim crash");
+    failure.seed = Some(7);
+    failure.configuration = Some("turtle/crash".into());
+    assert_eq!(failure.replay(), "testudo-sim crash --seed 7 --configuration turtle/crash");
+}
+
+#[test]
+fn a_configuration_is_picked_by_its_name_or_its_tree() {
+    let limits = |wanted: &str| Limits { configuration: Some(wanted.into()), ..Limits::default() };
+    assert!(Limits::default().selects("turtle/crash"));
+    assert!(limits("turtle/crash").selects("turtle/crash"));
+    assert!(limits("turtle").selects("turtle/crash"));
+    assert!(!limits("turtle").selects("turtle-small/crash"));
+    assert!(!limits("turtle/plain").selects("turtle/crash"));
+}
+
+#[test]
+fn reports_add_up() {
+    let mut report = LayerReport::default();
+    report.add("ops", 2);
+    report.merge(LayerReport { counts: [("ops".into(), 3), ("kills".into(), 1)].into(), not_run: None });
+    assert_eq!((report.count("ops"), report.count("kills"), report.count("none")), (5, 1, 0));
+}

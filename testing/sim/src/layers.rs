@@ -1,0 +1,65 @@
+//! All layers of tests, one file each.
+//!
+//! **Invariants**
+//! - Every layer is in [`LAYERS`], so that the program, CI and the runner of planted bugs know the same ones.
+
+pub mod concurrency;
+pub mod corruption;
+pub mod crash;
+pub mod full_disk;
+pub mod model;
+pub mod nth;
+pub mod snapshots;
+
+use crate::Layer;
+
+/// All layers, in the order in which they are worth running.
+pub const LAYERS: &[Layer] = &[
+    Layer {
+        name: model::NAME,
+        about: "random operations with reopens and crashes give the answers of a map",
+        unit: Some(model::UNIT),
+        run: model::run,
+    },
+    Layer {
+        name: snapshots::NAME,
+        about: "a snapshot shows the same content for all its life",
+        unit: Some(snapshots::UNIT),
+        run: snapshots::run,
+    },
+    Layer {
+        name: crash::NAME,
+        about: "what power losses leave of random scripts keeps the prefix rule",
+        unit: Some(crash::UNIT),
+        run: crash::run,
+    },
+    Layer {
+        name: nth::NAME,
+        about: "the n-th I/O call fails, for every n, once and for good",
+        unit: None,
+        run: nth::run,
+    },
+    Layer {
+        name: full_disk::NAME,
+        about: "a disk that fills up loses nothing and is told",
+        unit: Some(full_disk::UNIT),
+        run: full_disk::run,
+    },
+    Layer {
+        name: corruption::NAME,
+        about: "damaged files give right answers or an error that names file and offset",
+        unit: None,
+        run: corruption::run,
+    },
+    Layer {
+        name: concurrency::NAME,
+        about: "real threads see whole batches, exact counts and what was synced",
+        unit: None,
+        run: concurrency::run,
+    },
+];
+
+/// The layer of a name.
+pub fn find(name: &str) -> Option<&'static Layer> {
+    LAYERS.iter().find(|layer| layer.name == name)
+}

@@ -1,0 +1,203 @@
+//! The stores that are damaged, and how a damaged one is judged.
+//!
+//! **Invariants**
+//! - An error counts as an answer only if it names a file of the store; `Corruption` with its offset.
+
+use std::{path::PathBuf, sync::Arc};
+
+use testudo_base::{Error, ErrorKind};
+use testudo_env::{CrashPolicy, Env, MemEnv};
+use testudo_testkit::{
+    Runner, Script,
+    configuration::Configuration,
+    engine_store::EngineOpener,
+    model::Model,
+    op::Op,
+    read_state,
+    state::{State, show_key, show_value},
+    store::{Opener, RawScan, RawWalk, Store},
+};
+
+use super::damage::Damage;
+
+/// A store with everything in it: drained data of several ages, a dropped keyspace, a log with its tail.
+const SCRIPT: &str = include_str!("../scripts/corruption.txt");
+/// I/O operations of a creation after which its mark is there and its superblock is not.
+const CREATION_OPERATIONS_MAX: u64 = 200;
+
+/// A file and what it holds.
+pub(super) struct StoredFile {
+    pub(super) path: PathBuf,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A store as it was left, and what it must hold.
+pub(super) struct Subject {
+    pub(super) configuration: String,
+    /// How it was left.
+    pub(super) state: &'static str,
+    pub(super) files: Vec<StoredFile>,
+    /// The data file at earlier times.
+    pub(super) earlier_data: Vec<Vec<u8>>,
+    /// Files of another store with the same history, by number of the file that they replace.
+    pub(super) foreign: Vec<(usize, Arc<[u8]>)>,
+    opener: EngineOpener,
+    machine: Arc<MemEnv>,
+    model: Model,
+}
+
+/// The store of the script, closed cleanly, killed, and one whose creation was cut short.
+pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, String> {
+    let mut subjects = Vec::new();
+    for state in ["closed", "killed"] {
+        let (machine, model, earlier_data) = perform(configuration, SCRIPT, 1, state == "closed")?;
+        // The same sizes, other values, another store id.
+        let (other, _, _) =
+            perform(configuration, &SCRIPT.replace(" 1:100", " 2:100"), 2, state == "closed")?;
+        let mut subject = Subject::new(configuration, state, machine, model);
+        subject.earlier_data = earlier_data;
+        for (number, file) in subject.files.iter().enumerate() {
+            if let Ok(bytes) = other.file_bytes(&file.path) {
+                subject.foreign.push((number, bytes.into()));
+            }
+        }
+        subjects.push(subject);
+    }
+    subjects.push(unfinished(configuration)?);
+    Ok(subjects)
+}
+
+type Performed = (Arc<MemEnv>, Model, Vec<Vec<u8>>);
+
+fn perform(configuration: &Configuration, script: &str, seed: u64, clean: bool) -> Result<Performed, String> {
+    let script: Script = script.parse()?;
+    let mut runner = Runner::new(&configuration.opener, seed);
+    let mut earlier_data = Vec::new();
+    for op in &script.0 {
+        runner.op(op)?;
+        if *op == Op::Flush {
+            earlier_data.extend(runner.machine().file_bytes("/db/data").ok());
+        }
+    }
+    let mut model = runner.model().clone();
+    if clean {
+        runner.op(&Op::Reopen)?;
+        model.sync();
+    }
+    // As after a power loss, so that everything is durable and no lock is held.
+    Ok((runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1), model, earlier_data))
+}
+
+/// The last moment at which the store is still being created.
+fn unfinished(configuration: &Configuration) -> Result<Subject, String> {
+    let mut last = None;
+    for after in 0..CREATION_OPERATIONS_MAX {
+        let machine = MemEnv::new(3);
+        machine.crash_after(after);
+        drop(configuration.opener.open(Arc::clone(&machine) as Arc<dyn Env>));
+        if machine.all_files().iter().any(|path| path.ends_with("CREATING")) {
+            last = Some(machine.crash_image(&CrashPolicy::KEEP_ALL, 1));
+        }
+    }
+    let machine = last.ok_or("creation leaves no mark")?;
+    Ok(Subject::new(configuration, "being created", machine, Model::default()))
+}
+
+impl Subject {
+    fn new(configuration: &Configuration, state: &'static str, machine: Arc<MemEnv>, model: Model) -> Self {
+        let read = |path: PathBuf| {
+            let bytes = machine.file_bytes(&path).unwrap_or_default();
+            StoredFile { path, bytes }
+        };
+        let files = machine.all_files().into_iter().map(read).collect();
+        Self {
+            configuration: configuration.name.clone(),
+            state,
+            files,
+            earlier_data: Vec::new(),
+            foreign: Vec::new(),
+            opener: configuration.opener.clone(),
+            machine,
+            model,
+        }
+    }
+
+    /// Whether the file is the data file.
+    pub(super) fn is_data(&self, file: usize) -> bool {
+        self.files[file].path.ends_with("data")
+    }
+
+    /// Opens a damaged copy and reads everything: true if all answers were right, false if some were errors.
+    pub(super) fn read_damaged(&self, damage: &Damage) -> Result<bool, String> {
+        let copy = self.machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
+        damage.apply(self, &copy).map_err(|error| format!("the damage cannot be done: {error}"))?;
+        let store = match self.opener.open(copy as Arc<dyn Env>) {
+            Ok(store) => store,
+            Err(error) => return named(&error).map(|()| false),
+        };
+        let mut complete = true;
+        match read_state(&*store) {
+            Ok(state) => {
+                self.model.clone().recover(&state)?;
+                self.compare_backward(&*store, &state)?;
+            }
+            Err(error) => {
+                named(&error)?;
+                complete = false;
+            }
+        }
+        complete &= self.read_keys(&*store)?;
+        if !complete && store.verify().is_ok() {
+            return Err("reads fail, and the verification finds nothing".into());
+        }
+        Ok(complete)
+    }
+
+    fn compare_backward(&self, store: &dyn Store, forward: &State) -> Result<(), String> {
+        for slot in forward.slots() {
+            let backward = store.scan(slot, &RawScan::all(RawWalk::Backward));
+            let backward = backward.map_err(|error| format!("only backward: {error:?}"))?;
+            let expected = forward.scan(slot, &RawScan::all(RawWalk::Backward));
+            if !backward.iter().map(|(key, value)| (&**key, &**value)).eq(expected) {
+                return Err(format!("keyspace {slot} reads differently from the back"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every key that all allowed states agree on could be read.
+    fn read_keys(&self, store: &dyn Store) -> Result<bool, String> {
+        let mut complete = true;
+        for slot in self.model.live().slots() {
+            for (key, value) in self.model.live().scan(slot, &RawScan::all(RawWalk::Forward)) {
+                if self.model.unsynced_count() > 0 && key.starts_with(b"tail") {
+                    continue;
+                }
+                match store.get(slot, key) {
+                    Ok(found) if found.as_deref() == Some(value) => {}
+                    Ok(found) => {
+                        let (expected, found) = (show_value(Some(value)), show_value(found.as_deref()));
+                        return Err(format!("{}: expected {expected}, found {found}", show_key(key)));
+                    }
+                    Err(error) => {
+                        named(&error)?;
+                        complete = false;
+                    }
+                }
+            }
+        }
+        Ok(complete)
+    }
+}
+
+/// Fails unless the error says which file is damaged, and where.
+fn named(error: &Error) -> Result<(), String> {
+    const FILES: [&str; 5] = ["superblock", "manifest", "data", "wal", "LOCK"];
+    let names_a_file = |text: &str| FILES.iter().any(|file| text.contains(file));
+    let is_named = match error.kind() {
+        ErrorKind::Corruption => error.location().is_some_and(|(file, _)| names_a_file(file)),
+        ErrorKind::Io | ErrorKind::Unsupported | ErrorKind::Invalid => names_a_file(&error.to_string()),
+        _ => false,
+    };
+    if is_named { Ok(()) } else { Err(format!("the error does not name file and offset: {error:?}")) }
+}

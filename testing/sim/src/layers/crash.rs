@@ -1,0 +1,38 @@
+//! Power losses at random instants of random scripts, during background work and during recovery itself.
+//!
+//! **Invariants**
+//! - After each loss the content is that after some commit, not older than the newest durable one.
+
+use testudo_testkit::{Campaign, configuration::crash_configurations};
+
+use crate::{
+    Limits,
+    sweep::{Enough, Outcome, chosen, judge, require, seeded, sweep},
+};
+
+pub(crate) const NAME: &str = "crash";
+pub(crate) const UNIT: &str = "crash images";
+
+/// Crash images opened in all.
+const IMAGES_SHORT: u64 = 30_000;
+/// Operations of one script.
+const OP_COUNT: usize = 1_000;
+
+/// Runs the layer.
+pub fn run(limits: &Limits) -> Outcome {
+    let configurations = chosen(NAME, limits, crash_configurations())?;
+    let enough = Enough { unit: UNIT, count: limits.count_or(IMAGES_SHORT) };
+    let report = sweep(limits, seeded(limits, &configurations), Some(enough), |(configuration, seed)| {
+        let campaign =
+            Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count: OP_COUNT };
+        judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(seed).map(Into::into))
+    })?;
+    let least = [
+        ("crashes within a call", 6_000),
+        ("crashes in recovery", 1_200),
+        ("unsynced commits lost", 6_000),
+        ("unsynced commits kept", 6_000),
+    ];
+    require(NAME, limits, &report, &least)?;
+    Ok(report)
+}

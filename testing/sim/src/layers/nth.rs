@@ -1,0 +1,114 @@
+//! A small script with the n-th I/O call failing, for every n, once and for good. Errors are answers here;
+//! wrong answers, panics and the loss of what was acknowledged as durable are not.
+//!
+//! **Invariants**
+//! - The n that are tried end only where the script makes no further call.
+
+use std::sync::Arc;
+
+use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, IoClass, MemEnv};
+use testudo_testkit::{
+    Failure, Report, Runner, Script,
+    campaign::catch,
+    configuration::{Configuration, crash_configurations},
+    read_state,
+    store::Opener,
+};
+
+use crate::{
+    LayerReport, Limits,
+    sweep::{Outcome, chosen, counted, judge, require, sweep},
+};
+
+pub(crate) const NAME: &str = "nth";
+
+/// About sixty ops that go through every kind of file.
+const SCRIPT: &str = include_str!("scripts/nth.txt");
+
+/// Runs the script under the plan; returns the report and whether a call failed.
+fn run_plan(opener: &dyn Opener, script: &Script, plan: &FaultPlan) -> Result<(Report, bool), Failure> {
+    catch(script, || {
+        let (mut runner, faulty) = Runner::new(opener, 1).with_faults();
+        faulty.set_plan(Some(plan.clone()));
+        runner.run_ops(script)?;
+        let struck = !faulty.failures().is_empty() || runner.fault_was_healed();
+        // What a power loss leaves now must hold everything that was acknowledged as durable.
+        for policy in [CrashPolicy::LOSE_ALL, CrashPolicy::random(plan.skip)] {
+            let image = runner.machine().crash_image(&policy, plan.skip);
+            check_image(opener, &runner, image).map_err(|message| Failure {
+                step: script.0.len(),
+                op: format!("a crash under {policy:?} after the script"),
+                message,
+            })?;
+        }
+        faulty.set_plan(None);
+        Ok((runner.run(&Script::default())?, struck))
+    })
+}
+
+fn check_image(opener: &dyn Opener, runner: &Runner<'_>, image: Arc<MemEnv>) -> Result<(), String> {
+    let store = opener.open(image as Arc<dyn Env>).map_err(|error| format!("open: {error:?}"))?;
+    let found = read_state(&*store).map_err(|error| format!("read: {error:?}"))?;
+    store.check_invariants().map_err(|error| format!("invariants: {error:?}"))?;
+    runner.model().clone().recover(&found).map(drop)
+}
+
+/// A way to fail, and the plan by which the n-th call does.
+type Plan = (&'static str, fn(u64) -> FaultPlan);
+
+/// The ways in which the n-th call fails.
+fn plans() -> Vec<Plan> {
+    vec![
+        ("EIO once", |n| FaultPlan::once(n, FaultError::Device)),
+        ("EIO once, half written", |n| FaultPlan::once(n, FaultError::Device).with_partial_writes()),
+        ("EIO for good", |n| FaultPlan::once(n, FaultError::Device).for_good()),
+        ("ENOSPC once", |n| FaultPlan::once(n, FaultError::NoSpace)),
+        ("ENOSPC for good", |n| FaultPlan::once(n, FaultError::NoSpace).for_good()),
+        ("EMFILE once", |n| FaultPlan::once(n, FaultError::NoDescriptor).of_class(IoClass::Open)),
+        ("ENOSPC at a reservation", |n| FaultPlan::once(n, FaultError::NoSpace).of_class(IoClass::Allocate)),
+        ("EIO at a reservation", |n| FaultPlan::once(n, FaultError::Device).of_class(IoClass::Allocate)),
+    ]
+}
+
+/// Items that a plan is divided into, so that threads share it evenly: each tries every so many calls.
+const STRIDE: u8 = 8;
+
+/// Tries every `STRIDE`-th call from `first` on.
+fn every_failure(
+    configuration: &Configuration,
+    kind: &str,
+    plan_of: fn(u64) -> FaultPlan,
+    first: u64,
+) -> Outcome {
+    let script: Script = SCRIPT.parse().expect("a script");
+    let mut total = LayerReport::default();
+    for number in (first..).step_by(STRIDE.into()) {
+        let plan = plan_of(number);
+        let (report, struck) = judge(NAME, Some(&configuration.name), None, || {
+            run_plan(&configuration.opener, &script, &plan).map_err(|failure| format!("{plan:?}: {failure}"))
+        })?;
+        total.merge(report.into());
+        if !struck {
+            break;
+        }
+        total.merge(counted(kind, 1));
+    }
+    Ok(total)
+}
+
+/// Runs the layer.
+pub fn run(limits: &Limits) -> Outcome {
+    let configurations = chosen(NAME, limits, crash_configurations())?;
+    let plans = plans();
+    let items = configurations.iter().flat_map(|configuration| {
+        let of_plan = move |plan| (0..STRIDE.into()).map(move |first| (configuration, plan, first));
+        plans.iter().flat_map(of_plan)
+    });
+    let report = sweep(limits, items, None, |(configuration, (kind, plan_of), first)| {
+        every_failure(configuration, kind, *plan_of, first)
+    })?;
+    let least: Vec<_> =
+        plans.iter().map(|(kind, _)| (*kind, if kind.contains("reserv") { 6 } else { 30 })).collect();
+    require(NAME, limits, &report, &least)?;
+    Ok(report)
+}

@@ -1,0 +1,47 @@
+//! Every layer, short, as CI runs it.
+
+use testudo_sim::{Limits, layers::find};
+
+/// Runs a layer with the limits of CI, prints what it did, panics with the command that replays a failure.
+fn run(name: &str) {
+    let layer = find(name).expect("a layer of this name");
+    match (layer.run)(&Limits::default()) {
+        Ok(report) => println!("{name}\n{report}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn random_operations_give_the_answers_of_a_map() {
+    run("model");
+}
+
+#[test]
+fn snapshots_answer_as_of_their_moment() {
+    run("snapshots");
+}
+
+#[test]
+fn power_losses_keep_the_prefix_rule() {
+    run("crash");
+}
+
+#[test]
+fn any_call_may_fail() {
+    run("nth");
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    run("full-disk");
+}
+
+#[test]
+fn damage_never_gives_a_wrong_answer() {
+    run("corruption");
+}
+
+#[test]
+fn threads_see_whole_batches_and_exact_counts() {
+    run("concurrency");
+}
