@@ -72,3 +72,6 @@ impl InFlight {
         }
     }
 }
+
+#[cfg(testudo_shuttle)]
+pub(crate) mod schedule;

@@ -75,6 +75,13 @@ pub use testudo_base::{Error, ErrorKind, Result};
 pub use testudo_contract::OutlineLine;
 pub use verify::{VerifyLevel, VerifyReport};
 
+/// Private parts under chosen schedules, for `testing/schedules`.
+#[cfg(testudo_shuttle)]
+#[doc(hidden)]
+pub mod schedules {
+    pub use crate::in_flight::schedule::in_flight;
+}
+
 /// The examples of the README are tests too.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

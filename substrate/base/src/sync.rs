@@ -16,13 +16,13 @@ mod threads;
 #[cfg(testudo_shuttle)]
 pub use scheduled::{
     ArcSwap, Backoff, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    WaitTimeoutResult, atomic, spin_loop, yield_now,
+    WaitTimeoutResult, atomic, spin_loop, thread_local, yield_now,
 };
 pub use std::sync::{Arc, OnceLock, Weak};
 #[cfg(not(testudo_shuttle))]
 pub use threads::{
     ArcSwap, Backoff, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    WaitTimeoutResult, atomic, spin_loop, yield_now,
+    WaitTimeoutResult, atomic, spin_loop, thread_local, yield_now,
 };
 
 /// `many` as it is, or `few` where looking at each of them is a step of the schedule.

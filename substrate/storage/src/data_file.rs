@@ -71,7 +71,7 @@ pub struct DataFile {
     read_only: bool,
 }
 
-thread_local! {
+testudo_base::sync::thread_local! {
     static BOUNCE: std::cell::RefCell<AlignedBuffer> = std::cell::RefCell::new(AlignedBuffer::zeroed(PAGE_SIZE));
 }
 
@@ -131,7 +131,8 @@ impl DataFile {
     ///
     /// Errors: `Io`; `Corruption` with the offset if the bytes are not the page that belongs here.
     pub fn load_page<R>(&self, address: &PageAddress, act: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        BOUNCE.with_borrow_mut(|bounce| {
+        BOUNCE.with(|bounce| {
+            let bounce = &mut *bounce.borrow_mut();
             self.read_counted(address.page, bounce)?;
             self.check(bounce, address)?;
             self.admit(address, bounce);

@@ -107,7 +107,7 @@ impl Extents {
     }
 
     /// Takes `page_count` pages in as few pieces as possible; `None` if the file must grow first.
-    pub(crate) fn take(self: &Arc<Self>, page_count: u32) -> Option<Vec<Arc<Extent>>> {
+    pub fn take(self: &Arc<Self>, page_count: u32) -> Option<Vec<Arc<Extent>>> {
         let mut table = self.table.lock();
         let spans = table.free.take(page_count)?;
         Some(spans.into_iter().map(|span| self.hold_new(&mut table, span)).collect())
@@ -126,7 +126,7 @@ impl Extents {
     }
 
     /// Adds `pages` at the end of the managed file.
-    pub(crate) fn grow(&self, pages: u64) {
+    pub fn grow(&self, pages: u64) {
         self.table.lock().free.grow(pages);
     }
 

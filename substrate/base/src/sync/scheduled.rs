@@ -12,7 +12,7 @@ mod mutex;
 mod rw_lock;
 mod swap;
 
-pub use shuttle::{hint::spin_loop, sync::atomic, thread::yield_now};
+pub use shuttle::{hint::spin_loop, sync::atomic, thread::yield_now, thread_local};
 
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{Mutex, MutexGuard};

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Nothing is defined here.
 
-pub use std::{hint::spin_loop, sync::atomic, thread::yield_now};
+pub use std::{hint::spin_loop, sync::atomic, thread::yield_now, thread_local};
 
 pub use arc_swap::ArcSwap;
 pub use crossbeam_utils::Backoff;

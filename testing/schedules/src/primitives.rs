@@ -1,0 +1,140 @@
+//! The few structures that threads share without a lock around all of it, each alone.
+//!
+//! **Invariants**
+//! - Each is small enough that its schedules are nearly all tried.
+
+use testudo_base::{
+    ExtentSpan, Kind, PAGE_SIZE, RunId, Seqno,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use testudo_memtable::{ArenaPool, Memtable};
+use testudo_storage::PageCache;
+
+use crate::scenarios::Scenario;
+
+/// All of them.
+pub(crate) const PRIMITIVES: [(&str, Scenario); 4] = [
+    ("in-flight", testudo::schedules::in_flight),
+    ("memtable", memtable),
+    ("cache", cache),
+    ("extents", extents),
+];
+
+/// Inserts that split leaves and begin chunks, against reads and cursors.
+fn memtable() {
+    let table = Arc::new(Memtable::new(ArenaPool::new(1 << 20)));
+    let clock = Arc::new(AtomicU64::new(0));
+    let writers: Vec<_> = (0..2_u8)
+        .map(|writer| {
+            let (table, clock) = (Arc::clone(&table), Arc::clone(&clock));
+            shuttle::thread::spawn(move || {
+                for round in 0..4_u8 {
+                    let seqno = Seqno(clock.fetch_add(1, Ordering::AcqRel) + 1);
+                    // Two keys of its own, so that each key's seqnos ascend, and one that grows in place.
+                    let key = [writer, round % 2];
+                    table.insert(seqno, Kind::Value, &key, &vec![round; 10 + 40 * usize::from(round)], None);
+                }
+            })
+        })
+        .collect();
+    let reader = {
+        let table = Arc::clone(&table);
+        shuttle::thread::spawn(move || {
+            let mut newest = None;
+            for _ in 0..4 {
+                let seen = table.get_owned(&[0, 1], Seqno(u64::MAX)).map(|(_, value)| value);
+                if let Some(value) = &seen {
+                    assert!(value.iter().all(|byte| *byte == value[0]), "a torn value");
+                    assert_eq!(value.len(), 10 + 40 * usize::from(value[0]), "a torn value");
+                }
+                let round = seen.map(|value| value[0]);
+                assert!(round >= newest, "a key went back");
+                newest = round;
+            }
+        })
+    };
+    for thread in writers.into_iter().chain([reader]) {
+        thread.join().expect("no panic");
+    }
+    table.freeze();
+    for writer in 0..2_u8 {
+        for (slot, last) in [(0, 2), (1, 3)] {
+            let (kind, value) = table.get_owned(&[writer, slot], Seqno(u64::MAX)).expect("it was inserted");
+            assert_eq!((kind, value[0]), (Kind::Value, last));
+        }
+    }
+    assert_eq!(table.len(), 4);
+}
+
+/// Pages come, are pinned, are evicted, are forgotten: a frame always shows the page that was asked for.
+fn cache() {
+    const PAGES: u64 = 20;
+    let cache = Arc::new(PageCache::new(16 * testudo_base::PAGE_BYTES));
+    let bytes_of = |page: u64| vec![u8::try_from(page).expect("few pages"); PAGE_SIZE];
+    for page in 0..16 {
+        drop(cache.insert(page, RunId(1), &bytes_of(page), 0));
+    }
+    let threads: Vec<_> = (0..3_u64)
+        .map(|number| {
+            let cache = Arc::clone(&cache);
+            shuttle::thread::spawn(move || {
+                for round in 0..4 {
+                    let page = (number * 5 + round * 3 + 15) % PAGES;
+                    let found = match cache.get(page, RunId(1), 1) {
+                        Some(found) => Some(found),
+                        None => cache.insert(page, RunId(1), &bytes_of(page), 1),
+                    };
+                    if let Some(found) = &found {
+                        let before = found[0];
+                        shuttle::thread::yield_now();
+                        assert_eq!(u64::from(before), page, "another page");
+                        assert_eq!(found[PAGE_SIZE - 1], before, "the page changed while it was pinned");
+                    }
+                    assert!(cache.get(page, RunId(2), 1).is_none(), "a page of another generation");
+                }
+            })
+        })
+        .collect();
+    cache.forget(3);
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+}
+
+/// Extents are taken, referred to, dropped and taken again: no page ever has two owners.
+fn extents() {
+    let extents = testudo_storage::Extents::new(0, std::iter::empty(), |_| ());
+    extents.grow(6);
+    let owners: Arc<Vec<AtomicU64>> = Arc::new((0..6).map(|_| AtomicU64::new(0)).collect());
+    let threads: Vec<_> = (1..=3_u64)
+        .map(|number| {
+            let (extents, owners) = (Arc::clone(&extents), Arc::clone(&owners));
+            shuttle::thread::spawn(move || {
+                for _ in 0..2 {
+                    let Some(taken) = extents.take(2) else { continue };
+                    let spans: Vec<ExtentSpan> = taken.iter().map(|extent| extent.span()).collect();
+                    let pages = || spans.iter().flat_map(|span| span.first_page..span.end_page());
+                    for page in pages() {
+                        let index = usize::try_from(page).expect("few pages");
+                        assert_eq!(owners[index].swap(number, Ordering::AcqRel), 0, "a page with two owners");
+                    }
+                    extents.apply_durable(spans.iter().map(|span| (*span, 1)));
+                    drop(taken);
+                    let held: Vec<_> = spans.iter().map(|span| extents.hold(*span)).collect();
+                    for page in pages() {
+                        owners[usize::try_from(page).expect("few pages")].store(0, Ordering::Release);
+                    }
+                    extents.apply_durable(spans.iter().map(|span| (*span, -1)));
+                    drop(held);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    assert_eq!(extents.stats().free_bytes, 6 * testudo_base::PAGE_BYTES, "space was lost");
+}

@@ -1,0 +1,282 @@
+//! The scenarios: few clients with short scripts, each about one promise.
+//!
+//! **Invariants**
+//! - Each write of a scenario has a value of its own, so that a read says which write it saw.
+
+use testudo::Durability::{Buffered, Sync};
+
+use crate::world::{World, judge, open, read_image};
+
+/// What a schedule runs.
+pub(crate) type Scenario = fn();
+
+/// All scenarios of the whole store.
+pub(crate) const SCENARIOS: [(&str, Scenario); 10] = [
+    ("registers", registers),
+    ("swaps", swaps),
+    ("batches", batches),
+    ("scans", scans),
+    ("flushes", flushes),
+    ("synced", synced),
+    ("catalogue", catalogue),
+    ("closing", closing),
+    ("pressure", pressure),
+    ("snapshots", snapshots),
+];
+
+const KEYS: [&str; 2] = ["a", "b"];
+
+/// Plain writes and reads of the same keys.
+fn registers() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    for writer in ["x", "y"] {
+        let main = main.clone();
+        world.start(move |client| {
+            client.insert(&main, "a", &format!("{writer}1"));
+            client.insert(&main, "b", &format!("{writer}2"));
+            client.remove(&main, "a");
+            client.insert(&main, "a", &format!("{writer}3"));
+        });
+    }
+    world.start(move |client| {
+        for _ in 0..3 {
+            client.get(&main, "a");
+            client.get(&main, "b");
+        }
+        client.multi_get(&main, &KEYS);
+    });
+    world.crash_and_check(&["main"], &KEYS);
+}
+
+/// Updates and swaps of the same keys, with a flush in between.
+fn swaps() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    for writer in ["x", "y"] {
+        let main = main.clone();
+        world.start(move |client| {
+            client.append(&main, "a", writer);
+            client.swap(&main, "b", Some(&format!("{writer}1")));
+            client.append(&main, "a", writer);
+            client.swap(&main, "b", None);
+        });
+    }
+    world.start(move |client| {
+        client.insert(&main, "b", "z1");
+        client.flush();
+        client.get(&main, "a");
+    });
+    world.close_and_check(&["main"], &KEYS);
+}
+
+/// Batches across keyspaces against snapshots.
+fn batches() {
+    let mut world = World::new();
+    let (left, right) = (world.keyspace("left"), world.keyspace("right"));
+    for writer in ["x", "y"] {
+        let (left, right) = (left.clone(), right.clone());
+        world.start(move |client| {
+            let (first, second) = (format!("{writer}1"), format!("{writer}2"));
+            client.batch(&[(&left, "a", Some(&first)), (&right, "a", Some(&first))], Buffered);
+            client.batch(
+                &[(&left, "a", None), (&left, "b", Some(&second)), (&right, "b", Some(&second))],
+                Buffered,
+            );
+        });
+    }
+    world.start(move |client| {
+        for _ in 0..3 {
+            let mut held = client.snapshot();
+            client.look(&mut held, &right, &KEYS);
+            client.look(&mut held, &left, &KEYS);
+        }
+    });
+    world.crash_and_check(&["left", "right"], &KEYS);
+}
+
+/// Scans in both directions while batches and single writes go on.
+fn scans() {
+    const MANY: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    world.client(9).batch(&[(&main, "a", Some("0a")), (&main, "c", Some("0c"))], Buffered);
+    let writer = main.clone();
+    world.start(move |client| {
+        client
+            .batch(&[(&writer, "a", None), (&writer, "b", Some("x1")), (&writer, "e", Some("x1"))], Buffered);
+        client.insert(&writer, "d", "x2");
+        client.remove(&writer, "b");
+    });
+    let other = main.clone();
+    world.start(move |client| {
+        client.batch(&[(&other, "c", None), (&other, "d", Some("y1"))], Buffered);
+        client.insert(&other, "a", "y2");
+    });
+    world.start(move |client| {
+        for round in 0..4 {
+            client.scan(&main, &MANY, round % 2 == 1);
+        }
+    });
+    world.crash_and_check(&["main"], &MANY);
+}
+
+/// Flushes by hand under writes, reads and snapshots.
+fn flushes() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    let writer = main.clone();
+    world.start(move |client| {
+        client.insert(&writer, "a", "x1");
+        client.batch(&[(&writer, "a", Some("x2")), (&writer, "b", Some("x2"))], Buffered);
+        client.remove(&writer, "a");
+        client.insert(&writer, "b", "x3");
+    });
+    world.start(|client| {
+        client.flush();
+        client.flush();
+    });
+    world.start(move |client| {
+        client.get(&main, "a");
+        let mut held = client.snapshot();
+        client.look(&mut held, &main, &KEYS);
+        client.get(&main, "b");
+        client.look(&mut held, &main, &KEYS);
+        client.scan(&main, &KEYS, true);
+    });
+    world.crash_and_check(&["main"], &KEYS);
+}
+
+/// Synced commits, beside buffered ones, and a power loss.
+fn synced() {
+    let mut world = World::new();
+    let (left, right) = (world.keyspace("left"), world.keyspace("right"));
+    for writer in ["x", "y", "z"] {
+        let (left, right) = (left.clone(), right.clone());
+        world.start(move |client| {
+            client.insert(&left, "b", &format!("{writer}1"));
+            let value = format!("{writer}2");
+            client.batch(&[(&left, "a", Some(&value)), (&right, "a", Some(&value))], Sync);
+            client.insert(&right, "b", &format!("{writer}3"));
+            if writer == "z" {
+                client.persist();
+            }
+        });
+    }
+    world.crash_and_check(&["left", "right"], &KEYS);
+}
+
+/// A keyspace is dropped and made anew while it is written to.
+fn catalogue() {
+    let mut world = World::new();
+    let (keep, gone) = (world.keyspace("keep"), world.keyspace("gone"));
+    let (kept, written) = (keep.clone(), gone.clone());
+    world.start(move |client| {
+        for round in 0..3 {
+            let value = format!("x{round}");
+            client.insert(&kept, "a", &value);
+            // Refused once the keyspace is dropped: never half of it.
+            let mut batch = client.db.batch();
+            batch.insert(&written, "a", &value);
+            batch.insert(&kept, "c", &value);
+            if let Err(error) = batch.commit() {
+                assert_eq!(error.kind(), testudo::ErrorKind::Invalid, "{error}");
+            }
+        }
+    });
+    world.start(move |client| {
+        client.flush();
+        assert!(client.db.drop_keyspace("gone").expect("a drop"));
+        assert!(gone.insert("b", "late").is_err(), "a write to a dropped keyspace");
+        let anew = client.db.keyspace("gone", Default::default).expect("a keyspace");
+        assert!(anew.get("a").expect("a read").is_none(), "a new keyspace has something in it");
+        client.batch(&[(&anew, "n", Some("y1")), (&keep, "b", Some("y1"))], Sync);
+    });
+    world.start(|client| client.flush());
+    world.crash_and_check(&["keep"], &KEYS);
+}
+
+/// The store is closed while clients write, then opened again.
+fn closing() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    for writer in ["x", "y"] {
+        let main = main.clone();
+        world.start(move |client| {
+            let (first, second) = (format!("{writer}1"), format!("{writer}2"));
+            let durability = if writer == "x" { Sync } else { Buffered };
+            let _ = client.insert(&main, "a", &format!("{writer}0"))
+                && client.batch(&[(&main, "a", Some(&first)), (&main, "b", Some(&first))], durability)
+                && client.insert(&main, "b", &second);
+        });
+    }
+    world.start(|client| {
+        let call = client.recorder.begin(client.number);
+        client.db.clone().close().expect("a clean close");
+        client.recorder.end(call, crate::history::Action::Persist, true);
+    });
+    world.join();
+    drop(main);
+    let World { env, db, recorder, .. } = world;
+    drop(db);
+    let keys = ["main/a".to_owned(), "main/b".to_owned()];
+    judge(&recorder, Some((&keys, &read_image(&env, &["main"]))));
+    let db = open(&env);
+    let main = db.open_keyspace("main").expect("a look").expect("it was durable");
+    main.insert("a", "again").expect("a write");
+    db.check_invariants().expect("invariants");
+    db.close().expect("a clean close");
+}
+
+/// Values so large that write buffers fill, are sealed and drain by themselves.
+fn pressure() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    for writer in ["x", "y"] {
+        let main = main.clone();
+        world.start(move |client| {
+            for round in 0..3 {
+                let value = format!("{writer}{round}{}", ".".repeat(60_000));
+                client.insert(&main, if round % 2 == 0 { "a" } else { "b" }, &value);
+            }
+        });
+    }
+    world.start(move |client| {
+        client.get(&main, "a");
+        let mut held = client.snapshot();
+        client.look(&mut held, &main, &KEYS);
+        client.get(&main, "b");
+        client.look(&mut held, &main, &KEYS);
+    });
+    world.crash_and_check(&["main"], &KEYS);
+}
+
+/// Snapshots that are held over overwrites and flushes.
+fn snapshots() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    world.client(9).insert(&main, "a", "0");
+    let writer = main.clone();
+    world.start(move |client| {
+        for round in 1..4 {
+            client.insert(&writer, "a", &format!("x{round}"));
+            client.remove(&writer, "b");
+            client.insert(&writer, "b", &format!("x{round}b"));
+        }
+    });
+    for _ in 0..2 {
+        let main = main.clone();
+        world.start(move |client| {
+            let mut early = client.snapshot();
+            client.look(&mut early, &main, &["a"]);
+            if client.number == 1 {
+                client.flush();
+            }
+            let mut late = client.snapshot();
+            client.look(&mut early, &main, &KEYS);
+            client.look(&mut late, &main, &KEYS);
+            client.look(&mut early, &main, &KEYS);
+        });
+    }
+    world.crash_and_check(&["main"], &KEYS);
+}
