@@ -37,8 +37,11 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
         let run = move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| body(&store_of_thread)));
             let panicked = || Error::new(ErrorKind::Poisoned, "a background thread panicked");
-            if let Err(error) = outcome.unwrap_or_else(|_| Err(panicked())) {
-                store_of_thread.poison(&error);
+            let outcome = outcome.unwrap_or_else(|_| Err(panicked()));
+            if let Err(error) = outcome.as_ref()
+                && error.kind() != ErrorKind::Closed
+            {
+                store_of_thread.poison(error);
             }
         };
         let thread = store.env.spawn(name, Box::new(run));

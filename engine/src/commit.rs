@@ -71,6 +71,8 @@ impl Store {
     ) -> Result<Seqno> {
         let wal = self.wal()?;
         let commit = self.commit.lock();
+        // Whoever closes the store waits for the commits that got here before, and for no others.
+        self.check_writable()?;
         let buffer = choose_buffer(keyspace)?;
         let reservation = wal.reserve(bytes, 1)?;
         let seqno = reservation.first_seqno();
@@ -120,6 +122,8 @@ impl Store {
     ) -> Result<Seqno> {
         let wal = self.wal()?;
         let commit = self.commit.lock();
+        // Whoever closes the store waits for the commits that got here before, and for no others.
+        self.check_writable()?;
         let mut buffers: Vec<(KeyspaceId, Arc<WriteBuffer>)> = Vec::with_capacity(keyspaces.len());
         for keyspace in keyspaces {
             buffers.push((keyspace.id, choose_buffer(keyspace)?));

@@ -45,6 +45,8 @@ impl Open {
         if let Some(pool) = &self.pool {
             pool.close();
         }
+        // A flush or a change of the catalogue that was under way ends first; later ones are refused.
+        let _round = self.store.rounds.lock();
         // Writers that were under way when closing began have reserved their place by now or never will.
         drop(self.store.commit.lock());
         self.store.in_flight.wait_for(self.store.last_seqno());
@@ -233,6 +235,8 @@ impl Db {
     pub fn settle(&self) -> Result<()> {
         self.flush()?;
         while self.store().run_job()? {}
+        let _round = self.store().rounds.lock();
+        self.store().check_writable()?;
         self.store().data.give_back_space()
     }
 

@@ -106,7 +106,7 @@ impl Store {
     /// Errors: also poisons the store, unless the disk is full and nothing was changed.
     pub(crate) fn drain_round(&self) -> Result<bool> {
         let _round = self.rounds.lock();
-        self.check_not_failed()?;
+        self.check_writable()?;
         let mut waiting = Vec::new();
         for keyspace in self.keyspaces() {
             if let Some(buffer) = keyspace.view.load().sealed.last() {
@@ -122,13 +122,6 @@ impl Store {
         let outcome = self.drain(waiting, &parts);
         self.backpressure.drain_ended(&*self.env);
         outcome.map(|()| true)
-    }
-
-    fn check_not_failed(&self) -> Result<()> {
-        match self.check_writable() {
-            Err(error) if error.kind() == ErrorKind::Poisoned => Err(error),
-            _ => Ok(()),
-        }
     }
 
     fn drain(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
@@ -261,7 +254,7 @@ impl Store {
             let Some(job) = keyspace.view.load().tree.pick_job() else { continue };
             keyspace.expect_jobs(true);
             let _round = self.rounds.lock();
-            self.check_not_failed()?;
+            self.check_writable()?;
             return self.run_job_of(&keyspace, &job).map(|()| true);
         }
         Ok(false)

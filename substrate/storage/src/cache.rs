@@ -17,14 +17,15 @@ use testudo_base::{
             AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
             Ordering::Release,
         },
+        scaled,
     },
 };
 
 const NO_PAGE: u64 = u64::MAX;
 /// Pages of the data file that one second-level table maps (512 MiB).
-const TABLE_PAGES: u64 = 1 << 17;
+const TABLE_PAGES: u64 = u64_of(scaled(1 << 17, 1 << 6));
 /// Second-level tables: pages beyond 8 TiB are read, but not cached.
-const TABLE_COUNT: u64 = 1 << 14;
+const TABLE_COUNT: u64 = u64_of(scaled(1 << 14, 1 << 4));
 
 #[derive(Debug)]
 struct Body {

@@ -47,9 +47,9 @@ mod explorer {
         let mut request = Request {
             scenarios: vec![scenario.clone()],
             schedulers: vec![Scheduler::Random, Scheduler::Pct],
-            seeds: (0..10).collect(),
+            seeds: Vec::new(),
         };
-        let (mut first, mut blocks) = (0, 20);
+        let (mut first, mut blocks) = (0, 20_u64);
         for pair in rest.chunks(2) {
             let [name, value] = pair else { return None };
             match name.as_str() {
@@ -60,7 +60,7 @@ mod explorer {
                 _ => return None,
             }
         }
-        let per_scheduler = blocks.div_ceil(request.schedulers.len() as u64);
+        let per_scheduler = if request.schedulers.len() == 2 { blocks.div_ceil(2) } else { blocks };
         request.seeds = (first..first + per_scheduler).collect();
         Some(request)
     }

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! main.rs -> tidy.rs -> sources.rs -> file_rules.rs · text_rules.rs · layers.rs · documents.rs · format_lock.rs
+//!         -> schedules.rs -> special_build.rs
 //! ```
 //!
 //! **Invariants**
-//! - No dependencies, no network, nothing written: reading the checkout is all it does.
+//! - No dependencies, and no network but cargo's. `tidy` only reads the checkout.
 //! - Each rule is a pure function from texts to findings, so that a test can show that it fails on a bad one.
 
 mod documents;
@@ -15,9 +16,12 @@ mod format_lock;
 mod layers;
 mod lexer;
 mod manifest;
+mod schedules;
 mod sources;
+mod special_build;
 mod text_rules;
 mod tidy;
 
 pub use finding::Finding;
+pub use schedules::schedules;
 pub use tidy::tidy;

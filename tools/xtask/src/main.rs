@@ -1,14 +1,33 @@
 //! The command line of the checks. Exit codes: 0 sound, 1 findings, 2 could not check.
 
-use std::{path::Path, process::ExitCode};
+use std::{io, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments != ["tidy"] {
-        eprintln!("usage: cargo run -p xtask -- tidy");
-        return ExitCode::from(2);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    match arguments.split_first().map(|(command, rest)| (command.as_str(), rest)) {
+        Some(("tidy", [])) => tidy(&root),
+        Some(("schedules", rest)) => exit_code(xtask::schedules(&root, rest)),
+        _ => {
+            eprintln!("usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …]");
+            ExitCode::from(2)
+        }
     }
-    match xtask::tidy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")) {
+}
+
+fn exit_code(outcome: io::Result<bool>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("could not run: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tidy(root: &Path) -> ExitCode {
+    match xtask::tidy(root) {
         Err(error) => {
             eprintln!("tidy could not read the checkout: {error}");
             ExitCode::from(2)
