@@ -74,6 +74,7 @@ fn log_loop(store: &Store) -> Result<()> {
 fn drain_loop(store: &Store) -> Result<()> {
     let mut idle_rounds = 0u32;
     while !store.is_closing.load(Acquire) && !store.has_failed() {
+        look_for_room(store)?;
         store.seal_if_full();
         let worked = (|| Ok(store.drain_round()? || store.shorten_log()?))();
         if is_stalled(&worked) {
@@ -101,6 +102,15 @@ fn drain_loop(store: &Store) -> Result<()> {
     Ok(())
 }
 
+/// While the device is full: gives free space of the data file back, and looks whether there is room again.
+fn look_for_room(store: &Store) -> Result<()> {
+    if store.room.is_short() {
+        store.data.give_back_space()?;
+        store.room.look()?;
+    }
+    Ok(())
+}
+
 /// Sleeps until the bell rings, or a moment.
 fn rest(store: &Store) {
     let mut rung = store.bell.rung.lock();
@@ -120,6 +130,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
     let outcome = (|| {
         wal.write_all()?;
+        look_for_room(store)?;
         store.seal_if_full();
         if store.drain_round()? || store.shorten_log()? || store.run_job()? {
             return Ok(true);

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use testudo_base::{
-    Error, KeyspaceId, MAX_KEY_BYTES, Result, Seqno,
+    Error, KeyspaceId, Kind, MAX_KEY_BYTES, Result, Seqno,
     num::{u32_of, u64_of},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -19,6 +19,7 @@ use testudo_base::{
 use crate::{
     batch_format::{Operation, encode_operation, operation_bytes},
     options::Durability,
+    room::Intent,
     store::Store,
     view::{KeyspaceCore, WriteBuffer},
 };
@@ -54,7 +55,8 @@ impl Store {
     ) -> Result<()> {
         self.check_limits(operation.key, operation.value)?;
         let bytes = operation_bytes(operation);
-        self.admit(bytes)?;
+        let intent = if operation.kind == Kind::Tombstone { Intent::Remove } else { Intent::Write };
+        self.admit(bytes, intent)?;
         let seqno = {
             let _stripe = self.stripes.lock_one(keyspace.id, operation.key);
             self.write_one(keyspace, operation, bytes)?
@@ -97,15 +99,18 @@ impl Store {
         operations: &[Operation<'_>],
         durability: Durability,
     ) -> Result<()> {
-        let mut bytes = 0;
+        let (mut bytes, mut intent) = (0, Intent::Remove);
         for operation in operations {
             self.check_limits(operation.key, operation.value)?;
             bytes += operation_bytes(operation);
+            if operation.kind != Kind::Tombstone {
+                intent = Intent::Write;
+            }
         }
         if operations.is_empty() {
             return self.check_writable();
         }
-        self.admit(bytes)?;
+        self.admit(bytes, intent)?;
         let seqno = {
             let keys = operations.iter().map(|operation| (operation.keyspace, operation.key));
             let _stripes = self.stripes.lock_many(keys);
@@ -163,8 +168,9 @@ impl Store {
     }
 
     /// Lets a commit of `bytes` begin, after a rest if the background is behind.
-    pub(crate) fn admit(&self, bytes: usize) -> Result<()> {
+    pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
         self.check_writable()?;
+        self.room.check(&*self.env, intent)?;
         self.backpressure.admit(&*self.env, u64_of(bytes));
         while self.backpressure.is_full() {
             if self.is_stepped {

@@ -19,6 +19,7 @@ use crate::{
     executor::Pool,
     open::{self, Opened},
     options::Durability,
+    room::Intent,
     store::Store,
     view::KeyspaceCore,
 };
@@ -52,7 +53,9 @@ impl Open {
         self.store.in_flight.wait_for(self.store.last_seqno());
         let outcome = match &self.store.wal {
             Some(_) if self.store.has_failed() => self.store.check_writable(),
-            Some(wal) => wal.close().and_then(|()| self.store.manifest.raise_floor(self.store.last_seqno())),
+            Some(wal) => {
+                wal.close().and_then(|()| self.store.manifest.raise_floor(self.store.last_seqno(), true))
+            }
             None => Ok(()),
         };
         if self.is_temporary {
@@ -142,6 +145,7 @@ impl Db {
             return Ok(keyspace);
         }
         store.check_writable()?;
+        store.room.check(&*store.env, Intent::Write)?;
         // The catalogue is durable at once; what was written before it must be as well.
         store.wal()?.sync_all()?;
         let id = store.manifest.with_state(|state| state.next_keyspace);

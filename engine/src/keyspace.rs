@@ -11,6 +11,7 @@ use crate::{
     iter::{bounds_of, bounds_of_prefix},
     options::Durability,
     read,
+    room::Intent,
     snapshot::Pinned,
     view::KeyspaceCore,
 };
@@ -93,13 +94,16 @@ impl Keyspace {
         let store = self.db.store();
         store.check_limits(key, &[])?;
         store.wal()?;
-        store.admit(key.len())?;
+        store.admit(key.len(), Intent::Remove)?;
         let (seqno, new) = {
             let _stripe = store.stripes.lock_one(self.core.id, key);
             let old = read::get(&self.core.view.load(), key, Seqno(u64::MAX))?;
             let new = change(old.as_deref())?;
             if new.is_none() && old.is_none() {
                 return Ok(None);
+            }
+            if new.is_some() {
+                store.room.check(&*store.env, Intent::Write)?;
             }
             let kind = if new.is_some() { Kind::Value } else { Kind::Tombstone };
             let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));

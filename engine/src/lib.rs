@@ -50,6 +50,7 @@ mod new_store;
 mod open;
 mod options;
 mod read;
+mod room;
 mod slice;
 mod snapshot;
 mod stats;

@@ -47,6 +47,11 @@ impl MemoryShares {
         self.checkpoint_distance().clamp(1 << 20, 64 << 20)
     }
 
+    /// Room kept back on the device: more than the log buffers and a manifest edit.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        (self.total / 16).clamp(1 << 20, 16 << 20)
+    }
+
     /// Longest value: it passes through write buffer, log and streams, so it must fit several times.
     pub(crate) fn max_value_bytes(&self) -> u64 {
         (self.total / 4).min(testudo_base::MAX_VALUE_BYTES)

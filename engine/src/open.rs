@@ -8,7 +8,8 @@
 //! **Invariants**
 //! - Nothing is written before the lock is held, and nothing at all for reading only.
 //! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
-//! - Log segments are synced before anything that depends on them is made durable.
+//! - After a crash log segments and manifest are written once more, to fresh files, before anything that depends on them is
+//!   made durable: what was read may have stood in caches alone.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ use testudo_base::{
 };
 use testudo_betree::{BeTree, TurtleOptions};
 use testudo_contract::{Executor, InlineExecutor, RunIds, Tree as TreeState};
-use testudo_env::{DirLock, EntryType, Env, Execution, OpenMode, OpenOptions};
+use testudo_env::{DirLock, EntryType, Env, Execution, OpenMode, OpenOptions, Reserve};
 use testudo_memtable::ArenaPool;
 use testudo_storage::{Change, DATA_FILE, DataFile, Manifest, SUPERBLOCK_FILE};
 use testudo_wal::{Record, ReplayEnd, Wal, WalOptions, WalStart};
@@ -31,6 +32,7 @@ use crate::{
     executor::Pool,
     memory::MemoryShares,
     options::{KeyspaceOptions, Tree},
+    room::Room,
     store::{Store, StoreParts},
     view::KeyspaceCore,
 };
@@ -40,6 +42,8 @@ pub(crate) const LOCK_FILE: &str = "LOCK";
 const CREATING_FILE: &str = "CREATING";
 /// There while a checkpoint or a restore fills the directory; such a directory is no store.
 pub(crate) const UNFINISHED_FILE: &str = "UNFINISHED";
+/// Keeps room for what must still be written when the device is full.
+const RESERVE_FILE: &str = "reserve";
 /// Run ids that a crash may have used without the manifest knowing.
 const RUN_ID_GAP: u64 = 1 << 24;
 
@@ -69,6 +73,13 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
         }
     }
     let lock = take_lock(settings, directory)?;
+    let plain_env = Arc::clone(env);
+    let reserve = reserve(settings, &memory)?;
+    let settings = &match &reserve {
+        Some(reserve) => Settings { env: reserve.env(), ..settings.clone() },
+        None => settings.clone(),
+    };
+    let env = &settings.env;
     // The answer may have changed while the lock was being taken.
     let names = list(&**env, directory)?.unwrap_or_default();
     check_finished(directory, Some(&names))?;
@@ -89,7 +100,14 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
         env.remove_file(&path).map_err(|e| io(&path, e))?;
     }
     let manifest = Manifest::open(Arc::clone(env), directory, !settings.read_only)?;
-    let (store, pool) = assemble(settings, memory, manifest)?;
+    if !settings.read_only && !manifest.was_closed() {
+        // Copies may be given up when there is no room; they must not use what is kept for writes.
+        make_durable(&*plain_env, directory, &manifest)?;
+    }
+    if let Some(reserve) = &reserve {
+        reserve.refill().map_err(|e| Error::io(RESERVE_FILE, e))?;
+    }
+    let (store, pool) = assemble(settings, memory, manifest, Room::new(reserve))?;
     let outcome = recover(settings, store);
     if outcome.is_err()
         && let Some(pool) = &pool
@@ -99,10 +117,27 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
     Ok(Opened { store: outcome?, lock, pool })
 }
 
+/// The room kept back in the directory; none for readers.
+fn reserve(settings: &Settings, memory: &MemoryShares) -> Result<Option<Arc<Reserve>>> {
+    if settings.read_only {
+        return Ok(None);
+    }
+    let path = settings.directory.join(RESERVE_FILE);
+    let reserve = Reserve::open(Arc::clone(&settings.env), path, memory.reserve_bytes());
+    reserve.map(Some).map_err(|e| Error::io(RESERVE_FILE, e))
+}
+
+/// Writes once more what a crash may have left in caches alone, before anything is built on it.
+fn make_durable(env: &dyn Env, directory: &Path, manifest: &Manifest) -> Result<()> {
+    let log_segment = manifest.with_state(|state| state.log_segment);
+    testudo_wal::rewrite_unproven(env, directory, log_segment)?;
+    manifest.rewrite()
+}
+
 pub(crate) fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
     match env.list_dir(directory) {
         Ok(entries) => {
-            let odd = |name: &str| [LOCK_FILE, SUPERBLOCK_FILE, DATA_FILE].contains(&name);
+            let odd = |name: &str| [LOCK_FILE, SUPERBLOCK_FILE, DATA_FILE, RESERVE_FILE].contains(&name);
             if let Some(entry) = entries.iter().find(|e| odd(&e.name) && e.entry_type != EntryType::File) {
                 let path = directory.join(&entry.name);
                 return Err(Error::invalid(format!("{} is not a regular file", path.display())));
@@ -119,7 +154,7 @@ pub(crate) fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>
 
 /// Whether a file of this name can belong to a store.
 pub(crate) fn is_store_file(name: &str) -> bool {
-    [LOCK_FILE, CREATING_FILE, UNFINISHED_FILE, DATA_FILE, SUPERBLOCK_FILE].contains(&name)
+    [LOCK_FILE, CREATING_FILE, UNFINISHED_FILE, DATA_FILE, SUPERBLOCK_FILE, RESERVE_FILE].contains(&name)
         || name.starts_with("manifest-")
         || name.starts_with("wal-")
 }
@@ -213,7 +248,7 @@ fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()>
 pub(crate) fn check_unfinished(env: &Arc<dyn Env>, directory: &Path) -> Result<()> {
     let builder = crate::Db::builder(directory).env(Arc::clone(env)).memory_bytes(1 << 20).read_only();
     let manifest = Manifest::open(Arc::clone(env), directory, false)?;
-    let (store, _) = assemble(builder.settings(), MemoryShares::of(1 << 20)?, manifest)?;
+    let (store, _) = assemble(builder.settings(), MemoryShares::of(1 << 20)?, manifest, Room::new(None))?;
     load_keyspaces(&store)?;
     crate::verify::check_structure(&store, false)?;
     let (segment, seqno) = store.manifest.with_state(|state| (state.log_segment, state.log_seqno));
@@ -244,6 +279,7 @@ fn assemble(
     settings: &Settings,
     memory: MemoryShares,
     manifest: Manifest,
+    room: Room,
 ) -> Result<(Store, Option<Arc<Pool>>)> {
     let directory = settings.directory.as_path();
     let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
@@ -268,6 +304,7 @@ fn assemble(
         executor,
         is_stepped,
         manifest,
+        room,
     });
     Ok((store, pool))
 }
@@ -277,7 +314,6 @@ fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
     let (log_segment, log_seqno) = store.manifest.with_state(|state| (state.log_segment, state.log_seqno));
     if !settings.read_only {
         testudo_wal::remove_segments(&*store.env, &store.directory, log_segment)?;
-        sync_segments(&store)?;
     }
     let end = replay(&store, settings.read_only, log_segment, log_seqno)?;
     store.recovered_seqno.store(end.last_seqno.max(log_seqno).0, Relaxed);
@@ -286,7 +322,7 @@ fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
     }
     if !settings.read_only {
         reserve_run_ids(&store)?;
-        store.manifest.raise_floor(store.last_seqno())?;
+        store.manifest.raise_floor(store.last_seqno(), false)?;
         let options = WalOptions {
             segment_bytes: store.memory.wal_segment_bytes(),
             buffer_bytes: store.memory.wal_buffer_bytes,
@@ -309,17 +345,6 @@ fn reserve_run_ids(store: &Store) -> Result<()> {
         store.commit_edit(&[Change::NextRun(next)])?;
     }
     Ok(())
-}
-
-/// Syncs what a killed process may have left in the operating system's cache.
-fn sync_segments(store: &Store) -> Result<()> {
-    for number in testudo_wal::list_segments(&*store.env, &store.directory)? {
-        let name = testudo_wal::segment_file_name(number);
-        let options = OpenOptions { mode: OpenMode::Write, direct: false };
-        let file = store.env.open(&store.directory.join(&name), options).map_err(|e| Error::io(&name, e))?;
-        file.sync().map_err(|e| Error::io(&name, e))?;
-    }
-    store.env.sync_dir(&store.directory).map_err(|e| io(&store.directory, e))
 }
 
 fn load_keyspaces(store: &Store) -> Result<()> {

@@ -53,6 +53,10 @@ pub struct DbStats {
     pub free_bytes: u64,
     /// Length of the current manifest.
     pub manifest_bytes: u64,
+    /// Bytes of the device kept back for when it is full; less than [`DbStats::whole_reserve_bytes`] while it is.
+    pub reserve_bytes: u64,
+    /// Bytes that are kept back otherwise.
+    pub whole_reserve_bytes: u64,
     /// Bytes that all files occupy on the device.
     pub disk_bytes: u64,
     /// Rounds of draining.
@@ -91,6 +95,7 @@ impl DbStats {
         let manifest = store.manifest.stats();
         let wal = store.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default();
         let wal_live_bytes = store.wal.as_ref().map_or(0, |wal| wal.live_bytes());
+        let reserve_bytes = store.room.reserve_bytes();
         let data_file_bytes = store.data.allocated_bytes().unwrap_or(0);
         let keyspaces = store.keyspaces();
         let counters = &store.counters;
@@ -117,7 +122,9 @@ impl DbStats {
             held_bytes: space.held_bytes,
             free_bytes: space.free_bytes,
             manifest_bytes: manifest.file_bytes,
-            disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes,
+            reserve_bytes,
+            whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| store.memory.reserve_bytes()),
+            disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_bytes,
             flushes: counters.flushes.load(Relaxed),
             jobs: counters.jobs.load(Relaxed),
             throttled_micros: pressure.throttled_micros.load(Relaxed),

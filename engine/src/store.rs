@@ -25,7 +25,7 @@ use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
 use crate::{
-    backpressure::Backpressure, in_flight::InFlight, memory::MemoryShares, options::Durability,
+    backpressure::Backpressure, in_flight::InFlight, memory::MemoryShares, options::Durability, room::Room,
     stripes::Stripes, view::KeyspaceCore,
 };
 
@@ -109,6 +109,7 @@ pub(crate) struct Store {
     pub(crate) arena_pool: Arc<ArenaPool>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
+    pub(crate) room: Room,
     pub(crate) commit: Mutex<()>,
     pub(crate) rounds: Mutex<()>,
     pub(crate) stripes: Stripes,
@@ -137,6 +138,7 @@ pub(crate) struct StoreParts {
     pub(crate) arena_pool: Arc<ArenaPool>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
+    pub(crate) room: Room,
 }
 
 impl Store {
@@ -155,6 +157,7 @@ impl Store {
             arena_pool: parts.arena_pool,
             executor: parts.executor,
             is_stepped: parts.is_stepped,
+            room: parts.room,
             commit: Mutex::new(()),
             rounds: Mutex::new(()),
             stripes: Stripes::new(),

@@ -20,6 +20,7 @@ mod read_backend;
 mod read_threads;
 mod real;
 mod real_file;
+mod reserve;
 mod thread;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 mod uring;
@@ -31,3 +32,4 @@ pub use file::{File, OpenMode, OpenOptions, ReadRequest};
 pub use memory::{CrashPolicy, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
 pub use random::SplitMix;
 pub use real::{RealEnv, RealEnvBuilder};
+pub use reserve::Reserve;

@@ -27,6 +27,8 @@ use crate::{
 
 /// A log shorter than this is not worth a snapshot.
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
+/// No manifest is longer: the states of the largest stores are a small part of it.
+const MAX_BYTES: u64 = 4 << 30;
 
 #[derive(Debug)]
 struct Log {
@@ -46,6 +48,7 @@ struct Log {
 pub struct Manifest {
     env: Arc<dyn Env>,
     directory: PathBuf,
+    was_closed: bool,
     log: Mutex<Log>,
     bytes_written: std::sync::atomic::AtomicU64,
 }
@@ -79,6 +82,7 @@ impl Manifest {
             generation: 1,
             manifest: 1,
             floor: Floor { manifest_bytes: end, last_seqno: Seqno(0) },
+            is_closed: true,
         };
         let superblock_file = SuperblockFile::create(&*env, directory, &superblock)?;
         let log = Log {
@@ -88,7 +92,7 @@ impl Manifest {
             snapshot_bytes: end,
             next_edit: 1,
             superblock_file,
-            superblock,
+            superblock: Superblock { is_closed: false, ..superblock },
             state,
             failure: None,
         };
@@ -109,6 +113,9 @@ impl Manifest {
             Error::io(&name, e)
         })?;
         let length = file.len().map_err(|e| Error::io(&name, e))?;
+        if length > MAX_BYTES {
+            return Err(Error::corruption(&name, MAX_BYTES, "the file is longer than any manifest"));
+        }
         let mut bytes = vec![0u8; usize_of(length)];
         file.read_at(0, &mut bytes).map_err(|e| Error::io(&name, e))?;
         let seed = RecordSeed::new(superblock.store, superblock.manifest);
@@ -116,6 +123,7 @@ impl Manifest {
         if end < superblock.floor.manifest_bytes {
             return Err(Error::corruption(&name, end, "the file ends before edits that were durable"));
         }
+        let was_closed = superblock.is_closed;
         let log = Log {
             file,
             seed,
@@ -123,11 +131,11 @@ impl Manifest {
             snapshot_bytes,
             next_edit,
             superblock_file,
-            superblock,
+            superblock: Superblock { is_closed: false, ..superblock },
             state,
             failure: None,
         };
-        let manifest = Self::from_log(env, directory, log);
+        let manifest = Self { was_closed, ..Self::from_log(env, directory, log) };
         if writable {
             manifest.remove_strays()?;
         }
@@ -136,7 +144,7 @@ impl Manifest {
 
     fn from_log(env: Arc<dyn Env>, directory: &Path, log: Log) -> Self {
         let directory = directory.to_owned();
-        Self { env, directory, log: Mutex::new(log), bytes_written: 0.into() }
+        Self { env, directory, was_closed: true, log: Mutex::new(log), bytes_written: 0.into() }
     }
 
     /// Id of the store.
@@ -193,6 +201,28 @@ impl Manifest {
         self.bytes_written.fetch_add(u64_of(bytes), std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// Whether the store was closed properly before it was opened, or is new.
+    pub fn was_closed(&self) -> bool {
+        self.was_closed
+    }
+
+    /// Writes the manifest once more, to a fresh file. After a crash: what was read may have stood in caches alone, where a
+    /// later sync would not find it after one that failed. On a full device it is only synced.
+    pub fn rewrite(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        let number = log.superblock.manifest;
+        let outcome = match self.rotate(&mut log) {
+            Err(error) if error.kind() == ErrorKind::OutOfSpace && log.superblock.manifest == number => {
+                log.file.sync().map_err(|e| Error::io(file_name(number), e))
+            }
+            outcome => outcome,
+        };
+        if let Err(error) = &outcome {
+            log.failure = Some(error.clone());
+        }
+        outcome
+    }
+
     fn rotate(&self, log: &mut Log) -> Result<()> {
         let number = log.superblock.manifest + 1;
         let store = log.superblock.store;
@@ -231,12 +261,13 @@ impl Manifest {
         self.log.lock().superblock.floor.last_seqno
     }
 
-    /// Notes that everything up to `last_seqno` is durable; when a store is opened and when it is closed.
-    pub fn raise_floor(&self, last_seqno: Seqno) -> Result<()> {
+    /// Notes that everything up to `last_seqno` is durable; when a store is opened and, with `is_closed`, when it is closed.
+    pub fn raise_floor(&self, last_seqno: Seqno, is_closed: bool) -> Result<()> {
         let mut log = self.log.lock();
         if let Some(failure) = &log.failure {
             return Err(failure.clone());
         }
+        log.superblock.is_closed = is_closed;
         let outcome = self.write_floor(&mut log, last_seqno);
         if let Err(error) = &outcome {
             log.failure = Some(error.clone());
@@ -343,7 +374,7 @@ fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<(ManifestState, 
 
 /// Whether anything after the damage proves that it was once durable: edits are synced one by one.
 fn sound_record_follows(bytes: &[u8], seed: RecordSeed, missing_edit: u64) -> bool {
-    (1..bytes.len()).any(|at| {
+    (PAGE_SIZE..bytes.len()).step_by(PAGE_SIZE).any(|at| {
         matches!(decode_record(&bytes[at..], seed), Decoded::Record { edit_number, .. } if edit_number > missing_edit)
     })
 }

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic `TESTUDO\0` |
 //! | 8 | 4 | format version |
-//! | 12 | 4 | zero |
+//! | 12 | 4 | 1 if the store was closed and everything in it is durable, else 0 |
 //! | 16 | 8 | feature bits that a reader must know |
 //! | 24 | 8 | feature bits that a reader may ignore |
 //! | 32 | 16 | store id |
@@ -51,6 +51,8 @@ pub struct Superblock {
     pub manifest: u64,
     /// What was durable when this was written.
     pub floor: Floor,
+    /// Whether the store was closed then: nothing of it is in caches alone.
+    pub is_closed: bool,
 }
 
 /// How much of a store is known to be durable. Finding less later is damage: no crash can explain it.
@@ -67,7 +69,7 @@ impl Superblock {
         let mut out = Vec::with_capacity(PAGE_SIZE);
         out.extend_from_slice(MAGIC);
         codec::put_u32(&mut out, FORMAT_VERSION);
-        codec::put_u32(&mut out, 0);
+        codec::put_u32(&mut out, self.is_closed.into());
         codec::put_u64(&mut out, KNOWN_REQUIRED_FEATURES);
         codec::put_u64(&mut out, 0);
         codec::put_u128(&mut out, self.store.0);
@@ -86,7 +88,7 @@ impl Superblock {
         let mut parse = || -> std::result::Result<(u32, u64, Self), codec::Damage> {
             let magic = reader.take(8)?;
             let version = reader.u32()?;
-            reader.u32()?;
+            let is_closed = reader.u32()? == 1;
             let required = reader.u64()?;
             reader.u64()?;
             let store = StoreId(reader.u128()?);
@@ -96,7 +98,7 @@ impl Superblock {
             if magic != MAGIC || checksum != checksum64(&slot[..BODY_BYTES], 0) {
                 return Err(codec::Damage("not a superblock"));
             }
-            Ok((version, required, Self { store, generation, manifest, floor }))
+            Ok((version, required, Self { store, generation, manifest, floor, is_closed }))
         };
         let Ok((version, required, superblock)) = parse() else { return Ok(None) };
         if version != FORMAT_VERSION || required & !KNOWN_REQUIRED_FEATURES != 0 {
@@ -122,7 +124,8 @@ impl SuperblockFile {
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
         let file = env.open(&path, options).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         let created = Self { file };
-        created.file.set_len(2 * u64_of(PAGE_SIZE)).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
+        // Both slots get their place now: a full device must not keep them from being written later.
+        created.file.allocate(0, 2 * u64_of(PAGE_SIZE)).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         created.write(superblock)?;
         env.sync_dir(directory).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         Ok(created)

@@ -5,7 +5,7 @@
 //! ```text
 //! reserve (seqno, bytes of a buffer)  ->  fill (outside every lock)  ->  sync_to
 //!   wal.rs -> tail.rs -> buffer.rs         reservation.rs                 group_commit.rs -> segment_writer.rs
-//! replay.rs -> segment_reader.rs
+//! rewrite.rs, replay.rs -> segment_reader.rs
 //! ```
 //!
 //! **Invariants**
@@ -22,6 +22,7 @@ mod group_commit;
 mod poison;
 mod replay;
 mod reservation;
+mod rewrite;
 mod segment_reader;
 mod segment_store;
 mod segment_writer;
@@ -31,6 +32,7 @@ mod wal_format;
 
 pub use replay::{Record, ReplayEnd, TornTail, replay};
 pub use reservation::Reservation;
+pub use rewrite::rewrite_unproven;
 pub use segment_store::{SegmentInfo, list_segments, remove_segments};
 pub use wal::{Wal, WalOptions, WalStart, WalStats};
 pub use wal_format::{FORMAT_VERSION, MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, segment_file_name};

@@ -20,6 +20,16 @@ use crate::wal_format::{SEGMENT_HEADER_BYTES, segment_file_name, segment_number}
 /// a store that is opened for a few writes does not take a whole segment.
 pub(crate) const ALLOCATION_BYTES: u64 = 1 << 20;
 
+/// Reserves place on the device ahead of writes. `false` on a full device, which is no failure yet: the write will tell.
+pub(crate) fn reserve_ahead(file: &dyn File, offset: u64, length: u64) -> io::Result<bool> {
+    match file.allocate(offset, length) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Ok(false)
+        }
+        outcome => outcome.map(|()| true),
+    }
+}
+
 /// A segment of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
@@ -178,8 +188,8 @@ impl SegmentStore {
         let bytes = self.segment_bytes;
         let reserved = file
             .set_len(bytes)
-            .and_then(|()| file.allocate(0, ALLOCATION_BYTES.min(bytes)))
-            .and_then(|()| file.sync())
+            .and_then(|()| reserve_ahead(&*file, 0, ALLOCATION_BYTES.min(bytes)))
+            .and_then(|_| file.sync())
             .and_then(|()| self.env.sync_dir(&self.dir));
         if let Err(error) = reserved {
             // The name would be in the way of a later try. If it cannot be removed, that try fails.

@@ -16,7 +16,7 @@ use testudo_base::{
 use testudo_env::AlignedBuffer;
 
 use crate::{
-    segment_store::{ALLOCATION_BYTES, SegmentFile, SegmentStore},
+    segment_store::{ALLOCATION_BYTES, SegmentFile, SegmentStore, reserve_ahead},
     wal_format::{
         RECORD_HEADER_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt,
     },
@@ -174,17 +174,19 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Reserves place on the device up to `end`, and then some: steps grow with the segment.
-    fn allocate_to(&mut self, end: u64) -> Result<()> {
+    /// Reserves place on the device up to `end`, and then some: steps grow with the segment. `false` if it is full.
+    fn allocate_to(&mut self, end: u64) -> Result<bool> {
         if end <= self.allocated_until {
-            return Ok(());
+            return Ok(true);
         }
         let step = self.allocated_until.clamp(ALLOCATION_BYTES, 8 * ALLOCATION_BYTES);
         let until = (self.allocated_until + step).max(end).min(self.current.bytes.max(end));
-        let reserved = self.current.file.allocate(self.allocated_until, until - self.allocated_until);
-        reserved.map_err(|error| Error::io(self.current.name.as_str(), error))?;
-        self.allocated_until = until;
-        Ok(())
+        let reserved = reserve_ahead(&*self.current.file, self.allocated_until, until - self.allocated_until);
+        let is_reserved = reserved.map_err(|error| Error::io(self.current.name.as_str(), error))?;
+        if is_reserved {
+            self.allocated_until = until;
+        }
+        Ok(is_reserved)
     }
 
     /// Gives back what was reserved but not written. Only space: a failure changes nothing.
@@ -215,8 +217,10 @@ impl SegmentWriter {
         if bytes == 0 {
             return Ok(());
         }
+        if !self.allocate_to(self.position + bytes)? {
+            return Ok(());
+        }
         self.note_unsynced();
-        self.allocate_to(self.position + bytes)?;
         let zeros = self.zeros.get_or_insert_with(|| AlignedBuffer::for_bytes(ZERO_AHEAD_BYTES));
         let written = self.current.file.write_at(self.position, &zeros[..usize_of(bytes)]);
         written.map_err(|error| Error::io(self.current.name.as_str(), error))?;

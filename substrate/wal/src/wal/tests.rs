@@ -266,9 +266,9 @@ fn failed_sync_poisons_the_log_for_good() {
 }
 
 #[test]
-fn full_device_is_told_once_and_poisons() {
+fn a_write_that_finds_no_room_is_told_once_and_poisons() {
     let (env, wal) = faulty_log();
-    env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Allocate).for_good()));
+    env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Write).for_good()));
     let failure = (0..100).find_map(|_| {
         let reservation = match wal.reserve(1000, 1) {
             Ok(reservation) => reservation,
@@ -279,6 +279,16 @@ fn full_device_is_told_once_and_poisons() {
     });
     assert_eq!(failure.unwrap().kind(), ErrorKind::OutOfSpace);
     assert_eq!(wal.sync_all().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+#[test]
+fn a_log_goes_on_without_space_reserved_ahead() {
+    let (env, wal) = faulty_log();
+    env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Allocate).for_good()));
+    for _ in 0..100 {
+        wal.reserve(1000, 1).unwrap().write(&[0; 1000]);
+        wal.sync_all().unwrap();
+    }
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! What a store takes on while the device is full.
+//!
+//! The reserve lets everything be written that was promised already: log buffers, manifest edits, the close. From the first
+//! piece that it gives up until it is whole again, only removals are taken, and not even those once half of it is gone.
+//! Whoever is refused, and the background while it is idle, looks whether there is room again.
+//!
+//! **Invariants**
+//! - A write is refused before anything of it was done.
+//! - Without a failed call for want of space nothing is ever refused here.
+
+use std::{
+    sync::Arc,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use testudo_base::{Error, ErrorKind, Result};
+use testudo_env::{Env, Execution, Reserve};
+
+/// Pieces of the reserve that removals leave to what was promised before.
+const PIECES_KEPT: u32 = Reserve::PIECES / 2;
+/// Writers look for room at most this often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a commit does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// It writes at least one value.
+    Write,
+    /// It only removes.
+    Remove,
+}
+
+/// Guards the room on the device.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// `None` in a store that is open for reading only.
+    reserve: Option<Arc<Reserve>>,
+    looked_at_millis: AtomicU64,
+}
+
+impl Room {
+    pub(crate) fn new(reserve: Option<Arc<Reserve>>) -> Self {
+        Self { reserve, looked_at_millis: 0.into() }
+    }
+
+    /// Bytes kept back.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        self.reserve.as_ref().map_or(0, |reserve| reserve.bytes())
+    }
+
+    /// Whether the device was full and, as far as is known, still is.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.reserve.as_ref().is_some_and(|reserve| reserve.is_short())
+    }
+
+    /// Fails with `OutOfSpace` if a commit of this intent must not be taken now.
+    #[inline]
+    pub(crate) fn check(&self, env: &dyn Env, intent: Intent) -> Result<()> {
+        if self.is_short() { self.check_short(env, intent) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_short(&self, env: &dyn Env, intent: Intent) -> Result<()> {
+        let Some(reserve) = &self.reserve else { return Ok(()) };
+        if intent == Intent::Remove && reserve.pieces() >= PIECES_KEPT {
+            return Ok(());
+        }
+        let now = u64::try_from(env.monotonic().as_millis()).unwrap_or(u64::MAX);
+        let looked_at = self.looked_at_millis.load(Relaxed);
+        let is_due = env.execution() == Execution::Stepped
+            || Duration::from_millis(now.saturating_sub(looked_at)) >= LOOK_INTERVAL;
+        if is_due {
+            self.looked_at_millis.store(now, Relaxed);
+            if self.look()? {
+                return Ok(());
+            }
+        }
+        let taken = match intent {
+            Intent::Write => "only removals are taken until there is room again",
+            Intent::Remove => "nothing is taken until there is room again",
+        };
+        Err(Error::new(ErrorKind::OutOfSpace, format!("the device is full: {taken}")))
+    }
+
+    /// Makes the reserve whole if there is room; says whether it is.
+    pub(crate) fn look(&self) -> Result<bool> {
+        match &self.reserve {
+            Some(reserve) if reserve.is_short() => reserve.refill().map_err(|e| Error::io("reserve", e)),
+            _ => Ok(true),
+        }
+    }
+}

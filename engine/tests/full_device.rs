@@ -1,0 +1,141 @@
+//! A device that is full: what was taken is kept, removals go on from the reserve, and everything goes on by itself once
+//! there is room.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{path::Path, sync::Arc};
+
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
+use testudo_env::{CrashPolicy, MemEnv};
+
+const MEMORY: u64 = 1 << 20;
+
+fn open(machine: &Arc<MemEnv>) -> testudo::Result<Db> {
+    Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(MEMORY).open()
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:08}").into_bytes()
+}
+
+/// Fills the device until it says so; returns the number of records taken.
+fn fill(machine: &MemEnv, keyspace: &Keyspace) -> u32 {
+    machine.space_limit(Some(machine.used_bytes() + (3 << 20)));
+    for number in 0.. {
+        match keyspace.insert(key(number), [7; 500]) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+                return number;
+            }
+        }
+    }
+    unreachable!("a device is full at some time")
+}
+
+fn assert_holds(keyspace: &Keyspace, present: std::ops::Range<u32>) {
+    let found: Vec<Vec<u8>> = keyspace.iter().unwrap().map(|entry| entry.unwrap().key().to_vec()).collect();
+    let expected: Vec<Vec<u8>> = present.map(key).collect();
+    assert_eq!(found.len(), expected.len());
+    assert_eq!(found, expected);
+}
+
+fn machine_with_store() -> (Arc<MemEnv>, Db, Keyspace) {
+    let machine = MemEnv::new(5);
+    let db = open(&machine).unwrap();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default).unwrap();
+    (machine, db, keyspace)
+}
+
+#[test]
+fn removals_go_on_when_inserts_are_refused_and_survive() {
+    let (machine, db, keyspace) = machine_with_store();
+    let taken = fill(&machine, &keyspace);
+    for number in 0..100 {
+        keyspace.remove(key(number)).unwrap();
+    }
+    assert_eq!(keyspace.insert(b"x", b"y").unwrap_err().kind(), ErrorKind::OutOfSpace);
+    let mut mixed = db.batch();
+    mixed.remove(&keyspace, key(200));
+    mixed.insert(&keyspace, b"x", b"y");
+    assert_eq!(mixed.commit().unwrap_err().kind(), ErrorKind::OutOfSpace);
+    let mut removals = db.batch().durability(Durability::Sync);
+    (100..200).for_each(|number| removals.remove(&keyspace, key(number)));
+    removals.commit().unwrap();
+    assert_holds(&keyspace, 200..taken);
+    let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 9);
+    let db = open(&image).unwrap();
+    assert_holds(&db.open_keyspace("a").unwrap().unwrap(), 200..taken);
+}
+
+#[test]
+fn a_full_store_closes_opens_and_reads() {
+    let (machine, db, keyspace) = machine_with_store();
+    let taken = fill(&machine, &keyspace);
+    drop(keyspace);
+    db.close().unwrap();
+    // Not a byte is left, whatever closing may have freed.
+    machine.space_limit(Some(machine.used_bytes()));
+    let db = open(&machine).unwrap();
+    let keyspace = db.open_keyspace("a").unwrap().unwrap();
+    assert_holds(&keyspace, 0..taken);
+    assert_eq!(keyspace.insert(b"x", b"y").unwrap_err().kind(), ErrorKind::OutOfSpace);
+    keyspace.remove(key(0)).unwrap();
+    assert_holds(&keyspace, 1..taken);
+}
+
+#[test]
+fn a_dropped_keyspace_makes_room_for_writes() {
+    let (machine, db, keyspace) = machine_with_store();
+    let other = db.keyspace("b", KeyspaceOptions::default).unwrap();
+    fill(&machine, &keyspace);
+    assert_eq!(other.insert(b"x", b"y").unwrap_err().kind(), ErrorKind::OutOfSpace);
+    drop(keyspace);
+    assert!(db.drop_keyspace("a").unwrap());
+    for _ in 0..10 {
+        let _ = db.step();
+    }
+    other.insert(b"x", b"y").unwrap();
+    let stats = db.stats();
+    assert_eq!(stats.reserve_bytes, stats.whole_reserve_bytes);
+}
+
+#[test]
+fn writes_go_on_by_themselves_once_there_is_room() {
+    let (machine, db, keyspace) = machine_with_store();
+    let taken = fill(&machine, &keyspace);
+    assert!(db.stats().reserve_bytes < db.stats().whole_reserve_bytes);
+    machine.space_limit(None);
+    for number in taken..taken + 5000 {
+        keyspace.insert(key(number), [7; 500]).unwrap();
+    }
+    db.flush().unwrap();
+    db.check_invariants().unwrap();
+    assert_holds(&keyspace, 0..taken + 5000);
+}
+
+#[test]
+fn a_store_on_a_full_device_survives_crash_after_crash() {
+    let (mut machine, db, keyspace) = machine_with_store();
+    let taken = fill(&machine, &keyspace);
+    drop(keyspace);
+    db.persist(Durability::Sync).unwrap();
+    drop(db);
+    let limit = machine.used_bytes();
+    let mut removed = 0;
+    for round in 0..30u32 {
+        let policy = CrashPolicy { keep_percent: 50, ..CrashPolicy::LOSE_ALL };
+        machine = machine.crash_image(&policy, round.into());
+        machine.space_limit(Some(limit));
+        let db = open(&machine).unwrap();
+        let keyspace = db.open_keyspace("a").unwrap().unwrap();
+        assert_holds(&keyspace, removed..taken);
+        let mut removal = db.batch().durability(Durability::Sync);
+        removal.remove(&keyspace, key(removed));
+        match removal.commit() {
+            Ok(()) => removed += 1,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::OutOfSpace),
+        }
+    }
+    assert!(removed > 10, "only {removed} removals were taken");
+}

@@ -1,0 +1,264 @@
+//! Room on the device that is kept back for the moment when it is full.
+//!
+//! [`Reserve`] owns a file of its own whose space is reserved in a few equal pieces. Files that were opened through
+//! [`Reserve::env`] go on when the device is full: the reserve gives up a piece and the call is made again. So what a store
+//! has promised already can still be written, and its owner, told by [`Reserve::is_short`], stops taking on more.
+//!
+//! **Invariants**
+//! - Only calls that failed for want of space are made again, and only after a piece was really given up; syncs never are.
+//! - The data of the reserve means nothing, but its place is durable: after a crash it is there again.
+//! - Pieces are given up one by one and come back all at once.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU32,
+            Ordering::{Acquire, Release},
+        },
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use crate::{DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, ReadRequest, Thread};
+
+/// Room kept back in a directory.
+#[derive(Debug)]
+pub struct Reserve {
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    piece_bytes: u64,
+    /// Pieces that are there. Written under the lock.
+    pieces: AtomicU32,
+    /// The open file, once there is one.
+    file: Mutex<Option<Arc<dyn File>>>,
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+impl Reserve {
+    /// Number of pieces of a whole reserve.
+    pub const PIECES: u32 = 4;
+
+    /// A reserve of about `bytes` in the file `path`, with the pieces that an earlier process left there. Writes nothing.
+    pub fn open(env: Arc<dyn Env>, path: PathBuf, bytes: u64) -> io::Result<Arc<Self>> {
+        let piece_bytes = (bytes / u64::from(Self::PIECES)).max(1).next_multiple_of(testudo_base::PAGE_BYTES);
+        let file = match env.open(&path, OpenOptions { mode: OpenMode::Write, direct: false }) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let held_bytes = file.as_ref().map_or(Ok(0), |file| file.len())?;
+        let pieces = u32::try_from(held_bytes / piece_bytes).unwrap_or(u32::MAX).min(Self::PIECES);
+        Ok(Arc::new(Self { env, path, piece_bytes, pieces: pieces.into(), file: Mutex::new(file) }))
+    }
+
+    /// The environment whose files may use the reserve. Reservations of space ([`File::allocate`]) leave
+    /// [`Reserve::PIECES`] − 1 pieces to the writes.
+    pub fn env(self: &Arc<Self>) -> Arc<dyn Env> {
+        Arc::new(ReservingEnv { inner: Arc::clone(&self.env), reserve: Arc::clone(self) })
+    }
+
+    /// Pieces that are there.
+    pub fn pieces(&self) -> u32 {
+        self.pieces.load(Acquire)
+    }
+
+    /// Bytes that are kept back now.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.pieces()) * self.piece_bytes
+    }
+
+    /// Whether pieces are missing: the device was full, and as far as is known still is.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.pieces() < Self::PIECES
+    }
+
+    /// Takes back what is missing; `false` if the device has no room for it yet.
+    pub fn refill(&self) -> io::Result<bool> {
+        let mut file = self.file.lock();
+        let held = self.pieces();
+        let whole = u64::from(Self::PIECES) * self.piece_bytes;
+        let missing = whole - u64::from(held) * self.piece_bytes;
+        let outcome = (|| {
+            let file = match &mut *file {
+                Some(file) => file,
+                None => {
+                    let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
+                    let created = self.env.open(&self.path, options)?;
+                    if let Some(directory) = self.path.parent() {
+                        self.env.sync_dir(directory)?;
+                    }
+                    file.insert(created)
+                }
+            };
+            if file.len()? > whole {
+                file.set_len(whole)?;
+            }
+            if missing > 0 {
+                // Some room must be left beside it, or the next write takes it away again.
+                if self.env.free_bytes(&self.path)? < missing + self.piece_bytes {
+                    return Ok(false);
+                }
+                file.allocate(whole - missing, missing)?;
+                file.sync()?;
+            }
+            Ok(true)
+        })();
+        match outcome {
+            Ok(true) => {
+                self.pieces.store(Self::PIECES, Release);
+                Ok(true)
+            }
+            Err(error) if !is_full(&error) => Err(error),
+            _ => Ok(false),
+        }
+    }
+
+    /// Gives up a piece unless only `keep` are left; says whether it did.
+    fn give_up_piece(&self, keep: u32) -> bool {
+        let file = self.file.lock();
+        let held = self.pieces();
+        let Some(file) = file.as_ref().filter(|_| held > keep) else { return false };
+        let is_given = file.set_len(u64::from(held - 1) * self.piece_bytes).is_ok();
+        // A piece that could not be given up is not tried again: it would be the same.
+        self.pieces.store(held - 1, Release);
+        is_given
+    }
+
+    /// Makes `call`, and again after a piece was given up for as long as it fails for want of space.
+    fn with_room<T>(&self, keep: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match call() {
+                Err(error) if is_full(&error) && self.give_up_piece(keep) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ReservingEnv {
+    inner: Arc<dyn Env>,
+    reserve: Arc<Reserve>,
+}
+
+impl Env for ReservingEnv {
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let inner = self.reserve.with_room(0, || self.inner.open(path, options))?;
+        if options.mode == OpenMode::Read {
+            return Ok(inner);
+        }
+        Ok(Arc::new(ReservingFile { inner, reserve: Arc::clone(&self.reserve) }))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.reserve.with_room(0, || self.inner.create_dir(path))
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.inner.list_dir(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.reserve.with_room(0, || self.inner.rename(from, to))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        self.inner.lock(path, create, exclusive)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.inner.monotonic()
+    }
+
+    fn wall_clock(&self) -> Duration {
+        self.inner.wall_clock()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.inner.random_u64()
+    }
+
+    fn execution(&self) -> Execution {
+        self.inner.execution()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
+        self.inner.spawn(name, body)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.inner.sleep(duration);
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.inner.free_bytes(path)
+    }
+}
+
+#[derive(Debug)]
+struct ReservingFile {
+    inner: Arc<dyn File>,
+    reserve: Arc<Reserve>,
+}
+
+impl File for ReservingFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        self.inner.read_batch(requests);
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.reserve.with_room(0, || self.inner.write_at(offset, bytes))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.reserve.with_room(0, || self.inner.set_len(length))
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.reserve.with_room(Reserve::PIECES - 1, || self.inner.allocate(offset, length))
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.inner.punch_hole(offset, length)
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.inner.allocated_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

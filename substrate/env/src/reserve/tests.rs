@@ -1,0 +1,66 @@
+use super::*;
+use crate::MemEnv;
+
+const WHOLE: u64 = 64 << 10;
+
+fn machine() -> (Arc<MemEnv>, Arc<Reserve>) {
+    let machine = MemEnv::new(1);
+    let reserve = Reserve::open(machine.clone(), "/reserve".into(), WHOLE).unwrap();
+    assert!(reserve.refill().unwrap());
+    (machine, reserve)
+}
+
+fn new_file(env: &dyn Env, path: &str) -> Arc<dyn File> {
+    env.open(Path::new(path), OpenOptions { mode: OpenMode::CreateNew, direct: false }).unwrap()
+}
+
+#[test]
+fn writes_go_on_from_the_reserve_until_it_is_used_up() {
+    let (machine, reserve) = machine();
+    let file = new_file(&*reserve.env(), "/log");
+    machine.space_limit(Some(machine.used_bytes()));
+    let piece = vec![1; 16 << 10];
+    for written in 0..4 {
+        assert_eq!(reserve.pieces(), Reserve::PIECES - u32::try_from(written).unwrap());
+        file.write_at(written * 16384, &piece).unwrap();
+    }
+    assert_eq!(reserve.bytes(), 0);
+    let error = file.write_at(65536, &piece).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn reservations_of_space_leave_most_of_the_reserve_to_writes() {
+    let (machine, reserve) = machine();
+    let file = new_file(&*reserve.env(), "/data");
+    machine.space_limit(Some(machine.used_bytes()));
+    file.allocate(0, 16 << 10).unwrap();
+    file.allocate(16 << 10, 16 << 10).unwrap_err();
+    assert_eq!(reserve.pieces(), Reserve::PIECES - 1);
+    file.write_at(0, &[1; 4096]).unwrap();
+}
+
+#[test]
+fn the_reserve_comes_back_when_there_is_room_again() {
+    let (machine, reserve) = machine();
+    let file = new_file(&*reserve.env(), "/log");
+    let used = machine.used_bytes();
+    machine.space_limit(Some(used));
+    file.write_at(0, &[1; 20 << 10]).unwrap();
+    assert!(reserve.is_short() && !reserve.refill().unwrap());
+    machine.space_limit(Some(used + (200 << 10)));
+    assert!(reserve.refill().unwrap() && !reserve.is_short());
+    assert_eq!(reserve.bytes(), WHOLE);
+}
+
+#[test]
+fn another_process_finds_what_is_left() {
+    let (machine, reserve) = machine();
+    let file = new_file(&*reserve.env(), "/log");
+    machine.space_limit(Some(machine.used_bytes()));
+    file.write_at(0, &[1; 20 << 10]).unwrap();
+    let left = reserve.pieces();
+    let found = Reserve::open(machine, "/reserve".into(), WHOLE).unwrap();
+    assert_eq!(found.pieces(), left);
+    assert!((1..Reserve::PIECES).contains(&left));
+}

@@ -1,0 +1,105 @@
+use testudo_base::{Seqno, StoreId};
+use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
+
+use super::*;
+use crate::{ReplayEnd, Wal, WalOptions, WalStart, replay};
+
+const STORE: StoreId = StoreId(77);
+
+fn dir() -> &'static Path {
+    Path::new("/")
+}
+
+fn options() -> WalOptions {
+    WalOptions { segment_bytes: 32 << 10, buffer_bytes: 8 << 10, buffer_count: 2, ..WalOptions::new(STORE) }
+}
+
+fn commit(wal: &Wal) -> Seqno {
+    let reservation = wal.reserve(3000, 1).unwrap();
+    let seqno = reservation.first_seqno();
+    reservation.write(&[low_byte(seqno); 3000]);
+    seqno
+}
+
+fn low_byte(seqno: Seqno) -> u8 {
+    seqno.0.to_le_bytes()[0]
+}
+
+fn read(env: &MemEnv) -> ReplayEnd {
+    replay(env, dir(), STORE, 1, |record| {
+        assert!(record.payload.iter().all(|byte| *byte == low_byte(record.first_seqno)));
+        Ok(())
+    })
+    .unwrap()
+}
+
+/// A log of several segments, synced up to `synced`, then written on without a sync.
+fn log(env: &Arc<MemEnv>, synced: u64, written: u64) {
+    let wal = Wal::create(env.clone(), dir(), options(), WalStart::new_store()).unwrap();
+    for _ in 0..synced {
+        let seqno = commit(&wal);
+        wal.sync_to(seqno).unwrap();
+    }
+    for _ in 0..written {
+        commit(&wal);
+    }
+    wal.write_all().unwrap();
+}
+
+#[test]
+fn only_segments_without_a_proof_are_copied_and_nothing_changes_for_replay() {
+    let env = MemEnv::new(1);
+    log(&env, 30, 5);
+    let before = read(&env);
+    assert!(before.segments.len() > 3 && before.last_seqno == Seqno(35));
+    let copied = rewrite_unproven(&*env, dir(), 1).unwrap();
+    assert!(copied > 0 && copied <= 3 * (32 << 10), "{copied}");
+    assert_eq!(read(&env), before);
+    // What was only in caches before is durable now.
+    assert_eq!(read(&env.crash_image(&CrashPolicy::LOSE_ALL, 3)).last_seqno, Seqno(35));
+}
+
+#[test]
+fn a_crash_or_a_failure_at_any_call_leaves_the_log_as_it_was() {
+    for skip in 0.. {
+        let env = MemEnv::new(2);
+        log(&env, 12, 3);
+        let before = read(&env);
+        let faulty = FaultyEnv::new(env.clone());
+        faulty.set_plan(Some(FaultPlan::once(skip, FaultError::Device)));
+        let outcome = rewrite_unproven(&*faulty, dir(), 1);
+        let image = env.crash_image(&CrashPolicy { keep_percent: 50, ..CrashPolicy::LOSE_ALL }, skip);
+        assert!(read(&image).last_seqno >= Seqno(12));
+        assert_eq!(read(&env), before);
+        rewrite_unproven(&*env, dir(), 1).unwrap();
+        assert_eq!(read(&env.crash_image(&CrashPolicy::LOSE_ALL, skip)).last_seqno, before.last_seqno);
+        assert!(!env.all_files().iter().any(|path| path.to_string_lossy().ends_with(COPY_SUFFIX)));
+        if outcome.is_ok() {
+            assert!(skip > 10);
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_full_device_gets_a_sync_instead_of_a_copy() {
+    let env = MemEnv::new(3);
+    log(&env, 5, 5);
+    env.space_limit(Some(env.used_bytes()));
+    assert_eq!(rewrite_unproven(&*env, dir(), 1).unwrap(), 0);
+    assert_eq!(read(&env.crash_image(&CrashPolicy::LOSE_ALL, 3)).last_seqno, Seqno(10));
+}
+
+#[test]
+fn after_a_failed_sync_the_copy_is_what_survives() {
+    let env = MemEnv::new(4);
+    let faulty = FaultyEnv::new(env.clone());
+    let wal = Wal::create(faulty.clone(), dir(), options(), WalStart::new_store()).unwrap();
+    faulty.set_plan(Some(FaultPlan::once(0, FaultError::Device).of_class(IoClass::Sync)));
+    let seqno = commit(&wal);
+    wal.sync_to(seqno).unwrap_err();
+    faulty.set_plan(None);
+    drop(wal);
+    rewrite_unproven(&*env, dir(), 1).unwrap();
+    assert_eq!(read(&env.crash_image(&CrashPolicy::LOSE_ALL, 5)).last_seqno, seqno);
+}
