@@ -160,7 +160,7 @@ impl NewStore {
         (state.log_segment, state.log_seqno) = (1, seqno);
         state.keyspaces.values_mut().for_each(|keyspace| keyspace.flushed = seqno);
         let manifest = Manifest::create(Arc::clone(&self.env), &self.directory, self.id, &state.as_edit())?;
-        manifest.raise_floor(last_seqno)?;
+        manifest.raise_floor(last_seqno, true)?;
         drop(manifest);
         open::check_unfinished(&self.env, &self.directory)?;
         self.sync_names()?;

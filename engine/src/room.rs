@@ -8,13 +8,15 @@
 //! - A write is refused before anything of it was done.
 //! - Without a failed call for want of space nothing is ever refused here.
 
-use std::{
-    sync::Arc,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::time::Duration;
 
-use testudo_base::{Error, ErrorKind, Result};
+use testudo_base::{
+    Error, ErrorKind, Result,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 use testudo_env::{Env, Execution, Reserve};
 
 /// Pieces of the reserve that removals leave to what was promised before.

@@ -12,17 +12,16 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{
-            AtomicU32,
-            Ordering::{Acquire, Release},
-        },
-    },
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use testudo_base::sync::{
+    Arc, Mutex,
+    atomic::{
+        AtomicU32,
+        Ordering::{Acquire, Release},
+    },
+};
 
 use crate::{DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, ReadRequest, Thread};
 

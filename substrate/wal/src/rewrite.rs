@@ -6,11 +6,12 @@
 //! - Bytes are copied as they are; what they mean is for replay to say. At every instant a segment's name stands for all of it.
 //! - A segment is left alone only if a later segment states that everything in it was durable.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use testudo_base::{
     Error, ErrorKind, PAGE_BYTES, Result,
     num::{u64_of, usize_of},
+    sync::Arc,
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
