@@ -118,16 +118,16 @@ fn writes_go_on_by_themselves_once_there_is_room() {
 fn a_store_on_a_full_device_survives_crash_after_crash() {
     let (mut machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
-    drop(keyspace);
     db.persist(Durability::Sync).unwrap();
-    drop(db);
-    let limit = machine.used_bytes();
+    let mut limit = machine.used_bytes();
+    let mut open_store = (db, keyspace);
     let mut removed = 0;
     for round in 0..30u32 {
         let policy = CrashPolicy { keep_percent: 50, ..CrashPolicy::LOSE_ALL };
         machine = machine.crash_image(&policy, round.into());
         // What was cut off a file before the crash may be back, as on a device that had the room after all.
-        machine.space_limit(Some(limit.max(machine.used_bytes())));
+        limit = limit.max(machine.used_bytes());
+        machine.space_limit(Some(limit));
         let db = open(&machine).unwrap();
         let keyspace = db.open_keyspace("a").unwrap().unwrap();
         assert_holds(&keyspace, removed..taken);
@@ -137,6 +137,9 @@ fn a_store_on_a_full_device_survives_crash_after_crash() {
             Ok(()) => removed += 1,
             Err(error) => assert_eq!(error.kind(), ErrorKind::OutOfSpace),
         }
+        // Closed only after its machine has crashed.
+        open_store = (db, keyspace);
     }
+    drop(open_store);
     assert!(removed > 10, "only {removed} removals were taken");
 }
