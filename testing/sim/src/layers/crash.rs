@@ -28,7 +28,7 @@ pub fn run(limits: &Limits) -> Outcome {
         judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(seed).map(Into::into))
     })?;
     let least = [
-        ("crashes within a call", 6_000),
+        ("crashes within a call", 5_000),
         ("crashes in recovery", 1_200),
         ("unsynced commits lost", 6_000),
         ("unsynced commits kept", 6_000),
