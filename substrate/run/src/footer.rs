@@ -140,5 +140,12 @@ impl Footer {
     }
 }
 
+/// Makes the footer in a verified, writable block that of a copy in store `store`; the block must be sealed anew.
+pub fn restamp_footer(payload: &mut [u8], store: StoreId) {
+    if let Some(stamp) = payload.first_chunk_mut() {
+        *stamp = store.0.to_le_bytes();
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@ mod writer;
 
 pub use bounded::{BoundedCursor, KeyBounds};
 pub use cursor::{ReadAhead, RunCursor};
-pub use footer::RunRecord;
+pub use footer::{RunRecord, restamp_footer};
 pub use merge::MergeCursor;
 pub use page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};
 pub use reader::Run;

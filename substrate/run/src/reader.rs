@@ -131,7 +131,7 @@ impl Run {
         let position = BlockPosition { page: reference.footer_page, pages: reference.footer_pages };
         let decode = |payload: &[u8]| {
             let (record, footer) = Footer::decode(payload)?;
-            let is_ours = record.reference == *reference;
+            let is_ours = record.reference == *reference && record.store == self.data.store();
             is_ours.then_some(footer).ok_or(Damage("the footer states another run"))
         };
         let footer = self
