@@ -32,7 +32,6 @@
 
 mod background;
 mod backpressure;
-pub mod backup;
 mod batch;
 mod batch_format;
 mod builder;
@@ -52,6 +51,7 @@ mod open;
 mod options;
 mod read;
 mod room;
+mod salvage;
 mod slice;
 mod snapshot;
 mod stats;
@@ -70,6 +70,10 @@ pub use keyspace::Keyspace;
 pub use long_work::{Observer, WorkDone, unobserved};
 pub use options::{Durability, KeyspaceOptions, Tree};
 pub use read::Read;
+pub use salvage::{
+    KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageOptions,
+    SalvageReport, salvage,
+};
 pub use slice::Slice;
 pub use snapshot::{Snapshot, SnapshotKeyspace};
 pub use stats::{DbStats, KeyspaceStats};

@@ -35,6 +35,11 @@ impl<'a, 'o> Meter<'a, 'o> {
         Self { observer, done: WorkDone { done_bytes: 0, total_bytes } }
     }
 
+    /// There is this much more to do.
+    pub(crate) fn expect_more(&mut self, bytes: u64) {
+        self.done.total_bytes += bytes;
+    }
+
     /// This much more is done.
     pub(crate) fn advance(&mut self, bytes: u64) -> Result<()> {
         self.done.done_bytes += bytes;

@@ -59,6 +59,21 @@ impl RunRecord {
         }
     }
 
+    /// Reads what a footer's payload says of its run.
+    pub fn read(footer_payload: &[u8]) -> Result<Self, Damage> {
+        Footer::decode(footer_payload).map(|(record, _)| record)
+    }
+
+    /// The store that a footer's payload claims to be of. Nothing else of it is believed.
+    pub fn claimed_store(footer_payload: &[u8]) -> Option<StoreId> {
+        Reader::new(footer_payload).u128().ok().map(StoreId)
+    }
+
+    /// Makes a footer's payload one of another store, for copies of runs.
+    pub fn restate_store(footer_payload: &mut [u8], store: StoreId) {
+        footer_payload[..16].copy_from_slice(&store.0.to_le_bytes());
+    }
+
     fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
         let store = StoreId(reader.u128()?);
         let reference = RunRef::decode(reader)?;
@@ -137,13 +152,6 @@ impl Footer {
     /// The index block that covers `key`.
     pub(crate) fn index_block_for(&self, key: &[u8]) -> usize {
         self.index.partition_point(|(separator, _)| separator.as_slice() <= key).saturating_sub(1)
-    }
-}
-
-/// Makes the footer in a verified, writable block that of a copy in store `store`; the block must be sealed anew.
-pub fn restamp_footer(payload: &mut [u8], store: StoreId) {
-    if let Some(stamp) = payload.first_chunk_mut() {
-        *stamp = store.0.to_le_bytes();
     }
 }
 

@@ -17,6 +17,7 @@ mod builder;
 mod check;
 mod cursor;
 mod footer;
+mod lenient_cursor;
 mod merge;
 mod page_walk;
 mod reader;
@@ -25,7 +26,8 @@ mod writer;
 
 pub use bounded::{BoundedCursor, KeyBounds};
 pub use cursor::{ReadAhead, RunCursor};
-pub use footer::{RunRecord, restamp_footer};
+pub use footer::RunRecord;
+pub use lenient_cursor::{LenientCursor, LostPages, block_keys, read_leniently};
 pub use merge::MergeCursor;
 pub use page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};
 pub use reader::Run;

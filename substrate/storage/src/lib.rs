@@ -18,6 +18,7 @@ mod free_space;
 mod manifest;
 mod manifest_format;
 mod manifest_state;
+mod manifest_survey;
 mod page_format;
 mod superblock;
 
@@ -28,10 +29,11 @@ pub use extents::{Extent, Extents, SpaceStats};
 pub use manifest::{Manifest, ManifestStats};
 pub use manifest_format::{Change, Edit};
 pub use manifest_state::{KeyspaceRecord, ManifestState};
+pub use manifest_survey::{ManifestSurvey, list_manifests, manifest_file_name, survey_manifest};
 pub use page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };
-pub use superblock::{FORMAT_VERSION, Floor, Superblock, SuperblockFile};
+pub use superblock::{FORMAT_VERSION, Floor, Superblock, SuperblockFile, survey_superblock};
 
 /// Name of the file that holds all pages.
 pub const DATA_FILE: &str = "data";

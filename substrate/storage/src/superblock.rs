@@ -111,6 +111,25 @@ impl Superblock {
     }
 }
 
+/// The newest sound superblock of each slot, however little of the file is left.
+///
+/// Errors: `Unsupported` for a format that this build does not know, `Io`.
+pub fn survey_superblock(env: &dyn Env, directory: &Path) -> Result<[Option<Superblock>; 2]> {
+    let path = directory.join(SUPERBLOCK_FILE);
+    let file = match env.open(&path, OpenOptions { mode: OpenMode::Read, direct: false }) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok([None, None]),
+        opened => opened.map_err(|e| Error::io(SUPERBLOCK_FILE, e))?,
+    };
+    let mut slots = [None, None];
+    for (offset, slot) in (0..).step_by(PAGE_SIZE).zip(&mut slots) {
+        let mut bytes = [0u8; BODY_BYTES + 8];
+        if file.read_at(offset, &mut bytes).is_ok() {
+            *slot = Superblock::decode(&bytes)?;
+        }
+    }
+    Ok(slots)
+}
+
 /// The open superblock file.
 #[derive(Debug)]
 pub struct SuperblockFile {

@@ -6,7 +6,7 @@
 use std::{path::Path, sync::Arc};
 
 use testudo_base::{
-    Error, PAGE_BYTES, Result,
+    Error, PAGE_BYTES, PAGE_SIZE, Result,
     num::{u64_of, usize_of},
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
@@ -25,6 +25,8 @@ pub(crate) struct SegmentReader {
     window: AlignedBuffer,
     window_start: u64,
     window_bytes: usize,
+    /// Sectors that cannot be read count as zeros.
+    is_lenient: bool,
 }
 
 /// What the rest of a segment says.
@@ -43,7 +45,23 @@ impl SegmentReader {
         let file = env.open(&dir.join(&name), options).map_err(failed)?;
         let end = file.len().map_err(failed)? & !(PAGE_BYTES - 1);
         let window = AlignedBuffer::zeroed(0);
-        Ok(Self { file, name, end, window, window_start: 0, window_bytes: 0 })
+        Ok(Self { file, name, end, window, window_start: 0, window_bytes: 0, is_lenient: false })
+    }
+
+    /// Opens a segment to read whatever can be read of it.
+    pub(crate) fn open_lenient(env: &dyn Env, dir: &Path, number: u64) -> Result<Self> {
+        Ok(Self { is_lenient: true, ..Self::open(env, dir, number)? })
+    }
+
+    /// Where reading stops.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The header page, whatever the rest of the file is; `None` if it is not sound.
+    pub(crate) fn lenient_header(&mut self) -> Result<Option<SegmentHeader>> {
+        let page = self.bytes_at(0, SEGMENT_HEADER_BYTES.min(self.end))?.to_vec();
+        SegmentHeader::decode(&page, &self.name)
     }
 
     /// The header page: `None` if the segment was created but never used. Damage is an error.
@@ -126,7 +144,17 @@ impl SegmentReader {
             self.window = AlignedBuffer::zeroed(bytes);
         }
         let read = self.file.read_at(start, &mut self.window[..bytes]);
-        read.map_err(|error| Error::io(self.name.as_str(), error))?;
+        if let Err(error) = read {
+            if !self.is_lenient {
+                return Err(Error::io(self.name.as_str(), error));
+            }
+            for (offset, page) in (start..).step_by(PAGE_SIZE).zip(self.window[..bytes].chunks_mut(PAGE_SIZE))
+            {
+                if self.file.read_at(offset, page).is_err() {
+                    page.fill(0);
+                }
+            }
+        }
         self.window_start = start;
         self.window_bytes = bytes;
         Ok(())

@@ -157,6 +157,11 @@ fn decode_fields(page: &[u8]) -> std::result::Result<(u32, u32, SegmentHeader), 
     Ok((version, flags, header))
 }
 
+/// The epoch that a header page states, sound or not. Records under it prove whether that is so.
+pub(crate) fn claimed_epoch(page: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*page.get(48..)?.first_chunk()?))
+}
+
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

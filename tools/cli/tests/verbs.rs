@@ -19,3 +19,5 @@ mod demo;
 mod interruption;
 #[path = "verbs/look.rs"]
 mod look;
+#[path = "verbs/salvage.rs"]
+mod salvage;

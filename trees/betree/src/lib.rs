@@ -19,6 +19,7 @@ mod assemble;
 mod chain;
 mod flow;
 mod invariants;
+mod layout;
 mod node;
 mod node_format;
 mod plan;
@@ -28,5 +29,6 @@ mod tree;
 mod tree_cursor;
 mod write;
 
+pub use layout::{RunUse, read_layout};
 pub use policy::TurtleOptions;
 pub use tree::BeTree;

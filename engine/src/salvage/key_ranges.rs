@@ -1,0 +1,55 @@
+//! Ranges of keys that a set of runs with authority does not cover.
+//!
+//! **Invariants**
+//! - Authorities are sorted by their low bound; a range without a low bound begins with the empty key.
+
+use testudo_base::{RunId, Seqno};
+use testudo_run::KeyBounds;
+
+/// How new a run is, in comparison with others.
+pub(crate) type Age = (Seqno, RunId);
+
+/// A bottom run's claim that it holds everything that is left of its range up to its age.
+#[derive(Clone, Debug)]
+pub(crate) struct Authority {
+    pub(crate) bounds: KeyBounds,
+    pub(crate) age: Age,
+}
+
+/// The least key after `key`.
+pub(crate) fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// The parts of `range` that no authority covers of those that `knows`.
+pub(crate) fn uncovered(
+    range: &KeyBounds,
+    authorities: &[Authority],
+    knows: impl Fn(&Authority) -> bool,
+) -> Vec<KeyBounds> {
+    let mut parts = Vec::new();
+    let mut low = range.low.clone();
+    for authority in authorities.iter().filter(|authority| knows(authority)) {
+        let rest = KeyBounds { low: low.clone(), high: range.high.clone() };
+        let covered = rest.intersection(&authority.bounds);
+        if rest.is_empty() || covered.is_empty() {
+            continue;
+        }
+        let before = KeyBounds { low: rest.low, high: covered.low.clone() };
+        if covered.low.is_some() && !before.is_empty() {
+            parts.push(before);
+        }
+        match covered.high {
+            Some(high) => low = Some(high),
+            None => return parts,
+        }
+    }
+    let rest = KeyBounds { low, high: range.high.clone() };
+    if !rest.is_empty() {
+        parts.push(rest);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Brings the log into the order of keys: the newest operation of each key goes into a scratch keyspace of the target.
+//!
+//! **Invariants**
+//! - Operations are taken in the order of their seqnos, so that the last one written for a key is the newest.
+//! - Scratch keyspaces are gone when the target is finished.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{ErrorKind, KeyspaceId, Kind, Result, Seqno, codec::Damage, num::u64_of};
+use testudo_wal::{LogEvent, LogHole, Record};
+
+use crate::{
+    Batch, Keyspace, KeyspaceOptions, batch_format,
+    long_work::Meter,
+    salvage::{
+        evidence::Evidence,
+        plan::Plan,
+        report::{LogSalvage, LostCommits},
+        target::Target,
+    },
+};
+
+/// Scratch is committed in pieces of about this many bytes.
+const COMMIT_BYTES: usize = 256 << 10;
+/// Bytes before the value of an operation.
+pub(crate) const SCRATCH_HEAD_BYTES: usize = 9;
+
+/// The log, in the order of keys.
+#[derive(Default)]
+pub(crate) struct SortedLog {
+    /// For each keyspace, key to seqno, kind and value.
+    pub(crate) scratch: BTreeMap<KeyspaceId, Keyspace>,
+    /// After this seqno nothing of the log is lost: the last operation on a key is the truth.
+    pub(crate) whole_after: Seqno,
+    pub(crate) report: LogSalvage,
+}
+
+/// An operation as scratch keeps it.
+pub(crate) fn decode_scratch(bytes: &[u8]) -> Option<(Seqno, Kind, &[u8])> {
+    let (seqno, rest) = bytes.split_first_chunk::<8>()?;
+    let (kind, value) = rest.split_first()?;
+    Some((Seqno(u64::from_le_bytes(*seqno)), Kind::from_u8(*kind)?, value))
+}
+
+/// Reads the whole log.
+pub(crate) fn collect(
+    target: &Target,
+    evidence: &mut Evidence,
+    mut plan: Plan,
+    meter: &mut Meter<'_, '_>,
+) -> Result<(Plan, SortedLog)> {
+    let start = evidence.manifest.as_ref().filter(|_| evidence.manifest_counts);
+    let start = start.map(|manifest| manifest.state.log_seqno);
+    let mut log = SortedLog::default();
+    log.report.segments = u64_of(evidence.log.segments().len());
+    let flushed = plan.keyspaces.values().map(|keyspace| keyspace.flushed).min().unwrap_or_default();
+    let mut writer = Writer { target, plan: &mut plan, log: &mut log, batch: target.db.batch(), bytes: 0 };
+    let (store, proven) = (evidence.store, writer.plan.proven);
+    evidence.log.read(store, start, proven, |event| match event {
+        LogEvent::Commit(record) => writer.take(&record),
+        LogEvent::Hole(hole) => {
+            writer.note_hole(&hole, flushed);
+            Ok(())
+        }
+        LogEvent::Progress(bytes) => meter.advance(bytes),
+    })?;
+    writer.commit()?;
+    Ok((plan, log))
+}
+
+struct Writer<'w> {
+    target: &'w Target,
+    plan: &'w mut Plan,
+    log: &'w mut SortedLog,
+    batch: Batch,
+    bytes: usize,
+}
+
+impl Writer<'_> {
+    fn take(&mut self, record: &Record<'_>) -> Result<()> {
+        let mut failure = None;
+        let mut count = 0;
+        let decoded = batch_format::decode::<Damage>(record.payload, |index, operation| {
+            count += 1;
+            let seqno = Seqno(record.first_seqno.0 + index);
+            match self.push(seqno, &operation) {
+                Err(error) if failure.is_none() => failure = Some(error),
+                _ => {}
+            }
+            Ok(())
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        self.log.report.commits += 1;
+        self.log.report.operations += count;
+        self.log.report.last_seqno = record.first_seqno.0 + u64::from(record.seqno_count) - 1;
+        if decoded.is_err() {
+            // The checksum holds, so somebody wrote it that way; what could be decoded counts.
+            let last_seqno = self.log.report.last_seqno;
+            self.log.whole_after = Seqno(last_seqno);
+            let first_seqno = record.first_seqno.0 + count;
+            let file = String::new();
+            self.log.report.lost.push(LostCommits { first_seqno, last_seqno, file, offset: 0 });
+        }
+        if self.bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
+    }
+
+    fn push(&mut self, seqno: Seqno, operation: &batch_format::Operation<'_>) -> Result<()> {
+        let id = operation.keyspace;
+        if self.plan.keyspace(id).is_none() {
+            return Ok(());
+        }
+        let scratch = match self.log.scratch.get(&id) {
+            Some(scratch) => scratch,
+            None => {
+                let scratch = self.target.db.keyspace(&self.scratch_name(id), KeyspaceOptions::default)?;
+                self.log.scratch.entry(id).or_insert(scratch)
+            }
+        };
+        let mut value = Vec::with_capacity(SCRATCH_HEAD_BYTES + operation.value.len());
+        value.extend_from_slice(&seqno.0.to_le_bytes());
+        value.push(operation.kind as u8);
+        value.extend_from_slice(operation.value);
+        self.bytes += operation.key.len() + value.len();
+        self.batch.insert(scratch, operation.key, value);
+        Ok(())
+    }
+
+    /// A name that no keyspace of the user has.
+    fn scratch_name(&self, id: KeyspaceId) -> String {
+        let mut name = format!("salvage-log-{id}");
+        while self.plan.keyspaces.values().any(|keyspace| keyspace.name == name) {
+            name.push('+');
+        }
+        name
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.bytes = 0;
+        let batch = std::mem::replace(&mut self.batch, self.target.db.batch());
+        let too_long = |error: testudo_base::Error| match error.kind() {
+            ErrorKind::Invalid => error.context("a value needs more memory to be written"),
+            _ => error,
+        };
+        if batch.is_empty() { Ok(()) } else { batch.commit().map_err(too_long) }
+    }
+
+    /// Notes that commits are lost, as far as the trees do not hold them.
+    fn note_hole(&mut self, hole: &LogHole, flushed: Seqno) {
+        self.log.whole_after = hole.last_seqno;
+        let first_seqno = hole.first_seqno.0.max(flushed.0 + 1);
+        if first_seqno <= hole.last_seqno.0 {
+            let (file, offset) = (hole.file.clone(), hole.offset);
+            self.log.report.lost.push(LostCommits {
+                first_seqno,
+                last_seqno: hole.last_seqno.0,
+                file,
+                offset,
+            });
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Writes what is left of each keyspace into the target, and adds up the report.
+//!
+//! **Invariants**
+//! - The log's operation on a key wins over the runs if it is newer than what they say, or if nothing of the log is lost
+//!   after it: then it is the truth.
+//! - A key that only has an older version left is kept out, unless older versions were asked for.
+
+use testudo_base::{ErrorKind, Kind, Result, Seqno, sync::Arc};
+
+use crate::{
+    Batch, Iter, Keyspace, SalvageOptions,
+    long_work::Meter,
+    salvage::{
+        evidence::Evidence,
+        log::{SortedLog, decode_scratch},
+        plan::{KeyspacePlan, Plan},
+        report::{KeyspaceSalvage, SalvageReport},
+        sweep::{Answer, Sweep},
+        target::Target,
+    },
+};
+
+/// Records are committed in pieces of about this many bytes.
+const COMMIT_BYTES: usize = 256 << 10;
+
+/// Writes everything; the report.
+pub(crate) fn write_all(
+    options: &SalvageOptions,
+    target: &Target,
+    evidence: Evidence,
+    plan: Plan,
+    log: SortedLog,
+    meter: &mut Meter<'_, '_>,
+) -> Result<SalvageReport> {
+    let mut report = SalvageReport {
+        store: format!("{:032x}", evidence.store.0),
+        method: plan.method,
+        findings: evidence.findings,
+        unproven: plan.unproven,
+        ..SalvageReport::default()
+    };
+    let SortedLog { mut scratch, whole_after, report: log } = log;
+    report.log = log;
+    for (id, mut keyspace) in plan.keyspaces {
+        let options_of = keyspace.options;
+        let into = target.db.keyspace(&keyspace.name, || options_of)?;
+        let operations = scratch.remove(&id);
+        let mut writer = Writer {
+            flushed: keyspace.flushed,
+            whole_after,
+            older_versions: options.older_versions,
+            batch: target.db.batch(),
+            batch_bytes: 0,
+            target,
+            into,
+            report: KeyspaceSalvage {
+                id: id.0,
+                name: keyspace.name.clone(),
+                name_from: keyspace.name_from,
+                records: 0,
+                bytes: 0,
+                uncertain_records: 0,
+                older_records: 0,
+                lost_ranges: Vec::new(),
+            },
+        };
+        let data = evidence.data.clone();
+        writer.write(&mut keyspace, data, evidence.store, operations.as_ref(), meter)?;
+        report.keyspaces.push(writer.report);
+        if let Some(operations) = operations {
+            let name = operations.name().to_owned();
+            drop(operations);
+            target.db.drop_keyspace(&name)?;
+        }
+    }
+    target.db.flush()?;
+    Ok(report)
+}
+
+/// The newest operation of the log on a key.
+struct Operation {
+    key: Vec<u8>,
+    seqno: Seqno,
+    kind: Kind,
+    value: Vec<u8>,
+}
+
+struct Writer<'t> {
+    target: &'t Target,
+    into: Keyspace,
+    flushed: Seqno,
+    whole_after: Seqno,
+    older_versions: bool,
+    batch: Batch,
+    batch_bytes: usize,
+    report: KeyspaceSalvage,
+}
+
+impl Writer<'_> {
+    fn write(
+        &mut self,
+        plan: &mut KeyspacePlan,
+        data: Option<Arc<dyn testudo_env::File>>,
+        store: testudo_base::StoreId,
+        operations: Option<&Keyspace>,
+        meter: &mut Meter<'_, '_>,
+    ) -> Result<()> {
+        let mut operations = operations.map(Keyspace::iter).transpose()?;
+        let mut operation = next_operation(&mut operations)?;
+        let mut sweep = Sweep::new(plan, data, store);
+        while let Some(key) = sweep.next_key(operation.as_ref().map(|operation| operation.key.as_slice())) {
+            let answer = sweep.take(&key);
+            let of_log = match &operation {
+                Some(found) if found.key == key => {
+                    let next = next_operation(&mut operations)?;
+                    std::mem::replace(&mut operation, next)
+                }
+                _ => None,
+            };
+            self.decide(&key, answer, of_log)?;
+            if sweep.bytes_read > 0 {
+                meter.advance(std::mem::take(&mut sweep.bytes_read))?;
+            }
+        }
+        meter.advance(sweep.bytes_read)?;
+        self.report.lost_ranges = sweep.lost;
+        self.commit()
+    }
+
+    /// What becomes of a key.
+    fn decide(&mut self, key: &[u8], answer: Answer, of_log: Option<Operation>) -> Result<()> {
+        let known = answer.age.map_or(Seqno(0), |(seqno, _)| seqno).max(self.flushed);
+        let mut is_older = answer.gap.is_some();
+        let mut is_uncertain = answer.is_uncertain;
+        let mut entry = answer.entry;
+        if let Some(operation) = of_log {
+            let is_truth = operation.seqno > self.whole_after;
+            if is_truth || operation.seqno > known {
+                let gap = answer.gap.map_or(Seqno(0), |(seqno, _)| seqno);
+                is_older = !is_truth && operation.seqno <= gap;
+                is_uncertain &= !is_truth;
+                entry = Some((operation.kind, operation.value));
+            }
+        }
+        let Some((Kind::Value, value)) = entry else { return Ok(()) };
+        if is_older {
+            self.report.older_records += 1;
+            if !self.older_versions {
+                return Ok(());
+            }
+        }
+        self.report.records += 1;
+        self.report.bytes += testudo_base::num::u64_of(key.len() + value.len());
+        self.report.uncertain_records += u64::from(is_uncertain);
+        self.batch_bytes += key.len() + value.len();
+        self.batch.insert(&self.into, key, value);
+        if self.batch_bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.batch_bytes = 0;
+        let batch = std::mem::replace(&mut self.batch, self.target.db.batch());
+        if batch.is_empty() {
+            return Ok(());
+        }
+        batch.commit().map_err(|error| match error.kind() {
+            ErrorKind::Invalid => error.context("a value needs more memory to be written"),
+            _ => error,
+        })
+    }
+}
+
+fn next_operation(operations: &mut Option<Iter>) -> Result<Option<Operation>> {
+    let Some(found) = operations.as_mut().and_then(Iterator::next) else { return Ok(None) };
+    let (key, bytes) = found?.into_pair()?;
+    let (seqno, kind, value) = decode_scratch(&bytes).ok_or_else(|| {
+        testudo_base::Error::new(ErrorKind::Corruption, "scratch of the salvage is damaged")
+    })?;
+    Ok(Some(Operation { key: key.to_vec(), seqno, kind, value: value.to_vec() }))
+}

@@ -1,0 +1,93 @@
+//! Salvage of real files, as a person would do it.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::program::{Answer, Place};
+
+const PAGE: usize = 4096;
+
+/// A store with drained records, and some that only the log has.
+fn place() -> Place {
+    let place = Place::with_records();
+    place.run(&["compact", "STORE"]).fine();
+    place.feed(b"k200\tlate\n", &["load", "STORE", "-", "--format", "tsv"]).fine();
+    place
+}
+
+fn remove(place: &Place, prefix: &str) {
+    let name = place.store_files().into_keys().rfind(|name| name.starts_with(prefix)).unwrap();
+    fs::remove_file(place.store().join(name)).unwrap();
+}
+
+#[track_caller]
+fn report(answer: Answer, code: i32) -> Value {
+    assert_eq!((answer.code, answer.err.as_str()), (Some(code), ""));
+    serde_json::from_slice(&answer.out).unwrap()
+}
+
+fn contents(place: &Place, store: &str) -> String {
+    place.run(&["dump", store]).fine()
+}
+
+#[test]
+fn a_sound_store_is_copied_and_says_so() {
+    let place = place();
+    let before = place.store_files();
+    let report = report(place.run(&["salvage", "STORE", "NEW", "--json"]), 0);
+    assert_eq!((&report["complete"], &report["method"]), (&Value::Bool(true), &"manifest".into()));
+    assert_eq!(report["keyspaces"][0]["records"], 101);
+    assert_eq!(place.store_files(), before);
+    assert_eq!(contents(&place, "NEW"), contents(&place, "STORE"));
+    place.run(&["verify", "NEW", "--full"]).fine();
+}
+
+#[test]
+fn lost_files_around_the_data_cost_no_record() {
+    for (files, code, method) in [
+        (&["superblock"][..], 0, "manifest"),
+        (&["manifest-"], 1, "scan"),
+        (&["superblock", "manifest-"], 1, "scan"),
+    ] {
+        let place = place();
+        let expected = contents(&place, "STORE");
+        files.iter().for_each(|prefix| remove(&place, prefix));
+        let report = report(place.run(&["salvage", "STORE", "NEW", "--json"]), code);
+        assert_eq!(report["method"], method, "{files:?}: {report}");
+        assert_eq!(contents(&place, "NEW"), expected, "{files:?}");
+    }
+}
+
+#[test]
+fn a_damaged_page_is_reported_as_a_range_of_keys() {
+    let place = place();
+    let path = place.store().join("data");
+    let mut bytes = fs::read(&path).unwrap();
+    for page in bytes.chunks_mut(PAGE).filter(|page| page.windows(3).any(|bytes| bytes == b"v42")) {
+        page[100] ^= 1;
+    }
+    fs::write(&path, bytes).unwrap();
+    let answer = place.run(&["salvage", "STORE", "NEW"]);
+    assert_eq!((answer.code, answer.err.as_str()), (Some(1), ""));
+    let text = String::from_utf8(answer.out).unwrap();
+    assert!(
+        text.starts_with("lost: default, from k00 to before ") && text.contains("data at offset"),
+        "{text}"
+    );
+    assert_eq!(contents(&place, "NEW").lines().filter(|line| line.contains("late")).count(), 1);
+}
+
+#[test]
+fn what_cannot_be_salvaged_is_said_and_leaves_nothing() {
+    let place = place();
+    place.run(&["salvage", "NOWHERE", "NEW"]).refused(&["NOWHERE", "not a Testudo store"]);
+    place.run(&["salvage", "STORE", "STORE"]).refused(&["STORE", "not empty"]);
+    for name in
+        place.store_files().into_keys().filter(|name| name != "LOCK" && !name.starts_with("manifest-"))
+    {
+        fs::remove_file(place.store().join(name)).unwrap();
+    }
+    place.run(&["salvage", "STORE", "NEW"]).refused(&["STORE", "nothing tells which store this was"]);
+    assert!(!place.path("NEW").exists());
+}
