@@ -83,7 +83,7 @@ impl Room {
             Intent::Write => "only removals are taken until there is room again",
             Intent::Remove => "nothing is taken until there is room again",
         };
-        Err(Error::new(ErrorKind::OutOfSpace, format!("the device is full: {taken}")))
+        Err(Error::new(ErrorKind::OutOfSpace, format!("no space is left on the device: {taken}")))
     }
 
     /// Makes the reserve whole if there is room; says whether it is.
