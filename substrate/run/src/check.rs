@@ -1,4 +1,4 @@
-//! Checks the contents of a run: order, counts, positions, and that the filter knows every key.
+//! Checks the contents of a run: order, counts, positions, and that filter and index lead to every key.
 //!
 //! **Invariants**
 //! - Fails with the first contradiction, as `Corruption`.
@@ -8,7 +8,8 @@ use testudo_base::{Cursor, Error, ErrorKind, Result, sync::Arc};
 use crate::{ReadAhead, Run, RunCursor};
 
 impl Run {
-    /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter denies none.
+    /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter denies none, index
+    /// and blocks lead to each.
     pub fn check_entries(self: &Arc<Self>) -> Result<()> {
         let reference = self.reference();
         let broken =
@@ -24,6 +25,9 @@ impl Run {
                 return broken("starts with another key than it says");
             }
             self.check_filter(entry.key)?;
+            if !cursor.is_where_a_query_looks()? {
+                return broken("has an entry that no query finds");
+            }
             let previous = previous.get_or_insert_default();
             previous.clear();
             previous.extend_from_slice(entry.key);

@@ -179,6 +179,14 @@ impl RunCursor {
         Ok(())
     }
 
+    /// Whether a query for the current key comes to this very block and slot.
+    pub(crate) fn is_where_a_query_looks(&self) -> Result<bool> {
+        let Some(position) = self.run.block_for(&self.key, Access::Blocking)? else { return Ok(false) };
+        let found = Block::parse(&self.block).and_then(|block| block.lower_bound(&self.key));
+        let (slot, is_equal) = found.map_err(|damage| self.run.damaged(position.page, damage))?;
+        Ok(is_equal && slot == self.slot && position.page + (position.pages - 1) == self.last_page)
+    }
+
     /// Makes `slot` of the loaded block the current entry.
     fn stand_on(&mut self, slot: usize) -> Result<()> {
         let parsed =

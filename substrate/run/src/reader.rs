@@ -182,7 +182,7 @@ impl Run {
     }
 
     /// The data block that would hold `key`; `None` if the index page was missing and has been noted.
-    fn block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
+    pub(crate) fn block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
         let footer = self.footer()?;
         let position = footer.index[footer.index_block_for(key)].1;
         let search = |payload: &[u8]| {

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use testudo_base::{
-    Entry, Error, ExtentSpan, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
+    Entry, Error, ErrorKind, ExtentSpan, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
     checksum::hash_key,
     codec, key,
     num::{u32_of, u64_of, usize_of},
@@ -114,9 +114,14 @@ impl RunWriter {
         self.entries
     }
 
-    /// Adds an entry. REQUIRES: its key is greater than all before.
+    /// Adds an entry.
+    ///
+    /// Errors: `Corruption` unless its key is greater than all before: entries come out of other runs, which can be damaged.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
-        debug_assert!(self.entries == 0 || entry.key > self.previous_key.as_slice(), "keys must increase");
+        if self.entries > 0 && entry.key <= self.previous_key.as_slice() {
+            let message = format!("data: run {} would get keys that do not increase", self.origin.id);
+            return Err(Error::new(ErrorKind::Corruption, message));
+        }
         if !self.block.fits(entry) && !self.block.is_empty() {
             self.finish_block()?;
         }

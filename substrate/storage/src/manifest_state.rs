@@ -7,9 +7,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, RunId, Seqno, codec::Damage};
+use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, PAGE_BYTES, RunId, Seqno, codec::Damage};
 
 use crate::manifest_format::{Change, Edit};
+
+/// No file has more pages: beyond them no offset in bytes can be computed.
+const MAX_PAGES: u64 = i64::MAX.cast_unsigned() / PAGE_BYTES;
 
 /// A keyspace of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +92,9 @@ impl ManifestState {
     fn change_references(&mut self, span: ExtentSpan, delta: i32) -> Result<(), Damage> {
         let end =
             span.first_page.checked_add(u64::from(span.page_count)).ok_or(Damage("span is too long"))?;
+        if end > MAX_PAGES {
+            return Err(Damage("a span lies beyond every file"));
+        }
         if span.page_count == 0 {
             return Err(Damage("span without pages"));
         }

@@ -99,3 +99,11 @@ fn an_edit_that_contradicts_the_state_is_refused() {
     assert!(state.apply(&Change::References(ExtentSpan { first_page: u64::MAX, page_count: 9 }, 1)).is_err());
     state.apply(&Change::References(span(12), 1)).unwrap();
 }
+
+#[test]
+fn a_span_whose_offset_no_number_holds_is_refused() {
+    let mut state = ManifestState::default();
+    assert!(state.apply(&Change::References(span(1 << 52), 1)).is_err());
+    assert!(state.apply(&Change::References(span(u64::MAX - 4), 1)).is_err());
+    assert!(state.apply(&Change::References(span(1 << 40), 1)).is_ok());
+}

@@ -1,0 +1,4 @@
+//! The target `page` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| testudo_fuzz::targets::page::run(bytes));

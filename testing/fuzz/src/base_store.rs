@@ -1,0 +1,139 @@
+//! Small sound stores, made by code: their files, what they hold, and where their checksums are.
+//!
+//! **Invariants**
+//! - Each process makes them once, from fixed scripts; they are the same every time.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use testudo::{Db, KeyspaceOptions, Tree};
+use testudo_base::{PAGE_SIZE, StoreId};
+use testudo_env::{CrashPolicy, MemEnv};
+use testudo_testkit::{Generator, Profile, Runner, engine_store::EngineOpener, op::Op};
+
+use crate::{
+    exercise::{Content, content_of},
+    seal::{Site, seal, sites_of},
+};
+
+/// Where each store is.
+pub(crate) const DIRECTORY: &str = "/db";
+/// The memory budget of every store.
+pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
+/// Changes are aimed at pieces of so many bytes.
+const PIECE_BYTES: usize = 16;
+
+/// A file of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredFile {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) sites: Vec<Site>,
+    /// Starts of the pieces that are not all zeros.
+    pub(crate) pieces: Vec<usize>,
+}
+
+/// A store at rest.
+#[derive(Debug)]
+pub(crate) struct BaseStore {
+    pub(crate) id: StoreId,
+    pub(crate) files: Vec<StoredFile>,
+    pub(crate) content: Content,
+    /// Whether it was closed, so that it must be found exactly as it was.
+    pub(crate) is_closed: bool,
+}
+
+/// All of them.
+pub(crate) fn base_stores() -> &'static [BaseStore] {
+    static STORES: OnceLock<Vec<BaseStore>> = OnceLock::new();
+    STORES.get_or_init(|| {
+        let narrow = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
+        let small = Profile { key_count: 120, ..Profile::default() };
+        let tall = Profile { keyspace_count: 1, key_count: 900, ..Profile::default() };
+        vec![
+            make(narrow, &small, 240, true),
+            make(narrow, &small, 240, false),
+            make(narrow, &tall, 700, true),
+            make(Tree::default(), &small, 60, false),
+        ]
+    })
+}
+
+fn make(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool) -> BaseStore {
+    let opener = EngineOpener { options: KeyspaceOptions::default().tree(tree), memory_bytes: MEMORY_BYTES };
+    let mut runner = Runner::new(&opener, 1);
+    let mut script = Generator::new(profile, 1).script(op_count);
+    script.0.retain(|op| !matches!(op, Op::Crash(_) | Op::Arm { .. } | Op::Kill | Op::Drop { .. }));
+    for (step, op) in script.0.iter().enumerate() {
+        runner.op(op).expect("the script runs on a sound store");
+        if step % 80 == 79 {
+            runner.op(&Op::Flush).expect("the script runs on a sound store");
+        }
+    }
+    let last = if is_closed { Op::Reopen } else { Op::Persist };
+    runner.op(&last).expect("the script runs on a sound store");
+    let machine = if is_closed {
+        let machine = runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1);
+        let db = opener.open_db(Arc::clone(&machine) as _, Path::new(DIRECTORY)).expect("it is sound");
+        db.close().expect("it is sound");
+        machine
+    } else {
+        runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1)
+    };
+    at_rest(&machine, is_closed)
+}
+
+fn at_rest(machine: &Arc<MemEnv>, is_closed: bool) -> BaseStore {
+    let superblock = machine.file_bytes("/db/superblock").expect("a store has one");
+    let id = StoreId(u128::from_le_bytes(*superblock[32..].first_chunk().expect("a slot is longer")));
+    let file = |path: PathBuf| {
+        let bytes = machine.file_bytes(&path).unwrap_or_default();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let sites = sites_of(&name, &bytes, id);
+        let is_used = |at: &usize| bytes[*at..].iter().take(PIECE_BYTES).any(|&byte| byte != 0);
+        let pieces = (0..bytes.len()).step_by(PIECE_BYTES).filter(is_used).collect();
+        StoredFile { path, name, bytes, sites, pieces }
+    };
+    let files = machine.all_files().into_iter().filter(|path| !path.ends_with("reserve")).map(file).collect();
+    let mut store = BaseStore { id, files, content: Content::default(), is_closed };
+    let db = open(store.machine(&store.files.clone())).expect("a sound store opens");
+    store.content = content_of(&db).expect("a sound store can be read");
+    drop(db.close());
+    store
+}
+
+/// Opens the store of a machine.
+pub(crate) fn open(machine: Arc<MemEnv>) -> testudo::Result<Db> {
+    Db::builder(DIRECTORY).memory_bytes(MEMORY_BYTES).env(machine).create(false).open()
+}
+
+impl BaseStore {
+    /// A machine with these files.
+    pub(crate) fn machine(&self, files: &[StoredFile]) -> Arc<MemEnv> {
+        use testudo_env::Env;
+        let machine = MemEnv::new(1);
+        machine.create_dir(Path::new(DIRECTORY)).expect("the disk is empty");
+        for file in files {
+            machine.replace(&file.path, &file.bytes).expect("the disk has room");
+        }
+        machine
+    }
+
+    /// Seals everything in these files anew.
+    pub(crate) fn seal(&self, files: &mut [StoredFile]) {
+        for file in files {
+            for site in file.sites.clone() {
+                // What cannot be sealed stays damaged.
+                let _ = seal(&file.name, &mut file.bytes, site, self.id);
+            }
+        }
+    }
+}
+
+/// Whether the offset lies in the first bytes of a page.
+pub(crate) fn is_page_head(at: usize) -> bool {
+    at % PAGE_SIZE < 64
+}

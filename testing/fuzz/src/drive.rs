@@ -1,0 +1,115 @@
+//! Runs a target on inputs, judges each run, and makes a failing input small.
+//!
+//! **Invariants**
+//! - The same target, seed and number of runs gives the same inputs.
+//! - A panic, and memory beyond the target's bound, are failures.
+
+use std::time::Duration;
+
+use testudo_base::num::u64_of;
+use testudo_env::{Env, RealEnv};
+use testudo_testkit::campaign::catch_panic;
+
+use crate::{Mutator, Target, counting_allocator::peak_bytes_of};
+
+/// A run that takes longer hangs, for practical purposes.
+const RUN_SECONDS_MAX: u64 = 20;
+/// Runs spent on making a failing input small.
+const SHRINK_RUNS_MAX: usize = 400;
+
+/// How long to go on.
+#[derive(Clone, Copy, Debug)]
+pub enum Amount {
+    /// Until so much time has passed.
+    Time(Duration),
+    /// So many runs.
+    Runs(u64),
+}
+
+/// A failing input.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What was wrong.
+    pub message: String,
+    /// The input, made small.
+    pub input: Vec<u8>,
+    /// Which run of the session found it.
+    pub run: u64,
+}
+
+/// One target under one seed.
+#[derive(Debug)]
+pub struct Session<'a> {
+    /// What is run.
+    pub target: &'a Target,
+    /// Chooses the inputs.
+    pub seed: u64,
+    /// How long.
+    pub amount: Amount,
+    /// Inputs to start from, beside the target's own.
+    pub corpus: Vec<Vec<u8>>,
+}
+
+impl Session<'_> {
+    /// Runs the seeds, then mutations of them. `before` sees each input and its number before it is run.
+    pub fn run(&self, mut before: impl FnMut(u64, &[u8])) -> Result<u64, Box<Failure>> {
+        let clock = RealEnv::new();
+        let started = clock.monotonic();
+        let mut corpus = (self.target.seeds)();
+        corpus.extend(self.corpus.iter().cloned());
+        let mut mutator = Mutator::new(self.seed, corpus.clone());
+        let mut seeds = corpus.into_iter();
+        let mut runs = 0;
+        loop {
+            let goes_on = match self.amount {
+                Amount::Time(time) => clock.monotonic().saturating_sub(started) < time,
+                Amount::Runs(count) => runs < count,
+            };
+            if !goes_on {
+                return Ok(runs);
+            }
+            let input = seeds.next().unwrap_or_else(|| mutator.next_input());
+            before(runs, &input);
+            if let Err(message) = run_once(self.target, &input) {
+                let input = shrink(self.target, input);
+                return Err(Box::new(Failure { message, input, run: runs }));
+            }
+            runs += 1;
+        }
+    }
+}
+
+/// Runs a target once; the error says which invariant did not hold.
+pub fn run_once(target: &Target, input: &[u8]) -> Result<(), String> {
+    let clock = RealEnv::new();
+    let started = clock.monotonic();
+    let (outcome, peak) = peak_bytes_of(|| catch_panic(|| (target.run)(input)));
+    outcome?;
+    if u64_of(peak) > target.memory_bytes_max {
+        return Err(format!("held {peak} bytes at once, more than {}", target.memory_bytes_max));
+    }
+    let seconds = clock.monotonic().saturating_sub(started).as_secs();
+    if seconds > RUN_SECONDS_MAX {
+        return Err(format!("took {seconds} s, more than {RUN_SECONDS_MAX}"));
+    }
+    Ok(())
+}
+
+/// Leaves out pieces of the input as long as it fails without them.
+fn shrink(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
+    let (mut piece, mut runs) = (input.len() / 2, 0);
+    while piece > 0 {
+        let mut at = 0;
+        while at < input.len() {
+            runs += 1;
+            if runs > SHRINK_RUNS_MAX {
+                return input;
+            }
+            let mut smaller = input.clone();
+            smaller.drain(at..(at + piece).min(input.len()));
+            if run_once(target, &smaller).is_err() { input = smaller } else { at += piece }
+        }
+        piece /= 2;
+    }
+    input
+}

@@ -1,0 +1,157 @@
+//! One block of a run with any payload and a right checksum: data, index, filter or footer.
+//!
+//! **Invariants**
+//! - Every way of reading ends, with entries or an error.
+//! - If a run passes all its checks, point reads and cursors in both directions agree.
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use testudo_base::{
+    Cursor, ExtentSpan, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId, checksum::hash_key, num::usize_of,
+};
+use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
+use testudo_run::{ReadAhead, Run, RunCursor, RunOrigin, RunRef, RunWriter};
+use testudo_storage::{
+    Access, DataFile, Lookup, PAGE_HEADER_BYTES, PageHeader, PageIdentity, payload_of, seal_pages,
+};
+
+use crate::{input::Input, mutate::overwrite};
+
+const STORE: StoreId = StoreId(0x1234_5678_9abc_def0_0fed_cba9_8765_4321);
+/// No run of the target has so many entries.
+const ENTRIES_MAX: usize = 1 << 20;
+
+/// A sound run.
+struct BaseRun {
+    file: Vec<u8>,
+    reference: RunRef,
+    keys: Vec<Vec<u8>>,
+}
+
+fn open_file(machine: &MemEnv, mode: OpenMode, live: &[ExtentSpan]) -> Arc<DataFile> {
+    let options = OpenOptions { mode, direct: true };
+    let file = machine.open(Path::new("/data"), options).expect("the disk is sound");
+    let live = live.iter().map(|span| (*span, 1));
+    DataFile::new(file, STORE, 64 << 10, live, mode == OpenMode::Read).expect("the file is long enough")
+}
+
+fn base_run() -> &'static BaseRun {
+    static RUN: OnceLock<BaseRun> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let machine = MemEnv::new(1);
+        let data = open_file(&machine, OpenMode::CreateNew, &[]);
+        let origin = RunOrigin {
+            id: RunId(9),
+            keyspace: KeyspaceId(3),
+            keyspace_name: "ks".into(),
+            newest_seqno: Seqno(77),
+        };
+        let mut writer = RunWriter::new(data, origin, 1 << 16).expect("the disk has room");
+        let mut keys = Vec::new();
+        for number in 0..900u32 {
+            let key = format!("key/{:04}/{}", number / 3, number % 3).into_bytes();
+            let value = vec![b'v'; if number % 300 == 299 { 9000 } else { usize_of(u64::from(number % 40)) }];
+            let kind = if number % 10 == 3 { Kind::Tombstone } else { Kind::Value };
+            let value: &[u8] = if kind == Kind::Tombstone { &[] } else { &value };
+            writer.push(&testudo_base::Entry { key: &key, kind, value }).expect("the disk has room");
+            keys.push(key);
+        }
+        let run = writer.finish(None).expect("the disk has room");
+        let reference = run.reference().clone();
+        BaseRun { file: machine.file_bytes("/data").expect("it was written"), reference, keys }
+    })
+}
+
+/// First page and header of each block of the sound run.
+fn blocks() -> Vec<(usize, PageHeader)> {
+    let run = base_run();
+    let header = |at| PageHeader::read(&run.file[at..]);
+    let mut blocks = Vec::new();
+    for page in 0..run.reference.page_count() {
+        let Some((page, _)) = run.reference.locate(page) else { continue };
+        let at = usize_of(page) * PAGE_SIZE;
+        if let Some(header) = header(at).filter(|header| header.page == page && header.kind.is_some()) {
+            blocks.push((at, header));
+        }
+    }
+    blocks
+}
+
+/// Runs the target.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let base = base_run();
+    let mut file = base.file.clone();
+    let blocks = blocks();
+    let (at, header) = blocks[usize::from(input.u8()) % blocks.len()];
+    let is_long = usize_of(header.payload_bytes.into()) + PAGE_HEADER_BYTES > PAGE_SIZE;
+    let room = if is_long { 3 * PAGE_SIZE } else { PAGE_SIZE };
+    let payload = input.take(room - PAGE_HEADER_BYTES);
+    if let (Some(kind), Some(pages)) = (header.kind, file.get_mut(at..at + room)) {
+        overwrite(pages, PAGE_HEADER_BYTES, payload);
+        let (generation, keyspace) = (base.reference.id, base.reference.keyspace);
+        let identity = PageIdentity { store: STORE, kind, page: header.page, generation, keyspace };
+        seal_pages(pages, &identity, payload.len());
+    }
+    let machine = MemEnv::new(1);
+    machine.replace("/data", &file).expect("the disk has room");
+    let data = open_file(&machine, OpenMode::Read, &base.reference.spans);
+    let run = Run::open(data, base.reference.clone()).expect("its spans are live");
+    let is_sound = run.check_pages().is_ok() && run.check_entries().is_ok();
+    let (forward, backward) = (walk(&run, false), walk(&run, true));
+    if let (true, Ok(forward)) = (is_sound, &forward) {
+        assert!(backward.as_ref().is_ok_and(|backward| backward == forward), "cursors differ by direction");
+    }
+    assert!(forward.is_ok() || !is_sound, "the checks find nothing, and a cursor fails");
+    for key in base.keys.iter().chain(&[b"key/00".to_vec(), b"zzz".to_vec()]) {
+        let found = run.get(key, hash_key(key), Access::Blocking);
+        if let (true, Ok(forward)) = (is_sound, &forward) {
+            let stored = forward.binary_search_by(|(stored, ..)| stored.cmp(key)).ok().map(|at| &forward[at]);
+            let expected =
+                stored.map_or(Lookup::Absent, |(_, kind, value)| Lookup::Found(*kind, value.clone()));
+            assert!(
+                found.is_ok_and(|found| found == expected),
+                "the checks find nothing, and a point read differs"
+            );
+        }
+        let _ = run.bytes_between(Some(key), None);
+    }
+    let _ = run.record();
+}
+
+type Entries = Vec<(Vec<u8>, Kind, Vec<u8>)>;
+
+fn walk(run: &Arc<Run>, backward: bool) -> testudo::Result<Entries> {
+    let read_ahead = if backward { ReadAhead::Adaptive } else { ReadAhead::Pages(4) };
+    let mut cursor = RunCursor::new(Arc::clone(run), read_ahead);
+    if backward {
+        cursor.seek_last()?
+    } else {
+        cursor.seek_first()?
+    }
+    let mut entries = Entries::new();
+    while let Some(entry) = cursor.entry() {
+        entries.push((entry.key.to_vec(), entry.kind, entry.value.to_vec()));
+        assert!(entries.len() < ENTRIES_MAX, "a cursor does not end");
+        if backward { cursor.prev()? } else { cursor.next()? }
+    }
+    if backward {
+        entries.reverse();
+    }
+    Ok(entries)
+}
+
+/// The payloads of all blocks of the sound run.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let file = &base_run().file;
+    let blocks = blocks();
+    let seed = |(number, &(at, _)): (usize, &(usize, PageHeader))| {
+        let mut seed = vec![number.to_le_bytes()[0]];
+        seed.extend_from_slice(payload_of(&file[at..]));
+        seed
+    };
+    blocks.iter().enumerate().map(seed).collect()
+}

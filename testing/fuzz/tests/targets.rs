@@ -1,0 +1,96 @@
+//! Every target for a few seconds, and every input that ever failed.
+
+use std::{path::Path, time::Duration};
+
+use testudo_fuzz::{Amount, CountingAllocator, Session, TARGETS, find, run_once};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+fn runs_for_seconds(name: &str) {
+    let target = find(name).expect("a target");
+    let amount = Amount::Time(Duration::from_secs(4));
+    let runs = Session { target, seed: 1, amount, corpus: Vec::new() }.run(|_, _| {});
+    match runs {
+        Ok(runs) => assert!(runs > 20, "{name}: only {runs} runs"),
+        Err(failure) => {
+            panic!("{name}, run {}: {}\ninput: {:?}", failure.run, failure.message, failure.input)
+        }
+    }
+}
+
+#[test]
+fn hostile_superblocks_are_read_or_refused() {
+    runs_for_seconds("superblock");
+}
+
+#[test]
+fn hostile_manifests_are_read_or_refused() {
+    runs_for_seconds("manifest");
+}
+
+#[test]
+fn hostile_logs_are_replayed_in_order_or_refused() {
+    runs_for_seconds("wal");
+}
+
+#[test]
+fn hostile_pages_are_read_or_refused() {
+    runs_for_seconds("page");
+}
+
+#[test]
+fn hostile_nodes_are_read_or_refused() {
+    runs_for_seconds("node");
+}
+
+#[test]
+fn hostile_directories_are_opened_or_refused() {
+    runs_for_seconds("open-directory");
+}
+
+#[test]
+fn scripts_of_any_bytes_give_the_answers_of_a_map() {
+    runs_for_seconds("script");
+}
+
+#[test]
+fn inputs_that_failed_once_do_not_fail_again() {
+    let mut count = 0;
+    for target in TARGETS {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
+        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            let outcome = run_once(target, &std::fs::read(&path).unwrap());
+            assert_eq!(outcome, Ok(()), "{}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 0, "the corpus is not found");
+}
+
+#[test]
+fn memory_beyond_the_bound_is_noticed() {
+    let greedy = testudo_fuzz::Target {
+        name: "greedy",
+        about: "",
+        run: |_| drop(std::hint::black_box(vec![1u8; 8 << 20])),
+        seeds: Vec::new,
+        memory_bytes_max: 4 << 20,
+    };
+    assert!(run_once(&greedy, b"").unwrap_err().contains("bytes at once"));
+}
+
+#[test]
+fn a_failing_input_is_made_small() {
+    let picky = testudo_fuzz::Target {
+        name: "picky",
+        about: "",
+        run: |input| assert!(!input.contains(&7)),
+        seeds: || vec![(0..200).collect()],
+        memory_bytes_max: 1 << 20,
+    };
+    let session = Session { target: &picky, seed: 1, amount: Amount::Runs(1), corpus: Vec::new() };
+    assert_eq!(session.run(|_, _| {}).unwrap_err().input, [7]);
+}
