@@ -36,6 +36,10 @@ impl EngineOpener {
 }
 
 impl Opener for EngineOpener {
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
     fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>> {
         let db = self.open_db(env, Path::new(DIRECTORY))?;
         let mut keyspaces = BTreeMap::new();

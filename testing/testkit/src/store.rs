@@ -171,6 +171,11 @@ pub trait Store {
 pub trait Opener: fmt::Debug + Send + Sync {
     /// Opens the store of this environment, or creates it.
     fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>>;
+
+    /// Whether a store that is open refuses to be opened again.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
 }
 
 /// The name of a keyspace.

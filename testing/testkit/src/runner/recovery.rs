@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use testudo_base::ErrorKind;
 use testudo_env::{Env, FaultyEnv, MemEnv};
 
 use super::{Answer, Runner, Wrong};
@@ -27,7 +28,20 @@ impl Runner<'_> {
         self.crash(&crash)
     }
 
+    /// Fails if the store, which is open, can be opened once more.
+    fn check_lock(&self) -> Result<(), Wrong> {
+        let is_told = self.opener.is_exclusive() && self.faulty.is_none() && !self.machine.is_crashed();
+        match is_told.then(|| self.opener.open(self.env())) {
+            Some(Ok(_)) => Err("the store was opened twice at once".into()),
+            Some(Err(error)) if error.kind() != ErrorKind::Locked && !self.machine.is_crashed() => {
+                Err(format!("a second open: {error:?}, not Locked"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn reopen(&mut self) -> Result<(), Wrong> {
+        self.check_lock()?;
         self.snapshots.clear();
         let store = self.store.take().expect("every op starts with an open store");
         let result = store.close();

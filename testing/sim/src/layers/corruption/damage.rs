@@ -18,6 +18,8 @@ const MASKS: [u8; 2] = [0x01, 0x82];
 const SECTOR: usize = 512;
 /// Distance of the bytes and lengths that are tried.
 const STRIDE: usize = 23;
+/// The same in the first sector of a file: headers have many short fields.
+const HEADER_STRIDE: usize = 5;
 /// Distance of the sectors without content that are tried.
 const EMPTY_STRIDE: usize = 64 * SECTOR;
 /// Pages that are written over other pages.
@@ -82,18 +84,24 @@ pub(super) fn damages(subject: &Subject) -> Vec<Damage> {
     for file in 0..subject.files.len() {
         let bytes = &subject.files[file].bytes;
         let (content, empty) = sectors(bytes);
-        for offset in
-            content.iter().flat_map(|&sector| (sector..bytes.len().min(sector + SECTOR)).step_by(STRIDE))
-        {
+        let stride = |sector| if sector == 0 { HEADER_STRIDE } else { STRIDE };
+        let in_sector = |&sector: &usize| (sector..bytes.len().min(sector + SECTOR)).step_by(stride(sector));
+        for offset in content.iter().flat_map(in_sector) {
             all.extend(MASKS.map(|mask| Damage::Flip { file, offset, mask }));
-            all.push(Damage::Cut { file, length: offset });
+            if offset >= PAGE_SIZE || !subject.may_vanish(file) {
+                all.push(Damage::Cut { file, length: offset });
+            }
         }
         let sampled = empty.iter().filter(|sector| sector.is_multiple_of(EMPTY_STRIDE));
         for offset in sampled.map(|sector| (sector + sector / EMPTY_STRIDE % SECTOR).min(bytes.len() - 1)) {
             all.extend(MASKS.map(|mask| Damage::Flip { file, offset, mask }));
-            all.push(Damage::Cut { file, length: offset });
+            if offset >= PAGE_SIZE || !subject.may_vanish(file) {
+                all.push(Damage::Cut { file, length: offset });
+            }
         }
-        all.push(Damage::Missing { file });
+        if !subject.may_vanish(file) {
+            all.push(Damage::Missing { file });
+        }
     }
     all.extend(pages(subject));
     for (file, bytes) in &subject.foreign {
