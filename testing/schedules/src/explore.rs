@@ -3,7 +3,13 @@
 //! **Invariants**
 //! - One block runs at a time in a process: some meeting points of the store are shared by the whole process.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{self, AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, Once, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use shuttle::{
     Config, FailurePersistence, MaxSteps, Runner, UngracefulShutdownConfig,
@@ -73,10 +79,11 @@ pub fn run_block(
     let mut shutdown = UngracefulShutdownConfig::default();
     shutdown.immediately_return_on_panic = true;
     config.ungraceful_shutdown_config = shutdown;
-    let started = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let count = std::sync::Arc::clone(&started);
+    note_panics();
+    let started = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&started);
     let body = move || {
-        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        count.fetch_add(1, Relaxed);
         scenario();
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| match scheduler {
@@ -85,10 +92,24 @@ pub fn run_block(
             Runner::new(PctScheduler::new_from_seed(seed, PCT_DEPTH, schedules), config).run(body)
         }
     }));
-    Some(outcome.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        let failed = started.load(std::sync::atomic::Ordering::Relaxed);
-        (failed, text.unwrap_or_else(|| "a panic without a message".to_owned()))
+    Some(outcome.map_err(|_| {
+        let message = FIRST_PANIC.lock().unwrap_or_else(PoisonError::into_inner).take();
+        (started.load(Relaxed), message.unwrap_or_else(|| "a panic without a message".to_owned()))
     }))
+}
+
+/// What the first panic of a block said: those that follow from it say less.
+static FIRST_PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    *FIRST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    ONCE.call_once(|| {
+        panic::set_hook(Box::new(|info| {
+            let mut first = FIRST_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+            let text = info.payload_as_str().unwrap_or("a panic without a message");
+            let place = info.location().map(|place| format!(" ({}:{})", place.file(), place.line()));
+            first.get_or_insert_with(|| format!("{text}{}", place.unwrap_or_default()));
+        }));
+    });
 }

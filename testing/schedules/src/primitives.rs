@@ -74,18 +74,17 @@ fn cache() {
     const PAGES: u64 = 20;
     let cache = Arc::new(PageCache::new(16 * testudo_base::PAGE_BYTES));
     let bytes_of = |page: u64| vec![u8::try_from(page).expect("few pages"); PAGE_SIZE];
-    for page in 0..16 {
-        drop(cache.insert(page, RunId(1), &bytes_of(page), 0));
-    }
+    // All but two of the sixteen frames stay pinned, so that the threads fight for those.
+    let pinned: Vec<_> = (0..14).map(|page| cache.insert(page, RunId(1), &bytes_of(page), 0)).collect();
     let threads: Vec<_> = (0..3_u64)
         .map(|number| {
             let cache = Arc::clone(&cache);
             shuttle::thread::spawn(move || {
                 for round in 0..4 {
-                    let page = (number * 5 + round * 3 + 15) % PAGES;
-                    let found = match cache.get(page, RunId(1), 1) {
+                    let page = 14 + (number + round) % (PAGES - 14);
+                    let found = match cache.get(page, RunId(1), 0) {
                         Some(found) => Some(found),
-                        None => cache.insert(page, RunId(1), &bytes_of(page), 1),
+                        None => cache.insert(page, RunId(1), &bytes_of(page), 0),
                     };
                     if let Some(found) = &found {
                         let before = found[0];
@@ -93,14 +92,17 @@ fn cache() {
                         assert_eq!(u64::from(before), page, "another page");
                         assert_eq!(found[PAGE_SIZE - 1], before, "the page changed while it was pinned");
                     }
-                    assert!(cache.get(page, RunId(2), 1).is_none(), "a page of another generation");
+                    assert!(cache.get(page, RunId(2), 0).is_none(), "a page of another generation");
                 }
             })
         })
         .collect();
-    cache.forget(3);
+    cache.forget(15);
     for thread in threads {
         thread.join().expect("no panic");
+    }
+    for (page, pinned) in (0_u64..).zip(&pinned) {
+        assert_eq!(pinned.as_ref().map(|pinned| u64::from(pinned[0])), Some(page), "a pinned page changed");
     }
 }
 
@@ -136,5 +138,31 @@ fn extents() {
     for thread in threads {
         thread.join().expect("no panic");
     }
+    shared_holds(&extents);
     assert_eq!(extents.stats().free_bytes, 6 * testudo_base::PAGE_BYTES, "space was lost");
+}
+
+/// Several threads take hold of one span in turn and let go of it: while one holds it, nobody takes its pages.
+fn shared_holds(extents: &Arc<testudo_storage::Extents>) {
+    let taken = extents.take(6).expect("all is free");
+    let spans: Vec<ExtentSpan> = taken.iter().map(|extent| extent.span()).collect();
+    extents.apply_durable(spans.iter().map(|span| (*span, 1)));
+    drop(taken);
+    let holders: Vec<_> = (0..2)
+        .map(|_| {
+            let (extents, spans) = (Arc::clone(extents), spans.clone());
+            shuttle::thread::spawn(move || {
+                for _ in 0..3 {
+                    let held: Vec<_> = spans.iter().filter_map(|span| extents.hold(*span)).collect();
+                    if held.len() == spans.len() {
+                        assert!(extents.take(1).is_none(), "a page was taken from who holds it");
+                    }
+                }
+            })
+        })
+        .collect();
+    extents.apply_durable(spans.iter().map(|span| (*span, -1)));
+    for holder in holders {
+        holder.join().expect("no panic");
+    }
 }
