@@ -13,6 +13,7 @@ use std::time::Duration;
 use testudo_base::{
     Error, KeyspaceId, Kind, MAX_KEY_BYTES, Result, Seqno,
     num::{u32_of, u64_of},
+    planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -72,15 +73,18 @@ impl Store {
         bytes: usize,
     ) -> Result<Seqno> {
         let wal = self.wal()?;
+        let early = if planted!("buffer-chosen-early") { Some(choose_buffer(keyspace)?) } else { None };
         let commit = self.commit.lock();
         // Whoever closes the store waits for the commits that got here before, and for no others.
-        self.check_writable()?;
-        let buffer = choose_buffer(keyspace)?;
+        if !planted!("late-commit-at-close") {
+            self.check_writable()?;
+        }
+        let buffer = early.map_or_else(|| choose_buffer(keyspace), Ok)?;
         let reservation = wal.reserve(bytes, 1)?;
         let seqno = reservation.first_seqno();
         let underway = self.in_flight.enter(seqno);
         buffer.note_commit(seqno);
-        let keep_from = self.snapshots.newest();
+        let keep_from = self.snapshots.newest().filter(|_| !planted!("version-pruned-under-snapshot"));
         drop(commit);
         reservation.fill(|out| {
             encode_operation(out, operation);
@@ -141,6 +145,10 @@ impl Store {
         }
         let keep_from = self.snapshots.newest();
         drop(commit);
+        let mut underway = Some(underway);
+        if planted!("batch-published-half") {
+            underway = None;
+        }
         reservation.fill(|mut out| {
             for operation in operations {
                 out = encode_operation(out, operation);
@@ -194,6 +202,9 @@ impl Store {
 
     pub(crate) fn after_commit(&self, seqno: Seqno, durability: Durability) -> Result<()> {
         if durability == Durability::Sync || self.default_durability == Durability::Sync {
+            if planted!("acknowledged-before-sync") {
+                return self.wal()?.write_all();
+            }
             self.wal()?.sync_to(seqno)?;
         }
         Ok(())

@@ -8,7 +8,7 @@
 //! - A failure before the edit is committed changes nothing; a failed commit poisons the store.
 
 use testudo_base::{
-    Error, ErrorKind, ExtentSpan, Result, Seqno,
+    Error, ErrorKind, ExtentSpan, Result, Seqno, planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_contract::{Job, Progress, TreeEdit};
@@ -126,9 +126,11 @@ impl Store {
 
     fn drain(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
         let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
-        self.in_flight.wait_for(newest);
+        if !planted!("sealed-buffer-not-awaited") {
+            self.in_flight.wait_for(newest);
+        }
         // During recovery there is no log yet; what it reads was synced before.
-        if let Some(wal) = &self.wal {
+        if let Some(wal) = self.wal.as_ref().filter(|_| !planted!("log-unsynced-at-drain")) {
             wal.sync_to(newest).inspect_err(|error| self.poison(error))?;
         }
         let applied = self.apply_all(waiting, parts);
@@ -159,6 +161,9 @@ impl Store {
                 let tree = Arc::clone(&keyspace.view.load().tree);
                 Some(tree.apply(&work, updates)?)
             };
+            if let Some(edit) = edit.as_ref().filter(|_| planted!("extent-freed-before-edit")) {
+                self.data.extents().apply_durable(references_of(&edit.changes));
+            }
             drained.push(Drained { keyspace, buffer, edit });
         }
         Ok(drained)
@@ -170,11 +175,19 @@ impl Store {
             if let Some(tree_edit) = tree_edit {
                 edit.extend(tree_edit.changes.iter().cloned());
             }
-            edit.push(Change::Flushed(keyspace.id, buffer.sealed_at()));
+            let is_too_high = planted!("flushed-seqno-too-high");
+            let flushed = if is_too_high { self.last_seqno() } else { buffer.sealed_at() };
+            edit.push(Change::Flushed(keyspace.id, flushed));
         }
         edit.push(Change::NextRun(self.run_ids.next()));
-        self.data.sync()?;
-        self.commit_edit(&edit)?;
+        if !planted!("data-unsynced-at-edit") {
+            self.data.sync()?;
+        }
+        if planted!("extent-freed-before-edit") {
+            self.manifest.commit(&edit)?;
+        } else {
+            self.commit_edit(&edit)?;
+        }
         let commit = self.commit.lock();
         for Drained { keyspace, buffer, edit } in drained {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeBounds, sync::Arc};
 
-use testudo_base::{Error, ErrorKind, Kind, Result, Seqno};
+use testudo_base::{Error, ErrorKind, Kind, Result, Seqno, planted};
 use testudo_contract::OutlineLine;
 
 use crate::{
@@ -96,7 +96,8 @@ impl Keyspace {
         store.wal()?;
         store.admit(key.len(), Intent::Remove)?;
         let (seqno, new) = {
-            let _stripe = store.stripes.lock_one(self.core.id, key);
+            let stripe = store.stripes.lock_one(self.core.id, key);
+            let stripe = Some(stripe).filter(|_| !planted!("swap-without-lock"));
             let old = read::get(&self.core.view.load(), key, Seqno(u64::MAX))?;
             let new = change(old.as_deref())?;
             if new.is_none() && old.is_none() {
@@ -108,7 +109,9 @@ impl Keyspace {
             let kind = if new.is_some() { Kind::Value } else { Kind::Tombstone };
             let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
             store.check_limits(key, operation.value)?;
-            (store.write_one(&self.core, &operation, operation_bytes(&operation))?, new)
+            let seqno = store.write_one(&self.core, &operation, operation_bytes(&operation))?;
+            drop(stripe);
+            (seqno, new)
         };
         store.after_commit(seqno, Durability::Buffered)?;
         Ok(new.map(Slice::from))

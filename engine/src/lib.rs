@@ -32,7 +32,6 @@
 
 mod background;
 mod backpressure;
-pub mod backup;
 mod batch;
 mod batch_format;
 mod builder;

@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, ops::RangeBounds, sync::Arc};
 
-use testudo_base::{Error, KeyspaceId, Result, Seqno};
+use testudo_base::{Error, KeyspaceId, Result, Seqno, planted};
 
 use crate::{
     Db, Iter, Keyspace, Read, Slice,
@@ -68,11 +68,16 @@ impl Snapshot {
         let store = db.store();
         let commit = store.commit.lock();
         let seqno = store.last_seqno();
-        store.snapshots.register(seqno);
+        if !planted!("snapshot-registered-late") {
+            store.snapshots.register(seqno);
+        }
         let catalogue = store.catalogue.read();
         let views = catalogue.by_id.iter().map(|(&id, core)| (id, core.view.load_full())).collect();
         drop(catalogue);
         drop(commit);
+        if planted!("snapshot-registered-late") {
+            store.snapshots.register(seqno);
+        }
         let registered = Arc::new(Registered { open: Arc::clone(&db.open), seqno });
         store.in_flight.wait_for(seqno);
         Ok(Self { views: Arc::new(views), registered })
@@ -136,7 +141,8 @@ pub struct SnapshotKeyspace(Arc<Pinned>);
 
 impl Read for SnapshotKeyspace {
     fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        read::get(&self.0.view, key.as_ref(), self.0.seqno)
+        let later = u64::from(planted!("snapshot-sees-later-commit"));
+        read::get(&self.0.view, key.as_ref(), Seqno(self.0.seqno.0 + later))
     }
 
     fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {

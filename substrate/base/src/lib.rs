@@ -14,6 +14,7 @@ mod error;
 mod ids;
 pub mod key;
 pub mod num;
+pub mod planted;
 pub mod sync;
 
 pub use cursor::Cursor;

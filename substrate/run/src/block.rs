@@ -21,6 +21,7 @@ use testudo_base::{
     codec::{Damage, Reader},
     key,
     num::usize_of,
+    planted,
 };
 
 /// Bytes of a slot.
@@ -100,6 +101,9 @@ impl<'a> Block<'a> {
         match self.prefix[..shared].cmp(&key[..shared]) {
             Ordering::Less => return Ok((self.count, false)),
             Ordering::Greater => return Ok((0, false)),
+            Ordering::Equal if key.len() < self.prefix.len() && planted!("key-within-prefix-sorts-last") => {
+                return Ok((self.count, false));
+            }
             Ordering::Equal if key.len() < self.prefix.len() => return Ok((0, false)),
             Ordering::Equal => {}
         }

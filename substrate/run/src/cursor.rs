@@ -14,6 +14,7 @@ use testudo_base::{
     Cursor, Entry, Kind, PAGE_SIZE, Result,
     codec::Damage,
     num::{u32_of, usize_of},
+    planted,
 };
 use testudo_env::AlignedBuffer;
 use testudo_storage::{Access, PageKind, payload_of};
@@ -218,7 +219,7 @@ impl RunCursor {
             return Ok(());
         }
         self.load_data()?;
-        self.stand_on(0)
+        self.stand_on(usize::from(planted!("first-of-block-lost") && self.count > 1))
     }
 
     /// Moves to the last entry of the preceding data block, or past the start.

@@ -9,7 +9,7 @@
 
 use std::cmp::Ordering;
 
-use testudo_base::{Cursor, Entry, Result, key, num::u64_of};
+use testudo_base::{Cursor, Entry, Result, key, num::u64_of, planted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
@@ -66,7 +66,11 @@ impl<C: Cursor> MergeCursor<C> {
         };
         let mut best: Option<usize> = None;
         for source in 0..self.sources.len() {
-            if self.heads[source].is_some() && best.is_none_or(|best| self.compare(source, best) == wanted) {
+            let is_better = |best| {
+                let order = self.compare(source, best);
+                order == wanted || (order == Ordering::Equal && planted!("merge-prefers-older"))
+            };
+            if self.heads[source].is_some() && best.is_none_or(is_better) {
                 best = Some(source);
             }
         }

@@ -11,6 +11,7 @@
 use testudo_base::{
     PAGE_SIZE, RunId,
     num::{u32_of, u64_of, usize_of},
+    planted,
     sync::{
         OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{
@@ -124,7 +125,8 @@ impl PageCache {
         let slot = self.slot(page)?.load(Acquire);
         let frame = &self.frames[usize_of(u64::from(slot)).checked_sub(1)?];
         let body = frame.body.read();
-        (body.page == page && body.generation == generation).then_some((PageRef(body), frame))
+        let is_current = body.generation == generation || planted!("stale-page-in-cache");
+        (body.page == page && is_current).then_some((PageRef(body), frame))
     }
 
     /// Puts a verified page in and returns it; `None` if every frame is in use at the moment.
@@ -140,12 +142,18 @@ impl PageCache {
         body.generation = generation;
         self.frames[index].chances.store(chances, Relaxed);
         slot.store(u32_of(index + 1), Release);
+        if planted!("page-unpinned-for-a-moment") {
+            drop(body);
+            return Some(PageRef(self.frames[index].body.read()));
+        }
         Some(PageRef(RwLockWriteGuard::downgrade(body)))
     }
 
     /// Forgets a page that is about to be reused for something else.
     pub fn forget(&self, page: u64) {
-        if let Some(slot) = self.slot(page) {
+        if let Some(slot) = self.slot(page)
+            && !planted!("stale-page-in-cache")
+        {
             slot.store(0, Release);
         }
     }

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{
-    ExtentSpan, PAGE_BYTES,
+    ExtentSpan, PAGE_BYTES, planted,
     sync::{Arc, Mutex, Weak},
 };
 
@@ -172,7 +172,14 @@ impl Extents {
             assert_eq!(entry.page_count, span.page_count, "delta for another span");
             entry.durable_references =
                 entry.durable_references.checked_add_signed(delta).expect("references never go below zero");
-            if entry.durable_references == 0 && !entry.held {
+            let mut is_held = entry.held;
+            if planted!("extent-freed-while-held") {
+                is_held = false;
+            }
+            if planted!("extent-freed-before-edit") {
+                is_held = false;
+            }
+            if entry.durable_references == 0 && !is_held {
                 self.free(&mut table, span);
             }
         }
@@ -182,7 +189,8 @@ impl Extents {
         let mut table = self.table.lock();
         let Some(entry) = table.live.get_mut(&span.first_page) else { return };
         // Another handle may have been made for the same span between the last drop and this call.
-        if entry.page_count != span.page_count || entry.handle.strong_count() > 0 {
+        let has_new_handle = entry.handle.strong_count() > 0 && !planted!("new-handle-overlooked");
+        if entry.page_count != span.page_count || has_new_handle {
             return;
         }
         entry.held = false;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use testudo_base::{
     Error, ErrorKind, PAGE_SIZE, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
+    planted,
     sync::{Arc, Mutex},
 };
 use testudo_env::{Env, File, OpenMode, OpenOptions};
@@ -190,7 +191,9 @@ impl Manifest {
         let record = padded(encode_record(edit, log.next_edit, log.seed));
         let name = || file_name(log.superblock.manifest);
         log.file.write_at(log.end, &record).map_err(|e| Error::io(name(), e))?;
-        log.file.sync().map_err(|e| Error::io(name(), e))?;
+        if !planted!("manifest-edit-unsynced") {
+            log.file.sync().map_err(|e| Error::io(name(), e))?;
+        }
         log.end += u64_of(record.len());
         log.next_edit += 1;
         self.count(record.len());

@@ -20,6 +20,7 @@ use testudo_base::{
     checksum::checksum64,
     codec::Reader,
     num::{u32_of, u64_of, usize_of},
+    planted,
 };
 
 /// Bytes of the header before the payload.
@@ -137,11 +138,11 @@ pub fn verify_pages(pages: &[u8], identity: &PageIdentity) -> Result<(), &'stati
     if end > pages.len() {
         return Err("page length is beyond its pages");
     }
-    if pages[8..40] != identity.header(u32_of(length)) {
+    if pages[8..40] != identity.header(u32_of(length)) && !planted!("page-identity-ignored") {
         return Err("page is not the one that belongs here");
     }
     let checksum = checksum64(&pages[8..end], identity.seed());
-    if pages[..8] != checksum.to_le_bytes() {
+    if pages[..8] != checksum.to_le_bytes() && !planted!("page-checksum-ignored") {
         return Err("page checksum does not match");
     }
     Ok(())

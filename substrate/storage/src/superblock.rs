@@ -29,6 +29,7 @@ use testudo_base::{
     checksum::checksum64,
     codec::{self, Reader},
     num::u64_of,
+    planted,
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
@@ -185,7 +186,8 @@ impl SuperblockFile {
         let mut page = AlignedBuffer::zeroed(PAGE_SIZE);
         let bytes = superblock.encode();
         page[..bytes.len()].copy_from_slice(&bytes);
-        let offset = (superblock.generation % 2) * u64_of(PAGE_SIZE);
+        let slot = if planted!("newest-superblock-overwritten") { 0 } else { superblock.generation % 2 };
+        let offset = slot * u64_of(PAGE_SIZE);
         self.file.write_at(offset, &page).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         self.file.sync().map_err(|e| Error::io(SUPERBLOCK_FILE, e))
     }

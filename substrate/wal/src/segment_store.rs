@@ -9,7 +9,7 @@
 use std::{collections::VecDeque, io, path::Path};
 
 use testudo_base::{
-    Error, Result, Seqno,
+    Error, Result, Seqno, planted,
     sync::{Arc, Mutex},
 };
 use testudo_env::{EntryType, Env, File, OpenMode, OpenOptions};
@@ -157,7 +157,8 @@ impl SegmentStore {
     pub(crate) fn first_needed(&self, seqno: Seqno) -> u64 {
         let live = self.live.lock();
         let current = live.back().expect("there is a current segment");
-        live.iter().find(|segment| segment.last_seqno > seqno).unwrap_or(current).number
+        let first = live.iter().find(|segment| segment.last_seqno > seqno).unwrap_or(current).number;
+        if planted!("log-released-early") { current.number.min(first + 1) } else { first }
     }
 
     /// Removes the oldest segments for as long as they hold nothing after `seqno`.
@@ -175,7 +176,8 @@ impl SegmentStore {
 
     fn releasable(&self, seqno: Seqno) -> Option<u64> {
         let live = self.live.lock();
-        let oldest = live.front().filter(|oldest| live.len() > 1 && oldest.last_seqno <= seqno)?;
+        let is_past = |oldest: &SegmentInfo| oldest.last_seqno <= seqno || planted!("log-released-early");
+        let oldest = live.front().filter(|oldest| live.len() > 1 && is_past(oldest))?;
         Some(oldest.number)
     }
 
@@ -190,7 +192,9 @@ impl SegmentStore {
             .set_len(bytes)
             .and_then(|()| reserve_ahead(&*file, 0, ALLOCATION_BYTES.min(bytes)))
             .and_then(|_| file.sync())
-            .and_then(|()| self.env.sync_dir(&self.dir));
+            .and_then(
+                |()| if planted!("segment-name-unsynced") { Ok(()) } else { self.env.sync_dir(&self.dir) },
+            );
         if let Err(error) = reserved {
             // The name would be in the way of a later try. If it cannot be removed, that try fails.
             let _ = self.env.remove_file(&path);

@@ -14,6 +14,7 @@ use crossbeam_utils::CachePadded;
 use testudo_base::{
     Error, PAGE_BYTES, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
+    planted,
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -80,7 +81,9 @@ impl WalStart {
     pub fn after(end: &ReplayEnd) -> Self {
         Self {
             segment_number: end.last_segment + 1,
-            next_seqno: Seqno(end.last_seqno.0 + 1),
+            next_seqno: Seqno(
+                end.last_seqno.0 + u64::from(!planted!("seqno-reused") || end.last_seqno.0 == 0),
+            ),
             recovered_seqno: end.last_seqno,
             old_segments: end.segments.clone(),
         }
@@ -323,7 +326,9 @@ impl Wal {
         drop(writer);
         for segment in unsynced {
             let synced = segment.file.sync();
-            synced.map_err(|error| self.fail(Error::io(segment.name.as_str(), error)))?;
+            if !planted!("sync-error-ignored") {
+                synced.map_err(|error| self.fail(Error::io(segment.name.as_str(), error)))?;
+            }
             self.syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.durable_seqno.fetch_max(covered.0, Ordering::AcqRel);

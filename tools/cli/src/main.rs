@@ -9,7 +9,6 @@
 //! - A reader that goes away (`testudo scan … | head`) ends the program quietly.
 
 mod arguments;
-mod backup;
 mod bench;
 mod bytes_text;
 mod checkpoint;
@@ -27,7 +26,6 @@ mod keyspace;
 mod line_reader;
 mod load;
 mod ls;
-mod moment;
 mod progress;
 mod put;
 mod salvage;

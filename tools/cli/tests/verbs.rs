@@ -19,5 +19,7 @@ mod demo;
 mod interruption;
 #[path = "verbs/look.rs"]
 mod look;
+#[path = "verbs/planted.rs"]
+mod planted;
 #[path = "verbs/salvage.rs"]
 mod salvage;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main.rs -> tidy.rs -> sources.rs -> file_rules.rs · text_rules.rs · layers.rs · documents.rs · format_lock.rs
-//!         -> schedules.rs -> special_build.rs
+//!         -> schedules.rs · planted.rs -> special_build.rs
 //! ```
 //!
 //! **Invariants**
@@ -16,6 +16,7 @@ mod format_lock;
 mod layers;
 mod lexer;
 mod manifest;
+mod planted;
 mod schedules;
 mod sources;
 mod special_build;
@@ -23,5 +24,6 @@ mod text_rules;
 mod tidy;
 
 pub use finding::Finding;
+pub use planted::planted;
 pub use schedules::schedules;
 pub use tidy::tidy;

@@ -8,8 +8,11 @@ fn main() -> ExitCode {
     match arguments.split_first().map(|(command, rest)| (command.as_str(), rest)) {
         Some(("tidy", [])) => tidy(&root),
         Some(("schedules", rest)) => exit_code(xtask::schedules(&root, rest)),
+        Some(("planted", rest)) => exit_code(xtask::planted(&root, rest)),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …]");
+            eprintln!(
+                "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | BUG …]"
+            );
             ExitCode::from(2)
         }
     }

@@ -11,6 +11,7 @@
 use testudo_base::{
     Cursor, Entry, Error, ErrorKind, Kind, PAGE_BYTES, Result, Seqno, key,
     num::u64_of,
+    planted,
     sync::{Arc, Mutex},
 };
 use testudo_contract::{Task, Work};
@@ -186,7 +187,8 @@ impl<'w> RunSequence<'w> {
 
     /// Adds an entry; `false` if it is a tombstone that ends here.
     fn push(&mut self, entry: &Entry<'_>) -> Result<bool> {
-        if self.leaf_bounds.is_some() && entry.kind == Kind::Tombstone {
+        let is_bottom = self.leaf_bounds.is_some() || planted!("tombstone-dropped-early");
+        if is_bottom && entry.kind == Kind::Tombstone {
             if self.open.is_none() && self.first_tombstone.is_none() {
                 self.first_tombstone = Some(entry.key.to_vec());
             }

@@ -1,0 +1,217 @@
+//! Starts a process for each bug and layer, as many at once as there are cores, and prints who saw what.
+//!
+//! **Invariants**
+//! - Nothing passes for a caught bug but a layer that says what is wrong, or a process that died of it.
+//! - The control run comes first: a layer that fails without a bug shows nothing about any.
+
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use testudo_env::{Env, RealEnv};
+
+use crate::catalogue::{BUGS, Bug};
+
+/// How long a layer may look for a bug.
+const SECONDS: u64 = 60;
+/// How long each layer is run without one.
+const CONTROL_SECONDS: u64 = 4;
+/// Schedules of a scenario, with a bug and without.
+const SCHEDULES: &str = "2000";
+const CONTROL_SCHEDULES: &str = "200";
+/// After this long a process hangs, and is ended.
+const HANGS_AFTER: Duration = Duration::from_secs(120);
+const POLL_EVERY: Duration = Duration::from_millis(10);
+/// Most characters of a failure in the table.
+const LINE_WIDTH: usize = 100;
+
+/// One process to run.
+struct Trial<'a> {
+    /// `None` in the control run.
+    bug: Option<&'a Bug>,
+    layer: &'a str,
+}
+
+/// How it ended.
+struct Verdict {
+    has_caught: bool,
+    cases: String,
+    seconds: f64,
+    what: String,
+}
+
+/// Runs the control and all bugs, or those named; whether all was as it must be.
+pub(crate) fn run(schedules: &Path, names: &[&str]) -> io::Result<bool> {
+    if let Some(unknown) = names.iter().find(|name| !BUGS.iter().any(|bug| bug.name == **name)) {
+        return Err(io::Error::other(format!("there is no bug {unknown:?}")));
+    }
+    let bugs: Vec<&Bug> = BUGS.iter().filter(|b| names.is_empty() || names.contains(&b.name)).collect();
+    let mut layers: Vec<&str> = bugs.iter().flat_map(|bug| bug.seen_by).copied().collect();
+    layers.sort_unstable();
+    layers.dedup();
+    let programs = Programs { own: env::current_exe()?, schedules: schedules.to_owned() };
+    println!("{:<30} | {:<20} | {:>16} | first line of the failure", "bug", "caught by", "after");
+    let control = layers.iter().map(|layer| Trial { bug: None, layer }).collect();
+    if run_all(&programs, control)? > 0 {
+        println!("\nlayers fail without a bug: nothing else was tried");
+        return Ok(false);
+    }
+    let of_bug = |bug: &&'static Bug| {
+        let bug: &'static Bug = bug;
+        bug.seen_by.iter().map(move |layer| Trial { bug: Some(bug), layer })
+    };
+    let trials: Vec<Trial<'_>> = bugs.iter().flat_map(of_bug).collect();
+    let count = trials.len();
+    let missed = run_all(&programs, trials)?;
+    println!("\n{} bugs, {} trials: {} caught, {missed} missed", bugs.len(), count, count - missed);
+    Ok(missed == 0)
+}
+
+struct Programs {
+    own: PathBuf,
+    schedules: PathBuf,
+}
+
+/// Runs the trials, prints a line for each, and returns how many ended as they must not.
+fn run_all(programs: &Programs, trials: Vec<Trial<'_>>) -> io::Result<usize> {
+    let next = AtomicUsize::new(0);
+    let wrong = AtomicUsize::new(0);
+    let error: Mutex<Option<io::Error>> = Mutex::new(None);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, |count| count.get()) {
+            scope.spawn(|| {
+                while let Some(trial) = trials.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match run_trial(programs, trial) {
+                        Ok(verdict) => {
+                            wrong.fetch_add(usize::from(report(trial, &verdict)), Ordering::Relaxed);
+                        }
+                        Err(failed) => *error.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed),
+                    }
+                }
+            });
+        }
+    });
+    let error = error.into_inner().unwrap_or_else(PoisonError::into_inner);
+    error.map_or(Ok(wrong.into_inner()), Err)
+}
+
+/// Prints a line; whether the trial ended as it must not.
+fn report(trial: &Trial<'_>, verdict: &Verdict) -> bool {
+    let after = format!("{}, {:.1} s", verdict.cases, verdict.seconds);
+    let name = trial.bug.map_or("(none)", |bug| bug.name);
+    let is_wrong = verdict.has_caught != trial.bug.is_some();
+    let layer = match (is_wrong, trial.bug) {
+        (true, Some(_)) => format!("MISSED by {}", trial.layer),
+        (true, None) => format!("{}: FAILS", trial.layer),
+        _ => trial.layer.to_owned(),
+    };
+    let what = if verdict.has_caught { verdict.what.as_str() } else { "-" };
+    let what: String = what.chars().take(LINE_WIDTH).collect();
+    println!("{name:<30} | {layer:<20} | {after:>16} | {what}");
+    is_wrong
+}
+
+fn run_trial(programs: &Programs, trial: &Trial<'_>) -> io::Result<Verdict> {
+    let seconds = if trial.bug.is_some() { SECONDS } else { CONTROL_SECONDS }.to_string();
+    let schedules = if trial.bug.is_some() { SCHEDULES } else { CONTROL_SCHEDULES };
+    let scenario = trial.layer.strip_prefix("schedules/");
+    let mut command = match scenario {
+        Some(scenario) => {
+            let mut command = Command::new(&programs.schedules);
+            command.args([scenario, "--schedules", schedules]);
+            command
+        }
+        None => {
+            let mut command = Command::new(&programs.own);
+            command.args(["trial", trial.layer, &seconds]);
+            command
+        }
+    };
+    command.env("RUST_BACKTRACE", "0").env_remove("TESTUDO_PLANTED");
+    if let Some(bug) = trial.bug {
+        command.env("TESTUDO_PLANTED", bug.name);
+    }
+    let clock = RealEnv::new();
+    let started = clock.monotonic();
+    let ended = run_bounded(&mut command, &clock)?;
+    let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
+    Ok(judge(scenario.is_some(), ended, seconds))
+}
+
+/// What a process printed and whether it ended well; `None` if it hung.
+fn run_bounded(command: &mut Command, clock: &RealEnv) -> io::Result<Option<(bool, String)>> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut stdout = child.stdout.take().expect("it was asked for");
+    let mut stderr = child.stderr.take().expect("it was asked for");
+    thread::scope(|scope| {
+        let drain = |stream: &mut dyn io::Read| {
+            let mut text = Vec::new();
+            let _ = stream.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let out = scope.spawn(move || drain(&mut stdout));
+        let errors = scope.spawn(move || drain(&mut stderr));
+        let deadline = clock.monotonic() + HANGS_AFTER;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if clock.monotonic() > deadline {
+                child.kill()?;
+                child.wait()?;
+                break None;
+            }
+            clock.sleep(POLL_EVERY);
+        };
+        let text = |thread: thread::ScopedJoinHandle<'_, String>| thread.join().unwrap_or_default();
+        let (out, errors) = (text(out), text(errors));
+        Ok(status.map(|status| (status.success(), if out.is_empty() { errors } else { out })))
+    })
+}
+
+fn judge(is_scenario: bool, ended: Option<(bool, String)>, seconds: f64) -> Verdict {
+    let Some((is_success, output)) = ended else {
+        let what = "the process hung".to_owned();
+        return Verdict { has_caught: true, cases: "-".to_owned(), seconds, what };
+    };
+    let first = output.lines().next().unwrap_or_default();
+    if is_scenario {
+        // `name: after N schedules, …` or `name: N schedules, …`
+        let cases = first.split_once(": ").map_or("", |(_, rest)| rest.trim_start_matches("after "));
+        let cases = cases.split(' ').next().unwrap_or_default().to_owned();
+        let what = first.split_once("fails: ").map_or(first, |(_, what)| what).to_owned();
+        return Verdict { has_caught: !is_success, cases, seconds, what };
+    }
+    let mut fields = first.split('\t');
+    let (verdict, cases, taken) = (fields.next(), fields.next(), fields.next());
+    let seconds = taken.and_then(|taken| taken.parse().ok()).unwrap_or(seconds);
+    match verdict {
+        Some("nothing") if is_success => Verdict {
+            has_caught: false,
+            cases: cases.unwrap_or_default().to_owned(),
+            seconds,
+            what: String::new(),
+        },
+        Some("caught") => {
+            let what = fields.find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned();
+            Verdict { has_caught: true, cases: cases.unwrap_or_default().to_owned(), seconds, what }
+        }
+        _ => {
+            let last = output.lines().last().unwrap_or_default();
+            Verdict {
+                has_caught: true,
+                cases: "-".to_owned(),
+                seconds,
+                what: format!("the process died: {last}"),
+            }
+        }
+    }
+}

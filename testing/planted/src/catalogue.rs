@@ -1,0 +1,114 @@
+//! The bugs that are planted, each with what it does and the layers that must see it.
+//!
+//! A layer is one of `testudo-sim`'s, or `schedules/` and a scenario of `testudo-schedules`.
+//!
+//! **Invariants**
+//! - Every name stands in the store's code, and every name there stands here: a test compares them.
+
+/// A bug.
+pub(crate) struct Bug {
+    /// What the code asks for, and `TESTUDO_PLANTED` names.
+    pub(crate) name: &'static str,
+    /// What goes wrong with it.
+    pub(crate) effect: &'static str,
+    /// The layers that must see it.
+    pub(crate) seen_by: &'static [&'static str],
+}
+
+const fn bug(name: &'static str, effect: &'static str, seen_by: &'static [&'static str]) -> Bug {
+    Bug { name, effect, seen_by }
+}
+
+/// All of them.
+pub(crate) const BUGS: &[Bug] = &[
+    // Order of what becomes durable.
+    bug("acknowledged-before-sync", "a synced commit is acknowledged once it is written", &["crash"]),
+    bug("segment-name-unsynced", "the directory is not synced after a log segment was created", &["crash"]),
+    bug("manifest-edit-unsynced", "an edit counts as durable once it is written", &["crash"]),
+    bug("data-unsynced-at-edit", "an edit refers to pages that were not synced", &["crash"]),
+    bug("log-unsynced-at-drain", "runs hold commits that the log may still lose", &["crash"]),
+    bug("flushed-seqno-too-high", "an edit says that newer commits are flushed too", &["schedules/flushes"]),
+    bug("log-released-early", "the log is released one segment too far", &["model"]),
+    bug("newest-superblock-overwritten", "every superblock goes to the same slot", &["crash"]),
+    bug("extent-freed-before-edit", "extents are reused before their successors are durable", &["crash"]),
+    // Recovery.
+    bug("last-of-batch-not-replayed", "recovery leaves out the last operation of a batch", &["crash"]),
+    bug("record-checksum-ignored", "recovery takes a torn record for a commit", &["crash"]),
+    bug("torn-segment-header-accepted", "a segment's damaged header is believed", &["corruption"]),
+    bug("damage-taken-for-torn-tail", "damage within the log cuts it off silently", &["corruption"]),
+    bug("seqno-reused", "the first seqno after recovery is that of the last commit before it", &["crash"]),
+    // Verification of what is read.
+    bug("page-checksum-ignored", "a page with a wrong checksum is believed", &["corruption"]),
+    bug("page-identity-ignored", "any sound page passes for the one asked for", &["corruption"]),
+    bug(
+        "edit-checksum-ignored",
+        "an edit of the manifest with a wrong checksum is believed",
+        &["corruption"],
+    ),
+    // Failures of the machine.
+    bug("sync-error-ignored", "a failed sync of the log is not noticed", &["nth"]),
+    bug("full-disk-swallowed", "a write to a full disk passes for done", &["full-disk"]),
+    bug("second-open-not-locked", "a store that is open can be opened again", &["model"]),
+    // Answers.
+    bug("tombstone-dropped-early", "tombstones are dropped above what they hide", &["model"]),
+    bug("merge-prefers-older", "of equal keys a merge shows the oldest", &["model"]),
+    bug("first-of-block-lost", "a cursor misses the first entry of each further block", &["model"]),
+    bug("backward-skips-a-part", "going back, a cursor skips a child at a border", &["model"]),
+    bug(
+        "key-within-prefix-sorts-last",
+        "a key that is part of a block's prefix is sought at its end",
+        &["model"],
+    ),
+    bug("filter-run-cut-short", "a filter denies some of its keys", &["model"]),
+    bug("flush-forgets-a-tier", "a flush leaves the third-newest tier behind", &["model"]),
+    bug("stale-page-in-cache", "pages stay in the cache when their extent is reused", &["model"]),
+    bug("extent-freed-while-held", "extents are reused while a snapshot reads them", &["snapshots"]),
+    bug(
+        "version-pruned-under-snapshot",
+        "an overwrite removes the version that a snapshot needs",
+        &["snapshots"],
+    ),
+    bug("snapshot-sees-later-commit", "a read of a snapshot is one commit too new", &["snapshots"]),
+    // Races.
+    bug(
+        "snapshot-registered-late",
+        "a snapshot is registered after the lock was given up",
+        &["schedules/snapshots"],
+    ),
+    bug("batch-published-half", "a snapshot does not wait for a batch under way", &["schedules/batches"]),
+    bug("swap-without-lock", "read-modify-write without the lock of its key", &["schedules/swaps"]),
+    bug(
+        "buffer-chosen-early",
+        "a commit chooses its write buffer before it has its seqno",
+        &["schedules/flushes"],
+    ),
+    bug(
+        "sealed-buffer-not-awaited",
+        "a sealed buffer drains before its last commits are in",
+        &["schedules/flushes"],
+    ),
+    bug(
+        "late-commit-at-close",
+        "a commit gets in between the last sync and the end of the log",
+        &["schedules/closing"],
+    ),
+    bug("next-leader-not-woken", "nobody leads the next round of syncing", &["schedules/synced"]),
+    bug(
+        "close-wakes-nobody",
+        "closing does not wake the helpers that it waits for",
+        &["schedules/registers"],
+    ),
+    bug(
+        "page-unpinned-for-a-moment",
+        "a new page of the cache can be evicted while it is read",
+        &["schedules/cache"],
+    ),
+    bug(
+        "new-handle-overlooked",
+        "an extent is given back although it was taken hold of anew",
+        &["schedules/extents"],
+    ),
+];
+
+#[cfg(test)]
+mod tests;

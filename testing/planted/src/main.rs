@@ -1,0 +1,46 @@
+//! The command behind `cargo run -p xtask -- planted`: runs layers of tests against bugs planted on purpose.
+//!
+//! ```text
+//! main.rs -> catalogue.rs (the bugs, and who must see them)
+//!         -> campaign.rs (a process for each bug and layer, the table) -> trial.rs (one layer, in such a process)
+//! ```
+//!
+//! **Invariants**
+//! - Exit code 0: the control run found nothing and every bug was seen; 1: not so; 2: could not run.
+
+mod campaign;
+mod catalogue;
+mod trial;
+
+use std::{path::PathBuf, process::ExitCode};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if !cfg!(testudo_planted) {
+        eprintln!("built without bugs; run: cargo run -p xtask -- planted");
+        return ExitCode::from(2);
+    }
+    let outcome = match arguments[..] {
+        ["list"] => {
+            for bug in catalogue::BUGS {
+                println!("{:<30} {} [{}]", bug.name, bug.effect, bug.seen_by.join(", "));
+            }
+            Ok(true)
+        }
+        ["trial", layer, seconds] => trial::run(layer, seconds),
+        ["--schedules", program, ref names @ ..] => campaign::run(&PathBuf::from(program), names),
+        _ => {
+            eprintln!("usage: list | --schedules PROGRAM [NAME …]");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("could not run: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
