@@ -9,7 +9,11 @@ use std::path::Path;
 use testudo_base::Result;
 
 use crate::{
-    Db, Observer, consistent_state::ConsistentState, long_work::Meter, new_store::NewStore, unobserved,
+    Db, Observer,
+    consistent_state::ConsistentState,
+    long_work::Meter,
+    new_store::{NewStore, damaged_page},
+    unobserved,
 };
 
 /// What a checkpoint came to.
@@ -46,13 +50,15 @@ impl Db {
         observer: &mut Observer<'_>,
     ) -> Result<CheckpointReport> {
         let store = self.store();
-        let new = NewStore::begin(&store.env, target)?;
+        // A copy may be given up when there is no room; it must not use what is kept for writes.
+        let new = NewStore::begin(&store.room.plain_env(&store.env), target)?;
         let source = ConsistentState::take(self)?;
         let mut meter = Meter::new(observer, source.run_bytes());
         meter.advance(0)?;
         for run in &source.runs {
             let mut read = |page: u32, buffer: &mut [u8]| run.read_pages(page, buffer);
-            new.copy_run(run.reference(), store.id, &mut read, &mut meter)?;
+            let damaged = |page: u32, why: &str| damaged_page(run.reference(), page, why);
+            new.copy_run((run.reference(), store.id), &mut read, &damaged, &mut meter)?;
         }
         let mut tail_operations = 0;
         new.finish(&source.state, source.seqno(), |tail| {

@@ -32,6 +32,7 @@
 
 mod background;
 mod backpressure;
+pub mod backup;
 mod batch;
 mod batch_format;
 mod builder;

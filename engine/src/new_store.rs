@@ -6,7 +6,7 @@
 //! **Invariants**
 //! - A directory that holds anything else is refused and not touched.
 //! - Pages keep their numbers and runs their ids, so that objects need no change; each page is verified for the store that
-//!   it comes from and sealed for the new one.
+//!   it comes from and sealed for the new one, whose id its footers state.
 //! - The mark goes only after everything is durable and has been opened for a check.
 //! - What did not end leaves nothing behind, or, after a crash, the mark.
 
@@ -101,12 +101,12 @@ impl NewStore {
         Ok(())
     }
 
-    /// Copies a run that store `from` wrote; `read` gives its pages, `origin` names them in errors.
+    /// Copies a run that a store wrote; `read` gives its pages, `damaged` names one that is not what it must be.
     pub(crate) fn copy_run(
         &self,
-        reference: &RunRef,
-        from: StoreId,
+        (reference, from): (&RunRef, StoreId),
         read: &mut ReadPages<'_>,
+        damaged: &dyn Fn(u32, &str) -> Error,
         meter: &mut Meter<'_, '_>,
     ) -> Result<()> {
         let mut walk = PageWalk::new(reference, from, 0);
@@ -114,7 +114,7 @@ impl NewStore {
             let mut at = 0;
             for block in stretch.blocks {
                 if let Some(why) = block.damage {
-                    return Err(damaged_page(reference, &block.identity, why));
+                    return Err(damaged(block.page, why));
                 }
                 let bytes = &mut stretch.bytes[at..at + usize_of(u64::from(block.pages)) * PAGE_SIZE];
                 let payload_bytes = payload_of(bytes).len();
@@ -191,10 +191,11 @@ impl Drop for NewStore {
     }
 }
 
-/// The error of a page that is not what its run needs.
-pub(crate) fn damaged_page(reference: &RunRef, page: &PageIdentity, why: &str) -> Error {
-    let what = format!("{why} ({:?} page of keyspace {}, run {})", page.kind, page.keyspace, reference.id);
-    Error::corruption(DATA_FILE, page.page.saturating_mul(PAGE_BYTES), what)
+/// The error of a page of a live run that is not what it must be.
+pub(crate) fn damaged_page(reference: &RunRef, page: u32, why: &str) -> Error {
+    let offset = reference.locate(page).map_or(0, |(physical, _)| physical.saturating_mul(PAGE_BYTES));
+    let what = format!("{why} (keyspace {}, run {})", reference.keyspace, reference.id);
+    Error::corruption(DATA_FILE, offset, what)
 }
 
 fn check_target(directory: &Path, names: Option<&[String]>) -> Result<()> {

@@ -46,6 +46,11 @@ impl Room {
         Self { reserve, looked_at_millis: 0.into() }
     }
 
+    /// The environment for what must not use the reserve, if `env` would.
+    pub(crate) fn plain_env(&self, env: &Arc<dyn Env>) -> Arc<dyn Env> {
+        self.reserve.as_ref().map_or_else(|| Arc::clone(env), |reserve| reserve.plain_env())
+    }
+
     /// Bytes kept back.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         self.reserve.as_ref().map_or(0, |reserve| reserve.bytes())

@@ -64,6 +64,11 @@ impl Reserve {
         Arc::new(ReservingEnv { inner: Arc::clone(&self.env), reserve: Arc::clone(self) })
     }
 
+    /// The environment beneath, whose files never use the reserve.
+    pub fn plain_env(&self) -> Arc<dyn Env> {
+        Arc::clone(&self.env)
+    }
+
     /// Pieces that are there.
     pub fn pieces(&self) -> u32 {
         self.pieces.load(Acquire)

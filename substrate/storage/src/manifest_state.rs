@@ -7,9 +7,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, PAGE_BYTES, RunId, Seqno, codec::Damage};
+use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, PAGE_BYTES, RunId, Seqno, StoreId, codec::Damage};
 
-use crate::manifest_format::{Change, Edit};
+use crate::manifest_format::{Change, Decoded, Edit, RecordSeed, decode_record, encode_record};
 
 /// No file has more pages: beyond them no offset in bytes can be computed.
 const MAX_PAGES: u64 = i64::MAX.cast_unsigned() / PAGE_BYTES;
@@ -133,6 +133,23 @@ impl ManifestState {
         self.references
             .iter()
             .map(|(&first_page, &(page_count, count))| (ExtentSpan { first_page, page_count }, count))
+    }
+
+    /// The whole state as one record, for copies that are kept outside a manifest.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        encode_record(&self.as_edit(), 0, RecordSeed::new(StoreId(0), 0))
+    }
+
+    /// Reads [`ManifestState::to_bytes`] back.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        let edit = match decode_record(bytes, RecordSeed::new(StoreId(0), 0)) {
+            Decoded::Record { edit, edit_number: 0, bytes: length } if length == bytes.len() => edit,
+            Decoded::DamagedPayload(damage) => return Err(damage),
+            _ => return Err(Damage("not a state")),
+        };
+        let mut state = Self::default();
+        edit.iter().try_for_each(|change| state.apply(change))?;
+        Ok(state)
     }
 
     /// One edit that makes this state out of an empty one.

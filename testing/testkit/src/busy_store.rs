@@ -5,9 +5,9 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use testudo::{Db, Durability, Entry, Keyspace, Result, Snapshot};
+use testudo::{Db, Durability, Entry, ErrorKind, Keyspace, Result, Snapshot, VerifyLevel};
 use testudo_base::num::usize_of;
-use testudo_env::{Env, SplitMix};
+use testudo_env::{Env, MemEnv, SplitMix};
 
 use crate::{engine_store::EngineOpener, store::Pair};
 
@@ -94,4 +94,45 @@ fn pairs(entries: impl Iterator<Item = Result<Entry>>) -> Result<Vec<Pair>> {
         Ok((key.into_vec(), value.into_vec()))
     };
     entries.map(pair).collect()
+}
+
+/// Opens a store and reads everything; panics unless it is sound.
+pub fn read_whole(opener: &EngineOpener, machine: &Arc<MemEnv>, directory: &str) -> Contents {
+    let env: Arc<dyn Env> = Arc::<MemEnv>::clone(machine);
+    let db = opener.open_db(env, Path::new(directory)).expect("the store opens");
+    let report = db.verify(VerifyLevel::Full).expect("the store can be read");
+    assert_eq!(report.findings, Vec::<String>::new(), "{directory}");
+    contents_of(&db).expect("every record can be read")
+}
+
+/// Whether the directory is a store, which then must be sound and hold `expected`. If it is none, neither may anybody take
+/// it for a place where one can be made by opening it.
+pub fn judge_copy(
+    opener: &EngineOpener,
+    machine: &Arc<MemEnv>,
+    directory: &str,
+    expected: &Contents,
+    what: &str,
+) -> bool {
+    let env: Arc<dyn Env> = Arc::<MemEnv>::clone(machine);
+    let builder = Db::builder(directory).env(env).memory_bytes(opener.memory_bytes);
+    match builder.clone().create(false).open() {
+        Ok(db) => {
+            drop(db);
+            assert!(
+                read_whole(opener, machine, directory) == *expected,
+                "{what}: a copy with other contents"
+            );
+            true
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{what}: {error}");
+            let names = machine.list_dir(Path::new(directory)).unwrap_or_default();
+            if names.iter().any(|entry| entry.name != "LOCK") {
+                let outcome = builder.open().map_err(|error| error.kind());
+                assert_eq!(outcome.err(), Some(ErrorKind::Invalid), "{what}: {names:?}");
+            }
+            false
+        }
+    }
 }

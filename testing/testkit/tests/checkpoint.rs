@@ -3,10 +3,10 @@
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
-use testudo::{Db, ErrorKind, VerifyLevel, unobserved};
+use testudo::{ErrorKind, unobserved};
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv};
 use testudo_testkit::{
-    busy_store::{BusyStore, Contents, contents_of},
+    busy_store::{BusyStore, Contents, contents_of, judge_copy, read_whole},
     configuration::{Configuration, configurations, crash_configurations},
     engine_store::EngineOpener,
 };
@@ -16,13 +16,6 @@ const TARGET: &str = "/copy";
 
 fn busy(opener: &EngineOpener, env: Arc<dyn Env>, seed: u64) -> BusyStore {
     BusyStore::open(opener, env, Path::new(SOURCE), seed).unwrap()
-}
-
-/// Opens a store and reads everything; it must be sound.
-fn read_whole(opener: &EngineOpener, env: Arc<dyn Env>, directory: &str) -> Contents {
-    let db = opener.open_db(env, Path::new(directory)).unwrap();
-    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, Vec::<String>::new());
-    contents_of(&db).unwrap()
 }
 
 #[test]
@@ -45,7 +38,7 @@ fn a_checkpoint_equals_the_snapshot_while_the_store_is_written() {
                 .unwrap();
             assert_eq!(report.seqno, snapshot.seqno(), "{name}");
             assert!(calls >= 2, "the observer is called");
-            let found = read_whole(&opener, machine.clone(), TARGET);
+            let found = read_whole(&opener, &machine, TARGET);
             assert!(found == expected, "{name}, seed {seed}: the checkpoint differs from the snapshot");
             assert!(store.contents_at(&snapshot).unwrap() == expected);
             store.db.check_invariants().unwrap();
@@ -53,7 +46,7 @@ fn a_checkpoint_equals_the_snapshot_while_the_store_is_written() {
             let copy = opener.open_db(machine.clone(), Path::new(TARGET)).unwrap();
             copy.keyspace("alpha", || opener.options).unwrap().insert("one", "more").unwrap();
             copy.checkpoint("/second").unwrap();
-            let second = read_whole(&opener, machine, "/second");
+            let second = read_whole(&opener, &machine, "/second");
             assert!(second == contents_of(&copy).unwrap(), "{name}");
             assert_eq!(second["alpha"].len(), expected["alpha"].len() + 1);
         }
@@ -66,7 +59,7 @@ fn a_checkpoint_of_an_empty_store_is_an_empty_store() {
     let machine = MemEnv::new(1);
     let db = opener.open_db(machine.clone(), Path::new(SOURCE)).unwrap();
     db.checkpoint(TARGET).unwrap();
-    assert_eq!(read_whole(&opener, machine, TARGET), Contents::new());
+    assert_eq!(read_whole(&opener, &machine, TARGET), Contents::new());
 }
 
 #[test]
@@ -103,27 +96,6 @@ fn a_checkpoint_that_is_stopped_leaves_nothing() {
     store.db.checkpoint(TARGET).unwrap();
 }
 
-/// The target is no store yet, or it is the whole one.
-fn judge_target(opener: &EngineOpener, machine: &Arc<MemEnv>, expected: &Contents, what: &str) -> bool {
-    let builder = Db::builder(TARGET).env(machine.clone()).memory_bytes(opener.memory_bytes);
-    match builder.clone().create(false).open() {
-        Ok(db) => {
-            assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, Vec::<String>::new(), "{what}");
-            assert!(contents_of(&db).unwrap() == *expected, "{what}: a checkpoint with other contents");
-            true
-        }
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{what}: {error}");
-            // Nor is it taken for a place where a store can be created, unless nothing but its lock is there.
-            let names = machine.list_dir(Path::new(TARGET)).unwrap_or_default();
-            if names.iter().any(|entry| entry.name != "LOCK") {
-                assert_eq!(builder.open().unwrap_err().kind(), ErrorKind::Invalid, "{what}: {names:?}");
-            }
-            false
-        }
-    }
-}
-
 #[test]
 fn a_crash_at_any_operation_leaves_a_whole_checkpoint_or_none() {
     for Configuration { name, opener, .. } in crash_configurations() {
@@ -140,14 +112,14 @@ fn a_crash_at_any_operation_leaves_a_whole_checkpoint_or_none() {
             {
                 let image = machine.crash_image(policy, after);
                 let what = format!("{name}, crash after {after}, policy {index}");
-                let is_whole = judge_target(&opener, &image, &expected, &what);
+                let is_whole = judge_copy(&opener, &image, TARGET, &expected, &what);
                 assert!(is_whole || outcome.is_err(), "{what}: an acknowledged checkpoint is gone");
                 whole += usize::from(is_whole);
                 let source = opener.open_db(image.clone(), Path::new(SOURCE)).unwrap();
                 if !is_whole {
                     source.checkpoint(TARGET).unwrap_or_else(|error| panic!("{what}: {error}"));
                     let copied = contents_of(&source).unwrap();
-                    assert!(read_whole(&opener, image, TARGET) == copied, "{what}");
+                    assert!(read_whole(&opener, &image, TARGET) == copied, "{what}");
                 }
             }
             crashes += 1;
@@ -175,7 +147,7 @@ fn any_failing_call_leaves_the_source_sound_and_nothing_that_looks_whole() {
                 let struck = !faulty.failures().is_empty();
                 faulty.set_plan(None);
                 let what = format!("{name}, {error:?}, call {skip}");
-                let is_whole = judge_target(&opener, &machine, &expected, &what);
+                let is_whole = judge_copy(&opener, &machine, TARGET, &expected, &what);
                 assert!(is_whole || outcome.is_err(), "{what}: says that it is whole");
                 store.work(50).unwrap_or_else(|error| panic!("{what}: the source suffered: {error}"));
                 store.db.check_invariants().unwrap();

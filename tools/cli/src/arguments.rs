@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    bench, checkpoint, compact, context::Context, del, demo, dump, failure::Outcome, get, info, keyspace,
-    load, ls, put, salvage, scan, size::parse_size, space, stat, tree, verify,
+    backup, bench, checkpoint, compact, context::Context, del, demo, dump, failure::Outcome, get, info,
+    keyspace, load, ls, put, salvage, scan, size::parse_size, space, stat, tree, verify,
 };
 
 /// The whole command line.
@@ -56,6 +56,8 @@ pub(crate) enum Verb {
     Dump(dump::DumpArguments),
     /// Checks everything on disk (exit code 1 if something is damaged)
     Verify(verify::VerifyArguments),
+    /// Backups of stores in a repository directory: create, list, verify, restore, delete
+    Backup(backup::BackupArguments),
     /// Makes a second, complete store with the same contents in another directory
     Checkpoint(checkpoint::CheckpointArguments),
     /// Makes a new store out of what is left of a damaged one (exit code 1 if anything is lost)
@@ -88,6 +90,7 @@ impl Verb {
             Self::Load(arguments) => load::run(context, &arguments),
             Self::Dump(arguments) => dump::run(context, &arguments),
             Self::Verify(arguments) => verify::run(context, &arguments),
+            Self::Backup(arguments) => backup::run(context, &arguments),
             Self::Checkpoint(arguments) => checkpoint::run(context, &arguments),
             Self::Salvage(arguments) => salvage::run(context, &arguments),
             Self::Compact(arguments) => compact::run(context, &arguments),

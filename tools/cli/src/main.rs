@@ -9,6 +9,7 @@
 //! - A reader that goes away (`testudo scan … | head`) ends the program quietly.
 
 mod arguments;
+mod backup;
 mod bench;
 mod bytes_text;
 mod checkpoint;
@@ -26,6 +27,7 @@ mod keyspace;
 mod line_reader;
 mod load;
 mod ls;
+mod moment;
 mod progress;
 mod put;
 mod salvage;

@@ -38,3 +38,70 @@ fn a_checkpoint_refuses_a_directory_in_use_and_an_unfinished_one_is_no_store() {
     place.run(&["checkpoint", "STORE", "HALF"]).fine();
     assert_eq!(place.run(&["get", "HALF", "k07"]).fine(), "v07\n");
 }
+
+fn dump(place: &Place, dir: &str) -> String {
+    place.run(&["dump", dir]).fine()
+}
+
+#[test]
+fn backups_are_made_listed_verified_restored_and_removed() {
+    let place = Place::with_records();
+    place.run(&["compact", "STORE"]).fine();
+    let first = place.run(&["backup", "create", "STORE", "REPO", "--json"]).json();
+    assert_eq!((&first["id"], &first["new_runs"]), (&1.into(), &first["runs"]));
+    let before = dump(&place, "STORE");
+    place.run(&["put", "STORE", "later", "1"]).fine();
+    let text = place.run(&["backup", "create", "STORE", "REPO"]).fine();
+    assert!(text.starts_with("backup 2 of 1 keyspaces"), "{text}");
+    let listed = place.run(&["backup", "list", "REPO", "--json"]).json_lines();
+    assert_eq!(listed.len(), 2);
+    assert_eq!((&listed[1]["new_runs"], &listed[1]["tail_operations"]), (&0.into(), &1.into()));
+    let table = place.run(&["backup", "list", "REPO"]).fine();
+    assert!(table.contains("time (UTC)") && table.contains("default"), "{table}");
+    assert!(place.run(&["backup", "verify", "REPO"]).fine().starts_with("sound (2 backups"));
+    place.run(&["backup", "restore", "REPO", "OLD", "--id", "1"]).fine();
+    assert_eq!(dump(&place, "OLD"), before);
+    let restored = place.run(&["backup", "restore", "REPO", "NEW", "--json"]).json();
+    assert_eq!(restored["id"], 2);
+    assert_eq!(dump(&place, "NEW"), dump(&place, "STORE"));
+    place.run(&["verify", "NEW", "--full"]).fine();
+    place.run(&["backup", "restore", "REPO", "NEW"]).refused(&["NEW", "not empty"]);
+    place.run(&["backup", "delete", "REPO", "1"]).fine();
+    assert_eq!(place.run(&["backup", "verify", "REPO", "--json"]).json()["backups"], 1);
+    place.run(&["backup", "restore", "REPO", "THIRD"]).fine();
+    assert_eq!(dump(&place, "THIRD"), dump(&place, "STORE"));
+}
+
+#[test]
+fn a_damaged_backup_is_found_and_not_restored() {
+    let place = Place::with_records();
+    place.run(&["compact", "STORE"]).fine();
+    place.run(&["backup", "create", "STORE", "REPO"]).fine();
+    let run = crate::program::files_of(&place.path("REPO"))
+        .into_keys()
+        .find(|name| name.starts_with("run-"))
+        .unwrap();
+    let path = place.path("REPO").join(&run);
+    let mut bytes = fs::read(&path).unwrap();
+    let record = bytes.windows(3).position(|bytes| bytes == b"v42").unwrap();
+    bytes[record] ^= 8;
+    fs::write(&path, bytes).unwrap();
+    let answer = place.run(&["backup", "verify", "REPO"]);
+    assert_eq!(answer.code, Some(1), "{}", answer.err);
+    let text = String::from_utf8(answer.out).unwrap();
+    assert!(text.contains(&format!("damaged: {run} at offset")) && text.contains("(backup 1)"), "{text}");
+    place.run(&["backup", "restore", "REPO", "NEW"]).refused(&[run.as_str(), "offset"]);
+    assert!(!place.path("NEW").exists(), "nothing is left");
+}
+
+#[test]
+fn what_cannot_be_backed_up_is_refused() {
+    let place = Place::with_records();
+    place.run(&["backup", "create", "NOWHERE", "REPO"]).refused(&["NOWHERE"]);
+    assert!(!place.path("REPO").exists());
+    place.run(&["backup", "list", "REPO"]).refused(&["REPO", "not a backup repository"]);
+    place.run(&["backup", "create", "STORE", "STORE"]).refused(&["STORE", "not a backup repository"]);
+    place.run(&["backup", "create", "STORE", "REPO"]).fine();
+    place.run(&["backup", "restore", "REPO", "NEW", "--id", "7"]).refused(&["REPO", "no backup 7"]);
+    place.run(&["backup", "delete", "REPO", "7"]).refused(&["no backup 7"]);
+}

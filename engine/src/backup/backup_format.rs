@@ -1,0 +1,304 @@
+//! Bytes of a backup repository's files. Only this file knows them; docs/format/backup.md repeats the tables.
+//!
+//! Little-endian, `str` = u32 length and bytes. Every file begins with a magic of 8 bytes and the version u32 = 1, and none
+//! has a byte that no checksum covers.
+//!
+//! - `repository`: magic `TSTDOREP` · version · u32 0 · repository id u128 · checksum of all before u64.
+//! - `run-STORE-RUN`, a run: magic `TSTDORUN` · version · length of the reference u32 · store id u128 · bytes of pages u64 ·
+//!   checksum of the pages u64 · run reference · checksum of all before u64 · the pages as the store has them.
+//! - `tail-ID`, operations: magic `TSTDOTAI` · version · u32 0 · repository id u128 · backup id u64 · frames, each: payload
+//!   length u32 · operations u32 · checksum of both and the payload u64 · payload as in the log.
+//! - `backup-ID`: magic `TSTDOBAK` · version · u32 0 · repository id u128 · backup id u64 · store id u128 · time in ms since
+//!   1970 u64 · seqno u64 · new runs u64 · new bytes u64 · tail: bytes u64, checksum u64, operations u64 · state `str`, a
+//!   manifest record · runs u32, each: reference `str`, bytes u64, checksum u64 · checksum of all before u64.
+//!
+//! **Invariants**
+//! - What decodes fits together: references decode, lengths match, nothing is left over.
+
+use testudo_base::{
+    StoreId,
+    checksum::checksum64,
+    codec::{self, Damage, Reader},
+    num::{u32_of, u64_of, usize_of},
+};
+use testudo_run::RunRef;
+use testudo_storage::ManifestState;
+
+/// Version of the repository's format that this build writes and reads.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes of a frame before its payload.
+pub(crate) const FRAME_HEADER_BYTES: usize = 16;
+/// Bytes of a tail file before its first frame.
+pub(crate) const TAIL_HEADER_BYTES: usize = 40;
+/// Bytes of a run file that say how long its header is.
+pub(crate) const RUN_PREFIX_BYTES: usize = 16;
+/// A frame's payload is one commit's worth, or a single operation.
+pub(crate) const MAX_FRAME_BYTES: usize = u32::MAX as usize;
+const RUN_FIXED_BYTES: usize = 56;
+const MAX_REFERENCE_BYTES: usize = 1 << 26;
+
+/// Identity of a repository, random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RepositoryId(pub(crate) u128);
+
+/// Why bytes are not the file that was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    Damaged(&'static str),
+    /// Sound as far as can be seen, but of this version.
+    Newer(u32),
+}
+
+impl From<Damage> for Unreadable {
+    fn from(Damage(why): Damage) -> Self {
+        Self::Damaged(why)
+    }
+}
+
+fn head(magic: &[u8; 8], word: u32) -> Vec<u8> {
+    let mut out = magic.to_vec();
+    codec::put_u32(&mut out, VERSION);
+    codec::put_u32(&mut out, word);
+    out
+}
+
+/// Reads magic and version; the word after them.
+fn read_head(reader: &mut Reader<'_>, magic: &[u8; 8]) -> Result<u32, Unreadable> {
+    if reader.take(8)? != magic {
+        return Err(Unreadable::Damaged("the file does not begin as it should"));
+    }
+    match reader.u32()? {
+        VERSION => Ok(reader.u32()?),
+        newer if newer > VERSION => Err(Unreadable::Newer(newer)),
+        _ => Err(Unreadable::Damaged("no such version")),
+    }
+}
+
+fn seal(mut out: Vec<u8>) -> Vec<u8> {
+    let checksum = checksum64(&out, 0);
+    codec::put_u64(&mut out, checksum);
+    out
+}
+
+/// The bytes before the checksum that ends `bytes`.
+fn unseal(bytes: &[u8]) -> Result<&[u8], Unreadable> {
+    let (body, checksum) =
+        bytes.split_last_chunk::<8>().ok_or(Unreadable::Damaged("the file is too short"))?;
+    if u64::from_le_bytes(*checksum) != checksum64(body, 0) {
+        return Err(Unreadable::Damaged("the checksum does not match"));
+    }
+    Ok(body)
+}
+
+fn require_zero(word: u32) -> Result<(), Unreadable> {
+    if word == 0 { Ok(()) } else { Err(Unreadable::Damaged("a reserved field is not zero")) }
+}
+
+pub(crate) fn encode_repository(id: RepositoryId) -> Vec<u8> {
+    let mut out = head(b"TSTDOREP", 0);
+    codec::put_u128(&mut out, id.0);
+    seal(out)
+}
+
+pub(crate) fn decode_repository(bytes: &[u8]) -> Result<RepositoryId, Unreadable> {
+    let word = read_head(&mut Reader::new(bytes), b"TSTDOREP")?;
+    require_zero(word)?;
+    let mut reader = Reader::new(unseal(bytes)?);
+    reader.take(16)?;
+    let id = RepositoryId(reader.u128()?);
+    reader.finish()?;
+    Ok(id)
+}
+
+/// What stands before a run's pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunHeader {
+    pub(crate) store: StoreId,
+    pub(crate) page_bytes: u64,
+    pub(crate) page_checksum: u64,
+    pub(crate) reference: RunRef,
+}
+
+impl RunHeader {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let reference = encode_reference(&self.reference);
+        let mut out = head(b"TSTDORUN", u32_of(reference.len()));
+        codec::put_u128(&mut out, self.store.0);
+        codec::put_u64(&mut out, self.page_bytes);
+        codec::put_u64(&mut out, self.page_checksum);
+        out.extend_from_slice(&reference);
+        seal(out)
+    }
+
+    /// Length of the header that begins with these [`RUN_PREFIX_BYTES`].
+    pub(crate) fn encoded_bytes(prefix: &[u8]) -> Result<usize, Unreadable> {
+        let length = usize_of(u64::from(read_head(&mut Reader::new(prefix), b"TSTDORUN")?));
+        if length > MAX_REFERENCE_BYTES {
+            return Err(Unreadable::Damaged("the run's reference is impossibly long"));
+        }
+        Ok(RUN_FIXED_BYTES + length)
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let mut reader = Reader::new(unseal(bytes)?);
+        reader.take(RUN_PREFIX_BYTES)?;
+        let store = StoreId(reader.u128()?);
+        let (page_bytes, page_checksum) = (reader.u64()?, reader.u64()?);
+        let reference = RunRef::decode(&mut reader)?;
+        reader.finish()?;
+        Ok(Self { store, page_bytes, page_checksum, reference })
+    }
+}
+
+fn encode_reference(reference: &RunRef) -> Vec<u8> {
+    let mut out = Vec::new();
+    reference.encode(&mut out);
+    out
+}
+
+pub(crate) fn encode_tail_header(repository: RepositoryId, backup: u64) -> Vec<u8> {
+    let mut out = head(b"TSTDOTAI", 0);
+    codec::put_u128(&mut out, repository.0);
+    codec::put_u64(&mut out, backup);
+    out
+}
+
+pub(crate) fn decode_tail_header(bytes: &[u8]) -> Result<(RepositoryId, u64), Unreadable> {
+    let mut reader = Reader::new(bytes);
+    require_zero(read_head(&mut reader, b"TSTDOTAI")?)?;
+    let header = (RepositoryId(reader.u128()?), reader.u64()?);
+    reader.finish()?;
+    Ok(header)
+}
+
+/// What stands before a frame's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHeader {
+    pub(crate) payload_bytes: usize,
+    pub(crate) operations: u32,
+    checksum: u64,
+}
+
+fn frame_checksum(payload: &[u8], operations: u32) -> u64 {
+    checksum64(payload, u64::from(operations) << 32 | u64_of(payload.len()))
+}
+
+pub(crate) fn encode_frame(payload: &[u8], operations: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(FRAME_HEADER_BYTES + payload.len());
+    codec::put_u32(&mut out, u32_of(payload.len()));
+    codec::put_u32(&mut out, operations);
+    codec::put_u64(&mut out, frame_checksum(payload, operations));
+    out.extend_from_slice(payload);
+    out
+}
+
+impl FrameHeader {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let mut reader = Reader::new(bytes);
+        let payload_bytes = usize_of(u64::from(reader.u32()?));
+        Ok(Self { payload_bytes, operations: reader.u32()?, checksum: reader.u64()? })
+    }
+
+    pub(crate) fn fits(&self, payload: &[u8]) -> bool {
+        payload.len() == self.payload_bytes && self.checksum == frame_checksum(payload, self.operations)
+    }
+}
+
+/// A run that a backup needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackedRun {
+    pub(crate) reference: RunRef,
+    pub(crate) page_bytes: u64,
+    pub(crate) page_checksum: u64,
+}
+
+/// The operations that no run held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TailSummary {
+    /// Length of the file; 0 if there is none.
+    pub(crate) bytes: u64,
+    pub(crate) checksum: u64,
+    pub(crate) operations: u64,
+}
+
+/// A backup's own file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackupRecord {
+    pub(crate) repository: RepositoryId,
+    pub(crate) id: u64,
+    pub(crate) store: StoreId,
+    pub(crate) time_ms: u64,
+    pub(crate) seqno: u64,
+    pub(crate) new_runs: u64,
+    pub(crate) new_bytes: u64,
+    pub(crate) tail: TailSummary,
+    pub(crate) state: ManifestState,
+    pub(crate) runs: Vec<BackedRun>,
+}
+
+impl BackupRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = head(b"TSTDOBAK", 0);
+        codec::put_u128(&mut out, self.repository.0);
+        codec::put_u64(&mut out, self.id);
+        codec::put_u128(&mut out, self.store.0);
+        let tail = &self.tail;
+        for field in [
+            self.time_ms,
+            self.seqno,
+            self.new_runs,
+            self.new_bytes,
+            tail.bytes,
+            tail.checksum,
+            tail.operations,
+        ] {
+            codec::put_u64(&mut out, field);
+        }
+        codec::put_bytes(&mut out, &self.state.to_bytes());
+        codec::put_u32(&mut out, u32_of(self.runs.len()));
+        for run in &self.runs {
+            codec::put_bytes(&mut out, &encode_reference(&run.reference));
+            codec::put_u64(&mut out, run.page_bytes);
+            codec::put_u64(&mut out, run.page_checksum);
+        }
+        seal(out)
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+        require_zero(read_head(&mut Reader::new(bytes), b"TSTDOBAK")?)?;
+        let mut reader = Reader::new(unseal(bytes)?);
+        reader.take(16)?;
+        let (repository, id) = (RepositoryId(reader.u128()?), reader.u64()?);
+        let store = StoreId(reader.u128()?);
+        let (time_ms, seqno) = (reader.u64()?, reader.u64()?);
+        let (new_runs, new_bytes) = (reader.u64()?, reader.u64()?);
+        let tail = TailSummary { bytes: reader.u64()?, checksum: reader.u64()?, operations: reader.u64()? };
+        let state = ManifestState::from_bytes(reader.bytes(usize::MAX)?)?;
+        let count = reader.u32()?;
+        let mut runs = Vec::new();
+        for _ in 0..count {
+            let mut bytes = Reader::new(reader.bytes(MAX_REFERENCE_BYTES)?);
+            let reference = RunRef::decode(&mut bytes)?;
+            bytes.finish()?;
+            runs.push(BackedRun { reference, page_bytes: reader.u64()?, page_checksum: reader.u64()? });
+        }
+        reader.finish()?;
+        let record = Self { repository, id, store, time_ms, seqno, new_runs, new_bytes, tail, state, runs };
+        record.check().map(|()| record)
+    }
+
+    /// The runs are exactly what the state refers to.
+    fn check(&self) -> Result<(), Unreadable> {
+        let mut spans: Vec<_> =
+            self.runs.iter().flat_map(|run| run.reference.spans.iter().copied()).collect();
+        spans.sort_unstable();
+        let stated: Vec<_> = self.state.live_spans().map(|(span, _)| span).collect();
+        if spans != stated {
+            return Err(Unreadable::Damaged("its runs are not those that its state refers to"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use testudo_base::{ExtentSpan, KeyspaceId, RunId, Seqno};
+
+use super::*;
+
+fn reference() -> RunRef {
+    RunRef {
+        id: RunId(7),
+        keyspace: KeyspaceId(1),
+        spans: vec![ExtentSpan { first_page: 3, page_count: 4 }],
+        data_pages: 1,
+        footer_page: 3,
+        footer_pages: 1,
+        entries: 5,
+        tombstones: 1,
+        newest_seqno: Seqno(40),
+        user_bytes: 60,
+        first_key: b"a".to_vec(),
+        last_key: b"k".to_vec(),
+    }
+}
+
+fn record() -> BackupRecord {
+    let mut state = ManifestState::default();
+    state.references.insert(3, (4, 1));
+    BackupRecord {
+        repository: RepositoryId(1 << 100),
+        id: 4,
+        store: StoreId(9),
+        time_ms: 1_700_000_000_000,
+        seqno: 88,
+        new_runs: 1,
+        new_bytes: 16_384,
+        tail: TailSummary { bytes: 99, checksum: 5, operations: 2 },
+        state,
+        runs: vec![BackedRun { reference: reference(), page_bytes: 16_384, page_checksum: 11 }],
+    }
+}
+
+/// Every byte of an encoding counts.
+fn every_flip_is_found<T: PartialEq + std::fmt::Debug>(
+    bytes: &[u8],
+    decode: impl Fn(&[u8]) -> Result<T, Unreadable>,
+) {
+    let whole = decode(bytes).unwrap();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.to_vec();
+        flipped[at] ^= 0x11;
+        assert!(decode(&flipped).is_err(), "byte {at} of {whole:?}");
+    }
+    for length in 0..bytes.len() {
+        assert!(decode(&bytes[..length]).is_err(), "cut to {length}");
+    }
+}
+
+#[test]
+fn what_was_written_is_read_and_every_flip_is_found() {
+    let id = RepositoryId(77);
+    assert_eq!(decode_repository(&encode_repository(id)), Ok(id));
+    every_flip_is_found(&encode_repository(id), decode_repository);
+    let header =
+        RunHeader { store: StoreId(9), page_bytes: 16_384, page_checksum: 3, reference: reference() };
+    assert_eq!(RunHeader::encoded_bytes(&header.encode()), Ok(header.encode().len()));
+    assert_eq!(RunHeader::decode(&header.encode()), Ok(header.clone()));
+    every_flip_is_found(&header.encode(), RunHeader::decode);
+    assert_eq!(BackupRecord::decode(&record().encode()), Ok(record()));
+    every_flip_is_found(&record().encode(), BackupRecord::decode);
+}
+
+#[test]
+fn a_backup_whose_runs_do_not_fit_its_state_is_refused() {
+    let mut lost = record();
+    lost.runs.clear();
+    assert!(matches!(BackupRecord::decode(&lost.encode()), Err(Unreadable::Damaged(_))));
+    let mut twice = record();
+    twice.runs.push(twice.runs[0].clone());
+    assert!(matches!(BackupRecord::decode(&twice.encode()), Err(Unreadable::Damaged(_))));
+}
+
+#[test]
+fn a_newer_version_is_told_from_damage() {
+    let mut bytes = encode_repository(RepositoryId(1));
+    bytes[8] = 2;
+    assert_eq!(decode_repository(&bytes), Err(Unreadable::Newer(2)));
+}
+
+#[test]
+fn a_frame_fits_only_its_payload() {
+    let frame = encode_frame(b"payload", 3);
+    let header = FrameHeader::decode(&frame[..FRAME_HEADER_BYTES]).unwrap();
+    assert!(header.fits(b"payload"));
+    assert!(!header.fits(b"paylaod") && !header.fits(b"payloa"));
+    let other = FrameHeader { operations: 2, ..header };
+    assert!(!other.fits(b"payload"));
+}
