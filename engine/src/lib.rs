@@ -51,6 +51,7 @@ mod new_store;
 mod open;
 mod options;
 mod read;
+mod repair;
 mod room;
 mod salvage;
 mod slice;
@@ -71,6 +72,7 @@ pub use keyspace::Keyspace;
 pub use long_work::{Observer, WorkDone, unobserved};
 pub use options::{Durability, KeyspaceOptions, Tree};
 pub use read::Read;
+pub use repair::{Remedy, RepairFinding, RepairOptions, RepairReport, repair};
 pub use salvage::{
     KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageOptions,
     SalvageReport, salvage,

@@ -40,7 +40,8 @@ use crate::{
 
 /// Locked for as long as the store is open.
 pub(crate) const LOCK_FILE: &str = "LOCK";
-const CREATING_FILE: &str = "CREATING";
+/// There while a store is being created.
+pub(crate) const CREATING_FILE: &str = "CREATING";
 /// There while a checkpoint or a restore fills the directory; such a directory is no store.
 pub(crate) const UNFINISHED_FILE: &str = "UNFINISHED";
 /// Keeps room for what must still be written when the device is full.

@@ -14,11 +14,11 @@
 //! - A target that was not finished is marked so, and no store.
 //! - Memory is bounded by the runs that overlap at one key, one footer per run and the target's budget.
 
-mod evidence;
+pub(crate) mod evidence;
 mod key_ranges;
 mod log;
 mod page_scan;
-mod plan;
+pub(crate) mod plan;
 mod report;
 mod sweep;
 mod target;
@@ -77,7 +77,7 @@ pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<
     let _lock =
         has_lock.then(|| open::lock_directory(&*options.env, &options.source, false, false)).transpose()?;
     let mut meter = Meter::new(observer, 0);
-    let mut evidence = evidence::gather(options, &mut meter)?;
+    let mut evidence = evidence::gather(&options.env, &options.source, &mut meter)?;
     let plan = plan::make(&mut evidence, &mut meter)?;
     let target = target::Target::begin(options)?;
     let outcome = log::collect(&target, &mut evidence, plan, &mut meter)

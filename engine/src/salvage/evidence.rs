@@ -14,7 +14,7 @@ use testudo_storage::{
 };
 use testudo_wal::{LogSurvey, survey_log};
 
-use crate::{SalvageOptions, long_work::Meter, salvage::page_scan};
+use crate::{long_work::Meter, salvage::page_scan};
 
 /// What is left besides the data.
 #[derive(Debug)]
@@ -33,8 +33,7 @@ pub(crate) struct Evidence {
 }
 
 /// Looks at everything but the pages.
-pub(crate) fn gather(options: &SalvageOptions, meter: &mut Meter<'_, '_>) -> Result<Evidence> {
-    let (env, directory) = (&options.env, options.source.as_path());
+pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_, '_>) -> Result<Evidence> {
     let mut findings = Vec::new();
     let superblock = newest_superblock(&**env, directory, &mut findings)?;
     let log = survey_log(env, directory)?;
@@ -150,9 +149,9 @@ fn counts(
         Some(superblock) if superblock.manifest == manifest.number => {
             manifest.end < superblock.floor.manifest_bytes
         }
-        Some(_) => true,
-        None => {
-            // Nothing says how long it should be. An older state is as good if the log holds all that came after it.
+        Some(superblock) if superblock.manifest > manifest.number => true,
+        _ => {
+            // The superblock is lost, or was one before the last: nothing says how long the manifest should be. An older state is as good if the log holds all that came after it.
             let start = manifest.state.log_seqno.0 + 1;
             log.first_seqno(store).is_none_or(|first| first.0 > start)
         }

@@ -72,15 +72,7 @@ pub(crate) struct Plan {
 
 /// Plans the salvage.
 pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result<Plan> {
-    let mut plan = Plan {
-        method: SalvageMethod::Manifest,
-        keyspaces: BTreeMap::new(),
-        dropped: BTreeSet::new(),
-        known_below: KeyspaceId(0),
-        proven: evidence.floor.last_seqno,
-        unproven: None,
-    };
-    plan.take_catalogue(evidence);
+    let mut plan = Plan::new(evidence);
     if !(evidence.manifest_counts && plan.take_layouts(evidence)) {
         plan.method = SalvageMethod::Scan;
         plan.unproven = Some(
@@ -92,10 +84,8 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
             plan.take_found(found);
         }
     }
+    plan.note_proven();
     for keyspace in plan.keyspaces.values_mut() {
-        for source in &keyspace.sources {
-            plan.proven = plan.proven.max(source.reference.newest_seqno);
-        }
         // The next one to be opened is the last one.
         keyspace.sources.sort_by(|a, b| b.reference.first_key.cmp(&a.reference.first_key));
     }
@@ -106,6 +96,34 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
 }
 
 impl Plan {
+    fn new(evidence: &mut Evidence) -> Self {
+        let mut plan = Self {
+            method: SalvageMethod::Manifest,
+            keyspaces: BTreeMap::new(),
+            dropped: BTreeSet::new(),
+            known_below: KeyspaceId(0),
+            proven: evidence.floor.last_seqno,
+            unproven: None,
+        };
+        plan.take_catalogue(evidence);
+        plan
+    }
+
+    /// The plan that the manifest gives, if it counts.
+    pub(crate) fn of_manifest(evidence: &mut Evidence) -> Option<Self> {
+        let mut plan = Self::new(evidence);
+        let counts = evidence.manifest_counts && plan.take_layouts(evidence);
+        plan.note_proven();
+        counts.then_some(plan)
+    }
+
+    /// What a run holds had been durable in the log before.
+    fn note_proven(&mut self) {
+        let sources = self.keyspaces.values().flat_map(|keyspace| &keyspace.sources);
+        let newest = sources.map(|source| source.reference.newest_seqno).max();
+        self.proven = self.proven.max(newest.unwrap_or_default());
+    }
+
     fn source_bytes(&self) -> u64 {
         let sources = self.keyspaces.values().flat_map(|keyspace| &keyspace.sources);
         sources.map(|source| u64::from(source.reference.data_pages) * PAGE_BYTES).sum()

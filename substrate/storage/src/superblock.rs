@@ -37,6 +37,8 @@ use crate::SUPERBLOCK_FILE;
 
 /// The on-disk format that this build writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
+/// A superblock that is about to replace the one that is there.
+const REPLACEMENT_FILE: &str = "superblock.new";
 const MAGIC: &[u8; 8] = b"TESTUDO\0";
 const BODY_BYTES: usize = 80;
 const KNOWN_REQUIRED_FEATURES: u64 = 0;
@@ -149,6 +151,24 @@ impl SuperblockFile {
         created.write(superblock)?;
         env.sync_dir(directory).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         Ok(created)
+    }
+
+    /// Puts a file with this superblock, in both slots, in the place of whatever is there, all at once, and makes it
+    /// durable. The second slot has the next generation.
+    pub fn replace(env: &dyn Env, directory: &Path, superblock: &Superblock) -> Result<()> {
+        let failed = |error| Error::io(SUPERBLOCK_FILE, error);
+        let path = directory.join(REPLACEMENT_FILE);
+        match env.remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+        let made = Self { file: env.open(&path, options).map_err(failed)? };
+        made.file.allocate(0, 2 * u64_of(PAGE_SIZE)).map_err(failed)?;
+        made.write(superblock)?;
+        made.write(&Superblock { generation: superblock.generation + 1, ..*superblock })?;
+        env.rename(&path, &directory.join(SUPERBLOCK_FILE)).map_err(failed)?;
+        env.sync_dir(directory).map_err(failed)
     }
 
     /// Opens the file and reads the newest valid superblock.

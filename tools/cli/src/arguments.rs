@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     backup, bench, checkpoint, compact, context::Context, del, demo, dump, failure::Outcome, get, info,
-    keyspace, load, ls, put, salvage, scan, size::parse_size, space, stat, tree, verify,
+    keyspace, load, ls, put, repair, salvage, scan, size::parse_size, space, stat, tree, verify,
 };
 
 /// The whole command line.
@@ -60,6 +60,8 @@ pub(crate) enum Verb {
     Backup(backup::BackupArguments),
     /// Makes a second, complete store with the same contents in another directory
     Checkpoint(checkpoint::CheckpointArguments),
+    /// Puts right what can be derived from sound parts (changes the store; exit code 1 if more is damaged)
+    Repair(repair::RepairArguments),
     /// Makes a new store out of what is left of a damaged one (exit code 1 if anything is lost)
     Salvage(salvage::SalvageArguments),
     /// Empties the write buffers and waits until background work is done (changes the store)
@@ -92,6 +94,7 @@ impl Verb {
             Self::Verify(arguments) => verify::run(context, &arguments),
             Self::Backup(arguments) => backup::run(context, &arguments),
             Self::Checkpoint(arguments) => checkpoint::run(context, &arguments),
+            Self::Repair(arguments) => repair::run(context, &arguments),
             Self::Salvage(arguments) => salvage::run(context, &arguments),
             Self::Compact(arguments) => compact::run(context, &arguments),
             Self::Keyspace(arguments) => keyspace::run(context, &arguments),

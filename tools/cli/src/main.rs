@@ -30,6 +30,7 @@ mod ls;
 mod moment;
 mod progress;
 mod put;
+mod repair;
 mod salvage;
 mod scan;
 mod size;

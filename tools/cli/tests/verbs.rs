@@ -21,5 +21,7 @@ mod interruption;
 mod look;
 #[path = "verbs/planted.rs"]
 mod planted;
+#[path = "verbs/repair.rs"]
+mod repair;
 #[path = "verbs/salvage.rs"]
 mod salvage;
