@@ -1,7 +1,8 @@
 //! All sources of a keyspace as one sequence of keys, each with the newest entry that is left, and what is missing.
 //!
 //! Runs are opened when the sweep reaches their first key and closed at their end. Where pages are lost, the range between
-//! the keys around them is a gap: an older entry in there may not be what the key held last.
+//! the keys around them is a gap: an older entry in there may not be what the key held last, unless the run's filter
+//! says that the run never held the key.
 //!
 //! **Invariants**
 //! - Keys come in order, each once.
@@ -15,7 +16,7 @@ use std::{
 
 use testudo_base::{Kind, StoreId, num::low64, sync::Arc};
 use testudo_env::File;
-use testudo_run::{KeyBounds, LenientCursor, LostPages};
+use testudo_run::{KeyBounds, LenientCursor, LenientFilter, LostPages};
 use testudo_storage::DATA_FILE;
 
 use crate::salvage::{
@@ -45,6 +46,14 @@ struct OpenSource {
 struct Gap {
     bounds: KeyBounds,
     age: Age,
+    /// Knows which keys the run never held, if it can still be read.
+    filter: Option<Arc<LenientFilter>>,
+}
+
+impl Gap {
+    fn may_have_held(&self, key: &[u8]) -> bool {
+        self.bounds.contains(key) && self.filter.as_ref().is_none_or(|filter| filter.may_contain(key))
+    }
 }
 
 /// The sequence.
@@ -143,6 +152,12 @@ impl<'p> Sweep<'p> {
         let is_newer = |authority: &Authority| authority.age > age;
         let parts = counted.iter().filter(|part| !part.is_empty());
         let parts: Vec<_> = parts.flat_map(|part| uncovered(part, self.authorities, is_newer)).collect();
+        if parts.is_empty() {
+            return;
+        }
+        let data = self.data.as_ref();
+        let filter = data.and_then(|data| LenientFilter::open(Arc::clone(data), self.store, reference));
+        let filter = filter.map(Arc::new);
         for bounds in parts {
             let pages = u64::from(lost.pages);
             let share = |total: u64| {
@@ -158,7 +173,7 @@ impl<'p> Sweep<'p> {
                 offset: lost.offset,
                 why: lost.why.clone(),
             });
-            self.gaps.push(Gap { bounds, age });
+            self.gaps.push(Gap { bounds, age, filter: filter.clone() });
         }
     }
 
@@ -201,12 +216,13 @@ impl<'p> Sweep<'p> {
         let authority = authorities.iter().copied().max();
         let age = newest.map(|open| open.source.age()).max(authority);
         let entry = newest.filter(|open| Some(open.source.age()) == age).and_then(|open| open.cursor.entry());
-        let gap = self.gaps.iter().filter(|gap| gap.bounds.contains(key)).map(|gap| gap.age).max();
+        let newer = self.gaps.iter().filter(|gap| Some(gap.age) > age);
+        let gap = newer.filter(|gap| gap.may_have_held(key)).map(|gap| gap.age).max();
         let mut answer = Answer {
             entry: entry.map(|entry| (entry.kind, entry.value.to_vec())),
             age,
             is_uncertain: false,
-            gap: gap.filter(|gap| Some(*gap) > age),
+            gap,
         };
         // A run without a footer tells nothing of its age but its id. It counts where no run written later has a say.
         let latest = known().map(|open| open.source.age()).chain(authorities.iter().copied());

@@ -195,7 +195,7 @@ fn full_key(block: &Block<'_>, slot: usize) -> std::result::Result<(Vec<u8>, Kin
 }
 
 /// Fills `buffer` from page `first` of a run; what cannot be read becomes zeros and is noted.
-fn read_run_leniently(
+pub(crate) fn read_run_leniently(
     file: &dyn File,
     reference: &RunRef,
     first: u32,

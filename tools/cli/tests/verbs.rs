@@ -25,3 +25,5 @@ mod planted;
 mod repair;
 #[path = "verbs/salvage.rs"]
 mod salvage;
+#[path = "verbs/salvage_cases.rs"]
+mod salvage_cases;
