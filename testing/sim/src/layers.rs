@@ -10,6 +10,7 @@ pub mod full_disk;
 pub mod model;
 pub mod nth;
 pub mod snapshots;
+pub mod soak;
 
 use crate::Layer;
 
@@ -56,6 +57,12 @@ pub const LAYERS: &[Layer] = &[
         about: "real threads see whole batches, exact counts and what was synced",
         unit: None,
         run: concurrency::run,
+    },
+    Layer {
+        name: soak::NAME,
+        about: "a store under faults for long: memory, descriptors and space stay flat",
+        unit: Some(soak::UNIT),
+        run: soak::run,
     },
 ];
 
