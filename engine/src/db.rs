@@ -14,13 +14,15 @@ use testudo_env::{DirLock, Thread};
 use testudo_storage::Change;
 
 use crate::{
-    Batch, DbBuilder, DbStats, Keyspace, KeyspaceOptions, Snapshot, VerifyLevel, VerifyReport, background,
+    Batch, DbBuilder, DbStats, Keyspace, KeyspaceOptions, Observer, Snapshot, VerifyLevel, VerifyReport,
+    background,
     builder::Settings,
     executor::Pool,
     open::{self, Opened},
     options::Durability,
     room::Intent,
     store::Store,
+    unobserved,
     view::KeyspaceCore,
 };
 
@@ -252,7 +254,12 @@ impl Db {
 
     /// Reads and checks the store; writes nothing.
     pub fn verify(&self, level: VerifyLevel) -> Result<VerifyReport> {
-        crate::verify::verify(self.store(), level)
+        self.verify_observed(level, &mut unobserved())
+    }
+
+    /// As [`Db::verify`], telling `observer` how far it is.
+    pub fn verify_observed(&self, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
+        crate::verify::verify(self.store(), level, observer)
     }
 
     /// Checks the structure in memory: trees, references, extents. Cheap; for tests.

@@ -42,6 +42,7 @@ mod consistent_state;
 mod db;
 mod drain;
 mod executor;
+mod findings;
 mod in_flight;
 mod iter;
 mod keyspace;
@@ -54,6 +55,7 @@ mod read;
 mod repair;
 mod room;
 mod salvage;
+mod scrub;
 mod slice;
 mod snapshot;
 mod stats;
@@ -67,6 +69,7 @@ pub use batch::Batch;
 pub use builder::DbBuilder;
 pub use checkpoint::CheckpointReport;
 pub use db::Db;
+pub use findings::Finding;
 pub use iter::{Entry, Iter};
 pub use keyspace::Keyspace;
 pub use long_work::{Observer, WorkDone, unobserved};
@@ -77,6 +80,7 @@ pub use salvage::{
     KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageOptions,
     SalvageReport, salvage,
 };
+pub use scrub::{ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
 pub use slice::Slice;
 pub use snapshot::{Snapshot, SnapshotKeyspace};
 pub use stats::{DbStats, KeyspaceStats};

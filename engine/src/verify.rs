@@ -3,18 +3,26 @@
 //! **Invariants**
 //! - Nothing is written. Background work is held off only while references are counted.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use testudo_base::{Error, ErrorKind, ExtentSpan, Result};
+use testudo_base::{Error, ErrorKind, ExtentSpan, Result, RunId, sync::Arc};
+use testudo_run::Run;
+use testudo_storage::DATA_FILE;
 
-use crate::store::Store;
+use crate::{
+    Observer,
+    findings::{Finding, check_files, check_run_pages},
+    long_work::Meter,
+    store::Store,
+};
 
 /// How much [`crate::Db::verify`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyLevel {
     /// Structure and references, from memory.
     Fast,
-    /// Also every page of every run: checksums, identities, order of keys, filters.
+    /// Also superblock, manifest and sealed log as bytes, and every page of every run: checksums, identities, order of keys,
+    /// filters.
     Full,
 }
 
@@ -39,26 +47,58 @@ impl VerifyReport {
     }
 }
 
-pub(crate) fn verify(store: &Arc<Store>, level: VerifyLevel) -> Result<VerifyReport> {
+pub(crate) fn verify(store: &Store, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
+    let mut runs: BTreeMap<RunId, (Arc<Run>, String)> = BTreeMap::new();
     for keyspace in store.keyspaces() {
         let tree = Arc::clone(&keyspace.view.load().tree);
         let stats = tree.stats();
         report.keyspaces += 1;
         report.entries += stats.entries;
         report.bytes += stats.stored_bytes;
-        match tree.check_invariants(level == VerifyLevel::Full) {
+        match tree.check_invariants(false) {
             Err(error) if error.kind() == ErrorKind::Corruption => {
                 report.findings.push(format!("keyspace {:?}: {error}", keyspace.name));
             }
             outcome => outcome?,
         }
+        runs.extend(
+            tree.runs().into_iter().map(|run| (run.reference().id, (run, keyspace.name.to_string()))),
+        );
     }
     match check_references(store) {
         Err(error) if error.kind() == ErrorKind::Corruption => report.findings.push(error.to_string()),
         outcome => outcome?,
     }
+    if level == VerifyLevel::Full {
+        let findings = check_contents(store, runs, observer)?;
+        report.findings.extend(findings.iter().map(Finding::to_string));
+    }
     Ok(report)
+}
+
+/// Reads everything: files, the pages of all runs, and the entries of those whose pages are sound.
+fn check_contents(
+    store: &Store,
+    runs: BTreeMap<RunId, (Arc<Run>, String)>,
+    observer: &mut Observer<'_>,
+) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    check_files(store, &mut findings)?;
+    // Pages first, then entries.
+    let total: u64 = runs.values().map(|(run, _)| run.reference().stored_bytes()).sum();
+    let mut meter = Meter::new(observer, 2 * total);
+    for (run, keyspace) in runs.into_values() {
+        let found_before = findings.len();
+        check_run_pages(&run, &keyspace, 0, &mut findings, &mut |bytes, _, _| meter.advance(bytes))?;
+        if findings.len() == found_before
+            && let Err(error) = run.check_filters().and_then(|()| run.check_entries())
+        {
+            findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace))?);
+        }
+        meter.advance(run.reference().stored_bytes())?;
+    }
+    Ok(findings)
 }
 
 /// Checks every tree and the references; fails with the first finding.

@@ -5,9 +5,23 @@
 
 use testudo_base::{Cursor, Error, ErrorKind, Result, sync::Arc};
 
-use crate::{ReadAhead, Run, RunCursor};
+use testudo_storage::{Access, PageKind};
+
+use crate::{ReadAhead, Run, RunCursor, footer::BlockPosition};
 
 impl Run {
+    /// Checks what the partitions of the filter must agree on within themselves.
+    pub fn check_filters(&self) -> Result<()> {
+        let footer = self.footer()?;
+        for page in footer.filter_page..footer.filter_page + footer.filter_pages {
+            let position = BlockPosition { page, pages: 1 };
+            let checked =
+                self.with_block(PageKind::Filter, position, Access::Blocking, testudo_filter::check)?;
+            checked.unwrap_or(Ok(())).map_err(|damage| self.damaged(page, damage))?;
+        }
+        Ok(())
+    }
+
     /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter denies none, index
     /// and blocks lead to each.
     pub fn check_entries(self: &Arc<Self>) -> Result<()> {

@@ -61,6 +61,7 @@ pub struct PageWalk<'a> {
     reference: &'a RunRef,
     store: StoreId,
     next_page: u32,
+    stretch_pages: u32,
     window: AlignedBuffer,
     blocks: Vec<WalkedBlock>,
 }
@@ -72,12 +73,24 @@ impl<'a> PageWalk<'a> {
     /// A walk through the run of `reference`, as store `store` wrote it, from page `first_page` on.
     pub fn new(reference: &'a RunRef, store: StoreId, first_page: u32) -> Self {
         let window = AlignedBuffer::zeroed(0);
-        Self { reference, store, next_page: first_page, window, blocks: Vec::new() }
+        Self {
+            reference,
+            store,
+            next_page: first_page,
+            stretch_pages: STRETCH_PAGES,
+            window,
+            blocks: Vec::new(),
+        }
     }
 
     /// The page at which the next stretch begins.
     pub fn next_page(&self) -> u32 {
         self.next_page
+    }
+
+    /// From now on reads this many pages at once: one where reading more of them failed, `None` as many as usual.
+    pub fn set_stretch(&mut self, pages: Option<u32>) {
+        self.stretch_pages = pages.unwrap_or(STRETCH_PAGES).max(1);
     }
 
     /// Steps over pages that could not be read.
@@ -92,7 +105,7 @@ impl<'a> PageWalk<'a> {
         if left == 0 {
             return Ok(None);
         }
-        let mut pages = STRETCH_PAGES.min(left);
+        let mut pages = self.stretch_pages.min(left);
         self.fill(read, first_page, pages)?;
         self.blocks.clear();
         let mut at = 0;

@@ -86,7 +86,7 @@ impl Superblock {
     }
 
     /// `Ok(None)` if the slot holds nothing valid, an error if it is valid but not for this build.
-    fn decode(slot: &[u8]) -> Result<Option<Self>> {
+    pub(crate) fn decode(slot: &[u8]) -> Result<Option<Self>> {
         let mut reader = Reader::new(slot);
         let mut parse = || -> std::result::Result<(u32, u64, Self), codec::Damage> {
             let magic = reader.take(8)?;

@@ -19,6 +19,7 @@
 
 mod buffer;
 mod group_commit;
+mod inspect;
 mod poison;
 mod replay;
 mod reservation;
@@ -31,10 +32,14 @@ mod tail;
 mod wal;
 mod wal_format;
 
+pub use inspect::{HeaderContents, SegmentPiece, inspect_segment};
 pub use replay::{Record, ReplayEnd, TornTail, replay};
 pub use reservation::Reservation;
 pub use rewrite::rewrite_unproven;
 pub use segment_store::{SegmentInfo, list_segments, remove_segments};
 pub use survey::{LogEvent, LogHole, LogSurvey, SurveyedSegment, survey_log};
 pub use wal::{Wal, WalOptions, WalStart, WalStats};
-pub use wal_format::{FORMAT_VERSION, MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, segment_file_name};
+pub use wal_format::{
+    FORMAT_VERSION, MAX_PAYLOAD_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader,
+    segment_file_name,
+};

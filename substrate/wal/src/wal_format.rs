@@ -80,14 +80,21 @@ pub(crate) fn record_salt(store_id: StoreId, epoch: u64) -> u64 {
 
 /// What the first page of a segment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentHeader {
-    pub(crate) store_id: StoreId,
-    pub(crate) number: u64,
-    pub(crate) epoch: u64,
-    pub(crate) first_seqno: Seqno,
-    pub(crate) durable_seqno: Seqno,
-    pub(crate) recovered_seqno: Seqno,
-    pub(crate) segment_bytes: u64,
+pub struct SegmentHeader {
+    /// The store whose log it is.
+    pub store_id: StoreId,
+    /// Number of the segment, as in the file's name.
+    pub number: u64,
+    /// Random, one per opening of the log.
+    pub epoch: u64,
+    /// Seqno of the first record, if there is one.
+    pub first_seqno: Seqno,
+    /// Everything up to it was synced when the header was written.
+    pub durable_seqno: Seqno,
+    /// End of the log as found by the recovery that began the epoch.
+    pub recovered_seqno: Seqno,
+    /// Length of the file.
+    pub segment_bytes: u64,
 }
 
 impl SegmentHeader {
@@ -167,7 +174,7 @@ pub(crate) fn claimed_epoch(page: &[u8]) -> Option<u64> {
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum RecordKind {
+pub enum RecordKind {
     /// A commit with its payload.
     Commit = 1,
     /// A commit that was given up after its seqnos were assigned.
@@ -178,13 +185,19 @@ pub(crate) enum RecordKind {
 
 /// What stands before a record's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordHeader {
-    pub(crate) kind: RecordKind,
-    pub(crate) payload_bytes: u32,
-    pub(crate) payload_checksum: u64,
-    pub(crate) first_seqno: Seqno,
-    pub(crate) seqno_count: u32,
-    pub(crate) durable_seqno: Seqno,
+pub struct RecordHeader {
+    /// What it is.
+    pub kind: RecordKind,
+    /// Length of the payload.
+    pub payload_bytes: u32,
+    /// Checksum of the payload.
+    pub payload_checksum: u64,
+    /// The first of its seqnos.
+    pub first_seqno: Seqno,
+    /// How many it has; 0 for a marker.
+    pub seqno_count: u32,
+    /// Everything up to it was synced when the record was reserved.
+    pub durable_seqno: Seqno,
 }
 
 impl RecordHeader {

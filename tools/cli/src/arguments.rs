@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     backup, bench, checkpoint, compact, context::Context, del, demo, dump, failure::Outcome, get, info,
-    keyspace, load, ls, put, repair, salvage, scan, size::parse_size, space, stat, tree, verify,
+    keyspace, load, ls, put, repair, salvage, scan, scrub, size::parse_size, space, stat, tree, verify,
 };
 
 /// The whole command line.
@@ -64,6 +64,8 @@ pub(crate) enum Verb {
     Repair(repair::RepairArguments),
     /// Makes a new store out of what is left of a damaged one (exit code 1 if anything is lost)
     Salvage(salvage::SalvageArguments),
+    /// Reads everything from the device at a chosen pace and can be resumed (exit code 1 if something is damaged)
+    Scrub(scrub::ScrubArguments),
     /// Empties the write buffers and waits until background work is done (changes the store)
     Compact(compact::CompactArguments),
     /// Creates, drops or lists keyspaces
@@ -96,6 +98,7 @@ impl Verb {
             Self::Checkpoint(arguments) => checkpoint::run(context, &arguments),
             Self::Repair(arguments) => repair::run(context, &arguments),
             Self::Salvage(arguments) => salvage::run(context, &arguments),
+            Self::Scrub(arguments) => scrub::run(context, &arguments),
             Self::Compact(arguments) => compact::run(context, &arguments),
             Self::Keyspace(arguments) => keyspace::run(context, &arguments),
             Self::Bench(arguments) => bench::run(context, &arguments),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use testudo_storage::{FORMAT_VERSION, SuperblockFile};
+use testudo_storage::FORMAT_VERSION;
 
 use crate::{
     arguments::StoreArguments,
@@ -27,9 +27,7 @@ pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
     let db = store::open_for_reading(context, store)?;
     let files = list_store_files(context, &store.dir)?;
     let stats = db.stats();
-    let (_, superblock) =
-        SuperblockFile::open(&*context.env, &store.dir, false).map_err(|error| store.failure(&error))?;
-    let store_id = format!("{:032x}", superblock.store.0);
+    let store_id = store::store_id(context, store)?;
     let mut keyspaces = Vec::new();
     for name in db.keyspace_names() {
         let tree = store.existing_keyspace(&db, &name)?.stats().tree.to_string();

@@ -33,6 +33,7 @@ mod put;
 mod repair;
 mod salvage;
 mod scan;
+mod scrub;
 mod size;
 mod space;
 mod stat;

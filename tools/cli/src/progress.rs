@@ -7,17 +7,14 @@
 use std::{
     fmt,
     io::{self, IsTerminal},
-    sync::mpsc::{RecvTimeoutError, Sender, channel},
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use testudo_env::{Env, Thread};
 
 use crate::context::{Context, Stopwatch};
 
 const DRAW_AFTER: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,41 +66,6 @@ impl Progress {
             }
         }
         self.bar.set_position(position);
-    }
-}
-
-/// Progress of work that cannot report itself: a thread looks how far it is until this is dropped.
-pub(crate) struct Watch {
-    stop: Option<Sender<()>>,
-    thread: Option<Box<dyn Thread>>,
-}
-
-impl Watch {
-    /// Shows `progress` at the position that `look` tells.
-    pub(crate) fn start(
-        context: &Context,
-        mut progress: Progress,
-        look: impl Fn() -> u64 + Send + 'static,
-    ) -> Self {
-        let (stop, stopped) = channel();
-        let body = move || {
-            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                progress.set(look());
-            }
-        };
-        // Without a thread the work goes on unseen.
-        let thread = context.env.spawn("progress", Box::new(body)).ok();
-        Self { stop: Some(stop), thread }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic there was printed and concerns the bar only.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use testudo::{Db, DbBuilder, Error, Keyspace, KeyspaceOptions};
 use testudo_env::Env;
+use testudo_storage::SuperblockFile;
 
 use crate::{
     arguments::StoreArguments,
@@ -40,6 +41,13 @@ pub(crate) fn open_for_writing(
     create: bool,
 ) -> Result<Db, Failure> {
     builder(context, store).create(create).open().map_err(|error| store.failure(&error))
+}
+
+/// The id of the store in hex.
+pub(crate) fn store_id(context: &Context, store: &StoreArguments) -> Result<String, Failure> {
+    let opened = SuperblockFile::open(&*context.env, &store.dir, false);
+    let (_, superblock) = opened.map_err(|error| store.failure(&error))?;
+    Ok(format!("{:032x}", superblock.store.0))
 }
 
 impl StoreArguments {

@@ -4,7 +4,7 @@
 //! - Exit code 1 only where stored bytes are damaged; where it could not look (no store, locked, no permission)
 //!   the exit code is 2.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use testudo::{ErrorKind, VerifyLevel, VerifyReport};
 
@@ -12,9 +12,9 @@ use crate::{
     arguments::StoreArguments,
     context::Context,
     failure::{Failure, Outcome, Verdict},
-    progress::{Progress, Unit, Watch},
     size::{show_count, show_size},
     store,
+    watched_work::watched,
 };
 
 /// Arguments of `testudo verify`.
@@ -22,18 +22,32 @@ use crate::{
 pub(crate) struct VerifyArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// Every page, every record and the order of all keys too
-    #[arg(long)]
+    /// How much is looked at
+    #[arg(long, value_enum, default_value_t = Level::Fast)]
+    level: Level,
+    /// The same as `--level full`
+    #[arg(long, conflicts_with = "level")]
     full: bool,
+}
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// What opening reads, the structure of the trees and the references to extents
+    Fast,
+    /// Also the bytes of superblock, manifest and log, every page, every record, filters and the order of all keys
+    Full,
 }
 
 /// Checks the store and says what was found.
 pub(crate) fn run(context: &mut Context, arguments: &VerifyArguments) -> Outcome {
     let store = &arguments.store;
-    let (level, level_name) =
-        if arguments.full { (VerifyLevel::Full, "full") } else { (VerifyLevel::Fast, "fast") };
+    let (level, level_name) = match (arguments.level, arguments.full) {
+        (Level::Full, _) | (_, true) => (VerifyLevel::Full, "full"),
+        (Level::Fast, false) => (VerifyLevel::Fast, "fast"),
+    };
     let stopwatch = context.stopwatch();
-    let report = match verify(context, store, level) {
+    let report = match verify(context, store, level)? {
         Ok(report) => report,
         // Damage that already keeps the store from being opened is a finding like any other.
         Err(error) if error.kind() == ErrorKind::Corruption => {
@@ -64,14 +78,13 @@ fn print(context: &mut Context, report: &VerifyReport, level: &str, seconds: f64
     ))
 }
 
-fn verify(context: &Context, store: &StoreArguments, level: VerifyLevel) -> testudo::Result<VerifyReport> {
-    let db = store::try_open_for_reading(context, store)?;
-    let before = db.stats();
-    let total = (level == VerifyLevel::Full).then_some(before.live_bytes);
-    let progress = Progress::new(context, "verify", total, Unit::Bytes);
-    let watched = db.clone();
-    let _watch = Watch::start(context, progress, move || {
-        watched.stats().device_bytes_read.saturating_sub(before.device_bytes_read)
-    });
-    db.verify(level)
+fn verify(
+    context: &mut Context,
+    store: &StoreArguments,
+    level: VerifyLevel,
+) -> Result<testudo::Result<VerifyReport>, Failure> {
+    match store::try_open_for_reading(context, store) {
+        Ok(db) => watched(context, "verify", |observer| db.verify_observed(level, observer)),
+        Err(error) => Ok(Err(error)),
+    }
 }

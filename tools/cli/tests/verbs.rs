@@ -27,3 +27,5 @@ mod repair;
 mod salvage;
 #[path = "verbs/salvage_cases.rs"]
 mod salvage_cases;
+#[path = "verbs/scrub.rs"]
+mod scrub;

@@ -1,0 +1,114 @@
+//! Looks at superblock and manifest as bytes, believing nothing: for checks of files in use and for people after damage.
+//!
+//! **Invariants**
+//! - Damage is part of the answer; only calls of the operating system that fail are errors.
+//! - After damage the look goes on at the next page where a record can begin.
+
+use std::path::Path;
+
+use testudo_base::{
+    Error, PAGE_SIZE, Result, StoreId,
+    num::{u64_of, usize_of},
+};
+use testudo_env::{AlignedBuffer, Env, OpenMode, OpenOptions};
+
+use crate::{
+    SUPERBLOCK_FILE, Superblock,
+    manifest_format::{Decoded, Edit, RecordSeed, decode_record},
+};
+
+/// What a slot of the superblock holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotContents {
+    /// A valid superblock.
+    Superblock(Superblock),
+    /// Nothing but zeros.
+    Empty,
+    /// Something else, with the reason.
+    Damaged(String),
+}
+
+/// Both slots of the superblock.
+pub fn inspect_superblock(env: &dyn Env, directory: &Path) -> Result<[SlotContents; 2]> {
+    let bytes = read_file(env, directory, SUPERBLOCK_FILE)?;
+    Ok([0, 1].map(|slot| match bytes.get(slot * PAGE_SIZE..(slot + 1) * PAGE_SIZE) {
+        None => SlotContents::Damaged("the file is too short".to_owned()),
+        Some(page) if page.iter().all(|&byte| byte == 0) => SlotContents::Empty,
+        Some(page) => match Superblock::decode(page) {
+            Ok(Some(superblock)) => SlotContents::Superblock(superblock),
+            Ok(None) => SlotContents::Damaged("neither magic nor checksum fit a superblock".to_owned()),
+            Err(error) => SlotContents::Damaged(error.to_string()),
+        },
+    }))
+}
+
+/// Something found in a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ManifestPiece {
+    /// A sound record.
+    Record {
+        /// Where.
+        offset: u64,
+        /// Its length.
+        bytes: u64,
+        /// Its number.
+        edit_number: u64,
+        /// The changes.
+        edit: Edit,
+    },
+    /// Bytes that are no sound record.
+    Damage {
+        /// Where they begin.
+        offset: u64,
+        /// How many, up to the next sound record or the end.
+        bytes: u64,
+        /// What is wrong with the first of them.
+        why: &'static str,
+    },
+}
+
+/// Walks the bytes of manifest `number` of a store. Zeros at the end are no piece.
+pub fn inspect_manifest(bytes: &[u8], store: StoreId, number: u64, visit: &mut dyn FnMut(ManifestPiece)) {
+    let seed = RecordSeed::new(store, number);
+    let end = bytes.len() - bytes.iter().rev().take_while(|&&byte| byte == 0).count();
+    let (mut at, mut damage): (usize, Option<(usize, &'static str)>) = (0, None);
+    while at < end {
+        let why = match decode_record(&bytes[at..], seed) {
+            Decoded::Record { edit, edit_number, bytes } => {
+                if let Some((offset, why)) = damage.take() {
+                    visit(ManifestPiece::Damage { offset: u64_of(offset), bytes: u64_of(at - offset), why });
+                }
+                visit(ManifestPiece::Record { offset: u64_of(at), bytes: u64_of(bytes), edit_number, edit });
+                at = (at + bytes).next_multiple_of(PAGE_SIZE);
+                continue;
+            }
+            Decoded::DamagedPayload(damage) => damage.0,
+            Decoded::NoRecord => "no record of this manifest",
+        };
+        damage.get_or_insert((at, why));
+        at += PAGE_SIZE;
+    }
+    if let Some((offset, why)) = damage {
+        let bytes = u64_of(bytes.len().min(at) - offset);
+        visit(ManifestPiece::Damage { offset: u64_of(offset), bytes, why });
+    }
+}
+
+/// The bytes of a file of the store as the device has them.
+pub fn read_file(env: &dyn Env, directory: &Path, name: &str) -> Result<Vec<u8>> {
+    let options = OpenOptions { mode: OpenMode::Read, direct: true };
+    let failed = |error| Error::io(name, error);
+    let file = env.open(&directory.join(name), options).map_err(failed)?;
+    let length = usize_of(file.len().map_err(failed)?);
+    let whole = length / PAGE_SIZE * PAGE_SIZE;
+    let mut buffer = AlignedBuffer::zeroed(whole);
+    file.read_at(0, &mut buffer).map_err(failed)?;
+    let mut bytes = buffer.to_vec();
+    if length > whole {
+        let options = OpenOptions { mode: OpenMode::Read, direct: false };
+        bytes.resize(length, 0);
+        let file = env.open(&directory.join(name), options).map_err(failed)?;
+        file.read_at(u64_of(whole), &mut bytes[whole..]).map_err(failed)?;
+    }
+    Ok(bytes)
+}

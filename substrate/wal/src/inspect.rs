@@ -1,0 +1,153 @@
+//! Looks at a segment of the log as bytes, believing nothing: for checks of files in use and for people after damage.
+//!
+//! **Invariants**
+//! - Damage is part of the answer; only calls of the operating system that fail are errors.
+//! - After damage the look goes on at the next place where a record of the same epoch stands.
+
+use std::path::Path;
+
+use testudo_base::{
+    Error, PAGE_BYTES, Result,
+    checksum::checksum64,
+    num::{u64_of, usize_of},
+};
+use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
+
+use crate::wal_format::{
+    RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt, segment_file_name,
+};
+
+/// What the first page of a segment says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderContents {
+    /// A sound header.
+    Header(SegmentHeader),
+    /// Nothing but zeros: the segment was made ahead and never used.
+    Empty,
+    /// Something else, with the reason.
+    Damaged(String),
+}
+
+/// Something found behind the header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SegmentPiece<'a> {
+    /// A record with a sound header.
+    Record {
+        /// Where.
+        offset: u64,
+        /// What its header says.
+        header: RecordHeader,
+        /// What the engine wrote; `None` if its checksum does not match.
+        payload: Option<&'a [u8]>,
+    },
+    /// Bytes, not all zeros, that are no record.
+    Damage {
+        /// Where they begin.
+        offset: u64,
+        /// How many, up to the next record or the end.
+        bytes: u64,
+    },
+}
+
+/// Walks a segment. Without a sound header nothing behind it can be read.
+pub fn inspect_segment(
+    env: &dyn Env,
+    dir: &Path,
+    number: u64,
+    visit: &mut dyn FnMut(SegmentPiece<'_>),
+) -> Result<HeaderContents> {
+    let name = segment_file_name(number);
+    let failed = |error| Error::io(name.as_str(), error);
+    let file =
+        env.open(&dir.join(&name), OpenOptions { mode: OpenMode::Read, direct: true }).map_err(failed)?;
+    let length = file.len().map_err(failed)? & !(PAGE_BYTES - 1);
+    let page = read(&*file, 0, SEGMENT_HEADER_BYTES.min(length)).map_err(failed)?;
+    if page.iter().all(|&byte| byte == 0) {
+        return Ok(HeaderContents::Empty);
+    }
+    let header = match SegmentHeader::decode(&page, &name) {
+        Ok(Some(header)) => header,
+        Ok(None) => return Ok(HeaderContents::Damaged("neither magic nor checksum fit a header".to_owned())),
+        Err(error) => return Ok(HeaderContents::Damaged(error.to_string())),
+    };
+    let salt = record_salt(header.store_id, header.epoch);
+    let mut walk = Walk { file: &*file, end: length, salt, damage: None, visit };
+    walk.run().map_err(failed)?;
+    Ok(HeaderContents::Header(header))
+}
+
+fn read(file: &dyn File, offset: u64, bytes: u64) -> std::io::Result<AlignedBuffer> {
+    let mut buffer = AlignedBuffer::for_bytes(bytes);
+    file.read_at(offset, &mut buffer)?;
+    Ok(buffer)
+}
+
+struct Walk<'w> {
+    file: &'w dyn File,
+    end: u64,
+    salt: u64,
+    /// Where bytes that are no record began.
+    damage: Option<u64>,
+    visit: &'w mut dyn FnMut(SegmentPiece<'_>),
+}
+
+/// Bytes looked at together.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+impl Walk<'_> {
+    fn run(&mut self) -> std::io::Result<()> {
+        let mut at = SEGMENT_HEADER_BYTES;
+        while at < self.end {
+            let start = at & !(PAGE_BYTES - 1);
+            let window = read(self.file, start, WINDOW_BYTES.min(self.end - start))?;
+            let mut inside = usize_of(at - start);
+            // A header that is cut by the end of the window is looked at again in the next one.
+            let is_last = start + u64_of(window.len()) >= self.end;
+            while inside + RECORD_HEADER_BYTES <= window.len() {
+                let header =
+                    window[inside..].first_chunk().and_then(|head| RecordHeader::decode(head, self.salt));
+                let offset = start + u64_of(inside);
+                match header.filter(|header| header.record_bytes() <= self.end - offset) {
+                    Some(header) => {
+                        self.end_damage(offset);
+                        self.record(offset, header)?;
+                        inside += usize_of(header.record_bytes());
+                    }
+                    None => {
+                        if window[inside..inside + 8] != [0; 8] {
+                            self.damage.get_or_insert(offset);
+                        }
+                        inside += 8;
+                    }
+                }
+            }
+            at = start + u64_of(inside);
+            if is_last && inside < window.len() {
+                if window[inside..].iter().any(|&byte| byte != 0) {
+                    self.damage.get_or_insert(at);
+                }
+                at = self.end;
+            }
+        }
+        self.end_damage(self.end);
+        Ok(())
+    }
+
+    fn record(&mut self, offset: u64, header: RecordHeader) -> std::io::Result<()> {
+        let payload_at = offset + u64_of(RECORD_HEADER_BYTES);
+        let start = payload_at & !(PAGE_BYTES - 1);
+        let bytes = usize_of(u64::from(header.payload_bytes));
+        let skipped = usize_of(payload_at - start);
+        let buffer = read(self.file, start, u64_of(skipped + bytes).next_multiple_of(PAGE_BYTES))?;
+        let payload = &buffer[skipped..skipped + bytes];
+        let is_sound = checksum64(payload, self.salt) == header.payload_checksum || bytes == 0;
+        (self.visit)(SegmentPiece::Record { offset, header, payload: is_sound.then_some(payload) });
+        Ok(())
+    }
+
+    fn end_damage(&mut self, end: u64) {
+        if let Some(offset) = self.damage.take() {
+            (self.visit)(SegmentPiece::Damage { offset, bytes: end - offset });
+        }
+    }
+}

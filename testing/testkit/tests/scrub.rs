@@ -1,0 +1,222 @@
+#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+//! Scrubbing a store in use: every flipped byte of a live page is found, and resuming covers everything once.
+
+use std::{ops::ControlFlow, path::Path, sync::Arc, time::Duration};
+
+use testudo::{Durability, Finding, ScrubOptions, ScrubPosition, ScrubReport, VerifyLevel};
+use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
+use testudo_testkit::{
+    busy_store::BusyStore,
+    configuration::{Configuration, crash_configurations},
+    engine_store::EngineOpener,
+};
+
+const SOURCE: &str = "/db";
+const PAGE: usize = 4096;
+
+fn busy(opener: &EngineOpener, env: Arc<dyn Env>, seed: u64) -> BusyStore {
+    BusyStore::open(opener, env, Path::new(SOURCE), seed).unwrap()
+}
+
+fn scrub(store: &BusyStore) -> ScrubReport {
+    store.db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Pages of the data file that some run of the store occupies or once occupied.
+fn live_pages(store: &BusyStore, machine: &MemEnv) -> Vec<usize> {
+    store.db.settle().unwrap();
+    let bytes = machine.file_bytes("/db/data").unwrap();
+    (0..bytes.len() / PAGE).filter(|page| bytes[page * PAGE..][..40] != [0; 40]).collect()
+}
+
+#[test]
+fn a_sound_store_is_scrubbed_while_it_is_written() {
+    for Configuration { name, opener, .. } in crash_configurations() {
+        let machine = MemEnv::new(1);
+        let mut store = busy(&opener, machine, 1);
+        store.work(2000).unwrap();
+        let db = store.db.clone();
+        let report = db
+            .scrub(&ScrubOptions::default(), &mut |_| {
+                store.work(20).unwrap();
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!((report.findings.as_slice(), report.position), (&[][..], None), "{name}");
+        assert!(report.runs > 0 && report.bytes > 0, "{name}");
+        store.db.check_invariants().unwrap();
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_live_page_is_found_and_named() {
+    let opener = crash_configurations().remove(1).opener;
+    let machine = MemEnv::new(2);
+    let mut store = busy(&opener, machine.clone(), 2);
+    store.work(400).unwrap();
+    let pages = live_pages(&store, &machine);
+    let live = store.db.stats().live_bytes;
+    let (mut found, mut flips) = (0u64, 0u64);
+    for page in pages {
+        for byte in (0..PAGE).step_by(61) {
+            let offset = u64::try_from(page * PAGE + byte).unwrap();
+            machine.corrupt("/db/data", offset, 0x20).unwrap();
+            let report = scrub(&store);
+            machine.corrupt("/db/data", offset, 0x20).unwrap();
+            flips += 1;
+            if report.findings.is_empty() {
+                continue;
+            }
+            found += 1;
+            let covers =
+                |finding: &Finding| (finding.offset..finding.offset + finding.bytes).contains(&offset);
+            assert!(report.findings.iter().any(covers), "{:?} for {offset}", report.findings);
+            for finding in &report.findings {
+                assert_eq!(finding.file, "data");
+                assert!(["alpha", "beta"].contains(&finding.keyspace.as_deref().unwrap()));
+            }
+        }
+    }
+    // What is on the other pages belongs to nobody any more.
+    let per_page = u64::try_from((0..PAGE).step_by(61).count()).unwrap();
+    assert_eq!(found, live / PAGE as u64 * per_page, "of {flips} flips");
+    assert!(found > 0 && scrub(&store).findings.is_empty());
+}
+
+#[test]
+fn a_flipped_byte_of_manifest_superblock_or_sealed_log_is_found() {
+    let opener = crash_configurations().remove(1).opener;
+    let machine = MemEnv::new(3);
+    let mut store = busy(&opener, machine.clone(), 3);
+    store.work(400).unwrap();
+    // Enough for several segments of the log, none of which can be released.
+    store.keyspaces[2].insert("pins", "the log").unwrap();
+    let mut number = 0;
+    while machine.all_files().iter().filter(|path| path.to_string_lossy().contains("wal-")).count() < 3 {
+        store.keyspaces[0].insert(format!("fill{number}"), vec![7; 3000]).unwrap();
+        store.db.persist(Durability::Sync).unwrap();
+        number += 1;
+    }
+    assert!(scrub(&store).findings.is_empty());
+    let mut files: Vec<_> = machine.all_files();
+    let is_log = |path: &std::path::PathBuf| path.to_string_lossy().contains("wal-");
+    let sealed = files.iter().find(|path| is_log(path)).unwrap().clone();
+    files.retain(|path| path.to_string_lossy().contains("manifest-") || path.ends_with("superblock"));
+    files.push(sealed);
+    assert_eq!(files.len(), 3);
+    for path in files {
+        let bytes = machine.file_bytes(&path).unwrap();
+        let content = bytes.len() - bytes.iter().rev().take_while(|&&byte| byte == 0).count();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_covered = |offset: usize| bytes[offset] != 0;
+        let step = (content / 150).max(1);
+        for offset in (0..content).step_by(step).filter(|&offset| is_covered(offset)) {
+            machine.corrupt(&path, u64::try_from(offset).unwrap(), 1).unwrap();
+            let report = scrub(&store);
+            machine.corrupt(&path, u64::try_from(offset).unwrap(), 1).unwrap();
+            assert!(report.findings.iter().any(|finding| finding.file == name), "{name} at {offset}");
+        }
+    }
+    assert!(scrub(&store).findings.is_empty());
+}
+
+#[test]
+fn resuming_covers_everything_once() {
+    for Configuration { name, opener, .. } in crash_configurations() {
+        let machine = MemEnv::new(4);
+        let mut store = busy(&opener, machine.clone(), 4);
+        store.work(2000).unwrap();
+        store.db.settle().unwrap();
+        for page in live_pages(&store, &machine) {
+            machine.corrupt("/db/data", u64::try_from(page * PAGE + 50).unwrap(), 1).unwrap();
+        }
+        let whole = scrub(&store);
+        assert!(!whole.findings.is_empty() && whole.position.is_none());
+        let (mut position, mut bytes, mut pieces) = (None, 0, Vec::new());
+        loop {
+            let options = ScrubOptions { resume_from: position, ..ScrubOptions::default() };
+            let report = store.db.scrub(&options, &mut |_| ControlFlow::Break(())).unwrap();
+            bytes += report.bytes;
+            pieces.extend(report.findings);
+            match report.position {
+                Some(next) => {
+                    assert_ne!(position, Some(next), "{name}: no progress");
+                    let kept: ScrubPosition = next.to_string().parse().unwrap();
+                    assert_eq!(kept, next);
+                    position = Some(kept);
+                }
+                None => break,
+            }
+        }
+        let damaged =
+            |findings: &[testudo::Finding]| findings.iter().map(|finding| finding.bytes).sum::<u64>();
+        assert_eq!(bytes, whole.bytes, "{name}: every byte once");
+        assert_eq!(damaged(&pieces), damaged(&whole.findings), "{name}");
+    }
+    assert!("1.2".parse::<ScrubPosition>().is_err() && "a.b.c".parse::<ScrubPosition>().is_err());
+}
+
+#[test]
+fn a_scrub_keeps_its_pace() {
+    let opener = crash_configurations().remove(1).opener;
+    let machine = MemEnv::new(5);
+    let mut store = busy(&opener, machine.clone(), 5);
+    store.work(2000).unwrap();
+    store.db.settle().unwrap();
+    let started = machine.monotonic();
+    let options = ScrubOptions { bytes_per_second: Some(10_000), ..ScrubOptions::default() };
+    store.db.scrub(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let seconds = (machine.monotonic() - started).as_secs_f64();
+    let expected = store.db.stats().live_bytes as f64 / 10_000.0;
+    assert!(seconds >= expected && seconds < expected * 1.2 + 1.0, "{seconds} s, expected {expected}");
+    assert!(Duration::from_secs_f64(seconds) > Duration::from_secs(1));
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_a_finding_of_its_own() {
+    let opener = crash_configurations().remove(1).opener;
+    let machine = MemEnv::new(6);
+    let faulty = FaultyEnv::new(machine.clone());
+    let mut store = busy(&opener, faulty.clone(), 6);
+    store.work(2000).unwrap();
+    store.db.settle().unwrap();
+    let sound = scrub(&store).bytes;
+    for skip in 0..6 {
+        // The read of a stretch fails, and then that of its second page.
+        let plan = FaultPlan::once(skip, FaultError::Device).of_class(IoClass::Read).on_path("/db/data");
+        faulty.set_plan(Some(plan));
+        let report = scrub(&store);
+        faulty.set_plan(None);
+        assert_eq!(report.bytes, sound, "everything else is read");
+        assert!(report.findings.len() <= 1);
+    }
+    faulty.set_plan(Some(
+        FaultPlan::once(0, FaultError::Device).of_class(IoClass::Read).on_path("/db/data").for_good(),
+    ));
+    let report = scrub(&store);
+    faulty.set_plan(None);
+    assert!(report.findings.iter().all(|finding| finding.what.contains("cannot be read")));
+    let unread: u64 = report.findings.iter().map(|finding| finding.bytes).sum();
+    assert_eq!(unread, store.db.stats().live_bytes);
+}
+
+#[test]
+fn a_full_verification_finds_the_damage_of_all_runs_at_once() {
+    let opener = crash_configurations().remove(1).opener;
+    let machine = MemEnv::new(7);
+    let mut store = busy(&opener, machine.clone(), 7);
+    store.work(2000).unwrap();
+    store.db.settle().unwrap();
+    let pages = live_pages(&store, &machine);
+    let (first, last) = (pages[0], pages[pages.len() - 1]);
+    drop(store);
+    let image = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
+    let store = busy(&opener, image.clone(), 7);
+    assert_eq!(store.db.verify(VerifyLevel::Full).unwrap().findings, Vec::<String>::new());
+    for page in [first, last] {
+        image.corrupt("/db/data", u64::try_from(page * PAGE + 45).unwrap(), 1).unwrap();
+    }
+    let report = store.db.verify(VerifyLevel::Full).unwrap();
+    assert!(report.findings.len() <= 2 && !report.is_sound(), "{:?}", report.findings);
+    assert!(report.findings.iter().all(|finding| finding.starts_with("data at offset")));
+}

@@ -1,0 +1,118 @@
+//! Scrubbing and the levels of verification, on real files.
+
+use std::{fs, process::Stdio, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use testudo::Db;
+use testudo_env::{Env, RealEnv};
+
+use crate::program::{Answer, Place, program};
+
+const PAGE: usize = 4096;
+
+/// A store with some hundred pages of records.
+fn place() -> Place {
+    let place = Place::new();
+    let lines: String = (0..4000).map(|number| format!("k{number:05}\t{number:0100}\n")).collect();
+    place.feed(lines.as_bytes(), &["load", "STORE", "-", "--format", "tsv", "--create"]).fine();
+    place.run(&["compact", "STORE"]).fine();
+    place
+}
+
+/// Flips a byte in every page that holds records of `key`'s kind; gives how many.
+fn damage(place: &Place, key: &[u8]) -> usize {
+    let path = place.store().join("data");
+    let mut bytes = fs::read(&path).unwrap();
+    let hit = |page: &&mut [u8]| page.windows(key.len()).any(|window| window == key);
+    let flipped = bytes.chunks_mut(PAGE).filter(hit).map(|page| page[200] ^= 1).count();
+    fs::write(&path, bytes).unwrap();
+    flipped
+}
+
+#[track_caller]
+fn document(answer: Answer, code: i32) -> Value {
+    assert_eq!(answer.code, Some(code), "{}", answer.err);
+    serde_json::from_slice(&answer.out).unwrap()
+}
+
+#[test]
+fn a_scrub_reads_everything_and_leaves_nothing() {
+    let place = place();
+    let before = place.store_files();
+    let report = document(place.run(&["scrub", "STORE", "--json"]), 0);
+    assert_eq!((&report["sound"], &report["complete"]), (&true.into(), &true.into()));
+    assert!(report["bytes"].as_u64().unwrap() > 400_000, "{report}");
+    assert!(place.run(&["scrub", "STORE", "--resume"]).fine().starts_with("sound ("));
+    assert_eq!(place.store_files(), before);
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let place = place();
+    assert!(damage(&place, format!("{:0100}", 2345).as_bytes()) > 0);
+    let report = document(place.run(&["scrub", "STORE", "--json"]), 1);
+    let finding = &report["findings"][0];
+    assert_eq!((&finding["file"], &finding["keyspace"]), (&"data".into(), &"default".into()), "{report}");
+    assert_eq!(report["complete"], true);
+    let answer = place.run(&["scrub", "STORE"]);
+    assert_eq!(answer.code, Some(1));
+    assert!(String::from_utf8(answer.out).unwrap().starts_with("damaged: data at offset "));
+    // What opening reads is sound.
+    place.run(&["verify", "STORE", "--level", "fast"]).fine();
+    let report = document(place.run(&["verify", "STORE", "--level", "full", "--json"]), 1);
+    assert_eq!((&report["sound"], &report["level"]), (&false.into(), &"full".into()));
+    fs::write(place.store().join("superblock"), vec![7; 2 * PAGE]).unwrap();
+    assert_eq!(document(place.run(&["scrub", "STORE", "--json"]), 1)["sound"], false);
+    place.run(&["scrub", "NOWHERE"]).refused(&["NOWHERE"]);
+}
+
+#[test]
+fn a_scrub_that_is_interrupted_goes_on_where_it_stopped() {
+    let place = place();
+    let whole = document(place.run(&["scrub", "STORE", "--json"]), 0)["bytes"].as_u64().unwrap();
+    let mut command = program();
+    command.args(["scrub", "STORE", "--json", "--rate", "30k"]).current_dir(place.path("."));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    RealEnv::new().sleep(Duration::from_millis(700));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let answer = Answer::of(child.wait_with_output().unwrap());
+    assert!(answer.err.contains("--resume"), "{}", answer.err);
+    let first = document(answer, 2);
+    assert_eq!((&first["sound"], &first["complete"]), (&true.into(), &false.into()));
+    assert!(place.store().join("scrub").exists());
+    // The store is used meanwhile; nothing of that reaches its runs.
+    place.run(&["put", "STORE", "k", "v"]).fine();
+    let second = document(place.run(&["scrub", "STORE", "--json", "--resume"]), 0);
+    assert_eq!((&second["resumed"], &second["complete"]), (&true.into(), &true.into()));
+    let sum = first["bytes"].as_u64().unwrap() + second["bytes"].as_u64().unwrap();
+    // Superblock, manifest and log are read at the beginning only.
+    assert_eq!(sum, whole);
+    assert!(!place.store().join("scrub").exists(), "the position is forgotten at the end");
+}
+
+#[test]
+fn a_damaged_position_is_not_believed() {
+    let place = place();
+    fs::write(place.store().join("scrub"), "testudo-scrub 00 1.2.3 00\n").unwrap();
+    let answer = place.run(&["scrub", "STORE", "--resume", "--json"]);
+    assert!(answer.err.contains("beginning anew"), "{}", answer.err);
+    assert_eq!(document(answer, 0)["resumed"], false);
+}
+
+#[test]
+fn a_store_that_somebody_writes_is_said_to_be_locked() {
+    let place = place();
+    let db = Db::builder(place.store()).open().unwrap();
+    for verb in [
+        &["verify", "STORE"][..],
+        &["verify", "STORE", "--level", "full"],
+        &["scrub", "STORE"],
+        &["backup", "create", "STORE", "REPO"],
+        &["checkpoint", "STORE", "COPY"],
+    ] {
+        place.run(verb).refused(&["STORE", "open in another process"]);
+    }
+    db.close().unwrap();
+    place.run(&["verify", "STORE", "--level", "full"]).fine();
+}
