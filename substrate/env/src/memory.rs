@@ -194,6 +194,22 @@ impl MemEnv {
         Ok(())
     }
 
+    /// Test access: what a sync of the file that fails does, beside failing: an arbitrary part of what was unsynced, as
+    /// the policy and the seed say, is durable, and no later sync writes the rest, because the kernel counts it as
+    /// clean. Reads still see it, unless `evicted`.
+    pub fn fail_sync(
+        &self,
+        path: impl AsRef<Path>,
+        policy: &CrashPolicy,
+        evicted: bool,
+        seed: u64,
+    ) -> io::Result<()> {
+        let mut disk = self.machine.disk.write();
+        let inode = disk.resolve_file(path.as_ref())?;
+        crash::fail_sync(disk.file_mut(inode)?, *policy, evicted, seed);
+        Ok(())
+    }
+
     /// Test access: puts these bytes at an offset of a file, durably.
     pub fn overwrite(&self, path: impl AsRef<Path>, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut disk = self.machine.disk.write();

@@ -4,18 +4,28 @@
 //! - Both ways give the same results, errors included; only the speed differs.
 //! - When a call returns, no read of its batch is under way any more.
 
-use std::{io, os::fd::BorrowedFd, os::fd::OwnedFd, sync::Arc};
+use std::{io, os::fd::BorrowedFd, os::fd::OwnedFd};
 
 use rustix::io::Errno;
-use testudo_base::num::u64_of;
+use testudo_base::{
+    num::u64_of,
+    sync::{Arc, OnceLock},
+};
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 use crate::uring::RingPool;
 use crate::{ReadRequest, read_threads::ReadThreads};
 
-/// Performs batches of reads for all files of one environment.
+/// Performs batches of reads for all files of one environment. The way is chosen by the first batch, so that an environment
+/// costs nothing before.
 #[derive(Debug)]
-pub(crate) enum ReadBackend {
+pub(crate) struct ReadBackend {
+    allow_ring: bool,
+    way: OnceLock<Way>,
+}
+
+#[derive(Debug)]
+enum Way {
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     Ring(RingPool),
     Threads(ReadThreads),
@@ -23,20 +33,28 @@ pub(crate) enum ReadBackend {
 
 impl ReadBackend {
     /// io_uring if `allow_ring` and the kernel has it, else threads.
-    pub(crate) fn detect(allow_ring: bool) -> Self {
-        #[cfg(all(feature = "io-uring", target_os = "linux"))]
-        if allow_ring && let Some(pool) = RingPool::probe() {
-            return Self::Ring(pool);
-        }
-        let _ = allow_ring;
-        Self::Threads(ReadThreads::default())
+    pub(crate) fn new(allow_ring: bool) -> Self {
+        Self { allow_ring, way: OnceLock::new() }
+    }
+
+    fn way(&self) -> &Way {
+        self.way.get_or_init(|| {
+            #[cfg(all(feature = "io-uring", target_os = "linux"))]
+            if self.allow_ring
+                && let Some(pool) = RingPool::probe()
+            {
+                return Way::Ring(pool);
+            }
+            let _ = self.allow_ring;
+            Way::Threads(ReadThreads::default())
+        })
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        match self {
+        match self.way() {
             #[cfg(all(feature = "io-uring", target_os = "linux"))]
-            Self::Ring(_) => "io_uring",
-            Self::Threads(_) => "threads",
+            Way::Ring(_) => "io_uring",
+            Way::Threads(_) => "threads",
         }
     }
 
@@ -46,10 +64,10 @@ impl ReadBackend {
             request.result = read_exact_at(file, request.offset, request.buffer);
             return;
         }
-        match self {
+        match self.way() {
             #[cfg(all(feature = "io-uring", target_os = "linux"))]
-            Self::Ring(pool) => pool.read(file, requests),
-            Self::Threads(threads) => threads.read(file, requests),
+            Way::Ring(pool) => pool.read(file, requests),
+            Way::Threads(threads) => threads.read(file, requests),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{AlignedBuffer, File, OpenMode, OpenOptions, ReadRequest, read_backen
 
 fn direct_file(place: &tempfile::TempDir) -> RealFile {
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
-    RealFile::open(&place.path().join("a"), options, Arc::new(ReadBackend::detect(true))).unwrap()
+    RealFile::open(&place.path().join("a"), options, Arc::new(ReadBackend::new(true))).unwrap()
 }
 
 #[test]

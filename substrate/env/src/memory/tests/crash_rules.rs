@@ -323,3 +323,22 @@ fn policies_cover_all_combinations() {
     assert!(all.contains(&CrashPolicy::LOSE_ALL) && all.contains(&CrashPolicy::KEEP_ALL));
     assert!(all.iter().all(|policy| (0..1000).any(|seed| CrashPolicy::random(seed) == *policy)));
 }
+
+#[test]
+fn after_a_failed_sync_a_later_one_does_not_write_what_was_lost() {
+    let (lose, keep_all) = (keep(0), keep(100));
+    for evicted in [false, true] {
+        let env = MemEnv::new(1);
+        let file = create_with(&env, "/a", &[1; 4096]);
+        file.write_at(0, &[2; 4096]).unwrap();
+        env.fail_sync("/a", &lose, evicted, 1).unwrap();
+        let live = if evicted { [1; 4096] } else { [2; 4096] };
+        assert_eq!(env.file_bytes("/a").unwrap(), live, "evicted: {evicted}");
+        file.sync().unwrap();
+        assert_eq!(env.crash_image(&keep_all, 1).file_bytes("/a").unwrap(), [1; 4096]);
+        // A new write makes its pages dirty again.
+        file.write_at(0, &[3; 4096]).unwrap();
+        file.sync().unwrap();
+        assert_eq!(env.crash_image(&lose, 1).file_bytes("/a").unwrap(), [3; 4096]);
+    }
+}
