@@ -124,7 +124,8 @@ impl Manifest {
         if end < superblock.floor.manifest_bytes {
             return Err(Error::corruption(&name, end, "the file ends before edits that were durable"));
         }
-        let was_closed = superblock.is_closed;
+        // An edit that the closing did not know of comes from an opening that failed.
+        let was_closed = superblock.is_closed && end == superblock.floor.manifest_bytes;
         let log = Log {
             file,
             seed,

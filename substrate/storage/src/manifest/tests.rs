@@ -1,5 +1,5 @@
 use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, RunId, Seqno};
-use testudo_env::{CrashPolicy, MemEnv};
+use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 use super::*;
 
@@ -106,4 +106,27 @@ fn a_span_whose_offset_no_number_holds_is_refused() {
     assert!(state.apply(&Change::References(span(1 << 52), 1)).is_err());
     assert!(state.apply(&Change::References(span(u64::MAX - 4), 1)).is_err());
     assert!(state.apply(&Change::References(span(1 << 40), 1)).is_ok());
+}
+
+#[test]
+fn an_edit_whose_sync_failed_while_a_closed_store_was_opened_is_not_trusted() {
+    let env = MemEnv::new(1);
+    let (manifest, directory) = created(&env);
+    manifest.raise_floor(Seqno(0), true).unwrap();
+    drop(manifest);
+    let faulty = FaultyEnv::new(env.clone());
+    let opening = Manifest::open(faulty.clone(), &directory, true).unwrap();
+    assert!(opening.was_closed());
+    faulty.set_plan(Some(FaultPlan::once(0, FaultError::Device).of_class(IoClass::Sync)));
+    opening.commit(&[put(1, b"one")]).unwrap_err();
+    drop(opening);
+    // The edit is readable, but the device does not have it, and no later sync of the file writes it.
+    env.fail_sync(directory.join("manifest-0000000001"), &CrashPolicy::LOSE_ALL, false, 1).unwrap();
+    let again = Manifest::open(env.clone(), &directory, true).unwrap();
+    assert!(!again.was_closed());
+    again.rewrite().unwrap();
+    again.commit(&[put(2, b"two")]).unwrap();
+    let before = again.with_state(Clone::clone);
+    let image = env.crash_image(&CrashPolicy::LOSE_ALL, 1);
+    assert_eq!(Manifest::open(image, &directory, true).unwrap().with_state(Clone::clone), before);
 }
