@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use testudo_base::{
-    Error, ErrorKind, PAGE_BYTES, Result,
+    Error, ErrorKind, PAGE_BYTES, PAGE_SIZE, Result,
     num::{u64_of, usize_of},
     sync::Arc,
 };
@@ -20,7 +20,7 @@ use crate::{
     wal_format::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_file_name},
 };
 
-const CHUNK_BYTES: u64 = 1 << 20;
+const CHUNK_BYTES: u64 = 256 << 10;
 /// Follows the name of the segment that is being copied.
 const COPY_SUFFIX: &str = ".copy";
 
@@ -104,8 +104,8 @@ fn copy(env: &dyn Env, dir: &Path, number: u64) -> Result<u64> {
     for offset in (0..end).step_by(usize_of(CHUNK_BYTES)) {
         let chunk = &mut buffer[..usize_of(CHUNK_BYTES.min(end - offset))];
         from.read_at(offset, chunk).map_err(|error| Error::io(name.as_str(), error))?;
-        let used = chunk.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let used = used.next_multiple_of(usize_of(PAGE_BYTES));
+        let used = chunk.as_chunks::<PAGE_SIZE>().0.iter().rposition(|page| *page != [0; PAGE_SIZE]);
+        let used = used.map_or(0, |last| (last + 1) * PAGE_SIZE);
         if used > 0 {
             to.write_at(offset, &chunk[..used]).map_err(failed)?;
             copied += u64_of(used);
