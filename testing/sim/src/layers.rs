@@ -6,9 +6,12 @@
 pub mod concurrency;
 pub mod corruption;
 pub mod crash;
+pub mod exhaustive;
 pub mod full_disk;
+pub mod metamorphic;
 pub mod model;
 pub mod nth;
+pub mod simulate;
 pub mod snapshots;
 pub mod soak;
 
@@ -16,6 +19,12 @@ use crate::Layer;
 
 /// All layers, in the order in which they are worth running.
 pub const LAYERS: &[Layer] = &[
+    Layer {
+        name: simulate::NAME,
+        about: "the whole engine, operations and faults of every kind mixed by the seed",
+        unit: Some(simulate::UNIT),
+        run: simulate::run,
+    },
     Layer {
         name: model::NAME,
         about: "random operations with reopens and crashes give the answers of a map",
@@ -33,6 +42,18 @@ pub const LAYERS: &[Layer] = &[
         about: "what power losses leave of random scripts keeps the prefix rule",
         unit: Some(crash::UNIT),
         run: crash::run,
+    },
+    Layer {
+        name: exhaustive::NAME,
+        about: "every short script, a power loss at every I/O, and another one at every I/O of the recovery",
+        unit: None,
+        run: exhaustive::run,
+    },
+    Layer {
+        name: metamorphic::NAME,
+        about: "one script, all trees, several ways of running it: equal answers",
+        unit: Some(metamorphic::UNIT),
+        run: metamorphic::run,
     },
     Layer {
         name: nth::NAME,

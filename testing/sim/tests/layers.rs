@@ -12,6 +12,11 @@ fn run(name: &str) {
 }
 
 #[test]
+fn faults_of_every_kind_end_in_right_answers_or_clear_errors() {
+    run("simulate");
+}
+
+#[test]
 fn random_operations_give_the_answers_of_a_map() {
     run("model");
 }
@@ -24,6 +29,16 @@ fn snapshots_answer_as_of_their_moment() {
 #[test]
 fn power_losses_keep_the_prefix_rule() {
     run("crash");
+}
+
+#[test]
+fn every_short_script_survives_a_power_loss_at_every_operation() {
+    run("exhaustive");
+}
+
+#[test]
+fn all_trees_give_equal_answers_however_they_are_run() {
+    run("metamorphic");
 }
 
 #[test]

@@ -29,6 +29,6 @@ pub use campaign::Campaign;
 pub use generator::Generator;
 pub use profile::{Profile, ValueSizes, Weights};
 pub use recipe::{Key, Value};
-pub use runner::{Failure, Report, Rules, Runner, read_state};
+pub use runner::{Failure, Overlay, Report, Rules, Runner, read_state};
 pub use script::Script;
 pub use shrink::shrink;

@@ -50,6 +50,8 @@ pub struct Model {
     live: State,
     doubtful: BTreeMap<(Slot, Bytes), Vec<Option<Bytes>>>,
     doubtful_keyspaces: BTreeSet<Slot>,
+    /// Syncs prove nothing any more.
+    is_distrusted: bool,
 }
 
 impl Model {
@@ -109,8 +111,17 @@ impl Model {
         }
     }
 
+    /// From now on a device that loses writes may be at work: what is synced later may be gone later, though still
+    /// only from the end of the order of commits. What is durable already stays so.
+    pub fn distrust(&mut self) {
+        self.is_distrusted = true;
+    }
+
     /// Everything so far is durable.
     pub fn sync(&mut self) {
+        if self.is_distrusted {
+            return;
+        }
         self.durable = self.log.len();
         if self.log.iter().all(|commit| commit.certain) {
             for delta in self.log.drain(..).flat_map(|commit| commit.deltas) {
@@ -131,6 +142,14 @@ impl Model {
             return Err(self.explain_loss(found));
         };
         let lost = self.log.len() - count;
+        if self.is_distrusted {
+            // What was found may be gone the next time; the older commits are still the order in which it goes.
+            self.log.truncate(count);
+            self.live.clone_from(found);
+            self.doubtful.clear();
+            self.doubtful_keyspaces.clear();
+            return Ok(lost);
+        }
         *self = Self { base: found.clone(), live: found.clone(), ..Self::default() };
         Ok(lost)
     }

@@ -29,13 +29,16 @@ use crate::{
 pub struct Rules {
     /// Errors that say that the device failed are answers too.
     pub tolerate_faults: bool,
+    /// Errors that name damage, with its file and offset, are answers too; a store that cannot be opened because of it
+    /// ends the run.
+    pub tolerate_damage: bool,
     /// `check_invariants` runs after so many ops at the latest; after ops on the files it always does.
     pub ops_between_checks: usize,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { tolerate_faults: false, ops_between_checks: 32 }
+        Self { tolerate_faults: false, tolerate_damage: false, ops_between_checks: 32 }
     }
 }
 
@@ -107,12 +110,21 @@ struct TakenSnapshot {
     state: Option<State>,
 }
 
+/// Something between the store and its machine, for every machine that the run goes through.
+pub trait Overlay: Send + Sync {
+    /// The environment that the store is given on this machine.
+    fn over(&self, machine: &Arc<MemEnv>) -> Arc<dyn Env>;
+    /// Ends all faults that are not the machine's own.
+    fn heal(&self);
+}
+
 /// A store, its machine and its model.
 pub struct Runner<'a> {
     opener: &'a dyn Opener,
     rules: Rules,
     machine: Arc<MemEnv>,
     faulty: Option<Arc<FaultyEnv>>,
+    overlay: Option<Arc<dyn Overlay>>,
     /// Before `store`: they go first.
     snapshots: BTreeMap<u8, TakenSnapshot>,
     store: Option<Box<dyn Store>>,
@@ -120,6 +132,10 @@ pub struct Runner<'a> {
     arm: Option<Crash>,
     report: Report,
     healed: bool,
+    /// Damage keeps the store from being opened or read whole; the run is over.
+    ended: bool,
+    /// A machine that has lost its power is left as it is.
+    stays_dead: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -135,12 +151,15 @@ impl<'a> Runner<'a> {
             rules: Rules::default(),
             machine,
             faulty: None,
+            overlay: None,
             snapshots: BTreeMap::new(),
             store: None,
             model: Model::default(),
             arm: None,
             report: Report::default(),
             healed: false,
+            ended: false,
+            stays_dead: false,
         }
     }
 
@@ -166,9 +185,46 @@ impl<'a> Runner<'a> {
         (self, faulty)
     }
 
+    /// The same with something between the store and its machines.
+    #[must_use]
+    pub fn with_overlay(mut self, overlay: Arc<dyn Overlay>) -> Self {
+        self.overlay = Some(overlay);
+        self
+    }
+
     /// From now on errors are failures again.
     pub fn require_health(&mut self) {
         self.rules.tolerate_faults = false;
+    }
+
+    /// From now on errors that say that the device failed are answers too.
+    pub fn tolerate_faults(&mut self) {
+        self.rules.tolerate_faults = true;
+    }
+
+    /// From now on syncs prove nothing, see [`Model::distrust`].
+    pub fn distrust(&mut self) {
+        self.model.distrust();
+    }
+
+    /// Whether the store is open now.
+    pub fn is_open(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Whether a power loss is planned.
+    pub fn is_armed(&self) -> bool {
+        self.arm.is_some()
+    }
+
+    /// Whether damage has ended the run.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// What was done so far.
+    pub fn report(&self) -> Report {
+        self.report
     }
 
     /// The machine that the store is on now; it changes with every crash.
@@ -206,6 +262,9 @@ impl<'a> Runner<'a> {
 
     /// Runs one op, recovers if the power went off, checks the invariants.
     pub fn op(&mut self, op: &Op) -> Result<(), Wrong> {
+        if self.ended {
+            return Ok(());
+        }
         self.report.ops += 1;
         if self.store.is_none() {
             if matches!(op, Op::Arm { .. }) {
@@ -214,13 +273,30 @@ impl<'a> Runner<'a> {
             }
             self.settle()?;
         }
-        self.perform(op)?;
-        self.recover_if_crashed()?;
+        if !self.ended {
+            self.perform(op)?;
+            self.recover_if_crashed()?;
+        }
+        if self.ended {
+            return Ok(());
+        }
         if op.is_structural() || self.report.ops.is_multiple_of(self.rules.ops_between_checks) {
             self.check_invariants()?;
             self.recover_if_crashed()?;
         }
         Ok(())
+    }
+
+    /// Runs one op and loses power for good after so many of its I/O operations, the store being open before; false if
+    /// it makes fewer. What the machine holds then is for the caller to look at.
+    pub fn lose_power_within(&mut self, op: &Op, after: u64) -> Result<bool, Wrong> {
+        if self.store.is_none() {
+            self.settle()?;
+        }
+        self.stays_dead = true;
+        self.machine.crash_after(after);
+        self.perform(op)?;
+        Ok(self.machine.is_crashed())
     }
 
     fn perform(&mut self, op: &Op) -> Result<(), Wrong> {
@@ -290,8 +366,11 @@ impl<'a> Runner<'a> {
                 error.kind(),
                 ErrorKind::Io | ErrorKind::OutOfSpace | ErrorKind::Poisoned | ErrorKind::Closed
             );
-        self.report.tolerated_errors += usize::from(by_fault);
-        by_fault || self.machine.is_crashed()
+        let by_damage = self.rules.tolerate_damage
+            && error.kind() == ErrorKind::Corruption
+            && error.location().is_some_and(|(file, _)| !file.is_empty());
+        self.report.tolerated_errors += usize::from(by_fault || by_damage);
+        by_fault || by_damage || self.machine.is_crashed()
     }
 
     fn sync(&mut self, call: impl FnOnce(&dyn Store) -> Answer<()>) -> Result<(), Wrong> {

@@ -20,7 +20,7 @@ use crate::{
 impl Runner<'_> {
     /// Takes the disk of the machine as a power loss leaves it, and opens the store there.
     pub(super) fn recover_if_crashed(&mut self) -> Result<(), Wrong> {
-        if !self.machine.is_crashed() {
+        if !self.machine.is_crashed() || self.stays_dead {
             return Ok(());
         }
         let crash = self.arm.clone().expect("only an armed machine loses power in the middle of a call");
@@ -68,9 +68,15 @@ impl Runner<'_> {
             self.machine.crash_after(after);
             let opened = self.opener.open(self.env());
             if !self.machine.is_crashed() {
-                let store = opened.map_err(|error| format!("open after a crash: {error:?}"))?;
                 self.machine.crash_after(u64::MAX);
-                return self.adopt(store);
+                return match opened {
+                    Ok(store) => self.adopt(store),
+                    Err(error) => {
+                        let fail = |wrong| format!("open after a crash: {wrong}");
+                        self.excuse(Err::<(), _>(error)).map_err(fail)?;
+                        self.settle()
+                    }
+                };
             }
             drop(opened);
             self.report.nested_images += 1;
@@ -94,10 +100,12 @@ impl Runner<'_> {
         }
     }
 
-    fn env(&self) -> Arc<dyn Env> {
-        match &self.faulty {
-            Some(faulty) => Arc::clone(faulty) as _,
-            None => Arc::clone(&self.machine) as _,
+    /// The environment that the store is opened with.
+    pub fn env(&self) -> Arc<dyn Env> {
+        match (&self.overlay, &self.faulty) {
+            (Some(overlay), _) => overlay.over(&self.machine),
+            (None, Some(faulty)) => Arc::clone(faulty) as _,
+            (None, None) => Arc::clone(&self.machine) as _,
         }
     }
 
@@ -115,8 +123,16 @@ impl Runner<'_> {
             if self.machine.is_crashed() {
                 return self.recover_if_crashed();
             }
+            if self.rules.tolerate_damage {
+                self.ended = true;
+                return Ok(());
+            }
             assert!(attempt == 0, "a healthy device causes no error that is excused");
             self.machine.space_limit(None);
+            if let Some(overlay) = &self.overlay {
+                overlay.heal();
+                self.healed = true;
+            }
             if let Some(faulty) = &self.faulty {
                 faulty.set_plan(None);
                 self.healed = true;
@@ -126,7 +142,8 @@ impl Runner<'_> {
     }
 
     fn adopt(&mut self, store: Box<dyn Store>) -> Result<(), Wrong> {
-        self.adopt_or_excuse(store)?.ok_or_else(|| "a healthy device causes no error".into())
+        // What cannot be read now is opened once more, on a device that is healed if it was not.
+        if self.adopt_or_excuse(store)?.is_none() { self.settle() } else { Ok(()) }
     }
 
     /// Compares what a freshly opened store holds with what it may hold, and goes on with it.
