@@ -10,6 +10,7 @@ use testudo_base::{
     Error, PAGE_BYTES, Result,
     checksum::checksum64,
     num::{u64_of, usize_of},
+    sync::Arc,
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
@@ -49,6 +50,11 @@ pub enum SegmentPiece<'a> {
     },
 }
 
+/// What the header of a segment says.
+pub fn inspect_segment_header(env: &dyn Env, dir: &Path, number: u64) -> Result<HeaderContents> {
+    open(env, dir, number).map(|(_, header)| header)
+}
+
 /// Walks a segment. Without a sound header nothing behind it can be read.
 pub fn inspect_segment(
     env: &dyn Env,
@@ -56,24 +62,38 @@ pub fn inspect_segment(
     number: u64,
     visit: &mut dyn FnMut(SegmentPiece<'_>),
 ) -> Result<HeaderContents> {
+    let (segment, header) = open(env, dir, number)?;
+    if let HeaderContents::Header(header) = &header {
+        let salt = record_salt(header.store_id, header.epoch);
+        let mut walk = Walk { file: &*segment.file, end: segment.bytes, salt, damage: None, visit };
+        walk.run().map_err(|error| Error::io(segment_file_name(number), error))?;
+    }
+    Ok(header)
+}
+
+struct OpenSegment {
+    file: Arc<dyn File>,
+    /// Length in whole pages.
+    bytes: u64,
+}
+
+fn open(env: &dyn Env, dir: &Path, number: u64) -> Result<(OpenSegment, HeaderContents)> {
     let name = segment_file_name(number);
     let failed = |error| Error::io(name.as_str(), error);
-    let file =
-        env.open(&dir.join(&name), OpenOptions { mode: OpenMode::Read, direct: true }).map_err(failed)?;
-    let length = file.len().map_err(failed)? & !(PAGE_BYTES - 1);
-    let page = read(&*file, 0, SEGMENT_HEADER_BYTES.min(length)).map_err(failed)?;
-    if page.iter().all(|&byte| byte == 0) {
-        return Ok(HeaderContents::Empty);
-    }
-    let header = match SegmentHeader::decode(&page, &name) {
-        Ok(Some(header)) => header,
-        Ok(None) => return Ok(HeaderContents::Damaged("neither magic nor checksum fit a header".to_owned())),
-        Err(error) => return Ok(HeaderContents::Damaged(error.to_string())),
+    let options = OpenOptions { mode: OpenMode::Read, direct: true };
+    let file = env.open(&dir.join(&name), options).map_err(failed)?;
+    let bytes = file.len().map_err(failed)? & !(PAGE_BYTES - 1);
+    let page = read(&*file, 0, SEGMENT_HEADER_BYTES.min(bytes)).map_err(failed)?;
+    let header = if page.iter().all(|&byte| byte == 0) {
+        HeaderContents::Empty
+    } else {
+        match SegmentHeader::decode(&page, &name) {
+            Ok(Some(header)) => HeaderContents::Header(header),
+            Ok(None) => HeaderContents::Damaged("neither magic nor checksum fit a header".to_owned()),
+            Err(error) => HeaderContents::Damaged(error.to_string()),
+        }
     };
-    let salt = record_salt(header.store_id, header.epoch);
-    let mut walk = Walk { file: &*file, end: length, salt, damage: None, visit };
-    walk.run().map_err(failed)?;
-    Ok(HeaderContents::Header(header))
+    Ok((OpenSegment { file, bytes }, header))
 }
 
 fn read(file: &dyn File, offset: u64, bytes: u64) -> std::io::Result<AlignedBuffer> {

@@ -32,7 +32,7 @@ mod tail;
 mod wal;
 mod wal_format;
 
-pub use inspect::{HeaderContents, SegmentPiece, inspect_segment};
+pub use inspect::{HeaderContents, SegmentPiece, inspect_segment, inspect_segment_header};
 pub use replay::{Record, ReplayEnd, TornTail, replay};
 pub use reservation::Reservation;
 pub use rewrite::rewrite_unproven;

@@ -9,7 +9,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     backup, bench, checkpoint, compact, context::Context, del, demo, dump, failure::Outcome, get, info,
-    keyspace, load, ls, put, repair, salvage, scan, scrub, size::parse_size, space, stat, tree, verify,
+    keyspace, load, ls, manifest, page, put, repair, salvage, scan, scrub, size::parse_size, space, stat,
+    tree, verify, wal,
 };
 
 /// The whole command line.
@@ -66,6 +67,12 @@ pub(crate) enum Verb {
     Salvage(salvage::SalvageArguments),
     /// Reads everything from the device at a chosen pace and can be resumed (exit code 1 if something is damaged)
     Scrub(scrub::ScrubArguments),
+    /// The log as it stands in the files: commits with their operations, and damage
+    Wal(wal::WalArguments),
+    /// Superblock and manifests as they stand in the files: edits with their changes, and damage
+    Manifest(manifest::ManifestArguments),
+    /// Pages as they stand in the data file: header, entries, and why a damaged one is damaged
+    Page(page::PageArguments),
     /// Empties the write buffers and waits until background work is done (changes the store)
     Compact(compact::CompactArguments),
     /// Creates, drops or lists keyspaces
@@ -99,6 +106,9 @@ impl Verb {
             Self::Repair(arguments) => repair::run(context, &arguments),
             Self::Salvage(arguments) => salvage::run(context, &arguments),
             Self::Scrub(arguments) => scrub::run(context, &arguments),
+            Self::Wal(arguments) => wal::run(context, &arguments),
+            Self::Manifest(arguments) => manifest::run(context, &arguments),
+            Self::Page(arguments) => page::run(context, &arguments),
             Self::Compact(arguments) => compact::run(context, &arguments),
             Self::Keyspace(arguments) => keyspace::run(context, &arguments),
             Self::Bench(arguments) => bench::run(context, &arguments),

@@ -15,6 +15,8 @@ mod copies;
 mod damage;
 #[path = "verbs/demo.rs"]
 mod demo;
+#[path = "verbs/dumps.rs"]
+mod dumps;
 #[path = "verbs/interruption.rs"]
 mod interruption;
 #[path = "verbs/look.rs"]

@@ -1,0 +1,91 @@
+//! The files of a store as bytes, for dumps that must work on damaged stores.
+//!
+//! **Invariants**
+//! - Nothing is opened for writing, locked or believed.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use testudo::Error;
+use testudo_base::StoreId;
+use testudo_env::Env;
+use testudo_storage::{SlotContents, inspect_superblock};
+use testudo_wal::survey_log;
+
+use crate::{
+    bytes_text::{escape, to_hex},
+    context::Context,
+    failure::Failure,
+};
+
+/// Longer values are cut where people read them.
+const SHOWN_BYTES: usize = 100;
+
+/// Which files, and how the answer looks.
+#[derive(Args, Debug)]
+pub(crate) struct RawArguments {
+    /// Directory of the store; it may be damaged, or in use (then the end of a file may be half written)
+    pub(crate) dir: PathBuf,
+    /// Answer in JSON, one line for each piece
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl RawArguments {
+    /// A failed look at the store's files.
+    pub(crate) fn failure(&self, error: &Error) -> Failure {
+        Failure::store(&self.dir, error)
+    }
+
+    /// Fails where there is no directory to look into.
+    pub(crate) fn check_directory(&self, context: &Context) -> Result<(), Failure> {
+        let listed = context.env.list_dir(&self.dir);
+        listed.map(drop).map_err(|error| Failure::about(self.dir.display(), error))
+    }
+}
+
+/// The id of the store, from the superblock or from the log.
+pub(crate) fn find_store_id(context: &Context, dir: &Path) -> Option<StoreId> {
+    let mut newest = None;
+    for slot in inspect_superblock(&*context.env, dir).into_iter().flatten() {
+        if let SlotContents::Superblock(superblock) = slot {
+            newest = newest.max(Some((superblock.generation, superblock.store.0)));
+        }
+    }
+    if let Some((_, store)) = newest {
+        return Some(StoreId(store));
+    }
+    let env: std::sync::Arc<dyn Env> = context.env.clone();
+    survey_log(&env, dir).ok()?.segments().iter().find_map(|segment| segment.store)
+}
+
+/// A key or a value for people, cut if it is long.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    match bytes.get(..SHOWN_BYTES) {
+        Some(head) if bytes.len() > SHOWN_BYTES => format!("{}… ({} bytes)", escape(head), bytes.len()),
+        _ => escape(bytes),
+    }
+}
+
+/// An operation as JSON: `key` and `value`, or `key_hex` and `value_hex` where they are no text; no value if it was removed.
+pub(crate) fn operation_document(key: &[u8], value: Option<&[u8]>) -> Map<String, Value> {
+    let mut document = Map::new();
+    document.insert("operation".to_owned(), json!(if value.is_some() { "put" } else { "remove" }));
+    for (name, bytes) in [("key", Some(key)), ("value", value)] {
+        let Some(bytes) = bytes else { continue };
+        match std::str::from_utf8(bytes) {
+            Ok(text) => document.insert(name.to_owned(), json!(text)),
+            Err(_) => document.insert(format!("{name}_hex"), json!(to_hex(bytes))),
+        };
+    }
+    document
+}
+
+/// An operation for people.
+pub(crate) fn operation_line(key: &[u8], value: Option<&[u8]>) -> String {
+    match value {
+        Some(value) => format!("put {} = {}", shown(key), shown(value)),
+        None => format!("remove {}", shown(key)),
+    }
+}
