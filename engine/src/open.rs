@@ -374,7 +374,7 @@ pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions) -> Arc<dyn Tr
     BeTree::empty(turtle_options(options), &store.data)
 }
 
-fn turtle_options(options: &KeyspaceOptions) -> TurtleOptions {
+pub(crate) fn turtle_options(options: &KeyspaceOptions) -> TurtleOptions {
     let Tree::Turtle { leaf_bytes, max_pivots } = options.chosen_tree();
     TurtleOptions { leaf_bytes, max_pivots }
 }

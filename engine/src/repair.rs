@@ -10,15 +10,15 @@
 //! - A dry run writes nothing.
 
 mod leftovers;
+mod opening_check;
 mod page_check;
 mod superblock_repair;
 
 use std::path::{Path, PathBuf};
 
-use testudo_base::{Error, ErrorKind, Result, Seqno, sync::Arc};
+use testudo_base::{Error, Result, sync::Arc};
 use testudo_env::{Env, RealEnv};
 use testudo_storage::manifest_file_name;
-use testudo_wal::LogEvent;
 
 use crate::{
     Observer,
@@ -121,6 +121,7 @@ pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<Re
         return Ok(report);
     };
     let mut site = Site { options, evidence: &mut evidence, plan: &plan, report: &mut report };
+    site.check_trees()?;
     site.check_log(&mut meter)?;
     site.check_pages(&mut meter)?;
     site.repair_superblock()?;
@@ -152,40 +153,6 @@ impl Site<'_> {
         }
         let (file, what, action) = (file.to_owned(), what.to_owned(), action.to_owned());
         self.report.findings.push(RepairFinding { file, offset: 0, what, action, remedy });
-        Ok(())
-    }
-
-    /// Finds commits that are needed and lost.
-    fn check_log(&mut self, meter: &mut Meter<'_, '_>) -> Result<()> {
-        let store = self.evidence.store;
-        let Some(manifest) = &self.evidence.manifest else { return Ok(()) };
-        let start = manifest.state.log_seqno;
-        let (env, directory) = (&*self.options.env, &self.options.directory);
-        // What recovery says counts; the survey tells where all of it is.
-        let strict = testudo_wal::replay(env, directory, store, manifest.state.log_segment, |_| Ok(()));
-        let mut holes = Vec::new();
-        self.evidence.log.read(store, Some(start), self.plan.proven, |event| {
-            match event {
-                LogEvent::Hole(hole) => holes.push(hole),
-                LogEvent::Progress(bytes) => meter.advance(bytes)?,
-                LogEvent::Commit(_) => {}
-            }
-            Ok(())
-        })?;
-        let has_holes = !holes.is_empty();
-        for hole in holes {
-            let Seqno(first) = hole.first_seqno;
-            let what = format!("operations {first} to {} are missing", hole.last_seqno);
-            self.report.needs_salvage(&hole.file, hole.offset, what, "salvage gives back all others");
-        }
-        match strict {
-            Err(error) if error.kind() == ErrorKind::Corruption && !has_holes => {
-                let (file, offset) = error.location().unwrap_or(("log", 0));
-                self.report.needs_salvage(file, offset, error.to_string(), "salvage loses nothing of it");
-            }
-            Err(error) if error.kind() != ErrorKind::Corruption => return Err(error),
-            _ => {}
-        }
         Ok(())
     }
 

@@ -17,14 +17,8 @@ impl Site<'_> {
         let plan = self.plan;
         let sources = || plan.keyspaces.values().flat_map(|keyspace| &keyspace.sources);
         let Some(data) = self.evidence.data.clone() else {
-            if sources().next().is_some() {
-                self.report.needs_salvage(
-                    DATA_FILE,
-                    0,
-                    "the file is missing",
-                    "only the log can be salvaged",
-                );
-            }
+            let action = "salvage gives back what the log holds";
+            self.report.needs_salvage(DATA_FILE, 0, "the file is missing", action);
             return Ok(());
         };
         meter.expect_more(sources().map(|source| source.reference.stored_bytes()).sum());

@@ -76,13 +76,15 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
     if !(evidence.manifest_counts && plan.take_layouts(evidence)) {
         plan.method = SalvageMethod::Scan;
         plan.unproven = Some(
-            "no manifest names the runs: one that left no footer, or a keyspace without a run, leaves no trace"
+            "no manifest names the runs: one that left no footer, or a keyspace without a run, leaves no trace, and older \
+             versions may stand where such a run had newer ones"
                 .to_owned(),
         );
         if let Some(data) = &evidence.data {
             let found = page_scan::scan(&**data, evidence.data_bytes, evidence.store, meter)?;
             plan.take_found(found);
         }
+        plan.compare_with_log(evidence);
     }
     plan.note_proven();
     for keyspace in plan.keyspaces.values_mut() {
@@ -117,11 +119,26 @@ impl Plan {
         counts.then_some(plan)
     }
 
+    /// Trees hold what the log does not hold any more: runs that end before it begins are not the newest ones.
+    fn compare_with_log(&mut self, evidence: &Evidence) {
+        let Some(first) = evidence.log.first_seqno(evidence.store) else { return };
+        let Seqno(newest) = self.newest_run_seqno();
+        if let Some(unproven) = self.unproven.as_mut().filter(|_| first.0 > newest.saturating_add(1)) {
+            let more = format!(
+                "; runs are missing, for the log begins at operation {first} and the runs that were found end at {newest}"
+            );
+            unproven.push_str(&more);
+        }
+    }
+
+    fn newest_run_seqno(&self) -> Seqno {
+        let sources = self.keyspaces.values().flat_map(|keyspace| &keyspace.sources);
+        sources.map(|source| source.reference.newest_seqno).max().unwrap_or_default()
+    }
+
     /// What a run holds had been durable in the log before.
     fn note_proven(&mut self) {
-        let sources = self.keyspaces.values().flat_map(|keyspace| &keyspace.sources);
-        let newest = sources.map(|source| source.reference.newest_seqno).max();
-        self.proven = self.proven.max(newest.unwrap_or_default());
+        self.proven = self.proven.max(self.newest_run_seqno());
     }
 
     fn source_bytes(&self) -> u64 {

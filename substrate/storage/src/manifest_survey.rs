@@ -101,15 +101,14 @@ impl ManifestSurvey {
         if self.damage.is_none() {
             return;
         }
-        while at < bytes.len() {
-            at += PAGE_SIZE;
-            let Some(rest) = bytes.get(at..) else { return };
+        while let Some(rest) = bytes.get(at..) {
             if let Decoded::Record { edit, edit_number, .. } = decode_record(rest, seed)
                 && edit_number >= self.edits
             {
                 self.has_later_edits = true;
                 edit.iter().for_each(|change| self.note_later(change));
             }
+            at += PAGE_SIZE;
         }
     }
 
@@ -120,7 +119,8 @@ impl ManifestSurvey {
             let (edit, length) = match decode_record(&bytes[at..], seed) {
                 Decoded::Record { edit, edit_number, bytes } if edit_number == self.edits => (edit, bytes),
                 Decoded::Record { .. } => {
-                    self.damage = Some("an edit is missing".to_owned());
+                    // A sound edit out of its order is none that a crash leaves.
+                    (self.damage, self.has_later_edits) = (Some("an edit is missing".to_owned()), true);
                     return at;
                 }
                 Decoded::DamagedPayload(why) => {

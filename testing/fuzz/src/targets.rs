@@ -7,6 +7,7 @@ pub mod manifest;
 pub mod node;
 pub mod open_directory;
 pub mod page;
+pub mod salvage;
 pub mod script;
 pub mod superblock;
 pub mod wal;
@@ -72,6 +73,13 @@ pub const TARGETS: &[Target] = &[
         name: "open-directory",
         about: "a store's files, changed and sealed: opened, read, verified, written, closed",
         run: open_directory::run,
+        seeds: || random_inputs(64),
+        memory_bytes_max: MEMORY_BYTES_MAX,
+    },
+    Target {
+        name: "salvage",
+        about: "a store's files, changed, sealed, missing: repaired, and salvaged into a store that verifies",
+        run: salvage::run,
         seeds: || random_inputs(64),
         memory_bytes_max: MEMORY_BYTES_MAX,
     },

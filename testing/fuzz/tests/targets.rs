@@ -50,6 +50,11 @@ fn hostile_directories_are_opened_or_refused() {
 }
 
 #[test]
+fn hostile_directories_are_repaired_and_salvaged() {
+    runs_for_seconds("salvage");
+}
+
+#[test]
 fn scripts_of_any_bytes_give_the_answers_of_a_map() {
     runs_for_seconds("script");
 }

@@ -56,7 +56,7 @@ pub(crate) fn run(context: &mut Context, arguments: &SalvageArguments) -> Outcom
     if arguments.json {
         context.console.json(&document(&report, seconds))?;
     } else {
-        print(context, &report, seconds)?;
+        print(context, &report, arguments.older_versions, seconds)?;
     }
     Ok(if report.is_complete() { Verdict::Fine } else { Verdict::Negative })
 }
@@ -84,7 +84,12 @@ fn document(report: &SalvageReport, seconds: f64) -> Value {
     })
 }
 
-fn print(context: &mut Context, report: &SalvageReport, seconds: f64) -> Result<(), Failure> {
+fn print(
+    context: &mut Context,
+    report: &SalvageReport,
+    older_versions: bool,
+    seconds: f64,
+) -> Result<(), Failure> {
     let console = &mut context.console;
     for finding in &report.findings {
         console.line(format_args!("found: {finding}"))?;
@@ -100,7 +105,7 @@ fn print(context: &mut Context, report: &SalvageReport, seconds: f64) -> Result<
         ))?;
     }
     for keyspace in &report.keyspaces {
-        print_keyspace(context, keyspace)?;
+        print_keyspace(context, keyspace, older_versions)?;
     }
     let verdict = if report.is_complete() { "everything" } else { "what is left" };
     let (records, operations) = (show_count(report.records()), show_count(report.log.operations));
@@ -109,7 +114,11 @@ fn print(context: &mut Context, report: &SalvageReport, seconds: f64) -> Result<
     ))
 }
 
-fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(), Failure> {
+fn print_keyspace(
+    context: &mut Context,
+    keyspace: &KeyspaceSalvage,
+    older_versions: bool,
+) -> Result<(), Failure> {
     let console = &mut context.console;
     let name = &keyspace.name;
     for lost in keyspace.lost_ranges.iter().take(PRINTED_RANGES) {
@@ -142,7 +151,10 @@ fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(
     }
     if keyspace.older_records > 0 {
         let count = show_count(keyspace.older_records);
-        console.line(format_args!("  of {count} records in lost ranges only an older version is left"))?;
+        let fate = if older_versions { "given back" } else { "kept out, --older-versions gives them back" };
+        console.line(format_args!(
+            "  of {count} keys in lost ranges a version is left that may not be the last one ({fate})"
+        ))?;
     }
     Ok(())
 }

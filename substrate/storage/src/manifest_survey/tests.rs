@@ -45,6 +45,22 @@ fn keyspaces_of_edits_behind_damage_are_known() {
 }
 
 #[test]
+fn an_edit_that_is_missing_between_sound_ones_is_damage() {
+    let (env, _) = created();
+    let path = "/db/manifest-0000000001";
+    let bytes = env.file_bytes(path).unwrap();
+    let last = survey(&env);
+    let whole = usize_of(last.end) - PAGE_SIZE;
+    let pages = |range: std::ops::Range<usize>| bytes[range].to_vec();
+    // The last edit has a page of its own; the one before it has two.
+    env.replace(path, &[pages(0..whole - 2 * PAGE_SIZE), pages(whole..bytes.len())].concat()).unwrap();
+    let found = survey(&env);
+    assert_eq!(found.damage.as_deref(), Some("an edit is missing"));
+    assert!(found.has_later_edits && found.edits == last.edits - 2);
+    assert_eq!(found.keyspaces[&KeyspaceId(2)].name, "second");
+}
+
+#[test]
 fn no_cut_and_no_flipped_byte_makes_it_panic() {
     let (env, _) = created();
     let path = "/db/manifest-0000000001";
