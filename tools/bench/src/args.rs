@@ -97,6 +97,9 @@ pub struct YcsbArgs {
     /// Directory for charts of throughput and latency (SVG)
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
+    /// Repository of backups: one is made in the middle of workload a, restored at the end and compared
+    #[arg(long, value_name = "REPO")]
+    pub backup_to: Option<PathBuf>,
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -17,6 +17,7 @@ use crate::{
     process::{self, ProcessIo},
     size::{human_bytes, human_count, quotient},
     tally::{Class, Tally},
+    ycsb::BackupResult,
 };
 
 /// Readings taken before and after a workload.
@@ -83,6 +84,12 @@ pub(crate) struct Report {
     /// Time to open the store again after it was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen_seconds: Option<f64>,
+    /// On the last line of a run that took a backup.
+    #[serde(flatten)]
+    pub(crate) backup: Option<BackupResult>,
+    /// A backup was made meanwhile; its reads and writes are in the figures of the process.
+    #[serde(skip)]
+    pub(crate) is_backed_up: bool,
     /// The run was stopped before the workload was done.
     pub(crate) interrupted: bool,
     pub(crate) wrong_answers: u64,
@@ -187,7 +194,7 @@ impl Report {
 
     /// The store's own count and the kernel's should agree; then ratios can be trusted.
     fn warn_of_difference(&self, direction: &str, counted: u64, seen: u64) {
-        if counted.abs_diff(seen) > (counted.max(seen) / 10).max(4 << 20) {
+        if !self.is_backed_up && counted.abs_diff(seen) > (counted.max(seen) / 10).max(4 << 20) {
             eprintln!(
                 "warning: workload {}: the store counted {} {direction}, the kernel {}",
                 self.workload,

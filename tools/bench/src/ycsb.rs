@@ -8,6 +8,7 @@
 //! - Background work of one workload is counted where it happens, so a load is followed by a rest.
 //! - Stopping ends the running workload and skips the rest; the store is closed as always.
 
+mod backup_check;
 mod keys;
 mod oracle;
 mod plot;
@@ -21,6 +22,7 @@ mod zipf;
 use testudo::{Error, Result};
 
 use crate::{Context, Outcome, Workload, YcsbArgs, output::Output, report::Report, scratch::Scratch};
+pub(crate) use backup_check::BackupResult;
 use run_state::RunState;
 
 /// Runs the workloads in their order.
@@ -35,7 +37,10 @@ pub(crate) fn run(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
             break;
         }
         let last = index + 1 == args.workloads.len();
-        let report = state.run_workload(*workload, last)?;
+        let mut report = state.run_workload(*workload, last)?;
+        if last && !report.interrupted {
+            report.backup = state.restore_backup()?;
+        }
         output.result(&report)?;
         let interrupted = report.interrupted;
         reports.push(report);
@@ -50,7 +55,9 @@ pub(crate) fn run(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
     if let Some(dir) = &args.plot {
         plot::write_charts(dir, &reports)?;
     }
-    Ok(Outcome::of(reports.iter().map(|report| report.wrong_answers).sum()))
+    let is_unequal = |report: &Report| report.backup.as_ref().is_some_and(|backup| !backup.backup_equal);
+    let wrong = |report: &Report| report.wrong_answers + u64::from(is_unequal(report));
+    Ok(Outcome::of(reports.iter().map(wrong).sum()))
 }
 
 /// Refuses what the flags cannot mean together.
@@ -70,6 +77,11 @@ fn check(args: &YcsbArgs) -> Result<()> {
     let first = args.workloads.iter().find(|workload| **workload != Workload::Seq);
     if loads == 1 && first != Some(&Workload::Load) {
         return Err(Error::invalid("--workloads: load comes before all workloads that need its records"));
+    }
+    if args.backup_to.is_some() && !args.workloads.contains(&Workload::A) {
+        return Err(Error::invalid(
+            "--backup-to: the backup is made in workload a, which is not among --workloads",
+        ));
     }
     if args.records.is_some_and(|records| records > oracle::RECORDS_MAX / 2) {
         return Err(Error::invalid(format!("--records: at most {}", oracle::RECORDS_MAX / 2)));

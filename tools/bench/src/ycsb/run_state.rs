@@ -16,6 +16,8 @@ use testudo_base::num::usize_of;
 use testudo_env::{Env, SplitMix};
 
 use super::{
+    BackupResult,
+    backup_check::BackupCheck,
     keys::KeyMaker,
     oracle::Oracle,
     target::Target,
@@ -40,6 +42,8 @@ const SPOT_CHECKS: u64 = 1_000;
 /// Work has come to rest when nothing was written for this long.
 const REST: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
+/// While the middle of a workload is waited for.
+const SHORT_POLL: Duration = Duration::from_micros(200);
 
 /// An open store with what is known about it.
 pub(crate) struct RunState<'a> {
@@ -50,6 +54,7 @@ pub(crate) struct RunState<'a> {
     records: u64,
     main: Target,
     seq: Option<Target>,
+    backup: Option<BackupCheck<'a>>,
 }
 
 impl<'a> RunState<'a> {
@@ -72,7 +77,8 @@ impl<'a> RunState<'a> {
         }
         let value_bytes = usize_of(args.value_bytes);
         let main = Target { keyspaces, keys, value_bytes, oracle: Oracle::new(0) };
-        let mut state = Self { args, context, db, tree, records, main, seq: None };
+        let backup = args.backup_to.as_deref().map(|repository| BackupCheck::new(context, repository));
+        let mut state = Self { args, context, db, tree, records, main, seq: None, backup };
         state.find_records()?;
         Ok(state)
     }
@@ -142,6 +148,7 @@ impl<'a> RunState<'a> {
         }
         let complaints = Complaints::default();
         let distribution = self.args.distribution.unwrap_or_else(|| workload.default_distribution());
+        let mut backup = self.backup.take();
         let target = self.target(workload);
         let picker = Picker::new(distribution, target.oracle.acknowledged().max(1));
         process::reset_peak_rss();
@@ -162,13 +169,16 @@ impl<'a> RunState<'a> {
             stop: self.context.stop_flag(),
             failed: AtomicBool::new(false),
         };
-        let mut tallies = run_threads(&shared, started)?;
+        let due = backup.as_mut().filter(|backup| workload == Workload::A && !backup.is_taken());
+        let is_backed_up = due.is_some();
+        let mut tallies = run_threads(&shared, started, due.map(|backup| (&self.db, backup)))?;
+        self.backup = backup;
         if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
             return Err(error);
         }
         let after = Sample::take(&self.db);
         let totals = Totals::of(&tallies, started);
-        let mut report = self.new_report(workload);
+        let mut report = Report { is_backed_up, ..self.new_report(workload) };
         report.measure(&totals, &before, &after);
         if workload.shape() != Shape::FullScan && !matches!(workload.shape(), Shape::Fill) {
             report.distribution = format!("{distribution:?}").to_lowercase();
@@ -176,6 +186,7 @@ impl<'a> RunState<'a> {
         report.interrupted = self.context.stopped();
         if !report.interrupted {
             self.check_after(workload, &tallies, &complaints)?;
+            self.backup.as_mut().map_or(Ok(()), |backup| backup.read_snapshot(&self.db))?;
         }
         report.records = self.target(workload).oracle.acknowledged();
         report.space_amplification = quotient(after.store.disk_bytes as f64, self.live_bytes() as f64);
@@ -185,6 +196,11 @@ impl<'a> RunState<'a> {
             self.settle(&mut report, &before, started)?;
         }
         Ok(report)
+    }
+
+    /// Restores the backup that was made, if there is one, and says whether it is equal.
+    pub(crate) fn restore_backup(&mut self) -> Result<Option<BackupResult>> {
+        self.backup.as_mut().map_or(Ok(None), |backup| backup.restore(self.args))
     }
 
     fn target(&self, workload: Workload) -> &Target {
@@ -307,8 +323,13 @@ fn keyspace(db: &Db, name: &str, tree: &Tree) -> Result<Keyspace> {
     db.keyspace(name, || KeyspaceOptions::default().tree(*tree))
 }
 
-/// Runs all threads of a workload to their end, saying how far they are where someone looks.
-fn run_threads(shared: &Shared<'_>, started: Duration) -> Result<Vec<Tally>> {
+/// Runs all threads of a workload to their end, saying how far they are where someone looks. A backup is made when half is
+/// done.
+fn run_threads(
+    shared: &Shared<'_>,
+    started: Duration,
+    mut backup: Option<(&Db, &mut BackupCheck<'_>)>,
+) -> Result<Vec<Tally>> {
     let progress: Vec<Progress> = (0..shared.threads).map(|_| Progress::default()).collect();
     std::thread::scope(|scope| {
         let mut handles = Vec::new();
@@ -325,16 +346,38 @@ fn run_threads(shared: &Shared<'_>, started: Duration) -> Result<Vec<Tally>> {
             }
         }
         let mut display = Display::new(shared, started);
+        let operations = || progress.iter().map(Progress::operations).sum::<u64>();
+        let mut backed_up = Ok(());
         while !handles.iter().all(|handle| handle.is_finished()) {
-            shared.env.sleep(POLL);
+            shared.env.sleep(if backup.is_some() { SHORT_POLL } else { POLL });
             display.show(&progress);
+            if is_half_done(shared, started, operations())
+                && let Some((db, backup)) = backup.take()
+            {
+                backed_up = backup.take(db, &operations);
+                if backed_up.is_err() {
+                    shared.failed.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
         }
         display.clear();
+        // They were done before half of it was seen.
+        if let Some((db, backup)) = backup {
+            backed_up = backup.take(db, &operations);
+        }
         let join = |handle: std::thread::ScopedJoinHandle<'_, Tally>| {
             handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        Ok(handles.into_iter().map(join).collect())
+        let tallies = handles.into_iter().map(join).collect();
+        backed_up.map(|()| tallies)
     })
+}
+
+fn is_half_done(shared: &Shared<'_>, started: Duration, operations: u64) -> bool {
+    match shared.deadline {
+        Some(deadline) => shared.env.monotonic() >= (started + deadline) / 2,
+        None => operations >= shared.ops / 2,
+    }
 }
 
 /// The line on a terminal that says how far a workload is.

@@ -104,6 +104,7 @@ fn flags_that_cannot_be_together_are_named() {
         ("--workloads a,load", "--workloads"),
         ("--workloads a", "--workloads"),
         ("--tree oak", "oak"),
+        ("--workloads load,b --backup-to repo", "--backup-to"),
     ];
     for (flags, name) in cases {
         let line = format!("ycsb --smoke --memory 32MiB --tmp {} {flags}", dir.path().display());
@@ -132,4 +133,61 @@ fn a_stopped_run_leaves_a_kept_store_that_opens() {
     });
     drop(testudo::Db::builder(&store).open().unwrap());
     assert!(matches!(parsed.bench.command, BenchCommand::Ycsb(_)));
+}
+
+#[test]
+fn a_backup_in_the_middle_of_a_workload_restores_the_same_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, repository, json) =
+        (dir.path().display(), dir.path().join("repo"), dir.path().join("out.json"));
+    let line = format!(
+        "ycsb --tmp {path} --json {} --backup-to {} --settle-seconds 0 --memory 4MiB --keyspaces 2 \
+         --records 30k --ops 60k --workloads load,a,f",
+        json.display(),
+        repository.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let results = results(&json);
+    let result = &results[2];
+    assert_eq!((&result["workload"], &result["backup_equal"]), (&"f".into(), &true.into()), "{result}");
+    assert_eq!(result["backup_records"], 30_000);
+    let began = result["backup_began_at"].as_u64().unwrap();
+    assert!((30_000..=60_000).contains(&began), "{result}");
+    assert!(results[1]["backup_equal"].is_null());
+    let kept: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(kept.len(), 2, "the repository and the figures stay: {kept:?}");
+}
+
+#[test]
+fn a_backup_that_is_damaged_before_it_is_restored_is_a_wrong_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, repository) = (dir.path().display(), dir.path().join("repo"));
+    let line = format!(
+        "ycsb --tmp {path} --backup-to {} --settle-seconds 0 --memory 4MiB --records 100k \
+         --workloads load,a,c --seconds 0.8",
+        repository.display()
+    );
+    let is_backup_there = || {
+        let names = std::fs::read_dir(&repository).into_iter().flatten();
+        names.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("backup-"))
+    };
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| run(&line));
+        while !is_backup_there() && !run.is_finished() {
+            std::thread::yield_now();
+        }
+        let mut damaged = 0;
+        for entry in std::fs::read_dir(&repository).unwrap().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("run-") {
+                let mut bytes = std::fs::read(entry.path()).unwrap();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                std::fs::write(entry.path(), bytes).unwrap();
+                damaged += 1;
+            }
+        }
+        assert!(damaged > 0);
+        assert_eq!(run.join().unwrap().unwrap(), Outcome::WrongAnswers(1));
+    });
 }
