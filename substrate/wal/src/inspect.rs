@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use testudo_base::{
-    Error, PAGE_BYTES, Result,
+    Error, PAGE_BYTES, PAGE_SIZE, Result,
     checksum::checksum64,
     num::{u64_of, usize_of},
     sync::Arc,
@@ -112,7 +112,7 @@ struct Walk<'w> {
 }
 
 /// Bytes looked at together.
-const WINDOW_BYTES: u64 = 1 << 20;
+const WINDOW_BYTES: u64 = 256 << 10;
 
 impl Walk<'_> {
     fn run(&mut self) -> std::io::Result<()> {
@@ -120,10 +120,17 @@ impl Walk<'_> {
         while at < self.end {
             let start = at & !(PAGE_BYTES - 1);
             let window = read(self.file, start, WINDOW_BYTES.min(self.end - start))?;
+            let window: &[u8] = &window;
             let mut inside = usize_of(at - start);
             // A header that is cut by the end of the window is looked at again in the next one.
             let is_last = start + u64_of(window.len()) >= self.end;
             while inside + RECORD_HEADER_BYTES <= window.len() {
+                // No header lies within a page of prepared space: the kind in a header is not zero.
+                if inside.is_multiple_of(PAGE_SIZE) && window[inside..].first_chunk() == Some(&[0; PAGE_SIZE])
+                {
+                    inside += PAGE_SIZE - RECORD_HEADER_BYTES + 8;
+                    continue;
+                }
                 let header =
                     window[inside..].first_chunk().and_then(|head| RecordHeader::decode(head, self.salt));
                 let offset = start + u64_of(inside);
