@@ -386,6 +386,7 @@ fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) ->
         .with_state(|state| state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect());
     let newest_flushed = flushed.values().copied().max().unwrap_or_default().max(log_seqno);
     let mut next = None;
+    let mut is_device_full = false;
     let deliver = |record: Record<'_>| {
         if next.is_none() && record.first_seqno.0 > log_seqno.0 + 1 {
             return Err(hole(log_segment, "commits before the first one of the log are missing"));
@@ -397,10 +398,13 @@ fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) ->
         }
         replay_record(store, &record, &flushed)?;
         store.recovered_seqno.store(end - 1, Relaxed);
-        // A log can hold more than the write buffers may.
-        while store.backpressure.is_full() && !read_only {
+        // A log can hold more than the write buffers may. On a full device they hold it all the same, or it would not open.
+        while store.backpressure.is_full() && !read_only && !is_device_full {
             reserve_run_ids(store)?;
-            store.make_room_stepped()?;
+            match store.make_room_stepped() {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => is_device_full = true,
+                outcome => outcome?,
+            }
         }
         Ok(())
     };

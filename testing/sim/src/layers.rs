@@ -8,6 +8,7 @@ pub mod corruption;
 pub mod crash;
 pub mod exhaustive;
 pub mod full_disk;
+pub mod loop_device;
 pub mod metamorphic;
 pub mod model;
 pub mod nth;
@@ -66,6 +67,12 @@ pub const LAYERS: &[Layer] = &[
         about: "a disk that fills up loses nothing and is told",
         unit: Some(full_disk::UNIT),
         run: full_disk::run,
+    },
+    Layer {
+        name: loop_device::NAME,
+        about: "a real file system that is full (needs root and mkfs.ext4)",
+        unit: None,
+        run: loop_device::run,
     },
     Layer {
         name: corruption::NAME,

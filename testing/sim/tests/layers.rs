@@ -1,12 +1,20 @@
 //! Every layer, short, as CI runs it.
 
+use std::io::Write;
+
 use testudo_sim::{Limits, layers::find};
 
 /// Runs a layer with the limits of CI, prints what it did, panics with the command that replays a failure.
 fn run(name: &str) {
     let layer = find(name).expect("a layer of this name");
     match (layer.run)(&Limits::default()) {
-        Ok(report) => println!("{name}\n{report}"),
+        Ok(report) => {
+            if let Some(reason) = &report.not_run {
+                // Past the harness, which hides what passing tests print.
+                let _ = writeln!(std::io::stderr(), "{name} was NOT RUN: {reason}");
+            }
+            println!("{name}\n{report}");
+        }
         Err(failure) => panic!("{failure}"),
     }
 }
@@ -49,6 +57,11 @@ fn any_call_may_fail() {
 #[test]
 fn a_full_disk_loses_nothing() {
     run("full-disk");
+}
+
+#[test]
+fn a_full_file_system_on_a_loop_device_loses_nothing() {
+    run("loop-device");
 }
 
 #[test]
