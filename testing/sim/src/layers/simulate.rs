@@ -39,7 +39,7 @@ pub(crate) const UNIT: &str = "ops";
 
 /// Operations of one run.
 const OP_COUNT: u64 = 1_200;
-const OPS_SHORT: u64 = 90_000;
+const OPS_SHORT: u64 = 150_000;
 /// Chance of an event before each operation.
 const EVENT_PERCENT: u8 = 8;
 /// Calls that pass before a fault strikes, at most.
