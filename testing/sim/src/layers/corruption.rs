@@ -1,7 +1,8 @@
 //! Damaged files: every byte with two masks, every truncation, pages and whole files in wrong places. Every read
 //! gives the right answer or an error that names the file, never a wrong answer, never a panic.
 //!
-//! In stretches without content (space reserved ahead, holes) all sectors are alike, and a sample of them is tried.
+//! In pages without content (space reserved ahead, holes) all bytes are alike, and one of each page is tried. A long run
+//! flips every bit.
 //!
 //! **Invariants**
 //! - Each damage is done to a fresh copy of the store; damages do not meet.
@@ -10,14 +11,16 @@
 mod damage;
 mod subject;
 
+use std::time::Duration;
+
 use testudo_testkit::configuration::crash_configurations;
 
 use self::{
-    damage::{Damage, damages},
-    subject::{Subject, subjects},
+    damage::{Damage, bytes_and_lengths, pages_and_files},
+    subject::Subject,
 };
 use crate::{
-    LayerFailure, LayerReport, Limits,
+    Amount, LayerFailure, LayerReport, Limits,
     sweep::{Outcome, chosen, judge, require, sweep},
 };
 
@@ -26,29 +29,52 @@ pub(crate) const NAME: &str = "corruption";
 /// Damages of one item of the sweep.
 const BATCH: usize = 256;
 
+/// Runs that may take so long flip every bit.
+const LONG: Duration = Duration::from_secs(600);
+
+/// Batches of damages. Each is spread over all files, and the subjects take turns, so that a run that ends early has
+/// seen something of everything.
+fn batches<'a>(
+    all: &'a [(&'a Subject, Vec<Damage>)],
+) -> impl Iterator<Item = (&'a Subject, impl Iterator<Item = &'a Damage>)> {
+    let batch_count = |damages: &[Damage]| damages.len().div_ceil(BATCH);
+    let rounds = all.iter().map(|(_, damages)| batch_count(damages)).max().unwrap_or(0);
+    (0..rounds).flat_map(move |first| {
+        all.iter().filter(move |(_, damages)| first < batch_count(damages)).map(move |(subject, damages)| {
+            (*subject, damages.iter().skip(first).step_by(batch_count(damages)))
+        })
+    })
+}
+
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
-    let mut all = Vec::new();
+    let is_long = match limits.amount {
+        Amount::Short => false,
+        Amount::Count(_) => true,
+        Amount::Time(time) => time >= LONG,
+    };
+    let mut subjects = Vec::new();
     for configuration in &configurations {
-        let subjects = judge(NAME, Some(&configuration.name), None, || subjects(configuration))?;
-        all.extend(subjects.into_iter().map(|subject| {
-            let damages = damages(&subject);
-            (subject, damages)
-        }));
+        subjects.extend(judge(NAME, Some(&configuration.name), None, || subject::subjects(configuration))?);
     }
-    // Each batch is spread over all files, and the subjects take turns, so that a run that ends early has seen something of
-    // everything.
-    let batch_count = |damages: &[Damage]| damages.len().div_ceil(BATCH);
-    let rounds = all.iter().map(|(_, damages)| batch_count(damages)).max().unwrap_or(0);
-    let items = (0..rounds).flat_map(|first| {
-        all.iter().filter(move |(_, damages)| first < batch_count(damages)).map(move |(subject, damages)| {
-            (subject, damages.iter().skip(first).step_by(batch_count(damages)))
-        })
-    });
+    let pages_and_files: Vec<_> =
+        subjects.iter().map(|subject| (subject, pages_and_files(subject))).collect();
+    let bytes_and_lengths: Vec<_> =
+        subjects.iter().map(|subject| (subject, bytes_and_lengths(subject, is_long))).collect();
+    let items = batches(&pages_and_files).chain(batches(&bytes_and_lengths));
     let report = sweep(limits, items, None, |(subject, batch)| run_batch(subject, batch))?;
-    let least =
-        [("flipped", 10_000), ("cut", 1_000), ("misplaced", 100), ("refused", 10_000), ("read right", 1_000)];
+    let least = [
+        ("bytes flipped", 400_000),
+        ("files cut", 200_000),
+        ("pages holding another page", 1_000),
+        ("pages exchanged", 500),
+        ("pages as they were before", 20),
+        ("pages of another store", 50),
+        ("files with foreign content", 20),
+        ("refused", 100_000),
+        ("read right", 10_000),
+    ];
     require(NAME, limits, &report, &least)?;
     Ok(report)
 }

@@ -22,6 +22,10 @@ use super::damage::Damage;
 
 /// A store with everything in it: drained data of several ages, a dropped keyspace, a log with its tail.
 const SCRIPT: &str = include_str!("../scripts/corruption.txt");
+/// The state of the store that was closed cleanly.
+const CLOSED: &str = "closed";
+/// Distance of the bytes where a sample is enough.
+const SAMPLE_STRIDE: usize = 23;
 /// The state of the store whose commits are in the log only.
 const UNDRAINED: &str = "killed before a drain";
 /// I/O operations of a creation after which its mark is there and its superblock is not.
@@ -39,8 +43,8 @@ pub(super) struct Subject {
     /// How it was left.
     pub(super) state: &'static str,
     pub(super) files: Vec<StoredFile>,
-    /// The data file at earlier times.
-    pub(super) earlier_data: Vec<Vec<u8>>,
+    /// Files at earlier times.
+    pub(super) earlier: Vec<(PathBuf, Vec<u8>)>,
     /// Files of another store with the same history, by number of the file that they replace.
     pub(super) foreign: Vec<(usize, Arc<[u8]>)>,
     opener: EngineOpener,
@@ -53,13 +57,12 @@ pub(super) struct Subject {
 pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, String> {
     let mut subjects = Vec::new();
     let undrained = SCRIPT.replace("\nflush\n", "\n");
-    for (state, script) in [("closed", SCRIPT), ("killed", SCRIPT), (UNDRAINED, &undrained)] {
-        let (machine, model, earlier_data) = perform(configuration, script, 1, state == "closed")?;
+    for (state, script) in [(CLOSED, SCRIPT), ("killed", SCRIPT), (UNDRAINED, &undrained)] {
+        let (machine, model, earlier) = perform(configuration, script, 1, state == CLOSED)?;
         // The same sizes, other values, another store id.
-        let (other, _, _) =
-            perform(configuration, &script.replace(" 1:100", " 2:100"), 2, state == "closed")?;
+        let (other, _, _) = perform(configuration, &script.replace(" 1:100", " 2:100"), 2, state == CLOSED)?;
         let mut subject = Subject::new(configuration, state, machine, model);
-        subject.earlier_data = earlier_data;
+        subject.earlier = earlier;
         for (number, file) in subject.files.iter().enumerate() {
             if let Ok(bytes) = other.file_bytes(&file.path) {
                 subject.foreign.push((number, bytes.into()));
@@ -71,16 +74,18 @@ pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, St
     Ok(subjects)
 }
 
-type Performed = (Arc<MemEnv>, Model, Vec<Vec<u8>>);
+type Performed = (Arc<MemEnv>, Model, Vec<(PathBuf, Vec<u8>)>);
 
 fn perform(configuration: &Configuration, script: &str, seed: u64, clean: bool) -> Result<Performed, String> {
     let script: Script = script.parse()?;
     let mut runner = Runner::new(&configuration.opener, seed);
-    let mut earlier_data = Vec::new();
+    let mut earlier = Vec::new();
     for op in &script.0 {
         runner.op(op)?;
         if *op == Op::Flush {
-            earlier_data.extend(runner.machine().file_bytes("/db/data").ok());
+            let machine = runner.machine();
+            let read = |path: PathBuf| machine.file_bytes(&path).ok().map(|bytes| (path, bytes));
+            earlier.extend(machine.all_files().into_iter().filter_map(read));
         }
     }
     let mut model = runner.model().clone();
@@ -89,7 +94,7 @@ fn perform(configuration: &Configuration, script: &str, seed: u64, clean: bool) 
         model.sync();
     }
     // As after a power loss, so that everything is durable and no lock is held.
-    Ok((runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1), model, earlier_data))
+    Ok((runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1), model, earlier))
 }
 
 /// The last moment at which the store is still being created.
@@ -118,7 +123,7 @@ impl Subject {
             configuration: configuration.name.clone(),
             state,
             files,
-            earlier_data: Vec::new(),
+            earlier: Vec::new(),
             foreign: Vec::new(),
             opener: configuration.opener.clone(),
             machine,
@@ -129,12 +134,19 @@ impl Subject {
     /// Whether this file may vanish without anybody knowing that it was there: a log that was begun after the last
     /// floor, and from which nothing has drained, is known to nobody but itself.
     pub(super) fn may_vanish(&self, file: usize) -> bool {
-        self.state == UNDRAINED && self.files[file].path.to_string_lossy().contains("wal-")
+        self.state == UNDRAINED && self.is_log(file)
     }
 
-    /// Whether the file is the data file.
-    pub(super) fn is_data(&self, file: usize) -> bool {
-        self.files[file].path.ends_with("data")
+    /// Whether the file is a segment of the log.
+    pub(super) fn is_log(&self, file: usize) -> bool {
+        self.files[file].path.to_string_lossy().contains("wal-")
+    }
+
+    /// Distance of the bytes that are damaged. The killed store is gone through whole; most of what the others hold is the
+    /// same, except for their superblocks.
+    pub(super) fn stride(&self, file: usize) -> usize {
+        let is_superblock = self.files[file].path.ends_with("superblock");
+        if [CLOSED, UNDRAINED].contains(&self.state) && !is_superblock { SAMPLE_STRIDE } else { 1 }
     }
 
     /// Opens a damaged copy and reads everything: true if all answers were right, false if some were errors.
