@@ -26,6 +26,9 @@ use crate::{
     view::KeyspaceCore,
 };
 
+/// What the name of a keyspace may have.
+pub(crate) const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
+
 /// Keeps the store open; its drop closes it.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -137,7 +140,7 @@ impl Db {
     }
 
     fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        if name.is_empty() || name.len() > 1024 {
+        if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
             return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
         }
         options.validate()?;

@@ -10,7 +10,7 @@
 //! **Invariants**
 //! - The source is never written, and locked (shared) if it has a lock file.
 //! - What is given back as current is current, or reported as uncertain; where only an older version of a key is left,
-//!   the key is part of a reported lost range and stays out unless it is asked for.
+//!   the key is part of a reported lost range, and the version is in a keyspace beside unless it is asked for.
 //! - A target that was not finished is marked so, and no store.
 //! - Memory is bounded by the runs that overlap at one key, one footer per run and the target's budget.
 
@@ -46,7 +46,8 @@ pub struct SalvageOptions {
     pub env: Arc<dyn Env>,
     /// Memory that the new store may use while it is written. A value can be a quarter of it. Default 256 MiB.
     pub memory_bytes: u64,
-    /// Also gives back keys of which only an older version is left. Default `false`.
+    /// Where only a version is left that may not be the last one: in the key's keyspace (`true`), or in one beside it that is
+    /// called `NAME.older`. Default `false`.
     pub older_versions: bool,
 }
 

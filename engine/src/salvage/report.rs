@@ -74,8 +74,10 @@ pub struct KeyspaceSalvage {
     pub bytes: u64,
     /// Records among them that come from runs of which the footer and the manifest are lost: probably current.
     pub uncertain_records: u64,
-    /// Records in lost ranges of which an older version is left; written only if that was asked for.
+    /// Records in lost ranges of which a version is left that may not be the last one.
     pub older_records: u64,
+    /// The keyspace that these went into, if there are any and they were not asked for among the others.
+    pub older_keyspace: Option<String>,
     /// Ranges of keys in which records are missing.
     pub lost_ranges: Vec<LostRange>,
 }

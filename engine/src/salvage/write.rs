@@ -3,12 +3,15 @@
 //! **Invariants**
 //! - The log's operation on a key wins over the runs if it is newer than what they say, or if nothing of the log is lost
 //!   after it: then it is the truth.
-//! - A key that only has an older version left is kept out, unless older versions were asked for.
+//! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for in its own.
+
+use std::collections::BTreeSet;
 
 use testudo_base::{ErrorKind, Kind, Result, Seqno, sync::Arc};
 
 use crate::{
-    Batch, Iter, Keyspace, SalvageOptions,
+    Batch, Iter, Keyspace, KeyspaceOptions, SalvageOptions,
+    db::KEYSPACE_NAME_BYTES_MAX,
     long_work::Meter,
     salvage::{
         evidence::Evidence,
@@ -41,6 +44,7 @@ pub(crate) fn write_all(
     };
     let SortedLog { mut scratch, whole_after, report: log } = log;
     report.log = log;
+    let taken: BTreeSet<String> = plan.keyspaces.values().map(|keyspace| keyspace.name.clone()).collect();
     for (id, mut keyspace) in plan.keyspaces {
         let options_of = keyspace.options;
         let into = target.db.keyspace(&keyspace.name, || options_of)?;
@@ -48,7 +52,15 @@ pub(crate) fn write_all(
         let mut writer = Writer {
             flushed: keyspace.flushed,
             whole_after,
-            older_versions: options.older_versions,
+            older: if options.older_versions {
+                Older::Among
+            } else {
+                Older::Beside {
+                    name: name_beside(&keyspace.name, id.0, &taken),
+                    options: options_of,
+                    keyspace: None,
+                }
+            },
             batch: target.db.batch(),
             batch_bytes: 0,
             target,
@@ -61,6 +73,7 @@ pub(crate) fn write_all(
                 bytes: 0,
                 uncertain_records: 0,
                 older_records: 0,
+                older_keyspace: None,
                 lost_ranges: Vec::new(),
             },
         };
@@ -85,12 +98,28 @@ struct Operation {
     value: Vec<u8>,
 }
 
+/// Where versions go that may not be the last ones.
+enum Older {
+    /// With the others.
+    Among,
+    /// Into a keyspace of their own.
+    Beside { name: String, options: KeyspaceOptions, keyspace: Option<Keyspace> },
+}
+
+/// A name like `name` that no keyspace has.
+fn name_beside(name: &str, id: u32, taken: &BTreeSet<String>) -> String {
+    let is_free = |name: &String| name.len() <= KEYSPACE_NAME_BYTES_MAX && !taken.contains(name);
+    let numbered = (0_u32..).map(|number| format!("older-{id}-{number}"));
+    let mut names = std::iter::once(format!("{name}.older")).chain(numbered);
+    names.find(is_free).unwrap_or_default()
+}
+
 struct Writer<'t> {
     target: &'t Target,
     into: Keyspace,
     flushed: Seqno,
     whole_after: Seqno,
-    older_versions: bool,
+    older: Older,
     batch: Batch,
     batch_bytes: usize,
     report: KeyspaceSalvage,
@@ -143,18 +172,28 @@ impl Writer<'_> {
             }
         }
         let Some((Kind::Value, value)) = entry else { return Ok(()) };
-        if is_older {
-            self.report.older_records += 1;
-            if !self.older_versions {
-                return Ok(());
-            }
+        self.report.older_records += u64::from(is_older);
+        if is_older && let Some(beside) = self.keyspace_beside()? {
+            self.batch.insert(&beside, key, &value);
+        } else {
+            self.report.records += 1;
+            self.report.bytes += testudo_base::num::u64_of(key.len() + value.len());
+            self.report.uncertain_records += u64::from(is_uncertain);
+            self.batch.insert(&self.into, key, &value);
         }
-        self.report.records += 1;
-        self.report.bytes += testudo_base::num::u64_of(key.len() + value.len());
-        self.report.uncertain_records += u64::from(is_uncertain);
         self.batch_bytes += key.len() + value.len();
-        self.batch.insert(&self.into, key, value);
         if self.batch_bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
+    }
+
+    /// Where older versions go, if not among the others; made when the first one comes.
+    fn keyspace_beside(&mut self) -> Result<Option<Keyspace>> {
+        let Older::Beside { name, options, keyspace } = &mut self.older else { return Ok(None) };
+        if keyspace.is_none() {
+            let options = *options;
+            *keyspace = Some(self.target.db.keyspace(name, || options)?);
+            self.report.older_keyspace = Some(name.clone());
+        }
+        Ok(keyspace.clone())
     }
 
     fn commit(&mut self) -> Result<()> {

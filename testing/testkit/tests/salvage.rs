@@ -108,6 +108,15 @@ impl Subject {
         let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap();
         assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, Vec::<String>::new());
         let mut found = contents_of(&db).unwrap();
+        for keyspace in &report.keyspaces {
+            let Some(name) = &keyspace.older_keyspace else { continue };
+            let older = found.remove(name).unwrap();
+            assert!(!older_versions && older.len() as u64 == keyspace.older_records);
+            // Each key is in a lost range, and has a value that it once had.
+            let is_lost = |key: &[u8]| keyspace.lost_ranges.iter().any(|range| range.contains(key));
+            assert!(older.iter().all(|(key, _)| is_lost(key)) || !report.log.lost.is_empty(), "{name}");
+            self.check_history(&Contents::from([(keyspace.name.clone(), older)]));
+        }
         let written: u64 = report.keyspaces.iter().map(|keyspace| keyspace.records).sum();
         assert_eq!(written, found.values().map(|pairs| pairs.len() as u64).sum());
         if report.method == SalvageMethod::Scan {

@@ -28,7 +28,7 @@ pub(crate) struct SalvageArguments {
     dir: PathBuf,
     /// Directory of the new store; must not exist or be empty
     target: PathBuf,
-    /// Also give back keys of which only an older version is left
+    /// Give back keys of which only a version is left that may not be the last one in their keyspace, not in NAME.older
     #[arg(long)]
     older_versions: bool,
     /// Answer in JSON
@@ -56,7 +56,7 @@ pub(crate) fn run(context: &mut Context, arguments: &SalvageArguments) -> Outcom
     if arguments.json {
         context.console.json(&document(&report, seconds))?;
     } else {
-        print(context, &report, arguments.older_versions, seconds)?;
+        print(context, &report, seconds)?;
     }
     Ok(if report.is_complete() { Verdict::Fine } else { Verdict::Negative })
 }
@@ -73,7 +73,7 @@ fn document(report: &SalvageReport, seconds: f64) -> Value {
         json!({
             "id": keyspace.id, "name": keyspace.name, "name_from": keyspace.name_from, "records": keyspace.records,
             "bytes": keyspace.bytes, "uncertain_records": keyspace.uncertain_records,
-            "older_records": keyspace.older_records,
+            "older_records": keyspace.older_records, "older_keyspace": keyspace.older_keyspace,
             "lost_ranges": keyspace.lost_ranges.iter().map(range).collect::<Vec<_>>(),
         })
     };
@@ -84,12 +84,7 @@ fn document(report: &SalvageReport, seconds: f64) -> Value {
     })
 }
 
-fn print(
-    context: &mut Context,
-    report: &SalvageReport,
-    older_versions: bool,
-    seconds: f64,
-) -> Result<(), Failure> {
+fn print(context: &mut Context, report: &SalvageReport, seconds: f64) -> Result<(), Failure> {
     let console = &mut context.console;
     for finding in &report.findings {
         console.line(format_args!("found: {finding}"))?;
@@ -105,7 +100,7 @@ fn print(
         ))?;
     }
     for keyspace in &report.keyspaces {
-        print_keyspace(context, keyspace, older_versions)?;
+        print_keyspace(context, keyspace)?;
     }
     let verdict = if report.is_complete() { "everything" } else { "what is left" };
     let (records, operations) = (show_count(report.records()), show_count(report.log.operations));
@@ -114,11 +109,7 @@ fn print(
     ))
 }
 
-fn print_keyspace(
-    context: &mut Context,
-    keyspace: &KeyspaceSalvage,
-    older_versions: bool,
-) -> Result<(), Failure> {
+fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(), Failure> {
     let console = &mut context.console;
     let name = &keyspace.name;
     for lost in keyspace.lost_ranges.iter().take(PRINTED_RANGES) {
@@ -151,9 +142,9 @@ fn print_keyspace(
     }
     if keyspace.older_records > 0 {
         let count = show_count(keyspace.older_records);
-        let fate = if older_versions { "given back" } else { "kept out, --older-versions gives them back" };
+        let place = keyspace.older_keyspace.as_deref().unwrap_or("its keyspace");
         console.line(format_args!(
-            "  of {count} keys in lost ranges a version is left that may not be the last one ({fate})"
+            "  of {count} keys in lost ranges a version is left that may not be the last one: it is in {place}"
         ))?;
     }
     Ok(())

@@ -9,8 +9,8 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
-    Db, Remedy, RepairOptions, RepairReport, SalvageMethod, SalvageOptions, SalvageReport, VerifyLevel,
-    repair, salvage, unobserved,
+    Db, KeyspaceSalvage, Remedy, RepairOptions, RepairReport, SalvageMethod, SalvageOptions, SalvageReport,
+    VerifyLevel, repair, salvage, unobserved,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
@@ -121,8 +121,11 @@ fn check_salvage(machine: &Arc<MemEnv>, older_versions: bool) -> Option<(Salvage
     let verified = db.verify(VerifyLevel::Full).expect("a salvaged store can be verified");
     assert!(verified.is_sound(), "a salvaged store is damaged: {:?}", verified.findings);
     let content = content_of(&db).expect("a salvaged store can be read");
+    let beside =
+        |keyspace: &KeyspaceSalvage| keyspace.older_keyspace.as_ref().map_or(0, |_| keyspace.older_records);
+    let counted = report.records() + report.keyspaces.iter().map(beside).sum::<u64>();
     let records: usize = content.iter().map(|(_, pairs)| pairs.len()).sum();
-    assert_eq!(testudo_base::num::u64_of(records), report.records(), "the report counts something else");
+    assert_eq!(testudo_base::num::u64_of(records), counted, "the report counts something else");
     db.close().expect("a salvaged store can be closed");
     Some((report, content))
 }

@@ -70,6 +70,11 @@ fn salvaged(place: &Place, expected: &Records, what: &str) -> (Value, usize) {
         assert!(is_lost(key), "{what}: {key} is lost and not reported");
     }
     assert_eq!(report["keyspaces"][0]["records"], found.len(), "{what}");
+    if let Some(beside) = report["keyspaces"][0]["older_keyspace"].as_str() {
+        let older = records(place, "NEW", beside);
+        assert_eq!(report["keyspaces"][0]["older_records"], older.len(), "{what}");
+        assert!(older.keys().all(|key| is_lost(key) && !found.contains_key(key)), "{what}");
+    }
     place.run(&["verify", "NEW", "--full"]).fine();
     fs::remove_dir_all(place.path("NEW")).unwrap();
     (report, expected.len() - found.len())
@@ -152,7 +157,7 @@ fn a_cut_data_file_gives_back_what_is_before_the_cut() {
     let used = sound.chunks(PAGE).rposition(|page| page.iter().any(|&byte| byte != 0)).unwrap() + 1;
     let manifest = place.store().join(manifest_of(&place));
     let manifest_bytes = fs::read(&manifest).unwrap();
-    let mut recovered = Vec::new();
+    let (mut recovered, mut older) = (Vec::new(), 0);
     for part in [0, 2, 5, 7] {
         for has_manifest in [true, false] {
             fs::write(&path, &sound).unwrap();
@@ -161,14 +166,16 @@ fn a_cut_data_file_gives_back_what_is_before_the_cut() {
             fs::write(&manifest, if has_manifest { manifest_bytes.as_slice() } else { &[] }).unwrap();
             let what = format!("{part} eighths, manifest {has_manifest}");
             if has_manifest {
-                let (_, lost) = salvaged(&place, &expected, &what);
+                let (report, lost) = salvaged(&place, &expected, &what);
                 recovered.push(expected.len() - lost);
+                older += report["keyspaces"][0]["older_records"].as_u64().unwrap();
             } else {
                 only_values_that_were_written(&place, &what);
             }
         }
     }
     assert!(recovered.windows(2).all(|pair| pair[0] <= pair[1]), "{recovered:?}");
+    assert!(older > 100, "{older}");
     assert!(recovered[0] >= 30 && recovered[3] > expected.len() / 2, "{recovered:?}");
 }
 
