@@ -14,6 +14,8 @@ use super::subject::Subject;
 const MASKS: &[u8] = &[0x01, 0x82];
 /// All bits, one by one: for long runs.
 const EVERY_BIT: &[u8] = &[1, 2, 4, 8, 16, 32, 64, 128];
+/// The longest header of a file.
+const HEADER_BYTES_MAX: usize = 128;
 /// What stands in a file that should be empty.
 const GARBAGE: &[u8] = b"this file is empty in a sound store";
 /// What the place of a sampled byte moves on by from page to page.
@@ -48,6 +50,15 @@ impl Damage {
             Self::Page { why, .. } => why,
             Self::Exchange { .. } => "pages exchanged",
             Self::Foreign { .. } => "files with foreign content",
+        }
+    }
+
+    /// Whether it is to bytes of the header of a file.
+    pub(super) fn is_in_header(&self) -> bool {
+        match self {
+            Self::Flip { offset, .. } => *offset < HEADER_BYTES_MAX,
+            Self::Cut { length, .. } => *length < HEADER_BYTES_MAX,
+            _ => false,
         }
     }
 
