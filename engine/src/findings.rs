@@ -204,16 +204,21 @@ fn check_segment(store: &Store, segment: &SegmentInfo, findings: &mut Vec<Findin
         found.push(Finding { file, offset, bytes, keyspace: None, what });
     };
     let mut next = segment.first_seqno.0;
+    let mut strange = None;
     let header = testudo_wal::inspect_segment(&*store.env, &store.directory, segment.number, &mut |piece| {
         let (offset, header, payload) = match piece {
             SegmentPiece::Record { offset, header, payload } => (offset, header, payload),
-            SegmentPiece::Damage { offset, bytes } if offset < segment.bytes => {
-                return note(offset, bytes, "no record of the log");
+            SegmentPiece::Damage { offset, bytes } => {
+                strange.get_or_insert((offset, bytes));
+                return;
             }
-            SegmentPiece::Damage { .. } => return,
         };
         if next > segment.last_seqno.0 {
             return;
+        }
+        // Between commits that follow each other a power loss may have torn the end of a page.
+        if let Some((offset, bytes)) = strange.take().filter(|_| header.first_seqno.0 != next) {
+            note(offset, bytes, "no record of the log");
         }
         let decodes = |payload: &[u8]| {
             batch_format::decode::<testudo_base::codec::Damage>(payload, |_, _| Ok(())).is_ok()
@@ -244,7 +249,8 @@ fn check_segment(store: &Store, segment: &SegmentInfo, findings: &mut Vec<Findin
         _ => note(0, PAGE_BYTES, "the header is not that of the segment"),
     }
     if next <= segment.last_seqno.0 {
-        note(0, 0, "the segment ends before commits that were durable");
+        let (offset, bytes) = strange.unwrap_or_default();
+        note(offset, bytes, "the segment ends before commits that were durable");
     }
     if is_live(store, segment.number) {
         findings.append(&mut found);

@@ -220,3 +220,21 @@ fn a_full_verification_finds_the_damage_of_all_runs_at_once() {
     assert!(report.findings.len() <= 2 && !report.is_sound(), "{:?}", report.findings);
     assert!(report.findings.iter().all(|finding| finding.starts_with("data at offset")));
 }
+
+#[test]
+fn what_a_power_loss_has_torn_beside_commits_is_no_damage() {
+    let opener = crash_configurations().remove(0).opener;
+    for seed in 0..200 {
+        let machine = MemEnv::new(seed);
+        let db = opener.open_db(machine.clone(), Path::new(SOURCE)).unwrap();
+        let keyspace = db.keyspace("a", testudo::KeyspaceOptions::default).unwrap();
+        for key in ["a", "b", "c"] {
+            keyspace.insert(key, "value").unwrap();
+            db.persist(Durability::Buffered).unwrap();
+        }
+        let image = machine.crash_image(&CrashPolicy::random(seed), seed);
+        let db = opener.open_db(image, Path::new(SOURCE)).unwrap();
+        let report = db.verify(VerifyLevel::Full).unwrap();
+        assert!(report.is_sound(), "seed {seed}: {:?}", report.findings);
+    }
+}
