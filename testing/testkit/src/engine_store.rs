@@ -222,6 +222,8 @@ impl Store for EngineStore {
         let report = self.db.verify(VerifyLevel::Full)?;
         match report.findings.first() {
             None => Ok(()),
+            // What the device refuses to give is no damage.
+            Some(finding) if finding.contains("cannot be read: ") => Err(Error::new(ErrorKind::Io, finding)),
             // A finding is text; one that says where the damage is passes for an error that does.
             Some(finding) if finding.contains(" at offset ") => Err(Error::corruption("verify", 0, finding)),
             Some(finding) => Err(Error::new(ErrorKind::Corruption, finding)),
