@@ -77,6 +77,8 @@ impl Weights {
             kill: 20,
             crash: 110,
             arm: 140,
+            create: 40,
+            drop: 20,
             ..Self::default()
         }
     }

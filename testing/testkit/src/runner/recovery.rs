@@ -12,6 +12,7 @@ use testudo_env::{Env, FaultyEnv, MemEnv};
 
 use super::{Answer, Runner, Wrong};
 use crate::{
+    model::Model,
     op::Crash,
     state::State,
     store::{RawScan, RawWalk, Store},
@@ -50,6 +51,15 @@ impl Runner<'_> {
         }
         self.report.reopens += 1;
         self.settle()
+    }
+
+    /// Closes the store and gives back the machine, and what the store held.
+    pub fn close(mut self) -> Result<(Arc<MemEnv>, Model), Wrong> {
+        self.snapshots.clear();
+        let store = self.store.take().expect("every op starts with an open store");
+        store.close().map_err(|error| format!("close: {error:?}"))?;
+        self.model.sync();
+        Ok((Arc::clone(&self.machine), self.model.clone()))
     }
 
     pub(super) fn kill(&mut self) -> Result<(), Wrong> {

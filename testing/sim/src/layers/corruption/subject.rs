@@ -88,13 +88,10 @@ fn perform(configuration: &Configuration, script: &str, seed: u64, clean: bool) 
             earlier.extend(machine.all_files().into_iter().filter_map(read));
         }
     }
-    let mut model = runner.model().clone();
-    if clean {
-        runner.op(&Op::Reopen)?;
-        model.sync();
-    }
+    let (machine, model) =
+        if clean { runner.close()? } else { (Arc::clone(runner.machine()), runner.model().clone()) };
     // As after a power loss, so that everything is durable and no lock is held.
-    Ok((runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1), model, earlier))
+    Ok((machine.crash_image(&CrashPolicy::KEEP_ALL, 1), model, earlier))
 }
 
 /// The last moment at which the store is still being created.
@@ -131,10 +128,12 @@ impl Subject {
         }
     }
 
-    /// Whether this file may vanish without anybody knowing that it was there: a log that was begun after the last
+    /// Whether this file may vanish without anybody knowing that it was there: a segment that was begun after the last
     /// floor, and from which nothing has drained, is known to nobody but itself.
     pub(super) fn may_vanish(&self, file: usize) -> bool {
-        self.state == UNDRAINED && self.is_log(file)
+        let segments = (0..self.files.len()).filter(|&file| self.is_log(file));
+        let newest = segments.max_by_key(|&file| &self.files[file].path);
+        self.state != CLOSED && newest == Some(file)
     }
 
     /// Whether the file is a segment of the log.
