@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use testudo_base::{
-    Error, ErrorKind, KeyspaceId, Result,
+    Error, ErrorKind, KeyspaceId, Result, planted,
     sync::{Arc, Mutex, atomic::Ordering::Release},
 };
 use testudo_env::{DirLock, Thread};
@@ -56,6 +56,9 @@ impl Open {
         // Writers that were under way when closing began have reserved their place by now or never will.
         drop(self.store.commit.lock());
         self.store.in_flight.wait_for(self.store.last_seqno());
+        if planted!("closed-before-log-sync") && !self.store.has_failed() {
+            let _ = self.store.manifest.raise_floor(self.store.last_seqno(), true);
+        }
         let outcome = match &self.store.wal {
             Some(_) if self.store.has_failed() => self.store.check_writable(),
             Some(wal) => {
@@ -152,7 +155,9 @@ impl Db {
         store.check_writable()?;
         store.room.check(&*store.env, Intent::Write)?;
         // The catalogue is durable at once; what was written before it must be as well.
-        store.wal()?.sync_all()?;
+        if !planted!("keyspace-created-before-sync") {
+            store.wal()?.sync_all()?;
+        }
         let id = store.manifest.with_state(|state| state.next_keyspace);
         let edit = [
             Change::CreateKeyspace(id, name.to_owned(), options.encode()),
@@ -187,7 +192,9 @@ impl Db {
             let _commit = store.commit.lock();
             core.mark_dropped();
         }
-        store.wal()?.sync_all()?;
+        if !planted!("keyspace-dropped-before-sync") {
+            store.wal()?.sync_all()?;
+        }
         let mut edit = core.view.load().tree.release();
         edit.push(Change::DropKeyspace(core.id));
         self.commit_or_poison(&edit)?;

@@ -5,7 +5,7 @@
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
-    Seqno,
+    Seqno, planted,
     sync::{
         atomic::{
             AtomicU64,
@@ -59,7 +59,8 @@ impl InFlight {
             let mut spins = 0;
             loop {
                 let first = slot.load(Acquire);
-                if first == 0 || first > seqno.0 {
+                let is_later = first > seqno.0 || (first == seqno.0 && planted!("own-seqno-not-awaited"));
+                if first == 0 || is_later {
                     break;
                 }
                 spins += 1;

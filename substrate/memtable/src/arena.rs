@@ -22,6 +22,7 @@ use std::{marker::PhantomData, num::NonZeroU32, ptr::NonNull, slice};
 use testudo_base::{
     Kind, Seqno,
     num::{high32, low32, u32_of, u64_of},
+    planted,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -257,10 +258,16 @@ impl Arena {
         };
         let cut = low32(u64_of(units));
         // As space is never given out twice, no value comes back. Who sees a span must see its window too.
-        let before = slab.fetch_update(Ordering::Acquire, Ordering::Acquire, |span| {
+        let cut_off = |span| {
             let Span { at, left } = Span::of(span);
             Some(Span { at: at + cut, left: left.checked_sub(cut)? }.packed())
-        });
+        };
+        let before = if planted!("slab-cut-in-two-steps") {
+            let before = slab.load(Ordering::Acquire);
+            cut_off(before).map(|after| slab.store(after, Ordering::Release)).map(|()| before).ok_or(before)
+        } else {
+            slab.fetch_update(Ordering::Acquire, Ordering::Acquire, cut_off)
+        };
         if let Ok(span) = before {
             return (Span::of(span).at, table_bytes);
         }

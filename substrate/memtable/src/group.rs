@@ -7,10 +7,12 @@
 //! **Invariants**
 //! - The first `len` slots are in use, the leaf knows how many; unused heads are `u64::MAX`.
 
+use testudo_base::sync::scaled;
+
 use crate::arena::Record;
 
 /// Entries of a full group.
-pub(crate) const GROUP_ENTRIES: usize = 16;
+pub(crate) const GROUP_ENTRIES: usize = scaled(16, 2);
 
 #[derive(Debug)]
 pub(crate) struct Group {

@@ -88,18 +88,6 @@ impl SegmentStore {
         Self { env, dir: dir.into(), segment_bytes, next: Mutex::new(None), live: Mutex::new(live.into()) }
     }
 
-    /// Makes what the live segments hold durable: after a crash of the process alone they were read back
-    /// from caches that a loss of power would empty.
-    pub(crate) fn sync_live(&self) -> Result<()> {
-        for segment in self.segments() {
-            let name = segment_file_name(segment.number);
-            let options = OpenOptions { mode: OpenMode::Write, direct: false };
-            let file = self.env.open(&self.dir.join(&name), options);
-            file.and_then(|file| file.sync()).map_err(|error| Error::io(name, error))?;
-        }
-        Ok(())
-    }
-
     /// Creates segment `number` ahead of its use, unless that was done.
     pub(crate) fn prepare(&self, number: u64) -> Result<()> {
         let mut next = self.next.lock();
@@ -191,9 +179,8 @@ impl SegmentStore {
         let reserved = file
             .set_len(bytes)
             .and_then(|()| reserve_ahead(&*file, 0, ALLOCATION_BYTES.min(bytes)))
-            .and_then(|_| file.sync())
             .and_then(
-                |()| if planted!("segment-name-unsynced") { Ok(()) } else { self.env.sync_dir(&self.dir) },
+                |_| if planted!("segment-name-unsynced") { Ok(()) } else { self.env.sync_dir(&self.dir) },
             );
         if let Err(error) = reserved {
             // The name would be in the way of a later try. If it cannot be removed, that try fails.

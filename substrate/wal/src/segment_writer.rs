@@ -12,6 +12,7 @@ use std::sync::Arc;
 use testudo_base::{
     Error, PAGE_BYTES, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
+    planted,
 };
 use testudo_env::AlignedBuffer;
 
@@ -250,7 +251,9 @@ fn begin_segment(
         };
         let mut page = AlignedBuffer::for_bytes(SEGMENT_HEADER_BYTES);
         header.encode(&mut page);
-        let written = segment.file.write_at(0, &page).and_then(|()| segment.file.sync());
+        // The length of the file, too, is durable from here on.
+        let sync = || if planted!("segment-header-unsynced") { Ok(()) } else { segment.file.sync() };
+        let written = segment.file.write_at(0, &page).and_then(|()| sync());
         written.map_err(|error| Error::io(segment.name.as_str(), error))
     })?;
     Ok(Arc::new(segment))

@@ -67,7 +67,7 @@ pub struct WalStart {
     pub next_seqno: Seqno,
     /// End of the log as replay found it.
     pub recovered_seqno: Seqno,
-    /// Segments of earlier openings that are still needed; they are synced, counted and released as its own.
+    /// Segments of earlier openings that are still needed; they are counted and released as its own.
     pub old_segments: Vec<SegmentInfo>,
 }
 
@@ -127,7 +127,8 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Begins a log: syncs the old segments and creates the first new one, whose header is durable on return.
+    /// Begins a log: creates its first segment, whose header is durable on return. REQUIRES: the old segments are durable
+    /// ([`crate::rewrite_unproven`], or the log was closed), for what was read back may have stood in caches alone.
     pub fn create(env: Arc<dyn Env>, dir: &Path, options: WalOptions, start: WalStart) -> Result<Arc<Self>> {
         let is_in_order = start.next_seqno.0 >= 1 && start.next_seqno.0 <= start.recovered_seqno.0 + 1;
         if options.buffer_count == 0 || options.buffer_bytes == 0 || !is_in_order {
@@ -141,7 +142,6 @@ impl Wal {
         };
         let segment_bytes = segment_bytes.next_multiple_of(PAGE_BYTES);
         let segments = Arc::new(SegmentStore::new(env, dir, segment_bytes, start.old_segments));
-        segments.sync_live()?;
         let next_seqno = start.next_seqno;
         let writer =
             SegmentWriter::create(Arc::clone(&segments), identity, start.segment_number, next_seqno)?;

@@ -21,14 +21,14 @@ use testudo_env::{Env, RealEnv};
 use crate::catalogue::{BUGS, Bug};
 
 /// How long a layer may look for a bug.
-const SECONDS: u64 = 60;
+const SECONDS: u64 = 120;
 /// How long each layer is run without one.
 const CONTROL_SECONDS: u64 = 4;
 /// Schedules of a scenario, with a bug and without.
 const SCHEDULES: &str = "2000";
 const CONTROL_SCHEDULES: &str = "200";
 /// After this long a process hangs, and is ended.
-const HANGS_AFTER: Duration = Duration::from_secs(120);
+const HANGS_AFTER: Duration = Duration::from_secs(240);
 const POLL_EVERY: Duration = Duration::from_millis(10);
 /// Most characters of a failure in the table.
 const LINE_WIDTH: usize = 100;

@@ -32,6 +32,9 @@ fn memtable() {
             let (table, clock) = (Arc::clone(&table), Arc::clone(&clock));
             shuttle::thread::spawn(move || {
                 for round in 0..4_u8 {
+                    // One of many new keys between, so that leaves fill and split.
+                    let seqno = Seqno(clock.fetch_add(1, Ordering::AcqRel) + 1);
+                    table.insert(seqno, Kind::Value, &[writer, 2 + round], &[round; 10], None);
                     let seqno = Seqno(clock.fetch_add(1, Ordering::AcqRel) + 1);
                     // Two keys of its own, so that each key's seqnos ascend, and one that grows in place.
                     let key = [writer, round % 2];
@@ -65,8 +68,12 @@ fn memtable() {
             let (kind, value) = table.get_owned(&[writer, slot], Seqno(u64::MAX)).expect("it was inserted");
             assert_eq!((kind, value[0]), (Kind::Value, last));
         }
+        for round in 0..4 {
+            let found = table.get_owned(&[writer, 2 + round], Seqno(u64::MAX));
+            assert_eq!(found, Some((Kind::Value, vec![round; 10])));
+        }
     }
-    assert_eq!(table.len(), 4);
+    assert_eq!(table.len(), 12);
 }
 
 /// Pages come, are pinned, are evicted, are forgotten: a frame always shows the page that was asked for.

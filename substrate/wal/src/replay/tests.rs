@@ -4,7 +4,7 @@ use testudo_base::ErrorKind;
 use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 
 use super::*;
-use crate::{Wal, WalOptions, WalStart, remove_segments};
+use crate::{Wal, WalOptions, WalStart, remove_segments, rewrite_unproven};
 
 const STORE: StoreId = StoreId(0xbeef_0000_0000_0001);
 
@@ -116,6 +116,7 @@ fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_pre
             } else {
                 env.crash_image(&CrashPolicy::random(random.next_u64()), random.next_u64())
             };
+            rewrite_unproven(&*env, &dir(), 1).unwrap();
             let end = read(&env).unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
             let last = end.last_seqno.0;
             assert!(durable <= last && last <= reserved, "seed {seed}: {durable} <= {last} <= {reserved}");
@@ -128,6 +129,7 @@ fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_pre
                 let wal = open(&env, start);
                 rewrite(&env, &wal, last, &mut random);
                 env = env.crash_image(&CrashPolicy::random(random.next_u64()), random.next_u64());
+                rewrite_unproven(&*env, &dir(), 1).unwrap();
                 let again = read(&env).unwrap_or_else(|error| panic!("seed {seed}, rewritten: {error}"));
                 assert_eq!(again.last_seqno.0, last, "seed {seed}: nothing recovered is lost");
                 start = WalStart::after(&again);
