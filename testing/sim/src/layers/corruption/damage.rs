@@ -146,7 +146,8 @@ fn pages_with_content(bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len().div_ceil(PAGE_SIZE)).filter(|&page| has_content(bytes, page)).collect()
 }
 
-/// Every `stride`-th byte of the pages with content, and one byte, each time another, of every other page.
+/// Every byte of the header, every `stride`-th byte of the pages with content, and one byte, each time another, of every
+/// other page.
 fn places(bytes: &[u8], stride: usize) -> Vec<usize> {
     let page_count = bytes.len().div_ceil(PAGE_SIZE);
     let of_page = |page: usize| {
@@ -155,7 +156,8 @@ fn places(bytes: &[u8], stride: usize) -> Vec<usize> {
         let full = (start..end).step_by(stride);
         if has_content(bytes, page) { full } else { (sampled..sampled + 1).step_by(1) }
     };
-    (0..page_count).flat_map(of_page).collect()
+    let header = 0..HEADER_BYTES_MAX.min(bytes.len());
+    header.chain((0..page_count).flat_map(of_page).filter(|&place| place >= HEADER_BYTES_MAX)).collect()
 }
 
 /// Every page with content in the place of every other one, and each two exchanged.
