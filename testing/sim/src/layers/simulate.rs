@@ -46,6 +46,8 @@ const EVENT_PERCENT: u8 = 8;
 const COUNTDOWN_MAX: u64 = 24;
 /// Operations that a trouble lasts, at most.
 const TROUBLE_OPS_MAX: u64 = 40;
+/// The same where a fault waits for a call that comes seldom, as those on log segments do.
+const PATIENT_OPS_MAX: u64 = 400;
 /// Lines of the trace that a failure shows.
 const TRACE_LINES: usize = 12;
 
@@ -226,7 +228,8 @@ impl Simulation<'_> {
 
     fn arm(&mut self, armed: Armed) {
         self.disk.state().armed = Some(armed);
-        self.begin_trouble(&armed.describe());
+        let ops_max = if armed.fault.strikes_rare_calls() { PATIENT_OPS_MAX } else { TROUBLE_OPS_MAX };
+        self.begin_trouble(&armed.describe(), ops_max);
     }
 
     fn fill_disk(&mut self) {
@@ -234,13 +237,13 @@ impl Simulation<'_> {
         let room = self.random.below(400_000);
         machine.space_limit(Some((machine.used_bytes() + room).saturating_sub(50_000)));
         self.disk.state().record("full disk", "from here on");
-        self.begin_trouble(&format!("the disk has {room} bytes of room, less 50,000"));
+        self.begin_trouble(&format!("the disk has {room} bytes of room, less 50,000"), TROUBLE_OPS_MAX);
     }
 
-    fn begin_trouble(&mut self, what: &str) {
+    fn begin_trouble(&mut self, what: &str, ops_max: u64) {
         self.disk.state().trace.push(what.into());
         self.runner.tolerate_faults();
-        self.trouble = Some(1 + self.random.below(TROUBLE_OPS_MAX));
+        self.trouble = Some(1 + self.random.below(ops_max));
     }
 
     fn pass_trouble(&mut self) -> std::result::Result<(), String> {

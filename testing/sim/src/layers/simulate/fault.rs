@@ -121,6 +121,11 @@ impl Fault {
         matches!(self, Self::HalfWrite | Self::LostWrite | Self::Misdirected)
     }
 
+    /// Whether it waits for files to come and go.
+    pub(super) fn strikes_rare_calls(self) -> bool {
+        matches!(self, Self::Device(IoClass::Create | IoClass::Remove | IoClass::SetLen))
+    }
+
     /// Whether a call of this class can be struck.
     fn fits(self, class: IoClass) -> bool {
         match self {
@@ -152,8 +157,7 @@ impl Armed {
     pub(super) fn random(fault: Fault, countdown_max: u64, random: &mut SplitMix) -> Self {
         let file = FILES[testudo_base::num::usize_of(random.below(8))];
         let countdown = random.below(match fault {
-            // Files come and go seldom.
-            Fault::Device(IoClass::Create | IoClass::Remove | IoClass::SetLen) => 2,
+            _ if fault.strikes_rare_calls() => 2,
             _ if file == "manifest" || file == "superblock" => countdown_max.div_ceil(4),
             _ => countdown_max,
         });
