@@ -7,7 +7,8 @@
 //!
 //! **Invariants**
 //! - Without a fault in the round no error is excused.
-//! - Measuring happens while no writer runs, and a round before the first third is over judges nothing: caches fill.
+//! - Measuring happens while no writer runs, and a round before the first third is over judges nothing: caches fill. Space is judged
+//!   in runs of 30 rounds and more only.
 
 mod gauges;
 mod writer;

@@ -9,6 +9,8 @@ use crate::LayerReport;
 
 /// Rounds below which nothing is judged.
 const ROUNDS_MIN: usize = 9;
+/// Rounds below which space is not judged: the tree has not yet been rewritten once.
+const ROUNDS_MIN_FOR_SPACE: usize = 30;
 /// How much higher the last third may lie than the middle one, in percent.
 const GROWTH_PERCENT: u64 = 10;
 /// What memory and disk may grow by in any case: an arena, a log segment.
@@ -55,6 +57,9 @@ impl Gauges {
         };
         flat("resident bytes", &|sample| sample.resident_bytes, GROWTH_BYTES)?;
         flat("descriptors", &|sample| sample.descriptors, GROWTH_DESCRIPTORS)?;
+        if samples.len() < ROUNDS_MIN_FOR_SPACE {
+            return Ok(report);
+        }
         flat("bytes on the device", &|sample| sample.disk_bytes, GROWTH_BYTES)?;
         flat("device bytes per 1000 live bytes", &space, 100)?;
         Ok(report)
