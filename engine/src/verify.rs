@@ -62,9 +62,13 @@ pub(crate) fn verify(store: &Store, level: VerifyLevel, observer: &mut Observer<
             }
             outcome => outcome?,
         }
-        runs.extend(
-            tree.runs().into_iter().map(|run| (run.reference().id, (run, keyspace.name.to_string()))),
-        );
+        for run in tree.runs() {
+            let id = run.reference().id;
+            let (first, _) = runs.entry(id).or_insert_with(|| (Arc::clone(&run), keyspace.name.to_string()));
+            if first.reference() != run.reference() {
+                report.findings.push(format!("keyspace {:?}: run {id} is stated in two ways", keyspace.name));
+            }
+        }
     }
     match check_references(store) {
         Err(error) if error.kind() == ErrorKind::Corruption => report.findings.push(error.to_string()),

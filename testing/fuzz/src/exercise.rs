@@ -78,10 +78,13 @@ fn read_all(db: &Db, is_sound: bool) -> bool {
     for name in db.keyspace_names() {
         let Ok(Some(keyspace)) = db.open_keyspace(&name) else { continue };
         let (forward, backward) = (pairs_of(&keyspace, false), pairs_of(&keyspace, true));
-        let (Ok(forward), Ok(backward)) = (forward, backward) else {
-            assert!(!is_sound, "the verification finds nothing, and a scan fails");
-            is_readable = false;
-            continue;
+        let (forward, backward) = match (forward, backward) {
+            (Ok(forward), Ok(backward)) => (forward, backward),
+            (Err(error), _) | (_, Err(error)) => {
+                assert!(!is_sound, "the verification finds nothing, and a scan fails: {error}");
+                is_readable = false;
+                continue;
+            }
         };
         assert!(forward.windows(2).all(|pair| pair[0].0 < pair[1].0) || !is_sound, "keys do not increase");
         assert!(forward == backward || !is_sound, "scans differ by their direction");
