@@ -15,6 +15,7 @@ use std::path::Path;
 
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Kind, Result, RunId, Seqno, StoreId,
+    chunks::ChunkPool,
     codec::Damage,
     num::u64_of,
     planted,
@@ -23,7 +24,6 @@ use testudo_base::{
 use testudo_betree::{BeTree, TurtleOptions};
 use testudo_contract::{Executor, InlineExecutor, RunIds, Tree as TreeState};
 use testudo_env::{DirLock, EntryType, Env, Execution, OpenMode, OpenOptions, Reserve};
-use testudo_memtable::ArenaPool;
 use testudo_storage::{Change, DATA_FILE, DataFile, Manifest, SUPERBLOCK_FILE};
 use testudo_wal::{Record, ReplayEnd, Wal, WalOptions, WalStart};
 
@@ -305,7 +305,7 @@ fn assemble(
         default_durability: settings.durability,
         data,
         run_ids: Arc::new(RunIds::starting_at(RunId(next_run.0.saturating_add(RUN_ID_GAP)))),
-        arena_pool: ArenaPool::new(memory.write_buffers),
+        arena_pool: ChunkPool::new(memory.write_buffers),
         executor,
         is_stepped,
         manifest,

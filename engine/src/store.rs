@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result, Seqno, StoreId,
+    chunks::ChunkPool,
     sync::{
         Arc, Condvar, Mutex, RwLock,
         atomic::{
@@ -20,7 +21,7 @@ use testudo_base::{
 };
 use testudo_contract::{Executor, Progress, RunIds, Work};
 use testudo_env::Env;
-use testudo_memtable::{ArenaPool, Memtable};
+use testudo_memtable::Memtable;
 use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
@@ -106,7 +107,7 @@ pub(crate) struct Store {
     /// How far recovery has come; what a read-only store shows.
     pub(crate) recovered_seqno: AtomicU64,
     pub(crate) run_ids: Arc<RunIds>,
-    pub(crate) arena_pool: Arc<ArenaPool>,
+    pub(crate) arena_pool: Arc<ChunkPool>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
     pub(crate) room: Room,
@@ -135,7 +136,7 @@ pub(crate) struct StoreParts {
     pub(crate) manifest: Manifest,
     pub(crate) data: Arc<DataFile>,
     pub(crate) run_ids: Arc<RunIds>,
-    pub(crate) arena_pool: Arc<ArenaPool>,
+    pub(crate) arena_pool: Arc<ChunkPool>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
     pub(crate) room: Room,

@@ -7,6 +7,7 @@
 //! - Corrupt input is an [`Error`] of kind [`ErrorKind::Corruption`], never a panic.
 
 pub mod checksum;
+pub mod chunks;
 pub mod codec;
 mod cursor;
 mod entry;

@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use testudo_base::chunks::ChunkPool;
 use testudo_base::{Cursor, Kind, Seqno, checksum::hash_key};
-use testudo_memtable::{ArenaPool, Memtable};
+use testudo_memtable::Memtable;
 
 const KEYS: u64 = 500_000;
 const LATEST: Seqno = Seqno(u64::MAX);
@@ -42,7 +43,7 @@ fn main() {
     let keys: Vec<_> = (0..KEYS).map(key).collect();
     let mut sorted = keys.clone();
     sorted.sort_unstable();
-    let pool = ArenaPool::new(256 << 20);
+    let pool = ChunkPool::new(256 << 20);
     for (what, keys) in
         [("insert, fresh memory", &keys), ("insert, recycled memory", &keys), ("insert, ascending", &sorted)]
     {

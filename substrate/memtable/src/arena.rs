@@ -21,6 +21,7 @@ use std::{marker::PhantomData, num::NonZeroU32, ptr::NonNull, slice};
 
 use testudo_base::{
     Kind, Seqno,
+    chunks::{CHUNK_BYTES, Chunk, ChunkPool},
     num::{high32, low32, u32_of, u64_of},
     planted,
     sync::{
@@ -29,10 +30,7 @@ use testudo_base::{
     },
 };
 
-use crate::{
-    pool::{ArenaPool, CHUNK_BYTES, Chunk},
-    windows::{WINDOWS_MAX, Windows},
-};
+use crate::windows::{WINDOWS_MAX, Windows};
 
 const UNIT_BYTES: usize = 8;
 const LINE_BYTES: usize = 64;
@@ -103,7 +101,7 @@ struct Space {
 /// The records of one memtable.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    pool: Arc<ArenaPool>,
+    pool: Arc<ChunkPool>,
     windows: Windows,
     window_count: AtomicU32,
     bytes: AtomicU64,
@@ -122,7 +120,7 @@ thread_local! {
 }
 
 impl Arena {
-    pub(crate) fn new(pool: Arc<ArenaPool>) -> Self {
+    pub(crate) fn new(pool: Arc<ChunkPool>) -> Self {
         let space = Space { chunks: Vec::new(), at: 0, left: 0, chunk_bytes: 0 };
         Self {
             pool,

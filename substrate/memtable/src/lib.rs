@@ -2,7 +2,7 @@
 //!
 //! A [`Memtable`] takes writes of many threads, keeps of each key the newest version and those older ones that
 //! a snapshot may still read, and gives them back by key or in order through a [`MemtableCursor`]. Chunks of
-//! memory go round between memtables through an [`ArenaPool`]. An update that no snapshot can tell from its
+//! memory go round between memtables through a [`ChunkPool`](testudo_base::chunks::ChunkPool). An update that no snapshot can tell from its
 //! predecessor overwrites it in place, so that skewed updates cost no memory.
 //!
 //! Once the table outgrows the caches, time is memory latency. A search therefore waits for two loads only, a
@@ -11,7 +11,7 @@
 //! ```text
 //! insert, get, cursor ─▶ memtable ─▶ top ─▶ fences        which leaf
 //!                                     └───▶ leaf ─▶ group which entry of the leaf
-//!                                            └─▶ arena ─▶ windows, pool        the record's bytes
+//!                                            └─▶ arena ─▶ windows              the record's bytes
 //! ```
 //!
 //! **Invariants**
@@ -26,11 +26,9 @@ mod fences;
 mod group;
 mod leaf;
 mod memtable;
-mod pool;
 mod top;
 mod windows;
 
 pub use cursor::MemtableCursor;
 pub use leaf::InsertOutcome;
 pub use memtable::Memtable;
-pub use pool::ArenaPool;

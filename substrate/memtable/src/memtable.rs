@@ -9,6 +9,7 @@ use std::iter::Sum;
 
 use testudo_base::{
     Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Seqno,
+    chunks::ChunkPool,
     num::{u64_of, usize_of},
     sync::{
         Arc, RwLock,
@@ -17,7 +18,7 @@ use testudo_base::{
 };
 
 use crate::{
-    ArenaPool, MemtableCursor,
+    MemtableCursor,
     arena::{Arena, Version, View},
     leaf::{InsertOutcome, Leaf},
     top::{Place, Top},
@@ -37,7 +38,7 @@ pub struct Memtable {
 
 impl Memtable {
     /// An empty memtable that takes its memory from `pool`.
-    pub fn new(pool: Arc<ArenaPool>) -> Self {
+    pub fn new(pool: Arc<ChunkPool>) -> Self {
         let top = Top::new();
         let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
         Self { top: RwLock::new(top), arena: Arena::new(pool), index_bytes: AtomicI64::new(index_bytes) }

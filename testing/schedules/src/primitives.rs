@@ -5,12 +5,13 @@
 
 use testudo_base::{
     ExtentSpan, Kind, PAGE_SIZE, RunId, Seqno,
+    chunks::ChunkPool,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
-use testudo_memtable::{ArenaPool, Memtable};
+use testudo_memtable::Memtable;
 use testudo_storage::PageCache;
 
 use crate::scenarios::Scenario;
@@ -25,7 +26,7 @@ pub(crate) const PRIMITIVES: [(&str, Scenario); 4] = [
 
 /// Inserts that split leaves and begin chunks, against reads and cursors.
 fn memtable() {
-    let table = Arc::new(Memtable::new(ArenaPool::new(1 << 20)));
+    let table = Arc::new(Memtable::new(ChunkPool::new(1 << 20)));
     let clock = Arc::new(AtomicU64::new(0));
     let writers: Vec<_> = (0..2_u8)
         .map(|writer| {

@@ -1,9 +1,11 @@
 use std::{sync::Arc, thread};
 
-use testudo_base::{Kind, Seqno};
+use testudo_base::{
+    Kind, Seqno,
+    chunks::{CHUNK_BYTES, ChunkPool},
+};
 
 use super::{Arena, Record, Version};
-use crate::{ArenaPool, pool::CHUNK_BYTES};
 
 fn version<'a>(seqno: u64, key: &'a [u8], value: &'a [u8]) -> Version<'a> {
     Version { seqno: Seqno(seqno), kind: Kind::Value, key, value }
@@ -15,7 +17,7 @@ fn write(arena: &Arena, seqno: u64, value: &[u8]) -> Record {
 
 #[test]
 fn records_read_back_what_was_written() {
-    let arena = Arena::new(ArenaPool::new(0));
+    let arena = Arena::new(ChunkPool::new(0));
     let mut written = Vec::new();
     for i in 0..400usize {
         let key = vec![i.to_le_bytes()[0]; i % 50];
@@ -33,7 +35,7 @@ fn records_read_back_what_was_written() {
 
 #[test]
 fn overwriting_keeps_the_key_and_needs_the_value_to_fit() {
-    let arena = Arena::new(ArenaPool::new(0));
+    let arena = Arena::new(ChunkPool::new(0));
     let mut record = write(&arena, 1, &[1; 10]);
     let neighbour = write(&arena, 2, &[2; 10]);
     assert!(arena.overwrite(&mut record, &version(3, b"key", &[3; 8])));
@@ -48,7 +50,7 @@ fn overwriting_keeps_the_key_and_needs_the_value_to_fit() {
 
 #[test]
 fn older_versions_are_linked_in_order_and_equal_ones_replaced() {
-    let arena = Arena::new(ArenaPool::new(0));
+    let arena = Arena::new(ChunkPool::new(0));
     let mut newest = write(&arena, 9, b"9");
     for (seqno, value) in [(3, b"3"), (7, b"7"), (1, b"1"), (5, b"5"), (3, b"x")] {
         arena.link_older(&mut newest, write(&arena, seqno, value));
@@ -66,7 +68,7 @@ fn older_versions_are_linked_in_order_and_equal_ones_replaced() {
 
 #[test]
 fn threads_never_get_the_same_space() {
-    let arena = Arena::new(ArenaPool::new(0));
+    let arena = Arena::new(ChunkPool::new(0));
     let records: Vec<(u8, Record)> = thread::scope(|scope| {
         let arena = &arena;
         let workers: Vec<_> = (0..4u8)
@@ -87,7 +89,7 @@ fn threads_never_get_the_same_space() {
 #[test]
 fn chunks_go_back_to_the_pool_up_to_its_bound() {
     let chunk = CHUNK_BYTES as u64;
-    let pool = ArenaPool::new(2 * chunk);
+    let pool = ChunkPool::new(2 * chunk);
     let fill = || {
         let arena = Arena::new(Arc::clone(&pool));
         for seqno in 0..200 {
@@ -103,13 +105,13 @@ fn chunks_go_back_to_the_pool_up_to_its_bound() {
     let arena = fill();
     assert_eq!((pool.idle_bytes(), pool.total_bytes()), (0, total));
     drop(arena);
-    pool.set_idle_bytes_max(chunk);
+    pool.set_limit(chunk);
     assert_eq!((pool.idle_bytes(), pool.total_bytes()), (chunk, chunk));
 }
 
 #[test]
 fn large_records_have_chunks_of_their_own_that_are_freed() {
-    let pool = ArenaPool::new(u64::MAX);
+    let pool = ChunkPool::new(u64::MAX);
     let arena = Arena::new(Arc::clone(&pool));
     let small = write(&arena, 1, b"small");
     let large = vec![7; if cfg!(miri) { 40 << 10 } else { 10 << 20 }];

@@ -6,9 +6,9 @@ use std::{
     thread,
 };
 
-use testudo_base::{Cursor, Kind, OwnedEntry, Seqno};
+use testudo_base::{Cursor, Kind, OwnedEntry, Seqno, chunks::ChunkPool};
 
-use crate::{ArenaPool, Memtable};
+use crate::Memtable;
 
 const LATEST: Seqno = Seqno(u64::MAX);
 
@@ -17,7 +17,7 @@ fn key(i: u32) -> Vec<u8> {
 }
 
 fn table(keys: impl Iterator<Item = u32>) -> Arc<Memtable> {
-    let table = Memtable::new(ArenaPool::new(0));
+    let table = Memtable::new(ChunkPool::new(0));
     for i in keys {
         table.insert(Seqno(1), Kind::Value, &key(i), &i.to_le_bytes(), None);
     }
@@ -41,7 +41,7 @@ fn a_new_cursor_and_one_past_the_end_stand_nowhere() {
     cursor.seek_first().unwrap();
     cursor.prev().unwrap();
     assert_eq!(cursor.entry(), None);
-    let empty = Arc::new(Memtable::new(ArenaPool::new(0)));
+    let empty = Arc::new(Memtable::new(ChunkPool::new(0)));
     let mut cursor = empty.cursor(LATEST);
     cursor.seek_first().unwrap();
     assert_eq!(cursor.entry(), None);
@@ -88,7 +88,7 @@ fn seeks_find_the_neighbours_of_absent_keys() {
 
 #[test]
 fn entries_that_no_version_makes_visible_are_passed_over() {
-    let table = Memtable::new(ArenaPool::new(0));
+    let table = Memtable::new(ChunkPool::new(0));
     for i in 0..3000 {
         let seqno = if i % 1000 == 500 { Seqno(1) } else { Seqno(9) };
         table.insert(seqno, Kind::Value, &key(i), b"", None);
@@ -111,7 +111,7 @@ fn entries_that_no_version_makes_visible_are_passed_over() {
 
 #[test]
 fn huge_values_are_copied_one_at_a_time() {
-    let table = Memtable::new(ArenaPool::new(0));
+    let table = Memtable::new(ChunkPool::new(0));
     let value = vec![1; 3 << 20];
     for i in 0..4 {
         table.insert(Seqno(1), Kind::Value, &key(i), &value, None);

@@ -10,15 +10,15 @@ use std::{
     thread,
 };
 
-use testudo_base::{Cursor, Entry, Kind, MAX_KEY_BYTES, Seqno, checksum::hash_key};
+use testudo_base::{Cursor, Entry, Kind, MAX_KEY_BYTES, Seqno, checksum::hash_key, chunks::ChunkPool};
 
 use super::Memtable;
-use crate::{ArenaPool, InsertOutcome};
+use crate::InsertOutcome;
 
 const LATEST: Seqno = Seqno(u64::MAX);
 
 fn new_table() -> Memtable {
-    Memtable::new(ArenaPool::new(4 << 20))
+    Memtable::new(ChunkPool::new(4 << 20))
 }
 
 fn put(table: &Memtable, seqno: u64, key: &[u8], value: &[u8], keep_from: Option<u64>) -> InsertOutcome {

@@ -1,0 +1,189 @@
+//! Chunks of memory that write buffers and the record cache pass on to each other, under one bound.
+//!
+//! Touching fresh memory costs a page fault per 4 KiB, more than copying a record does; a chunk that a dropped memtable
+//! gives back is warm, and what no memtable uses at the moment can cache records. Only chunks of the full size are kept.
+//!
+//! A write buffer takes what it needs ([`ChunkPool::take`]): when the bound is reached, whoever has lent itself memory
+//! ([`Lender`]) gives some up. The lender itself takes only what is spare ([`ChunkPool::take_spare`]).
+//!
+//! **Invariants**
+//! - A chunk belongs to the pool or to one user, never to both.
+//! - `total_bytes` counts all chunks alive, whoever has them, and what was charged.
+//! - Idle chunks are freed as soon as the total is above the bound.
+
+use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
+
+use crate::{
+    num::u64_of,
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// Bytes of a chunk of the full size, the only size that is recycled.
+pub const CHUNK_BYTES: usize = 256 << 10;
+
+/// Memory in units of eight bytes, at a fixed address. What it holds at first is left from its last user.
+///
+/// Its words are plain atomics also where locks and atomics are those of a scheduler: looking at bulk memory is no
+/// meeting point of threads.
+pub struct Chunk(Vec<Word>);
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Chunk({} bytes)", self.bytes())
+    }
+}
+
+impl Chunk {
+    fn new(bytes: usize) -> Self {
+        Self(bytemuck::zeroed_vec(bytes / 8))
+    }
+
+    /// The first byte. Stays valid while the chunk lives, also when the `Chunk` itself is moved.
+    pub fn start(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+
+    /// All of it, for many readers and one writer at a time.
+    #[inline]
+    pub fn words(&self) -> &[Word] {
+        &self.0
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.0.len() * 8
+    }
+}
+
+/// Who uses spare memory, and gives it up when a write buffer needs it.
+pub trait Lender: Send + Sync + fmt::Debug {
+    /// Gives about one chunk back to the pool; `false` if there is none to give.
+    fn give_up_chunk(&self) -> bool;
+}
+
+/// The shared store of chunks; see the head of `chunks.rs`.
+#[derive(Debug)]
+pub struct ChunkPool {
+    /// Innermost lock of all users.
+    idle: Mutex<Vec<Chunk>>,
+    limit_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    lender: OnceLock<Weak<dyn Lender>>,
+}
+
+impl ChunkPool {
+    /// A pool that is bound to `limit_bytes` for all chunks together.
+    pub fn new(limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            idle: Mutex::new(Vec::new()),
+            limit_bytes: limit_bytes.into(),
+            total_bytes: 0.into(),
+            lender: OnceLock::new(),
+        })
+    }
+
+    /// Names the one that gives memory up. The first call counts.
+    pub fn set_lender(&self, lender: Weak<dyn Lender>) {
+        let _ = self.lender.set(lender);
+    }
+
+    /// Changes the bound, and frees what is idle and above it.
+    pub fn set_limit(&self, limit_bytes: u64) {
+        self.limit_bytes.store(limit_bytes, Relaxed);
+        self.trim(0);
+    }
+
+    /// The bound.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Relaxed)
+    }
+
+    /// Bytes for which nobody has a use.
+    pub fn idle_bytes(&self) -> u64 {
+        u64_of(self.idle.lock().len() * CHUNK_BYTES)
+    }
+
+    /// Bytes of all chunks, in use and idle, and of what was charged.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes.load(Relaxed)
+    }
+
+    /// Counts memory that a user of chunks needs beside them.
+    pub fn charge(&self, bytes: u64) {
+        self.total_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Takes a charge back.
+    pub fn discharge(&self, bytes: u64) {
+        self.total_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// A chunk of `bytes`, a multiple of eight, whatever the bound: others make room for it as far as they can.
+    ///
+    /// REQUIRES: no lock of the lender is held.
+    pub fn take(&self, bytes: usize) -> Chunk {
+        for _ in 0..=bytes / CHUNK_BYTES {
+            if let Some(chunk) = self.take_spare(bytes) {
+                return chunk;
+            }
+            let lender = self.lender.get().and_then(Weak::upgrade);
+            if !lender.is_some_and(|lender| lender.give_up_chunk()) {
+                break;
+            }
+        }
+        self.take_idle(bytes).unwrap_or_else(|| self.make(bytes))
+    }
+
+    /// A chunk of `bytes`, a multiple of eight, if that keeps the bound.
+    pub fn take_spare(&self, bytes: usize) -> Option<Chunk> {
+        let idle = self.take_idle(bytes);
+        if idle.is_none() {
+            self.trim(u64_of(bytes));
+            let fits = self.total_bytes() + u64_of(bytes) <= self.limit_bytes();
+            return fits.then(|| self.make(bytes));
+        }
+        idle
+    }
+
+    fn take_idle(&self, bytes: usize) -> Option<Chunk> {
+        if bytes == CHUNK_BYTES { self.idle.lock().pop() } else { None }
+    }
+
+    fn make(&self, bytes: usize) -> Chunk {
+        let chunk = Chunk::new(bytes);
+        self.total_bytes.fetch_add(u64_of(chunk.bytes()), Relaxed);
+        chunk
+    }
+
+    /// Takes chunks back. REQUIRES: nothing refers to their bytes any more.
+    pub fn give_back(&self, chunks: impl IntoIterator<Item = Chunk>) {
+        for chunk in chunks {
+            if chunk.bytes() == CHUNK_BYTES {
+                self.idle.lock().push(chunk);
+            } else {
+                self.discharge(u64_of(chunk.bytes()));
+            }
+        }
+        self.trim(0);
+    }
+
+    /// Frees idle chunks as long as the total, with `more`, is above the bound.
+    fn trim(&self, more: u64) {
+        let mut excess = Vec::new();
+        {
+            let mut idle = self.idle.lock();
+            while self.total_bytes() + more > self.limit_bytes() {
+                let Some(chunk) = idle.pop() else { break };
+                self.discharge(u64_of(chunk.bytes()));
+                excess.push(chunk);
+            }
+        }
+        mem::drop(excess);
+    }
+}
+
+#[cfg(test)]
+mod tests;
