@@ -79,6 +79,15 @@ pub struct YcsbArgs {
     /// Time for each workload after the load, instead of --ops
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub seconds: Option<f64>,
+    /// Each workload but the loads runs for so long before it is measured
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
+    pub warmup_seconds: f64,
+    /// Load in the order of the keys, by one thread, in the store's way for that
+    #[arg(long)]
+    pub ordered_load: bool,
+    /// Close the store at the end and measure how long it takes to open it again
+    #[arg(long)]
+    pub reopen: bool,
     /// How records are picked [default: as the workload says]
     #[arg(long, value_enum)]
     pub distribution: Option<Distribution>,
@@ -167,6 +176,10 @@ pub enum Workload {
     E,
     /// Half reads, half read-modify-writes
     F,
+    /// As a, all records alike
+    UniformA,
+    /// As c, all records alike
+    UniformC,
     /// Updates only, uniform
     Overwrite,
     /// Inserts as many records again, in key order, into a keyspace of their own

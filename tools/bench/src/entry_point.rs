@@ -8,7 +8,7 @@ use std::{ffi::OsString, io::Write, process::ExitCode};
 use clap::Parser;
 use testudo::Result;
 
-use crate::{BenchArgs, BenchCommand, Context, Outcome, device, replay, ycsb};
+use crate::{BenchArgs, BenchCommand, Context, Outcome, Testudo, device, replay, ycsb};
 
 #[derive(Parser)]
 #[command(name = "testudo-bench", version, about = "Measures the store, checking every answer")]
@@ -24,7 +24,7 @@ struct CommandLine {
 /// answers are no error but [`Outcome::WrongAnswers`].
 pub fn run(command: &BenchCommand, context: &Context) -> Result<Outcome> {
     match command {
-        BenchCommand::Ycsb(args) => ycsb::run(args, context),
+        BenchCommand::Ycsb(args) => ycsb::run_on::<Testudo>(args, context),
         BenchCommand::Replay(args) => replay::run(args, context),
         BenchCommand::Device(args) => device::run(args, context),
     }

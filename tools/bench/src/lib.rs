@@ -22,7 +22,9 @@ mod replay;
 mod report;
 mod scratch;
 mod size;
+mod subject;
 mod tally;
+mod testudo_subject;
 mod values;
 mod ycsb;
 
@@ -31,3 +33,8 @@ pub use args::{
 };
 pub use context::{Context, Outcome};
 pub use entry_point::{main_with, run};
+pub use output::Output;
+pub use size::{human_bytes, human_count, parse_positive};
+pub use subject::{Readings, Records, Settings, Subject};
+pub use testudo_subject::Testudo;
+pub use ycsb::run_on;

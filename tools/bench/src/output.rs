@@ -14,7 +14,7 @@ use serde::Serialize;
 use testudo::{Error, Result};
 
 /// The two sinks of a run.
-pub(crate) struct Output {
+pub struct Output {
     json: Option<Box<dyn Write>>,
     json_name: String,
     table_to_stderr: bool,
@@ -22,7 +22,10 @@ pub(crate) struct Output {
 
 impl Output {
     /// JSON goes to `json`, if given; `-` is standard output.
-    pub(crate) fn new(json: Option<&Path>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn new(json: Option<&Path>) -> Result<Self> {
         let to_stdout = json == Some(Path::new("-"));
         let sink: Option<Box<dyn Write>> = match json {
             None => None,
@@ -34,7 +37,10 @@ impl Output {
     }
 
     /// Writes one result.
-    pub(crate) fn result(&mut self, result: &impl Serialize) -> Result<()> {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn result(&mut self, result: &impl Serialize) -> Result<()> {
         let Some(sink) = &mut self.json else { return Ok(()) };
         let mut line = serde_json::to_vec(result)
             .map_err(|error| Error::invalid(format!("a result that is not JSON: {error}")))?;
@@ -45,12 +51,18 @@ impl Output {
     }
 
     /// Writes a table, the first row its head; columns are as wide as they need, all but the first to the right.
-    pub(crate) fn table(&self, rows: &[Vec<String>]) -> Result<()> {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn table(&self, rows: &[Vec<String>]) -> Result<()> {
         self.text(&layout(rows))
     }
 
     /// Writes text for people.
-    pub(crate) fn text(&self, text: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn text(&self, text: &str) -> Result<()> {
         let result = if self.table_to_stderr {
             io::stderr().write_all(text.as_bytes())
         } else {

@@ -2,7 +2,7 @@
 //!
 //! Readings that a system does not offer are `None`; nothing here fails a run.
 
-use std::fs;
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -36,6 +36,17 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
 /// Lets the peak start again from the present size; `false` where that is not permitted.
 pub(crate) fn reset_peak_rss() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
+/// Room that all files below `dir` occupy; what vanishes meanwhile counts nothing.
+pub(crate) fn disk_bytes(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let size_of = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    };
+    entries.flatten().map(size_of).sum()
 }
 
 /// The number after `name` at the start of a line.

@@ -27,6 +27,7 @@ use crate::{
     report::{Report, Sample, Totals},
     scratch::Scratch,
     size::{floor, quotient},
+    subject::Readings,
     tally::{Class, Tally},
 };
 use model::{Model, write_value};
@@ -47,10 +48,10 @@ pub(crate) fn run(args: &ReplayArgs, context: &Context) -> Result<Outcome> {
     let mut report = new_report(args);
     let mut replayer = Replayer::new(args, context, &db, &keyspace);
     process::reset_peak_rss();
-    let before = Sample::take(&db);
+    let before = Sample::take(Readings::from(&db.stats()));
     let started = context.env.monotonic();
     replayer.replay(&mut trace)?;
-    let after = Sample::take(&db);
+    let after = Sample::take(Readings::from(&db.stats()));
     let Replayer { model, complaints, mut tally, .. } = replayer;
     tally.ended = tally.ended.max(started);
     report.measure(&Totals::of(&[tally], started), &before, &after);

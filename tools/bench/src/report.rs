@@ -9,27 +9,26 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde::Serialize;
-use testudo::{Db, DbStats};
-
 use crate::{
     histogram::{Histogram, Percentiles},
     process::{self, ProcessIo},
     size::{human_bytes, human_count, quotient},
+    subject::Readings,
     tally::{Class, Tally},
     ycsb::BackupResult,
 };
+use serde::Serialize;
 
 /// Readings taken before and after a workload.
 pub(crate) struct Sample {
-    pub(crate) store: DbStats,
+    pub(crate) store: Readings,
     cpu_seconds: f64,
-    io: Option<ProcessIo>,
+    pub(crate) io: Option<ProcessIo>,
 }
 
 impl Sample {
-    pub(crate) fn take(db: &Db) -> Self {
-        Self { store: db.stats(), cpu_seconds: process::cpu_seconds(), io: process::io() }
+    pub(crate) fn take(store: Readings) -> Self {
+        Self { store, cpu_seconds: process::cpu_seconds(), io: process::io() }
     }
 }
 
@@ -46,6 +45,12 @@ pub(crate) struct Report {
     pub(crate) keyspaces: usize,
     pub(crate) threads: usize,
     pub(crate) sync: bool,
+    /// Records were loaded in the order of their keys, by one thread, in the store's way for that.
+    #[serde(skip_serializing_if = "is_not")]
+    pub(crate) ordered_load: bool,
+    /// Time that the workload ran before it was measured.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) warmup_seconds: f64,
     pub(crate) memory_bytes: u64,
     pub(crate) ops: u64,
     pub(crate) seconds: f64,
@@ -101,6 +106,9 @@ pub(crate) struct Settled {
     /// Until it rested.
     pub(crate) seconds: f64,
     pub(crate) device_bytes_written: u64,
+    /// As the kernel counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) process_bytes_written: Option<u64>,
     pub(crate) write_amplification: f64,
     pub(crate) space_amplification: f64,
 }
@@ -170,13 +178,13 @@ impl Report {
 
     fn count_device(&mut self, totals: &Totals, before: &Sample, after: &Sample) {
         let difference =
-            |field: fn(&DbStats) -> u64| field(&after.store).saturating_sub(field(&before.store));
+            |field: fn(&Readings) -> u64| field(&after.store).saturating_sub(field(&before.store));
         self.device_bytes_written = difference(|stats| stats.device_bytes_written);
         self.device_bytes_read = difference(|stats| stats.device_bytes_read);
         self.page_reads = difference(|stats| stats.page_reads);
         self.cache_hits = difference(|stats| stats.cache_hits);
         self.cache_misses = difference(|stats| stats.cache_misses);
-        self.syncs = difference(|stats| stats.wal_syncs);
+        self.syncs = difference(|stats| stats.syncs);
         self.throttled_ms = difference(|stats| stats.throttled_micros) as f64 / 1e3;
         self.disk_bytes = after.store.disk_bytes;
         self.write_amplification = quotient(self.device_bytes_written as f64, totals.written_bytes as f64);
@@ -247,6 +255,16 @@ impl Report {
             self.wrong_answers.to_string(),
         ]
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_not(value: &bool) -> bool {
+    !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 #[cfg(test)]

@@ -39,8 +39,11 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if value < u64::MAX as f64 { Ok(floor(value)) } else { Err(too_large()) }
 }
 
-/// As [`parse`], refusing zero.
-pub(crate) fn parse_positive(text: &str) -> Result<u64, String> {
+/// Parses a size or a count, refusing zero.
+///
+/// # Errors
+/// The message says what is accepted.
+pub fn parse_positive(text: &str) -> Result<u64, String> {
     match parse(text)? {
         0 => Err("must be at least 1".to_owned()),
         value => Ok(value),
@@ -60,7 +63,7 @@ pub(crate) fn quotient(dividend: f64, divisor: f64) -> f64 {
 }
 
 /// A size for people: `2.3 GiB`.
-pub(crate) fn human_bytes(bytes: u64) -> String {
+pub fn human_bytes(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes >= *unit) {
         Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
@@ -69,7 +72,7 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
 }
 
 /// A count for people: `1.25 M`, `403 k`.
-pub(crate) fn human_count(count: f64) -> String {
+pub fn human_count(count: f64) -> String {
     match count {
         count if count >= 999_500.0 => format!("{:.2} M", count / 1e6),
         count if count >= 9_999.5 => format!("{:.1} k", count / 1e3),

@@ -9,8 +9,10 @@
 //! - Stopping ends the running workload and skips the rest; the store is closed as always.
 
 mod backup_check;
+mod client_threads;
 mod keys;
 mod oracle;
+mod ordered_load;
 mod plot;
 mod run_state;
 mod target;
@@ -21,16 +23,21 @@ mod zipf;
 
 use testudo::{Error, Result};
 
-use crate::{Context, Outcome, Workload, YcsbArgs, output::Output, report::Report, scratch::Scratch};
+use crate::{
+    Context, Outcome, Subject, Workload, YcsbArgs, output::Output, report::Report, scratch::Scratch,
+};
 pub(crate) use backup_check::BackupResult;
 use run_state::RunState;
 
-/// Runs the workloads in their order.
-pub(crate) fn run(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
+/// Runs the workloads in their order on a store of any kind.
+///
+/// # Errors
+/// Flags that contradict each other (`Invalid`), and what the store or the disk could not do.
+pub fn run_on<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
     check(args)?;
     let mut output = Output::new(args.store.json.as_deref())?;
     let scratch = Scratch::new(&*context.env, args.store.dir.as_deref(), args.store.tmp.as_deref())?;
-    let mut state = RunState::open(args, context, scratch.path())?;
+    let mut state = RunState::<S>::open(args, context, scratch.path())?;
     let mut reports = Vec::new();
     for (index, workload) in args.workloads.iter().enumerate() {
         if context.stopped() {
@@ -40,6 +47,9 @@ pub(crate) fn run(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
         let mut report = state.run_workload(*workload, last)?;
         if last && !report.interrupted {
             report.backup = state.restore_backup()?;
+            if args.reopen {
+                state = state.reopen(&mut report)?;
+            }
         }
         output.result(&report)?;
         let interrupted = report.interrupted;
@@ -82,6 +92,9 @@ fn check(args: &YcsbArgs) -> Result<()> {
         return Err(Error::invalid(
             "--backup-to: the backup is made in workload a, which is not among --workloads",
         ));
+    }
+    if args.ordered_load && args.keyspaces > 1 {
+        return Err(Error::invalid("--ordered-load: with one keyspace only"));
     }
     if args.records.is_some_and(|records| records > oracle::RECORDS_MAX / 2) {
         return Err(Error::invalid(format!("--records: at most {}", oracle::RECORDS_MAX / 2)));

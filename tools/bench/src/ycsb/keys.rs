@@ -59,17 +59,22 @@ impl KeyMaker {
 
     /// Puts the first key of part `part` of `parts` equal parts of the key space into `key`.
     pub(crate) fn write_boundary(&self, part: usize, parts: usize, key: &mut Vec<u8>) {
-        let whole = 1u128 << self.position_bits;
-        let position = whole * u128::from(u64_of(part)) / u128::from(u64_of(parts));
+        let position = self.positions() * u128::from(u64_of(part)) / u128::from(u64_of(parts));
         self.write_position(u64::try_from(position).unwrap_or(u64::MAX), key);
     }
 
     /// How far record `number` lies from the start of the key space, 0 to 1.
     pub(crate) fn fraction(&self, number: u64) -> f64 {
-        self.position(number) as f64 / (1u128 << self.position_bits) as f64
+        self.position(number) as f64 / self.positions() as f64
     }
 
-    fn position(&self, number: u64) -> u64 {
+    /// Places that there are.
+    pub(crate) fn positions(&self) -> u128 {
+        1u128 << self.position_bits
+    }
+
+    /// Place of record `number` in the order of the keys.
+    pub(crate) fn position(&self, number: u64) -> u64 {
         if self.scrambled { scramble(number, self.position_bits) } else { number }
     }
 

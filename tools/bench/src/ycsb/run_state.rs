@@ -4,33 +4,30 @@
 //! - A store that already holds records is never loaded again; its versions are read before it is measured.
 //! - `seq` writes into a keyspace of its own, which it empties first; no other workload looks there.
 
-use std::{
-    io::{IsTerminal, Write},
-    path::Path,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
 
-use testudo::{Db, Durability, Error, Keyspace, KeyspaceOptions, Result, Tree};
+use testudo::{Error, Result};
 use testudo_base::num::usize_of;
 use testudo_env::{Env, SplitMix};
 
 use super::{
     BackupResult,
     backup_check::BackupCheck,
+    client_threads::run_threads,
     keys::KeyMaker,
     oracle::Oracle,
     target::Target,
-    worker::{Progress, Shared, Worker},
+    worker::Shared,
     workload::Shape,
     zipf::{Picker, below},
 };
 use crate::{
-    Context, Workload, YcsbArgs,
+    Context, Distribution, Workload, YcsbArgs,
     complaints::Complaints,
     process,
     report::{Report, Sample, Settled, Totals},
-    size::{human_count, quotient},
+    size::quotient,
+    subject::{Records, Settings, Subject},
     tally::Tally,
 };
 
@@ -42,43 +39,47 @@ const SPOT_CHECKS: u64 = 1_000;
 /// Work has come to rest when nothing was written for this long.
 const REST: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
-/// While the middle of a workload is waited for.
-const SHORT_POLL: Duration = Duration::from_micros(200);
+/// Told apart from the seed of what is measured.
+const WARMUP_SEED: u64 = 0x9e37_79b9;
 
 /// An open store with what is known about it.
-pub(crate) struct RunState<'a> {
+pub(crate) struct RunState<'a, S: Subject> {
     args: &'a YcsbArgs,
     context: &'a Context,
-    db: Db,
-    tree: Tree,
+    settings: Settings,
+    dir: &'a Path,
+    db: S,
     records: u64,
-    main: Target,
-    seq: Option<Target>,
+    main: Target<S::Records>,
+    seq: Option<Target<S::Records>>,
     backup: Option<BackupCheck<'a>>,
 }
 
-impl<'a> RunState<'a> {
+impl<'a, S: Subject> RunState<'a, S> {
     /// Opens the store in `dir`; finds out what it holds unless it is to be loaded.
-    pub(crate) fn open(args: &'a YcsbArgs, context: &'a Context, dir: &Path) -> Result<Self> {
-        let tree: Tree = args.store.tree.parse()?;
-        let durability = if args.sync { Durability::Sync } else { Durability::Buffered };
-        let env: Arc<dyn Env> = context.env.clone();
-        let builder = Db::builder(dir).memory_bytes(args.store.memory).durability(durability).env(env);
-        let db = builder.open()?;
+    pub(crate) fn open(args: &'a YcsbArgs, context: &'a Context, dir: &'a Path) -> Result<Self> {
+        let settings = Settings {
+            memory_bytes: args.store.memory,
+            sync: args.sync,
+            threads: usize::from(args.threads),
+            tree: args.store.tree.clone(),
+            env: context.env.clone(),
+        };
+        let db = S::open(dir, &settings)?;
+        if args.backup_to.is_some() && db.testudo().is_none() {
+            return Err(Error::invalid(format!("--backup-to: not with {}", S::NAME)));
+        }
         let records = args.records.unwrap_or(if args.store.smoke { SMOKE_RECORDS } else { DEFAULT_RECORDS });
         let keys = KeyMaker::new(usize_of(args.key_bytes))?;
         if records > keys.capacity() {
             let message = format!("--key-bytes {}: only {} keys", args.key_bytes, keys.capacity());
             return Err(Error::invalid(message));
         }
-        let mut keyspaces = Vec::new();
-        for index in 0..args.keyspaces {
-            keyspaces.push(keyspace(&db, &format!("ycsb-{index}"), &tree)?);
-        }
+        let keyspaces = main_keyspaces(&db, args)?;
         let value_bytes = usize_of(args.value_bytes);
         let main = Target { keyspaces, keys, value_bytes, oracle: Oracle::new(0) };
         let backup = args.backup_to.as_deref().map(|repository| BackupCheck::new(context, repository));
-        let mut state = Self { args, context, db, tree, records, main, seq: None, backup };
+        let mut state = Self { args, context, settings, dir, db, records, main, seq: None, backup };
         state.find_records()?;
         Ok(state)
     }
@@ -89,11 +90,30 @@ impl<'a> RunState<'a> {
         self.db.close()
     }
 
+    /// Closes the store and opens it again; `report` gets the time of the latter, and what is wrong then.
+    pub(crate) fn reopen(self, report: &mut Report) -> Result<Self> {
+        let Self { args, context, settings, dir, db, records, main, seq, backup } = self;
+        drop((main.keyspaces, seq));
+        db.close()?;
+        let started = context.env.monotonic();
+        let db = S::open(dir, &settings)?;
+        report.reopen_seconds = Some(context.env.monotonic().saturating_sub(started).as_secs_f64());
+        let main = Target { keyspaces: main_keyspaces(&db, args)?, ..main };
+        let state = Self { args, context, settings, dir, db, records, main, seq: None, backup };
+        let complaints = Complaints::default();
+        state.spot_check(&state.main, &complaints)?;
+        report.wrong_answers += complaints.count();
+        Ok(state)
+    }
+
     fn find_records(&mut self) -> Result<()> {
         let named = |workload: &Workload| self.args.workloads.contains(workload);
         let mut holds_records = false;
         for keyspace in &self.main.keyspaces {
-            holds_records |= keyspace.iter()?.next().is_some();
+            keyspace.scan(b"", None, Some(1), |_, _| {
+                holds_records = true;
+                false
+            })?;
         }
         if named(&Workload::Load) {
             if holds_records {
@@ -119,18 +139,24 @@ impl<'a> RunState<'a> {
         };
         let (mut count, mut end) = (0, 0);
         let mut key = Vec::new();
+        let mut failure = None;
         for (index, keyspace) in self.main.keyspaces.iter().enumerate() {
-            for entry in keyspace.iter()? {
-                let entry = entry?;
-                let value = entry.value()?;
-                let judged = self.main.judge_entry(index, (entry.key(), &value), false, &mut key);
-                let (record, version) = judged.map_err(|reason| damaged(&reason))?;
-                self.main.oracle.assume_version(record, version);
-                count += 1;
-                end = end.max(record + 1);
-                if self.context.stopped() {
-                    return Err(Error::invalid("stopped while the records were read"));
+            keyspace.scan(b"", None, None, |found, value| {
+                match self.main.judge_entry(index, (found, value), false, &mut key) {
+                    Ok((record, version)) => {
+                        self.main.oracle.assume_version(record, version);
+                        count += 1;
+                        end = end.max(record + 1);
+                        if self.context.stopped() {
+                            failure = Some(Error::invalid("stopped while the records were read"));
+                        }
+                    }
+                    Err(reason) => failure = Some(damaged(&reason)),
                 }
+                failure.is_none()
+            })?;
+            if let Some(failure) = failure {
+                return Err(failure);
             }
         }
         if count != end {
@@ -147,46 +173,40 @@ impl<'a> RunState<'a> {
             self.prepare_seq()?;
         }
         let complaints = Complaints::default();
-        let distribution = self.args.distribution.unwrap_or_else(|| workload.default_distribution());
+        if self.args.warmup_seconds > 0.0 && workload.shape() != Shape::Fill {
+            self.warm_up(workload, &complaints)?;
+        }
         let mut backup = self.backup.take();
-        let target = self.target(workload);
-        let picker = Picker::new(distribution, target.oracle.acknowledged().max(1));
         process::reset_peak_rss();
-        let before = Sample::take(&self.db);
+        let before = Sample::take(self.db.readings());
         let started = self.context.env.monotonic();
-        let (ops, deadline) = self.limits(workload, started);
-        let shared = Shared {
-            env: &*self.context.env,
-            target,
-            complaints: &complaints,
-            workload,
-            picker,
-            threads: usize::from(self.args.threads),
-            ops,
-            deadline,
-            scan_length: self.args.scan_length,
-            seed: self.args.seed,
-            stop: self.context.stop_flag(),
-            failed: AtomicBool::new(false),
-        };
+        let shared = self.shared(workload, &complaints, self.limits(workload, started));
         let due = backup.as_mut().filter(|backup| workload == Workload::A && !backup.is_taken());
+        let due = self.db.testudo().zip(due);
         let is_backed_up = due.is_some();
-        let mut tallies = run_threads(&shared, started, due.map(|backup| (&self.db, backup)))?;
+        let mut tallies = run_threads(&shared, started, due)?;
         self.backup = backup;
         if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
             return Err(error);
         }
-        let after = Sample::take(&self.db);
+        let after = Sample::take(self.db.readings());
         let totals = Totals::of(&tallies, started);
         let mut report = Report { is_backed_up, ..self.new_report(workload) };
         report.measure(&totals, &before, &after);
+        if workload == Workload::Load && self.args.ordered_load {
+            (report.ordered_load, report.threads) = (true, 1);
+        }
         if workload.shape() != Shape::FullScan && !matches!(workload.shape(), Shape::Fill) {
-            report.distribution = format!("{distribution:?}").to_lowercase();
+            report.distribution = format!("{:?}", self.distribution(workload)).to_lowercase();
+            report.warmup_seconds = self.args.warmup_seconds;
         }
         report.interrupted = self.context.stopped();
         if !report.interrupted {
             self.check_after(workload, &tallies, &complaints)?;
-            self.backup.as_mut().map_or(Ok(()), |backup| backup.read_snapshot(&self.db))?;
+            self.db
+                .testudo()
+                .zip(self.backup.as_mut())
+                .map_or(Ok(()), |(db, backup)| backup.read_snapshot(db))?;
         }
         report.records = self.target(workload).oracle.acknowledged();
         report.space_amplification = quotient(after.store.disk_bytes as f64, self.live_bytes() as f64);
@@ -198,12 +218,53 @@ impl<'a> RunState<'a> {
         Ok(report)
     }
 
+    /// Runs a workload for a while before it is measured, so that the caches hold what it likes.
+    fn warm_up(&self, workload: Workload, complaints: &Complaints) -> Result<()> {
+        let started = self.context.env.monotonic();
+        let deadline = started + Duration::from_secs_f64(self.args.warmup_seconds);
+        let shared = self.shared(workload, complaints, (u64::MAX, Some(deadline)));
+        // The measured part shall not repeat it.
+        let shared = Shared { seed: self.args.seed.wrapping_add(WARMUP_SEED), ..shared };
+        let tallies = run_threads(&shared, started, None)?;
+        tallies.into_iter().find_map(|tally| tally.error).map_or(Ok(()), Err)
+    }
+
+    /// What the threads of a workload need; `limits` are operations and a deadline.
+    fn shared<'s>(
+        &'s self,
+        workload: Workload,
+        complaints: &'s Complaints,
+        (ops, deadline): (u64, Option<Duration>),
+    ) -> Shared<'s, S::Records> {
+        let target = self.target(workload);
+        let is_ordered = self.args.ordered_load && workload == Workload::Load;
+        Shared {
+            env: &*self.context.env,
+            target,
+            complaints,
+            workload,
+            picker: Picker::new(self.distribution(workload), target.oracle.acknowledged().max(1)),
+            threads: if is_ordered { 1 } else { usize::from(self.args.threads) },
+            is_ordered,
+            ops,
+            deadline,
+            scan_length: self.args.scan_length,
+            seed: self.args.seed,
+            stop: self.context.stop_flag(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    fn distribution(&self, workload: Workload) -> Distribution {
+        self.args.distribution.unwrap_or_else(|| workload.default_distribution())
+    }
+
     /// Restores the backup that was made, if there is one, and says whether it is equal.
     pub(crate) fn restore_backup(&mut self) -> Result<Option<BackupResult>> {
         self.backup.as_mut().map_or(Ok(None), |backup| backup.restore(self.args))
     }
 
-    fn target(&self, workload: Workload) -> &Target {
+    fn target(&self, workload: Workload) -> &Target<S::Records> {
         match &self.seq {
             Some(seq) if workload == Workload::Seq => seq,
             _ => &self.main,
@@ -216,8 +277,8 @@ impl<'a> RunState<'a> {
 
     fn prepare_seq(&mut self) -> Result<()> {
         self.seq = None;
-        self.db.drop_keyspace(SEQ_KEYSPACE)?;
-        let keyspaces = vec![keyspace(&self.db, SEQ_KEYSPACE, &self.tree)?];
+        self.db.drop_records(SEQ_KEYSPACE)?;
+        let keyspaces = vec![self.db.records(SEQ_KEYSPACE)?];
         let Target { keys, value_bytes, .. } = &self.main;
         self.seq = Some(Target {
             keyspaces,
@@ -241,8 +302,8 @@ impl<'a> RunState<'a> {
 
     fn new_report(&self, workload: Workload) -> Report {
         Report {
-            engine: "testudo",
-            tree: self.args.store.tree.clone(),
+            engine: S::NAME,
+            tree: self.db.kind(),
             workload: workload.name(),
             key_bytes: self.args.key_bytes,
             value_bytes: self.args.value_bytes,
@@ -277,7 +338,7 @@ impl<'a> RunState<'a> {
     }
 
     /// Reads a few records of a target that was only written.
-    fn spot_check(&self, target: &Target, complaints: &Complaints) -> Result<()> {
+    fn spot_check(&self, target: &Target<S::Records>, complaints: &Complaints) -> Result<()> {
         let mut random = SplitMix::new(self.args.seed);
         let records = target.oracle.acknowledged();
         let mut key = Vec::new();
@@ -285,8 +346,8 @@ impl<'a> RunState<'a> {
             let record = below(&mut random, records);
             target.keys.write(record, &mut key);
             let before = target.oracle.look(record);
-            let found = target.keyspace(record).get(&key)?;
-            complaints.note(target.judge(record, before, found.as_deref()));
+            let verdict = target.keyspace(record).get(&key, |found| target.judge(record, before, found))?;
+            complaints.note(verdict);
         }
         Ok(())
     }
@@ -296,11 +357,11 @@ impl<'a> RunState<'a> {
         let env = &*self.context.env;
         self.db.flush()?;
         let limit = env.monotonic() + Duration::from_secs_f64(self.args.settle_seconds);
-        let mut stats = self.db.stats();
+        let mut stats = self.db.readings();
         let mut resting_since = env.monotonic();
         while env.monotonic() < limit && env.monotonic() < resting_since + REST && !self.context.stopped() {
             env.sleep(POLL);
-            let now = self.db.stats();
+            let now = self.db.readings();
             if (now.device_bytes_written, now.disk_bytes) != (stats.device_bytes_written, stats.disk_bytes) {
                 resting_since = env.monotonic();
             }
@@ -311,6 +372,10 @@ impl<'a> RunState<'a> {
         report.settled = Some(Settled {
             seconds: resting_since.saturating_sub(started).as_secs_f64(),
             device_bytes_written: written,
+            process_bytes_written: before
+                .io
+                .zip(process::io())
+                .map(|(before, now)| now.write_bytes - before.write_bytes),
             write_amplification: quotient(written as f64, report.user_bytes_written as f64),
             space_amplification: space,
         });
@@ -319,102 +384,6 @@ impl<'a> RunState<'a> {
     }
 }
 
-fn keyspace(db: &Db, name: &str, tree: &Tree) -> Result<Keyspace> {
-    db.keyspace(name, || KeyspaceOptions::default().tree(*tree))
-}
-
-/// Runs all threads of a workload to their end, saying how far they are where someone looks. A backup is made when half is
-/// done.
-fn run_threads(
-    shared: &Shared<'_>,
-    started: Duration,
-    mut backup: Option<(&Db, &mut BackupCheck<'_>)>,
-) -> Result<Vec<Tally>> {
-    let progress: Vec<Progress> = (0..shared.threads).map(|_| Progress::default()).collect();
-    std::thread::scope(|scope| {
-        let mut handles = Vec::new();
-        for (index, progress) in progress.iter().enumerate() {
-            let worker = move || Worker::new(shared, index, progress).run();
-            let handle =
-                std::thread::Builder::new().name(format!("client-{index}")).spawn_scoped(scope, worker);
-            match handle {
-                Ok(handle) => handles.push(handle),
-                Err(error) => {
-                    shared.failed.store(true, std::sync::atomic::Ordering::Relaxed);
-                    return Err(Error::io(format!("--threads {}", shared.threads), error));
-                }
-            }
-        }
-        let mut display = Display::new(shared, started);
-        let operations = || progress.iter().map(Progress::operations).sum::<u64>();
-        let mut backed_up = Ok(());
-        while !handles.iter().all(|handle| handle.is_finished()) {
-            shared.env.sleep(if backup.is_some() { SHORT_POLL } else { POLL });
-            display.show(&progress);
-            if is_half_done(shared, started, operations())
-                && let Some((db, backup)) = backup.take()
-            {
-                backed_up = backup.take(db, &operations);
-                if backed_up.is_err() {
-                    shared.failed.store(true, std::sync::atomic::Ordering::Relaxed);
-                }
-            }
-        }
-        display.clear();
-        // They were done before half of it was seen.
-        if let Some((db, backup)) = backup {
-            backed_up = backup.take(db, &operations);
-        }
-        let join = |handle: std::thread::ScopedJoinHandle<'_, Tally>| {
-            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        let tallies = handles.into_iter().map(join).collect();
-        backed_up.map(|()| tallies)
-    })
-}
-
-fn is_half_done(shared: &Shared<'_>, started: Duration, operations: u64) -> bool {
-    match shared.deadline {
-        Some(deadline) => shared.env.monotonic() >= (started + deadline) / 2,
-        None => operations >= shared.ops / 2,
-    }
-}
-
-/// The line on a terminal that says how far a workload is.
-struct Display<'a> {
-    shared: &'a Shared<'a>,
-    is_terminal: bool,
-    shown_at: Duration,
-    shown_operations: u64,
-}
-
-impl<'a> Display<'a> {
-    fn new(shared: &'a Shared<'a>, started: Duration) -> Self {
-        Self { shared, is_terminal: std::io::stderr().is_terminal(), shown_at: started, shown_operations: 0 }
-    }
-
-    /// Once a second.
-    fn show(&mut self, progress: &[Progress]) {
-        let now = self.shared.env.monotonic();
-        let passed = now.saturating_sub(self.shown_at);
-        if !self.is_terminal || passed < Duration::from_secs(1) {
-            return;
-        }
-        let operations: u64 = progress.iter().map(Progress::operations).sum();
-        let rate = (operations - self.shown_operations) as f64 / passed.as_secs_f64();
-        eprint!(
-            "\r{}: {} operations, {}/s\x1b[K",
-            self.shared.workload.name(),
-            human_count(operations as f64),
-            human_count(rate)
-        );
-        let _ = std::io::stderr().flush();
-        (self.shown_at, self.shown_operations) = (now, operations);
-    }
-
-    fn clear(&self) {
-        if self.is_terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
+fn main_keyspaces<S: Subject>(db: &S, args: &YcsbArgs) -> Result<Vec<S::Records>> {
+    (0..args.keyspaces).map(|index| db.records(&format!("ycsb-{index}"))).collect()
 }

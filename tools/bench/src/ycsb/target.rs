@@ -4,10 +4,9 @@
 //! - Record `n` lives in keyspace `n mod K`; nothing else lives there.
 //! - A verdict tells records by their numbers, never by their bytes.
 
-use testudo::Keyspace;
 use testudo_base::num::{u64_of, usize_of};
 
-use crate::complaints::Verdict;
+use crate::{complaints::Verdict, subject::Records};
 
 use super::{
     keys::KeyMaker,
@@ -16,16 +15,16 @@ use super::{
 };
 
 /// A set of records in a store.
-pub(crate) struct Target {
-    pub(crate) keyspaces: Vec<Keyspace>,
+pub(crate) struct Target<R> {
+    pub(crate) keyspaces: Vec<R>,
     pub(crate) keys: KeyMaker,
     pub(crate) value_bytes: usize,
     pub(crate) oracle: Oracle,
 }
 
-impl Target {
+impl<R: Records> Target<R> {
     #[inline]
-    pub(crate) fn keyspace(&self, record: u64) -> &Keyspace {
+    pub(crate) fn keyspace(&self, record: u64) -> &R {
         &self.keyspaces[usize_of(record % u64_of(self.keyspaces.len()))]
     }
 

@@ -39,13 +39,13 @@ fn every_workload_runs_and_every_answer_is_right() {
     let (path, json, plot) = (dir.path().display(), dir.path().join("out.json"), dir.path().join("plot"));
     let line = format!(
         "ycsb --smoke --tmp {path} --json {} --plot {} --settle-seconds 0.1 --memory 32MiB --keyspaces 2 \
-         --workloads load,a,b,c,d,e,f,overwrite,multiget,scan,seq",
+         --workloads load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,scan,seq",
         json.display(),
         plot.display()
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);
     let results = results(&json);
-    assert_eq!(results.len(), 11);
+    assert_eq!(results.len(), 13);
     for result in &results {
         assert_eq!(result["wrong_answers"], 0, "{result}");
         assert!(result["ops"].as_u64().unwrap() > 0, "{result}");
@@ -190,4 +190,29 @@ fn a_backup_that_is_damaged_before_it_is_restored_is_a_wrong_answer() {
         assert!(damaged > 0);
         assert_eq!(run.join().unwrap().unwrap(), Outcome::WrongAnswers(1));
     });
+}
+
+#[test]
+fn an_ordered_load_a_warm_up_and_a_reopening_are_said_in_the_results() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, json) = (dir.path().display(), dir.path().join("out.json"));
+    let line = format!(
+        "ycsb --smoke --tmp {path} --json {} --settle-seconds 0 --memory 8MiB --ordered-load \
+         --warmup-seconds 0.05 --reopen --workloads load,a,d,scan",
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let results = results(&json);
+    let (load, scan) = (&results[0], &results[3]);
+    assert_eq!((&load["ordered_load"], &load["threads"]), (&true.into(), &1.into()), "{load}");
+    assert!(load["warmup_seconds"].is_null(), "{load}");
+    assert_eq!(results[1]["warmup_seconds"], 0.05);
+    assert_eq!(results[1]["ops"], 2_000, "the warm-up is not counted");
+    assert!(results[2]["records"].as_u64().unwrap() > 2_150, "but its inserts are there");
+    assert_eq!(scan["ops"], results[2]["records"]);
+    assert!(results[2]["reopen_seconds"].is_null());
+    assert!(scan["reopen_seconds"].as_f64().unwrap() > 0.0, "{scan}");
+
+    let error = run(&format!("ycsb --smoke --tmp {path} --ordered-load --keyspaces 2")).unwrap_err();
+    assert!(error.to_string().contains("--ordered-load"), "{error}");
 }

@@ -17,6 +17,7 @@ use testudo_env::{Env, SplitMix};
 
 use super::{
     oracle::{RECORDS_MAX, Sight},
+    ordered_load::PartsInOrder,
     target::Target,
     values,
     workload::{BATCH_KEYS, Mix, Shape},
@@ -25,20 +26,25 @@ use super::{
 use crate::{
     Workload,
     complaints::{Complaints, Verdict},
+    subject::Records,
     tally::{Class, Tally},
 };
 
+/// Records of one call when records are written in order.
+const ORDERED_BATCH: usize = 1000;
 /// Entries of a full scan that count as one step.
 const SCAN_STEP: u64 = 1024;
 
 /// What the threads of a workload have in common.
-pub(crate) struct Shared<'a> {
+pub(crate) struct Shared<'a, R> {
     pub(crate) env: &'a dyn Env,
-    pub(crate) target: &'a Target,
+    pub(crate) target: &'a Target<R>,
     pub(crate) complaints: &'a Complaints,
     pub(crate) workload: Workload,
     pub(crate) picker: Picker,
     pub(crate) threads: usize,
+    /// New records are written in the order of their keys.
+    pub(crate) is_ordered: bool,
     /// Operations of all threads; a limit that time sets is none.
     pub(crate) ops: u64,
     pub(crate) deadline: Option<Duration>,
@@ -60,9 +66,9 @@ impl Progress {
 }
 
 /// A client thread.
-pub(crate) struct Worker<'a> {
-    shared: &'a Shared<'a>,
-    target: &'a Target,
+pub(crate) struct Worker<'a, R> {
+    shared: &'a Shared<'a, R>,
+    target: &'a Target<R>,
     progress: &'a Progress,
     index: usize,
     random: SplitMix,
@@ -74,8 +80,8 @@ pub(crate) struct Worker<'a> {
     tally: Tally,
 }
 
-impl<'a> Worker<'a> {
-    pub(crate) fn new(shared: &'a Shared<'a>, index: usize, progress: &'a Progress) -> Self {
+impl<'a, R: Records> Worker<'a, R> {
+    pub(crate) fn new(shared: &'a Shared<'a, R>, index: usize, progress: &'a Progress) -> Self {
         let mut seeds = SplitMix::new(shared.seed);
         let seed = (0..=index).fold(0, |_, _| seeds.next_u64());
         Self {
@@ -97,6 +103,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn run(mut self) -> Tally {
         self.last_reading = self.shared.env.monotonic();
         let result = match self.shared.workload.shape() {
+            Shape::Fill if self.shared.is_ordered => self.fill_ordered(),
             Shape::Fill => self.fill(),
             Shape::Mixed(mix) => self.mixed(mix),
             Shape::Batches => self.batches(),
@@ -133,6 +140,27 @@ impl<'a> Worker<'a> {
             self.put(record, 0)?;
             if !self.lap(Class::Write, 1) {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_ordered(&mut self) -> Result<()> {
+        let target = self.target;
+        let mut pairs = Vec::new();
+        for part in PartsInOrder::new(target.keys, self.shared.ops) {
+            for batch in part.chunks(ORDERED_BATCH) {
+                pairs.resize_with(batch.len(), || (Vec::new(), vec![0; target.value_bytes]));
+                for (record, (key, value)) in batch.iter().zip(&mut pairs) {
+                    target.keys.write(*record, key);
+                    values::write(*record, 0, value);
+                    self.tally.written_bytes += u64_of(key.len() + value.len());
+                }
+                target.keyspace(0).insert_ordered(&pairs)?;
+                self.tally.writes += u64_of(batch.len());
+                if !self.lap(Class::Write, u64_of(batch.len())) {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -187,15 +215,18 @@ impl<'a> Worker<'a> {
     fn get(&mut self, record: u64) -> Result<()> {
         self.target.keys.write(record, &mut self.key);
         let before = self.target.oracle.look(record);
-        let found = self.target.keyspace(record).get(&self.key)?;
-        self.count_read(found.as_deref());
-        self.complain(self.target.judge(record, before, found.as_deref()));
+        let target = self.target;
+        let (verdict, bytes) = target
+            .keyspace(record)
+            .get(&self.key, |found| (target.judge(record, before, found), found.map(|value| value.len())))?;
+        self.count_read(bytes);
+        self.complain(verdict);
         Ok(())
     }
 
-    fn count_read(&mut self, found: Option<&[u8]>) {
+    fn count_read(&mut self, value_bytes: Option<usize>) {
         self.tally.reads += 1;
-        self.tally.read_bytes += found.map_or(0, |value| u64_of(self.key.len() + value.len()));
+        self.tally.read_bytes += value_bytes.map_or(0, |bytes| u64_of(self.key.len() + bytes));
     }
 
     fn read(&mut self) -> Result<()> {
@@ -216,9 +247,12 @@ impl<'a> Worker<'a> {
         let record = self.pick();
         let turn = self.target.oracle.turn(record);
         self.target.keys.write(record, &mut self.key);
-        let found = self.target.keyspace(record).get(&self.key)?;
-        self.count_read(found.as_deref());
-        self.complain(match found.as_deref().map(|value| values::read(value, self.target.value_bytes)) {
+        let value_bytes = self.target.value_bytes;
+        let (found, bytes) = self.target.keyspace(record).get(&self.key, |found| {
+            (found.map(|value| values::read(value, value_bytes)), found.map(|value| value.len()))
+        })?;
+        self.count_read(bytes);
+        self.complain(match found {
             Some(Ok(seen)) if seen == (record, turn.current()) => Ok(()),
             Some(Ok((number, version))) => {
                 Err(format!("record {record} is record {number}, version {version}"))
@@ -246,19 +280,17 @@ impl<'a> Worker<'a> {
         let length = 1 + below(&mut self.random, self.shared.scan_length);
         self.target.keys.write(record, &mut self.key);
         let start = std::mem::take(&mut self.key);
-        let keyspace_index = record % u64_of(self.target.keyspaces.len());
-        let entries = self.target.keyspace(record).range::<&[u8], _>(&start[..]..)?;
+        let keyspace_index = usize_of(record % u64_of(self.target.keyspaces.len()));
         self.previous_key.clear();
-        let mut found = 0;
-        for entry in entries.take(usize_of(length)) {
-            let entry = entry?;
-            let value = entry.value()?;
-            if found == 0 && entry.key() != start {
+        let (target, mut found) = (self.target, 0);
+        target.keyspace(record).scan(&start, None, Some(length), |key, value| {
+            if found == 0 && key != start {
                 self.complain(Err(format!("a scan from record {record} does not begin with it")));
             }
-            self.take_entry(usize_of(keyspace_index), entry.key(), &value);
+            self.take_entry(keyspace_index, key, value);
             found += 1;
-        }
+            found < length
+        })?;
         self.key = start;
         // Keys are spread evenly, so a scan may end early only near the end of the key space.
         let after = (1.0 - self.target.keys.fraction(record)) * self.target.oracle.acknowledged() as f64;
@@ -299,13 +331,15 @@ impl<'a> Worker<'a> {
                 self.target.keys.write(*record, key);
                 *before = self.target.oracle.look(*record);
             }
-            let found = self.target.keyspace(home).multi_get(&keys)?;
-            if found.len() != keys.len() {
+            let (target, mut answers) = (self.target, 0);
+            target.keyspace(home).multi_get(&keys, |index, value| {
+                let (record, before) = records[index];
+                self.count_read(value.map(<[u8]>::len));
+                self.complain(target.judge(record, before, value));
+                answers += 1;
+            })?;
+            if answers != BATCH_KEYS {
                 self.shared.complaints.add("multi_get gave another number of answers than keys");
-            }
-            for ((record, before), value) in records.iter().zip(&found) {
-                self.count_read(value.as_deref());
-                self.complain(self.target.judge(*record, *before, value.as_deref()));
             }
             if !self.lap(Class::Read, u64_of(BATCH_KEYS)) {
                 break;
@@ -335,28 +369,21 @@ impl<'a> Worker<'a> {
         let (mut first, mut end) = (Vec::new(), Vec::new());
         self.target.keys.write_boundary(self.index, self.shared.threads, &mut first);
         self.target.keys.write_boundary(self.index + 1, self.shared.threads, &mut end);
-        let last_part = self.index + 1 == self.shared.threads;
-        for (index, keyspace) in self.target.keyspaces.iter().enumerate() {
-            let entries = if last_part {
-                keyspace.range::<&[u8], _>(&first[..]..)?
-            } else {
-                keyspace.range::<&[u8], _>(&first[..]..&end[..])?
-            };
+        let end = (self.index + 1 < self.shared.threads).then_some(&end[..]);
+        let target = self.target;
+        for (index, keyspace) in target.keyspaces.iter().enumerate() {
             self.previous_key.clear();
-            let mut step = 0;
-            for entry in entries {
-                let entry = entry?;
-                let value = entry.value()?;
-                self.take_entry(index, entry.key(), &value);
+            let (mut step, mut goes_on) = (0, true);
+            keyspace.scan(&first, end, None, |key, value| {
+                self.take_entry(index, key, value);
                 step += 1;
                 if step == SCAN_STEP {
                     step = 0;
-                    if !self.lap(Class::Scan, SCAN_STEP) {
-                        return Ok(false);
-                    }
+                    goes_on = self.lap(Class::Scan, SCAN_STEP);
                 }
-            }
-            if step > 0 && !self.lap(Class::Scan, step) {
+                goes_on
+            })?;
+            if !goes_on || (step > 0 && !self.lap(Class::Scan, step)) {
                 return Ok(false);
             }
         }

@@ -44,9 +44,9 @@ impl Workload {
         let none = Mix::default();
         match self {
             Self::Load | Self::Seq => Shape::Fill,
-            Self::A => Shape::Mixed(Mix { reads: 50, updates: 50, ..none }),
+            Self::A | Self::UniformA => Shape::Mixed(Mix { reads: 50, updates: 50, ..none }),
             Self::B => Shape::Mixed(Mix { reads: 95, updates: 5, ..none }),
-            Self::C => Shape::Mixed(Mix { reads: 100, ..none }),
+            Self::C | Self::UniformC => Shape::Mixed(Mix { reads: 100, ..none }),
             Self::D => Shape::Mixed(Mix { reads: 95, inserts: 5, ..none }),
             Self::E => Shape::Mixed(Mix { scans: 95, inserts: 5, ..none }),
             Self::F => Shape::Mixed(Mix { reads: 50, ..none }),
@@ -58,14 +58,17 @@ impl Workload {
 
     /// Whether values of records that exist change.
     pub(crate) fn updates_records(self) -> bool {
-        matches!(self, Self::A | Self::B | Self::F | Self::Overwrite)
+        matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite)
     }
 
     pub(crate) fn default_distribution(self) -> Distribution {
         match self {
             Self::D => Distribution::Latest,
             Self::A | Self::B | Self::C | Self::E | Self::F => Distribution::Zipfian,
-            Self::Load | Self::Seq | Self::Overwrite | Self::Multiget | Self::Scan => Distribution::Uniform,
+            Self::Load | Self::Seq | Self::UniformA | Self::UniformC | Self::Overwrite => {
+                Distribution::Uniform
+            }
+            Self::Multiget | Self::Scan => Distribution::Uniform,
         }
     }
 

@@ -1,11 +1,11 @@
-use testudo::{Db, KeyspaceOptions};
+use testudo::{Db, Keyspace, KeyspaceOptions};
 
 use super::Target;
 use crate::ycsb::{keys::KeyMaker, oracle::Oracle, values};
 
 const VALUE_BYTES: usize = 40;
 
-fn with_target(check: impl FnOnce(&Target)) {
+fn with_target(check: impl FnOnce(&Target<Keyspace>)) {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path()).memory_bytes(8 << 20).open().unwrap();
     let keyspace = |name| db.keyspace(name, KeyspaceOptions::default).unwrap();

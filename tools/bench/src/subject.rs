@@ -1,0 +1,171 @@
+//! What a workload needs of a store, so that the same operations and checks can be asked of any.
+//!
+//! Testudo is one subject ([`crate::testudo_subject`]); a package outside this workspace makes its rivals others.
+//! Calls are resolved at compile time: the loop that measures pays nothing for the choice.
+//!
+//! **Invariants**
+//! - A value is shown where it lies; a store that can lend its bytes is not made to copy them.
+//! - Every reading is a count since the store was opened or since the process began; differences are taken.
+
+use std::{path::Path, sync::Arc};
+
+use testudo::{Db, DbStats, Result};
+use testudo_env::RealEnv;
+
+use crate::process;
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes that the store may use, write buffers and caches together.
+    pub memory_bytes: u64,
+    /// Every write is durable before it is acknowledged.
+    pub sync: bool,
+    /// Threads that will use it.
+    pub threads: usize,
+    /// Kind of tree, where there is a choice.
+    pub tree: String,
+    /// The machine.
+    pub env: Arc<RealEnv>,
+}
+
+/// A store under measurement.
+pub trait Subject: Sized + Sync {
+    /// One of its ordered maps.
+    type Records: Records;
+    /// Name in results.
+    const NAME: &'static str;
+
+    /// Opens the store in `dir`, an existing directory; creates it if nothing is there.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn open(dir: &Path, settings: &Settings) -> Result<Self>;
+
+    /// Version or kind of tree, for results.
+    fn kind(&self) -> String;
+
+    /// Opens the map called `name`, or creates it.
+    ///
+    /// # Errors
+    /// What the store says; `Invalid` if it has no room for one more.
+    fn records(&self, name: &str) -> Result<Self::Records>;
+
+    /// Removes the map called `name`, if it is there.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn drop_records(&self, name: &str) -> Result<()>;
+
+    /// Begins to bring everything written so far to where it shall stay.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn flush(&self) -> Result<()>;
+
+    /// The present figures.
+    fn readings(&self) -> Readings;
+
+    /// Closes the store; all its maps are gone by now.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn close(self) -> Result<()>;
+
+    /// The store as a Testudo store, if it is one.
+    fn testudo(&self) -> Option<&Db> {
+        None
+    }
+}
+
+/// An ordered map of a store.
+pub trait Records: Send + Sync {
+    /// Writes one record.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Writes new records in the order of their keys, in the fastest way that the store has.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn insert_ordered(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        pairs.iter().try_for_each(|(key, value)| self.insert(key, value))
+    }
+
+    /// Shows the value of `key`, if there is one.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T>;
+
+    /// Shows the values of all `keys`, each with its index, in order.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn multi_get(&self, keys: &[Vec<u8>], see: impl FnMut(usize, Option<&[u8]>)) -> Result<()>;
+
+    /// Shows the records from `first` on and below `end`, in order, until `see` says that it has enough. At most about
+    /// `expected` will be asked for; `None` is all.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn scan(
+        &self,
+        first: &[u8],
+        end: Option<&[u8]>,
+        expected: Option<u64>,
+        see: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()>;
+}
+
+/// Figures of a store; those that it does not have are zero.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Readings {
+    /// Bytes written to the device.
+    pub device_bytes_written: u64,
+    /// Bytes read from it.
+    pub device_bytes_read: u64,
+    /// Bytes that the files occupy.
+    pub disk_bytes: u64,
+    /// Reads of pages for queries.
+    pub page_reads: u64,
+    /// Look-ups that found their page in the cache.
+    pub cache_hits: u64,
+    /// Look-ups that did not.
+    pub cache_misses: u64,
+    /// Syncs of the log.
+    pub syncs: u64,
+    /// Time that writers rested, in microseconds.
+    pub throttled_micros: u64,
+}
+
+impl Readings {
+    /// What the operating system knows of any store: device I/O of the process, and room that the files below `dir`
+    /// occupy.
+    pub fn of_process(dir: &Path) -> Self {
+        let io = process::io();
+        Self {
+            device_bytes_written: io.map_or(0, |io| io.write_bytes),
+            device_bytes_read: io.map_or(0, |io| io.read_bytes),
+            disk_bytes: process::disk_bytes(dir),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&DbStats> for Readings {
+    fn from(stats: &DbStats) -> Self {
+        Self {
+            device_bytes_written: stats.device_bytes_written,
+            device_bytes_read: stats.device_bytes_read,
+            disk_bytes: stats.disk_bytes,
+            page_reads: stats.page_reads,
+            cache_hits: stats.cache_hits,
+            cache_misses: stats.cache_misses,
+            syncs: stats.wal_syncs,
+            throttled_micros: stats.throttled_micros,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Testudo as the subject of workloads.
+//!
+//! **Invariants**
+//! - Only the public interface is used, as any program would use it.
+
+use std::{path::Path, sync::Arc};
+
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Result, Tree};
+use testudo_env::Env;
+
+use crate::subject::{Readings, Records, Settings, Subject};
+
+/// An open store, and the tree that its keyspaces shall have.
+#[derive(Debug)]
+pub struct Testudo {
+    db: Db,
+    tree: Tree,
+    tree_name: String,
+}
+
+impl Subject for Testudo {
+    type Records = Keyspace;
+    const NAME: &'static str = "testudo";
+
+    fn open(dir: &Path, settings: &Settings) -> Result<Self> {
+        let tree: Tree = settings.tree.parse()?;
+        let durability = if settings.sync { Durability::Sync } else { Durability::Buffered };
+        let env: Arc<dyn Env> = settings.env.clone();
+        let builder = Db::builder(dir).memory_bytes(settings.memory_bytes).durability(durability).env(env);
+        Ok(Self { db: builder.open()?, tree, tree_name: settings.tree.clone() })
+    }
+
+    fn kind(&self) -> String {
+        self.tree_name.clone()
+    }
+
+    fn records(&self, name: &str) -> Result<Keyspace> {
+        self.db.keyspace(name, || KeyspaceOptions::default().tree(self.tree))
+    }
+
+    fn drop_records(&self, name: &str) -> Result<()> {
+        self.db.drop_keyspace(name).map(|_| ())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.db.flush()
+    }
+
+    fn readings(&self) -> Readings {
+        Readings::from(&self.db.stats())
+    }
+
+    fn close(self) -> Result<()> {
+        self.db.close()
+    }
+
+    fn testudo(&self) -> Option<&Db> {
+        Some(&self.db)
+    }
+}
+
+impl Records for Keyspace {
+    #[inline]
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Keyspace::insert(self, key, value)
+    }
+
+    #[inline]
+    fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        let found = Keyspace::get(self, key)?;
+        Ok(see(found.as_deref()))
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>], mut see: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let found = Keyspace::multi_get(self, keys)?;
+        for (index, value) in found.iter().enumerate() {
+            see(index, value.as_deref());
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        first: &[u8],
+        end: Option<&[u8]>,
+        _expected: Option<u64>,
+        mut see: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let entries = match end {
+            Some(end) => self.range::<&[u8], _>(first..end)?,
+            None => self.range::<&[u8], _>(first..)?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if !see(entry.key(), &entry.value()?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
