@@ -1,7 +1,7 @@
 //! How writers are slowed down to the pace of the background, smoothly.
 //!
 //! While sealed buffers drain, the active ones may fill just as fast as the drain comes to its end: the time that the
-//! drain still needs, divided by the room that is left, is the time that each byte must take. Writers that are ahead of
+//! drain still needs, divided by the write memory that is left, is the time that each byte must take. Writers that are ahead of
 //! that pace rest in small steps; only when there is no room at all do they wait for the drain itself.
 //!
 //! **Invariants**
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use testudo_base::sync::{
     Arc, Condvar, Mutex,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::Progress;
 use testudo_env::Env;
@@ -51,8 +51,14 @@ impl Drain {
 pub(crate) struct Backpressure {
     /// Bytes of active write buffers.
     pub(crate) active_bytes: AtomicU64,
-    /// Bytes of active write buffers at which they are sealed (χ).
-    checkpoint_distance: AtomicU64,
+    /// Bytes of sealed write buffers.
+    sealed_bytes: AtomicU64,
+    /// Bytes that write buffers may have together.
+    write_buffers: AtomicU64,
+    /// Active bytes at which it may be time to seal.
+    look_at: AtomicU64,
+    /// Somebody saw that it may be time, and nobody has looked since.
+    was_seen: AtomicBool,
     drain: Mutex<Option<Drain>>,
     /// Duration of the last drain, as a first guess for the next.
     last_drain_nanos: AtomicU64,
@@ -68,10 +74,13 @@ pub(crate) struct Backpressure {
 }
 
 impl Backpressure {
-    pub(crate) fn new(checkpoint_distance: u64) -> Self {
+    pub(crate) fn new(write_buffers: u64) -> Self {
         Self {
             active_bytes: 0.into(),
-            checkpoint_distance: checkpoint_distance.into(),
+            sealed_bytes: 0.into(),
+            write_buffers: write_buffers.into(),
+            look_at: 0.into(),
+            was_seen: false.into(),
             drain: Mutex::new(None),
             last_drain_nanos: 500_000_000.into(),
             nanos_per_byte_x1024: 0.into(),
@@ -85,13 +94,38 @@ impl Backpressure {
         }
     }
 
-    pub(crate) fn checkpoint_distance(&self) -> u64 {
-        self.checkpoint_distance.load(Relaxed)
+    /// Bytes that write buffers may have together.
+    pub(crate) fn write_buffers(&self) -> u64 {
+        self.write_buffers.load(Relaxed)
     }
 
-    /// Whether the active buffers are due to be sealed.
-    pub(crate) fn is_full(&self) -> bool {
-        self.active_bytes.load(Relaxed) >= self.checkpoint_distance()
+    /// Changes what write buffers may have together; whether it is time to seal is looked at again.
+    pub(crate) fn set_write_buffers(&self, bytes: u64) {
+        self.write_buffers.store(bytes, Relaxed);
+        self.look_at.store(0, Relaxed);
+    }
+
+    /// Takes over what was counted: bytes of active and of sealed buffers, and the active bytes at which it may be time to seal.
+    pub(crate) fn set_counted(&self, active: u64, sealed: u64, look_at: u64) {
+        self.active_bytes.store(active, Relaxed);
+        self.sealed_bytes.store(sealed, Relaxed);
+        self.look_at.store(look_at, Relaxed);
+    }
+
+    /// Whether it may be time to seal active buffers.
+    #[inline]
+    pub(crate) fn may_be_full(&self) -> bool {
+        self.active_bytes.load(Relaxed) >= self.look_at.load(Relaxed)
+    }
+
+    /// Whether the caller is the first who sees that it may be time to seal, since somebody looked.
+    pub(crate) fn is_first_to_see(&self) -> bool {
+        !self.was_seen.load(Relaxed) && !self.was_seen.swap(true, Relaxed)
+    }
+
+    /// Somebody is about to look whether it is time to seal.
+    pub(crate) fn looking(&self) {
+        self.was_seen.store(false, Relaxed);
     }
 
     /// Whether there is no room for writers at all.
@@ -99,9 +133,14 @@ impl Backpressure {
         self.is_over_bound() && self.drain.lock().is_some()
     }
 
-    /// Whether the active buffers hold more than they ever should.
+    fn used(&self) -> u64 {
+        self.active_bytes.load(Relaxed) + self.sealed_bytes.load(Relaxed)
+    }
+
+    /// Whether the write buffers hold more than they ever should.
+    #[inline]
     pub(crate) fn is_over_bound(&self) -> bool {
-        self.active_bytes.load(Relaxed) >= self.checkpoint_distance() / 8 * 9
+        self.used() >= self.write_buffers() / 16 * 17
     }
 
     /// A drain begins.
@@ -146,10 +185,10 @@ impl Backpressure {
             _ => elapsed / thousandths * 1000,
         };
         let left = expected.saturating_sub(elapsed).max(1_000_000);
-        let distance = self.checkpoint_distance();
-        let room = distance.saturating_sub(self.active_bytes.load(Relaxed)).max(distance / 64).max(1);
-        // Half of the room may be used at once; only then does the pace bind.
-        if room > distance / 2 && left < self.last_drain_nanos.load(Relaxed) / 2 {
+        let memory = self.write_buffers();
+        let room = memory.saturating_sub(self.used()).max(memory / 128).max(1);
+        // A quarter of the memory may be used at once; only then does the pace bind.
+        if room > memory / 4 && left < self.last_drain_nanos.load(Relaxed) / 2 {
             return 0;
         }
         left.saturating_mul(1024) / room

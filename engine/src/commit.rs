@@ -40,7 +40,7 @@ impl Store {
             let message = format!(
                 "a value of {} bytes is longer than {limit}, a quarter of the memory budget of {} bytes",
                 value.len(),
-                self.memory.total
+                self.memory.total()
             );
             return Err(Error::invalid(message));
         }
@@ -93,6 +93,9 @@ impl Store {
         let outcome = buffer.table.insert(seqno, kind, key, value, keep_from);
         drop(underway);
         self.account(1, key.len() + value.len(), outcome.memory_bytes_added);
+        if outcome.memory_bytes_added > 0 {
+            self.check_own_share(keyspace, &buffer);
+        }
         Ok(seqno)
     }
 
@@ -164,6 +167,9 @@ impl Store {
         }
         drop(underway);
         self.account(u64_of(operations.len()), user_bytes, memory_bytes);
+        for (keyspace, (_, buffer)) in keyspaces.iter().zip(&buffers) {
+            self.check_own_share(keyspace, buffer);
+        }
         Ok(last)
     }
 
@@ -175,19 +181,30 @@ impl Store {
         }
     }
 
+    /// Seals `buffer` if its keyspace has a share of its own and the buffer has outgrown it.
+    fn check_own_share(&self, keyspace: &KeyspaceCore, buffer: &WriteBuffer) {
+        let Some(share) = keyspace.write_share.get() else { return };
+        let distance = self.memory.shares().checkpoint_distance_of(share);
+        if buffer.table.memory_bytes() >= distance && buffer.sealed_at() == Seqno(0) {
+            self.seal_one(keyspace);
+        }
+    }
+
     /// Lets a commit of `bytes` begin, after a rest if the background is behind.
     pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
         self.check_writable()?;
         self.room.check(&*self.env, intent)?;
         self.backpressure.admit(&*self.env, u64_of(bytes));
-        while self.backpressure.is_full() {
+        while self.backpressure.may_be_full() {
             if self.is_stepped {
                 self.make_room_stepped()?;
             } else if self.backpressure.is_blocked() {
                 self.check_not_stalled()?;
                 self.backpressure.wait_for_room(&*self.env, ROOM_RECHECK);
             } else {
-                self.seal_if_full();
+                if self.backpressure.is_first_to_see() {
+                    self.bell.ring();
+                }
                 if !self.backpressure.is_over_bound() {
                     break;
                 }

@@ -14,8 +14,8 @@ use testudo_env::{DirLock, Thread};
 use testudo_storage::Change;
 
 use crate::{
-    Batch, DbBuilder, DbStats, Keyspace, KeyspaceOptions, Observer, Snapshot, VerifyLevel, VerifyReport,
-    background,
+    Batch, DbBuilder, DbStats, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot, VerifyLevel,
+    VerifyReport, background,
     builder::Settings,
     executor::Pool,
     open::{self, Opened},
@@ -203,7 +203,7 @@ impl Db {
         catalogue.by_id.remove(&core.id);
         drop(catalogue);
         let _commit = store.commit.lock();
-        store.recount_active();
+        store.recount_buffers();
         Ok(true)
     }
 
@@ -275,6 +275,11 @@ impl Db {
     /// Checks the structure in memory: trees, references, extents. Cheap; for tests.
     pub fn check_invariants(&self) -> Result<()> {
         crate::verify::check_structure(self.store(), false)
+    }
+
+    /// The memory budget, to be looked at and changed.
+    pub fn memory(&self) -> Memory {
+        Memory::of(self)
     }
 
     /// Figures.

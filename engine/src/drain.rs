@@ -4,6 +4,7 @@
 //!
 //! **Invariants**
 //! - One round at a time (`rounds`); of each keyspace only the oldest sealed buffer takes part.
+//! - The largest buffers are sealed, as `sealing.rs` says, and of a keyspace only one at a time, but for whole flushes.
 //! - The log is synced before a run is written: no run on disk holds what the log could still lose.
 //! - A failure before the edit is committed changes nothing; a failed commit poisons the store.
 
@@ -16,6 +17,7 @@ use testudo_storage::Change;
 
 use crate::{
     backpressure::Part,
+    sealing::{self, Fill},
     store::Store,
     updates::MemtableUpdates,
     view::{KeyspaceCore, WriteBuffer},
@@ -33,24 +35,53 @@ struct Drained {
 }
 
 impl Store {
-    /// Seals the largest active buffers, if together they have reached their bound and nothing is waiting already.
+    /// Seals the largest active buffers if it is time.
     pub(crate) fn seal_if_full(&self) {
-        let _commit = self.commit.lock();
-        if !self.backpressure.is_full() || self.has_sealed() {
+        // First of all: whoever sees from now on that it may be time rings again.
+        self.backpressure.looking();
+        if !self.backpressure.may_be_full() {
             return;
         }
-        let sizes: Vec<(u64, Arc<KeyspaceCore>)> = self
-            .keyspaces()
-            .into_iter()
-            .filter(|keyspace| keyspace.view.load().active.first_commit().is_some())
-            .map(|keyspace| (keyspace.view.load().active.table.memory_bytes(), keyspace))
-            .collect();
-        let largest = sizes.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
-        for (_, keyspace) in sizes.iter().filter(|(bytes, _)| *bytes >= largest / 2) {
-            self.seal(keyspace);
+        let mut candidates = Vec::new();
+        let fill = self.look_at_buffers(|bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
+        let write_buffers = self.backpressure.write_buffers();
+        let _commit = self.commit.lock();
+        if fill.is_time(write_buffers).is_ok() {
+            let sizes: Vec<u64> = candidates.iter().map(|(bytes, _)| *bytes).collect();
+            for buffer in sealing::choose(&sizes, write_buffers) {
+                self.seal(&candidates[buffer].1);
+            }
         }
-        self.recount_active();
-        self.bell.ring();
+        self.recount_buffers();
+    }
+
+    /// How full the write buffers are. `candidate` is told of active ones that can be sealed, because nothing of their keyspace is
+    /// sealed already, and of their bytes.
+    fn look_at_buffers(&self, mut candidate: impl FnMut(u64, &Arc<KeyspaceCore>)) -> Fill {
+        let mut fill = Fill::default();
+        for keyspace in self.catalogue.read().by_id.values() {
+            let view = keyspace.view.load();
+            if view.active.first_commit().is_some() {
+                let bytes = view.active.table.memory_bytes();
+                fill.active += bytes;
+                fill.largest = bytes.max(fill.largest);
+                if view.sealed.is_empty() {
+                    candidate(bytes, keyspace);
+                }
+            }
+            fill.sealed += view.sealed.iter().map(|buffer| buffer.table.memory_bytes()).sum::<u64>();
+        }
+        fill
+    }
+
+    /// Seals the active buffer of a keyspace that has outgrown its own share, unless one is sealed already.
+    pub(crate) fn seal_one(&self, keyspace: &KeyspaceCore) {
+        let _commit = self.commit.lock();
+        if keyspace.view.load().sealed.is_empty() && !keyspace.is_dropped() {
+            self.seal(keyspace);
+            self.recount_buffers();
+            self.bell.ring();
+        }
     }
 
     /// Seals every active buffer that was written, for a flush of the whole store.
@@ -61,33 +92,37 @@ impl Store {
                 self.seal(&keyspace);
             }
         }
-        self.recount_active();
+        self.recount_buffers();
         self.bell.ring();
     }
 
-    /// Seals the buffers that hold commits at or before `seqno`, so that the log can be released up to there.
+    /// Seals buffers that hold commits at or before `seqno`, the oldest first, as many as make a round, so that the log can be released.
     /// REQUIRES: the commit lock is not held.
     fn seal_older_than(&self, seqno: Seqno) {
-        let _commit = self.commit.lock();
-        for keyspace in self.keyspaces() {
-            if keyspace.view.load().active.first_commit().is_some_and(|first| first <= seqno) {
-                self.seal(&keyspace);
-            }
+        let mut old: Vec<(Seqno, Arc<KeyspaceCore>)> = Vec::new();
+        for keyspace in self.catalogue.read().by_id.values() {
+            let first = keyspace.view.load().active.first_commit();
+            old.extend(first.filter(|first| *first <= seqno).map(|first| (first, Arc::clone(keyspace))));
         }
-        self.recount_active();
+        old.sort_unstable_by_key(|(first, keyspace)| (*first, keyspace.id));
+        let _commit = self.commit.lock();
+        let sizes = old.iter().map(|(_, keyspace)| keyspace.view.load().active.table.memory_bytes());
+        let count = sealing::count_of_round(sizes, self.backpressure.write_buffers());
+        for (_, keyspace) in &old[..count] {
+            self.seal(keyspace);
+        }
+        self.recount_buffers();
     }
 
     fn seal(&self, keyspace: &KeyspaceCore) {
         keyspace.seal_active(self.last_seqno(), self.new_table());
     }
 
-    /// Sets the count of active bytes right after buffers were sealed. REQUIRES: the commit lock is held.
-    pub(crate) fn recount_active(&self) {
-        let written = |keyspace: &Arc<KeyspaceCore>| {
-            let view = keyspace.view.load();
-            view.active.first_commit().map_or(0, |_| view.active.table.memory_bytes())
-        };
-        self.backpressure.active_bytes.store(self.keyspaces().iter().map(written).sum(), Relaxed);
+    /// Counts the bytes of write buffers, right after some were sealed or drained. REQUIRES: the commit lock is held.
+    pub(crate) fn recount_buffers(&self) {
+        let fill = self.look_at_buffers(|_, _| ());
+        let look_at = fill.is_time(self.backpressure.write_buffers()).err().unwrap_or(fill.active);
+        self.backpressure.set_counted(fill.active, fill.sealed, look_at);
     }
 
     /// Whether a sealed buffer is waiting.
@@ -194,6 +229,7 @@ impl Store {
             keyspace.publish(tree, Some(&buffer));
             keyspace.expect_jobs(true);
         }
+        self.recount_buffers();
         drop(commit);
         self.counters.flushes.fetch_add(1, Relaxed);
         self.release_log()
@@ -235,15 +271,10 @@ impl Store {
         Ok(())
     }
 
-    /// Most bytes that the log may hold before cold keyspaces are drained to shorten it.
-    pub(crate) fn log_bound(&self) -> u64 {
-        4 * self.memory.wal_segment_bytes()
-    }
-
     /// Drains what pins the log if it has outgrown its bound; `false` if it has not.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
         let wal = self.wal()?;
-        if wal.live_bytes() <= self.log_bound() || self.has_sealed() {
+        if wal.live_bytes() <= self.memory.shares().log_bound() || self.has_sealed() {
             return Ok(false);
         }
         let commit = self.commit.lock();

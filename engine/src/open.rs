@@ -31,9 +31,10 @@ use crate::{
     batch_format,
     builder::Settings,
     executor::Pool,
-    memory::MemoryShares,
+    memory::Budget,
     options::{KeyspaceOptions, Tree},
     room::Room,
+    shares::MemoryShares,
     store::{Store, StoreParts},
     view::KeyspaceCore,
 };
@@ -62,7 +63,7 @@ pub(crate) fn io(what: &Path, error: std::io::Error) -> Error {
 
 /// Opens or creates the store that `settings` describe.
 pub(crate) fn open(settings: &Settings) -> Result<Opened> {
-    let memory = MemoryShares::of(settings.memory_bytes)?;
+    let memory = Budget::new(settings.memory_bytes)?;
     let env = &settings.env;
     let directory = settings.directory.as_path();
     let names = list(&**env, directory)?;
@@ -76,7 +77,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
     }
     let lock = take_lock(settings, directory)?;
     let plain_env = Arc::clone(env);
-    let reserve = reserve(settings, &memory)?;
+    let reserve = reserve(settings, &memory.shares())?;
     let settings = &match &reserve {
         Some(reserve) => Settings { env: reserve.env(), ..settings.clone() },
         None => settings.clone(),
@@ -253,7 +254,7 @@ fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()>
 pub(crate) fn check_unfinished(env: &Arc<dyn Env>, directory: &Path) -> Result<()> {
     let builder = crate::Db::builder(directory).env(Arc::clone(env)).memory_bytes(1 << 20).read_only();
     let manifest = Manifest::open(Arc::clone(env), directory, false)?;
-    let (store, _) = assemble(builder.settings(), MemoryShares::of(1 << 20)?, manifest, Room::new(None))?;
+    let (store, _) = assemble(builder.settings(), Budget::new(1 << 20)?, manifest, Room::new(None))?;
     load_keyspaces(&store)?;
     crate::verify::check_structure(&store, false)?;
     let (segment, seqno) = store.manifest.with_state(|state| (state.log_segment, state.log_seqno));
@@ -282,11 +283,12 @@ fn hands(settings: &Settings) -> Result<Hands> {
 
 fn assemble(
     settings: &Settings,
-    memory: MemoryShares,
+    memory: Budget,
     manifest: Manifest,
     room: Room,
 ) -> Result<(Store, Option<Arc<Pool>>)> {
     let directory = settings.directory.as_path();
+    let shares = memory.shares();
     let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
     let file = settings.env.open(&directory.join(DATA_FILE), OpenOptions { mode, direct: true });
     let file = file.map_err(|error| match error.kind() {
@@ -294,8 +296,7 @@ fn assemble(
         _ => Error::io(DATA_FILE, error),
     })?;
     let live: Vec<_> = manifest.with_state(|state| state.live_spans().collect());
-    let data =
-        DataFile::new(file, manifest.store(), memory.page_cache, live.into_iter(), settings.read_only)?;
+    let data = DataFile::new(file, manifest.store(), shares.caches, live.into_iter(), settings.read_only)?;
     let (executor, pool, is_stepped) = hands(settings)?;
     let next_run = manifest.with_state(|state| state.next_run);
     let store = Store::new(StoreParts {
@@ -305,7 +306,7 @@ fn assemble(
         default_durability: settings.durability,
         data,
         run_ids: Arc::new(RunIds::starting_at(RunId(next_run.0.saturating_add(RUN_ID_GAP)))),
-        arena_pool: ChunkPool::new(memory.write_buffers),
+        arena_pool: ChunkPool::new(shares.write_buffers),
         executor,
         is_stepped,
         manifest,
@@ -328,9 +329,10 @@ fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
     if !settings.read_only {
         reserve_run_ids(&store)?;
         store.manifest.raise_floor(store.last_seqno(), false)?;
+        let shares = store.memory.shares();
         let options = WalOptions {
-            segment_bytes: store.memory.wal_segment_bytes(),
-            buffer_bytes: store.memory.wal_buffer_bytes,
+            segment_bytes: shares.wal_segment_bytes(),
+            buffer_bytes: shares.wal_buffer_bytes,
             ..WalOptions::new(store.id)
         };
         let mut start = WalStart::after(&end);
@@ -401,7 +403,7 @@ fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) ->
         replay_record(store, &record, &flushed)?;
         store.recovered_seqno.store(end - 1, Relaxed);
         // A log can hold more than the write buffers may. On a full device they hold it all the same, or it would not open.
-        while store.backpressure.is_full() && !read_only && !is_device_full {
+        while store.backpressure.may_be_full() && !read_only && !is_device_full {
             reserve_run_ids(store)?;
             match store.make_room_stepped() {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace => is_device_full = true,

@@ -81,7 +81,7 @@ pub struct DbStats {
     pub memory_bytes: u64,
     /// The share of it for write buffers.
     pub write_memory_bytes: u64,
-    /// Bytes of active write buffers at which they are drained (χ).
+    /// Bytes at which the write buffer of a single keyspace is drained (χ).
     pub checkpoint_distance_bytes: u64,
     /// Memory that the trees' structures take.
     pub metadata_bytes: u64,
@@ -98,6 +98,7 @@ impl DbStats {
         let reserve_bytes = store.room.reserve_bytes();
         let data_file_bytes = store.data.allocated_bytes().unwrap_or(0);
         let keyspaces = store.keyspaces();
+        let shares = store.memory.shares();
         let counters = &store.counters;
         let pressure = &store.backpressure;
         Self {
@@ -123,7 +124,7 @@ impl DbStats {
             free_bytes: space.free_bytes,
             manifest_bytes: manifest.file_bytes,
             reserve_bytes,
-            whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| store.memory.reserve_bytes()),
+            whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| shares.reserve_bytes()),
             disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_bytes,
             flushes: counters.flushes.load(Relaxed),
             jobs: counters.jobs.load(Relaxed),
@@ -134,9 +135,9 @@ impl DbStats {
             seqno: store.last_seqno().0,
             durable_seqno: store.wal.as_ref().map_or_else(|| store.last_seqno(), |wal| wal.durable_seqno()).0,
             keyspaces: u64_of(keyspaces.len()),
-            memory_bytes: store.memory.total,
-            write_memory_bytes: store.memory.write_buffers,
-            checkpoint_distance_bytes: pressure.checkpoint_distance(),
+            memory_bytes: shares.total,
+            write_memory_bytes: shares.write_buffers,
+            checkpoint_distance_bytes: shares.checkpoint_distance(),
             metadata_bytes: keyspaces.iter().map(|k| k.view.load().tree.stats().metadata_bytes).sum(),
             snapshots: u64_of(store.snapshots.live.lock().values().sum()),
         }

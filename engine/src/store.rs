@@ -26,7 +26,7 @@ use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
 use crate::{
-    backpressure::Backpressure, in_flight::InFlight, memory::MemoryShares, options::Durability, room::Room,
+    backpressure::Backpressure, in_flight::InFlight, memory::Budget, options::Durability, room::Room,
     stripes::Stripes, view::KeyspaceCore,
 };
 
@@ -98,7 +98,7 @@ pub(crate) struct Store {
     pub(crate) env: Arc<dyn Env>,
     pub(crate) directory: PathBuf,
     pub(crate) id: StoreId,
-    pub(crate) memory: MemoryShares,
+    pub(crate) memory: Budget,
     pub(crate) default_durability: Durability,
     pub(crate) manifest: Manifest,
     pub(crate) data: Arc<DataFile>,
@@ -131,7 +131,7 @@ pub(crate) struct Store {
 pub(crate) struct StoreParts {
     pub(crate) env: Arc<dyn Env>,
     pub(crate) directory: PathBuf,
-    pub(crate) memory: MemoryShares,
+    pub(crate) memory: Budget,
     pub(crate) default_durability: Durability,
     pub(crate) manifest: Manifest,
     pub(crate) data: Arc<DataFile>,
@@ -148,6 +148,7 @@ impl Store {
             id: parts.manifest.store(),
             env: parts.env,
             directory: parts.directory,
+            backpressure: Backpressure::new(parts.memory.shares().write_buffers),
             memory: parts.memory,
             default_durability: parts.default_durability,
             manifest: parts.manifest,
@@ -165,7 +166,6 @@ impl Store {
             in_flight: InFlight::new(),
             catalogue: RwLock::default(),
             snapshots: Snapshots::default(),
-            backpressure: Backpressure::new(parts.memory.checkpoint_distance()),
             counters: Counters::default(),
             bell: Bell::default(),
             is_closing: false.into(),

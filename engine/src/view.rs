@@ -17,7 +17,7 @@ use testudo_base::{
 use testudo_contract::Tree;
 use testudo_memtable::Memtable;
 
-use crate::options::KeyspaceOptions;
+use crate::{memory::OwnShare, options::KeyspaceOptions};
 
 /// A memtable and when it was first written.
 #[derive(Debug)]
@@ -79,6 +79,7 @@ pub(crate) struct KeyspaceCore {
     pub(crate) name: Arc<str>,
     pub(crate) options: KeyspaceOptions,
     pub(crate) view: ArcSwap<View>,
+    pub(crate) write_share: OwnShare,
     dropped: AtomicBool,
     /// A look for background jobs is worth while.
     jobs_may_exist: AtomicBool,
@@ -98,6 +99,7 @@ impl KeyspaceCore {
             name: Arc::from(name),
             options,
             view: ArcSwap::from_pointee(view),
+            write_share: OwnShare::default(),
             dropped: false.into(),
             jobs_may_exist: true.into(),
         })

@@ -10,7 +10,10 @@ use std::{collections::VecDeque, io, path::Path};
 
 use testudo_base::{
     Error, Result, Seqno, planted,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 use testudo_env::{EntryType, Env, File, OpenMode, OpenOptions};
 
@@ -75,7 +78,7 @@ pub(crate) struct SegmentFile {
 pub(crate) struct SegmentStore {
     env: Arc<dyn Env>,
     dir: Box<Path>,
-    segment_bytes: u64,
+    segment_bytes: AtomicU64,
     /// Taken for as long as a segment is created or becomes the current one.
     next: Mutex<Option<SegmentFile>>,
     /// Ascending; the last one is the current one, once there is one.
@@ -85,7 +88,13 @@ pub(crate) struct SegmentStore {
 impl SegmentStore {
     /// `live` are the segments of earlier openings that are still needed.
     pub(crate) fn new(env: Arc<dyn Env>, dir: &Path, segment_bytes: u64, live: Vec<SegmentInfo>) -> Self {
-        Self { env, dir: dir.into(), segment_bytes, next: Mutex::new(None), live: Mutex::new(live.into()) }
+        Self {
+            env,
+            dir: dir.into(),
+            segment_bytes: segment_bytes.into(),
+            next: Mutex::new(None),
+            live: Mutex::new(live.into()),
+        }
     }
 
     /// Creates segment `number` ahead of its use, unless that was done.
@@ -126,6 +135,11 @@ impl SegmentStore {
             bytes: SEGMENT_HEADER_BYTES,
         });
         Ok(segment)
+    }
+
+    /// Changes the size of segments that are created from now on.
+    pub(crate) fn set_segment_bytes(&self, bytes: u64) {
+        self.segment_bytes.store(bytes, Relaxed);
     }
 
     /// Notes how far the current segment is filled.
@@ -175,7 +189,7 @@ impl SegmentStore {
         let failed = |error| Error::io(name.as_str(), error);
         let file =
             self.env.open(&path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).map_err(failed)?;
-        let bytes = self.segment_bytes;
+        let bytes = self.segment_bytes.load(Relaxed);
         let reserved = file
             .set_len(bytes)
             .and_then(|()| reserve_ahead(&*file, 0, ALLOCATION_BYTES.min(bytes)))

@@ -109,6 +109,11 @@ pub struct WalStats {
     pub segments_begun: u64,
 }
 
+/// The size of a segment that was asked for, in whole pages and large enough for anything.
+fn whole_segment(bytes: u64) -> u64 {
+    bytes.max(SEGMENT_HEADER_BYTES + PAGE_BYTES).next_multiple_of(PAGE_BYTES)
+}
+
 /// The write-ahead log of an open store.
 pub struct Wal {
     salt: u64,
@@ -134,13 +139,12 @@ impl Wal {
         if options.buffer_count == 0 || options.buffer_bytes == 0 || !is_in_order {
             return Err(Error::invalid("a log needs a buffer and a next seqno within 1..=recovered + 1"));
         }
-        let segment_bytes = options.segment_bytes.max(SEGMENT_HEADER_BYTES + PAGE_BYTES);
         let identity = LogIdentity {
             store_id: options.store_id,
             epoch: env.random_u64(),
             recovered_seqno: start.recovered_seqno,
         };
-        let segment_bytes = segment_bytes.next_multiple_of(PAGE_BYTES);
+        let segment_bytes = whole_segment(options.segment_bytes);
         let segments = Arc::new(SegmentStore::new(env, dir, segment_bytes, start.old_segments));
         let next_seqno = start.next_seqno;
         let writer =
@@ -189,6 +193,11 @@ impl Wal {
             drop(tail);
             self.wait_or_write()?;
         }
+    }
+
+    /// Changes [`WalOptions::segment_bytes`] for segments that are created from now on.
+    pub fn set_segment_bytes(&self, segment_bytes: u64) {
+        self.segments.set_segment_bytes(whole_segment(segment_bytes));
     }
 
     /// Whether [`Wal::reserve`] would have to wait for a buffer.

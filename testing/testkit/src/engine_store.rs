@@ -47,7 +47,7 @@ impl EngineOpener {
             let slot = keyspace_slot(&name).ok_or_else(foreign)?;
             keyspaces.insert(slot, db.open_keyspace(&name)?.ok_or_else(foreign)?);
         }
-        Ok(Box::new(EngineStore { db, options: self.options, keyspaces }))
+        Ok(Box::new(EngineStore { db, options: self.options, memory_bytes: self.memory_bytes, keyspaces }))
     }
 }
 
@@ -66,6 +66,7 @@ impl Opener for EngineOpener {
 struct EngineStore {
     db: Db,
     options: KeyspaceOptions,
+    memory_bytes: u64,
     keyspaces: BTreeMap<Slot, Keyspace>,
 }
 
@@ -196,6 +197,20 @@ impl Store for EngineStore {
 
     fn persist(&self) -> Result<()> {
         self.db.persist(Durability::Sync)
+    }
+
+    fn share_memory(&self, choice: u64) -> Result<()> {
+        const SHARES: [f64; 5] = [0.45, 0.0, 0.9, 0.02, 0.6];
+        const OWN_SHARES: [Option<f64>; 3] = [None, Some(0.01), Some(0.2)];
+        let of = |count: usize| testudo_base::num::usize_of(choice) % count;
+        self.db.memory().set_total(self.memory_bytes << (choice % 3))?;
+        self.db.memory().set_write_share(SHARES[of(SHARES.len())])?;
+        for (slot, keyspace) in &self.keyspaces {
+            keyspace.set_write_share(
+                OWN_SHARES[(of(OWN_SHARES.len()) + usize::from(*slot)) % OWN_SHARES.len()],
+            )?;
+        }
+        Ok(())
     }
 
     fn flush(&self) -> Result<()> {

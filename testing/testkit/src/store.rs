@@ -155,6 +155,10 @@ pub trait Store {
     fn snapshot(&self) -> Result<Box<dyn View>>;
     /// Makes every earlier write durable.
     fn persist(&self) -> Result<()>;
+    /// Divides the memory in another way, one of many that `choice` names. Users see no difference.
+    fn share_memory(&self, _choice: u64) -> Result<()> {
+        Ok(())
+    }
     /// Drains the write buffers, durably.
     fn flush(&self) -> Result<()>;
     /// One piece of background work; false if there was none.

@@ -38,6 +38,9 @@ pub struct StoreArgs {
     /// Memory budget of the store
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_positive)]
     pub memory: u64,
+    /// Part of the budget for write buffers, 0 to 0.9 [default: the store's]
+    #[arg(long, value_name = "F", value_parser = parse_factor)]
+    pub write_share: Option<f64>,
     /// Directory of the store, kept at the end; without it a new one is made and removed again
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

@@ -43,6 +43,8 @@ enum Pace {
     Step,
     /// A reopening after every so many ops.
     Reopen(usize),
+    /// Other shares of the memory after every so many writes.
+    Share(usize),
     /// Neither drains nor steps: everything stays in the write buffers as long as they hold it.
     Lazy,
 }
@@ -58,11 +60,12 @@ struct Way {
 /// The way that all trees are run in, and to which all others are compared.
 const PLAIN: Way = Way { name: "plain", memory_bytes: 4 << 20, pace: Pace::AsWritten };
 /// The other ways; each is run with one tree for each seed, all trees in turn.
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     Way { name: "least memory", memory_bytes: SMALL_MEMORY, pace: Pace::AsWritten },
     Way { name: "much memory, lazy", memory_bytes: LARGE_MEMORY, pace: Pace::Lazy },
     Way { name: "a drain after every write", memory_bytes: SMALL_MEMORY, pace: Pace::Flush(1) },
     Way { name: "a drain after every tenth write", memory_bytes: SMALL_MEMORY, pace: Pace::Flush(10) },
+    Way { name: "other shares after every tenth write", memory_bytes: SMALL_MEMORY, pace: Pace::Share(10) },
     Way { name: "a step after every write", memory_bytes: SMALL_MEMORY, pace: Pace::Step },
     Way { name: "a reopening after every 50 ops", memory_bytes: SMALL_MEMORY, pace: Pace::Reopen(50) },
 ];
@@ -177,6 +180,9 @@ impl<'a> Performance<'a> {
     fn keep_pace(&mut self, pace: Pace, step: usize, writes: usize, is_write: bool) -> Result<()> {
         match pace {
             Pace::Flush(every) if is_write && writes.is_multiple_of(every) => self.store()?.flush(),
+            Pace::Share(every) if is_write && writes.is_multiple_of(every) => {
+                self.store()?.share_memory(testudo_base::num::u64_of(writes / every))
+            }
             Pace::Step if is_write => self.store()?.step().map(drop),
             Pace::Reopen(every) if (step + 1).is_multiple_of(every) => {
                 self.has_reopened = true;

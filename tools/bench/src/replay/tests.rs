@@ -14,6 +14,7 @@ fn args(file: PathBuf, dir: PathBuf) -> ReplayArgs {
     ReplayArgs {
         file,
         store: StoreArgs {
+            write_share: None,
             tree: "turtle".to_owned(),
             memory: 32 << 20,
             dir: None,

@@ -66,6 +66,10 @@ impl<'a, S: Subject> RunState<'a, S> {
             env: context.env.clone(),
         };
         let db = S::open(dir, &settings)?;
+        if let Some(share) = args.store.write_share {
+            let other = || Error::invalid(format!("--write-share: not with {}", S::NAME));
+            db.testudo().ok_or_else(other)?.memory().set_write_share(share)?;
+        }
         if args.backup_to.is_some() && db.testudo().is_none() {
             return Err(Error::invalid(format!("--backup-to: not with {}", S::NAME)));
         }

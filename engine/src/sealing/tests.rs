@@ -1,0 +1,59 @@
+//! Which buffers are sealed when, by examples.
+//!
+//! **Invariants**
+//! - Every expectation is a rule of the parent's head.
+
+use super::{Fill, choose};
+
+/// Fills buffers in turn, a byte each, and looks when the last answer says so; how full they are when it is time.
+fn fill(keyspaces: usize, write_buffers: u64) -> (u64, u32) {
+    let (mut active, mut look_at, mut looks) = (0u64, 0, 0);
+    loop {
+        if active >= look_at {
+            looks += 1;
+            let largest = active.div_ceil(keyspaces as u64);
+            match (Fill { active, largest, sealed: 0 }).is_time(write_buffers) {
+                Ok(()) => return (active, looks),
+                Err(next) => look_at = next,
+            }
+        }
+        active += 1;
+    }
+}
+
+#[test]
+fn a_single_keyspace_is_sealed_at_half_of_the_memory() {
+    let (active, looks) = fill(1, 100_000);
+    assert!((50_000..50_400).contains(&active), "{active}");
+    assert!(looks < 12, "{looks}");
+}
+
+#[test]
+fn two_keyspaces_are_sealed_when_a_third_is_left() {
+    let (active, _) = fill(2, 99_000);
+    assert!((66_000..66_400).contains(&active), "{active}");
+}
+
+#[test]
+fn many_keyspaces_leave_an_eighth() {
+    let (active, looks) = fill(1000, 80_000);
+    assert!((70_000..70_400).contains(&active), "{active}");
+    assert!(looks < 12, "{looks}");
+}
+
+#[test]
+fn what_is_sealed_already_counts_but_is_not_sealed_again() {
+    let fill = |sealed| Fill { active: 40, largest: 40, sealed };
+    assert!(fill(19).is_time(100).is_err());
+    assert_eq!(fill(20).is_time(100), Ok(()));
+}
+
+#[test]
+fn the_largest_are_chosen_until_they_make_a_round() {
+    assert_eq!(choose(&[3, 9, 1, 5], 64), [1]);
+    assert_eq!(choose(&[3, 4, 1, 5], 64), [3, 1]);
+    assert_eq!(choose(&[2, 2, 2], 8), [0]);
+    assert_eq!(choose(&[1, 2], 1 << 20), [1, 0]);
+    assert_eq!(choose(&[1], 4), [0], "tiny memory still seals something");
+    assert!(choose(&[], 64).is_empty());
+}

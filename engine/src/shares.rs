@@ -1,0 +1,124 @@
+//! How the one memory budget is divided.
+//!
+//! | share | for |
+//! |---|---|
+//! | as set, 45 % otherwise | write buffers: one fills while another drains, so the checkpoint distance χ of a single keyspace is half of it |
+//! | 1/12, at most 48 MiB | log buffers, streams of background work, nodes, tables |
+//! | the rest | caches; index and filter pages live there too |
+//!
+//! **Invariants**
+//! - The shares add up to the budget.
+
+use testudo_base::{Error, Result};
+
+/// Least budget: what one tree needs to work at all.
+const MIN_BYTES: u64 = 1 << 20;
+/// Least memory for write buffers, however small their share.
+const MIN_WRITE_BYTES: u64 = 64 << 10;
+/// Least memory for caches, however large the share of write buffers.
+const MIN_CACHE_BYTES: u64 = 256 << 10;
+
+/// A part of the budget, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share(u32);
+
+impl Share {
+    /// What write buffers get unless something else is set.
+    pub(crate) const DEFAULT: Self = Self(450_000);
+    /// Most that write buffers can get.
+    const MAX: f64 = 0.9;
+
+    /// Checks and rounds a share. Errors: `Invalid` outside 0.0..=0.9.
+    pub(crate) fn of(share: f64) -> Result<Self> {
+        if !(0.0..=Self::MAX).contains(&share) {
+            let message = format!("a write share of {share} is outside 0.0..={}", Self::MAX);
+            return Err(Error::invalid(message));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked to be in 0.0..=0.9"
+        )]
+        let millionths = (share * 1e6).round() as u32;
+        Ok(Self(millionths))
+    }
+
+    pub(crate) fn from_millionths(millionths: u32) -> Self {
+        Self(millionths)
+    }
+
+    pub(crate) fn millionths(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn as_f64(self) -> f64 {
+        f64::from(self.0) / 1e6
+    }
+
+    fn part_of(self, total: u64) -> u64 {
+        total / 1_000_000 * u64::from(self.0) + total % 1_000_000 * u64::from(self.0) / 1_000_000
+    }
+}
+
+/// The shares of a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryShares {
+    pub(crate) total: u64,
+    pub(crate) write_buffers: u64,
+    pub(crate) caches: u64,
+    pub(crate) wal_buffer_bytes: usize,
+}
+
+impl MemoryShares {
+    /// Checks a budget. Errors: `Invalid` if it is too small for a store.
+    pub(crate) fn check_total(total: u64) -> Result<()> {
+        if total < MIN_BYTES {
+            let message = format!("a memory budget of {total} bytes is below the least of {MIN_BYTES}");
+            return Err(Error::invalid(message));
+        }
+        Ok(())
+    }
+
+    /// Divides `total`. REQUIRES: it was checked.
+    pub(crate) fn of(total: u64, write_share: Share) -> Self {
+        let reserve = (total / 12).min(48 << 20);
+        let write_max = total - reserve - MIN_CACHE_BYTES;
+        let write_buffers = write_share.part_of(total).max(total / 64).clamp(MIN_WRITE_BYTES, write_max);
+        let caches = total - reserve - write_buffers;
+        let wal_buffer_bytes = testudo_base::num::usize_of((total / 256).clamp(16 << 10, 1 << 20));
+        Self { total, write_buffers, caches, wal_buffer_bytes }
+    }
+
+    /// χ: bytes at which the write buffer of a single keyspace is sealed.
+    pub(crate) fn checkpoint_distance(&self) -> u64 {
+        self.write_buffers / 2
+    }
+
+    /// Size of a log segment: about what one checkpoint writes.
+    pub(crate) fn wal_segment_bytes(&self) -> u64 {
+        self.checkpoint_distance().clamp(1 << 20, 64 << 20)
+    }
+
+    /// Most bytes that the log may hold before what pins it is drained.
+    pub(crate) fn log_bound(&self) -> u64 {
+        4 * self.wal_segment_bytes()
+    }
+
+    /// Room kept back on the device: more than the log buffers and a manifest edit.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        (self.total / 16).clamp(1 << 20, 16 << 20)
+    }
+
+    /// χ of a keyspace that has a share of its own.
+    pub(crate) fn checkpoint_distance_of(&self, share: Share) -> u64 {
+        (share.part_of(self.total).max(MIN_WRITE_BYTES) / 2).min(self.checkpoint_distance())
+    }
+}
+
+/// Longest value under a budget: it passes through write buffer, log and streams, so it must fit several times.
+pub(crate) fn max_value_bytes(total: u64) -> u64 {
+    (total / 4).min(testudo_base::MAX_VALUE_BYTES)
+}
+
+#[cfg(test)]
+mod tests;

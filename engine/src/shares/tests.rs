@@ -1,0 +1,34 @@
+//! Shares add up, whatever is asked for.
+//!
+//! **Invariants**
+//! - Every budget and share that is accepted is divided without loss.
+
+use super::{MIN_CACHE_BYTES, MIN_WRITE_BYTES, MemoryShares, Share};
+
+#[test]
+fn shares_add_up_and_leave_something_to_everyone() {
+    for total in [1 << 20, (1 << 20) + 7, 10 << 20, 256 << 20, 1 << 40] {
+        MemoryShares::check_total(total).unwrap();
+        for share in [0.0, 0.01, 0.45, 0.7, 0.9] {
+            let shares = MemoryShares::of(total, Share::of(share).unwrap());
+            let reserve = (total / 12).min(48 << 20);
+            assert_eq!(shares.write_buffers + shares.caches + reserve, total, "{total} {share}");
+            assert!(shares.write_buffers >= MIN_WRITE_BYTES && shares.caches >= MIN_CACHE_BYTES);
+        }
+    }
+}
+
+#[test]
+fn write_buffers_grow_with_their_share() {
+    let of = |share: f64| MemoryShares::of(256 << 20, Share::of(share).unwrap()).write_buffers;
+    assert!([0.0, 0.1, 0.45, 0.8].windows(2).all(|pair| of(pair[0]) < of(pair[1])));
+    assert_eq!(of(0.5), 128 << 20);
+}
+
+#[test]
+fn shares_and_budgets_out_of_bounds_are_invalid() {
+    for share in [-0.1, 0.91, 1.0, f64::NAN, f64::INFINITY] {
+        assert!(Share::of(share).is_err(), "{share}");
+    }
+    assert!(MemoryShares::check_total((1 << 20) - 1).is_err());
+}

@@ -1,0 +1,81 @@
+//! The memory budget of an open store: what is refused, and what a change does.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use testudo::{Db, ErrorKind, Keyspace, KeyspaceOptions};
+
+const MEMORY: u64 = 8 << 20;
+
+fn open(dir: &tempfile::TempDir) -> (Db, Keyspace) {
+    let db = Db::builder(dir.path().join("db")).memory_bytes(MEMORY).open().unwrap();
+    let keyspace = db.keyspace("users", KeyspaceOptions::default).unwrap();
+    (db, keyspace)
+}
+
+fn fill(keyspace: &Keyspace, from: u64, count: u64) {
+    for n in from..from + count {
+        keyspace.insert(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), [7; 100]).unwrap();
+    }
+}
+
+#[test]
+fn shares_and_budgets_out_of_bounds_are_refused_and_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, keyspace) = open(&dir);
+    for share in [-0.01, 0.91, f64::NAN] {
+        assert_eq!(db.memory().set_write_share(share).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(keyspace.set_write_share(Some(share)).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert_eq!(db.memory().set_total(1 << 19).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!((db.memory().total(), db.memory().write_share()), (MEMORY, 0.45));
+    assert_eq!(keyspace.write_share(), None);
+}
+
+#[test]
+fn a_change_shows_in_the_figures_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, _) = open(&dir);
+    db.memory().set_write_share(0.75).unwrap();
+    let stats = db.stats();
+    assert_eq!((stats.memory_bytes, stats.write_memory_bytes), (MEMORY, MEMORY / 4 * 3));
+    assert_eq!(stats.checkpoint_distance_bytes, MEMORY / 8 * 3);
+    db.memory().set_total(4 * MEMORY).unwrap();
+    assert_eq!(db.stats().write_memory_bytes, 3 * MEMORY);
+}
+
+#[test]
+fn batches_follow_the_share_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, keyspace) = open(&dir);
+    let count = 40_000;
+    let mut flushes = Vec::new();
+    for (round, share) in (0..).zip([0.45, 0.05, 0.9, 0.0]) {
+        db.memory().set_write_share(share).unwrap();
+        let before = db.stats().flushes;
+        fill(&keyspace, round * count, count);
+        db.flush().unwrap();
+        flushes.push(db.stats().flushes - before);
+    }
+    assert!(flushes[1] > 2 * flushes[0] && flushes[3] > 2 * flushes[2], "{flushes:?}");
+    assert!(flushes[2] <= flushes[0], "{flushes:?}");
+    db.check_invariants().unwrap();
+    drop((db, keyspace));
+    let (_db, keyspace) = open(&dir);
+    assert_eq!(u64::try_from(keyspace.iter().unwrap().count()).unwrap(), 4 * count);
+}
+
+#[test]
+fn a_keyspace_with_a_share_of_its_own_leaves_the_rest_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, keyspace) = open(&dir);
+    let other = db.keyspace("other", KeyspaceOptions::default).unwrap();
+    keyspace.set_write_share(Some(0.04)).unwrap();
+    assert_eq!(keyspace.write_share(), Some(0.04));
+    fill(&other, 0, 3_000);
+    let written = db.stats().flushes;
+    fill(&keyspace, 0, 30_000);
+    assert!(db.stats().flushes > written, "the small share was drained");
+    assert_eq!(other.stats().memtable_entries, 3_000, "the other keyspace was not");
+    keyspace.set_write_share(None).unwrap();
+    assert_eq!(keyspace.write_share(), None);
+}
