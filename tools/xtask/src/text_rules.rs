@@ -7,11 +7,15 @@ use crate::{
 };
 
 /// The files that may hold unsafe code, each with its reason. All others are kept safe by the compiler.
-const UNSAFE_FILES: [(&str, &str); 4] = [
+const UNSAFE_FILES: [(&str, &str); 8] = [
     ("substrate/env/src/uring.rs", "the kernel writes into buffers while requests are in flight"),
     ("substrate/memtable/src/arena.rs", "records are written into raw chunks and shared without a lock"),
     ("substrate/wal/src/buffer.rs", "writers copy into disjoint parts of one buffer at once"),
     ("testing/fuzz/src/counting_allocator.rs", "an allocator is an unsafe trait; tests only"),
+    ("tools/bench-rivals/src/lmdb.rs", "a mapped file is unsafe to open; benchmarks of other stores only"),
+    ("tools/bench-rivals/src/rocksdb/library.rs", "RocksDB's C interface; as above"),
+    ("tools/bench-rivals/src/rocksdb/options.rs", "as above"),
+    ("tools/bench-rivals/src/rocksdb/store.rs", "as above"),
 ];
 
 /// Code that must not be there, with what to do instead.

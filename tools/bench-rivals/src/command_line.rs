@@ -1,0 +1,102 @@
+//! The flags of each command, as clap reads them.
+//!
+//! **Invariants**
+//! - What both commands know has the same name and meaning as in `testudo-bench ycsb`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use testudo_bench::{Workload, YcsbArgs, parse_positive};
+
+use crate::engine::Engine;
+
+#[derive(Parser)]
+#[command(name = "bench-rivals", version, about = "Testudo beside its rivals, checking every answer")]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// One engine in this process
+    Run(RunArgs),
+    /// Several engines, each run in a process of its own, side by side
+    Compare(CompareArgs),
+    /// Which engines can run here
+    Engines,
+}
+
+/// Flags of `run`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunArgs {
+    /// The engine
+    #[arg(value_enum)]
+    pub(crate) engine: Engine,
+    /// Control group that this process joins first
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) group: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) ycsb: YcsbArgs,
+}
+
+/// Flags of `compare`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CompareArgs {
+    /// Engines; ratios are to rocksdb where it is among them, else to the first
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "testudo,rocksdb")]
+    pub(crate) engines: Vec<Engine>,
+    /// Workloads in the order they run, as in `testudo-bench ycsb`
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "load,a,b,c,d,e,f,uniform-c,multiget,scan"
+    )]
+    pub(crate) workloads: Vec<Workload>,
+    /// Records loaded
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_positive)]
+    pub(crate) records: u64,
+    /// Bytes of a key
+    #[arg(long, value_name = "N", default_value = "24", value_parser = parse_positive)]
+    pub(crate) key_bytes: u64,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
+    pub(crate) value_bytes: u64,
+    /// Memory of a process, page cache included: what the operating system enforces
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_positive)]
+    pub(crate) memory: u64,
+    /// Memory that each store is told to use [default: --memory less what the driver needs]
+    #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
+    pub(crate) store_memory: Option<u64>,
+    /// Client threads
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: u16,
+    /// Time for each workload after the load
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    pub(crate) seconds: f64,
+    /// Each workload after the load runs for so long before it is measured [default: a third of --seconds]
+    #[arg(long, value_name = "S")]
+    pub(crate) warmup_seconds: Option<f64>,
+    /// Longest wait for background work after the load and at the end
+    #[arg(long, value_name = "S", default_value_t = 60.0)]
+    pub(crate) settle_seconds: f64,
+    /// Runs of each engine; their order is turned round every time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+    /// Every write is durable before it is acknowledged
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// Engines that are loaded in the order of the keys, by one thread, in their own way for that
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINES")]
+    pub(crate) ordered_load: Vec<Engine>,
+    /// Where the stores are made, one at a time, instead of the current directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tmp: Option<PathBuf>,
+    /// File for one line of JSON per engine, round and workload; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Seed of all random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}

@@ -1,0 +1,57 @@
+//! The engines that can be measured, by name.
+//!
+//! **Invariants**
+//! - An engine that cannot run says why before anything is measured.
+
+use clap::ValueEnum;
+use testudo::Result;
+use testudo_bench::{Context, Outcome, Testudo, YcsbArgs, run_on};
+
+use crate::{fjall_store::Fjall, lmdb::Lmdb, redb_store::Redb, rocksdb, rocksdb::RocksDb};
+
+/// Testudo or one of its rivals.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Engine {
+    /// This project's store
+    Testudo,
+    /// RocksDB, leveled
+    Rocksdb,
+    /// RocksDB with values of 512 bytes and more in blob files
+    Blobdb,
+    /// RocksDB with a hash index in data blocks, another cache and pipelined writes
+    RocksdbTuned,
+    /// LMDB
+    Lmdb,
+    /// fjall
+    Fjall,
+    /// redb
+    Redb,
+}
+
+impl Engine {
+    /// The name on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// Whether it can run here; the reason if not.
+    pub(crate) fn check(self) -> std::result::Result<(), String> {
+        match self {
+            Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned => rocksdb::check(),
+            Self::Testudo | Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
+        }
+    }
+
+    /// Runs the workloads in this process.
+    pub(crate) fn run(self, args: &YcsbArgs, context: &Context) -> Result<Outcome> {
+        match self {
+            Self::Testudo => run_on::<Testudo>(args, context),
+            Self::Rocksdb => run_on::<RocksDb<0>>(args, context),
+            Self::Blobdb => run_on::<RocksDb<1>>(args, context),
+            Self::RocksdbTuned => run_on::<RocksDb<2>>(args, context),
+            Self::Lmdb => run_on::<Lmdb>(args, context),
+            Self::Fjall => run_on::<Fjall>(args, context),
+            Self::Redb => run_on::<Redb>(args, context),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! fjall as a subject.
+//!
+//! **Invariants**
+//! - Write buffers and cache are small beside the memory: fjall reads and writes through the page cache, which is inside
+//!   the same limit.
+
+use std::path::{Path, PathBuf};
+
+use fjall::{
+    Database, Keyspace, KeyspaceCreateOptions, PersistMode,
+    config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry},
+};
+use testudo::Result;
+use testudo_bench::{Readings, Records, Settings, Subject};
+
+use crate::failure::failed;
+
+const PLACE: &str = "fjall";
+const MIB: u64 = 1 << 20;
+
+/// An open database.
+pub(crate) struct Fjall {
+    db: Database,
+    memory_bytes: u64,
+    is_synced: bool,
+    dir: PathBuf,
+}
+
+impl Subject for Fjall {
+    type Records = FjallRecords;
+    const NAME: &'static str = "fjall";
+
+    fn open(dir: &Path, settings: &Settings) -> Result<Self> {
+        // A quarter of the memory, as fjall's documentation asks; open files are few beside the descriptors that there are.
+        let builder = Database::builder(dir)
+            .cache_size(settings.memory_bytes / 4)
+            .max_journaling_size(128 * MIB)
+            .worker_threads(2)
+            .max_cached_files(Some(512));
+        let db = builder.open().map_err(failed(PLACE))?;
+        let (memory_bytes, is_synced) = (settings.memory_bytes, settings.sync);
+        Ok(Self { db, memory_bytes, is_synced, dir: dir.to_owned() })
+    }
+
+    fn kind(&self) -> String {
+        "leveled".to_owned()
+    }
+
+    fn records(&self, name: &str) -> Result<FjallRecords> {
+        let memtable_bytes = (self.memory_bytes / 16).clamp(MIB, 16 * MIB);
+        let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(memtable_bytes)
+                .data_block_compression_policy(CompressionPolicy::disabled())
+                .index_block_compression_policy(CompressionPolicy::disabled())
+                .filter_policy(FilterPolicy::all(bloom))
+        };
+        let keyspace = self.db.keyspace(name, options).map_err(failed(PLACE))?;
+        let sync_through = self.is_synced.then(|| self.db.clone());
+        Ok(FjallRecords { keyspace, sync_through })
+    }
+
+    fn drop_records(&self, name: &str) -> Result<()> {
+        if !self.db.keyspace_exists(name) {
+            return Ok(());
+        }
+        self.db.delete_keyspace(self.records(name)?.keyspace).map_err(failed(PLACE))
+    }
+
+    fn flush(&self) -> Result<()> {
+        for name in self.db.list_keyspace_names() {
+            self.records(&name)?.keyspace.rotate_memtable_and_wait().map_err(failed(PLACE))?;
+        }
+        Ok(())
+    }
+
+    fn readings(&self) -> Readings {
+        Readings::of_process(&self.dir)
+    }
+
+    fn close(self) -> Result<()> {
+        self.db.persist(PersistMode::SyncAll).map_err(failed(PLACE))
+    }
+}
+
+/// A keyspace.
+pub(crate) struct FjallRecords {
+    keyspace: Keyspace,
+    /// The database, if every write shall be durable.
+    sync_through: Option<Database>,
+}
+
+impl Records for FjallRecords {
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.keyspace.insert(key, value).map_err(failed(PLACE))?;
+        match &self.sync_through {
+            Some(db) => db.persist(PersistMode::SyncData).map_err(failed(PLACE)),
+            None => Ok(()),
+        }
+    }
+
+    fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        let found = self.keyspace.get(key).map_err(failed(PLACE))?;
+        Ok(see(found.as_deref()))
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>], mut see: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        for (index, key) in keys.iter().enumerate() {
+            let found = self.keyspace.get(key).map_err(failed(PLACE))?;
+            see(index, found.as_deref());
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        first: &[u8],
+        end: Option<&[u8]>,
+        _expected: Option<u64>,
+        mut see: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let entries = match end {
+            Some(end) => self.keyspace.range(first..end),
+            None => self.keyspace.range(first..),
+        };
+        for entry in entries {
+            let (key, value) = entry.into_inner().map_err(failed(PLACE))?;
+            if !see(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Testudo and its rivals, one process a run: the same workloads, checks and memory limit for all.
+//!
+//! `run` measures one engine in this process with the driver of `testudo-bench`; `compare` starts such processes, one
+//! after the other, and puts their results side by side.
+//!
+//! **Invariants**
+//! - Exit codes: 0 fine, 1 wrong answers, 2 could not, 3 an engine that was asked for is missing or did not finish.
+
+mod command_line;
+mod compare;
+mod engine;
+mod failure;
+mod fjall_store;
+mod lmdb;
+mod machine;
+mod memory_limit;
+mod redb_store;
+mod rocksdb;
+mod summary;
+
+use std::{
+    io::Write,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use clap::Parser;
+use command_line::{Command, CommandLine};
+use testudo_bench::Context;
+
+fn main() -> ExitCode {
+    let stop = Arc::new(AtomicBool::new(false));
+    let raised = Arc::clone(&stop);
+    let installed = ctrlc::set_handler(move || {
+        // The second signal means now.
+        if raised.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    if let Err(error) = installed {
+        eprintln!("cannot catch signals ({error}); a run that is interrupted leaves its directory behind");
+    }
+    let done = match CommandLine::parse().command {
+        Command::Run(args) => {
+            let joined = args.group.as_deref().map_or(Ok(()), memory_limit::join);
+            joined
+                .and_then(|()| args.engine.run(&args.ycsb, &Context::new(stop)))
+                .map(|outcome| outcome.exit_code())
+        }
+        Command::Compare(args) => compare::compare(&args, &stop),
+        Command::Engines => list_engines(),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            // Nothing can be done where even the message does not get out.
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn list_engines() -> testudo::Result<u8> {
+    use clap::ValueEnum;
+    let mut missing = 0;
+    for engine in engine::Engine::value_variants() {
+        match engine.check() {
+            Ok(()) => println!("{}: ready", engine.name()),
+            Err(reason) => {
+                missing = 3;
+                println!("{}: missing: {reason}", engine.name());
+            }
+        }
+    }
+    Ok(missing)
+}
