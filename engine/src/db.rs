@@ -165,7 +165,7 @@ impl Db {
         ];
         self.commit_or_poison(&edit)?;
         let tree = open::empty_tree(store, &options);
-        let core = KeyspaceCore::new(id, name, options, store.new_table(), tree);
+        let core = KeyspaceCore::new(id, name, options, store.new_table(), (tree, store.new_records(id)));
         let mut catalogue = store.catalogue.write();
         catalogue.by_name.insert(name.to_owned(), Arc::clone(&core));
         catalogue.by_id.insert(id, Arc::clone(&core));

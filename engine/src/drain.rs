@@ -10,9 +10,13 @@
 
 use testudo_base::{
     Error, ErrorKind, ExtentSpan, Result, Seqno, planted,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 use testudo_contract::{Job, Progress, TreeEdit};
+use testudo_records::KeyspaceRecords;
 use testudo_storage::Change;
 
 use crate::{
@@ -223,16 +227,34 @@ impl Store {
         } else {
             self.commit_edit(&edit)?;
         }
+        let records = self.advance_records(&drained)?;
         let commit = self.commit.lock();
-        for Drained { keyspace, buffer, edit } in drained {
+        for (Drained { keyspace, buffer, edit }, records) in drained.into_iter().zip(records) {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
-            keyspace.publish(tree, Some(&buffer));
+            keyspace.publish(tree, Some(&buffer), records);
             keyspace.expect_jobs(true);
         }
         self.recount_buffers();
         drop(commit);
         self.counters.flushes.fetch_add(1, Relaxed);
         self.release_log()
+    }
+
+    /// The cached records as the drained trees see them; `None` where nothing was drained.
+    fn advance_records(&self, drained: &[Drained]) -> Result<Vec<Option<KeyspaceRecords>>> {
+        let since = |now: u64, before: &AtomicU64| now.saturating_sub(before.swap(now, Relaxed));
+        let counters = &self.counters;
+        let reads = since(self.records.reads(), &counters.reads_drained);
+        let writes = since(counters.user_writes.load(Relaxed), &counters.writes_drained);
+        // What was written lately is read again before long, if anything is read.
+        let admits = reads >= writes / 2;
+        let advance = |drained: &Drained| {
+            drained.edit.as_ref()?;
+            let records = drained.keyspace.view.load().records.clone();
+            let mut updates = drained.buffer.table.cursor(Seqno(u64::MAX));
+            Some(records.advance(&mut updates, admits && reads > 0))
+        };
+        drained.iter().map(|drained| advance(drained).transpose()).collect()
     }
 
     /// Commits an edit and applies its reference changes.
@@ -322,7 +344,7 @@ impl Store {
         self.data.sync()?;
         self.commit_edit(&changes)?;
         let _commit = self.commit.lock();
-        keyspace.publish(edit.tree, None);
+        keyspace.publish(edit.tree, None, None);
         self.counters.jobs.fetch_add(1, Relaxed);
         Ok(())
     }

@@ -86,7 +86,7 @@ impl Store {
     fn rebalance_memory(&self) {
         let shares = self.memory.shares();
         self.backpressure.set_write_buffers(shares.write_buffers);
-        self.arena_pool.set_limit(shares.write_buffers);
+        self.arena_pool.set_limit(shares.chunks());
         if let Some(wal) = &self.wal {
             wal.set_segment_bytes(shares.wal_segment_bytes());
         }

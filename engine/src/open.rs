@@ -296,7 +296,8 @@ fn assemble(
         _ => Error::io(DATA_FILE, error),
     })?;
     let live: Vec<_> = manifest.with_state(|state| state.live_spans().collect());
-    let data = DataFile::new(file, manifest.store(), shares.caches, live.into_iter(), settings.read_only)?;
+    let data =
+        DataFile::new(file, manifest.store(), shares.page_cache(), live.into_iter(), settings.read_only)?;
     let (executor, pool, is_stepped) = hands(settings)?;
     let next_run = manifest.with_state(|state| state.next_run);
     let store = Store::new(StoreParts {
@@ -306,7 +307,7 @@ fn assemble(
         default_durability: settings.durability,
         data,
         run_ids: Arc::new(RunIds::starting_at(RunId(next_run.0.saturating_add(RUN_ID_GAP)))),
-        arena_pool: ChunkPool::new(shares.write_buffers),
+        arena_pool: ChunkPool::new(shares.chunks()),
         executor,
         is_stepped,
         manifest,
@@ -364,7 +365,8 @@ fn load_keyspaces(store: &Store) -> Result<()> {
         let options = KeyspaceOptions::decode(&record.options)
             .map_err(|Damage(why)| Error::corruption("manifest", 0, format!("keyspace {id}: {why}")))?;
         let tree = BeTree::open(turtle_options(&options), &store.data, id, objects)?;
-        let core = KeyspaceCore::new(id, &record.name, options, store.new_table(), tree);
+        let core =
+            KeyspaceCore::new(id, &record.name, options, store.new_table(), (tree, store.new_records(id)));
         if catalogue.by_name.insert(record.name, Arc::clone(&core)).is_some() {
             return Err(Error::corruption("manifest", 0, "two keyspaces have the same name"));
         }

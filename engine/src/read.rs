@@ -2,6 +2,7 @@
 //!
 //! **Invariants**
 //! - Sources are asked newest first; the first that knows the key decides.
+//! - Cached records stand for the tree of the view, and for nothing else.
 
 use std::{cell::RefCell, ops::RangeBounds};
 
@@ -41,18 +42,32 @@ pub trait Read {
     }
 }
 
+/// The answer of the cached records, if they know the key.
+fn get_cached(view: &View, key: &[u8], hash: u64) -> Option<Slice> {
+    view.records.get(key, hash).map(Slice::from)
+}
+
+/// An answer of the tree, which the cached records take over.
+fn found(view: &View, key: &[u8], hash: u64, kind: Kind, value: Vec<u8>) -> Option<Slice> {
+    if kind == Kind::Tombstone {
+        return None;
+    }
+    view.records.fill(key, hash, &value);
+    Some(Slice::from(value))
+}
+
 /// The write buffers' answer; `None` if they know nothing of the key.
 fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Option<Option<Slice>> {
-    view.buffers().find_map(|buffer| {
+    let answer = view.buffers().find_map(|buffer| {
         buffer.table.get(key, at, |kind, value| match kind {
             Kind::Value => Some(Slice::from(value.to_vec())),
             Kind::Tombstone => None,
         })
-    })
-}
-
-fn value_of(kind: Kind, value: Vec<u8>) -> Option<Slice> {
-    (kind == Kind::Value).then(|| Slice::from(value))
+    });
+    if answer.is_some() {
+        view.records.note_buffered();
+    }
+    answer
 }
 
 /// The value of `key` in `view`, as of `at`.
@@ -60,8 +75,12 @@ pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
     if let Some(answer) = get_buffered(view, key, at) {
         return Ok(answer);
     }
-    match view.tree.get(key, hash_key(key), Access::Blocking)? {
-        Lookup::Found(kind, value) => Ok(value_of(kind, value)),
+    let hash = hash_key(key);
+    if let Some(value) = get_cached(view, key, hash) {
+        return Ok(Some(value));
+    }
+    match view.tree.get(key, hash, Access::Blocking)? {
+        Lookup::Found(kind, value) => Ok(found(view, key, hash, kind, value)),
         Lookup::Absent | Lookup::Waiting => Ok(None),
     }
 }
@@ -69,24 +88,29 @@ pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
 /// The values of `keys` in `view`, as of `at`.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> Result<Vec<Option<Slice>>> {
     let mut answers: Vec<Option<Slice>> = Vec::with_capacity(keys.len());
-    let mut open: Vec<usize> = Vec::new();
-    for (index, key) in keys.iter().enumerate() {
-        let answer = get_buffered(view, key.as_ref(), at);
-        if answer.is_none() {
-            open.push(index);
-        }
-        answers.push(answer.flatten());
+    // What neither write buffers nor cached records know: place and hash.
+    let mut open: Vec<(usize, u64)> = Vec::new();
+    for (index, key) in keys.iter().map(AsRef::as_ref).enumerate() {
+        let answer = get_buffered(view, key, at).unwrap_or_else(|| {
+            let hash = hash_key(key);
+            let answer = get_cached(view, key, hash);
+            if answer.is_none() {
+                open.push((index, hash));
+            }
+            answer
+        });
+        answers.push(answer);
     }
     let wanted = RefCell::new(Vec::new());
     for round in 0.. {
         let mut waiting = Vec::new();
-        for index in open {
+        for (index, hash) in open {
             let key = keys[index].as_ref();
             let access = if round < MAX_ROUNDS { Access::Noting(&wanted) } else { Access::Blocking };
-            match view.tree.get(key, hash_key(key), access)? {
-                Lookup::Found(kind, value) => answers[index] = value_of(kind, value),
+            match view.tree.get(key, hash, access)? {
+                Lookup::Found(kind, value) => answers[index] = found(view, key, hash, kind, value),
                 Lookup::Absent => {}
-                Lookup::Waiting => waiting.push(index),
+                Lookup::Waiting => waiting.push((index, hash)),
             }
         }
         if waiting.is_empty() {

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | as set, 45 % otherwise | write buffers: one fills while another drains, so the checkpoint distance χ of a single keyspace is half of it |
 //! | 1/12, at most 48 MiB | log buffers, streams of background work, nodes, tables |
-//! | the rest | caches; index and filter pages live there too |
+//! | 45 % of the rest | record cache, which also has what write buffers do not use at the moment |
+//! | what is left | page cache; index and filter pages live there too |
 //!
 //! **Invariants**
 //! - The shares add up to the budget.
@@ -87,6 +88,21 @@ impl MemoryShares {
         let caches = total - reserve - write_buffers;
         let wal_buffer_bytes = testudo_base::num::usize_of((total / 256).clamp(16 << 10, 1 << 20));
         Self { total, write_buffers, caches, wal_buffer_bytes }
+    }
+
+    /// What the record cache has in any case.
+    fn record_cache(&self) -> u64 {
+        self.caches / 100 * 45
+    }
+
+    /// What the page cache has.
+    pub(crate) fn page_cache(&self) -> u64 {
+        self.caches - self.record_cache()
+    }
+
+    /// What write buffers and record cache have together.
+    pub(crate) fn chunks(&self) -> u64 {
+        self.write_buffers + self.record_cache()
     }
 
     /// χ: bytes at which the write buffer of a single keyspace is sealed.

@@ -39,7 +39,19 @@ pub struct DbStats {
     pub cache_used_bytes: u64,
     /// Most bytes of pages that may be in the cache.
     pub cache_capacity_bytes: u64,
-    /// Bytes of memtables, and of memory kept for them.
+    /// Look-ups that found their record in the record cache.
+    pub record_hits: u64,
+    /// Look-ups that did not.
+    pub record_misses: u64,
+    /// Records put into the record cache.
+    pub record_inserts: u64,
+    /// Records that made room for others.
+    pub record_evictions: u64,
+    /// Records in the record cache; a count.
+    pub cached_records: u64,
+    /// Bytes of the record cache and its index.
+    pub record_cache_bytes: u64,
+    /// Bytes of memtables, and of memory that neither they nor cached records use.
     pub memtable_bytes: u64,
     /// Bytes of log segments still needed.
     pub wal_live_bytes: u64,
@@ -92,6 +104,7 @@ pub struct DbStats {
 impl DbStats {
     pub(crate) fn of(store: &Arc<Store>) -> Self {
         let (io, cache, space) = (store.data.io_stats(), store.data.cache_stats(), store.data.space_stats());
+        let records = store.records.stats();
         let manifest = store.manifest.stats();
         let wal = store.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default();
         let wal_live_bytes = store.wal.as_ref().map_or(0, |wal| wal.live_bytes());
@@ -116,7 +129,13 @@ impl DbStats {
             cache_misses: cache.misses,
             cache_used_bytes: cache.used_bytes,
             cache_capacity_bytes: cache.capacity_bytes,
-            memtable_bytes: store.arena_pool.total_bytes(),
+            record_hits: records.hits,
+            record_misses: records.misses,
+            record_inserts: records.inserted,
+            record_evictions: records.evicted,
+            cached_records: records.records,
+            record_cache_bytes: records.used_bytes,
+            memtable_bytes: store.arena_pool.total_bytes().saturating_sub(records.used_bytes),
             wal_live_bytes,
             data_file_bytes,
             live_bytes: space.live_bytes,

@@ -22,6 +22,7 @@ use testudo_base::{
 use testudo_contract::{Executor, Progress, RunIds, Work};
 use testudo_env::Env;
 use testudo_memtable::Memtable;
+use testudo_records::{KeyspaceRecords, RecordCache};
 use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
@@ -75,6 +76,9 @@ pub(crate) struct Counters {
     pub(crate) user_bytes: AtomicU64,
     pub(crate) user_writes: AtomicU64,
     pub(crate) flushes: AtomicU64,
+    /// Reads and writes until the last round of draining.
+    pub(crate) reads_drained: AtomicU64,
+    pub(crate) writes_drained: AtomicU64,
     pub(crate) jobs: AtomicU64,
 }
 
@@ -108,6 +112,7 @@ pub(crate) struct Store {
     pub(crate) recovered_seqno: AtomicU64,
     pub(crate) run_ids: Arc<RunIds>,
     pub(crate) arena_pool: Arc<ChunkPool>,
+    pub(crate) records: Arc<RecordCache>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
     pub(crate) room: Room,
@@ -144,6 +149,7 @@ pub(crate) struct StoreParts {
 
 impl Store {
     pub(crate) fn new(parts: StoreParts) -> Self {
+        let records = RecordCache::new(&parts.arena_pool, parts.memory.total());
         Self {
             id: parts.manifest.store(),
             env: parts.env,
@@ -156,6 +162,7 @@ impl Store {
             wal: None,
             recovered_seqno: 0.into(),
             run_ids: parts.run_ids,
+            records,
             arena_pool: parts.arena_pool,
             executor: parts.executor,
             is_stepped: parts.is_stepped,
@@ -178,6 +185,11 @@ impl Store {
     /// An empty memtable.
     pub(crate) fn new_table(&self) -> Memtable {
         Memtable::new(Arc::clone(&self.arena_pool))
+    }
+
+    /// The cached records of a keyspace that was just opened or created.
+    pub(crate) fn new_records(&self, keyspace: KeyspaceId) -> KeyspaceRecords {
+        KeyspaceRecords::new(&self.records, keyspace)
     }
 
     /// The log. `Unsupported` in a store that is open for reading only.

@@ -16,6 +16,7 @@ use testudo_base::{
 };
 use testudo_contract::Tree;
 use testudo_memtable::Memtable;
+use testudo_records::KeyspaceRecords;
 
 use crate::{memory::OwnShare, options::KeyspaceOptions};
 
@@ -63,6 +64,8 @@ pub(crate) struct View {
     /// Newest first.
     pub(crate) sealed: Vec<Arc<WriteBuffer>>,
     pub(crate) tree: Arc<dyn Tree>,
+    /// Cached records of the tree.
+    pub(crate) records: KeyspaceRecords,
 }
 
 impl View {
@@ -91,9 +94,9 @@ impl KeyspaceCore {
         name: &str,
         options: KeyspaceOptions,
         table: Memtable,
-        tree: Arc<dyn Tree>,
+        (tree, records): (Arc<dyn Tree>, KeyspaceRecords),
     ) -> Arc<Self> {
-        let view = View { active: WriteBuffer::new(table), sealed: Vec::new(), tree };
+        let view = View { active: WriteBuffer::new(table), sealed: Vec::new(), tree, records };
         Arc::new(Self {
             id,
             name: Arc::from(name),
@@ -124,18 +127,30 @@ impl KeyspaceCore {
         view.active.seal(seqno);
         let mut sealed = vec![Arc::clone(&view.active)];
         sealed.extend(view.sealed.iter().cloned());
-        let next = View { active: WriteBuffer::new(table), sealed, tree: Arc::clone(&view.tree) };
+        let next = View {
+            active: WriteBuffer::new(table),
+            sealed,
+            tree: Arc::clone(&view.tree),
+            records: view.records.clone(),
+        };
         self.view.store(Arc::new(next));
     }
 
     /// Publishes a tree that `drained` (the oldest sealed buffer, if any) is part of.
+    /// `records` are those of that tree; `None` if it answers as the one before.
     /// REQUIRES: the commit lock is held, so that the active buffer stays the same.
-    pub(crate) fn publish(&self, tree: Arc<dyn Tree>, drained: Option<&Arc<WriteBuffer>>) {
+    pub(crate) fn publish(
+        &self,
+        tree: Arc<dyn Tree>,
+        drained: Option<&Arc<WriteBuffer>>,
+        records: Option<KeyspaceRecords>,
+    ) {
         let view = self.view.load();
         let mut sealed = view.sealed.clone();
         if let Some(drained) = drained {
             sealed.retain(|buffer| !Arc::ptr_eq(buffer, drained));
         }
-        self.view.store(Arc::new(View { active: Arc::clone(&view.active), sealed, tree }));
+        let records = records.unwrap_or_else(|| view.records.clone());
+        self.view.store(Arc::new(View { active: Arc::clone(&view.active), sealed, tree, records }));
     }
 }

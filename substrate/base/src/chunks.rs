@@ -90,10 +90,21 @@ impl ChunkPool {
         let _ = self.lender.set(lender);
     }
 
-    /// Changes the bound, and frees what is idle and above it.
+    /// Changes the bound; what is idle and above it is freed, and what was lent is given up.
+    ///
+    /// REQUIRES: no lock of the lender is held.
     pub fn set_limit(&self, limit_bytes: u64) {
         self.limit_bytes.store(limit_bytes, Relaxed);
         self.trim(0);
+        let lender = self.lender.get().and_then(Weak::upgrade);
+        let excess = self.total_bytes().saturating_sub(limit_bytes);
+        for _ in 0..excess.div_ceil(u64_of(CHUNK_BYTES)) {
+            if self.total_bytes() <= limit_bytes
+                || !lender.as_ref().is_some_and(|lender| lender.give_up_chunk())
+            {
+                break;
+            }
+        }
     }
 
     /// The bound.
@@ -134,7 +145,7 @@ impl ChunkPool {
                 break;
             }
         }
-        self.take_idle(bytes).unwrap_or_else(|| self.make(bytes))
+        self.take_beyond(bytes)
     }
 
     /// A chunk of `bytes`, a multiple of eight, if that keeps the bound.
@@ -146,6 +157,11 @@ impl ChunkPool {
             return fits.then(|| self.make(bytes));
         }
         idle
+    }
+
+    /// A chunk of `bytes`, a multiple of eight, whatever the bound; nobody is asked to make room.
+    pub fn take_beyond(&self, bytes: usize) -> Chunk {
+        self.take_idle(bytes).unwrap_or_else(|| self.make(bytes))
     }
 
     fn take_idle(&self, bytes: usize) -> Option<Chunk> {

@@ -134,6 +134,10 @@ impl Arena {
         }
     }
 
+    pub(crate) fn pool(&self) -> &ChunkPool {
+        &self.pool
+    }
+
     /// Bytes taken from the pool and for the tables that find them.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

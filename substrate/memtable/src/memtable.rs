@@ -41,7 +41,18 @@ impl Memtable {
     pub fn new(pool: Arc<ChunkPool>) -> Self {
         let top = Top::new();
         let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
-        Self { top: RwLock::new(top), arena: Arena::new(pool), index_bytes: AtomicI64::new(index_bytes) }
+        let table = Self { top: RwLock::new(top), arena: Arena::new(pool), index_bytes: AtomicI64::new(0) };
+        table.count_index(index_bytes);
+        table
+    }
+
+    /// The index grew by so many bytes, which count against the bound of the pool as well.
+    fn count_index(&self, grown: i64) {
+        self.index_bytes.fetch_add(grown, Ordering::Relaxed);
+        match u64::try_from(grown) {
+            Ok(grown) => self.arena.pool().charge(grown),
+            Err(_) => self.arena.pool().discharge(grown.unsigned_abs()),
+        }
     }
 
     /// Inserts a version of `key`; threads may insert at the same time, in any order of their seqnos.
@@ -74,7 +85,7 @@ impl Memtable {
                 if let Some(mut outcome) = leaf.insert(&self.arena, &version, keep_from) {
                     let index_grown = leaf.heap_bytes() - index_before;
                     if index_grown > 0 {
-                        self.index_bytes.fetch_add(index_grown.cast_signed(), Ordering::Relaxed);
+                        self.count_index(index_grown.cast_signed());
                     }
                     outcome.memory_bytes_added += usize_of(u64::try_from(grown).unwrap_or(0));
                     return outcome;
@@ -92,7 +103,7 @@ impl Memtable {
             return 0;
         }
         let grown = top.split(&self.arena, key);
-        self.index_bytes.fetch_add(grown, Ordering::Relaxed);
+        self.count_index(grown);
         grown
     }
 
@@ -302,6 +313,12 @@ impl Memtable {
         }
         assert_eq!(user_bytes, top.leaves().map(|(_, leaf)| leaf.read().user_bytes()).sum());
         assert_eq!(u64_of(size_of::<Self>()) + index_bytes + self.arena.bytes(), self.memory_bytes());
+    }
+}
+
+impl Drop for Memtable {
+    fn drop(&mut self) {
+        self.count_index(-self.index_bytes.load(Ordering::Relaxed));
     }
 }
 

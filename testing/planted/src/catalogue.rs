@@ -70,6 +70,13 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("filter-run-cut-short", "a filter denies some of its keys", &["model"]),
     bug("flush-forgets-a-tier", "a flush leaves the third-newest tier behind", &["model"]),
     bug("stale-page-in-cache", "pages stay in the cache when their extent is reused", &["model"]),
+    bug("cached-record-kept-at-drain", "a drain forgets to replace cached records", &["model"]),
+    bug("later-record-in-cache", "a snapshot is shown a cached record of a later tree", &["snapshots"]),
+    bug(
+        "stale-record-filled",
+        "what was read from an older tree is cached for a newer",
+        &["schedules/records"],
+    ),
     bug("extent-freed-while-held", "extents are reused while a snapshot reads them", &["snapshots"]),
     bug(
         "version-pruned-under-snapshot",

@@ -19,6 +19,8 @@ pub mod order;
 #[cfg(testudo_shuttle)]
 mod primitives;
 #[cfg(testudo_shuttle)]
+mod records;
+#[cfg(testudo_shuttle)]
 mod scenarios;
 #[cfg(testudo_shuttle)]
 mod world;

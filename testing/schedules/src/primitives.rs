@@ -17,11 +17,12 @@ use testudo_storage::PageCache;
 use crate::scenarios::Scenario;
 
 /// All of them.
-pub(crate) const PRIMITIVES: [(&str, Scenario); 4] = [
+pub(crate) const PRIMITIVES: [(&str, Scenario); 5] = [
     ("in-flight", testudo::schedules::in_flight),
     ("memtable", memtable),
     ("cache", cache),
     ("extents", extents),
+    ("records", crate::records::records),
 ];
 
 /// Inserts that split leaves and begin chunks, against reads and cursors.

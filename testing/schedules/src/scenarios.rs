@@ -11,7 +11,7 @@ use crate::world::{World, judge, open, read_image};
 pub(crate) type Scenario = fn();
 
 /// All scenarios of the whole store.
-pub(crate) const SCENARIOS: [(&str, Scenario); 10] = [
+pub(crate) const SCENARIOS: [(&str, Scenario); 11] = [
     ("registers", registers),
     ("swaps", swaps),
     ("batches", batches),
@@ -22,6 +22,7 @@ pub(crate) const SCENARIOS: [(&str, Scenario); 10] = [
     ("closing", closing),
     ("pressure", pressure),
     ("snapshots", snapshots),
+    ("hot-key", hot_key),
 ];
 
 const KEYS: [&str; 2] = ["a", "b"];
@@ -276,6 +277,38 @@ fn snapshots() {
             client.look(&mut early, &main, &KEYS);
             client.look(&mut late, &main, &KEYS);
             client.look(&mut early, &main, &KEYS);
+        });
+    }
+    world.crash_and_check(&["main"], &KEYS);
+}
+
+/// A key that is in the tree is read by all while it is overwritten, removed and flushed.
+fn hot_key() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    let before = world.client(9);
+    before.insert(&main, "a", "0");
+    before.insert(&main, "b", "0b");
+    before.flush();
+    drop(before);
+    let writer = main.clone();
+    world.start(move |client| {
+        client.insert(&writer, "a", "x1");
+        client.flush();
+        client.remove(&writer, "b");
+        client.append(&writer, "a", "+");
+        client.flush();
+    });
+    for _ in 0..2 {
+        let main = main.clone();
+        world.start(move |client| {
+            let mut held = client.snapshot();
+            client.get(&main, "a");
+            client.look(&mut held, &main, &KEYS);
+            client.get(&main, "a");
+            client.multi_get(&main, &KEYS);
+            client.look(&mut held, &main, &KEYS);
+            client.get(&main, "b");
         });
     }
     world.crash_and_check(&["main"], &KEYS);

@@ -17,8 +17,11 @@ use crate::{
 
 /// Groups of figures, by the beginnings of their names; the first that fits takes the figure.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("memory", &["memory", "memtable", "cache", "write_memory", "metadata", "checkpoint_distance"]),
-    ("reads", &["page_read", "stream_read", "device_bytes_read"]),
+    (
+        "memory",
+        &["memory", "memtable", "cache", "record_cache", "write_memory", "metadata", "checkpoint_distance"],
+    ),
+    ("reads", &["record_", "page_read", "stream_read", "device_bytes_read"]),
     (
         "writes",
         &["user", "wal_bytes", "wal_syncs", "data_bytes", "manifest_bytes_written", "device_bytes_written"],

@@ -11,12 +11,13 @@ use crate::{
 };
 
 /// Each crate of the substrate, and the crates of the workspace that it may use.
-const SUBSTRATE: [(&str, &[&str]); 8] = [
+const SUBSTRATE: [(&str, &[&str]); 9] = [
     ("testudo-base", &[]),
     ("testudo-env", &["testudo-base"]),
     ("testudo-storage", &["testudo-base", "testudo-env"]),
     ("testudo-wal", &["testudo-base", "testudo-env"]),
     ("testudo-memtable", &["testudo-base"]),
+    ("testudo-records", &["testudo-base"]),
     ("testudo-filter", &["testudo-base"]),
     ("testudo-run", &["testudo-base", "testudo-env", "testudo-storage", "testudo-filter"]),
     ("testudo-values", &["testudo-base", "testudo-env", "testudo-storage", "testudo-run"]),

@@ -1,0 +1,128 @@
+//! The index of a shard: buckets of eight slots, one cache line each.
+//!
+//! A key has one bucket; where that is full, the least used record of the bucket is forgotten. So there are no chains, and a
+//! look-up costs one cache line.
+//!
+//! **Invariants**
+//! - Slots are changed under the lock of the shard, but for priorities, which readers raise.
+//! - The memory of the index is charged to the pool.
+
+use testudo_base::{
+    chunks::ChunkPool,
+    num::{low32, u64_of, usize_of},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+        scaled,
+    },
+};
+
+use crate::slot::{Location, Slot, TAG_BITS};
+
+/// Slots of a bucket.
+pub(crate) const WAYS: usize = scaled(8, 2);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Bucket([AtomicU64; WAYS]);
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    buckets: Box<[Bucket]>,
+    pool: Arc<ChunkPool>,
+}
+
+impl Bucket {
+    /// All slots as they are.
+    #[inline]
+    pub(crate) fn load(&self) -> [Slot; WAYS] {
+        std::array::from_fn(|way| Slot(self.0[way].load(Acquire)))
+    }
+
+    /// REQUIRES: the lock of the shard is held.
+    pub(crate) fn set(&self, way: usize, slot: Slot) {
+        self.0[way].store(slot.0, Release);
+    }
+
+    /// Counts a use, unless the slot was changed in the meantime.
+    #[inline]
+    pub(crate) fn raise(&self, way: usize, seen: Slot) {
+        if let Some(raised) = seen.raised() {
+            let _ = self.0[way].compare_exchange(seen.0, raised.0, Relaxed, Relaxed);
+        }
+    }
+
+    /// The way that leads to `location`.
+    pub(crate) fn way_to(&self, location: Location) -> Option<(usize, Slot)> {
+        let slots = self.load();
+        let way = slots.iter().position(|slot| !slot.is_empty() && slot.location() == location)?;
+        Some((way, slots[way]))
+    }
+
+    /// The way for a new record: an empty one, or that of one of the least used records.
+    pub(crate) fn way_for(&self, tag: u32) -> (usize, Slot) {
+        let slots = self.load();
+        let first = usize_of(u64::from(tag)) % WAYS;
+        let use_of = |way: &usize| if slots[*way].is_empty() { 0 } else { 1 + slots[*way].priority() };
+        let way = (0..WAYS).map(|turn| (first + turn) % WAYS).min_by_key(use_of).expect("a bucket has ways");
+        (way, slots[way])
+    }
+}
+
+impl Index {
+    pub(crate) fn new(bucket_count: usize, pool: &Arc<ChunkPool>) -> Self {
+        let buckets: Box<[Bucket]> = (0..bucket_count.max(1)).map(|_| Bucket::default()).collect();
+        pool.charge(u64_of(size_of_val(&*buckets)));
+        Self { buckets, pool: Arc::clone(pool) }
+    }
+
+    #[inline]
+    pub(crate) fn bucket(&self, tag: u32) -> &Bucket {
+        &self.buckets[usize_of((u64::from(tag) * u64_of(self.buckets.len())) >> TAG_BITS)]
+    }
+
+    pub(crate) fn bucket_count(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub(crate) fn slot_count(&self) -> usize {
+        self.buckets.len() * WAYS
+    }
+
+    /// The same slots over another number of buckets, and how many they are; what does not fit is forgotten.
+    pub(crate) fn resized(&self, bucket_count: usize) -> (Self, usize) {
+        let next = Self::new(bucket_count, &self.pool);
+        let mut count = 0;
+        for slot in self.buckets.iter().flat_map(Bucket::load).filter(|slot| !slot.is_empty()) {
+            let bucket = next.bucket(slot.tag());
+            let (way, present) = bucket.way_for(slot.tag());
+            if present.is_empty() {
+                count += 1;
+            } else if present.priority() >= slot.priority() {
+                continue;
+            }
+            bucket.set(way, slot);
+        }
+        (next, count)
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64_of(size_of_val(&*self.buckets))
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        self.pool.discharge(self.bytes());
+    }
+}
+
+/// The tag of a key: the high bits of its hash, spread over keyspaces.
+#[inline]
+pub(crate) fn tag_of(hash: u64) -> u32 {
+    low32(hash >> (64 - TAG_BITS))
+}

@@ -1,0 +1,213 @@
+//! The cached records of one keyspace: which of them are true for which state of its tree.
+//!
+//! The states of a tree are numbered by the *drains* that they contain; work that changes no answer does not count. Each
+//! record carries the number of the state that it was read from. When updates are about to be published as state `n`,
+//! [`KeyspaceRecords::advance`] first makes `n` the state of fills and then goes through the updates: a record of a key among
+//! them is replaced or forgotten. So what stays is true for `n` as well.
+//!
+//! A reader of state `v` therefore uses a record of any state up to `v`, and of no later one: a snapshot's may be much
+//! older than the newest. And it adds what it read only while the state of fills is `v`: after that the record could be
+//! one of those that were already forgotten.
+//!
+//! **Invariants**
+//! - The state of fills is compared under the lock of the shard that is filled, and a key among the updates is looked for
+//!   after every shard was locked once since that state was changed: no fill of an older state comes behind.
+//! - A record that was in the cache before `advance` is found by it, wherever it is moved to meanwhile.
+
+use testudo_base::{
+    Cursor, KeyspaceId, Kind, Result, checksum, planted,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
+        scaled,
+    },
+};
+
+use crate::{
+    index::tag_of,
+    record_cache::{RecordCache, hash_in},
+    segment::Record,
+    shard::{Found, Shard},
+};
+
+/// Updates that are looked at together, so that their cache misses overlap.
+const BATCH: usize = scaled(256, 2);
+
+/// Longer values are not copied only to be found too long.
+const VALUE_BYTES_MAX: usize = 32 << 10;
+
+/// What all states of a keyspace share.
+#[derive(Debug)]
+struct Shared {
+    keyspace: KeyspaceId,
+    fill_state: AtomicU32,
+    /// Something was ever cached.
+    is_cached: AtomicBool,
+}
+
+/// The cached records of a keyspace as one state of its tree sees them; see the head of `keyspace_records.rs`.
+#[derive(Clone, Debug)]
+pub struct KeyspaceRecords {
+    cache: Arc<RecordCache>,
+    shared: Arc<Shared>,
+    /// Number of the state.
+    drains: u32,
+}
+
+/// A copy of some updates.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    updates: Vec<Update>,
+}
+
+struct Update {
+    hash: u64,
+    key_end: usize,
+    /// `None` for a key that was deleted.
+    value_end: Option<usize>,
+}
+
+impl KeyspaceRecords {
+    /// Of a keyspace that was just opened or created.
+    pub fn new(cache: &Arc<RecordCache>, keyspace: KeyspaceId) -> Self {
+        let shared = Shared { keyspace, fill_state: 0.into(), is_cached: false.into() };
+        Self { cache: Arc::clone(cache), shared: Arc::new(shared), drains: 0 }
+    }
+
+    /// The value of `key` in this state of the tree, if it is cached. `hash` is the key's [`checksum::hash_key`].
+    #[inline]
+    pub fn get(&self, key: &[u8], hash: u64) -> Option<Vec<u8>> {
+        let hash = hash_in(self.shared.keyspace.0, hash);
+        let counters = self.cache.counters();
+        let layout = self.cache.shard(hash).layout();
+        let found = layout.find(tag_of(hash), self.shared.keyspace, key);
+        let is_later = |found: &Found<'_>| found.drains > self.drains && !planted!("later-record-in-cache");
+        let Some(found) = found.filter(|found| !is_later(found)) else {
+            counters.misses.fetch_add(1, Relaxed);
+            return None;
+        };
+        counters.hits.fetch_add(1, Relaxed);
+        found.bucket.raise(found.way, found.slot);
+        Some(found.segment.value(found.slot.location().place))
+    }
+
+    /// A read was answered without the cache.
+    #[inline]
+    pub fn note_buffered(&self) {
+        self.cache.counters().buffered.fetch_add(1, Relaxed);
+    }
+
+    /// Adds what was read from this state of the tree, unless that is no longer the newest one.
+    pub fn fill(&self, key: &[u8], hash: u64, value: &[u8]) {
+        let hash = hash_in(self.shared.keyspace.0, hash);
+        let tag = tag_of(hash);
+        let mut shard = self.cache.shard(hash).lock();
+        if self.shared.fill_state.load(Acquire) != self.drains && !planted!("stale-record-filled") {
+            return;
+        }
+        if shard.layout().find(tag, self.shared.keyspace, key).is_some() {
+            return;
+        }
+        if !self.shared.is_cached.load(Relaxed) {
+            self.shared.is_cached.store(true, Relaxed);
+        }
+        shard.insert(&self.record(tag, key, value), 0);
+    }
+
+    fn record<'a>(&self, tag: u32, key: &'a [u8], value: &'a [u8]) -> Record<'a> {
+        Record { tag, keyspace: self.shared.keyspace, drains: self.drains, key, value }
+    }
+
+    /// The records as the next state of the tree sees them, in which `updates` are contained; with `admits` all of these
+    /// are cached that have a value.
+    ///
+    /// To be called after every other `advance` of the keyspace has returned and its state was published, and before this
+    /// state is published.
+    pub fn advance(&self, updates: &mut dyn Cursor, admits: bool) -> Result<Self> {
+        let drains = self.drains.checked_add(1).expect("drains are counted in 32 bits");
+        let next = Self { cache: Arc::clone(&self.cache), shared: Arc::clone(&self.shared), drains };
+        let before = self.shared.fill_state.swap(drains, AcqRel);
+        debug_assert!(before == self.drains, "one at a time, in order");
+        // Fills that did not see the new state are over after this.
+        for shard in self.cache.shards() {
+            drop(shard.lock());
+        }
+        let is_cached = self.shared.is_cached.load(Acquire);
+        if (!is_cached && !admits) || planted!("cached-record-kept-at-drain") {
+            return Ok(next);
+        }
+        if admits {
+            self.shared.is_cached.store(true, Relaxed);
+        }
+        let mut batch = Batch::default();
+        updates.seek_first()?;
+        while let Some(entry) = updates.entry() {
+            let hash = hash_in(self.shared.keyspace.0, checksum::hash_key(entry.key));
+            batch.push(
+                hash,
+                entry.key,
+                (entry.kind == Kind::Value)
+                    .then_some(entry.value)
+                    .filter(|value| value.len() <= VALUE_BYTES_MAX),
+            );
+            updates.next()?;
+            if batch.updates.len() == BATCH {
+                next.replace_all(&batch, admits);
+                batch.clear();
+            }
+        }
+        next.replace_all(&batch, admits);
+        Ok(next)
+    }
+
+    /// Replaces or forgets the records of these keys.
+    fn replace_all(&self, batch: &Batch, admits: bool) {
+        // The layouts of this moment know all records that are of interest, and looks into them do not wait for each other.
+        let layouts: Vec<_> = self.cache.shards().iter().map(Shard::layout_full).collect();
+        let may_have =
+            |update: &Update| layouts[self.cache.shard_of(update.hash)].may_have(tag_of(update.hash));
+        let mut are_cached = [false; BATCH];
+        for (update, is_cached) in batch.updates.iter().zip(&mut are_cached) {
+            *is_cached = may_have(update);
+        }
+        let mut start = 0;
+        for (update, is_cached) in batch.updates.iter().zip(are_cached) {
+            let key = &batch.bytes[start..update.key_end];
+            let value = update.value_end.map(|end| &batch.bytes[update.key_end..end]);
+            start = update.value_end.unwrap_or(update.key_end);
+            if is_cached || admits {
+                self.replace(update.hash, key, value, admits);
+            }
+        }
+    }
+
+    fn replace(&self, hash: u64, key: &[u8], value: Option<&[u8]>, admits: bool) {
+        let tag = tag_of(hash);
+        let mut shard = self.cache.shard(hash).lock();
+        let priority = shard.remove(tag, self.shared.keyspace, key);
+        if let Some(value) = value.filter(|_| priority.is_some() || admits) {
+            shard.insert(&self.record(tag, key, value), priority.unwrap_or(0));
+        }
+    }
+}
+
+impl Batch {
+    fn push(&mut self, hash: u64, key: &[u8], value: Option<&[u8]>) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.updates.push(Update { hash, key_end, value_end: value.map(|_| self.bytes.len()) });
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.updates.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

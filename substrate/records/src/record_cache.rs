@@ -1,0 +1,154 @@
+//! The cache of a store: its shards, its figures, and giving memory up.
+//!
+//! **Invariants**
+//! - Memory of the cache is memory of the pool; the cache has no bound of its own.
+//! - Figures are counted on cache lines that a thread has nearly to itself.
+
+use std::sync::atomic::AtomicUsize as Turn;
+
+use crossbeam_utils::CachePadded;
+use testudo_base::{
+    chunks::{CHUNK_BYTES, ChunkPool, Lender},
+    num::{low32, u64_of, usize_of},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        scaled,
+    },
+};
+
+use crate::shard::{Shard, Spare};
+
+/// Budget of memory for each shard.
+const SHARD_BUDGET_BYTES: u64 = 16 << 20;
+const SHARDS_MAX: u64 = 16;
+/// Small stores have small segments: at least this many in the whole budget.
+const SEGMENTS_MIN: u64 = 64;
+const SEGMENT_BYTES_MIN: usize = 4 << 10;
+const STRIPES: usize = scaled(16, 1);
+
+/// Figures of the cache: counts since it was made, sizes of this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordCacheStats {
+    /// Look-ups that found their record.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Records put in.
+    pub inserted: u64,
+    /// Records that made room for others.
+    pub evicted: u64,
+    /// Records held; a count.
+    pub records: u64,
+    /// Bytes of memory: segments and index.
+    pub used_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) buffered: AtomicU64,
+}
+
+/// Hot records of all keyspaces of a store; see the head of the crate.
+#[derive(Debug)]
+pub struct RecordCache {
+    shards: Box<[Shard]>,
+    counters: [CachePadded<Counters>; STRIPES],
+    /// Whose turn it is to give memory up.
+    turn: Turn,
+}
+
+thread_local! {
+    /// Which counters a thread uses; threads are given different ones in turn.
+    static STRIPE_OF_THREAD: usize = {
+        static NEXT: Turn = Turn::new(0);
+        NEXT.fetch_add(1, Relaxed) % STRIPES
+    };
+}
+
+impl RecordCache {
+    /// A cache that lives on what `pool` can spare, of a store with a budget of `budget_bytes` in all.
+    pub fn new(pool: &Arc<ChunkPool>, budget_bytes: u64) -> Arc<Self> {
+        let shards = (budget_bytes / SHARD_BUDGET_BYTES).clamp(1, SHARDS_MAX);
+        let shards = usize_of(1 << shards.ilog2());
+        let segment_bytes = usize_of(budget_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, CHUNK_BYTES);
+        let segment_bytes =
+            if segment_bytes == CHUNK_BYTES { CHUNK_BYTES } else { 1 << segment_bytes.ilog2() };
+        let spare = Spare::new(pool);
+        let shard = |_| Shard::new(pool, Arc::clone(&spare), scaled(segment_bytes, SEGMENT_BYTES_MIN));
+        let cache = Arc::new(Self {
+            shards: (0..shards).map(shard).collect(),
+            counters: Default::default(),
+            turn: Turn::new(0),
+        });
+        let lender: Arc<dyn Lender> = Arc::clone(&cache) as _;
+        let weak: Weak<dyn Lender> = Arc::downgrade(&lender);
+        pool.set_lender(weak);
+        cache
+    }
+
+    #[inline]
+    pub(crate) fn shard_of(&self, hash: u64) -> usize {
+        low32(hash) as usize & (self.shards.len() - 1)
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self, hash: u64) -> &Shard {
+        &self.shards[self.shard_of(hash)]
+    }
+
+    pub(crate) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    #[inline]
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters[STRIPE_OF_THREAD.with(|stripe| *stripe)]
+    }
+
+    /// Reads so far: of the cache, and those that write buffers answered.
+    pub fn reads(&self) -> u64 {
+        let of = |counters: &CachePadded<Counters>| {
+            counters.hits.load(Relaxed) + counters.misses.load(Relaxed) + counters.buffered.load(Relaxed)
+        };
+        self.counters.iter().map(of).sum()
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> RecordCacheStats {
+        let mut stats = RecordCacheStats::default();
+        for counters in &self.counters {
+            stats.hits += counters.hits.load(Relaxed);
+            stats.misses += counters.misses.load(Relaxed);
+        }
+        for figures in self.shards.iter().map(Shard::figures) {
+            stats.inserted += figures.inserted;
+            stats.evicted += figures.evicted;
+            stats.records += figures.records;
+            stats.used_bytes += figures.bytes;
+        }
+        stats
+    }
+}
+
+impl Lender for RecordCache {
+    fn give_up_chunk(&self) -> bool {
+        (0..self.shards.len()).any(|_| {
+            let turn = self.turn.fetch_add(1, Relaxed) % self.shards.len();
+            self.shards[turn].lock().give_up_segment()
+        })
+    }
+}
+
+/// Spreads the hash of a key over keyspaces.
+#[inline]
+pub(crate) fn hash_in(keyspace: u32, hash: u64) -> u64 {
+    hash ^ u64::from(keyspace).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+const _: () = assert!(CHUNK_BYTES / 8 <= crate::slot::SEGMENT_WORDS_MAX && u64_of(CHUNK_BYTES) > 0);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Who is carried on and who dies, and that memory is what it is said to be.
+
+use testudo_base::checksum::hash_key;
+
+use super::*;
+use crate::index::tag_of;
+
+const SEGMENT_BYTES: usize = 4 << 10;
+
+fn shard(segments: u64) -> (Arc<ChunkPool>, Shard) {
+    let pool = ChunkPool::new(segments * u64_of(SEGMENT_BYTES));
+    let shard = Shard::new(&pool, Spare::new(&pool), SEGMENT_BYTES);
+    (pool, shard)
+}
+
+fn tag(key: &[u8]) -> u32 {
+    tag_of(hash_key(key))
+}
+
+fn key(number: u32) -> [u8; 12] {
+    let mut key = *b"key/....####";
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn insert(shard: &Shard, number: u32) {
+    let key = key(number);
+    let value = [7; 100];
+    let record = Record { tag: tag(&key), keyspace: KeyspaceId(1), drains: 0, key: &key, value: &value };
+    shard.lock().insert(&record, 0);
+}
+
+/// Whether it is there; a use, if so.
+fn look(shard: &Shard, number: u32) -> bool {
+    let layout = shard.layout_full();
+    let found = layout.find(tag(&key(number)), KeyspaceId(1), &key(number));
+    if let Some(found) = &found {
+        assert_eq!(found.segment.value(found.slot.location().place), [7; 100]);
+        found.bucket.raise(found.way, found.slot);
+    }
+    found.is_some()
+}
+
+#[test]
+fn used_records_stay_and_others_pass_through() {
+    let (_, shard) = shard(12);
+    (0..20).for_each(|number| insert(&shard, number));
+    for number in 20..5_000 {
+        assert!((0..20).filter(|hot| look(&shard, *hot)).count() > 0);
+        insert(&shard, number);
+    }
+    let kept = (0..20).filter(|hot| look(&shard, *hot)).count();
+    assert!(kept >= 18, "{kept} of 20 records were kept that are used all the time");
+    let figures = shard.figures();
+    assert!(figures.records > 200, "{figures:?}");
+    let present = (0..5_000).filter(|number| look(&shard, *number)).count();
+    assert_eq!(u64_of(present), figures.records);
+}
+
+#[test]
+fn a_full_cache_of_used_records_still_takes_new_ones() {
+    let (pool, shard) = shard(8);
+    for number in 0..3_000 {
+        insert(&shard, number);
+        assert!(look(&shard, number), "the newest record is there");
+        (0..3).for_each(|_| assert!(look(&shard, number)));
+    }
+    assert!(pool.total_bytes() <= 9 * u64_of(SEGMENT_BYTES), "bound and spare segment");
+}
+
+#[test]
+fn memory_is_given_up_to_the_last_segment() {
+    let (pool, shard) = shard(16);
+    for number in 0..1_000 {
+        insert(&shard, number);
+        look(&shard, number);
+    }
+    let mut before = pool.total_bytes();
+    assert!(before > 12 * u64_of(SEGMENT_BYTES));
+    for _ in 0..40 {
+        shard.lock().give_up_segment();
+        assert!(pool.total_bytes() <= before);
+        before = pool.total_bytes();
+    }
+    assert!(before <= 3 * u64_of(SEGMENT_BYTES), "{before}");
+    let present = (0..1_000).filter(|number| look(&shard, *number)).count();
+    assert_eq!(u64_of(present), shard.figures().records);
+    insert(&shard, 1);
+    assert!(look(&shard, 1));
+}
+
+#[test]
+fn a_reader_keeps_what_it_looks_at() {
+    let (_, shard) = shard(3);
+    insert(&shard, 1);
+    let layout = shard.layout_full();
+    let found = layout.find(tag(&key(1)), KeyspaceId(1), &key(1)).expect("it was inserted");
+    (2..2_000).for_each(|number| insert(&shard, number));
+    assert!(!look(&shard, 1));
+    assert_eq!(found.segment.value(found.slot.location().place), [7; 100]);
+}
+
+#[test]
+fn removed_records_are_gone_and_leave_no_trace() {
+    let (_, shard) = shard(16);
+    (0..200).for_each(|number| insert(&shard, number));
+    for number in 0..200 {
+        let was_there = look(&shard, number);
+        assert_eq!(shard.lock().remove(tag(&key(number)), KeyspaceId(1), &key(number)).is_some(), was_there);
+        assert!(!look(&shard, number));
+    }
+    assert_eq!(shard.figures().records, 0);
+}
+
+#[test]
+fn what_is_too_large_for_a_segment_is_not_cached() {
+    let (_, shard) = shard(16);
+    let value = vec![1; SEGMENT_BYTES / 8];
+    let record = Record { tag: tag(b"k"), keyspace: KeyspaceId(1), drains: 0, key: b"k", value: &value };
+    shard.lock().insert(&record, 0);
+    assert_eq!(shard.figures().records, 0);
+}

@@ -1,0 +1,73 @@
+//! A slot of the index: 64 bits that say where a record is and how well it is used.
+//!
+//! ```text
+//! 63 ‥ 37 tag │ 36 35 priority │ 34 ‥ 15 segment │ 14 ‥ 0 place in the segment, in words
+//! ```
+//!
+//! **Invariants**
+//! - No record stands at place 0 of its segment, so that 0 is the empty slot.
+
+use testudo_base::num::{low32, u64_of, usize_of};
+
+const PLACE_BITS: u32 = 15;
+const SEGMENT_BITS: u32 = 20;
+const PRIORITY_SHIFT: u32 = PLACE_BITS + SEGMENT_BITS;
+const TAG_SHIFT: u32 = PRIORITY_SHIFT + 2;
+const LOCATION_MASK: u64 = (1 << PRIORITY_SHIFT) - 1;
+
+/// Bits of a tag.
+pub(crate) const TAG_BITS: u32 = 64 - TAG_SHIFT;
+/// Segments that a shard can name.
+pub(crate) const SEGMENTS_MAX: u32 = 1 << SEGMENT_BITS;
+/// Words of the largest segment.
+pub(crate) const SEGMENT_WORDS_MAX: usize = 1 << PLACE_BITS;
+/// Uses that count.
+pub(crate) const PRIORITY_MAX: u8 = 3;
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) segment: u32,
+    pub(crate) place: usize,
+}
+
+/// The content of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u64);
+
+impl Slot {
+    pub(crate) const EMPTY: Self = Self(0);
+
+    pub(crate) fn new(tag: u32, priority: u8, at: Location) -> Self {
+        let location = u64::from(at.segment) << PLACE_BITS | u64_of(at.place);
+        Self(u64::from(tag) << TAG_SHIFT | u64::from(priority) << PRIORITY_SHIFT | location)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn tag(self) -> u32 {
+        low32(self.0 >> TAG_SHIFT)
+    }
+
+    pub(crate) fn priority(self) -> u8 {
+        u8::try_from(self.0 >> PRIORITY_SHIFT & 3).expect("two bits")
+    }
+
+    pub(crate) fn location(self) -> Location {
+        let location = self.0 & LOCATION_MASK;
+        Location {
+            segment: low32(location >> PLACE_BITS),
+            place: usize_of(location & ((1 << PLACE_BITS) - 1)),
+        }
+    }
+
+    /// The same with one use more, if that counts.
+    pub(crate) fn raised(self) -> Option<Self> {
+        (self.priority() < PRIORITY_MAX).then(|| Self(self.0 + (1 << PRIORITY_SHIFT)))
+    }
+}
+
+#[cfg(test)]
+mod tests;
