@@ -3,11 +3,16 @@
 //! **Invariants**
 //! - Write buffers and cache are small beside the memory: fjall reads and writes through the page cache, which is inside
 //!   the same limit.
+//! - There are more workers than the two cores: one must be free to seal a full memtable, which grows until then.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use fjall::{
     Database, Keyspace, KeyspaceCreateOptions, PersistMode,
+    compaction::Leveled,
     config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry},
 };
 use testudo::Result;
@@ -35,7 +40,7 @@ impl Subject for Fjall {
         let builder = Database::builder(dir)
             .cache_size(settings.memory_bytes / 4)
             .max_journaling_size(128 * MIB)
-            .worker_threads(2)
+            .worker_threads(4)
             .max_cached_files(Some(512));
         let db = builder.open().map_err(failed(PLACE))?;
         let (memory_bytes, is_synced) = (settings.memory_bytes, settings.sync);
@@ -52,6 +57,7 @@ impl Subject for Fjall {
         let options = || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(memtable_bytes)
+                .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(memtable_bytes)))
                 .data_block_compression_policy(CompressionPolicy::disabled())
                 .index_block_compression_policy(CompressionPolicy::disabled())
                 .filter_policy(FilterPolicy::all(bloom))

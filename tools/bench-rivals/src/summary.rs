@@ -99,7 +99,7 @@ impl Summary {
         ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         for workload in &self.workloads {
-            let base = self.of(workload, self.baseline()).map(rate);
+            let base = self.of(workload, self.baseline()).filter(|results| !is_ordered(results)).map(rate);
             for engine in &self.engines {
                 if let Some(results) = self.of(workload, *engine) {
                     rows.push(row(workload, *engine, results, base));
@@ -119,7 +119,7 @@ fn row(workload: &str, engine: Engine, results: &[Value], base: Option<f64>) -> 
     let rates: Vec<f64> = results.iter().map(|result| number(result, "/ops_per_second")).collect();
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let most = rates.iter().copied().fold(0.0, f64::max);
-    let ratio = base.filter(|base| *base > 0.0).map(|base| rate(results) / base);
+    let ratio = base.filter(|base| *base > 0.0 && !is_ordered(results)).map(|base| rate(results) / base);
     // Of a load and of the last workload, what came to rest; otherwise what was so far.
     let is_settled = results.iter().all(|result| result["settled"].is_object());
     let written = if is_settled { "/settled/process_bytes_written" } else { "/process_bytes_written" };
@@ -150,6 +150,11 @@ fn row(workload: &str, engine: Engine, results: &[Value], base: Option<f64>) -> 
         if has("/reopen_seconds") { format!("{:.2}", median_of("/reopen_seconds")) } else { String::new() },
         results.iter().map(|result| number(result, "/wrong_answers")).sum::<f64>().to_string(),
     ]
+}
+
+/// Whether this is a load in the order of the keys, which is other work.
+fn is_ordered(results: &[Value]) -> bool {
+    results.iter().any(|result| result["ordered_load"] == true)
 }
 
 fn rate(results: &[Value]) -> f64 {

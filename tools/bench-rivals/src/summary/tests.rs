@@ -36,6 +36,18 @@ fn without_rocksdb_ratios_are_to_the_first() {
 }
 
 #[test]
+fn an_ordered_load_is_compared_with_nothing() {
+    let mut summary = Summary::new(&[Engine::Rocksdb, Engine::Lmdb]);
+    summary.add(Engine::Rocksdb, &result("load", 10.0, 0));
+    let mut ordered = result("load", 90.0, 0);
+    ordered["ordered_load"] = true.into();
+    summary.add(Engine::Lmdb, &ordered);
+    let rows = summary.rows();
+    assert_eq!((&rows[1][5][..], &rows[2][5][..]), ("1.00", ""));
+    assert!(summary.limits().contains("lmdb was loaded in the order"));
+}
+
+#[test]
 fn wrong_answers_of_all_rounds_add_up() {
     let mut summary = Summary::new(&[Engine::Fjall]);
     summary.add(Engine::Fjall, &result("c", 1.0, 2));
