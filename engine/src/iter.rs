@@ -2,16 +2,58 @@
 //!
 //! **Invariants**
 //! - An iterator shows the state at its seqno; writes made later are invisible to it.
+//! - It reads no further than it is asked for.
 //! - After an error it returns `None` for good, unless it is positioned anew by [`Iter::seek`].
 
 use std::{collections::Bound, ops::RangeBounds, sync::Arc};
 
 use testudo_base::{Cursor, Kind, Result, key};
+use testudo_memtable::MemtableCursor;
 use testudo_run::{KeyBounds, MergeCursor};
 
 use crate::{Slice, snapshot::Pinned};
 
-type Sources = MergeCursor<Box<dyn Cursor + Send>>;
+/// A write buffer or the tree.
+enum Source {
+    Buffer(MemtableCursor),
+    Tree(Box<dyn Cursor + Send>),
+}
+
+type Sources = MergeCursor<Source>;
+
+/// Calls the same method of whichever source it is.
+macro_rules! either {
+    ($source:expr, $cursor:ident => $call:expr) => {
+        match $source {
+            Source::Buffer($cursor) => $call,
+            Source::Tree($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for Source {
+    fn seek_first(&mut self) -> Result<()> {
+        either!(self, cursor => cursor.seek_first())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        either!(self, cursor => cursor.seek_last())
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        either!(self, cursor => cursor.seek(key))
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        either!(self, cursor => cursor.seek_before(key))
+    }
+    fn next(&mut self) -> Result<()> {
+        either!(self, cursor => cursor.next())
+    }
+    fn prev(&mut self) -> Result<()> {
+        either!(self, cursor => cursor.prev())
+    }
+    fn entry(&self) -> Option<testudo_base::Entry<'_>> {
+        either!(self, cursor => cursor.entry())
+    }
+}
 
 /// A key and its value.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,11 +90,12 @@ pub struct Iter {
     pinned: Arc<Pinned>,
     bounds: KeyBounds,
     front: Option<Sources>,
+    /// `front` stands on the entry that was returned last; it moves on when the next one is asked for.
+    front_is_returned: bool,
     back: Option<Sources>,
+    back_is_returned: bool,
     /// Keys at or beyond it were returned from the back.
     back_key: Option<Vec<u8>>,
-    /// Keys up to it were returned from the front.
-    front_key: Option<Vec<u8>>,
     has_ended: bool,
 }
 
@@ -62,19 +105,32 @@ impl std::fmt::Debug for Iter {
     }
 }
 
+fn owned(entry: &testudo_base::Entry<'_>) -> Entry {
+    Entry { key: entry.key.to_vec().into(), value: entry.value.to_vec().into() }
+}
+
 impl Iter {
     pub(crate) fn new(pinned: Arc<Pinned>, bounds: KeyBounds) -> Self {
         let has_ended = bounds.is_empty();
-        Self { pinned, bounds, front: None, back: None, back_key: None, front_key: None, has_ended }
+        Self {
+            pinned,
+            bounds,
+            front: None,
+            front_is_returned: false,
+            back: None,
+            back_is_returned: false,
+            back_key: None,
+            has_ended,
+        }
     }
 
     fn sources(&self) -> Sources {
         let view = &self.pinned.view;
-        let mut sources: Vec<Box<dyn Cursor + Send>> = Vec::with_capacity(view.sealed.len() + 2);
+        let mut sources = Vec::with_capacity(view.sealed.len() + 2);
         for buffer in view.buffers().filter(|buffer| buffer.first_commit().is_some()) {
-            sources.push(Box::new(buffer.table.cursor(self.pinned.seqno)));
+            sources.push(Source::Buffer(buffer.table.cursor(self.pinned.seqno)));
         }
-        sources.push(view.tree.cursor());
+        sources.push(Source::Tree(view.tree.cursor()));
         MergeCursor::new(sources)
     }
 
@@ -85,21 +141,26 @@ impl Iter {
         self.has_ended = true;
         sources.seek(&low)?;
         self.front = Some(sources);
-        self.front_key = None;
+        self.front_is_returned = false;
         self.has_ended = self.bounds.is_empty();
         Ok(())
     }
 
     fn forward(&mut self) -> Result<Option<Entry>> {
-        let mut sources = match self.front.take() {
-            Some(sources) => sources,
+        let sources = match &mut self.front {
+            Some(sources) => {
+                if std::mem::take(&mut self.front_is_returned) {
+                    sources.next()?;
+                }
+                sources
+            }
             None => {
                 let mut sources = self.sources();
                 match &self.bounds.low {
                     Some(low) => sources.seek(low)?,
                     None => sources.seek_first()?,
                 }
-                sources
+                self.front.insert(sources)
             }
         };
         while let Some(entry) = sources.entry() {
@@ -109,13 +170,8 @@ impl Iter {
                 return Ok(None);
             }
             if entry.kind == Kind::Value {
-                let found = Entry { key: entry.key.to_vec().into(), value: entry.value.to_vec().into() };
-                sources.next()?;
-                self.front = Some(sources);
-                let seen = self.front_key.get_or_insert_default();
-                seen.clear();
-                seen.extend_from_slice(&found.key);
-                return Ok(Some(found));
+                self.front_is_returned = true;
+                return Ok(Some(owned(&entry)));
             }
             sources.next()?;
         }
@@ -123,29 +179,35 @@ impl Iter {
     }
 
     fn backward(&mut self) -> Result<Option<Entry>> {
-        let mut sources = match self.back.take() {
-            Some(sources) => sources,
+        let sources = match &mut self.back {
+            Some(sources) => {
+                if std::mem::take(&mut self.back_is_returned) {
+                    sources.prev()?;
+                }
+                sources
+            }
             None => {
                 let mut sources = self.sources();
                 match &self.bounds.high {
                     Some(high) => sources.seek_before(high)?,
                     None => sources.seek_last()?,
                 }
-                sources
+                self.back.insert(sources)
             }
         };
+        let front = self.front.as_ref().filter(|_| self.front_is_returned).and_then(Cursor::entry);
         while let Some(entry) = sources.entry() {
             let is_beyond = self.bounds.low.as_deref().is_some_and(|low| entry.key < low)
-                || self.front_key.as_deref().is_some_and(|front| entry.key <= front);
+                || front.is_some_and(|front| entry.key <= front.key);
             if is_beyond {
                 return Ok(None);
             }
             if entry.kind == Kind::Value {
-                let found = Entry { key: entry.key.to_vec().into(), value: entry.value.to_vec().into() };
-                sources.prev()?;
-                self.back = Some(sources);
-                self.back_key = Some(found.key.to_vec());
-                return Ok(Some(found));
+                let back_key = self.back_key.get_or_insert_default();
+                back_key.clear();
+                back_key.extend_from_slice(entry.key);
+                self.back_is_returned = true;
+                return Ok(Some(owned(&entry)));
             }
             sources.prev()?;
         }

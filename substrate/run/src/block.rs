@@ -55,6 +55,35 @@ pub(crate) struct Block<'a> {
     cells: &'a [u8],
 }
 
+/// Where the parts of a parsed block are, kept by whoever looks at the same payload again and again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Layout {
+    count: usize,
+    prefix_end: usize,
+    slots_end: usize,
+}
+
+impl Layout {
+    /// Parses `payload`.
+    pub(crate) fn of(payload: &[u8]) -> Result<Self, Damage> {
+        let block = Block::parse(payload)?;
+        let prefix_end = BLOCK_HEADER_BYTES + block.prefix.len();
+        Ok(Self { count: block.count, prefix_end, slots_end: prefix_end + block.slots.len() })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Views the payload that the layout was made of.
+    #[inline]
+    pub(crate) fn view<'a>(&self, payload: &'a [u8]) -> Block<'a> {
+        let (head, cells) = payload.split_at(self.slots_end);
+        let (head, slots) = head.split_at(self.prefix_end);
+        Block { count: self.count, prefix: head.get(BLOCK_HEADER_BYTES..).unwrap_or_default(), slots, cells }
+    }
+}
+
 impl<'a> Block<'a> {
     /// Views `payload`.
     #[inline]
@@ -93,6 +122,12 @@ impl<'a> Block<'a> {
         let suffix = reader.take(usize_of(suffix_and_kind >> 2))?;
         let value = reader.take(value_bytes)?;
         Ok(Cell { kind, suffix, value })
+    }
+
+    /// In an index block: the entry that leads to where `key` is or would be.
+    pub(crate) fn leading_slot(&self, key: &[u8]) -> Result<usize, Damage> {
+        let (slot, is_equal) = self.lower_bound(key)?;
+        Ok(if is_equal { slot } else { slot.saturating_sub(1) })
     }
 
     /// The first entry whose key is ≥ `key`, and whether it is equal.

@@ -5,21 +5,24 @@
 //! then on reads ahead in larger and larger pieces past the cache. Compactions start that way.
 //!
 //! **Invariants**
-//! - `key` and `value` belong to `slot` of the current block whenever the cursor stands on an entry.
+//! - `key` and `value` belong to `slot` of the loaded block whenever the cursor stands on an entry. While it is being
+//!   positioned, `key` is the key that it looks for.
 //! - Every block is verified before it is parsed, whichever way it was read.
 
 use std::{ops::Range, sync::Arc};
 
-use testudo_base::{
-    Cursor, Entry, Kind, PAGE_SIZE, Result,
-    codec::Damage,
-    num::{u32_of, usize_of},
-    planted,
-};
+use testudo_base::{Cursor, Entry, Kind, PAGE_SIZE, Result, codec::Damage, num::u32_of, planted};
 use testudo_env::AlignedBuffer;
 use testudo_storage::{Access, PageKind, payload_of};
 
-use crate::{Run, block::Block, footer::BlockPosition, writer::locate};
+use crate::{
+    Missing, Placing, Run,
+    block::{Block, Layout},
+    footer::BlockPosition,
+    placing::place_together,
+    window::{Window, page_bytes},
+    writer::locate,
+};
 
 /// How a cursor reads data blocks that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +33,50 @@ pub enum ReadAhead {
     Pages(u32),
 }
 
+/// Where a cursor is to stand, by its `key` or by the ends of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The first entry.
+    First,
+    /// The last entry.
+    Last,
+    /// The first entry whose key is ≥ this one.
+    From(&'a [u8]),
+    /// The last entry whose key is < this one.
+    Before(&'a [u8]),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sought {
+    First,
+    Last,
+    From,
+    Before,
+}
+
+/// How far a positioning has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It stands where it should, or nowhere.
+    Settled,
+    /// The data block is to be found by the index.
+    Finding(Sought),
+    /// This data block is to be loaded, and what is sought is in it or beside it.
+    Loading(BlockPosition, Sought),
+}
+
+/// A page that the cursor waits for.
+#[derive(Clone, Copy, Debug)]
+enum Awaited {
+    Footer,
+    Index(usize, BlockPosition),
+    Data(BlockPosition),
+}
+
 /// Neighbouring blocks that make a scan a long one.
-const LONG_SCAN_BLOCKS: u32 = 4;
-/// The first and the largest piece of an adaptive scan.
-const FIRST_PIECE_PAGES: u32 = 8;
+const LONG_SCAN_BLOCKS: u32 = 6;
+/// The first and the largest piece of a long scan.
+const FIRST_PIECE_PAGES: u32 = 16;
 const LAST_PIECE_PAGES: u32 = 64;
 
 /// A cursor over one run.
@@ -41,12 +84,17 @@ const LAST_PIECE_PAGES: u32 = 64;
 pub struct RunCursor {
     run: Arc<Run>,
     read_ahead: ReadAhead,
-    index_payload: Vec<u8>,
+    /// Pages that the first read of a positioning takes.
+    first_pages: u32,
+    /// A copy of one index block, its number first.
+    index: Option<(usize, Vec<u8>, Layout)>,
     index_block: usize,
     index_slot: usize,
     index_count: usize,
+    /// The loaded data block.
+    position: Option<BlockPosition>,
     block: Vec<u8>,
-    count: usize,
+    layout: Layout,
     slot: usize,
     on_entry: bool,
     key: Vec<u8>,
@@ -54,14 +102,8 @@ pub struct RunCursor {
     value: Range<usize>,
     window: Option<Window>,
     neighbours: u32,
-    last_page: u32,
-}
-
-#[derive(Debug)]
-struct Window {
-    first_page: u32,
-    pages: u32,
-    bytes: AlignedBuffer,
+    phase: Phase,
+    awaited: Option<Awaited>,
 }
 
 impl RunCursor {
@@ -70,12 +112,14 @@ impl RunCursor {
         Self {
             run,
             read_ahead,
-            index_payload: Vec::new(),
-            index_block: usize::MAX,
+            first_pages: 1,
+            index: None,
+            index_block: 0,
             index_slot: 0,
             index_count: 0,
+            position: None,
             block: Vec::new(),
-            count: 0,
+            layout: Layout::default(),
             slot: 0,
             on_entry: false,
             key: Vec::new(),
@@ -83,121 +127,258 @@ impl RunCursor {
             value: 0..0,
             window: None,
             neighbours: 0,
-            last_page: u32::MAX,
+            phase: Phase::Settled,
+            awaited: None,
         }
     }
 
-    fn load_index(&mut self, block: usize) -> Result<()> {
-        if self.index_block == block {
-            return Ok(());
-        }
-        let position = self.run.footer()?.index[block].1;
-        let payload = &mut self.index_payload;
-        self.index_block = usize::MAX;
-        let copy = |bytes: &[u8]| {
-            payload.clear();
-            payload.extend_from_slice(bytes);
-            Block::parse(bytes).map(|block| block.count())
-        };
-        let count = self
-            .run
-            .with_block(PageKind::Index, position, Access::Blocking, copy)?
-            .expect("a blocking read returns its block");
-        self.index_count = count.map_err(|damage| self.run.damaged(position.page, damage))?;
-        if self.index_count == 0 {
-            return Err(self.run.damaged(position.page, Damage("an index block is empty")));
-        }
-        self.index_block = block;
-        Ok(())
+    /// The run.
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
     }
 
-    /// Loads the data block that `index_slot` of the loaded index block points at.
-    fn load_data(&mut self) -> Result<()> {
-        let position = Block::parse(&self.index_payload)
-            .and_then(|block| block.cell(self.index_slot))
-            .and_then(|cell| self.run.decode_position(cell.value))
-            .map_err(|damage| self.run.damaged(0, damage))?;
-        let follows = position.page == self.last_page.wrapping_add(1);
-        self.neighbours = if follows { self.neighbours + 1 } else { 0 };
-        self.last_page = position.page + position.pages - 1;
-        self.read_data(position)?;
-        let count = Block::parse(&self.block).map(|block| block.count());
-        self.count = count.map_err(|damage| self.run.damaged(position.page, damage))?;
-        if self.count == 0 {
-            return Err(self.run.damaged(position.page, Damage("a data block is empty")));
-        }
-        Ok(())
+    /// Lets a positioning read this many pages at once: for the run that holds most of what a scan will pass.
+    pub fn expect_pages(&mut self, pages: u32) {
+        self.first_pages = pages.max(1);
     }
 
-    fn read_data(&mut self, position: BlockPosition) -> Result<()> {
-        let piece_pages = match self.read_ahead {
-            ReadAhead::Pages(pages) => pages,
-            ReadAhead::Adaptive if self.neighbours < LONG_SCAN_BLOCKS => 0,
-            ReadAhead::Adaptive => {
-                let grown = self.window.as_ref().map_or(FIRST_PIECE_PAGES, |window| window.pages * 2);
-                grown.min(LAST_PIECE_PAGES)
+    /// Whether it has passed so many blocks that it reads ahead.
+    pub fn is_long(&self) -> bool {
+        self.read_ahead != ReadAhead::Adaptive || self.neighbours >= LONG_SCAN_BLOCKS
+    }
+
+    /// Starts to position the cursor; it stands nowhere until [`Placing::progress`] has ended.
+    pub fn begin(&mut self, target: Target<'_>) {
+        self.on_entry = false;
+        self.awaited = None;
+        self.key.clear();
+        let sought = match target {
+            Target::First => Sought::First,
+            Target::Last => Sought::Last,
+            Target::From(key) => {
+                self.key.extend_from_slice(key);
+                Sought::From
+            }
+            Target::Before(key) => {
+                self.key.extend_from_slice(key);
+                Sought::Before
             }
         };
+        self.phase = Phase::Finding(sought);
+    }
+
+    /// Positions the cursor on its own.
+    pub fn place(&mut self, target: Target<'_>) -> Result<()> {
+        self.begin(target);
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        let data = Arc::clone(self.run.data());
+        place_together(std::slice::from_mut(self), &data)
+    }
+
+    /// Finds the data block by the index. `None` if the page that is awaited from then on is not in memory.
+    fn find(&mut self, sought: Sought) -> Result<Option<BlockPosition>> {
+        let Some(footer) = self.run.footer_in_memory()? else {
+            self.awaited = Some(Awaited::Footer);
+            return Ok(None);
+        };
+        let number = match sought {
+            Sought::First => 0,
+            Sought::Last => footer.index.len() - 1,
+            Sought::From | Sought::Before => footer.index_block_for(&self.key),
+        };
+        let at = footer.index[number].1;
+        let key = self.key.as_slice();
+        let search = |payload: &[u8]| {
+            let block = Block::parse(payload)?;
+            let last = block.count().checked_sub(1).ok_or(Damage("an index block is empty"))?;
+            let slot = match sought {
+                Sought::First => 0,
+                Sought::Last => last,
+                Sought::From | Sought::Before => block.leading_slot(key)?,
+            };
+            let position = self.run.decode_position(block.cell(slot)?.value)?;
+            Ok((slot, block.count(), position))
+        };
+        let found = match &self.index {
+            Some((copied, payload, _)) if *copied == number => search(payload),
+            _ => {
+                let Some(found) = self.run.with_present_block(PageKind::Index, at, search)? else {
+                    self.awaited = Some(Awaited::Index(number, at));
+                    return Ok(None);
+                };
+                found
+            }
+        };
+        let (slot, count, position) = found.map_err(|damage| self.run.damaged(at.page, damage))?;
+        (self.index_block, self.index_slot, self.index_count) = (number, slot, count);
+        Ok(Some(position))
+    }
+
+    /// Keeps a copy of an index block.
+    fn copy_index(&mut self, number: usize, payload: &[u8], at: BlockPosition) -> Result<()> {
+        let mut copy = self.index.take().map(|(_, copy, _)| copy).unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(payload);
+        let layout = Layout::of(&copy).map_err(|damage| self.run.damaged(at.page, damage))?;
+        if layout.count() == 0 {
+            return Err(self.run.damaged(at.page, Damage("an index block is empty")));
+        }
+        self.index = Some((number, copy, layout));
+        Ok(())
+    }
+
+    /// Moves to a neighbouring data block in the index; `None` past either end of the run.
+    fn neighbour(&mut self, forward: bool) -> Result<Option<BlockPosition>> {
+        let blocks = self.run.footer()?.index.len();
+        let (number, slot) = match forward {
+            true if self.index_slot + 1 < self.index_count => (self.index_block, Some(self.index_slot + 1)),
+            true if self.index_block + 1 < blocks => (self.index_block + 1, Some(0)),
+            false if self.index_slot > 0 => (self.index_block, Some(self.index_slot - 1)),
+            false if self.index_block > 0 => (self.index_block - 1, None),
+            _ => return Ok(None),
+        };
+        let at = self.run.footer()?.index[number].1;
+        if self.index.as_ref().is_none_or(|(copied, ..)| *copied != number) {
+            let mut payload = Vec::with_capacity(PAGE_SIZE);
+            let copy = |bytes: &[u8]| payload.extend_from_slice(bytes);
+            self.run.with_block(PageKind::Index, at, Access::Blocking, copy)?;
+            self.copy_index(number, &payload, at)?;
+        }
+        let Some((_, payload, layout)) = &self.index else { return Ok(None) };
+        let slot = slot.unwrap_or(layout.count() - 1);
+        let cell = layout.view(payload).cell(slot);
+        let position = cell
+            .and_then(|cell| self.run.decode_position(cell.value))
+            .map_err(|damage| self.run.damaged(at.page, damage))?;
+        (self.index_block, self.index_slot, self.index_count) = (number, slot, layout.count());
+        Ok(Some(position))
+    }
+
+    /// Makes a block the loaded one; `false` if it is not in memory and is awaited from then on.
+    fn load(&mut self, position: BlockPosition) -> Result<bool> {
+        if self.position == Some(position) {
+            return Ok(true);
+        }
+        let follows = self.position.is_some_and(|last| last.page + last.pages == position.page);
+        self.neighbours = if follows { self.neighbours + 1 } else { 0 };
+        self.position = None;
+        self.layout = Layout::default();
+        if !self.window.as_ref().is_some_and(|window| window.holds(position)) {
+            let piece = match self.read_ahead {
+                ReadAhead::Pages(pages) => pages,
+                ReadAhead::Adaptive if self.neighbours < LONG_SCAN_BLOCKS => 0,
+                ReadAhead::Adaptive => {
+                    let grown = self.window.as_ref().map_or(FIRST_PIECE_PAGES, |window| window.pages * 2);
+                    grown.clamp(FIRST_PIECE_PAGES, LAST_PIECE_PAGES)
+                }
+            };
+            if piece == 0 {
+                return self.load_cached(position);
+            }
+            self.fill_window(position, piece)?;
+        }
+        self.take_from_window(position)?;
+        Ok(true)
+    }
+
+    /// As [`RunCursor::load`], out of the page cache.
+    fn load_cached(&mut self, position: BlockPosition) -> Result<bool> {
         let block = &mut self.block;
         block.clear();
-        if piece_pages == 0 {
-            let copy = |payload: &[u8]| block.extend_from_slice(payload);
-            self.run.with_block(PageKind::Data, position, Access::Blocking, copy)?;
-            return Ok(());
+        let copy = |payload: &[u8]| block.extend_from_slice(payload);
+        if self.run.with_present_block(PageKind::Data, position, copy)?.is_none() {
+            self.awaited = Some(Awaited::Data(position));
+            return Ok(false);
         }
-        if !self.window.as_ref().is_some_and(|window| window.holds(position)) {
-            self.fill_window(position, piece_pages)?;
-        }
+        self.block_loaded(position)?;
+        Ok(true)
+    }
+
+    fn take_from_window(&mut self, position: BlockPosition) -> Result<()> {
+        let Some(window) = &self.window else { return Ok(()) };
         let address = self.run.address(PageKind::Data, position.page)?;
-        let window = self.window.as_ref().expect("was just filled");
         let bytes = window.block(position);
         self.run.data().verify(bytes, &address)?;
+        if position.pages == 1 && !self.is_long() {
+            self.run.data().admit(&address, bytes);
+        }
+        self.block.clear();
         self.block.extend_from_slice(payload_of(bytes));
+        self.block_loaded(position)
+    }
+
+    fn block_loaded(&mut self, position: BlockPosition) -> Result<()> {
+        self.layout = Layout::of(&self.block).map_err(|damage| self.run.damaged(position.page, damage))?;
+        if self.layout.count() == 0 {
+            return Err(self.run.damaged(position.page, Damage("a data block is empty")));
+        }
+        self.position = Some(position);
         Ok(())
     }
 
     fn fill_window(&mut self, position: BlockPosition, piece_pages: u32) -> Result<()> {
         let left = self.run.reference().data_pages - position.page;
         let pages = piece_pages.min(left).max(position.pages);
-        let needed = usize_of(u64::from(pages)) * PAGE_SIZE;
+        let needed = page_bytes(pages);
         let mut bytes = match self.window.take() {
             Some(window) if window.bytes.len() >= needed && window.bytes.len() <= needed.max(1 << 19) => {
                 window.bytes
             }
             _ => AlignedBuffer::zeroed(needed),
         };
-        let mut at = 0u32;
-        while at < pages {
-            let (physical, room) = locate(self.run.spans(), position.page + at)
-                .ok_or_else(|| self.run.damaged(position.page, Damage("a block is outside its run")))?;
-            let count = room.min(pages - at);
-            let from = usize_of(u64::from(at)) * PAGE_SIZE;
-            let to = from + usize_of(u64::from(count)) * PAGE_SIZE;
-            self.run.data().read_stream(physical, &mut bytes[from..to])?;
-            at += count;
-        }
+        self.run.read_pages(position.page, &mut bytes[..needed])?;
         self.window = Some(Window { first_page: position.page, pages, bytes });
         Ok(())
+    }
+
+    /// What the cursor waits for.
+    fn missing(&self) -> Result<Option<Missing>> {
+        let Some(awaited) = self.awaited else { return Ok(None) };
+        let (kind, page, ahead) = match awaited {
+            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page, 1),
+            Awaited::Index(_, at) => (PageKind::Index, at.page, 1),
+            Awaited::Data(at) => (PageKind::Data, at.page, self.pages_at_once()),
+        };
+        let address = self.run.address(kind, page)?;
+        let room = locate(self.run.spans(), page).map_or(1, |(_, room)| room);
+        let left = self.run.reference().data_pages.saturating_sub(page).max(1);
+        Ok(Some(Missing { address, pages: ahead.min(room).min(left) }))
+    }
+
+    /// How many pages are worth one request: more and more, the longer a scan goes on.
+    fn pages_at_once(&self) -> u32 {
+        match self.phase {
+            Phase::Loading(_, Sought::Last | Sought::Before) => 1,
+            _ if self.neighbours > 0 => self.neighbours * 2,
+            _ => self.first_pages,
+        }
     }
 
     /// Whether a query for the current key comes to this very block and slot.
     pub(crate) fn is_where_a_query_looks(&self) -> Result<bool> {
         let Some(position) = self.run.block_for(&self.key, Access::Blocking)? else { return Ok(false) };
-        let found = Block::parse(&self.block).and_then(|block| block.lower_bound(&self.key));
+        let found = self.layout.view(&self.block).lower_bound(&self.key);
         let (slot, is_equal) = found.map_err(|damage| self.run.damaged(position.page, damage))?;
-        Ok(is_equal && slot == self.slot && position.page + (position.pages - 1) == self.last_page)
+        Ok(is_equal && slot == self.slot && Some(position) == self.position)
     }
 
     /// Makes `slot` of the loaded block the current entry.
+    #[inline]
     fn stand_on(&mut self, slot: usize) -> Result<()> {
-        let parsed =
-            Block::parse(&self.block).and_then(|block| block.cell(slot).map(|cell| (block.prefix(), cell)));
-        let (prefix, cell) = match parsed {
-            Ok(parsed) => parsed,
-            Err(damage) => return Err(self.run.damaged(self.last_page, damage)),
+        let block = self.layout.view(&self.block);
+        let cell = match block.cell(slot) {
+            Ok(cell) => cell,
+            Err(damage) => {
+                self.on_entry = false;
+                let page = self.position.map_or(0, |position| position.page);
+                return Err(self.run.damaged(page, damage));
+            }
         };
         self.key.clear();
-        self.key.extend_from_slice(prefix);
+        self.key.extend_from_slice(block.prefix());
         self.key.extend_from_slice(cell.suffix);
         self.kind = cell.kind;
         let end = cell.value.as_ptr_range().end as usize - self.block.as_ptr() as usize;
@@ -207,96 +388,132 @@ impl RunCursor {
         Ok(())
     }
 
-    /// Moves to the first entry of the following data block, or past the end.
-    fn next_block(&mut self) -> Result<()> {
-        self.on_entry = false;
-        if self.index_slot + 1 < self.index_count {
-            self.index_slot += 1;
-        } else if self.index_block + 1 < self.run.footer()?.index.len() {
-            self.load_index(self.index_block + 1)?;
-            self.index_slot = 0;
-        } else {
-            return Ok(());
-        }
-        self.load_data()?;
-        self.stand_on(usize::from(planted!("first-of-block-lost") && self.count > 1))
+    /// Stands on what is sought in the loaded block; `false` if that is beside it.
+    fn stand_within(&mut self, sought: Sought) -> Result<bool> {
+        let last = self.layout.count() - 1;
+        let slot = match sought {
+            Sought::First if self.neighbours > 0 && planted!("first-of-block-lost") => Some(1.min(last)),
+            Sought::First => Some(0),
+            Sought::Last => Some(last),
+            Sought::From | Sought::Before => {
+                let found = self.layout.view(&self.block).lower_bound(&self.key);
+                let page = self.position.map_or(0, |position| position.page);
+                let (slot, _) = found.map_err(|damage| self.run.damaged(page, damage))?;
+                if sought == Sought::From {
+                    Some(slot).filter(|slot| *slot <= last)
+                } else {
+                    slot.checked_sub(1)
+                }
+            }
+        };
+        let Some(slot) = slot else { return Ok(false) };
+        self.stand_on(slot)?;
+        Ok(true)
     }
 
-    /// Moves to the last entry of the preceding data block, or past the start.
-    fn previous_block(&mut self) -> Result<()> {
+    /// Moves to the neighbouring block, or past the end.
+    fn cross(&mut self, forward: bool) -> Result<()> {
         self.on_entry = false;
-        if self.index_slot > 0 {
-            self.index_slot -= 1;
-        } else if self.index_block > 0 {
-            self.load_index(self.index_block - 1)?;
-            self.index_slot = self.index_count - 1;
-        } else {
-            return Ok(());
+        if let Some(position) = self.neighbour(forward)? {
+            let sought = if forward { Sought::First } else { Sought::Last };
+            self.phase = Phase::Loading(position, sought);
+            self.settle()?;
         }
-        self.load_data()?;
-        self.stand_on(self.count - 1)
-    }
-
-    /// Loads the data block that would hold `key` and returns the first slot with a key ≥ it.
-    fn find(&mut self, key: &[u8]) -> Result<usize> {
-        self.on_entry = false;
-        let block = self.run.footer()?.index_block_for(key);
-        self.load_index(block)?;
-        let found = Block::parse(&self.index_payload).and_then(|block| block.lower_bound(key));
-        let (slot, equal) = found.map_err(|damage| self.run.damaged(0, damage))?;
-        self.index_slot = if equal { slot } else { slot.saturating_sub(1) };
-        self.load_data()?;
-        let found = Block::parse(&self.block).and_then(|block| block.lower_bound(key));
-        found.map(|(slot, _)| slot).map_err(|damage| self.run.damaged(self.last_page, damage))
+        Ok(())
     }
 }
 
-impl Window {
-    fn holds(&self, position: BlockPosition) -> bool {
-        position.page >= self.first_page && position.page + position.pages <= self.first_page + self.pages
+impl Placing for RunCursor {
+    fn progress(&mut self) -> Result<Option<Missing>> {
+        loop {
+            match self.phase {
+                Phase::Settled => return Ok(None),
+                Phase::Finding(sought) => {
+                    let Some(position) = self.find(sought)? else { return self.missing() };
+                    self.phase = Phase::Loading(position, sought);
+                }
+                Phase::Loading(position, sought) => {
+                    if !self.load(position)? {
+                        return self.missing();
+                    }
+                    self.phase = Phase::Settled;
+                    if self.stand_within(sought)? {
+                        continue;
+                    }
+                    let (forward, sought) = match sought {
+                        Sought::From => (true, Sought::First),
+                        _ => (false, Sought::Last),
+                    };
+                    if let Some(position) = self.neighbour(forward)? {
+                        self.phase = Phase::Loading(position, sought);
+                    }
+                }
+            }
+        }
     }
 
-    fn block(&self, position: BlockPosition) -> &[u8] {
-        let start = usize_of(u64::from(position.page - self.first_page)) * PAGE_SIZE;
-        &self.bytes[start..start + usize_of(u64::from(position.pages)) * PAGE_SIZE]
+    fn supply(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(awaited) = self.awaited.take() else { return Ok(()) };
+        let (page, rest) = bytes.split_at(PAGE_SIZE);
+        let (kind, at) = match awaited {
+            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page),
+            Awaited::Index(_, at) => (PageKind::Index, at.page),
+            Awaited::Data(at) => (PageKind::Data, at.page),
+        };
+        let address = self.run.address(kind, at)?;
+        self.run.data().verify(page, &address)?;
+        self.run.data().admit(&address, page);
+        match awaited {
+            Awaited::Footer => self.run.take_footer(payload_of(page)),
+            Awaited::Index(number, at) => self.copy_index(number, payload_of(page), at),
+            Awaited::Data(at) => {
+                if !rest.is_empty() {
+                    let mut ahead = AlignedBuffer::zeroed(rest.len());
+                    ahead.copy_from_slice(rest);
+                    let pages = u32_of(rest.len() / PAGE_SIZE);
+                    self.window = Some(Window { first_page: at.page + 1, pages, bytes: ahead });
+                }
+                self.block.clear();
+                self.block.extend_from_slice(payload_of(page));
+                self.block_loaded(at)
+            }
+        }
     }
 }
 
 impl Cursor for RunCursor {
     fn seek_first(&mut self) -> Result<()> {
-        self.on_entry = false;
-        self.load_index(0)?;
-        self.index_slot = 0;
-        self.load_data()?;
-        self.stand_on(0)
+        self.place(Target::First)
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        self.on_entry = false;
-        let last = self.run.footer()?.index.len() - 1;
-        self.load_index(last)?;
-        self.index_slot = self.index_count - 1;
-        self.load_data()?;
-        self.stand_on(self.count - 1)
+        self.place(Target::Last)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let slot = self.find(key)?;
-        if slot < self.count { self.stand_on(slot) } else { self.next_block() }
+        self.place(Target::From(key))
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        let slot = self.find(key)?;
-        if slot > 0 { self.stand_on(slot - 1) } else { self.previous_block() }
+        self.place(Target::Before(key))
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if self.slot + 1 < self.count { self.stand_on(self.slot + 1) } else { self.next_block() }
+        match self.slot + 1 {
+            _ if !self.on_entry => Ok(()),
+            slot if slot < self.layout.count() => self.stand_on(slot),
+            _ => self.cross(true),
+        }
     }
 
+    #[inline]
     fn prev(&mut self) -> Result<()> {
-        if self.slot > 0 { self.stand_on(self.slot - 1) } else { self.previous_block() }
+        match self.slot.checked_sub(1) {
+            _ if !self.on_entry => Ok(()),
+            Some(slot) => self.stand_on(slot),
+            None => self.cross(false),
+        }
     }
 
     #[inline]

@@ -1,19 +1,24 @@
 //! Many sorted sources read as one, the newest entry of each key winning.
 //!
-//! Sources are few (a dozen at most), so the least key is found by a scan over cached eight-byte heads instead of a
-//! heap. Tombstones are passed on; whoever knows that nothing older lies below drops them.
+//! Sources are few (a dozen or two), and one of them usually holds most entries. So they are kept in the order of their
+//! current keys, compared by cached eight-byte heads first; whoever has moved is sorted in again, which for the fullest
+//! source is one comparison. Tombstones are passed on; whoever knows that nothing older lies below drops them.
 //!
 //! **Invariants**
 //! - Sources are ordered newest first; of equal keys the source with the least index wins.
 //! - Forward: every source stands on its first entry ≥ the current key. Backward: on its last entry ≤ it.
+//! - `order` holds the sources that stand on an entry, the one of the current key first; it is empty after an error.
 
 use std::cmp::Ordering;
 
 use testudo_base::{Cursor, Entry, Result, key, num::u64_of, planted};
 
+/// Which way a cursor goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+pub enum Direction {
+    /// Towards greater keys.
     Forward,
+    /// Towards lesser keys.
     Backward,
 }
 
@@ -21,9 +26,10 @@ enum Direction {
 #[derive(Debug)]
 pub struct MergeCursor<C> {
     sources: Vec<C>,
-    /// Head of each source's current key, `None` where the source has ended.
-    heads: Vec<Option<u64>>,
-    current: Option<usize>,
+    /// Head of each source's current key, behind what all keys share.
+    heads: Vec<u64>,
+    shared_bytes: usize,
+    order: Vec<usize>,
     direction: Direction,
     key: Vec<u8>,
     passed_bytes: u64,
@@ -32,15 +38,20 @@ pub struct MergeCursor<C> {
 impl<C: Cursor> MergeCursor<C> {
     /// Merges `sources`, newest first.
     pub fn new(sources: Vec<C>) -> Self {
-        let heads = vec![None; sources.len()];
-        Self {
-            sources,
-            heads,
-            current: None,
-            direction: Direction::Forward,
-            key: Vec::new(),
-            passed_bytes: 0,
-        }
+        Self::with_shared_prefix(sources, 0)
+    }
+
+    /// The same, when the first `shared_bytes` of all keys of all sources are equal.
+    pub fn with_shared_prefix(sources: Vec<C>, shared_bytes: usize) -> Self {
+        let heads = vec![0; sources.len()];
+        let order = Vec::with_capacity(sources.len());
+        let direction = Direction::Forward;
+        Self { sources, heads, shared_bytes, order, direction, key: Vec::new(), passed_bytes: 0 }
+    }
+
+    /// Gives the sources back.
+    pub fn into_sources(self) -> Vec<C> {
+        self.sources
     }
 
     /// Bytes of entries that were passed so far, those included that a newer one hid.
@@ -48,126 +59,143 @@ impl<C: Cursor> MergeCursor<C> {
         self.passed_bytes
     }
 
-    fn note_head(&mut self, source: usize) {
-        self.heads[source] = self.sources[source].entry().map(|entry| key::head(entry.key));
-    }
-
-    fn compare(&self, a: usize, b: usize) -> Ordering {
-        self.heads[a].cmp(&self.heads[b]).then_with(|| {
-            let key = |source: usize| self.sources[source].entry().map(|entry| entry.key);
-            key(a).cmp(&key(b))
-        })
-    }
-
-    fn choose(&mut self) {
-        let wanted = match self.direction {
-            Direction::Forward => Ordering::Less,
-            Direction::Backward => Ordering::Greater,
-        };
-        let mut best: Option<usize> = None;
+    /// Lets `place` position all sources, and stands on the least (backward: the greatest) of their keys.
+    pub fn place(&mut self, direction: Direction, place: impl FnOnce(&mut [C]) -> Result<()>) -> Result<()> {
+        self.order.clear();
+        self.direction = direction;
+        place(&mut self.sources)?;
         for source in 0..self.sources.len() {
-            let is_better = |best| {
-                let order = self.compare(source, best);
-                order == wanted || (order == Ordering::Equal && planted!("merge-prefers-older"))
-            };
-            if self.heads[source].is_some() && best.is_none_or(is_better) {
-                best = Some(source);
+            if self.note_head(source) {
+                self.order.push(source);
+                self.sink_back(self.order.len() - 1);
             }
         }
-        self.current = best;
+        Ok(())
     }
 
-    /// Positions every source with `place`, then chooses.
-    fn place_all(&mut self, direction: Direction, mut place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
-        self.current = None;
-        self.direction = direction;
-        for source in 0..self.sources.len() {
-            place(&mut self.sources[source])?;
-            self.note_head(source);
+    fn place_each(&mut self, direction: Direction, place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
+        self.place(direction, |sources| sources.iter_mut().try_for_each(place))
+    }
+
+    /// Notes where a source stands; `false` if it has ended.
+    #[inline]
+    fn note_head(&mut self, source: usize) -> bool {
+        let Some(entry) = self.sources[source].entry() else { return false };
+        self.heads[source] = key::head(entry.key.get(self.shared_bytes..).unwrap_or_default());
+        true
+    }
+
+    fn key_of(&self, source: usize) -> &[u8] {
+        self.sources[source].entry().map_or(&[], |entry| entry.key)
+    }
+
+    /// Whether source `a` comes before source `b`.
+    #[inline]
+    fn precedes(&self, a: usize, b: usize) -> bool {
+        let keys = self.heads[a].cmp(&self.heads[b]).then_with(|| self.key_of(a).cmp(self.key_of(b)));
+        match (keys, self.direction) {
+            (Ordering::Less, Direction::Forward) | (Ordering::Greater, Direction::Backward) => true,
+            (Ordering::Equal, _) if planted!("merge-prefers-older") => b < a,
+            (Ordering::Equal, _) => a < b,
+            _ => false,
         }
-        self.choose();
-        Ok(())
+    }
+
+    /// Sorts the source at `at` in among those before it.
+    fn sink_back(&mut self, mut at: usize) {
+        while at > 0 && self.precedes(self.order[at], self.order[at - 1]) {
+            self.order.swap(at, at - 1);
+            at -= 1;
+        }
     }
 
     /// Moves every source that stands on the current key one on.
     fn step(&mut self) -> Result<()> {
-        let Some(current) = self.current.take() else { return Ok(()) };
+        let Some(&current) = self.order.first() else { return Ok(()) };
         let head = self.heads[current];
-        for source in 0..self.sources.len() {
-            if source == current || self.heads[source] != head {
-                continue;
-            }
-            let key = |source: usize| self.sources[source].entry().map(|entry| entry.key);
-            if key(source) == key(current) {
-                self.move_source(source)?;
+        let mut equal = 1;
+        while equal < self.order.len()
+            && self.heads[self.order[equal]] == head
+            && self.key_of(self.order[equal]) == self.key_of(current)
+        {
+            equal += 1;
+        }
+        for at in (0..equal).rev() {
+            if let Err(error) = self.move_at(at) {
+                self.order.clear();
+                return Err(error);
             }
         }
-        self.move_source(current)?;
-        self.choose();
         Ok(())
     }
 
-    fn move_source(&mut self, source: usize) -> Result<()> {
+    /// Moves the source at `at` one on and sorts it in among those behind it, which are in order.
+    fn move_at(&mut self, mut at: usize) -> Result<()> {
+        let source = self.order[at];
         self.passed_bytes += self.sources[source].entry().map_or(0, |entry| u64_of(entry.user_bytes()));
         match self.direction {
             Direction::Forward => self.sources[source].next()?,
             Direction::Backward => self.sources[source].prev()?,
         }
-        self.note_head(source);
+        if !self.note_head(source) {
+            self.order.remove(at);
+            return Ok(());
+        }
+        while at + 1 < self.order.len() && self.precedes(self.order[at + 1], source) {
+            self.order.swap(at, at + 1);
+            at += 1;
+        }
         Ok(())
     }
 
-    fn copy_key(&mut self) {
-        self.key.clear();
-        if let Some(current) = self.current
-            && let Some(entry) = self.sources[current].entry()
-        {
-            self.key.extend_from_slice(entry.key);
-        }
+    /// Positions with `place` by the current key.
+    fn turn(&mut self, place: impl FnOnce(&mut Self, &[u8]) -> Result<()>) -> Result<()> {
+        let Some(&current) = self.order.first() else { return Ok(()) };
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        key.extend_from_slice(self.key_of(current));
+        let placed = place(self, &key);
+        self.key = key;
+        placed
     }
 }
 
 impl<C: Cursor> Cursor for MergeCursor<C> {
     fn seek_first(&mut self) -> Result<()> {
-        self.place_all(Direction::Forward, |source| source.seek_first())
+        self.place_each(Direction::Forward, |source| source.seek_first())
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        self.place_all(Direction::Backward, |source| source.seek_last())
+        self.place_each(Direction::Backward, |source| source.seek_last())
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.place_all(Direction::Forward, |source| source.seek(key))
+        self.place_each(Direction::Forward, |source| source.seek(key))
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.place_all(Direction::Backward, |source| source.seek_before(key))
+        self.place_each(Direction::Backward, |source| source.seek_before(key))
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
         if self.direction == Direction::Backward {
-            self.copy_key();
-            let key = std::mem::take(&mut self.key);
-            self.seek(&key)?;
-            self.key = key;
+            self.turn(|merge, key| merge.seek(key))?;
         }
         self.step()
     }
 
+    #[inline]
     fn prev(&mut self) -> Result<()> {
         if self.direction == Direction::Forward {
             // The last entry before the current key, in one positioning.
-            self.copy_key();
-            let key = std::mem::take(&mut self.key);
-            let placed = self.seek_before(&key);
-            self.key = key;
-            return placed;
+            return self.turn(|merge, key| merge.seek_before(key));
         }
         self.step()
     }
 
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
-        self.sources[self.current?].entry()
+        self.sources[*self.order.first()?].entry()
     }
 }

@@ -108,6 +108,20 @@ impl Run {
         Ok(Some(act(payload_of(&block))))
     }
 
+    /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages are read.
+    pub(crate) fn with_present_block<R>(
+        &self,
+        kind: PageKind,
+        position: BlockPosition,
+        act: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        if position.pages > 1 {
+            return self.with_block(kind, position, Access::Blocking, act);
+        }
+        let address = self.address(kind, position.page)?;
+        Ok(self.data.cached_page(&address).map(|page| act(payload_of(&page))))
+    }
+
     /// The physical pieces of a block of several pages.
     pub(crate) fn pieces(&self, position: BlockPosition) -> Result<Vec<ExtentSpan>> {
         let (mut page, mut left) = (position.page, position.pages);
@@ -123,27 +137,45 @@ impl Run {
         Ok(pieces)
     }
 
+    fn footer_position(&self) -> BlockPosition {
+        BlockPosition { page: self.reference.footer_page, pages: self.reference.footer_pages }
+    }
+
     pub(crate) fn footer(&self) -> Result<&Footer> {
         if let Some(footer) = self.footer.get() {
             return Ok(footer);
         }
-        let reference = &self.reference;
-        let position = BlockPosition { page: reference.footer_page, pages: reference.footer_pages };
-        let decode = |payload: &[u8]| {
+        let take = |payload: &[u8]| self.take_footer(payload);
+        self.with_block(PageKind::Footer, self.footer_position(), Access::Blocking, take)?
+            .expect("a blocking read returns its block")?;
+        Ok(self.footer.get().expect("was just taken"))
+    }
+
+    /// The footer; `None` if its page would have to be read.
+    pub(crate) fn footer_in_memory(&self) -> Result<Option<&Footer>> {
+        if self.footer.get().is_none() {
+            let take = |payload: &[u8]| self.take_footer(payload);
+            let taken = self.with_present_block(PageKind::Footer, self.footer_position(), take)?;
+            taken.transpose()?;
+        }
+        Ok(self.footer.get())
+    }
+
+    /// Keeps what a verified payload says, if it is the footer of this run.
+    pub(crate) fn take_footer(&self, payload: &[u8]) -> Result<()> {
+        let decode = || {
             let (record, footer) = Footer::decode(payload)?;
-            let is_ours = record.reference == *reference && record.store == self.data.store();
+            let is_ours = record.reference == self.reference && record.store == self.data.store();
             is_ours.then_some(footer).ok_or(Damage("the footer states another run"))
         };
-        let footer = self
-            .with_block(PageKind::Footer, position, Access::Blocking, decode)?
-            .expect("a blocking read returns its block")
-            .map_err(|damage| self.damaged(position.page, damage))?;
-        Ok(self.footer.get_or_init(|| footer))
+        let footer = decode().map_err(|damage| self.damaged(self.reference.footer_page, damage))?;
+        self.footer.get_or_init(|| footer);
+        Ok(())
     }
 
     /// What the run says about itself in its footer.
     pub fn record(&self) -> Result<RunRecord> {
-        let position = BlockPosition { page: self.reference.footer_page, pages: self.reference.footer_pages };
+        let position = self.footer_position();
         let decode = |payload: &[u8]| Footer::decode(payload).map(|(record, _)| record);
         self.with_block(PageKind::Footer, position, Access::Blocking, decode)?
             .expect("a blocking read returns its block")
@@ -187,9 +219,7 @@ impl Run {
         let position = footer.index[footer.index_block_for(key)].1;
         let search = |payload: &[u8]| {
             let block = Block::parse(payload)?;
-            let (index, equal) = block.lower_bound(key)?;
-            let index = if equal { index } else { index.saturating_sub(1) };
-            self.decode_position(block.cell(index)?.value)
+            self.decode_position(block.cell(block.leading_slot(key)?)?.value)
         };
         match self.with_block(PageKind::Index, position, access, search)? {
             None => Ok(None),

@@ -164,6 +164,23 @@ impl DataFile {
         Ok(())
     }
 
+    /// Fills each buffer from its first page on, all at once, past the cache and *unverified*. Fails with the first error.
+    pub fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        if let [(page, buffer)] = reads {
+            return self.read_counted(*page, buffer);
+        }
+        let mut requests: Vec<ReadRequest<'_>> =
+            reads.iter_mut().map(|(page, buffer)| ReadRequest::new(*page * PAGE_BYTES, buffer)).collect();
+        self.file.read_batch(&mut requests);
+        let bytes: usize = requests.iter().map(|request| request.buffer.len()).sum();
+        self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
+        self.io.page_read_bytes.fetch_add(u64_of(bytes), Relaxed);
+        for request in requests {
+            request.result.map_err(|e| self.read_error(request.offset / PAGE_BYTES, e))?;
+        }
+        Ok(())
+    }
+
     /// Puts a page that was just written into the cache, so that its first reader finds it.
     pub fn admit(&self, address: &PageAddress, bytes: &[u8]) {
         drop(self.cache.insert(address.page, address.generation, bytes, chances(address.kind)));

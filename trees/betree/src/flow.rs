@@ -94,17 +94,21 @@ pub(crate) fn clip_layer(layer: &[Slice], bounds: &KeyBounds) -> Layer {
     layer.iter().filter_map(|slice| slice.clipped(bounds)).collect()
 }
 
-/// Runs of `runs` (sorted, disjoint) inside `bounds`, as slices.
-pub(crate) fn clip_runs(runs: &[Arc<Run>], bounds: &KeyBounds) -> Layer {
-    let from = bounds
-        .low
-        .as_deref()
-        .map_or(0, |low| runs.partition_point(|run| run.reference().last_key.as_slice() < low));
+/// Runs of `runs` (sorted, disjoint) that may hold keys in `[low, high)`.
+pub(crate) fn runs_within<'a>(
+    runs: &'a [Arc<Run>],
+    low: Option<&[u8]>,
+    high: Option<&'a [u8]>,
+) -> impl Iterator<Item = &'a Arc<Run>> {
+    let from = low.map_or(0, |low| runs.partition_point(|run| run.reference().last_key.as_slice() < low));
     runs[from..]
         .iter()
-        .take_while(|run| {
-            bounds.high.as_deref().is_none_or(|high| run.reference().first_key.as_slice() < high)
-        })
+        .take_while(move |run| high.is_none_or(|high| run.reference().first_key.as_slice() < high))
+}
+
+/// Runs of `runs` (sorted, disjoint) inside `bounds`, as slices.
+pub(crate) fn clip_runs(runs: &[Arc<Run>], bounds: &KeyBounds) -> Layer {
+    runs_within(runs, bounds.low.as_deref(), bounds.high.as_deref())
         .map(|run| Slice { source: Source::Run(Arc::clone(run)), bounds: bounds.clone() })
         .collect()
 }

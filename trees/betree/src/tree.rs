@@ -19,7 +19,7 @@ use crate::{
     node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
     plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
     references::{all_runs, all_spans, changes_of},
-    tree_cursor::node_cursor,
+    tree_cursor::TreeCursor,
     write::write_plan,
 };
 
@@ -167,7 +167,7 @@ impl Tree for BeTree {
     }
 
     fn cursor(&self) -> Box<dyn Cursor + Send> {
-        node_cursor(&self.root)
+        Box::new(TreeCursor::new(&self.root, &self.data))
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {

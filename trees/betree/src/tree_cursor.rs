@@ -1,109 +1,204 @@
-//! A cursor over a whole tree: at each node a merge of its tiers and of what lies below, opened on the way.
+//! A cursor over a whole tree: one merge of everything that may hold keys of the leaf where it is.
+//!
+//! The range of one leaf is a *part*. On the way from the root to the leaf every node contributes what its tiers hold for
+//! that part, newest first, then comes the leaf itself; so a step compares a dozen sources at most, however deep the tree
+//! is. At the border of a part the next one is entered, and the runs that reach into it stay open.
 //!
 //! **Invariants**
-//! - A tier's cursor sees only what its shares leave; a part is one pivot, so that what is far away is never opened.
+//! - A tier's strand sees only what its shares leave.
+//! - All strands are bounded by the part, or hold nothing beyond it.
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Result};
-use testudo_run::{BoundedCursor, MergeCursor, ReadAhead, RunCursor};
+use testudo_base::{Cursor, Entry, Result, key, planted};
+use testudo_run::{Direction, MergeCursor, Run, Target, place_together};
+use testudo_storage::DataFile;
 
 use crate::{
-    chain::{ChainCursor, Parts},
-    flow::{Layer, Slice, Source, clip_runs},
+    flow::runs_within,
     node::{Child, Node},
-    plan::active_bounds,
+    strand::Strand,
 };
 
-/// A cursor over everything at and below `node`.
-pub(crate) fn node_cursor(node: &Arc<Node>) -> Box<dyn Cursor + Send> {
-    let below = ChainCursor::new(ChildParts(Arc::clone(node)));
-    if node.tiers.is_empty() {
-        return Box::new(below);
-    }
-    let mut sources: Vec<Box<dyn Cursor + Send>> = Vec::with_capacity(node.tiers.len() + 1);
-    for tier in 0..node.tiers.len() {
-        sources.push(Box::new(ChainCursor::new(TierParts { node: Arc::clone(node), tier })));
-    }
-    sources.push(Box::new(below));
-    Box::new(MergeCursor::new(sources))
+/// A cursor over everything at and below `root`.
+pub(crate) struct TreeCursor {
+    root: Arc<Node>,
+    data: Arc<DataFile>,
+    part: Part,
+    merge: MergeCursor<Strand>,
 }
 
-/// The children of a node.
-struct ChildParts(Arc<Node>);
-
-impl Parts for ChildParts {
-    fn count(&self) -> usize {
-        self.0.pivots.len()
-    }
-
-    fn find(&self, key: &[u8]) -> usize {
-        self.0.pivot_of(key)
-    }
-
-    fn open(&self, part: usize) -> Result<Option<Box<dyn Cursor + Send>>> {
-        Ok(match &self.0.pivots[part].child {
-            Child::Node(node) => Some(node_cursor(node)),
-            Child::Leaf(run) => run.as_ref().map(|run| {
-                Box::new(RunCursor::new(Arc::clone(run), ReadAhead::Adaptive)) as Box<dyn Cursor + Send>
-            }),
-        })
-    }
+/// A range of keys of the trunk.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    low: Option<Arc<[u8]>>,
+    high: Option<Arc<[u8]>>,
 }
 
-/// What one tier of a node holds for each pivot.
-struct TierParts {
-    node: Arc<Node>,
-    tier: usize,
+/// Which part to enter.
+#[derive(Clone, Copy)]
+enum Entrance<'a> {
+    At(&'a [u8]),
+    Before(&'a [u8]),
+    Last,
 }
 
-impl Parts for TierParts {
-    fn count(&self) -> usize {
-        self.node.pivots.len()
-    }
-
-    fn find(&self, key: &[u8]) -> usize {
-        self.node.pivot_of(key)
-    }
-
-    fn open(&self, part: usize) -> Result<Option<Box<dyn Cursor + Send>>> {
-        let tier = &self.node.tiers[self.tier];
-        let Some(share) = &tier.shares[part] else { return Ok(None) };
-        let slices = clip_runs(&tier.runs, &active_bounds(&self.node.bounds_of(part), share));
-        Ok(match slices.len() {
-            0 => None,
-            1 => Some(slice_cursor(&slices[0])),
-            _ => Some(Box::new(ChainCursor::new(SliceParts(slices)))),
-        })
-    }
-}
-
-/// Runs of a tier inside one pivot.
-struct SliceParts(Layer);
-
-impl Parts for SliceParts {
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn find(&self, key: &[u8]) -> usize {
-        self.0.partition_point(|slice| match &slice.source {
-            Source::Run(run) => run.reference().last_key.as_slice() < key,
-            Source::Updates(_) => false,
-        })
-    }
-
-    fn open(&self, part: usize) -> Result<Option<Box<dyn Cursor + Send>>> {
-        Ok(Some(slice_cursor(&self.0[part])))
-    }
-}
-
-fn slice_cursor(slice: &Slice) -> Box<dyn Cursor + Send> {
-    let bounds = slice.bounds.clone();
-    match &slice.source {
-        Source::Run(run) => {
-            Box::new(BoundedCursor::new(RunCursor::new(Arc::clone(run), ReadAhead::Adaptive), bounds))
+impl Entrance<'_> {
+    /// The child of `node` where it leads.
+    fn pivot(self, node: &Node) -> usize {
+        match self {
+            Self::At(key) => node.pivot_of(key),
+            Self::Before(key) => {
+                node.pivots.partition_point(|pivot| pivot.low.as_slice() < key).saturating_sub(1)
+            }
+            Self::Last => node.pivots.len() - 1,
         }
-        Source::Updates(updates) => Box::new(BoundedCursor::new(updates.cursor(), bounds)),
+    }
+}
+
+impl TreeCursor {
+    pub(crate) fn new(root: &Arc<Node>, data: &Arc<DataFile>) -> Self {
+        let merge = MergeCursor::new(Vec::new());
+        Self { root: Arc::clone(root), data: Arc::clone(data), part: Part::default(), merge }
+    }
+
+    /// Opens the part where `entrance` leads and positions its strands.
+    fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>) -> Result<()> {
+        let path = self.path(entrance);
+        let mut strands = self.strands(&path);
+        let earlier = std::mem::replace(&mut self.merge, MergeCursor::new(Vec::new()));
+        for mut earlier in earlier.into_sources() {
+            let _ = strands.iter_mut().any(|strand| strand.take_over(&mut earlier));
+        }
+        let shared = match (&self.part.low, &self.part.high) {
+            (Some(low), Some(high)) => key::common_prefix(low, high),
+            _ => 0,
+        };
+        self.merge = MergeCursor::with_shared_prefix(strands, shared);
+        let direction = match target {
+            Target::First | Target::From(_) => Direction::Forward,
+            Target::Last | Target::Before(_) => Direction::Backward,
+        };
+        let data = &self.data;
+        self.merge.place(direction, |strands| {
+            for strand in &mut *strands {
+                strand.begin(target);
+            }
+            place_together(strands, data)
+        })
+    }
+
+    /// The nodes down to the leaf, each with the child that is taken; notes the part.
+    fn path(&mut self, entrance: Entrance<'_>) -> Vec<(Arc<Node>, usize)> {
+        let mut path = Vec::with_capacity(4);
+        let mut node = Arc::clone(&self.root);
+        let (mut low, mut high) = (None, None);
+        loop {
+            let pivot = entrance.pivot(&node);
+            low =
+                Some(node.pivots[pivot].low.as_slice()).filter(|low| !low.is_empty()).map(Arc::from).or(low);
+            high = node.pivots.get(pivot + 1).map(|next| Arc::from(next.low.as_slice())).or(high);
+            let child = node.pivots[pivot].child.clone();
+            path.push((node, pivot));
+            match child {
+                Child::Node(child) => node = child,
+                Child::Leaf(_) => break,
+            }
+        }
+        self.part = Part { low, high };
+        path
+    }
+
+    /// What the nodes on a path hold for the part, newest first.
+    fn strands(&self, path: &[(Arc<Node>, usize)]) -> Vec<Strand> {
+        let Part { low, high } = &self.part;
+        let mut strands = Vec::with_capacity(16);
+        for (node, pivot) in path {
+            for tier in &node.tiers {
+                let Some(share) = &tier.shares[*pivot] else { continue };
+                let flushed =
+                    share.from.as_deref().filter(|from| low.as_deref().is_none_or(|low| low < *from));
+                let from = flushed.map(Arc::from).or_else(|| low.clone());
+                let runs: Vec<Arc<Run>> =
+                    runs_within(&tier.runs, from.as_deref(), high.as_deref()).cloned().collect();
+                if !runs.is_empty() {
+                    strands.push(Strand::new(runs, from, high.clone()));
+                }
+            }
+            if let Child::Leaf(Some(run)) = &node.pivots[*pivot].child {
+                strands.push(Strand::leaf(run));
+            }
+        }
+        strands
+    }
+
+    /// While the part has ended: on to the next one.
+    fn go_on_forward(&mut self) -> Result<()> {
+        while self.merge.entry().is_none() {
+            let Some(border) = self.part.high.clone() else { return Ok(()) };
+            self.enter(Entrance::At(&border), Target::From(&border))?;
+        }
+        Ok(())
+    }
+
+    /// While the part has ended: back to the one before it.
+    fn go_on_backward(&mut self) -> Result<()> {
+        while self.merge.entry().is_none() {
+            let Some(border) = self.part.low.clone() else { return Ok(()) };
+            self.enter(Entrance::Before(&border), Target::Before(&border))?;
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for TreeCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        self.enter(Entrance::At(&[]), Target::First)?;
+        self.go_on_forward()
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.enter(Entrance::Last, Target::Last)?;
+        self.go_on_backward()
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.enter(Entrance::At(key), Target::From(key))?;
+        self.go_on_forward()
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.enter(Entrance::Before(key), Target::Before(key))?;
+        self.go_on_backward()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if self.merge.entry().is_none() {
+            return Ok(());
+        }
+        self.merge.next()?;
+        if self.merge.entry().is_some() { Ok(()) } else { self.go_on_forward() }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if self.merge.entry().is_none() {
+            return Ok(());
+        }
+        self.merge.prev()?;
+        if self.merge.entry().is_some() {
+            return Ok(());
+        }
+        if planted!("backward-skips-a-part")
+            && let Some(border) = self.part.low.clone()
+        {
+            self.path(Entrance::Before(&border));
+        }
+        self.go_on_backward()
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.merge.entry()
     }
 }
