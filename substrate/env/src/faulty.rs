@@ -13,7 +13,10 @@ use testudo_base::{
     sync::{Arc, Mutex},
 };
 
-use crate::{DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, ReadRequest, Thread};
+use crate::{
+    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, PendingRead, ReadRequest,
+    Thread, pending_read::FinishedRead,
+};
 
 /// Kinds of calls that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -347,6 +350,13 @@ impl File for FaultyFile {
         let results: Vec<_> = passed.into_iter().map(|request| request.result).collect();
         for (request, result) in sound.into_iter().zip(results) {
             request.result = result;
+        }
+    }
+
+    fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
+        match self.decide_range(IoClass::Read, offset, buffer.len()) {
+            Ok(()) => self.inner.start_read(offset, buffer),
+            Err(failure) => Box::new(FinishedRead { buffer, result: Err(failure.error) }),
         }
     }
 

@@ -9,6 +9,8 @@ use std::{fmt, io};
 
 use testudo_base::{PAGE_BYTES, PAGE_SIZE};
 
+use crate::{AlignedBuffer, PendingRead, pending_read::FinishedRead};
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
@@ -55,6 +57,13 @@ pub trait File: Send + Sync + fmt::Debug {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
     /// Performs many reads at once, as many in flight as the device takes. Each request carries its own result.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]);
+    /// Starts to fill all of `buffer` from `offset`, and goes on while the caller does something else; where that cannot
+    /// be, the read has ended when the call returns.
+    fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
+        let mut buffer = buffer;
+        let result = self.read_at(offset, &mut buffer);
+        Box::new(FinishedRead { buffer, result })
+    }
     /// Writes all of `bytes` at `offset`, extending the file if needed. Not durable before [`File::sync`].
     /// After an error any part of the range may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;

@@ -15,6 +15,7 @@ mod contract;
 mod faulty;
 mod file;
 mod memory;
+mod pending_read;
 mod random;
 mod read_backend;
 mod read_threads;
@@ -30,6 +31,7 @@ pub use contract::{DirEntry, DirLock, EntryType, Env, Execution, Thread, ThreadP
 pub use faulty::{FaultError, FaultPlan, FaultyEnv, IoClass};
 pub use file::{File, OpenMode, OpenOptions, ReadRequest};
 pub use memory::{CrashPolicy, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
+pub use pending_read::PendingRead;
 pub use random::SplitMix;
 pub use real::{RealEnv, RealEnvBuilder};
 pub use reserve::Reserve;

@@ -14,7 +14,7 @@ use testudo_base::{
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 use crate::uring::RingPool;
-use crate::{ReadRequest, read_threads::ReadThreads};
+use crate::{AlignedBuffer, PendingRead, ReadRequest, read_threads::ReadThreads};
 
 /// Performs batches of reads for all files of one environment. The way is chosen by the first batch, so that an environment
 /// costs nothing before.
@@ -68,6 +68,22 @@ impl ReadBackend {
             #[cfg(all(feature = "io-uring", target_os = "linux"))]
             Way::Ring(pool) => pool.read(file, requests),
             Way::Threads(threads) => threads.read(file, requests),
+        }
+    }
+}
+
+impl ReadBackend {
+    /// Starts to fill `buffer`.
+    pub(crate) fn start(
+        &self,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Box<dyn PendingRead> {
+        match self.way() {
+            #[cfg(all(feature = "io-uring", target_os = "linux"))]
+            Way::Ring(pool) => pool.start(file, offset, buffer),
+            Way::Threads(threads) => threads.start(file, offset, buffer),
         }
     }
 }

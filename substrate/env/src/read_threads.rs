@@ -22,7 +22,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{AlignedBuffer, ReadRequest, read_backend::read_exact_at};
+use crate::{AlignedBuffer, PendingRead, ReadRequest, read_backend::read_exact_at};
 
 /// More threads than this no longer help a device that has no better interface.
 const THREADS_MAX: usize = 8;
@@ -86,7 +86,7 @@ impl ReadThreads {
             done: Mutex::default(),
             progress: Condvar::new(),
         });
-        self.invite(&batch);
+        self.invite(&batch, requests.len().saturating_sub(1));
         let mut own = 0;
         while let Some(index) = batch.take() {
             let request = &mut requests[index];
@@ -107,8 +107,27 @@ impl ReadThreads {
         }
     }
 
-    fn invite(&self, batch: &Arc<Batch>) {
-        let wanted = THREADS_MAX.min(batch.reads.len().saturating_sub(1));
+    /// Starts to read into a buffer of its own.
+    pub(crate) fn start(
+        &self,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Box<dyn PendingRead> {
+        let batch = Arc::new(Batch {
+            file: Arc::clone(file),
+            reads: vec![(offset, buffer.len())],
+            next: AtomicUsize::new(0),
+            done: Mutex::default(),
+            progress: Condvar::new(),
+        });
+        self.invite(&batch, 1);
+        Box::new(ThreadRead { batch, buffer })
+    }
+
+    /// Asks up to `wanted` threads to help.
+    fn invite(&self, batch: &Arc<Batch>, wanted: usize) {
+        let wanted = THREADS_MAX.min(wanted);
         self.ensure_threads(wanted);
         let mut queue = self.shared.queue.lock();
         queue.invitations.extend((0..wanted).map(|_| Arc::clone(batch)));
@@ -129,6 +148,41 @@ impl ReadThreads {
                 Err(_) => return,
             }
         }
+    }
+}
+
+/// One read of a thread.
+#[derive(Debug)]
+struct ThreadRead {
+    batch: Arc<Batch>,
+    /// The caller's buffer, which takes the bytes only if no thread came to read them.
+    buffer: AlignedBuffer,
+}
+
+impl PendingRead for ThreadRead {
+    fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
+        let mut read = self;
+        let mut buffer = std::mem::replace(&mut read.buffer, AlignedBuffer::zeroed(0));
+        let batch = &read.batch;
+        if batch.take().is_some() {
+            let result = read_exact_at(&batch.file, batch.reads[0].0, &mut buffer);
+            return (buffer, result);
+        }
+        let mut done = batch.done.lock();
+        loop {
+            match done.pop() {
+                Some((_, Ok(filled))) => return (filled, Ok(())),
+                Some((_, Err(error))) => return (buffer, Err(error)),
+                None => batch.progress.wait(&mut done),
+            }
+        }
+    }
+}
+
+impl Drop for ThreadRead {
+    fn drop(&mut self) {
+        // A thread that is reading has its own buffer and descriptor; nobody else needs to begin.
+        let _ = self.batch.take();
     }
 }
 

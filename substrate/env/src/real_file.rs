@@ -22,8 +22,9 @@ use rustix::{
 use testudo_base::num::u64_of;
 
 use crate::{
-    File, OpenMode, OpenOptions, ReadRequest,
+    AlignedBuffer, File, OpenMode, OpenOptions, PendingRead, ReadRequest,
     file::{range_end, require_direct_alignment},
+    pending_read::FinishedRead,
     read_backend::{ReadBackend, file_length, read_exact_at},
 };
 
@@ -116,6 +117,19 @@ impl File for RealFile {
                 request.result = self.read_at(request.offset, request.buffer);
             }
         }
+    }
+
+    fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
+        if let Err(error) = self.check(offset, &buffer) {
+            return Box::new(FinishedRead { buffer, result: Err(error) });
+        }
+        if self.aligned && !self.direct.load(Ordering::Relaxed) {
+            // Without direct I/O the kernel reads ahead itself.
+            let mut buffer = buffer;
+            let result = self.read_at(offset, &mut buffer);
+            return Box::new(FinishedRead { buffer, result });
+        }
+        self.reads.start(&self.descriptor, offset, buffer)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {

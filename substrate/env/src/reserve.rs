@@ -23,7 +23,10 @@ use testudo_base::sync::{
     },
 };
 
-use crate::{DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, ReadRequest, Thread};
+use crate::{
+    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, PendingRead, ReadRequest,
+    Thread,
+};
 
 /// Room kept back in a directory.
 #[derive(Debug)]
@@ -233,6 +236,10 @@ impl File for ReservingFile {
 
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
         self.inner.read_batch(requests);
+    }
+
+    fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
+        self.inner.start_read(offset, buffer)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {

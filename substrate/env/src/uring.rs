@@ -1,12 +1,14 @@
 #![expect(unsafe_code, reason = "the kernel writes into buffers while io_uring requests are in flight")]
 //! Batches of reads through Linux io_uring.
 //!
-//! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] reads in flight on it and puts it back.
+//! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] reads in flight on it and puts it back. A single read
+//! that goes on in the background has a ring for itself as long as it lasts.
 //!
 //! **Invariants**
 //! - The kernel holds no pointer into a caller's buffer after [`RingPool::read`] has returned; on an error
 //!   of the ring, what the kernel had taken is awaited first.
 //! - A pooled ring has nothing in flight and an empty submission queue; a ring that failed is dropped.
+//! - A background read owns its buffer, and frees or returns it only after its completion was reaped.
 //! - Nothing between the first submission and the last completion may panic.
 
 use std::{
@@ -16,10 +18,13 @@ use std::{
 
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
-use testudo_base::num::{u64_of, usize_of};
+use testudo_base::{
+    num::{u64_of, usize_of},
+    sync::Arc,
+};
 
 use crate::{
-    ReadRequest,
+    AlignedBuffer, PendingRead, ReadRequest,
     read_backend::{read_exact_at, read_rest},
 };
 
@@ -34,7 +39,7 @@ const BUSY_RETRIES_MAX: usize = 1000;
 
 /// Idle rings. Lock: a leaf, held for a push or a pop only.
 pub(crate) struct RingPool {
-    idle: Mutex<Vec<IoUring>>,
+    idle: Arc<Mutex<Vec<IoUring>>>,
 }
 
 impl fmt::Debug for RingPool {
@@ -49,7 +54,7 @@ impl RingPool {
         let ring = new_ring().ok()?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe).ok()?;
-        probe.is_supported(opcode::Read::CODE).then(|| Self { idle: Mutex::new(vec![ring]) })
+        probe.is_supported(opcode::Read::CODE).then(|| Self { idle: Arc::new(Mutex::new(vec![ring])) })
     }
 
     /// Completes every request.
@@ -63,11 +68,101 @@ impl RingPool {
             return;
         };
         if Flight::new(&mut ring, file, requests).run() {
-            let mut idle = self.idle.lock();
-            if idle.len() < IDLE_RINGS_MAX {
-                idle.push(ring);
-            }
+            put_back(&self.idle, ring);
         }
+    }
+
+    /// Starts to fill `buffer`.
+    pub(crate) fn start(
+        &self,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Box<dyn PendingRead> {
+        let pooled = self.idle.lock().pop();
+        let ring = pooled.or_else(|| new_ring().ok());
+        let mut read =
+            RingRead { ring, idle: Arc::clone(&self.idle), file: Arc::clone(file), offset, buffer };
+        read.submit();
+        Box::new(read)
+    }
+}
+
+fn put_back(idle: &Mutex<Vec<IoUring>>, ring: IoUring) {
+    let mut idle = idle.lock();
+    if idle.len() < IDLE_RINGS_MAX {
+        idle.push(ring);
+    }
+}
+
+/// A read in the background.
+struct RingRead {
+    /// The ring on which the read is in flight; `None` if it is not.
+    ring: Option<IoUring>,
+    idle: Arc<Mutex<Vec<IoUring>>>,
+    file: Arc<OwnedFd>,
+    offset: u64,
+    buffer: AlignedBuffer,
+}
+
+impl fmt::Debug for RingRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RingRead({} bytes at {})", self.buffer.len(), self.offset)
+    }
+}
+
+impl RingRead {
+    /// Hands the read to the kernel. If that does not take it, `ring` is dropped with it.
+    fn submit(&mut self) {
+        let Some(mut ring) = self.ring.take() else { return };
+        let length = testudo_base::num::u32_of(self.buffer.len().min(READ_BYTES_MAX));
+        let file = types::Fd(self.file.as_raw_fd());
+        let entry = opcode::Read::new(file, self.buffer.as_mut_ptr(), length).offset(self.offset).build();
+        // SAFETY: descriptor and buffer belong to `self`, whose `Drop` and `wait` reap the completion before
+        // either is let go; nobody touches the buffer before that.
+        let pushed = unsafe { ring.submission().push(&entry) };
+        if pushed.is_err() {
+            return;
+        }
+        let submitted = ring.submit();
+        if submitted.is_ok() || ring.submission().is_empty() {
+            self.ring = Some(ring);
+        }
+    }
+
+    /// Waits until the kernel has let go of the buffer; the bytes that it read, or `None` if that is to be done anew.
+    fn reap(&mut self) -> Option<usize> {
+        let mut ring = self.ring.take()?;
+        let result = loop {
+            if let Some(completion) = ring.completion().next() {
+                break completion.result();
+            }
+            if ring.submit_and_wait(1).is_err() {
+                std::thread::yield_now();
+            }
+        };
+        put_back(&self.idle, ring);
+        usize::try_from(result).ok()
+    }
+}
+
+impl PendingRead for RingRead {
+    fn wait(mut self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
+        let done = self.reap();
+        let mut buffer = std::mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0));
+        let result = match done {
+            Some(0) if !buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(count) => read_rest(&self.file, self.offset, &mut buffer, count),
+            // Not taken by the kernel, or an error of the ring or a real one: the ordinary read tells which.
+            None => read_exact_at(&self.file, self.offset, &mut buffer),
+        };
+        (buffer, result)
+    }
+}
+
+impl Drop for RingRead {
+    fn drop(&mut self) {
+        self.reap();
     }
 }
 

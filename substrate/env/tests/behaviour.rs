@@ -135,6 +135,51 @@ fn each_request_of_a_batch_has_its_own_result(place: &Place) {
     assert!(good.iter().all(|&byte| byte == 5));
 }
 
+fn reads_go_on_in_the_background(place: &Place) {
+    const PAGES: usize = 64;
+    paged_file(place, "a", PAGES);
+    let file = place.open("a", OpenMode::Read, true).unwrap();
+    let start = |first: usize| file.start_read(first as u64 * 4096, AlignedBuffer::zeroed(16 * 4096));
+    let pending: Vec<_> = (0..48).step_by(3).map(|first| (first, start(first))).collect();
+    for (number, (first, read)) in pending.into_iter().enumerate() {
+        if number % 3 == 1 {
+            // Nobody waits for it.
+            drop(read);
+            continue;
+        }
+        let (buffer, result) = read.wait();
+        result.unwrap();
+        assert_eq!(buffer.len(), 16 * 4096);
+        for (page, chunk) in buffer.chunks(4096).enumerate() {
+            assert!(chunk.iter().all(|&byte| byte == pattern(first + page)), "page {page} from {first}");
+        }
+    }
+}
+
+fn a_background_read_fails_when_it_is_waited_for(place: &Place) {
+    paged_file(place, "a", 4);
+    let file = place.open("a", OpenMode::Read, true).unwrap();
+    let read = file.start_read(3 * 4096, AlignedBuffer::zeroed(2 * 4096));
+    let (buffer, result) = read.wait();
+    assert_eq!((buffer.len(), error_kind(result)), (2 * 4096, ErrorKind::UnexpectedEof));
+    let read = file.start_read(40 * 4096, AlignedBuffer::zeroed(4096));
+    assert_eq!(error_kind(read.wait().1), ErrorKind::UnexpectedEof);
+    let read = file.start_read(100, AlignedBuffer::zeroed(4096));
+    assert_eq!(error_kind(read.wait().1), ErrorKind::InvalidInput);
+}
+
+fn a_background_read_outlives_its_file_handle(place: &Place) {
+    paged_file(place, "a", 4);
+    let file = place.open("a", OpenMode::Read, true).unwrap();
+    let read = file.start_read(0, AlignedBuffer::zeroed(4 * 4096));
+    drop(file);
+    let (buffer, result) = std::thread::scope(|scope| scope.spawn(move || read.wait()).join().unwrap());
+    result.unwrap();
+    assert!(
+        buffer.chunks(4096).enumerate().all(|(page, chunk)| chunk.iter().all(|&byte| byte == pattern(page)))
+    );
+}
+
 fn misaligned_direct_access_is_invalid_input(place: &Place) {
     paged_file(place, "a", 4);
     let file = place.open("a", OpenMode::Write, true).unwrap();
@@ -406,6 +451,9 @@ facts!(
     reading_past_the_end_is_unexpected_eof,
     a_batch_larger_than_any_queue_fills_every_buffer,
     each_request_of_a_batch_has_its_own_result,
+    reads_go_on_in_the_background,
+    a_background_read_fails_when_it_is_waited_for,
+    a_background_read_outlives_its_file_handle,
     misaligned_direct_access_is_invalid_input,
     many_threads_read_batches_at_once,
     lengths_change_and_the_gap_reads_as_zeros,

@@ -9,18 +9,24 @@
 //!   positioned, `key` is the key that it looks for.
 //! - Every block is verified before it is parsed, whichever way it was read.
 
+mod positioning;
+
 use std::{ops::Range, sync::Arc};
 
-use testudo_base::{Cursor, Entry, Kind, PAGE_SIZE, Result, codec::Damage, num::u32_of, planted};
+use testudo_base::{
+    Cursor, Entry, Kind, PAGE_SIZE, Result,
+    codec::Damage,
+    num::{u32_of, u64_of},
+};
 use testudo_env::AlignedBuffer;
 use testudo_storage::{Access, PageKind, payload_of};
 
 use crate::{
-    Missing, Placing, Run,
-    block::{Block, Layout},
+    Run,
+    block::Layout,
     footer::BlockPosition,
     placing::place_together,
-    window::{Window, page_bytes},
+    window::{Ahead, Window, page_bytes},
     writer::locate,
 };
 
@@ -101,9 +107,12 @@ pub struct RunCursor {
     kind: Kind,
     value: Range<usize>,
     window: Option<Window>,
+    ahead: Option<Ahead>,
     neighbours: u32,
     phase: Phase,
     awaited: Option<Awaited>,
+    /// The block that was wished for in the present round.
+    wished: Option<BlockPosition>,
 }
 
 impl RunCursor {
@@ -126,9 +135,11 @@ impl RunCursor {
             kind: Kind::Value,
             value: 0..0,
             window: None,
+            ahead: None,
             neighbours: 0,
             phase: Phase::Settled,
             awaited: None,
+            wished: None,
         }
     }
 
@@ -147,7 +158,7 @@ impl RunCursor {
         self.read_ahead != ReadAhead::Adaptive || self.neighbours >= LONG_SCAN_BLOCKS
     }
 
-    /// Starts to position the cursor; it stands nowhere until [`Placing::progress`] has ended.
+    /// Starts to position the cursor; it stands nowhere until [`Placing::progress`](crate::Placing::progress) has ended.
     pub fn begin(&mut self, target: Target<'_>) {
         self.on_entry = false;
         self.awaited = None;
@@ -176,45 +187,6 @@ impl RunCursor {
     fn settle(&mut self) -> Result<()> {
         let data = Arc::clone(self.run.data());
         place_together(std::slice::from_mut(self), &data)
-    }
-
-    /// Finds the data block by the index. `None` if the page that is awaited from then on is not in memory.
-    fn find(&mut self, sought: Sought) -> Result<Option<BlockPosition>> {
-        let Some(footer) = self.run.footer_in_memory()? else {
-            self.awaited = Some(Awaited::Footer);
-            return Ok(None);
-        };
-        let number = match sought {
-            Sought::First => 0,
-            Sought::Last => footer.index.len() - 1,
-            Sought::From | Sought::Before => footer.index_block_for(&self.key),
-        };
-        let at = footer.index[number].1;
-        let key = self.key.as_slice();
-        let search = |payload: &[u8]| {
-            let block = Block::parse(payload)?;
-            let last = block.count().checked_sub(1).ok_or(Damage("an index block is empty"))?;
-            let slot = match sought {
-                Sought::First => 0,
-                Sought::Last => last,
-                Sought::From | Sought::Before => block.leading_slot(key)?,
-            };
-            let position = self.run.decode_position(block.cell(slot)?.value)?;
-            Ok((slot, block.count(), position))
-        };
-        let found = match &self.index {
-            Some((copied, payload, _)) if *copied == number => search(payload),
-            _ => {
-                let Some(found) = self.run.with_present_block(PageKind::Index, at, search)? else {
-                    self.awaited = Some(Awaited::Index(number, at));
-                    return Ok(None);
-                };
-                found
-            }
-        };
-        let (slot, count, position) = found.map_err(|damage| self.run.damaged(at.page, damage))?;
-        (self.index_block, self.index_slot, self.index_count) = (number, slot, count);
-        Ok(Some(position))
     }
 
     /// Keeps a copy of an index block.
@@ -275,10 +247,12 @@ impl RunCursor {
                     grown.clamp(FIRST_PIECE_PAGES, LAST_PIECE_PAGES)
                 }
             };
-            if piece == 0 {
+            let is_coming = self.ahead.as_ref().is_some_and(|ahead| ahead.holds(position));
+            if piece == 0 && !is_coming {
+                self.ahead = None;
                 return self.load_cached(position);
             }
-            self.fill_window(position, piece)?;
+            self.fill_window(position, piece.max(1))?;
         }
         self.take_from_window(position)?;
         Ok(true)
@@ -320,41 +294,66 @@ impl RunCursor {
     }
 
     fn fill_window(&mut self, position: BlockPosition, piece_pages: u32) -> Result<()> {
-        let left = self.run.reference().data_pages - position.page;
-        let pages = piece_pages.min(left).max(position.pages);
-        let needed = page_bytes(pages);
-        let mut bytes = match self.window.take() {
-            Some(window) if window.bytes.len() >= needed && window.bytes.len() <= needed.max(1 << 19) => {
-                window.bytes
-            }
-            _ => AlignedBuffer::zeroed(needed),
+        let earlier = self.window.take();
+        let (window, spare) = match self.ahead.take().filter(|ahead| ahead.holds(position)) {
+            Some(ahead) => (ahead.arrive()?, earlier.map(|window| window.bytes)),
+            None => (self.read_window(position, piece_pages, earlier)?, None),
         };
-        self.run.read_pages(position.page, &mut bytes[..needed])?;
-        self.window = Some(Window { first_page: position.page, pages, bytes });
+        let next_page = window.first_page + window.pages;
+        self.window = Some(window);
+        self.start_ahead(next_page, piece_pages, spare);
         Ok(())
     }
 
-    /// What the cursor waits for.
-    fn missing(&self) -> Result<Option<Missing>> {
-        let Some(awaited) = self.awaited else { return Ok(None) };
-        let (kind, page, ahead) = match awaited {
-            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page, 1),
-            Awaited::Index(_, at) => (PageKind::Index, at.page, 1),
-            Awaited::Data(at) => (PageKind::Data, at.page, self.pages_at_once()),
-        };
-        let address = self.run.address(kind, page)?;
-        let room = locate(self.run.spans(), page).map_or(1, |(_, room)| room);
-        let left = self.run.reference().data_pages.saturating_sub(page).max(1);
-        Ok(Some(Missing { address, pages: ahead.min(room).min(left) }))
+    /// Reads pages and waits for them; without a lease only a few.
+    fn read_window(
+        &self,
+        position: BlockPosition,
+        piece_pages: u32,
+        earlier: Option<Window>,
+    ) -> Result<Window> {
+        let mut bytes = earlier.map_or_else(|| AlignedBuffer::zeroed(0), |window| window.bytes);
+        let lease = self.run.data().lease_stream(u64_of(page_bytes(piece_pages)));
+        let piece = if lease.is_some() { piece_pages } else { piece_pages.min(FIRST_PIECE_PAGES) };
+        let left = self.run.reference().data_pages - position.page;
+        let pages = piece.min(left).max(position.pages);
+        bytes.resize(page_bytes(pages));
+        self.run.read_pages(position.page, &mut bytes)?;
+        Ok(Window { first_page: position.page, pages, bytes, _lease: lease })
     }
 
-    /// How many pages are worth one request: more and more, the longer a scan goes on.
-    fn pages_at_once(&self) -> u32 {
-        match self.phase {
-            Phase::Loading(_, Sought::Last | Sought::Before) => 1,
-            _ if self.neighbours > 0 => self.neighbours * 2,
-            _ => self.first_pages,
+    /// Lets pages come that a long scan will need, if there is memory for them.
+    fn start_ahead(&mut self, page: u32, pages: u32, buffer: Option<AlignedBuffer>) {
+        let left = self.run.reference().data_pages.saturating_sub(page);
+        let Some((physical, room)) = locate(self.run.spans(), page) else { return };
+        let pages = pages.min(left).min(room);
+        let bytes = page_bytes(pages);
+        if pages == 0 {
+            return;
         }
+        let Some(lease) = self.run.data().lease_stream(u64_of(bytes)) else { return };
+        let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
+        buffer.resize(bytes);
+        let read = self.run.data().start_stream(physical, buffer);
+        self.ahead = Some(Ahead { first_page: page, pages, read, lease });
+    }
+
+    /// A long scan goes on here: reads ahead from the first block on.
+    pub fn go_on_long(&mut self) {
+        self.read_ahead = ReadAhead::Pages(LAST_PIECE_PAGES);
+    }
+
+    /// A long scan will come here: lets the first pages come already.
+    pub fn prepare_long(&mut self) {
+        self.go_on_long();
+        self.start_ahead(0, FIRST_PIECE_PAGES, None);
+    }
+
+    /// What comes is not known to be a long scan any more.
+    pub fn begin_anew(&mut self) {
+        self.read_ahead = ReadAhead::Adaptive;
+        self.ahead = None;
+        self.neighbours = 0;
     }
 
     /// Whether a query for the current key comes to this very block and slot.
@@ -388,29 +387,6 @@ impl RunCursor {
         Ok(())
     }
 
-    /// Stands on what is sought in the loaded block; `false` if that is beside it.
-    fn stand_within(&mut self, sought: Sought) -> Result<bool> {
-        let last = self.layout.count() - 1;
-        let slot = match sought {
-            Sought::First if self.neighbours > 0 && planted!("first-of-block-lost") => Some(1.min(last)),
-            Sought::First => Some(0),
-            Sought::Last => Some(last),
-            Sought::From | Sought::Before => {
-                let found = self.layout.view(&self.block).lower_bound(&self.key);
-                let page = self.position.map_or(0, |position| position.page);
-                let (slot, _) = found.map_err(|damage| self.run.damaged(page, damage))?;
-                if sought == Sought::From {
-                    Some(slot).filter(|slot| *slot <= last)
-                } else {
-                    slot.checked_sub(1)
-                }
-            }
-        };
-        let Some(slot) = slot else { return Ok(false) };
-        self.stand_on(slot)?;
-        Ok(true)
-    }
-
     /// Moves to the neighbouring block, or past the end.
     fn cross(&mut self, forward: bool) -> Result<()> {
         self.on_entry = false;
@@ -420,64 +396,6 @@ impl RunCursor {
             self.settle()?;
         }
         Ok(())
-    }
-}
-
-impl Placing for RunCursor {
-    fn progress(&mut self) -> Result<Option<Missing>> {
-        loop {
-            match self.phase {
-                Phase::Settled => return Ok(None),
-                Phase::Finding(sought) => {
-                    let Some(position) = self.find(sought)? else { return self.missing() };
-                    self.phase = Phase::Loading(position, sought);
-                }
-                Phase::Loading(position, sought) => {
-                    if !self.load(position)? {
-                        return self.missing();
-                    }
-                    self.phase = Phase::Settled;
-                    if self.stand_within(sought)? {
-                        continue;
-                    }
-                    let (forward, sought) = match sought {
-                        Sought::From => (true, Sought::First),
-                        _ => (false, Sought::Last),
-                    };
-                    if let Some(position) = self.neighbour(forward)? {
-                        self.phase = Phase::Loading(position, sought);
-                    }
-                }
-            }
-        }
-    }
-
-    fn supply(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(awaited) = self.awaited.take() else { return Ok(()) };
-        let (page, rest) = bytes.split_at(PAGE_SIZE);
-        let (kind, at) = match awaited {
-            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page),
-            Awaited::Index(_, at) => (PageKind::Index, at.page),
-            Awaited::Data(at) => (PageKind::Data, at.page),
-        };
-        let address = self.run.address(kind, at)?;
-        self.run.data().verify(page, &address)?;
-        self.run.data().admit(&address, page);
-        match awaited {
-            Awaited::Footer => self.run.take_footer(payload_of(page)),
-            Awaited::Index(number, at) => self.copy_index(number, payload_of(page), at),
-            Awaited::Data(at) => {
-                if !rest.is_empty() {
-                    let mut ahead = AlignedBuffer::zeroed(rest.len());
-                    ahead.copy_from_slice(rest);
-                    let pages = u32_of(rest.len() / PAGE_SIZE);
-                    self.window = Some(Window { first_page: at.page + 1, pages, bytes: ahead });
-                }
-                self.block.clear();
-                self.block.extend_from_slice(payload_of(page));
-                self.block_loaded(at)
-            }
-        }
     }
 }
 

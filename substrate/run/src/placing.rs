@@ -5,7 +5,7 @@
 //! A scan over a dozen runs so costs one round of reads where it would cost a dozen.
 //!
 //! **Invariants**
-//! - A failed read fails the whole positioning, once; no source is given bytes that were not read.
+//! - A read that fails, of a page that is needed, fails the whole positioning, once; no source is given bytes that were not read.
 
 use std::cell::RefCell;
 
@@ -28,6 +28,10 @@ pub trait Placing {
     fn progress(&mut self) -> Result<Option<Missing>>;
     /// Takes the bytes of what it missed, not yet verified.
     fn supply(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Of a source that stands where it should: a page that it will need soon, to be read only if others are read anyway.
+    fn wish(&mut self) -> Result<Option<Missing>>;
+    /// Takes the bytes of what it wished for, not yet verified.
+    fn grant(&mut self, bytes: &[u8]);
 }
 
 testudo_base::sync::thread_local! {
@@ -40,24 +44,32 @@ const KEPT_BYTES: usize = 256 << 10;
 /// Brings every source to where it should stand.
 pub fn place_together<P: Placing>(sources: &mut [P], data: &DataFile) -> Result<()> {
     let mut missing: Vec<(usize, Missing)> = Vec::new();
+    let mut settled: Vec<usize> = Vec::new();
     loop {
         missing.clear();
+        settled.clear();
         for (number, source) in sources.iter_mut().enumerate() {
-            if let Some(wanted) = source.progress()? {
-                missing.push((number, wanted));
+            match source.progress()? {
+                Some(wanted) => missing.push((number, wanted)),
+                None => settled.push(number),
             }
         }
         if missing.is_empty() {
             return Ok(());
         }
-        ROUND.with(|round| read_round(&mut round.borrow_mut(), sources, &missing, data))?;
+        let needed = missing.len();
+        for &number in &settled {
+            missing.extend(sources[number].wish()?.map(|wanted| (number, wanted)));
+        }
+        ROUND.with(|round| read_round(&mut round.borrow_mut(), sources, (&missing, needed), data))?;
     }
 }
 
+/// Reads what is missing, of which the first `needed` are needed and the others wished for.
 fn read_round<P: Placing>(
     buffer: &mut AlignedBuffer,
     sources: &mut [P],
-    missing: &[(usize, Missing)],
+    (missing, needed): (&[(usize, Missing)], usize),
     data: &DataFile,
 ) -> Result<()> {
     let bytes_of = |wanted: &Missing| usize_of(u64::from(wanted.pages)) * PAGE_SIZE;
@@ -72,9 +84,21 @@ fn read_round<P: Placing>(
         reads.push((wanted.address.page, piece));
         rest = behind;
     }
-    data.read_many(&mut reads)?;
-    for ((number, _), (_, bytes)) in missing.iter().zip(&reads) {
-        sources[*number].supply(bytes)?;
+    let results = data.read_many(&mut reads);
+    for (at, (result, (page, bytes))) in results.into_iter().zip(reads).enumerate() {
+        let source = &mut sources[missing[at].0];
+        match result {
+            Ok(()) if at < needed => source.supply(bytes)?,
+            Ok(()) => source.grant(bytes),
+            // What only may be needed must not be what makes a scan fail.
+            Err(_) if at >= needed => {}
+            Err(_) if bytes.len() > PAGE_SIZE => {
+                let first = &mut bytes[..PAGE_SIZE];
+                data.read_many(&mut [(page, &mut *first)]).into_iter().collect::<Result<()>>()?;
+                source.supply(first)?;
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }

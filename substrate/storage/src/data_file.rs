@@ -21,6 +21,7 @@ use crate::{
     cache::CacheStats,
     extents::SpaceStats,
     page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
+    stream_read::{StreamLease, StreamMemory, StreamRead},
 };
 
 /// Where a page is and which one it must be.
@@ -43,6 +44,8 @@ pub struct IoStats {
     pub page_reads: u64,
     /// Bytes of those.
     pub page_read_bytes: u64,
+    /// Times that a query waited for single pages, whether for one or for many together.
+    pub read_rounds: u64,
     /// Bytes of large sequential reads.
     pub stream_read_bytes: u64,
     /// Bytes written.
@@ -55,6 +58,7 @@ pub struct IoStats {
 struct IoCounters {
     page_reads: AtomicU64,
     page_read_bytes: AtomicU64,
+    read_rounds: AtomicU64,
     stream_read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     syncs: AtomicU64,
@@ -68,6 +72,7 @@ pub struct DataFile {
     extents: Arc<Extents>,
     cache: Arc<PageCache>,
     io: IoCounters,
+    streams: Arc<StreamMemory>,
     growing: Mutex<()>,
     read_only: bool,
 }
@@ -98,7 +103,8 @@ impl DataFile {
             return Err(Error::corruption(DATA_FILE, end, "the file ends before its last live extent"));
         }
         let io = IoCounters::default();
-        Ok(Arc::new(Self { file, store, extents, cache, io, growing: Mutex::new(()), read_only }))
+        let streams = StreamMemory::beside_cache(cache_bytes);
+        Ok(Arc::new(Self { file, store, extents, cache, io, streams, growing: Mutex::new(()), read_only }))
     }
 
     /// The store that the file belongs to.
@@ -154,6 +160,7 @@ impl DataFile {
             })
             .collect();
         self.file.read_batch(&mut requests);
+        self.io.read_rounds.fetch_add(1, Relaxed);
         self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
         self.io.page_read_bytes.fetch_add(u64_of(requests.len()) * PAGE_BYTES, Relaxed);
         for (request, address) in requests.iter_mut().zip(addresses) {
@@ -164,21 +171,22 @@ impl DataFile {
         Ok(())
     }
 
-    /// Fills each buffer from its first page on, all at once, past the cache and *unverified*. Fails with the first error.
-    pub fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+    /// Fills each buffer from its first page on, all at once, past the cache and *unverified*. One result for each.
+    pub fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
         if let [(page, buffer)] = reads {
-            return self.read_counted(*page, buffer);
+            return vec![self.read_counted(*page, buffer)];
         }
         let mut requests: Vec<ReadRequest<'_>> =
             reads.iter_mut().map(|(page, buffer)| ReadRequest::new(*page * PAGE_BYTES, buffer)).collect();
         self.file.read_batch(&mut requests);
+        self.io.read_rounds.fetch_add(1, Relaxed);
         let bytes: usize = requests.iter().map(|request| request.buffer.len()).sum();
         self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
         self.io.page_read_bytes.fetch_add(u64_of(bytes), Relaxed);
-        for request in requests {
-            request.result.map_err(|e| self.read_error(request.offset / PAGE_BYTES, e))?;
-        }
-        Ok(())
+        let result = |request: ReadRequest<'_>| {
+            request.result.map_err(|e| self.read_error(request.offset / PAGE_BYTES, e))
+        };
+        requests.into_iter().map(result).collect()
     }
 
     /// Puts a page that was just written into the cache, so that its first reader finds it.
@@ -201,6 +209,7 @@ impl DataFile {
     }
 
     fn read_counted(&self, page: u64, buffer: &mut [u8]) -> Result<()> {
+        self.io.read_rounds.fetch_add(1, Relaxed);
         self.io.page_reads.fetch_add(1, Relaxed);
         self.io.page_read_bytes.fetch_add(u64_of(buffer.len()), Relaxed);
         self.file.read_at(page * PAGE_BYTES, buffer).map_err(|e| self.read_error(page, e))
@@ -224,6 +233,34 @@ impl DataFile {
     pub fn read_stream(&self, first_page: u64, buffer: &mut [u8]) -> Result<()> {
         self.io.stream_read_bytes.fetch_add(u64_of(buffer.len()), Relaxed);
         self.file.read_at(first_page * PAGE_BYTES, buffer).map_err(|e| self.read_error(first_page, e))
+    }
+
+    /// Memory for a read ahead; `None` if others have taken what there is.
+    pub fn lease_stream(&self, bytes: u64) -> Option<StreamLease> {
+        self.streams.lease(bytes)
+    }
+
+    /// Starts what [`DataFile::read_stream`] does, for all of `buffer`.
+    pub fn start_stream(self: &Arc<Self>, first_page: u64, buffer: AlignedBuffer) -> StreamRead {
+        self.io.stream_read_bytes.fetch_add(u64_of(buffer.len()), Relaxed);
+        let pending = self.file.start_read(first_page * PAGE_BYTES, buffer);
+        StreamRead { data: Arc::clone(self), first_page, pending }
+    }
+
+    pub(crate) fn finish_stream(
+        &self,
+        first_page: u64,
+        buffer: &mut [u8],
+        result: std::io::Result<()>,
+    ) -> Result<()> {
+        let result = match result {
+            // A file system that refuses direct I/O only when it comes to reading: the ordinary call knows what to do.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+                self.file.read_at(first_page * PAGE_BYTES, buffer)
+            }
+            result => result,
+        };
+        result.map_err(|e| self.read_error(first_page, e))
     }
 
     /// Verifies a block that came from [`DataFile::read_stream`].
@@ -300,6 +337,7 @@ impl DataFile {
         IoStats {
             page_reads: self.io.page_reads.load(Relaxed),
             page_read_bytes: self.io.page_read_bytes.load(Relaxed),
+            read_rounds: self.io.read_rounds.load(Relaxed),
             stream_read_bytes: self.io.stream_read_bytes.load(Relaxed),
             written_bytes: self.io.written_bytes.load(Relaxed),
             syncs: self.io.syncs.load(Relaxed),

@@ -21,6 +21,7 @@ mod manifest_format;
 mod manifest_state;
 mod manifest_survey;
 mod page_format;
+mod stream_read;
 mod superblock;
 
 pub use access::{Access, Lookup};
@@ -35,6 +36,7 @@ pub use manifest_survey::{ManifestSurvey, list_manifests, manifest_file_name, su
 pub use page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };
+pub use stream_read::{StreamLease, StreamRead};
 pub use superblock::{FORMAT_VERSION, Floor, Superblock, SuperblockFile, survey_superblock};
 
 /// Name of the file that holds all pages.

@@ -9,7 +9,7 @@ use testudo_base::{Cursor, Entry, Result};
 use testudo_run::{Direction, Missing, Placing, ReadAhead, Run, RunCursor, Target};
 
 /// Pages that the first read of a leaf takes: a scan that gets there goes on in it.
-const LEAF_PAGES_AT_ONCE: u32 = 2;
+const LEAF_PAGES_AT_ONCE: u32 = 4;
 
 /// A cursor over one source of entries.
 pub(crate) struct Strand {
@@ -57,6 +57,32 @@ impl Strand {
         self.at = at;
         self.cursor = earlier.cursor.take();
         true
+    }
+
+    /// Whether it is a leaf whose entries are read ahead.
+    pub(crate) fn is_long_leaf(&self) -> bool {
+        self.is_leaf && self.cursor.as_ref().is_some_and(RunCursor::is_long)
+    }
+
+    /// For a leaf to which a long scan goes on.
+    pub(crate) fn go_on_long(&mut self) {
+        if self.is_leaf {
+            self.open(0).go_on_long();
+        }
+    }
+
+    /// A leaf to which a long scan will come.
+    pub(crate) fn prepared_leaf(run: &Arc<Run>) -> Self {
+        let mut strand = Self::leaf(run);
+        strand.open(0).prepare_long();
+        strand
+    }
+
+    /// What comes is not known to be a long scan any more.
+    pub(crate) fn begin_anew(&mut self) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.begin_anew();
+        }
     }
 
     /// Starts to position it; [`Placing::progress`] ends that.
@@ -156,6 +182,19 @@ impl Placing for Strand {
 
     fn supply(&mut self, bytes: &[u8]) -> Result<()> {
         self.cursor.as_mut().map_or(Ok(()), |cursor| cursor.supply(bytes))
+    }
+
+    fn wish(&mut self) -> Result<Option<Missing>> {
+        match &mut self.cursor {
+            Some(cursor) if self.stands && self.direction == Direction::Forward => cursor.wish(),
+            _ => Ok(None),
+        }
+    }
+
+    fn grant(&mut self, bytes: &[u8]) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.grant(bytes);
+        }
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct TreeCursor {
     data: Arc<DataFile>,
     part: Part,
     merge: MergeCursor<Strand>,
+    /// The next part's leaf, during a long scan.
+    prepared: Option<Strand>,
 }
 
 /// A range of keys of the trunk.
@@ -59,26 +61,36 @@ impl Entrance<'_> {
 impl TreeCursor {
     pub(crate) fn new(root: &Arc<Node>, data: &Arc<DataFile>) -> Self {
         let merge = MergeCursor::new(Vec::new());
-        Self { root: Arc::clone(root), data: Arc::clone(data), part: Part::default(), merge }
+        Self { root: Arc::clone(root), data: Arc::clone(data), part: Part::default(), merge, prepared: None }
     }
 
     /// Opens the part where `entrance` leads and positions its strands.
-    fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>) -> Result<()> {
+    fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>, goes_on: bool) -> Result<()> {
         let path = self.path(entrance);
         let mut strands = self.strands(&path);
         let earlier = std::mem::replace(&mut self.merge, MergeCursor::new(Vec::new()));
-        for mut earlier in earlier.into_sources() {
+        let mut open = earlier.into_sources();
+        open.extend(self.prepared.take());
+        let direction = match target {
+            Target::First | Target::From(_) => Direction::Forward,
+            Target::Last | Target::Before(_) => Direction::Backward,
+        };
+        let is_long = goes_on && direction == Direction::Forward && open.iter().any(Strand::is_long_leaf);
+        for mut earlier in open {
+            if !goes_on {
+                earlier.begin_anew();
+            }
             let _ = strands.iter_mut().any(|strand| strand.take_over(&mut earlier));
+        }
+        if is_long {
+            strands.iter_mut().for_each(Strand::go_on_long);
+            self.prepared = self.leaf_behind().as_ref().map(Strand::prepared_leaf);
         }
         let shared = match (&self.part.low, &self.part.high) {
             (Some(low), Some(high)) => key::common_prefix(low, high),
             _ => 0,
         };
         self.merge = MergeCursor::with_shared_prefix(strands, shared);
-        let direction = match target {
-            Target::First | Target::From(_) => Direction::Forward,
-            Target::Last | Target::Before(_) => Direction::Backward,
-        };
         let data = &self.data;
         self.merge.place(direction, |strands| {
             for strand in &mut *strands {
@@ -86,6 +98,18 @@ impl TreeCursor {
             }
             place_together(strands, data)
         })
+    }
+
+    /// The leaf of the part that follows.
+    fn leaf_behind(&self) -> Option<Arc<Run>> {
+        let border = self.part.high.as_deref()?;
+        let mut node = &self.root;
+        loop {
+            match &node.pivots[node.pivot_of(border)].child {
+                Child::Node(child) => node = child,
+                Child::Leaf(run) => return run.clone(),
+            }
+        }
     }
 
     /// The nodes down to the leaf, each with the child that is taken; notes the part.
@@ -136,7 +160,7 @@ impl TreeCursor {
     fn go_on_forward(&mut self) -> Result<()> {
         while self.merge.entry().is_none() {
             let Some(border) = self.part.high.clone() else { return Ok(()) };
-            self.enter(Entrance::At(&border), Target::From(&border))?;
+            self.enter(Entrance::At(&border), Target::From(&border), true)?;
         }
         Ok(())
     }
@@ -145,7 +169,7 @@ impl TreeCursor {
     fn go_on_backward(&mut self) -> Result<()> {
         while self.merge.entry().is_none() {
             let Some(border) = self.part.low.clone() else { return Ok(()) };
-            self.enter(Entrance::Before(&border), Target::Before(&border))?;
+            self.enter(Entrance::Before(&border), Target::Before(&border), true)?;
         }
         Ok(())
     }
@@ -153,22 +177,22 @@ impl TreeCursor {
 
 impl Cursor for TreeCursor {
     fn seek_first(&mut self) -> Result<()> {
-        self.enter(Entrance::At(&[]), Target::First)?;
+        self.enter(Entrance::At(&[]), Target::First, false)?;
         self.go_on_forward()
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        self.enter(Entrance::Last, Target::Last)?;
+        self.enter(Entrance::Last, Target::Last, false)?;
         self.go_on_backward()
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.enter(Entrance::At(key), Target::From(key))?;
+        self.enter(Entrance::At(key), Target::From(key), false)?;
         self.go_on_forward()
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.enter(Entrance::Before(key), Target::Before(key))?;
+        self.enter(Entrance::Before(key), Target::Before(key), false)?;
         self.go_on_backward()
     }
 

@@ -4,9 +4,10 @@ use std::{fs::OpenOptions, os::fd::OwnedFd};
 
 use io_uring::IoUring;
 use parking_lot::Mutex;
+use testudo_base::sync::Arc;
 
 use super::{IDLE_RINGS_MAX, RingPool, new_ring};
-use crate::ReadRequest;
+use crate::{AlignedBuffer, ReadRequest};
 
 fn patterned_file(place: &tempfile::TempDir) -> OwnedFd {
     let path = place.path().join("a");
@@ -35,7 +36,7 @@ fn a_ring_that_refuses_requests_is_dropped_and_the_batch_is_read_without_it() {
     let file = patterned_file(&place);
     // The kernel answers EBADFD to every submission on such a ring.
     let disabled = IoUring::builder().setup_r_disabled().build(64).unwrap();
-    let pool = RingPool { idle: Mutex::new(vec![disabled]) };
+    let pool = RingPool { idle: Arc::new(Mutex::new(vec![disabled])) };
     read_and_check(&pool, &file);
     assert_eq!(pool.idle.lock().len(), 0);
     read_and_check(&pool, &file);
@@ -64,4 +65,19 @@ fn a_ring_is_used_again_and_idle_ones_are_bounded() {
     });
     drop(extra);
     assert!(pool.idle.lock().len() <= IDLE_RINGS_MAX);
+}
+
+#[test]
+fn a_background_read_that_the_kernel_does_not_take_is_read_without_it() {
+    if RingPool::probe().is_none() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let file = Arc::new(patterned_file(&place));
+    let disabled = IoUring::builder().setup_r_disabled().build(64).unwrap();
+    let pool = RingPool { idle: Arc::new(Mutex::new(vec![disabled])) };
+    let (buffer, result) = pool.start(&file, 0, AlignedBuffer::zeroed(8192)).wait();
+    result.unwrap();
+    assert!(buffer.chunks(512).zip(0_u8..).all(|(part, number)| part.iter().all(|&byte| byte == number)));
+    assert_eq!(pool.idle.lock().len(), 0);
 }

@@ -2,7 +2,7 @@ use std::{cell::RefCell, path::Path};
 
 use testudo_base::{Entry, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key};
 use testudo_contract::{InlineExecutor, Progress, RunIds};
-use testudo_env::{Env, MemEnv, OpenMode, OpenOptions, SplitMix};
+use testudo_env::{Env, FaultyEnv, MemEnv, OpenMode, OpenOptions, SplitMix};
 
 use super::*;
 
@@ -70,6 +70,7 @@ impl Cursor for VecCursor {
 }
 
 struct Bed {
+    env: Arc<FaultyEnv>,
     work: Work,
     tree: Arc<dyn Tree>,
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
@@ -81,7 +82,7 @@ struct Bed {
 
 impl Bed {
     fn new(options: TurtleOptions) -> Self {
-        let env = MemEnv::new(1);
+        let env = FaultyEnv::new(MemEnv::new(1));
         let path = Path::new("/data");
         let file = env.open(path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).unwrap();
         let data = DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), false).unwrap();
@@ -95,6 +96,7 @@ impl Bed {
         };
         let tree = BeTree::empty(options, &work.data);
         Self {
+            env,
             work,
             tree,
             objects: BTreeMap::new(),
@@ -166,6 +168,16 @@ impl Bed {
     fn reopen(&mut self) {
         let objects = self.objects.clone();
         self.tree = BeTree::open(self.options, &self.work.data, KEYSPACE, objects).unwrap();
+    }
+
+    /// Opens the file and the tree anew, with nothing in memory.
+    fn cool(&mut self, cache_bytes: u64) {
+        self.env.set_plan(None);
+        let options = OpenOptions { mode: OpenMode::Write, direct: true };
+        let file = self.env.open(Path::new("/data"), options).unwrap();
+        let live = self.references.iter().map(|(span, count)| (*span, u32::try_from(*count).unwrap()));
+        self.work.data = DataFile::new(file, StoreId(7), cache_bytes, live, false).unwrap();
+        self.reopen();
     }
 
     fn check(&self, random: &mut SplitMix) {
@@ -317,3 +329,4 @@ fn deleting_everything_shrinks_the_tree_to_nothing() {
 }
 
 mod age_order;
+mod scan_reads;

@@ -1,0 +1,148 @@
+//! What scans ask of the device, and what they do when it fails.
+
+use testudo_env::{FaultError, FaultPlan, IoClass};
+
+use super::*;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("user{number:020}").into_bytes()
+}
+
+/// A tree with tiers at each node, its records spread over them.
+fn filled(batches: u64, batch_records: u64) -> Bed {
+    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 64 << 10, max_pivots: 16 });
+    let total = batches * batch_records;
+    for batch in 0..batches {
+        // An odd multiplier visits every number once.
+        let number = |n: u64| (batch * batch_records + n) * 7919 % total;
+        bed.apply((0..batch_records).map(|n| (key(number(n)), Some(vec![b'v'; 100]))).collect());
+    }
+    bed
+}
+
+/// The most runs that one key can be in.
+fn sources(bed: &Bed) -> u64 {
+    let mut tiers_at_depth: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for line in bed.tree.outline() {
+        match line.what {
+            "node" => tiers_at_depth.entry(line.depth).or_default().0 = 0,
+            "tier" => {
+                let (count, most) = tiers_at_depth.entry(line.depth - 1).or_default();
+                *count += 1;
+                *most = (*most).max(*count);
+            }
+            _ => {}
+        }
+    }
+    tiers_at_depth.values().map(|(_, most)| most).sum::<u64>() + 1
+}
+
+/// Reads up to `count` entries from `start` on.
+fn scan(bed: &Bed, start: &[u8], count: usize) -> Result<Model> {
+    let mut cursor = bed.tree.cursor();
+    let mut found = Model::new();
+    cursor.seek(start)?;
+    while let Some(entry) = cursor.entry() {
+        found.insert(entry.key.to_vec(), entry.value.to_vec());
+        if found.len() == count {
+            break;
+        }
+        cursor.next()?;
+    }
+    Ok(found)
+}
+
+#[test]
+fn a_cold_scan_reads_a_page_of_each_source_and_all_of_them_at_once() {
+    const SCANS: u64 = 40;
+    let mut bed = filled(15, 2001);
+    bed.cool(4 << 20);
+    for run in bed.tree.runs() {
+        // Footers and indexes are there, data is not.
+        run.bytes_between(Some(&run.reference().last_key), None).unwrap();
+    }
+    let sources = sources(&bed);
+    assert!(sources > 3, "{sources} sources are not worth a test");
+    for records in [10, 100] {
+        let before = bed.work.data.io_stats();
+        for number in 0..SCANS {
+            let start = key(number * 700 + records);
+            let found = scan(&bed, &start, usize::try_from(records).unwrap()).unwrap();
+            let expected = bed.model.range(start..).take(usize::try_from(records).unwrap());
+            assert!(found.iter().eq(expected));
+        }
+        let after = bed.work.data.io_stats();
+        let rounds = after.read_rounds - before.read_rounds;
+        let reads = after.page_reads - before.page_reads;
+        let pages = (after.page_read_bytes - before.page_read_bytes) / 4096;
+        // About 30 records are in a page; a scan may stand before the end of a page, and so cross into the next one.
+        let crossings = records / 15;
+        assert!(rounds <= SCANS * (3 + 2 * crossings) / 2, "{rounds} rounds for {SCANS} scans of {records}");
+        assert!(
+            reads <= SCANS * (sources + 1 + crossings),
+            "{reads} reads, {sources} sources, {records} records"
+        );
+        assert!(
+            pages <= SCANS * (sources + 5 + 2 * crossings),
+            "{pages} pages for {SCANS} scans of {records}"
+        );
+        assert_eq!(after.stream_read_bytes, before.stream_read_bytes, "a short scan reads ahead");
+        bed.cool(4 << 20);
+        for run in bed.tree.runs() {
+            run.bytes_between(Some(&run.reference().last_key), None).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_scan_of_everything_reads_each_page_once_and_leaves_the_cache_alone() {
+    let mut bed = filled(15, 2001);
+    bed.cool(1 << 20);
+    assert!(scan(&bed, &[], usize::MAX).unwrap() == bed.model);
+    let io = bed.work.data.io_stats();
+    let stored = bed.tree.stats().stored_bytes;
+    let read = io.page_read_bytes + io.stream_read_bytes;
+    assert!(read <= stored + stored / 5, "{read} bytes read of {stored}");
+    assert!(io.stream_read_bytes > stored / 3, "{} bytes of {stored} were read ahead", io.stream_read_bytes);
+}
+
+#[test]
+fn a_failed_read_ends_a_scan_once_and_shows_nothing_wrong() {
+    let mut bed = filled(6, 1001);
+    let mut failures = 0;
+    for skip in (0..).step_by(5) {
+        bed.cool(1 << 20);
+        bed.env.set_plan(Some(FaultPlan::once(skip, FaultError::Device).of_class(IoClass::Read)));
+        let mut cursor = bed.tree.cursor();
+        let mut expected = bed.model.iter();
+        let mut moved = cursor.seek_first();
+        while moved.is_ok()
+            && let Some(entry) = cursor.entry()
+        {
+            let (key, value) = expected.next().expect("an entry too many");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            moved = cursor.next();
+        }
+        let has_failed = !bed.env.failures().is_empty();
+        assert!(has_failed || moved.is_ok());
+        if moved.is_ok() {
+            assert!(expected.next().is_none());
+            if !has_failed {
+                break;
+            }
+            // A page that was only likely to be needed.
+            continue;
+        }
+        failures += 1;
+        assert!(cursor.entry().is_none(), "after an error the cursor stands nowhere");
+        let rest: Vec<_> = expected.collect();
+        let Some((key, _)) = rest.first() else { continue };
+        cursor.seek(key).unwrap();
+        for (key, value) in rest {
+            let entry = cursor.entry().expect("an entry is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.next().unwrap();
+        }
+    }
+    assert!(failures > 10, "only {failures} reads failed");
+}
