@@ -135,7 +135,7 @@ impl DbStats {
             record_evictions: records.evicted,
             cached_records: records.records,
             record_cache_bytes: records.used_bytes,
-            memtable_bytes: store.arena_pool.total_bytes().saturating_sub(records.used_bytes),
+            memtable_bytes: store.arena_pool.used_bytes().saturating_sub(records.used_bytes),
             wal_live_bytes,
             data_file_bytes,
             live_bytes: space.live_bytes,

@@ -8,7 +8,8 @@
 //!
 //! **Invariants**
 //! - A chunk belongs to the pool or to one user, never to both.
-//! - `total_bytes` counts all chunks alive, whoever has them, and what was charged.
+//! - `total_bytes` counts all large chunks that are alive, whoever has them, and the most that smaller ones and charges ever were
+//!   together: what the allocator once got in small pieces it does not give back.
 //! - Idle chunks are freed as soon as the total is above the bound.
 
 use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
@@ -70,7 +71,11 @@ pub struct ChunkPool {
     /// Innermost lock of all users.
     idle: Mutex<Vec<Chunk>>,
     limit_bytes: AtomicU64,
-    total_bytes: AtomicU64,
+    /// Of chunks of the full size and above.
+    chunk_bytes: AtomicU64,
+    /// Of smaller sizes and charges: now, and at most so far.
+    other_bytes: AtomicU64,
+    other_bytes_max: AtomicU64,
     lender: OnceLock<Weak<dyn Lender>>,
 }
 
@@ -80,7 +85,9 @@ impl ChunkPool {
         Arc::new(Self {
             idle: Mutex::new(Vec::new()),
             limit_bytes: limit_bytes.into(),
-            total_bytes: 0.into(),
+            chunk_bytes: 0.into(),
+            other_bytes: 0.into(),
+            other_bytes_max: 0.into(),
             lender: OnceLock::new(),
         })
     }
@@ -117,19 +124,27 @@ impl ChunkPool {
         u64_of(self.idle.lock().len() * CHUNK_BYTES)
     }
 
-    /// Bytes of all chunks, in use and idle, and of what was charged.
+    /// Bytes of all chunks and charges, in use and idle, and of what the allocator keeps of earlier ones.
     pub fn total_bytes(&self) -> u64 {
-        self.total_bytes.load(Relaxed)
+        self.chunk_bytes.load(Relaxed) + self.other_bytes_max.load(Relaxed)
+    }
+
+    /// Bytes of all chunks, in use and idle, and of charges.
+    pub fn used_bytes(&self) -> u64 {
+        self.chunk_bytes.load(Relaxed) + self.other_bytes.load(Relaxed)
     }
 
     /// Counts memory that a user of chunks needs beside them.
     pub fn charge(&self, bytes: u64) {
-        self.total_bytes.fetch_add(bytes, Relaxed);
+        let other = self.other_bytes.fetch_add(bytes, Relaxed) + bytes;
+        if other > self.other_bytes_max.load(Relaxed) {
+            self.other_bytes_max.fetch_max(other, Relaxed);
+        }
     }
 
     /// Takes a charge back.
     pub fn discharge(&self, bytes: u64) {
-        self.total_bytes.fetch_sub(bytes, Relaxed);
+        self.other_bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// A chunk of `bytes`, a multiple of eight, whatever the bound: others make room for it as far as they can.
@@ -152,9 +167,11 @@ impl ChunkPool {
     pub fn take_spare(&self, bytes: usize) -> Option<Chunk> {
         let idle = self.take_idle(bytes);
         if idle.is_none() {
-            self.trim(u64_of(bytes));
-            let fits = self.total_bytes() + u64_of(bytes) <= self.limit_bytes();
-            return fits.then(|| self.make(bytes));
+            self.trim(bytes);
+            // A small piece can also be one that the allocator has already.
+            let is_kept = bytes < CHUNK_BYTES && self.total_with(bytes) == self.total_bytes();
+            let of_all = if is_kept { self.used_bytes() + u64_of(bytes) } else { self.total_with(bytes) };
+            return (of_all <= self.limit_bytes()).then(|| self.make(bytes));
         }
         idle
     }
@@ -164,13 +181,25 @@ impl ChunkPool {
         self.take_idle(bytes).unwrap_or_else(|| self.make(bytes))
     }
 
+    /// The total with one more chunk of `bytes`.
+    fn total_with(&self, bytes: usize) -> u64 {
+        let (full, other) = if bytes >= CHUNK_BYTES { (u64_of(bytes), 0) } else { (0, u64_of(bytes)) };
+        let other = self.other_bytes.load(Relaxed) + other;
+        self.chunk_bytes.load(Relaxed) + full + other.max(self.other_bytes_max.load(Relaxed))
+    }
+
     fn take_idle(&self, bytes: usize) -> Option<Chunk> {
         if bytes == CHUNK_BYTES { self.idle.lock().pop() } else { None }
     }
 
     fn make(&self, bytes: usize) -> Chunk {
         let chunk = Chunk::new(bytes);
-        self.total_bytes.fetch_add(u64_of(chunk.bytes()), Relaxed);
+        let bytes = u64_of(chunk.bytes());
+        if chunk.bytes() >= CHUNK_BYTES {
+            self.chunk_bytes.fetch_add(bytes, Relaxed);
+        } else {
+            self.charge(bytes);
+        }
         chunk
     }
 
@@ -179,6 +208,8 @@ impl ChunkPool {
         for chunk in chunks {
             if chunk.bytes() == CHUNK_BYTES {
                 self.idle.lock().push(chunk);
+            } else if chunk.bytes() > CHUNK_BYTES {
+                self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
             } else {
                 self.discharge(u64_of(chunk.bytes()));
             }
@@ -187,13 +218,13 @@ impl ChunkPool {
     }
 
     /// Frees idle chunks as long as the total, with `more`, is above the bound.
-    fn trim(&self, more: u64) {
+    fn trim(&self, more: usize) {
         let mut excess = Vec::new();
         {
             let mut idle = self.idle.lock();
-            while self.total_bytes() + more > self.limit_bytes() {
+            while self.total_with(more) > self.limit_bytes() {
                 let Some(chunk) = idle.pop() else { break };
-                self.discharge(u64_of(chunk.bytes()));
+                self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
                 excess.push(chunk);
             }
         }

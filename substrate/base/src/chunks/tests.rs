@@ -8,11 +8,11 @@ const CHUNK: u64 = CHUNK_BYTES as u64;
 fn idle_chunks_are_kept_up_to_the_bound() {
     let pool = ChunkPool::new(2 * CHUNK);
     let chunks: Vec<Chunk> = (0..4).map(|_| pool.take(CHUNK_BYTES)).collect();
-    assert_eq!((pool.total_bytes(), pool.idle_bytes()), (4 * CHUNK, 0));
+    assert_eq!((pool.used_bytes(), pool.idle_bytes()), (4 * CHUNK, 0));
     pool.give_back(chunks);
-    assert_eq!((pool.total_bytes(), pool.idle_bytes()), (2 * CHUNK, 2 * CHUNK));
+    assert_eq!((pool.used_bytes(), pool.idle_bytes()), (2 * CHUNK, 2 * CHUNK));
     pool.set_limit(CHUNK);
-    assert_eq!((pool.total_bytes(), pool.idle_bytes()), (CHUNK, CHUNK));
+    assert_eq!((pool.used_bytes(), pool.idle_bytes()), (CHUNK, CHUNK));
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn spare_memory_ends_at_the_bound() {
     let chunk = pool.take_spare(CHUNK_BYTES);
     assert!(chunk.is_some());
     assert!(pool.take_spare(CHUNK_BYTES).is_none(), "with what is charged it does not fit");
-    pool.discharge(CHUNK / 2);
+    pool.set_limit(3 * CHUNK);
     assert!(pool.take_spare(CHUNK_BYTES).is_some());
 }
 
@@ -32,9 +32,9 @@ fn idle_chunks_make_room_for_other_sizes() {
     let chunks = [pool.take(CHUNK_BYTES), pool.take(CHUNK_BYTES)];
     pool.give_back(chunks);
     let small = pool.take(1 << 10);
-    assert_eq!((pool.total_bytes(), pool.idle_bytes()), (CHUNK + (1 << 10), CHUNK));
+    assert_eq!((pool.used_bytes(), pool.idle_bytes()), (CHUNK + (1 << 10), CHUNK));
     pool.give_back([small]);
-    assert_eq!(pool.total_bytes(), CHUNK);
+    assert_eq!(pool.used_bytes(), CHUNK);
 }
 
 #[derive(Debug)]
@@ -61,9 +61,24 @@ fn a_lender_gives_way_to_who_needs_memory() {
     pool.set_lender(weak);
     let first = pool.take(CHUNK_BYTES);
     assert!(lender.lent.lock().is_none());
-    assert_eq!(pool.total_bytes(), CHUNK, "memory changed hands");
+    assert_eq!(pool.used_bytes(), CHUNK, "memory changed hands");
     let second = pool.take(CHUNK_BYTES);
-    assert_eq!(pool.total_bytes(), 2 * CHUNK, "who needs memory gets it in any case");
+    assert_eq!(pool.used_bytes(), 2 * CHUNK, "who needs memory gets it in any case");
     pool.give_back([first, second]);
-    assert_eq!(pool.total_bytes(), CHUNK);
+    assert_eq!(pool.used_bytes(), CHUNK);
+}
+
+#[test]
+fn small_pieces_count_as_the_most_that_they_were() {
+    let pool = ChunkPool::new(4 * CHUNK);
+    pool.charge(2 * CHUNK);
+    pool.discharge(2 * CHUNK);
+    assert_eq!((pool.used_bytes(), pool.total_bytes()), (0, 2 * CHUNK));
+    let chunks = [pool.take_spare(CHUNK_BYTES), pool.take_spare(CHUNK_BYTES)];
+    assert!(chunks.iter().all(Option::is_some) && pool.take_spare(CHUNK_BYTES).is_none());
+    let small = pool.take_spare(CHUNK_BYTES / 2).expect("small pieces have what is left of small pieces");
+    pool.give_back([small]);
+    let large = pool.take(3 * CHUNK_BYTES);
+    pool.give_back([large]);
+    assert_eq!(pool.total_bytes(), 4 * CHUNK, "large chunks go back to the system");
 }

@@ -54,7 +54,7 @@ fn memory_and_number_go_home_with_the_last_holder() {
     let segment = Segment::new(7, pool.take(4 << 10), Arc::clone(&home));
     let reader = Arc::clone(&segment);
     drop(segment);
-    assert!(home.free_ids.lock().is_empty() && pool.total_bytes() == 4 << 10);
+    assert!(home.free_ids.lock().is_empty() && pool.used_bytes() == 4 << 10);
     drop(reader);
-    assert!(*home.free_ids.lock() == [7] && pool.total_bytes() == 0);
+    assert!(*home.free_ids.lock() == [7] && pool.used_bytes() == 0);
 }

@@ -65,7 +65,7 @@ fn a_full_cache_of_used_records_still_takes_new_ones() {
         assert!(look(&shard, number), "the newest record is there");
         (0..3).for_each(|_| assert!(look(&shard, number)));
     }
-    assert!(pool.total_bytes() <= 9 * u64_of(SEGMENT_BYTES), "bound and spare segment");
+    assert!(pool.used_bytes() <= 9 * u64_of(SEGMENT_BYTES), "bound and spare segment");
 }
 
 #[test]
@@ -75,12 +75,12 @@ fn memory_is_given_up_to_the_last_segment() {
         insert(&shard, number);
         look(&shard, number);
     }
-    let mut before = pool.total_bytes();
+    let mut before = pool.used_bytes();
     assert!(before > 12 * u64_of(SEGMENT_BYTES));
     for _ in 0..40 {
         shard.lock().give_up_segment();
-        assert!(pool.total_bytes() <= before);
-        before = pool.total_bytes();
+        assert!(pool.used_bytes() <= before);
+        before = pool.used_bytes();
     }
     assert!(before <= 3 * u64_of(SEGMENT_BYTES), "{before}");
     let present = (0..1_000).filter(|number| look(&shard, *number)).count();
