@@ -73,6 +73,8 @@ impl Store {
         bytes: usize,
     ) -> Result<Seqno> {
         let wal = self.wal()?;
+        // Among many keyspaces this one's view is in no cache; the others must not wait for that.
+        keyspace.view.load().active.first_commit();
         let early = if planted!("buffer-chosen-early") { Some(choose_buffer(keyspace)?) } else { None };
         let commit = self.commit.lock();
         // Whoever closes the store waits for the commits that got here before, and for no others.

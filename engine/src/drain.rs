@@ -11,17 +11,18 @@
 use testudo_base::{
     Error, ErrorKind, ExtentSpan, Result, Seqno, planted,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
-use testudo_contract::{Job, Progress, TreeEdit};
+use testudo_contract::{Job, Progress, Task, TreeEdit, Work};
 use testudo_records::KeyspaceRecords;
 use testudo_storage::Change;
 
 use crate::{
     backpressure::Part,
     sealing::{self, Fill},
+    stages::{Stage, StageClock},
     store::Store,
     updates::MemtableUpdates,
     view::{KeyspaceCore, WriteBuffer},
@@ -36,6 +37,53 @@ struct Drained {
     buffer: Arc<WriteBuffer>,
     /// `None` if the buffer turned out to be empty.
     edit: Option<TreeEdit>,
+}
+
+/// A buffer on its way into its tree.
+struct Applying {
+    keyspace: Arc<KeyspaceCore>,
+    buffer: Arc<WriteBuffer>,
+    work: Work,
+}
+
+impl Applying {
+    fn apply(&self) -> Result<Drained> {
+        let Self { keyspace, buffer, work } = self;
+        buffer.table.freeze();
+        let edit = if buffer.table.is_empty() {
+            None
+        } else {
+            let updates = Arc::new(MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at()));
+            let tree = Arc::clone(&keyspace.view.load().tree);
+            Some(tree.apply(work, updates)?)
+        };
+        if let Some(edit) = edit.as_ref().filter(|_| planted!("extent-freed-before-edit")) {
+            work.data.extents().apply_durable(references_of(&edit.changes));
+        }
+        Ok(Drained { keyspace: Arc::clone(keyspace), buffer: Arc::clone(buffer), edit })
+    }
+}
+
+/// The buffers of one round, which the hands take in turn.
+struct Round {
+    applying: Vec<Applying>,
+    next: AtomicUsize,
+    has_failed: AtomicBool,
+    drained: Mutex<Vec<(usize, Result<Drained>)>>,
+}
+
+impl Round {
+    fn work(&self) {
+        while !self.has_failed.load(Relaxed) {
+            let number = self.next.fetch_add(1, Relaxed);
+            let Some(applying) = self.applying.get(number) else { return };
+            let outcome = applying.apply();
+            if outcome.is_err() {
+                self.has_failed.store(true, Relaxed);
+            }
+            self.drained.lock().push((number, outcome));
+        }
+    }
 }
 
 impl Store {
@@ -147,9 +195,9 @@ impl Store {
         let _round = self.rounds.lock();
         self.check_writable()?;
         let mut waiting = Vec::new();
-        for keyspace in self.keyspaces() {
+        for keyspace in self.catalogue.read().by_id.values() {
             if let Some(buffer) = keyspace.view.load().sealed.last() {
-                waiting.push((Arc::clone(&keyspace), Arc::clone(buffer)));
+                waiting.push((Arc::clone(keyspace), Arc::clone(buffer)));
             }
         }
         if waiting.is_empty() {
@@ -157,13 +205,17 @@ impl Store {
         }
         let part = |(_, buffer): &Waiting| (buffer.table.memory_bytes(), Arc::new(Progress::default()));
         let parts: Vec<Part> = waiting.iter().map(part).collect();
+        let started = self.env.monotonic();
         self.backpressure.drain_started(&*self.env, parts.clone());
         let outcome = self.drain(waiting, &parts);
+        let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
+        self.counters.stages.note_round(bytes, self.env.monotonic().saturating_sub(started));
         self.backpressure.drain_ended(&*self.env);
         outcome.map(|()| true)
     }
 
     fn drain(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
+        let mut clock = StageClock::start(&*self.env, &self.counters.stages);
         let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
         if !planted!("sealed-buffer-not-awaited") {
             self.in_flight.wait_for(newest);
@@ -172,10 +224,12 @@ impl Store {
         if let Some(wal) = self.wal.as_ref().filter(|_| !planted!("log-unsynced-at-drain")) {
             wal.sync_to(newest).inspect_err(|error| self.poison(error))?;
         }
+        clock.end(Stage::Log);
         let applied = self.apply_all(waiting, parts);
+        clock.end(Stage::Apply);
         let drained = applied.inspect_err(|error| self.note_failure(error))?;
         self.set_stall(None);
-        self.commit_drained(drained).inspect_err(|error| self.poison(error))
+        self.commit_drained(drained, &mut clock).inspect_err(|error| self.poison(error))
     }
 
     /// A full disk stops writers until there is room again; whatever else fails before anything was committed stops
@@ -188,31 +242,35 @@ impl Store {
         }
     }
 
+    /// Applies every buffer to its tree, several at once.
     fn apply_all(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<Vec<Drained>> {
-        let mut drained = Vec::with_capacity(waiting.len());
-        for ((keyspace, buffer), (_, progress)) in waiting.into_iter().zip(parts) {
-            buffer.table.freeze();
-            let edit = if buffer.table.is_empty() {
-                None
-            } else {
-                let work = self.work(&keyspace, Arc::clone(progress));
-                let updates = Arc::new(MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at()));
-                let tree = Arc::clone(&keyspace.view.load().tree);
-                Some(tree.apply(&work, updates)?)
-            };
-            if let Some(edit) = edit.as_ref().filter(|_| planted!("extent-freed-before-edit")) {
-                self.data.extents().apply_durable(references_of(&edit.changes));
-            }
-            drained.push(Drained { keyspace, buffer, edit });
-        }
-        Ok(drained)
+        let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
+            work: self.work(&keyspace, Arc::clone(progress)),
+            keyspace,
+            buffer,
+        });
+        let round = Arc::new(Round {
+            applying: applying.collect(),
+            next: AtomicUsize::new(0),
+            has_failed: AtomicBool::new(false),
+            drained: Mutex::new(Vec::new()),
+        });
+        let hands = self.executor.hands().min(round.applying.len());
+        let task = || -> Task {
+            let round = Arc::clone(&round);
+            Box::new(move || round.work())
+        };
+        self.executor.run_all((0..hands).map(|_| task()).collect());
+        let mut drained = std::mem::take(&mut *round.drained.lock());
+        drained.sort_unstable_by_key(|(number, _)| *number);
+        drained.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    fn commit_drained(&self, drained: Vec<Drained>) -> Result<()> {
+    fn commit_drained(&self, mut drained: Vec<Drained>, clock: &mut StageClock<'_>) -> Result<()> {
         let mut edit = Vec::new();
-        for Drained { keyspace, buffer, edit: tree_edit } in &drained {
+        for Drained { keyspace, buffer, edit: tree_edit } in &mut drained {
             if let Some(tree_edit) = tree_edit {
-                edit.extend(tree_edit.changes.iter().cloned());
+                edit.append(&mut tree_edit.changes);
             }
             let is_too_high = planted!("flushed-seqno-too-high");
             let flushed = if is_too_high { self.last_seqno() } else { buffer.sealed_at() };
@@ -222,11 +280,13 @@ impl Store {
         if !planted!("data-unsynced-at-edit") {
             self.data.sync()?;
         }
+        clock.end(Stage::Data);
         if planted!("extent-freed-before-edit") {
             self.manifest.commit(&edit)?;
         } else {
             self.commit_edit(&edit)?;
         }
+        clock.end(Stage::Edit);
         let records = self.advance_records(&drained)?;
         let commit = self.commit.lock();
         for (Drained { keyspace, buffer, edit }, records) in drained.into_iter().zip(records) {
@@ -237,7 +297,9 @@ impl Store {
         self.recount_buffers();
         drop(commit);
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.release_log()
+        let released = self.release_log();
+        clock.end(Stage::Publish);
+        released
     }
 
     /// The cached records as the drained trees see them; `None` where nothing was drained.
@@ -267,7 +329,7 @@ impl Store {
     /// The last seqno that no buffer needs from the log. REQUIRES: the commit lock is held.
     fn releasable_seqno(&self) -> Seqno {
         let mut seqno = self.last_seqno();
-        for keyspace in self.keyspaces() {
+        for keyspace in self.catalogue.read().by_id.values() {
             for buffer in keyspace.view.load().buffers() {
                 if let Some(first) = buffer.first_commit() {
                     seqno = seqno.min(Seqno(first.0 - 1));

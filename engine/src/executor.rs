@@ -2,6 +2,8 @@
 //!
 //! **Invariants**
 //! - [`Executor::run_all`] returns only after all of its tasks have ended, panicked ones included.
+//! - A task may call it in turn. Its thread then does whatever waits first, so whoever queues tasks that do so queues no more of them than
+//!   there are hands: they would pile up on one stack.
 
 use std::{
     collections::VecDeque,
@@ -36,6 +38,8 @@ struct Shared {
 /// A pool of threads.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
+    /// The threads and the caller.
+    hands: usize,
     threads: Mutex<Vec<Box<dyn Thread>>>,
 }
 
@@ -56,7 +60,7 @@ impl Pool {
             let thread = env.spawn("testudo-work", Box::new(move || shared.work()));
             threads.push(thread.map_err(|e| Error::io("a background thread", e))?);
         }
-        Ok(Arc::new(Self { shared, threads: Mutex::new(threads) }))
+        Ok(Arc::new(Self { shared, hands: helpers + 1, threads: Mutex::new(threads) }))
     }
 
     /// Ends the threads.
@@ -95,7 +99,15 @@ fn run(task: Task, round: &Mutex<Round>) {
 }
 
 impl Executor for Pool {
-    fn run_all(&self, tasks: Vec<Task>) {
+    fn hands(&self) -> usize {
+        self.hands
+    }
+
+    fn run_all(&self, mut tasks: Vec<Task>) {
+        if tasks.len() <= 1 {
+            // Not worth a word to the others.
+            return tasks.pop().map_or((), |task| task());
+        }
         let round = Arc::new(Mutex::new(Round { open: tasks.len(), has_panicked: false }));
         let mut queue = self.shared.queue.lock();
         queue.tasks.extend(tasks.into_iter().map(|task| (task, Arc::clone(&round))));

@@ -61,6 +61,7 @@ mod sealing;
 mod shares;
 mod slice;
 mod snapshot;
+mod stages;
 mod stats;
 mod store;
 mod stripes;

@@ -5,7 +5,7 @@ use testudo_base::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use crate::{store::Store, view::KeyspaceCore};
+use crate::{stages::Stage, store::Store, view::KeyspaceCore};
 
 /// Figures of a store. Counts are since it was opened; sizes are of this moment, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +73,20 @@ pub struct DbStats {
     pub disk_bytes: u64,
     /// Rounds of draining.
     pub flushes: u64,
+    /// Time of these rounds until the log was synced, in microseconds.
+    pub drain_log_micros: u64,
+    /// Time of planning, merging and writing runs.
+    pub drain_apply_micros: u64,
+    /// Time of syncing the data file.
+    pub drain_data_micros: u64,
+    /// Time of writing and syncing manifest edits.
+    pub drain_edit_micros: u64,
+    /// Time of publishing the new trees and releasing the log.
+    pub drain_publish_micros: u64,
+    /// Longest round.
+    pub max_drain_micros: u64,
+    /// Bytes of memtables that were drained.
+    pub drained_bytes: u64,
     /// Jobs that trees did of their own.
     pub jobs: u64,
     /// Time that writers rested, all together, in microseconds.
@@ -146,6 +160,13 @@ impl DbStats {
             whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| shares.reserve_bytes()),
             disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_bytes,
             flushes: counters.flushes.load(Relaxed),
+            drain_log_micros: counters.stages.micros(Stage::Log),
+            drain_apply_micros: counters.stages.micros(Stage::Apply),
+            drain_data_micros: counters.stages.micros(Stage::Data),
+            drain_edit_micros: counters.stages.micros(Stage::Edit),
+            drain_publish_micros: counters.stages.micros(Stage::Publish),
+            max_drain_micros: counters.stages.max_micros(),
+            drained_bytes: counters.stages.bytes(),
             jobs: counters.jobs.load(Relaxed),
             throttled_micros: pressure.throttled_micros.load(Relaxed),
             write_stalls: pressure.stalls.load(Relaxed),

@@ -28,7 +28,7 @@ use testudo_wal::Wal;
 
 use crate::{
     backpressure::Backpressure, in_flight::InFlight, memory::Budget, options::Durability, room::Room,
-    stripes::Stripes, view::KeyspaceCore,
+    stages::Stages, stripes::Stripes, view::KeyspaceCore,
 };
 
 /// The keyspaces by name and by id.
@@ -80,6 +80,7 @@ pub(crate) struct Counters {
     pub(crate) reads_drained: AtomicU64,
     pub(crate) writes_drained: AtomicU64,
     pub(crate) jobs: AtomicU64,
+    pub(crate) stages: Stages,
 }
 
 /// Wakes the background threads.

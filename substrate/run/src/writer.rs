@@ -1,6 +1,6 @@
 //! Writes a run in one sequential pass.
 //!
-//! Entries are collected into blocks, blocks into a buffer of 256 KiB that goes to the device when it is full;
+//! Entries are collected into blocks, blocks into a buffer of up to 256 KiB that goes to the device when it is full;
 //! index separators and key hashes wait in memory until the end. Index, filter and footer pages are put into the
 //! page cache, because the next queries need them.
 //!
@@ -25,7 +25,7 @@ use crate::{
     footer::{BlockPosition, Footer},
 };
 
-/// Bytes collected before they go to the device.
+/// Bytes collected before they go to the device, at most.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// What a run is to say about itself.
@@ -82,7 +82,8 @@ impl RunWriter {
             origin,
             extents,
             next_page: 0,
-            buffer: AlignedBuffer::zeroed(BUFFER_BYTES),
+            // A small run needs no more than its pages, index, filter and footer.
+            buffer: AlignedBuffer::zeroed(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
             buffered_pages: 0,
             block: BlockBuilder::default(),
             payload: Vec::with_capacity(PAGE_SIZE),

@@ -91,6 +91,9 @@ pub struct YcsbArgs {
     /// Close the store at the end and measure how long it takes to open it again
     #[arg(long)]
     pub reopen: bool,
+    /// Operations a second of all threads together, instead of as many as can be; what is late counts from when it was due
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    pub rate: Option<u64>,
     /// How records are picked [default: as the workload says]
     #[arg(long, value_enum)]
     pub distribution: Option<Distribution>,

@@ -27,7 +27,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &["user", "wal_bytes", "wal_syncs", "data_bytes", "manifest_bytes_written", "device_bytes_written"],
     ),
     ("space", &["data_file", "live", "free", "held", "disk", "wal_live", "manifest_bytes", "stored"]),
-    ("background", &["flushes", "jobs", "throttled", "write_stalls", "max_stall"]),
+    ("background", &["flushes", "drain", "max_drain", "jobs", "throttled", "write_stalls", "max_stall"]),
 ];
 
 /// Arguments of `testudo stat`.

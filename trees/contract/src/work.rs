@@ -19,6 +19,11 @@ pub trait Executor: Send + Sync + fmt::Debug {
     /// Runs all tasks, in any order, several at once; returns when all have ended. A task that panics is reported
     /// by a panic of this call, after the others have ended.
     fn run_all(&self, tasks: Vec<Task>);
+
+    /// How many tasks are done at once, at most.
+    fn hands(&self) -> usize {
+        1
+    }
 }
 
 /// Runs tasks one after the other on the calling thread.

@@ -252,6 +252,10 @@ impl<'a, S: Subject> RunState<'a, S> {
             is_ordered,
             ops,
             deadline,
+            interval: self
+                .args
+                .rate
+                .map(|rate| Duration::from_nanos(u64::from(self.args.threads) * 1_000_000_000 / rate)),
             scan_length: self.args.scan_length,
             seed: self.args.seed,
             stop: self.context.stop_flag(),

@@ -216,3 +216,18 @@ fn an_ordered_load_a_warm_up_and_a_reopening_are_said_in_the_results() {
     let error = run(&format!("ycsb --smoke --tmp {path} --ordered-load --keyspaces 2")).unwrap_err();
     assert!(error.to_string().contains("--ordered-load"), "{error}");
 }
+
+#[test]
+fn a_fixed_rate_takes_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = format!(
+        "ycsb --tmp {} --json {} --settle-seconds 0 --memory 32MiB --records 400 --workloads load --rate 2000",
+        dir.path().display(),
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let result = &results(&json)[0];
+    assert_eq!(result["ops"], 400);
+    assert!(result["seconds"].as_f64().unwrap() > 0.18, "{result}");
+}

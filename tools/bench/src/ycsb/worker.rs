@@ -32,6 +32,8 @@ use crate::{
 
 /// Records of one call when records are written in order.
 const ORDERED_BATCH: usize = 1000;
+/// At a fixed rate an operation may be this much early: timers are no finer.
+const EARLY_MAX: Duration = Duration::from_micros(100);
 /// Entries of a full scan that count as one step.
 const SCAN_STEP: u64 = 1024;
 
@@ -48,6 +50,8 @@ pub(crate) struct Shared<'a, R> {
     /// Operations of all threads; a limit that time sets is none.
     pub(crate) ops: u64,
     pub(crate) deadline: Option<Duration>,
+    /// Time from one operation of a thread to its next, at a fixed rate.
+    pub(crate) interval: Option<Duration>,
     pub(crate) scan_length: u64,
     pub(crate) seed: u64,
     pub(crate) stop: &'a AtomicBool,
@@ -76,6 +80,7 @@ pub(crate) struct Worker<'a, R> {
     previous_key: Vec<u8>,
     expected_key: Vec<u8>,
     value: Vec<u8>,
+    started: Duration,
     last_reading: Duration,
     tally: Tally,
 }
@@ -94,6 +99,7 @@ impl<'a, R: Records> Worker<'a, R> {
             previous_key: Vec::new(),
             expected_key: Vec::new(),
             value: vec![0; shared.target.value_bytes],
+            started: shared.env.monotonic(),
             last_reading: shared.env.monotonic(),
             tally: Tally::new(),
         }
@@ -101,7 +107,8 @@ impl<'a, R: Records> Worker<'a, R> {
 
     /// Works until the work is done, the time is over or someone asks to stop.
     pub(crate) fn run(mut self) -> Tally {
-        self.last_reading = self.shared.env.monotonic();
+        self.started = self.shared.env.monotonic();
+        self.last_reading = self.started;
         let result = match self.shared.workload.shape() {
             Shape::Fill if self.shared.is_ordered => self.fill_ordered(),
             Shape::Fill => self.fill(),
@@ -122,10 +129,20 @@ impl<'a, R: Records> Worker<'a, R> {
     fn lap(&mut self, class: Class, operations: u64) -> bool {
         let now = self.shared.env.monotonic();
         self.tally.record(class, operations, now.saturating_sub(self.last_reading));
-        self.last_reading = now;
+        self.last_reading = self.shared.interval.map_or(now, |interval| self.wait_turn(now, interval));
         self.progress.0.store(self.tally.operations, Ordering::Relaxed);
         let in_time = self.shared.deadline.is_none_or(|deadline| now < deadline);
         in_time && !self.shared.stop.load(Ordering::Relaxed) && !self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the next operation is due; from when on its latency counts: an operation that is late was waiting too.
+    fn wait_turn(&self, now: Duration, interval: Duration) -> Duration {
+        let due = self.started + Duration::from_nanos(nanos(interval).saturating_mul(self.tally.operations));
+        if due > now + EARLY_MAX {
+            self.shared.env.sleep(due - now);
+            return self.shared.env.monotonic();
+        }
+        due.min(now)
     }
 
     /// This thread's share of `count`, as a range.
@@ -389,4 +406,8 @@ impl<'a, R: Records> Worker<'a, R> {
         }
         Ok(true)
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
