@@ -1,218 +1,188 @@
-//! The page cache: verified pages of the data file, found by page number, evicted by a clock.
+//! The page cache: verified pages of the data file, found by page number, read by any number of threads.
 //!
-//! A direct map leads from page number to frame without a lock; each frame has its own reader/writer lock,
-//! so that holding a page is holding the frame's read lock and eviction is a successful `try_write`.
+//! ```text
+//! get   page_map (which frame) -> pins (is it that page? count me) ; replacement (heat)
+//! load  load (once for all who want it) -> replacement (whose frame) -> pins (claim) ; capacity (more frames)
+//! ```
+//!
+//! A look-up that hits costs a handful of loads and one count in a line of the thread's stripe, up and down. Pages are immutable
+//! and never dirty, so eviction is forgetting.
 //!
 //! **Invariants**
-//! - A frame is found under `page` only while its body says `page`; whoever looks it up checks that again.
-//! - Nobody waits for a frame's write lock: eviction and invalidation of a page in use pass it by.
-//! - `frames in use × 4 KiB` never exceeds the capacity; memory is allocated frame by frame.
+//! - A page is in at most one frame that the map leads to; whoever follows the map checks the frame.
+//! - Nobody waits for a page in use: eviction, invalidation and shrinking pass it by.
+//! - `used_bytes` is the memory that is allocated for pages; it grows only while below the capacity.
+
+mod capacity;
+mod counters;
+mod frames;
+mod load;
+mod page_map;
+mod pins;
+mod replacement;
 
 use testudo_base::{
     PAGE_SIZE, RunId,
-    num::{u32_of, u64_of, usize_of},
+    num::u64_of,
     planted,
     sync::{
-        OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{
-            AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
-            Ordering::Release,
-        },
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
         scaled,
     },
 };
 
-const NO_PAGE: u64 = u64::MAX;
-/// Pages of the data file that one second-level table maps (512 MiB).
-const TABLE_PAGES: u64 = u64_of(scaled(1 << 17, 1 << 6));
-/// Second-level tables: pages beyond 8 TiB are read, but not cached.
-const TABLE_COUNT: u64 = u64_of(scaled(1 << 14, 1 << 4));
+use self::{
+    capacity::{FreeFrames, frames_of},
+    counters::{Counters, Padded, count, stripe},
+    frames::FrameTable,
+    load::Gate,
+    page_map::{PageMap, Trace},
+    pins::{Claim, NO_PAGE},
+    replacement::{Replacement, Set, touch},
+};
+pub use self::{
+    counters::CacheStats,
+    load::{Arrival, Awaited, Loading},
+    pins::PageRef,
+    replacement::Priority,
+};
 
-#[derive(Debug)]
-struct Body {
-    page: u64,
-    generation: RunId,
-    bytes: Option<Box<[u8; PAGE_SIZE]>>,
-}
+const GATES: usize = scaled(16, 1);
 
-#[derive(Debug)]
-struct Frame {
-    body: RwLock<Body>,
-    /// Turns of the clock that the page survives without being used.
-    chances: AtomicU8,
-}
-
-/// A page in the cache, kept there while this lives. Dereferences to its 4 KiB.
-#[derive(Debug)]
-pub struct PageRef<'a>(RwLockReadGuard<'a, Body>);
-
-impl std::ops::Deref for PageRef<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        self.0.bytes.as_ref().map_or(&[], |bytes| bytes.as_slice())
-    }
-}
-
-/// Hits, misses and size of the cache since it was made.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CacheStats {
-    /// Look-ups that found their page.
-    pub hits: u64,
-    /// Look-ups that did not.
-    pub misses: u64,
-    /// Pages evicted to make room.
-    pub evictions: u64,
-    /// Bytes of pages held.
-    pub used_bytes: u64,
-    /// Most bytes of pages that may be held.
-    pub capacity_bytes: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    evictions: AtomicU64,
-}
-
-/// A fixed number of frames over all pages of the data file.
+/// Frames over all pages of the data file, as many as the capacity allows.
 #[derive(Debug)]
 pub struct PageCache {
-    frames: Box<[Frame]>,
-    tables: Box<[OnceLock<Box<[AtomicU32]>>]>,
-    hand: AtomicUsize,
-    used: AtomicUsize,
-    counters: [Counters; 8],
+    map: PageMap,
+    frames: FrameTable,
+    replacement: Replacement,
+    free: FreeFrames,
+    /// In frames.
+    capacity: AtomicUsize,
+    /// Taken before the list of free frames and the memory of a group.
+    resizing: Mutex<()>,
+    gates: [Padded<Gate>; GATES],
+    counters: Counters,
 }
 
 impl PageCache {
     /// A cache of at most `capacity_bytes`, at least 16 pages.
     pub fn new(capacity_bytes: u64) -> Self {
-        let count = usize_of(capacity_bytes / u64_of(PAGE_SIZE)).max(16);
-        let frame = || Frame {
-            body: RwLock::new(Body { page: NO_PAGE, generation: RunId(0), bytes: None }),
-            chances: AtomicU8::new(0),
-        };
         Self {
-            frames: (0..count).map(|_| frame()).collect(),
-            tables: (0..TABLE_COUNT).map(|_| OnceLock::new()).collect(),
-            hand: AtomicUsize::new(0),
-            used: AtomicUsize::new(0),
-            counters: Default::default(),
+            map: PageMap::new(),
+            frames: FrameTable::default(),
+            replacement: Replacement::new(),
+            free: FreeFrames::default(),
+            capacity: AtomicUsize::new(frames_of(capacity_bytes)),
+            resizing: Mutex::new(()),
+            gates: Default::default(),
+            counters: Counters::new(),
         }
     }
 
-    /// The page if it is here. `chances` is how many turns of the clock this use is worth.
+    /// The page if it is here; this counts as a use.
     #[inline]
-    pub fn get(&self, page: u64, generation: RunId, chances: u8) -> Option<PageRef<'_>> {
-        let found = self.look_up(page, generation);
-        let counters = &self.counters[usize_of(page % 8)];
-        match &found {
-            Some((_, frame)) => {
-                if frame.chances.load(Relaxed) < chances {
-                    frame.chances.store(chances, Relaxed);
-                }
-                counters.hits.fetch_add(1, Relaxed);
-            }
-            None => {
-                counters.misses.fetch_add(1, Relaxed);
-            }
-        }
-        found.map(|(page, _)| page)
-    }
-
-    fn look_up(&self, page: u64, generation: RunId) -> Option<(PageRef<'_>, &Frame)> {
-        let slot = self.slot(page)?.load(Acquire);
-        let frame = &self.frames[usize_of(u64::from(slot)).checked_sub(1)?];
-        let body = frame.body.read();
-        let is_current = body.generation == generation || planted!("stale-page-in-cache");
-        (body.page == page && is_current).then_some((PageRef(body), frame))
-    }
-
-    /// Puts a verified page in and returns it; `None` if every frame is in use at the moment.
-    pub fn insert(&self, page: u64, generation: RunId, bytes: &[u8], chances: u8) -> Option<PageRef<'_>> {
-        if let Some((found, _)) = self.look_up(page, generation) {
+    pub fn get(&self, page: u64, generation: RunId) -> Option<PageRef<'_>> {
+        let stripe = stripe();
+        let counts = self.counters.of(stripe);
+        if let Some(entry) = self.map.entry(page)
+            && let Trace::In(number) = entry.get()
+            && let Some(frame) = self.frames.frame(number)
+            && let Some(found) = frame.pin(stripe, page, generation)
+        {
+            touch(frame.heat());
+            count(&counts.hits);
             return Some(found);
         }
-        let slot = self.make_slot(page)?;
-        let (index, mut body) = self.claim_frame()?;
-        let frame_bytes = body.bytes.get_or_insert_with(|| Box::new([0; PAGE_SIZE]));
-        frame_bytes.copy_from_slice(bytes);
-        body.page = page;
-        body.generation = generation;
-        self.frames[index].chances.store(chances, Relaxed);
-        slot.store(u32_of(index + 1), Release);
-        if planted!("page-unpinned-for-a-moment") {
-            drop(body);
-            return Some(PageRef(self.frames[index].body.read()));
-        }
-        Some(PageRef(RwLockWriteGuard::downgrade(body)))
-    }
-
-    /// Forgets a page that is about to be reused for something else.
-    pub fn forget(&self, page: u64) {
-        if let Some(slot) = self.slot(page)
-            && !planted!("stale-page-in-cache")
-        {
-            slot.store(0, Release);
-        }
-    }
-
-    fn slot(&self, page: u64) -> Option<&AtomicU32> {
-        let table = self.tables.get(usize_of(page / TABLE_PAGES))?.get()?;
-        table.get(usize_of(page % TABLE_PAGES))
-    }
-
-    fn make_slot(&self, page: u64) -> Option<&AtomicU32> {
-        let table = self.tables.get(usize_of(page / TABLE_PAGES))?;
-        let table = table.get_or_init(|| (0..TABLE_PAGES).map(|_| AtomicU32::new(0)).collect());
-        table.get(usize_of(page % TABLE_PAGES))
-    }
-
-    fn claim_frame(&self) -> Option<(usize, RwLockWriteGuard<'_, Body>)> {
-        let count = self.frames.len();
-        if self.used.load(Relaxed) < count {
-            let fresh = self.used.fetch_add(1, Relaxed);
-            if fresh < count {
-                return Some((fresh, self.frames[fresh].body.write()));
-            }
-            self.used.store(count, Relaxed);
-        }
-        for _ in 0..count * 5 {
-            let index = self.hand.fetch_add(1, Relaxed) % count;
-            let frame = &self.frames[index];
-            let chances = frame.chances.load(Relaxed);
-            if chances > 0 {
-                frame.chances.store(chances - 1, Relaxed);
-                continue;
-            }
-            let Some(mut body) = frame.body.try_write() else { continue };
-            if body.page != NO_PAGE {
-                if let Some(slot) = self.slot(body.page) {
-                    // Only if the map still leads here: the page may have been put into another frame.
-                    let _ = slot.compare_exchange(u32_of(index + 1), 0, Release, Relaxed);
-                }
-                body.page = NO_PAGE;
-                self.counters[index % 8].evictions.fetch_add(1, Relaxed);
-            }
-            return Some((index, body));
-        }
+        count(&counts.misses);
         None
+    }
+
+    /// Puts a verified page in and returns it; `None` if every frame is in use at the moment, or another thread is reading the
+    /// page.
+    pub fn insert(
+        &self,
+        page: u64,
+        generation: RunId,
+        bytes: &[u8],
+        priority: Priority,
+    ) -> Option<PageRef<'_>> {
+        match self.begin_load(page, generation, priority) {
+            Arrival::Present(found) => Some(found),
+            Arrival::Load(mut loading) => {
+                loading.bytes().copy_from_slice(bytes);
+                Some(loading.finish())
+            }
+            Arrival::Elsewhere(_) | Arrival::Refused => None,
+        }
+    }
+
+    /// Forgets a page that is about to be reused for something else. Its frame is free at once, unless it is in use.
+    pub fn forget(&self, page: u64) {
+        let Some(entry) = self.map.entry(page) else { return };
+        if entry.get() == Trace::Unknown || planted!("stale-page-in-cache") {
+            return;
+        }
+        if let Trace::In(number) = entry.clear()
+            && let Some(claim) = self.frames.frame(number).and_then(|frame| frame.claim_page())
+        {
+            if claim.page() != page {
+                return claim.put_back();
+            }
+            self.replacement.leave(&claim);
+            self.untake(claim);
+        }
+    }
+
+    /// A frame for a page to come.
+    fn take_frame(&self, stripe: usize) -> Option<(Claim<'_>, Option<Set>)> {
+        if self.frames.used() != self.capacity.load(Relaxed) {
+            self.approach_capacity();
+        }
+        self.take_existing(stripe).or_else(|| {
+            // Another thread may have memory that it has not put on the list yet.
+            drop(self.resizing.lock());
+            self.take_existing(stripe)
+        })
+    }
+
+    /// A frame that has memory: a free one, or that of a page which is evicted.
+    fn take_existing(&self, stripe: usize) -> Option<(Claim<'_>, Option<Set>)> {
+        while let Some(number) = self.free.pop() {
+            if let Some(claim) = self.frames.frame(number).and_then(|frame| frame.claim_free()) {
+                return Some((claim, None));
+            }
+        }
+        let (claim, set) = self.replacement.pick(&self.frames, stripe)?;
+        self.evict(&claim, stripe);
+        Some((claim, Some(set)))
+    }
+
+    /// Takes the page of a claimed frame off the map and off the books.
+    fn evict(&self, claim: &Claim<'_>, stripe: usize) {
+        let is_remembered = self.replacement.leave(claim);
+        if claim.page() == NO_PAGE {
+            return;
+        }
+        if let Some(entry) = self.map.entry(claim.page()) {
+            let trace =
+                if is_remembered { Trace::Gone(self.replacement.next_moment()) } else { Trace::Unknown };
+            // Only if the map still leads here: the page may have been forgotten, or come anew.
+            entry.change(Trace::In(claim.frame().number()), trace);
+        }
+        count(&self.counters.of(stripe).evictions);
     }
 
     /// Hits, misses and size.
     pub fn stats(&self) -> CacheStats {
         let page_bytes = u64_of(PAGE_SIZE);
         let mut stats = CacheStats {
-            used_bytes: u64_of(self.used.load(Relaxed).min(self.frames.len())) * page_bytes,
-            capacity_bytes: u64_of(self.frames.len()) * page_bytes,
+            used_bytes: u64_of(self.frames.used()) * page_bytes,
+            capacity_bytes: u64_of(self.capacity.load(Relaxed)) * page_bytes,
+            metadata_bytes: self.frames.table_bytes() + self.map.bytes(),
             ..CacheStats::default()
         };
-        for counters in &self.counters {
-            stats.hits += counters.hits.load(Relaxed);
-            stats.misses += counters.misses.load(Relaxed);
-            stats.evictions += counters.evictions.load(Relaxed);
-        }
+        self.counters.add_to(&mut stats);
         stats
     }
 }

@@ -18,7 +18,7 @@ use testudo_env::{AlignedBuffer, File, ReadRequest};
 
 use crate::{
     DATA_FILE, Extent, Extents, PageCache, PageRef,
-    cache::CacheStats,
+    cache::{Arrival, Awaited, CacheStats, Priority},
     extents::SpaceStats,
     page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
     stream_read::{StreamLease, StreamMemory, StreamRead},
@@ -77,10 +77,6 @@ pub struct DataFile {
     read_only: bool,
 }
 
-testudo_base::sync::thread_local! {
-    static BOUNCE: std::cell::RefCell<AlignedBuffer> = std::cell::RefCell::new(AlignedBuffer::zeroed(PAGE_SIZE));
-}
-
 impl DataFile {
     /// Takes over an open file. `live` lists the spans of the durable state with their references.
     pub fn new(
@@ -131,44 +127,69 @@ impl DataFile {
     /// The page if the cache has it; never reads from the device.
     #[inline]
     pub fn cached_page(&self, address: &PageAddress) -> Option<PageRef<'_>> {
-        self.cache.get(address.page, address.generation, chances(address.kind))
+        self.cache.get(address.page, address.generation)
     }
 
-    /// Reads one page from the device into the cache. `act` sees its 4 KiB.
+    /// Reads one page from the device into the cache, unless another thread does or just did. `act` sees its 4 KiB.
     ///
     /// Errors: `Io`; `Corruption` with the offset if the bytes are not the page that belongs here.
     pub fn load_page<R>(&self, address: &PageAddress, act: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        BOUNCE.with(|bounce| {
-            let bounce = &mut *bounce.borrow_mut();
-            self.read_counted(address.page, bounce)?;
-            self.check(bounce, address)?;
-            self.admit(address, bounce);
-            Ok(act(bounce))
-        })
+        loop {
+            match self.begin_load(address) {
+                Arrival::Present(page) => return Ok(act(&page)),
+                Arrival::Load(mut loading) => {
+                    self.read_counted(address.page, loading.bytes())?;
+                    self.check(loading.bytes(), address)?;
+                    return Ok(act(&loading.finish()));
+                }
+                Arrival::Elsewhere(awaited) => awaited.wait(),
+                Arrival::Refused => {
+                    let mut buffer = AlignedBuffer::zeroed(PAGE_SIZE);
+                    self.read_counted(address.page, &mut buffer)?;
+                    self.check(&buffer, address)?;
+                    return Ok(act(&buffer));
+                }
+            }
+        }
     }
 
-    /// Reads many single pages at once, into the cache. Fails with the first error.
+    /// Reads many single pages at once, into the cache, and waits for those that other threads are reading. Fails with the
+    /// first error. Pages for which the cache has no room are read by who asks for them next.
     pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
-        let mut buffer = AlignedBuffer::zeroed(addresses.len() * PAGE_SIZE);
-        let mut requests: Vec<ReadRequest<'_>> = buffer
-            .chunks_mut(PAGE_SIZE)
-            .zip(addresses)
-            .map(|(buffer, address)| ReadRequest {
-                offset: address.page * PAGE_BYTES,
-                buffer,
-                result: Ok(()),
-            })
+        let (mut loads, mut awaited) = (Vec::with_capacity(addresses.len()), Vec::new());
+        for address in addresses {
+            match self.begin_load(address) {
+                Arrival::Load(loading) => loads.push((address, loading)),
+                Arrival::Elsewhere(load) => awaited.push(load),
+                Arrival::Present(_) | Arrival::Refused => {}
+            }
+        }
+        let mut requests: Vec<ReadRequest<'_>> = loads
+            .iter_mut()
+            .map(|(address, loading)| ReadRequest::new(address.page * PAGE_BYTES, loading.bytes()))
             .collect();
         self.file.read_batch(&mut requests);
         self.io.read_rounds.fetch_add(1, Relaxed);
         self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
         self.io.page_read_bytes.fetch_add(u64_of(requests.len()) * PAGE_BYTES, Relaxed);
-        for (request, address) in requests.iter_mut().zip(addresses) {
-            std::mem::replace(&mut request.result, Ok(())).map_err(|e| self.read_error(address.page, e))?;
-            self.check(request.buffer, address)?;
-            self.admit(address, request.buffer);
+        let results: Vec<std::io::Result<()>> = requests.into_iter().map(|request| request.result).collect();
+        let mut outcome = Ok(());
+        for ((address, mut loading), result) in loads.into_iter().zip(results) {
+            let verified = result
+                .map_err(|error| self.read_error(address.page, error))
+                .and_then(|()| self.check(loading.bytes(), address));
+            match verified {
+                Ok(()) => drop(loading.finish()),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
-        Ok(())
+        // Only now: whoever reads those may wait for ours.
+        awaited.into_iter().for_each(Awaited::wait);
+        outcome
+    }
+
+    fn begin_load(&self, address: &PageAddress) -> Arrival<'_> {
+        self.cache.begin_load(address.page, address.generation, priority(address.kind))
     }
 
     /// Fills each buffer from its first page on, all at once, past the cache and *unverified*. One result for each.
@@ -191,7 +212,7 @@ impl DataFile {
 
     /// Puts a page that was just written into the cache, so that its first reader finds it.
     pub fn admit(&self, address: &PageAddress, bytes: &[u8]) {
-        drop(self.cache.insert(address.page, address.generation, bytes, chances(address.kind)));
+        drop(self.cache.insert(address.page, address.generation, bytes, priority(address.kind)));
     }
 
     /// Reads a block of several pages past the cache; `pieces` are its pages in order.
@@ -344,6 +365,11 @@ impl DataFile {
         }
     }
 
+    /// Changes how many bytes of pages the cache may hold; see [`PageCache::set_capacity`].
+    pub fn set_cache_bytes(&self, capacity_bytes: u64) {
+        self.cache.set_capacity(capacity_bytes);
+    }
+
     /// Hits and misses of the page cache.
     pub fn cache_stats(&self) -> CacheStats {
         self.cache.stats()
@@ -360,10 +386,10 @@ impl DataFile {
     }
 }
 
-/// How many turns of the clock a use is worth: what every query needs outlives what one query needed.
-fn chances(kind: PageKind) -> u8 {
+/// What every query needs outlives what one query needed.
+fn priority(kind: PageKind) -> Priority {
     match kind {
-        PageKind::Data => 1,
-        PageKind::Index | PageKind::Filter | PageKind::Footer => 4,
+        PageKind::Data => Priority::Data,
+        PageKind::Index | PageKind::Filter | PageKind::Footer => Priority::Structure,
     }
 }

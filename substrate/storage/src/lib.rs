@@ -25,7 +25,7 @@ mod stream_read;
 mod superblock;
 
 pub use access::{Access, Lookup};
-pub use cache::{CacheStats, PageCache, PageRef};
+pub use cache::{Arrival, Awaited, CacheStats, Loading, PageCache, PageRef, Priority};
 pub use data_file::{DataFile, IoStats, PageAddress};
 pub use extents::{Extent, Extents, SpaceStats};
 pub use inspect::{ManifestPiece, SlotContents, inspect_manifest, inspect_superblock, read_file};

@@ -12,15 +12,17 @@ use testudo_base::{
     },
 };
 use testudo_memtable::Memtable;
-use testudo_storage::PageCache;
+use testudo_storage::{Arrival, PageCache, Priority};
 
 use crate::scenarios::Scenario;
 
 /// All of them.
-pub(crate) const PRIMITIVES: [(&str, Scenario); 5] = [
+pub(crate) const PRIMITIVES: [(&str, Scenario); 7] = [
     ("in-flight", testudo::schedules::in_flight),
     ("memtable", memtable),
     ("cache", cache),
+    ("cache-loads", cache_loads),
+    ("cache-resize", cache_resize),
     ("extents", extents),
     ("records", crate::records::records),
 ];
@@ -82,26 +84,23 @@ fn memtable() {
 fn cache() {
     const PAGES: u64 = 20;
     let cache = Arc::new(PageCache::new(16 * testudo_base::PAGE_BYTES));
-    let bytes_of = |page: u64| vec![u8::try_from(page).expect("few pages"); PAGE_SIZE];
     // All but two of the sixteen frames stay pinned, so that the threads fight for those.
-    let pinned: Vec<_> = (0..14).map(|page| cache.insert(page, RunId(1), &bytes_of(page), 0)).collect();
+    let pinned: Vec<_> =
+        (0..14).map(|page| cache.insert(page, RunId(1), &bytes_of(page), Priority::Structure)).collect();
     let threads: Vec<_> = (0..3_u64)
         .map(|number| {
             let cache = Arc::clone(&cache);
             shuttle::thread::spawn(move || {
                 for round in 0..4 {
                     let page = 14 + (number + round) % (PAGES - 14);
-                    let found = match cache.get(page, RunId(1), 0) {
+                    let found = match cache.get(page, RunId(1)) {
                         Some(found) => Some(found),
-                        None => cache.insert(page, RunId(1), &bytes_of(page), 0),
+                        None => cache.insert(page, RunId(1), &bytes_of(page), Priority::Data),
                     };
                     if let Some(found) = &found {
-                        let before = found[0];
-                        shuttle::thread::yield_now();
-                        assert_eq!(u64::from(before), page, "another page");
-                        assert_eq!(found[PAGE_SIZE - 1], before, "the page changed while it was pinned");
+                        assert_shows(found, page);
                     }
-                    assert!(cache.get(page, RunId(2), 0).is_none(), "a page of another generation");
+                    assert!(cache.get(page, RunId(2)).is_none(), "a page of another generation");
                 }
             })
         })
@@ -113,6 +112,90 @@ fn cache() {
     for (page, pinned) in (0_u64..).zip(&pinned) {
         assert_eq!(pinned.as_ref().map(|pinned| u64::from(pinned[0])), Some(page), "a pinned page changed");
     }
+}
+
+fn bytes_of(page: u64) -> Vec<u8> {
+    vec![u8::try_from(page).expect("few pages"); PAGE_SIZE]
+}
+
+/// The frame shows this page, and goes on to while others run.
+fn assert_shows(found: &[u8], page: u64) {
+    let before = found[0];
+    shuttle::thread::yield_now();
+    assert_eq!(u64::from(before), page, "another page");
+    assert_eq!(found[PAGE_SIZE - 1], before, "the page changed while it was pinned");
+}
+
+/// Threads want the same pages at once: each page is loaded by one of them, some loads fail, nobody sleeps for ever.
+fn cache_loads() {
+    let cache = Arc::new(PageCache::new(16 * testudo_base::PAGE_BYTES));
+    let loading = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let threads: Vec<_> = (0..3_u64)
+        .map(|number| {
+            let (cache, loading) = (Arc::clone(&cache), Arc::clone(&loading));
+            shuttle::thread::spawn(move || {
+                for page in [number % 2, (number + 1) % 2] {
+                    let mut must_fail = number == 1 && page == 1;
+                    loop {
+                        match cache.begin_load(page, RunId(1), Priority::Data) {
+                            Arrival::Present(found) => break assert_shows(&found, page),
+                            Arrival::Load(mut load) => {
+                                let counter = &loading[usize::try_from(page).expect("few pages")];
+                                let others = counter.fetch_add(1, Ordering::AcqRel);
+                                // Where a load fails, two may begin anew.
+                                assert!(others == 0 || page == 1, "a page is loaded twice");
+                                load.bytes().copy_from_slice(&bytes_of(page));
+                                shuttle::thread::yield_now();
+                                counter.fetch_sub(1, Ordering::AcqRel);
+                                if !std::mem::take(&mut must_fail) {
+                                    break assert_shows(&load.finish(), page);
+                                }
+                            }
+                            Arrival::Elsewhere(awaited) => awaited.wait(),
+                            Arrival::Refused => panic!("there is room for both pages"),
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    assert!((0..2).all(|page| cache.get(page, RunId(1)).is_some()), "a loaded page is not there");
+}
+
+/// The capacity falls and rises while pages are read and come: no memory goes that somebody reads.
+fn cache_resize() {
+    let cache = Arc::new(PageCache::new(32 * testudo_base::PAGE_BYTES));
+    for page in 0..20 {
+        drop(cache.insert(page, RunId(1), &bytes_of(page), Priority::Data));
+    }
+    let threads: Vec<_> = (0..2_u64)
+        .map(|number| {
+            let cache = Arc::clone(&cache);
+            shuttle::thread::spawn(move || {
+                for round in 0..3 {
+                    let page = number * 15 + round;
+                    let found = match cache.get(page, RunId(1)) {
+                        Some(found) => Some(found),
+                        None => cache.insert(page, RunId(1), &bytes_of(page), Priority::Data),
+                    };
+                    if let Some(found) = &found {
+                        assert_shows(found, page);
+                    }
+                }
+            })
+        })
+        .collect();
+    cache.set_capacity(16 * testudo_base::PAGE_BYTES);
+    cache.set_capacity(32 * testudo_base::PAGE_BYTES);
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    cache.set_capacity(16 * testudo_base::PAGE_BYTES);
+    let stats = cache.stats();
+    assert_eq!(stats.used_bytes, stats.capacity_bytes, "memory that nobody reads is not freed");
 }
 
 /// Extents are taken, referred to, dropped and taken again: no page ever has two owners.

@@ -27,6 +27,8 @@ pub enum BenchCommand {
     Replay(ReplayArgs),
     /// What the disk itself gives: random reads, bandwidth, syncs
     Device(DeviceArgs),
+    /// One part of the store alone, a fixed number of operations
+    Micro(MicroArgs),
 }
 
 /// Where the store of a run lives and what it may use.
@@ -163,6 +165,34 @@ pub struct DeviceArgs {
     /// A small file and short times, to see that everything runs
     #[arg(long)]
     pub smoke: bool,
+}
+
+/// Flags of `micro`.
+#[derive(Args, Clone, Debug)]
+pub struct MicroArgs {
+    /// Which one: page-cache
+    pub name: String,
+    /// Operations of each measurement, all threads together
+    #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_positive)]
+    pub ops: u64,
+    /// Numbers of threads
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Vec<u16>,
+    /// Pages that a cache holds
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8192", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
+    pub pages: Vec<u64>,
+    /// A trace of blocks for the case `trace`, in a format of `replay`
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Cases [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub case: Vec<String>,
+    /// What is measured [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub subject: Vec<String>,
+    /// File for one line of JSON per result; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// What a run of `ycsb` does; a to f are the YCSB core.

@@ -8,7 +8,7 @@ use std::{ffi::OsString, io::Write, process::ExitCode};
 use clap::Parser;
 use testudo::Result;
 
-use crate::{BenchArgs, BenchCommand, Context, Outcome, Testudo, device, replay, ycsb};
+use crate::{BenchArgs, BenchCommand, Context, Outcome, Testudo, device, micro, replay, ycsb};
 
 #[derive(Parser)]
 #[command(name = "testudo-bench", version, about = "Measures the store, checking every answer")]
@@ -27,6 +27,7 @@ pub fn run(command: &BenchCommand, context: &Context) -> Result<Outcome> {
         BenchCommand::Ycsb(args) => ycsb::run_on::<Testudo>(args, context),
         BenchCommand::Replay(args) => replay::run(args, context),
         BenchCommand::Device(args) => device::run(args, context),
+        BenchCommand::Micro(args) => micro::run(args, context),
     }
 }
 

@@ -16,6 +16,7 @@ mod context;
 mod device;
 mod entry_point;
 mod histogram;
+mod micro;
 mod output;
 mod process;
 mod replay;
@@ -29,7 +30,8 @@ mod values;
 mod ycsb;
 
 pub use args::{
-    BenchArgs, BenchCommand, DeviceArgs, Distribution, ReplayArgs, StoreArgs, TraceFormat, Workload, YcsbArgs,
+    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, ReplayArgs, StoreArgs, TraceFormat,
+    Workload, YcsbArgs,
 };
 pub use context::{Context, Outcome};
 pub use entry_point::{main_with, run};

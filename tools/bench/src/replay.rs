@@ -8,7 +8,7 @@
 mod block;
 mod git;
 mod model;
-mod trace;
+pub(crate) mod trace;
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -19,7 +19,7 @@ mod target;
 mod values;
 mod worker;
 mod workload;
-mod zipf;
+pub(crate) mod zipf;
 
 use testudo::{Error, Result};
 

@@ -9,15 +9,15 @@ fn byte(number: u64) -> u8 {
 }
 
 #[test]
-fn a_page_is_found_until_the_clock_evicts_it_and_capacity_holds() {
+fn a_page_is_found_until_it_is_evicted_and_capacity_holds() {
     let cache = PageCache::new(16 * 4096);
     for number in 0..100u64 {
-        drop(cache.insert(number, RunId(1), &page(byte(number)), 0));
+        drop(cache.insert(number, RunId(1), &page(byte(number)), Priority::Data));
     }
-    let present: Vec<u64> = (0..100).filter(|&n| cache.get(n, RunId(1), 0).is_some()).collect();
+    let present: Vec<u64> = (0..100).filter(|&n| cache.get(n, RunId(1)).is_some()).collect();
     assert_eq!(present.len(), 16);
     for number in present {
-        assert_eq!(cache.get(number, RunId(1), 0).unwrap()[9], byte(number));
+        assert_eq!(cache.get(number, RunId(1)).unwrap()[9], byte(number));
     }
     assert_eq!(cache.stats().used_bytes, 16 * 4096);
 }
@@ -25,40 +25,97 @@ fn a_page_is_found_until_the_clock_evicts_it_and_capacity_holds() {
 #[test]
 fn a_page_of_an_older_generation_is_not_served() {
     let cache = PageCache::new(1 << 20);
-    drop(cache.insert(5, RunId(1), &page(1), 1));
-    assert!(cache.get(5, RunId(2), 1).is_none());
-    drop(cache.insert(5, RunId(2), &page(2), 1));
-    assert_eq!(cache.get(5, RunId(2), 1).unwrap()[0], 2);
+    drop(cache.insert(5, RunId(1), &page(1), Priority::Data));
+    assert!(cache.get(5, RunId(2)).is_none());
+    drop(cache.insert(5, RunId(2), &page(2), Priority::Data));
+    assert_eq!(cache.get(5, RunId(2)).unwrap()[0], 2);
     cache.forget(5);
-    assert!(cache.get(5, RunId(2), 1).is_none());
+    assert!(cache.get(5, RunId(2)).is_none());
 }
 
 #[test]
 fn pages_in_use_are_not_evicted_and_a_full_cache_says_so() {
     let cache = PageCache::new(16 * 4096);
-    let held: Vec<_> = (0..16u64).map(|n| cache.insert(n, RunId(1), &page(byte(n)), 0).unwrap()).collect();
-    assert!(cache.insert(99, RunId(1), &page(0), 0).is_none());
+    let held: Vec<_> =
+        (0..16u64).map(|n| cache.insert(n, RunId(1), &page(byte(n)), Priority::Data).unwrap()).collect();
+    assert!(cache.insert(99, RunId(1), &page(0), Priority::Data).is_none());
+    assert!(matches!(cache.begin_load(99, RunId(1), Priority::Data), Arrival::Refused));
     for (number, page) in held.iter().enumerate() {
         assert_eq!(usize::from(page[0]), number);
     }
     drop(held);
-    assert!(cache.insert(99, RunId(1), &page(0), 0).is_some());
+    assert!(cache.insert(99, RunId(1), &page(0), Priority::Data).is_some());
 }
 
 #[test]
-fn used_pages_survive_a_scan() {
-    let cache = PageCache::new(64 * 4096);
-    for number in 0..32u64 {
-        drop(cache.insert(number, RunId(1), &page(1), 1));
+fn pins_return_to_zero() {
+    let cache = PageCache::new(16 * 4096);
+    let first = cache.insert(1, RunId(1), &page(1), Priority::Data).unwrap();
+    let second = cache.get(1, RunId(1)).unwrap();
+    let Trace::In(number) = cache.map.entry(1).unwrap().get() else { panic!("it is there") };
+    let frame = cache.frames.frame(number).unwrap();
+    assert!(frame.is_pinned() && frame.claim_page().is_none());
+    drop(first);
+    assert!(frame.is_pinned());
+    drop(second);
+    assert!(!frame.is_pinned() && cache.get(1, RunId(2)).is_none() && !frame.is_pinned());
+    assert!(frame.claim_page().is_some());
+}
+
+#[test]
+fn a_forgotten_page_leaves_its_frame_to_the_next_one() {
+    let cache = PageCache::new(16 * 4096);
+    for number in 0..16u64 {
+        drop(cache.insert(number, RunId(1), &page(byte(number)), Priority::Structure));
     }
-    for round in 0..4u64 {
-        for number in 0..32u64 {
-            assert!(cache.get(number, RunId(1), 3).is_some(), "round {round} page {number}");
+    cache.forget(7);
+    drop(cache.insert(100, RunId(2), &page(1), Priority::Data));
+    let stats = cache.stats();
+    assert_eq!((stats.evictions, stats.used_bytes), (0, 16 * 4096));
+    assert!((0..16).all(|n| (n == 7) != cache.get(n, RunId(1)).is_some()));
+}
+
+#[test]
+fn a_page_that_is_loading_is_not_loaded_twice() {
+    let cache = PageCache::new(1 << 20);
+    let Arrival::Load(mut loading) = cache.begin_load(3, RunId(1), Priority::Data) else { panic!() };
+    assert!(cache.get(3, RunId(1)).is_none(), "it is not there yet");
+    let Arrival::Elsewhere(awaited) = cache.begin_load(3, RunId(1), Priority::Data) else { panic!() };
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            awaited.wait();
+            cache.get(3, RunId(1)).map(|bytes| bytes[0])
+        });
+        loading.bytes().fill(3);
+        drop(loading.finish());
+        assert_eq!(waiter.join().unwrap(), Some(3));
+    });
+    assert_eq!(cache.stats().shared_loads, 1);
+}
+
+#[test]
+fn a_load_that_fails_wakes_who_waits_and_leaves_nothing() {
+    let cache = PageCache::new(1 << 20);
+    let Arrival::Load(loading) = cache.begin_load(3, RunId(1), Priority::Data) else { panic!() };
+    let Arrival::Elsewhere(awaited) = cache.begin_load(3, RunId(1), Priority::Data) else { panic!() };
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| awaited.wait());
+        drop(loading);
+        waiter.join().unwrap();
+    });
+    assert!(matches!(cache.begin_load(3, RunId(1), Priority::Data), Arrival::Load(_)));
+}
+
+#[test]
+fn every_use_is_counted_whatever_the_number_of_threads() {
+    let cache = PageCache::new(1 << 20);
+    drop(cache.insert(1, RunId(1), &page(1), Priority::Data));
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| (0..1000).for_each(|_| drop(cache.get(1, RunId(1)))));
         }
-        for scanned in 0..40u64 {
-            drop(cache.insert(1000 + round * 100 + scanned, RunId(1), &page(2), 0));
-        }
-    }
+    });
+    assert_eq!(cache.stats().hits, 16_000);
 }
 
 #[test]
@@ -70,10 +127,13 @@ fn threads_that_read_and_insert_never_see_a_wrong_page() {
             scope.spawn(move || {
                 for step in 0..20_000u64 {
                     let number = (step * 7 + thread * 13) % 100;
-                    if let Some(found) = cache.get(number, RunId(1), 1) {
+                    if let Some(found) = cache.get(number, RunId(1)) {
                         assert!(found.iter().all(|&b| u64::from(b) == number));
                     } else {
-                        drop(cache.insert(number, RunId(1), &page(byte(number)), 0));
+                        drop(cache.insert(number, RunId(1), &page(byte(number)), Priority::Data));
+                    }
+                    if thread == 0 && step % 500 == 0 {
+                        cache.set_capacity((16 + step / 500 * 5) * 4096);
                     }
                 }
             });

@@ -39,6 +39,15 @@ pub(crate) enum Operation {
     },
 }
 
+impl Operation {
+    /// The key that it is about.
+    pub(crate) fn into_key(self) -> Vec<u8> {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } | Self::Get { key } | Self::Fetch { key, .. } => key,
+        }
+    }
+}
+
 /// The bytes of a trace, decompressed.
 pub(crate) type Bytes = Box<dyn BufRead>;
 

@@ -1,0 +1,176 @@
+//! How much memory the cache has: groups of frames come when they are needed and go when the capacity falls.
+//!
+//! Memory is allocated for 64 frames at once: an allocator that is asked for single aligned pages wastes nearly as much again.
+//!
+//! **Invariants**
+//! - Groups come and go under `resizing`; beyond the capacity none comes.
+//! - A group goes only when nobody uses any of its pages; what is in use is tried again at later misses.
+//! - Pages of the main set move to other frames when their group goes.
+
+use testudo_base::{
+    PAGE_SIZE,
+    num::{u64_of, usize_of},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use super::{
+    PageCache,
+    counters::stripe,
+    frames::GROUPS_MAX,
+    page_map::Trace,
+    pins::{Claim, GROUP_FRAMES, Group, state},
+    replacement::{Class, main_heat},
+};
+
+/// Frames of the smallest cache.
+const FRAMES_MIN: usize = 16;
+
+/// Frames for a capacity in bytes: whole groups, unless that would be a large part of it.
+pub(super) fn frames_of(capacity_bytes: u64) -> usize {
+    let frames = usize_of(capacity_bytes / u64_of(PAGE_SIZE)).clamp(FRAMES_MIN, GROUPS_MAX * GROUP_FRAMES);
+    let unit = if frames >= 16 * GROUP_FRAMES { GROUP_FRAMES } else { FRAMES_MIN };
+    if frames < GROUP_FRAMES { frames } else { frames / unit * unit }
+}
+
+/// Frames that hold nothing. Numbers may be outdated: who takes one looks whether it can be claimed.
+#[derive(Debug, Default)]
+pub(super) struct FreeFrames {
+    count: AtomicUsize,
+    numbers: Mutex<Vec<u32>>,
+}
+
+impl FreeFrames {
+    pub(super) fn push(&self, number: u32) {
+        let mut numbers = self.numbers.lock();
+        numbers.push(number);
+        self.count.store(numbers.len(), Relaxed);
+    }
+
+    pub(super) fn pop(&self) -> Option<u32> {
+        if !self.has_some() {
+            return None;
+        }
+        let mut numbers = self.numbers.lock();
+        let number = numbers.pop();
+        self.count.store(numbers.len(), Relaxed);
+        number
+    }
+
+    fn has_some(&self) -> bool {
+        self.count.load(Relaxed) > 0
+    }
+
+    fn extend(&self, range: std::ops::Range<u32>) {
+        let mut numbers = self.numbers.lock();
+        numbers.extend(range.rev());
+        self.count.store(numbers.len(), Relaxed);
+    }
+
+    fn forget(&self, range: std::ops::Range<u32>) {
+        let mut numbers = self.numbers.lock();
+        numbers.retain(|number| !range.contains(number));
+        self.count.store(numbers.len(), Relaxed);
+    }
+}
+
+impl PageCache {
+    /// Changes how many bytes of pages may be held (at least 16 pages; above 4 MiB rounded down to 256 KiB). Memory comes when
+    /// pages do; what is too much is freed before this returns, but for pages in use, which go later.
+    pub fn set_capacity(&self, capacity_bytes: u64) {
+        let _resizing = self.resizing.lock();
+        self.capacity.store(frames_of(capacity_bytes), Relaxed);
+        for number in (0..self.frames.positions() / GROUP_FRAMES).rev() {
+            self.shrink_by(number);
+        }
+    }
+
+    /// One step towards the capacity, on behalf of somebody who needs a frame.
+    pub(super) fn approach_capacity(&self) {
+        let capacity = self.capacity.load(Relaxed);
+        if self.frames.used() > capacity {
+            let Some(_resizing) = self.resizing.try_lock() else { return };
+            for number in (0..self.frames.positions() / GROUP_FRAMES).rev() {
+                if self.shrink_by(number) {
+                    return;
+                }
+            }
+        } else if !self.free.has_some() {
+            let _resizing = self.resizing.lock();
+            let missing = self.capacity.load(Relaxed).saturating_sub(self.frames.used());
+            if missing > 0 && !self.free.has_some() {
+                self.free.extend(self.frames.add(missing.min(GROUP_FRAMES)));
+            }
+        }
+    }
+
+    /// Frees a group's memory if there is too much and nobody uses it. REQUIRES: `resizing` is held.
+    fn shrink_by(&self, number: usize) -> bool {
+        let excess = self.frames.used().saturating_sub(self.capacity.load(Relaxed));
+        let Some(group) = self.frames.group(number) else { return false };
+        if excess == 0 || group.frame_count() == 0 {
+            return false;
+        }
+        let Some(claims) = self.claim_all(group) else { return false };
+        let first = group.frame(0).number();
+        self.free.forget(first..first + testudo_base::num::u32_of(GROUP_FRAMES));
+        for claim in &claims {
+            self.move_or_evict(claim);
+        }
+        self.frames.remove(group, claims);
+        true
+    }
+
+    /// Moves a page of the main set to another frame, forgets any other.
+    fn move_or_evict(&self, claim: &Claim<'_>) {
+        let heat = main_heat(claim).unwrap_or(0);
+        let entry = self.map.entry(claim.page());
+        if heat > 0
+            && let Some(entry) = entry
+            && let Some((mut target, _)) = self.take_existing(stripe())
+        {
+            target.start_loading(claim.page(), claim.generation());
+            target.bytes_mut().copy_from_slice(claim.bytes());
+            let (from, to) = (claim.frame().number(), target.frame().number());
+            if entry.change(Trace::In(from), Trace::In(to)) {
+                self.replacement.leave(claim);
+                drop(self.show(target, Class::Kept(heat)));
+                return;
+            }
+            self.give_up(target);
+        }
+        self.evict(claim, stripe());
+    }
+
+    /// Claims every frame of a group, or none.
+    fn claim_all<'a>(&self, group: &'a Group) -> Option<Vec<Claim<'a>>> {
+        let frames = || (0..group.frame_count()).map(|at| group.frame(at));
+        let is_idle = |frame: super::pins::FrameRef<'_>| {
+            frame.state() == state::FREE || (frame.state() == state::READABLE && !frame.is_pinned())
+        };
+        if !frames().all(is_idle) {
+            return None;
+        }
+        let mut pages = Vec::with_capacity(group.frame_count());
+        let mut empty = Vec::new();
+        for frame in frames() {
+            if let Some(claim) = frame.claim_page() {
+                pages.push(claim);
+            } else if let Some(claim) = frame.claim_free() {
+                empty.push(claim);
+            } else {
+                pages.into_iter().for_each(Claim::put_back);
+                // Whoever took one of these off the list meanwhile could not claim it, and left.
+                empty.into_iter().for_each(|claim| self.untake(claim));
+                return None;
+            }
+        }
+        pages.append(&mut empty);
+        Some(pages)
+    }
+}
+
+#[cfg(test)]
+mod tests;

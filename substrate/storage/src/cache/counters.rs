@@ -1,0 +1,91 @@
+//! What the cache counts, each thread in a line of its own.
+//!
+//! **Invariants**
+//! - No look-up writes to a line that threads of other stripes write to, but for the page's heat when that changes.
+
+use testudo_base::sync::{
+    atomic::{AtomicU64, Ordering, Ordering::Relaxed},
+    thread_local,
+};
+
+use super::pins::STRIPES;
+
+/// A value with cache lines to itself, the neighbour that processors fetch along included.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+thread_local! {
+    /// The stripe of a thread; threads are given different ones in turn.
+    static STRIPE: usize = {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES
+    };
+}
+
+/// The stripe of this thread.
+#[inline]
+pub(crate) fn stripe() -> usize {
+    STRIPE.with(|stripe| *stripe)
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) evictions: AtomicU64,
+    pub(crate) ghost_hits: AtomicU64,
+    pub(crate) shared_loads: AtomicU64,
+}
+
+/// Hits, misses and size of the cache since it was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CacheStats {
+    /// Look-ups that found their page.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Pages evicted to make room.
+    pub evictions: u64,
+    /// Loads of data pages that a cache larger by an eighth would have saved.
+    pub ghost_hits: u64,
+    /// Waits for a page that another thread was reading.
+    pub shared_loads: u64,
+    /// Bytes of pages held: memory that is allocated for them.
+    pub used_bytes: u64,
+    /// Most bytes of pages that may be held.
+    pub capacity_bytes: u64,
+    /// Bytes of tables, beyond `used_bytes`.
+    pub metadata_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Counters([Padded<Counts>; STRIPES]);
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self(std::array::from_fn(|_| Padded::default()))
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, stripe: usize) -> &Counts {
+        &self.0[stripe].0
+    }
+
+    /// The sums of all stripes.
+    pub(crate) fn add_to(&self, stats: &mut CacheStats) {
+        for Padded(counts) in &self.0 {
+            stats.hits += counts.hits.load(Relaxed);
+            stats.misses += counts.misses.load(Relaxed);
+            stats.evictions += counts.evictions.load(Relaxed);
+            stats.ghost_hits += counts.ghost_hits.load(Relaxed);
+            stats.shared_loads += counts.shared_loads.load(Relaxed);
+        }
+    }
+}
+
+/// One more.
+#[inline]
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}

@@ -1,0 +1,202 @@
+//! How a page comes into the cache: read straight into its frame, once, whoever else wants it meanwhile.
+//!
+//! **Invariants**
+//! - A page that is loading is in the page map, so that a second thread finds the load and waits for it.
+//! - Who loads a page never waits for another load before it has finished its own; so waits form no circle.
+//! - A load that ends in any way wakes all who wait for it.
+
+use testudo_base::{
+    RunId,
+    sync::{Backoff, Condvar, Mutex},
+};
+
+use super::{
+    PageCache, PageRef, Priority,
+    counters::{count, stripe},
+    page_map::{Entry, Trace, age},
+    pins::{Claim, FrameRef, state},
+    replacement::{Class, Set},
+};
+
+/// Looks at a page that is changing hands before it is read past the cache.
+const TRIES_MAX: usize = 10_000;
+
+/// Where threads sleep until a load ends; loads share a few of them.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    lock: Mutex<()>,
+    ended: Condvar,
+}
+
+/// What to do about a page that was not there.
+#[derive(Debug)]
+pub enum Arrival<'a> {
+    /// Nothing: it is there now.
+    Present(PageRef<'a>),
+    /// Read it.
+    Load(Loading<'a>),
+    /// Wait until another thread has read it, and look again.
+    Elsewhere(Awaited<'a>),
+    /// Read it past the cache: all frames are in use.
+    Refused,
+}
+
+/// A frame that waits for the bytes of its page. Dropped, it gives the frame back and the page is not there.
+#[derive(Debug)]
+pub struct Loading<'a> {
+    cache: &'a PageCache,
+    /// Taken when the load ends.
+    claim: Option<Claim<'a>>,
+    class: Class,
+}
+
+/// A page that another thread is reading.
+#[derive(Debug)]
+pub struct Awaited<'a> {
+    cache: &'a PageCache,
+    frame: FrameRef<'a>,
+    page: u64,
+    generation: RunId,
+}
+
+impl Awaited<'_> {
+    /// Sleeps until the load has ended, well or not. REQUIRES: the caller holds no [`Loading`].
+    pub fn wait(self) {
+        let gate = self.cache.gate(self.frame.number());
+        let mut held = gate.lock.lock();
+        while self.frame.await_load(self.page, self.generation) {
+            gate.ended.wait(&mut held);
+        }
+    }
+}
+
+impl<'a> Loading<'a> {
+    /// Where the page belongs: 4 KiB, aligned for direct I/O.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        self.claim.as_mut().expect("the load has not ended").bytes_mut()
+    }
+
+    /// Shows the page to everybody. REQUIRES: the bytes are there and verified.
+    pub fn finish(mut self) -> PageRef<'a> {
+        let claim = self.claim.take().expect("the load has not ended");
+        self.cache.show(claim, self.class)
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        let Some(claim) = self.claim.take() else { return };
+        if let Some(entry) = self.cache.map.entry(claim.page()) {
+            entry.change(Trace::In(claim.frame().number()), Trace::Unknown);
+        }
+        self.cache.give_up(claim);
+    }
+}
+
+impl PageCache {
+    /// Begins to bring a page in that [`PageCache::get`] did not find.
+    pub fn begin_load(&self, page: u64, generation: RunId, priority: Priority) -> Arrival<'_> {
+        let Some(entry) = self.map.make_entry(page) else { return Arrival::Refused };
+        let stripe = stripe();
+        let backoff = Backoff::new();
+        let mut taken: Option<(Claim<'_>, Option<Set>)> = None;
+        for _ in 0..TRIES_MAX {
+            let trace = entry.get();
+            if let Trace::In(number) = trace
+                && let Some(frame) = self.frames.frame(number)
+            {
+                if let Some(found) = frame.pin(stripe, page, generation) {
+                    taken.into_iter().for_each(|(claim, _)| self.untake(claim));
+                    return Arrival::Present(found);
+                }
+                match frame.state() {
+                    state::LOADING | state::AWAITED if frame.is_of(page, generation) => {
+                        taken.into_iter().for_each(|(claim, _)| self.untake(claim));
+                        count(&self.counters.of(stripe).shared_loads);
+                        return Arrival::Elsewhere(Awaited { cache: self, frame, page, generation });
+                    }
+                    state::CLAIMED | state::READABLE if frame.is_of(page, generation) => {
+                        // Somebody looks whether it can be evicted.
+                        backoff.snooze();
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            let Some((mut claim, found)) = taken.take().or_else(|| self.take_frame(stripe)) else {
+                return Arrival::Refused;
+            };
+            claim.start_loading(page, generation);
+            if self.lead_here(entry, trace, &claim) {
+                let class = self.class_of(&claim, trace, priority, found);
+                return Arrival::Load(Loading { cache: self, claim: Some(claim), class });
+            }
+            if claim.stop_loading() {
+                self.wake(claim.frame().number());
+            }
+            taken = Some((claim, found));
+        }
+        taken.into_iter().for_each(|(claim, _)| self.untake(claim));
+        Arrival::Refused
+    }
+
+    fn lead_here(&self, entry: Entry<'_>, trace: Trace, claim: &Claim<'_>) -> bool {
+        entry.change(trace, Trace::In(claim.frame().number()))
+    }
+
+    fn class_of(&self, claim: &Claim<'_>, trace: Trace, priority: Priority, found: Option<Set>) -> Class {
+        if priority == Priority::Structure {
+            return Class::Structure;
+        }
+        if let Trace::Gone(then) = trace {
+            let gone_for = u64::from(age(self.replacement.moment(), then));
+            let used = testudo_base::num::u64_of(self.frames.used());
+            if gone_for < used / 8 {
+                count(&self.counters.of(stripe()).ghost_hits);
+            }
+            if gone_for < used {
+                return Class::Returned;
+            }
+        }
+        Class::New { is_young: self.replacement.is_young(&self.frames, claim.frame().number(), found) }
+    }
+
+    /// Publishes a page whose bytes are in its frame.
+    pub(super) fn show<'a>(&'a self, claim: Claim<'a>, class: Class) -> PageRef<'a> {
+        let number = claim.frame().number();
+        self.replacement.enter(&claim, class);
+        let (page, is_awaited) = claim.publish(stripe());
+        if is_awaited {
+            self.wake(number);
+        }
+        page
+    }
+
+    /// Frees the frame of a page that does not come.
+    pub(super) fn give_up(&self, mut claim: Claim<'_>) {
+        let number = claim.frame().number();
+        let is_awaited = claim.stop_loading();
+        self.untake(claim);
+        if is_awaited {
+            self.wake(number);
+        }
+    }
+
+    /// Gives a frame back that was not needed after all.
+    pub(super) fn untake(&self, claim: Claim<'_>) {
+        let number = claim.frame().number();
+        drop(claim);
+        self.free.push(number);
+    }
+
+    fn gate(&self, number: u32) -> &Gate {
+        &self.gates[testudo_base::num::usize_of(u64::from(number)) % self.gates.len()].0
+    }
+
+    fn wake(&self, number: u32) {
+        let gate = self.gate(number);
+        // Whoever announced that it waits does so by the time the lock is free.
+        drop(gate.lock.lock());
+        gate.ended.notify_all();
+    }
+}

@@ -1,0 +1,114 @@
+//! The direct map: from page number to frame, without a lock and without a hash.
+//!
+//! One word for each page of the data file says which frame holds it or, of a data page that was evicted, when that was:
+//! that a page was here a moment ago decides how it comes back, and needs no table of its own.
+//!
+//! **Invariants**
+//! - An entry is a hint: who follows it to a frame checks there which page that holds.
+
+use testudo_base::{
+    num::{u64_of, usize_of},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst},
+        scaled,
+    },
+};
+
+/// Pages of the data file that one second-level table maps (512 MiB).
+const TABLE_PAGES: u64 = u64_of(scaled(1 << 17, 1 << 6));
+/// Second-level tables: pages beyond 8 TiB are read, but not cached.
+const TABLE_COUNT: u64 = u64_of(scaled(1 << 14, 1 << 4));
+/// Set in the entry of a page that is gone; the rest is the moment, in evictions.
+const GONE: u32 = 1 << 31;
+
+/// What the map says of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trace {
+    /// Nothing.
+    Unknown,
+    /// This frame has it, or will.
+    In(u32),
+    /// It was evicted at this moment.
+    Gone(u32),
+}
+
+impl Trace {
+    #[inline]
+    fn of(word: u32) -> Self {
+        match word {
+            0 => Self::Unknown,
+            word if word & GONE != 0 => Self::Gone(word & !GONE),
+            word => Self::In(word - 1),
+        }
+    }
+
+    #[inline]
+    fn word(self) -> u32 {
+        match self {
+            Self::Unknown => 0,
+            Self::In(frame) => frame + 1,
+            Self::Gone(moment) => moment | GONE,
+        }
+    }
+}
+
+/// Evictions between two moments, of which the earlier one comes out of the map.
+pub(crate) fn age(now: u32, then: u32) -> u32 {
+    now.wrapping_sub(then) & !GONE
+}
+
+/// The entry of one page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a>(&'a AtomicU32);
+
+impl Entry<'_> {
+    #[inline]
+    pub(crate) fn get(self) -> Trace {
+        Trace::of(self.0.load(Acquire))
+    }
+
+    /// Changes it if it still is `from`.
+    pub(crate) fn change(self, from: Trace, to: Trace) -> bool {
+        self.0.compare_exchange(from.word(), to.word(), SeqCst, Relaxed).is_ok()
+    }
+
+    /// Clears it; what it was.
+    pub(crate) fn clear(self) -> Trace {
+        Trace::of(self.0.swap(0, SeqCst))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct PageMap {
+    tables: Box<[OnceLock<Box<[AtomicU32]>>]>,
+}
+
+impl PageMap {
+    pub(crate) fn new() -> Self {
+        Self { tables: (0..TABLE_COUNT).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// The entry of `page`, if the map has reached there.
+    #[inline]
+    pub(crate) fn entry(&self, page: u64) -> Option<Entry<'_>> {
+        let table = self.tables.get(usize_of(page / TABLE_PAGES))?.get()?;
+        table.get(usize_of(page % TABLE_PAGES)).map(Entry)
+    }
+
+    /// The entry of `page`; `None` for pages that are not cached.
+    pub(crate) fn make_entry(&self, page: u64) -> Option<Entry<'_>> {
+        let table = self.tables.get(usize_of(page / TABLE_PAGES))?;
+        let table = table.get_or_init(|| (0..TABLE_PAGES).map(|_| AtomicU32::new(0)).collect());
+        table.get(usize_of(page % TABLE_PAGES)).map(Entry)
+    }
+
+    /// Bytes of the map.
+    pub(crate) fn bytes(&self) -> u64 {
+        let tables = self.tables.iter().filter_map(|table| table.get());
+        tables.map(|table| u64_of(size_of_val(&**table))).sum::<u64>() + u64_of(size_of_val(&*self.tables))
+    }
+}
+
+#[cfg(test)]
+mod tests;

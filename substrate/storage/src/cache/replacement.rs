@@ -1,0 +1,241 @@
+//! Which page goes when another one comes.
+//!
+//! Data pages come on *probation*, to about a tenth of the frames, and leave in the order in which they came unless they were
+//! used again; the others are the *main* set, from which a clock takes the coldest. That is S3-FIFO (Yang and others, SOSP
+//! 2023) with two hands over one array in place of two queues: a page that comes takes the frame that the hand of
+//! probation has just left, so the hand finds it when it has been around, which is first in, first out. Pages that were
+//! here shortly before, and all index and filter pages, belong to the main set at once.
+//!
+//! Each thread takes frames by batches of neighbours from the two hands, which move on by whole batches, so that threads
+//! look at different frames (SplinterDB, section 4). Pages are never dirty: there is nothing to clean ahead of a hand.
+//!
+//! **Invariants**
+//! - Bits of a frame's heat change by compare-and-swap, and are set as a whole only under a claim.
+//! - `probation` is the number of frames whose heat says so.
+//! - No look over the frames takes more than a few laps: a victim is found or everything is in use.
+
+use testudo_base::{
+    num::{u32_of, u64_of},
+    sync::{
+        atomic::{
+            AtomicU8, AtomicU32, AtomicUsize,
+            Ordering::{AcqRel, Relaxed},
+        },
+        scaled,
+    },
+};
+
+use super::{
+    counters::Padded,
+    frames::FrameTable,
+    pins::{Claim, FrameRef, STRIPES, state},
+};
+
+/// What a page is worth before it is used for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Entries: one query needs it, others perhaps.
+    Data,
+    /// Index, filter, footer: what all queries pass through; kept long after its last use.
+    Structure,
+}
+
+/// Uses that a page of the main set still has to its credit.
+const COUNT: u8 = 0x0f;
+const PROBATION: u8 = 0x10;
+/// On probation, but so near before the hand that it is let pass once.
+const YOUNG: u8 = 0x20;
+const STRUCTURE: u8 = 0x40;
+const DATA_COUNT_MAX: u8 = 3;
+const STRUCTURE_COUNT_MAX: u8 = 15;
+const STRUCTURE_COUNT_FIRST: u8 = 8;
+
+/// Neighbours that a thread takes at once.
+const BATCH: usize = scaled(16, 4);
+/// Pages of the main set that a thread cools before it takes the coldest of them.
+const COOLED_MAX: usize = 256;
+/// Of this many frames one is for pages on probation.
+const PROBATION_SHARE: usize = 10;
+/// Threads look for victims each on their own; the scheduler's all together, so that a schedule is always the same.
+const CURSORS: usize = scaled(STRIPES, 1);
+
+/// Where a frame was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    Probation,
+    Main,
+}
+
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    hands: [Padded<AtomicUsize>; 2],
+    cursors: [Padded<[AtomicUsize; 2]>; CURSORS],
+    probation: Padded<AtomicUsize>,
+    /// Data pages evicted so far: the clock by which the page map tells how long a page has been gone.
+    moment: Padded<AtomicU32>,
+}
+
+/// A use of a page.
+#[inline]
+pub(crate) fn touch(heat: &AtomicU8) {
+    let before = heat.load(Relaxed);
+    let after = if before & STRUCTURE != 0 {
+        before | STRUCTURE_COUNT_MAX
+    } else if before & COUNT < DATA_COUNT_MAX {
+        before + 1
+    } else {
+        before
+    };
+    if after != before {
+        // Another one's change is as good: it is a hint.
+        let _ = heat.compare_exchange(before, after, Relaxed, Relaxed);
+    }
+}
+
+impl Replacement {
+    pub(crate) fn new() -> Self {
+        Self {
+            hands: Default::default(),
+            cursors: std::array::from_fn(|_| Padded::default()),
+            probation: Padded::default(),
+            moment: Padded::default(),
+        }
+    }
+
+    /// The moment, in evictions of data pages.
+    pub(crate) fn moment(&self) -> u32 {
+        self.moment.0.load(Relaxed)
+    }
+
+    /// Claims a frame with a page that can go; `None` if every page is in use. The page is still the claim's.
+    pub(crate) fn pick<'a>(&self, frames: &'a FrameTable, stripe: usize) -> Option<(Claim<'a>, Set)> {
+        let least = frames.used() / PROBATION_SHARE;
+        for _ in 0..3 {
+            let has_probation = self.probation.0.load(Relaxed) > least;
+            let order = if has_probation { [Set::Probation, Set::Main] } else { [Set::Main, Set::Probation] };
+            for set in order {
+                if let Some(claim) = self.sweep(frames, set, stripe) {
+                    return Some((claim, set));
+                }
+            }
+        }
+        let any = |number: usize| frames.frame(u32_of(number))?.claim_page();
+        (0..frames.positions()).find_map(any).map(|claim| (claim, Set::Main))
+    }
+
+    /// Goes around once, at most, in search of a page of `set` that can go.
+    fn sweep<'a>(&self, frames: &'a FrameTable, set: Set, stripe: usize) -> Option<Claim<'a>> {
+        let positions = frames.positions();
+        let mut coldest: Option<(u8, FrameRef<'a>)> = None;
+        let mut cooled = 0;
+        for _ in 0..positions {
+            let number = self.next(set, stripe, positions);
+            let Some(frame) = frames.frame(number).filter(|frame| frame.state() == state::READABLE) else {
+                continue;
+            };
+            let heat = frame.heat().load(Relaxed);
+            if (heat & PROBATION != 0) != (set == Set::Probation) {
+                continue;
+            }
+            if heat & (COUNT | YOUNG) == 0 {
+                if let Some(claim) = frame.claim_page() {
+                    return Some(claim);
+                }
+                continue;
+            }
+            if set == Set::Probation {
+                self.pass(frame, heat);
+                continue;
+            }
+            let _ = frame.heat().compare_exchange(heat, heat - 1, Relaxed, Relaxed);
+            if coldest.is_none_or(|(least, _)| heat & COUNT < least) && !frame.is_pinned() {
+                coldest = Some((heat & COUNT, frame));
+            }
+            cooled += 1;
+            if cooled >= COOLED_MAX
+                && let Some(claim) = coldest.take().and_then(|(_, frame)| frame.claim_page())
+            {
+                return Some(claim);
+            }
+        }
+        None
+    }
+
+    /// A page on probation is seen by the hand and stays.
+    fn pass(&self, frame: FrameRef<'_>, heat: u8) {
+        let is_used = heat & COUNT > 0;
+        let after = if is_used { heat & !(PROBATION | YOUNG | COUNT) } else { heat & !YOUNG };
+        if frame.heat().compare_exchange(heat, after, AcqRel, Relaxed).is_ok() && is_used {
+            self.probation.0.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// The next frame of the thread's batch, or of a new one.
+    fn next(&self, set: Set, stripe: usize, positions: usize) -> u32 {
+        let cursor = &self.cursors[stripe % CURSORS].0[set as usize];
+        let mut at = cursor.load(Relaxed);
+        if at.is_multiple_of(BATCH) {
+            at = self.hands[set as usize].0.fetch_add(BATCH, Relaxed) % positions.max(1);
+        }
+        cursor.store(at + 1, Relaxed);
+        u32_of(at)
+    }
+
+    /// Takes a claimed page off the books; whether the page map should remember it.
+    pub(crate) fn leave(&self, claim: &Claim<'_>) -> bool {
+        let heat = claim.frame().heat().swap(0, AcqRel);
+        if heat & PROBATION != 0 {
+            self.probation.0.fetch_sub(1, Relaxed);
+        }
+        heat & STRUCTURE == 0
+    }
+
+    /// Takes the moment of an eviction of a data page.
+    pub(crate) fn next_moment(&self) -> u32 {
+        self.moment.0.fetch_add(1, Relaxed)
+    }
+
+    /// Puts a page on the books that is about to be published.
+    pub(crate) fn enter(&self, claim: &Claim<'_>, class: Class) {
+        let heat = match class {
+            Class::Structure => STRUCTURE | STRUCTURE_COUNT_FIRST,
+            Class::Returned => 0,
+            Class::Kept(heat) => heat,
+            Class::New { is_young } => {
+                self.probation.0.fetch_add(1, Relaxed);
+                if is_young { PROBATION | YOUNG } else { PROBATION }
+            }
+        };
+        claim.frame().heat().store(heat, Relaxed);
+    }
+
+    /// Whether a page that comes to frame `number`, which was taken from `found`, would be seen too soon.
+    pub(crate) fn is_young(&self, frames: &FrameTable, number: u32, found: Option<Set>) -> bool {
+        let positions = u64_of(frames.positions()).max(1);
+        let hand = u64_of(self.hands[Set::Probation as usize].0.load(Relaxed)) % positions;
+        let ahead = (u64::from(number) + positions - hand) % positions;
+        found == Some(Set::Main) && ahead < positions / 2
+    }
+}
+
+/// How a page comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// On probation.
+    New { is_young: bool },
+    /// To the main set, because it was here shortly before.
+    Returned,
+    /// To the main set, as what all queries need.
+    Structure,
+    /// From another frame, with this heat.
+    Kept(u8),
+}
+
+/// The heat of a page of the main set; `None` for one on probation.
+pub(crate) fn main_heat(claim: &Claim<'_>) -> Option<u8> {
+    let heat = claim.frame().heat().load(Relaxed);
+    (heat & PROBATION == 0).then_some(heat)
+}
+
+#[cfg(test)]
+mod tests;
