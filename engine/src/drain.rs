@@ -377,7 +377,8 @@ impl Store {
     /// Does one job of one tree; `false` if no tree has one.
     pub(crate) fn run_job(&self) -> Result<bool> {
         for keyspace in self.keyspaces() {
-            if !keyspace.expect_jobs(false) {
+            let has_new_reasons = keyspace.view.load().tree.has_new_reasons();
+            if !keyspace.expect_jobs(false) && !has_new_reasons {
                 continue;
             }
             let Some(job) = keyspace.view.load().tree.pick_job() else { continue };

@@ -15,6 +15,7 @@ use crate::{
     flow::{bytes_of_runs, clip_runs},
     node::{Child, Node, Pivot, Share, Tier, bounds_among},
     plan::{PlanChild, PlanNode, PlanTier, active_bounds},
+    scan_charges::ScanCharges,
     write::Outputs,
 };
 
@@ -24,6 +25,8 @@ pub(crate) struct Assembly {
     options: TurtleOptions,
     outputs: Outputs,
     pub(crate) next_object: u64,
+    /// The charges of scans outlive the change.
+    pub(crate) keeps_scan_charges: bool,
     /// Nodes of the new trunk that the old one did not have.
     pub(crate) put: BTreeMap<ObjectId, Arc<Node>>,
     /// Nodes of the old trunk that the new one does not have.
@@ -38,7 +41,14 @@ struct NewPivot {
 
 impl Assembly {
     pub(crate) fn new(options: TurtleOptions, outputs: Outputs, next_object: u64) -> Self {
-        Self { options, outputs, next_object, put: BTreeMap::new(), replaced: Vec::new() }
+        Self {
+            options,
+            outputs,
+            next_object,
+            keeps_scan_charges: false,
+            put: BTreeMap::new(),
+            replaced: Vec::new(),
+        }
     }
 
     /// Builds the next root out of the plan of the old one.
@@ -49,7 +59,14 @@ impl Assembly {
             let high = pieces.last().and_then(|piece| piece.high.clone());
             let pivots = pieces.into_iter().map(child_pivot).collect();
             let id = self.fresh_id();
-            pieces = self.split(Node { id, height, pivots, high, tiers: Vec::new() })?;
+            pieces = self.split(Node {
+                id,
+                height,
+                pivots,
+                high,
+                tiers: Vec::new(),
+                scan_charges: ScanCharges::default(),
+            })?;
         }
         let mut root = pieces.remove(0);
         while let ([Pivot { child: Child::Node(child), .. }], []) = (&root.pivots[..], &root.tiers[..]) {
@@ -78,14 +95,23 @@ impl Assembly {
         self.replaced.push(Arc::clone(&base));
         let pivots = self.build_pivots(&base, children)?;
         let tiers = self.build_tiers(&base, tiers, &pivots)?;
+        let olds: Vec<usize> = pivots.iter().map(|new| new.old).collect();
         let node = Node {
             id: base.id,
             height: base.height,
             pivots: pivots.into_iter().map(|new| new.pivot).collect(),
             high: base.high.clone(),
             tiers,
+            scan_charges: ScanCharges::default(),
         };
-        let node = self.join_nodes(node);
+        let mut node = self.join_nodes(node);
+        if self.keeps_scan_charges && node.pivots.len() == olds.len() {
+            let charge = |(new, old): (usize, &usize)| match node.pending_of(new) {
+                0 => 0,
+                _ => base.scan_charges.of(*old),
+            };
+            node.scan_charges = olds.iter().enumerate().map(charge).collect();
+        }
         self.split(node)
     }
 
@@ -161,7 +187,7 @@ impl Assembly {
     }
 
     /// Cuts a node that has too many children into pieces, and registers what is left.
-    fn split(&mut self, node: Node) -> Result<Vec<Arc<Node>>> {
+    fn split(&mut self, mut node: Node) -> Result<Vec<Arc<Node>>> {
         let count = node.pivots.len();
         let pieces = self.options.node_pieces(count);
         let mut out = Vec::with_capacity(pieces);
@@ -178,7 +204,10 @@ impl Assembly {
                     tiers.push(part);
                 }
             }
-            let part = Arc::new(Node { id, height: node.height, pivots, high, tiers });
+            // Those of a node that is cut are given up.
+            let charges = std::mem::take(&mut node.scan_charges);
+            let scan_charges = if pieces == 1 { charges } else { ScanCharges::default() };
+            let part = Arc::new(Node { id, height: node.height, pivots, high, tiers, scan_charges });
             self.put.insert(id, Arc::clone(&part));
             out.push(part);
         }
@@ -310,5 +339,6 @@ fn concatenate(left: &Node, right: &Node) -> Node {
     }
     tiers.retain(Tier::is_active);
     let pivots = left.pivots.iter().chain(&right.pivots).cloned().collect();
-    Node { id: left.id, height: left.height, pivots, high: right.high.clone(), tiers }
+    let scan_charges = ScanCharges::default();
+    Node { id: left.id, height: left.height, pivots, high: right.high.clone(), tiers, scan_charges }
 }

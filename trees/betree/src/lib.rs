@@ -25,6 +25,7 @@ mod node_format;
 mod plan;
 mod policy;
 mod references;
+mod scan_charges;
 mod strand;
 mod tree;
 mod tree_cursor;

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use testudo_base::ObjectId;
 use testudo_run::{KeyBounds, Run};
 
+use crate::scan_charges::ScanCharges;
+
 /// What hangs below a pivot.
 #[derive(Clone, Debug)]
 pub(crate) enum Child {
@@ -62,9 +64,15 @@ pub(crate) struct Node {
     pub(crate) high: Option<Vec<u8>>,
     /// Newest first.
     pub(crate) tiers: Vec<Tier>,
+    pub(crate) scan_charges: ScanCharges,
 }
 
 impl Node {
+    /// Bytes that wait in the buffer for a child.
+    pub(crate) fn pending_of(&self, pivot: usize) -> u64 {
+        self.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref()).map(|share| share.bytes).sum()
+    }
+
     /// The pivot that `key` belongs to. REQUIRES: the key is in the node's range.
     pub(crate) fn pivot_of(&self, key: &[u8]) -> usize {
         self.pivots.partition_point(|pivot| pivot.low.as_slice() <= key).saturating_sub(1)

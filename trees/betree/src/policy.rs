@@ -17,6 +17,11 @@ pub struct TurtleOptions {
     pub max_pivots: usize,
 }
 
+/// Bytes of merging that one look of a scan is worth.
+const CHARGE_BYTES: u64 = 32 << 10;
+/// Fewer looks than this say nothing.
+const MIN_CHARGES: u32 = 32;
+
 impl Default for TurtleOptions {
     fn default() -> Self {
         Self { leaf_bytes: 2 << 20, max_pivots: 64 }
@@ -82,6 +87,12 @@ impl TurtleOptions {
             buffered -= pending[pivot];
         }
         chosen
+    }
+
+    /// Whether flushing so many bytes costs no more than the looks of scans that it would have saved. A look is a page
+    /// read and a source more to merge, about what merging 32 KiB costs.
+    pub(crate) fn scans_are_worth_a_flush(&self, charges: u32, bytes: u64) -> bool {
+        charges >= MIN_CHARGES && u64::from(charges) * CHARGE_BYTES >= bytes
     }
 
     /// Whether two neighbouring leaves are worth joining.

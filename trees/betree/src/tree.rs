@@ -19,12 +19,23 @@ use crate::{
     node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
     plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
     references::{all_runs, all_spans, changes_of},
+    scan_charges::ScanCharges,
     tree_cursor::TreeCursor,
     write::write_plan,
 };
 
 const JOIN: &str = "join children";
 const FLUSH_TOMBSTONES: &str = "flush tombstones";
+const FLUSH_SCANNED: &str = "flush what scans look into";
+/// Children flushed by one such job: some tens of milliseconds.
+const SCANNED_AT_ONCE: usize = 8;
+
+/// What a change of a tree comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Updates,
+    Job,
+}
 
 /// A Bε-tree: its root, and how it grows.
 #[derive(Debug)]
@@ -46,6 +57,7 @@ impl BeTree {
             pivots: vec![Pivot { low: Vec::new(), child: Child::Leaf(None) }],
             high: None,
             tiers: Vec::new(),
+            scan_charges: ScanCharges::default(),
         };
         Arc::new(Self {
             data: Arc::clone(data),
@@ -81,10 +93,11 @@ impl BeTree {
         Ok(Arc::new(Self { data: Arc::clone(data), options, root, next_object, is_stored: true }))
     }
 
-    fn finish(&self, plan: PlanNode, work: &Work) -> Result<TreeEdit> {
+    fn finish(&self, plan: PlanNode, work: &Work, origin: Origin) -> Result<TreeEdit> {
         let mut plan = plan;
         let outputs = write_plan(&mut plan, work, &self.options)?;
         let mut assembly = Assembly::new(self.options, outputs, self.next_object);
+        assembly.keeps_scan_charges = origin == Origin::Job;
         let root = assembly.build_root(plan)?;
         if !self.is_stored {
             assembly.replaced.clear();
@@ -134,7 +147,8 @@ fn load_node(
         let runs = tier.runs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
         tiers.push(Tier { runs, shares: tier.shares });
     }
-    Ok(Arc::new(Node { id, height: stored.height, pivots, high: stored.high, tiers }))
+    let scan_charges = ScanCharges::default();
+    Ok(Arc::new(Node { id, height: stored.height, pivots, high: stored.high, tiers, scan_charges }))
 }
 
 impl Tree for BeTree {
@@ -176,7 +190,7 @@ impl Tree for BeTree {
         let slice = Slice { source: Source::Updates(updates), bounds: KeyBounds::default() };
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
         plan.join_children(&self.options, 0)?;
-        self.finish(plan, work)
+        self.finish(plan, work, Origin::Updates)
     }
 
     fn pick_job(&self) -> Option<Job> {
@@ -186,8 +200,15 @@ impl Tree for BeTree {
         if let Some(node) = find_join(&self.root, &self.options) {
             return Some(Job { what: JOIN, object: node.id });
         }
-        let (node, _) = find_tombstones(&self.root)?;
-        Some(Job { what: FLUSH_TOMBSTONES, object: node.id })
+        if let Some((node, _)) = find_tombstones(&self.root) {
+            return Some(Job { what: FLUSH_TOMBSTONES, object: node.id });
+        }
+        let node = find_scanned(&self.root, &self.options)?;
+        Some(Job { what: FLUSH_SCANNED, object: node.id })
+    }
+
+    fn has_new_reasons(&self) -> bool {
+        self.root.scan_charges.take_note()
     }
 
     fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>> {
@@ -204,6 +225,13 @@ impl Tree for BeTree {
                     target.flush(pivot, pending[pivot], &self.options, depth)?;
                 }
             }
+        } else if job.what == FLUSH_SCANNED {
+            if let Some((target, depth)) = touch_path(&mut plan, job.object, 0) {
+                let pending = target.pending();
+                for pivot in scanned_pivots(&Arc::clone(&target.base), &self.options) {
+                    target.flush(pivot, pending[pivot], &self.options, depth)?;
+                }
+            }
         } else if self.root.pivots.len() == 1 && self.root.height > 1 {
             let bytes = plan.pending()[0];
             plan.flush(0, bytes, &self.options, 0)?;
@@ -211,7 +239,7 @@ impl Tree for BeTree {
             touch_path(&mut plan, job.object, 0);
         }
         plan.join_children(&self.options, 0)?;
-        self.finish(plan, work).map(Some)
+        self.finish(plan, work, Origin::Job).map(Some)
     }
 
     fn release(&self) -> Vec<Change> {
@@ -284,6 +312,31 @@ fn find_tombstones(node: &Arc<Node>) -> Option<(&Arc<Node>, &Tier)> {
         }
     }
     node.child_nodes().find_map(find_tombstones)
+}
+
+/// The children of a node for which it pays to flush what scans look into on the way to them.
+fn scanned_pivots(node: &Arc<Node>, options: &TurtleOptions) -> Vec<usize> {
+    let is_due = |pivot: &usize| {
+        let charges = node.scan_charges.of(*pivot);
+        if charges == 0 {
+            return false;
+        }
+        let waiting = node.pending_of(*pivot);
+        let below = match &node.pivots[*pivot].child {
+            Child::Leaf(Some(run)) => run.reference().user_bytes,
+            _ => 0,
+        };
+        waiting > 0 && options.scans_are_worth_a_flush(charges, waiting + below)
+    };
+    (0..node.pivots.len()).filter(is_due).take(SCANNED_AT_ONCE).collect()
+}
+
+/// A node with such children.
+fn find_scanned<'a>(node: &'a Arc<Node>, options: &TurtleOptions) -> Option<&'a Arc<Node>> {
+    if !scanned_pivots(node, options).is_empty() {
+        return Some(node);
+    }
+    node.child_nodes().find_map(|child| find_scanned(child, options))
 }
 
 /// Puts the nodes on the way to `target` under planning; the plan of the target and its depth.

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Entry, Result, key, planted};
+use testudo_base::{Cursor, Entry, Result, key, num::u32_of, planted};
 use testudo_run::{Direction, MergeCursor, Run, Target, place_together};
 use testudo_storage::DataFile;
 
@@ -67,7 +67,7 @@ impl TreeCursor {
     /// Opens the part where `entrance` leads and positions its strands.
     fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>, goes_on: bool) -> Result<()> {
         let path = self.path(entrance);
-        let mut strands = self.strands(&path);
+        let mut strands = self.strands(&path, goes_on);
         let earlier = std::mem::replace(&mut self.merge, MergeCursor::new(Vec::new()));
         let mut open = earlier.into_sources();
         open.extend(self.prepared.take());
@@ -133,11 +133,12 @@ impl TreeCursor {
         path
     }
 
-    /// What the nodes on a path hold for the part, newest first.
-    fn strands(&self, path: &[(Arc<Node>, usize)]) -> Vec<Strand> {
+    /// What the nodes on a path hold for the part, newest first. Where a scan begins, it is charged for.
+    fn strands(&self, path: &[(Arc<Node>, usize)], goes_on: bool) -> Vec<Strand> {
         let Part { low, high } = &self.part;
         let mut strands = Vec::with_capacity(16);
         for (node, pivot) in path {
+            let before = strands.len();
             for tier in &node.tiers {
                 let Some(share) = &tier.shares[*pivot] else { continue };
                 let flushed =
@@ -148,6 +149,10 @@ impl TreeCursor {
                 if !runs.is_empty() {
                     strands.push(Strand::new(runs, from, high.clone()));
                 }
+            }
+            if !goes_on && strands.len() > before {
+                node.scan_charges.charge(*pivot, node.pivots.len(), u32_of(strands.len() - before));
+                self.root.scan_charges.note();
             }
             if let Child::Leaf(Some(run)) = &node.pivots[*pivot].child {
                 strands.push(Strand::leaf(run));

@@ -106,6 +106,10 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit>;
     /// Work that would make the tree better, cheapest first. Pure.
     fn pick_job(&self) -> Option<Job>;
+    /// Whether reads have given [`Tree::pick_job`] new reasons since this was asked last.
+    fn has_new_reasons(&self) -> bool {
+        false
+    }
     /// Does what [`Tree::pick_job`] chose; `None` if there is nothing left to do.
     fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>>;
     /// The changes that give back everything that the tree holds, for dropping its keyspace.

@@ -51,3 +51,12 @@ fn a_small_leaf_is_rewritten_once_as_much_waits_as_it_holds() {
     assert_eq!(OPTIONS.flush_threshold(Some(9000)), 3200);
     assert_eq!(OPTIONS.flush_threshold(None), 3200);
 }
+
+#[test]
+fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
+    let options = TurtleOptions::default();
+    assert!(!options.scans_are_worth_a_flush(31, 1), "a few scans say nothing");
+    assert!(options.scans_are_worth_a_flush(32, 1 << 20));
+    assert!(!options.scans_are_worth_a_flush(127, 4 << 20));
+    assert!(options.scans_are_worth_a_flush(128, 4 << 20));
+}

@@ -329,4 +329,5 @@ fn deleting_everything_shrinks_the_tree_to_nothing() {
 }
 
 mod age_order;
+mod scan_charges;
 mod scan_reads;
