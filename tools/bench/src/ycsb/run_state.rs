@@ -233,6 +233,16 @@ impl<'a, S: Subject> RunState<'a, S> {
         tallies.into_iter().find_map(|tally| tally.error).map_or(Ok(()), Err)
     }
 
+    /// Records among which a workload picks. What is popular stays so when others are inserted, as in YCSB: the ranks of
+    /// a zipfian choice are spread over the records that were there first.
+    fn population(&self, workload: Workload) -> u64 {
+        let acknowledged = self.target(workload).oracle.acknowledged();
+        match self.distribution(workload) {
+            Distribution::Zipfian => acknowledged.min(self.records),
+            Distribution::Uniform | Distribution::Latest => acknowledged,
+        }
+    }
+
     /// What the threads of a workload need; `limits` are operations and a deadline.
     fn shared<'s>(
         &'s self,
@@ -247,7 +257,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             target,
             complaints,
             workload,
-            picker: Picker::new(self.distribution(workload), target.oracle.acknowledged().max(1)),
+            picker: Picker::new(self.distribution(workload), self.population(workload).max(1)),
             threads: if is_ordered { 1 } else { usize::from(self.args.threads) },
             is_ordered,
             ops,
