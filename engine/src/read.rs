@@ -4,10 +4,13 @@
 //! - Sources are asked newest first; the first that knows the key decides.
 //! - Cached records stand for the tree of the view, and for nothing else.
 
-use std::{cell::RefCell, ops::RangeBounds};
+use std::{
+    cell::{Cell, RefCell},
+    ops::RangeBounds,
+};
 
 use testudo_base::{Kind, Result, Seqno, checksum::hash_key};
-use testudo_storage::{Access, Lookup};
+use testudo_storage::{Access, Lookup, Trail};
 
 use crate::{Iter, Slice, view::View};
 
@@ -85,42 +88,54 @@ pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
     }
 }
 
+/// A key that neither write buffers nor cached records know.
+struct Open {
+    /// Its place among the keys.
+    index: usize,
+    hash: u64,
+    trail: Cell<Trail>,
+}
+
 /// The values of `keys` in `view`, as of `at`.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> Result<Vec<Option<Slice>>> {
     let mut answers: Vec<Option<Slice>> = Vec::with_capacity(keys.len());
-    // What neither write buffers nor cached records know: place and hash.
-    let mut open: Vec<(usize, u64)> = Vec::new();
+    let mut open: Vec<Open> = Vec::new();
     for (index, key) in keys.iter().map(AsRef::as_ref).enumerate() {
         let answer = get_buffered(view, key, at).unwrap_or_else(|| {
             let hash = hash_key(key);
             let answer = get_cached(view, key, hash);
             if answer.is_none() {
-                open.push((index, hash));
+                open.push(Open { index, hash, trail: Cell::default() });
             }
             answer
         });
         answers.push(answer);
     }
-    let wanted = RefCell::new(Vec::new());
+    let wanted = RefCell::new(Vec::with_capacity(open.len()));
     for round in 0.. {
-        let mut waiting = Vec::new();
-        for (index, hash) in open {
-            let key = keys[index].as_ref();
-            let access = if round < MAX_ROUNDS { Access::Noting(&wanted) } else { Access::Blocking };
-            match view.tree.get(key, hash, access)? {
-                Lookup::Found(kind, value) => answers[index] = found(view, key, hash, kind, value),
+        let mut waiting = 0;
+        for at in 0..open.len() {
+            let Open { index, hash, trail } = &open[at];
+            let key = keys[*index].as_ref();
+            let access = if round < MAX_ROUNDS { Access::Noting(&wanted, trail) } else { Access::Blocking };
+            match view.tree.get(key, *hash, access)? {
+                Lookup::Found(kind, value) => answers[*index] = found(view, key, *hash, kind, value),
                 Lookup::Absent => {}
-                Lookup::Waiting => waiting.push((index, hash)),
+                Lookup::Waiting => {
+                    open.swap(waiting, at);
+                    waiting += 1;
+                }
             }
         }
-        if waiting.is_empty() {
+        if waiting == 0 {
             break;
         }
-        open = waiting;
-        let mut pages = wanted.take();
+        open.truncate(waiting);
+        let mut pages = wanted.borrow_mut();
         pages.sort_unstable_by_key(|address| address.page);
         pages.dedup();
         view.tree.load_pages(&pages)?;
+        pages.clear();
     }
     Ok(answers)
 }

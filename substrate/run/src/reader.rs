@@ -10,7 +10,9 @@ use testudo_base::{
     num::{u32_of, usize_of},
     sync::{Arc, OnceLock},
 };
-use testudo_storage::{Access, DATA_FILE, DataFile, Extent, Lookup, PageAddress, PageKind, payload_of};
+use testudo_storage::{
+    Access, DATA_FILE, DataFile, Extent, Lookup, PageAddress, PageKind, Reached, payload_of,
+};
 
 use crate::{
     RunRecord, RunRef,
@@ -98,7 +100,7 @@ impl Run {
             }
             return match access {
                 Access::Blocking => self.data.load_page(&address, |page| act(payload_of(page))).map(Some),
-                Access::Noting(wanted) => {
+                Access::Noting(wanted, _) => {
                     wanted.borrow_mut().push(address);
                     Ok(None)
                 }
@@ -182,22 +184,26 @@ impl Run {
             .map_err(|damage| self.damaged(position.page, damage))
     }
 
-    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`].
+    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. Goes on where `access` says that it was before.
     pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         if key < self.reference.first_key.as_slice() || key > self.reference.last_key.as_slice() {
             return Ok(Lookup::Absent);
         }
-        let footer = self.footer()?;
-        if footer.filter_pages > 0 {
-            let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
-            let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
-            match self.with_block(PageKind::Filter, BlockPosition { page, pages: 1 }, access, probe)? {
+        let reached = access.trail().reached;
+        if reached == Reached::Start {
+            match self.passes_filter(hash, access)? {
                 None => return Ok(Lookup::Waiting),
                 Some(false) => return Ok(Lookup::Absent),
-                Some(true) => {}
+                Some(true) => access.set_reached(Reached::Index),
             }
         }
-        let Some(position) = self.block_for(key, access)? else { return Ok(Lookup::Waiting) };
+        let position = if let Reached::Block(page, pages) = reached {
+            BlockPosition { page, pages }
+        } else {
+            let Some(position) = self.block_for(key, access)? else { return Ok(Lookup::Waiting) };
+            access.set_reached(Reached::Block(position.page, position.pages));
+            position
+        };
         let search = |payload: &[u8]| {
             let block = Block::parse(payload)?;
             let (index, equal) = block.lower_bound(key)?;
@@ -211,6 +217,17 @@ impl Run {
             None => Ok(Lookup::Waiting),
             Some(found) => found.map_err(|damage| self.damaged(position.page, damage)),
         }
+    }
+
+    /// Whether the filter lets `hash` pass; `None` if its page was missing and has been noted.
+    fn passes_filter(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
+        let footer = self.footer()?;
+        if footer.filter_pages == 0 {
+            return Ok(Some(true));
+        }
+        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
+        let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
+        self.with_block(PageKind::Filter, BlockPosition { page, pages: 1 }, access, probe)
     }
 
     /// The data block that would hold `key`; `None` if the index page was missing and has been noted.
@@ -273,15 +290,9 @@ impl Run {
 
     /// Fails if the filter denies a key that the run holds.
     pub fn check_filter(&self, key: &[u8]) -> Result<()> {
-        let footer = self.footer()?;
-        if footer.filter_pages == 0 {
-            return Ok(());
-        }
-        let hash = testudo_base::checksum::hash_key(key);
-        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
-        let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
-        match self.with_block(PageKind::Filter, BlockPosition { page, pages: 1 }, Access::Blocking, probe)? {
-            Some(false) => Err(self.damaged(page, Damage("the filter denies a key that the run holds"))),
+        match self.passes_filter(testudo_base::checksum::hash_key(key), Access::Blocking)? {
+            Some(false) => Err(self
+                .damaged(self.footer()?.filter_page, Damage("the filter denies a key that the run holds"))),
             _ => Ok(()),
         }
     }

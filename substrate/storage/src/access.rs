@@ -1,6 +1,9 @@
 //! How point queries treat pages that are not in the cache, and what they answer.
+//!
+//! **Invariants**
+//! - A [`Trail`] is good for one key in one state of a tree, and says only what later looks would find again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use testudo_base::Kind;
 
@@ -11,8 +14,56 @@ use crate::PageAddress;
 pub enum Access<'a> {
     /// Reads them, one after the other.
     Blocking,
-    /// Notes them here and gives up; the caller loads them together and asks again.
-    Noting(&'a RefCell<Vec<PageAddress>>),
+    /// Notes them here and gives up; the caller loads them together and asks again, and the query goes on where it was.
+    Noting(&'a RefCell<Vec<PageAddress>>, &'a Cell<Trail>),
+}
+
+/// How far a point query came before it missed a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trail {
+    /// Sources, newest first, that know nothing of the key.
+    pub passed: u32,
+    /// What is known of the source after those.
+    pub reached: Reached,
+}
+
+/// How far a point query came in one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reached {
+    /// Nothing is known.
+    #[default]
+    Start,
+    /// Its filter does not exclude the key.
+    Index,
+    /// The key is in this block, or nowhere: the first page within the run, and how many.
+    Block(u32, u32),
+}
+
+impl Access<'_> {
+    /// How far the query came before.
+    #[inline]
+    pub fn trail(&self) -> Trail {
+        match self {
+            Self::Blocking => Trail::default(),
+            Self::Noting(_, trail) => trail.get(),
+        }
+    }
+
+    /// The query is done with its first `passed` sources.
+    #[inline]
+    pub fn set_passed(&self, passed: u32) {
+        if let Self::Noting(_, trail) = self {
+            trail.set(Trail { passed, reached: Reached::Start });
+        }
+    }
+
+    /// The query came this far in its source.
+    #[inline]
+    pub fn set_reached(&self, reached: Reached) {
+        if let Self::Noting(_, trail) = self {
+            trail.set(Trail { reached, ..trail.get() });
+        }
+    }
 }
 
 /// Answer of a point query to one source of entries.

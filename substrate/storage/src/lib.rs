@@ -24,7 +24,7 @@ mod page_format;
 mod stream_read;
 mod superblock;
 
-pub use access::{Access, Lookup};
+pub use access::{Access, Lookup, Reached, Trail};
 pub use cache::{Arrival, Awaited, CacheStats, Loading, PageCache, PageRef, Priority};
 pub use data_file::{DataFile, IoStats, PageAddress};
 pub use extents::{Extent, Extents, SpaceStats};

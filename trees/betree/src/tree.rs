@@ -154,9 +154,15 @@ fn load_node(
 impl Tree for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         let mut node = &self.root;
+        let done = access.trail().passed;
+        let mut passed = 0;
         loop {
             let pivot = node.pivot_of(key);
             for tier in &node.tiers {
+                passed += 1;
+                if passed <= done {
+                    continue;
+                }
                 let Some(share) = &tier.shares[pivot] else { continue };
                 if share.from.as_deref().is_some_and(|from| key < from) {
                     continue;
@@ -167,6 +173,7 @@ impl Tree for BeTree {
                 if found != Lookup::Absent {
                     return Ok(found);
                 }
+                access.set_passed(passed);
             }
             match &node.pivots[pivot].child {
                 Child::Node(child) => node = child,

@@ -1,4 +1,7 @@
-use std::{cell::RefCell, path::Path};
+use std::{
+    cell::{Cell, RefCell},
+    path::Path,
+};
 
 use testudo_base::{Entry, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key};
 use testudo_contract::{InlineExecutor, Progress, RunIds};
@@ -214,10 +217,10 @@ impl Bed {
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let wanted = RefCell::new(Vec::new());
+        let (wanted, trail) = (RefCell::new(Vec::new()), Cell::default());
         let hash = hash_key(key);
         let answer = loop {
-            match self.tree.get(key, hash, Access::Noting(&wanted)).unwrap() {
+            match self.tree.get(key, hash, Access::Noting(&wanted, &trail)).unwrap() {
                 Lookup::Waiting => self.work.data.load_pages(&wanted.take()).unwrap(),
                 answer => break answer,
             }
