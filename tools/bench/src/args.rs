@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Parser as _, Subcommand, ValueEnum};
 
 use crate::size::{parse, parse_positive};
 
@@ -29,6 +29,10 @@ pub enum BenchCommand {
     Device(DeviceArgs),
     /// One part of the store alone, a fixed number of operations
     Micro(MicroArgs),
+    /// The experiments of the published designs, with charts
+    Paper(PaperArgs),
+    /// Load, A, B, C, E, F on one store, memory divided in one way for all or anew before each
+    Phases(PhasesArgs),
 }
 
 /// Where the store of a run lives and what it may use.
@@ -43,6 +47,9 @@ pub struct StoreArgs {
     /// Part of the budget for write buffers, 0 to 0.9 [default: the store's]
     #[arg(long, value_name = "F", value_parser = parse_factor)]
     pub write_share: Option<f64>,
+    /// Bytes of a full leaf and of a buffered run [default: the tree's]
+    #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
+    pub leaf_bytes: Option<u64>,
     /// Directory of the store, kept at the end; without it a new one is made and removed again
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -122,6 +129,76 @@ pub struct YcsbArgs {
     pub seed: u64,
 }
 
+/// How large an experiment is.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Tiny, to see that everything runs
+    Smoke,
+    /// Ends within about a minute each
+    Small,
+    /// Millions of records; minutes each
+    Full,
+}
+
+/// Flags of `paper`.
+#[derive(Args, Clone, Debug)]
+pub struct PaperArgs {
+    /// Name of the experiment, `all`, or the start of names as in `turtle-*`
+    pub name: String,
+    /// How large it is
+    #[arg(long, value_enum, default_value = "small")]
+    pub scale: Scale,
+    /// Client threads
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: u16,
+    /// File for one line of JSON per point; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Directory for charts (SVG)
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// Where temporary directories are made instead of the current directory
+    #[arg(long, value_name = "DIR")]
+    pub tmp: Option<PathBuf>,
+}
+
+/// Flags of `phases`.
+#[derive(Args, Clone, Debug)]
+pub struct PhasesArgs {
+    /// The store.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Records loaded [default: 1M]
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    pub records: Option<u64>,
+    /// Time for each phase after the load
+    #[arg(long, value_name = "S", default_value = "10", value_parser = parse_seconds)]
+    pub seconds: f64,
+    /// Client threads
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: u16,
+    /// Rounds through all configurations, every other one backwards
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub rounds: u16,
+    /// Directory for charts (SVG)
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+}
+
+impl YcsbArgs {
+    /// The flags of a command line that names none.
+    pub(crate) fn defaults() -> Result<Self, testudo::Error> {
+        let parsed = Bare::try_parse_from(["ycsb"]);
+        parsed.map(|bare| bare.ycsb).map_err(|error| testudo::Error::invalid(error.to_string()))
+    }
+}
+
+#[derive(clap::Parser)]
+struct Bare {
+    #[command(flatten)]
+    ycsb: YcsbArgs,
+}
+
 /// Flags of `replay`.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
@@ -170,7 +247,7 @@ pub struct DeviceArgs {
 /// Flags of `micro`.
 #[derive(Args, Clone, Debug)]
 pub struct MicroArgs {
-    /// Which one: page-cache
+    /// Which one: memtable, log, run, filter, page-cache, record-cache
     pub name: String,
     /// Operations of each measurement, all threads together
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_positive)]

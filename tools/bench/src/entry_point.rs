@@ -8,7 +8,7 @@ use std::{ffi::OsString, io::Write, process::ExitCode};
 use clap::Parser;
 use testudo::Result;
 
-use crate::{BenchArgs, BenchCommand, Context, Outcome, Testudo, device, micro, replay, ycsb};
+use crate::{BenchArgs, BenchCommand, Context, Outcome, Testudo, device, micro, paper, phases, replay, ycsb};
 
 #[derive(Parser)]
 #[command(name = "testudo-bench", version, about = "Measures the store, checking every answer")]
@@ -28,6 +28,8 @@ pub fn run(command: &BenchCommand, context: &Context) -> Result<Outcome> {
         BenchCommand::Replay(args) => replay::run(args, context),
         BenchCommand::Device(args) => device::run(args, context),
         BenchCommand::Micro(args) => micro::run(args, context),
+        BenchCommand::Paper(args) => paper::run(args, context),
+        BenchCommand::Phases(args) => phases::run(args, context),
     }
 }
 

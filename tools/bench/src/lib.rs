@@ -16,8 +16,11 @@ mod context;
 mod device;
 mod entry_point;
 mod histogram;
+mod line_chart;
 mod micro;
 mod output;
+mod paper;
+mod phases;
 mod process;
 mod replay;
 mod report;
@@ -30,8 +33,8 @@ mod values;
 mod ycsb;
 
 pub use args::{
-    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, ReplayArgs, StoreArgs, TraceFormat,
-    Workload, YcsbArgs,
+    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, PaperArgs, PhasesArgs, ReplayArgs, Scale,
+    StoreArgs, TraceFormat, Workload, YcsbArgs,
 };
 pub use context::{Context, Outcome};
 pub use entry_point::{main_with, run};

@@ -6,12 +6,20 @@
 //! **Invariants**
 //! - What is done depends on the flags alone, never on the clock.
 
+mod filters;
+mod growing_file;
+mod log;
 mod lru;
 mod memory_file;
+mod memtable;
 mod page_cache;
+mod record_cache;
+mod records;
+mod runs;
 
 use serde::Serialize;
 use testudo::{Error, Result};
+use testudo_env::Env;
 
 use crate::{Context, MicroArgs, Outcome, output::Output, size::human_count};
 
@@ -22,7 +30,7 @@ pub(crate) struct MicroResult {
     case: &'static str,
     subject: &'static str,
     threads: u16,
-    /// Capacity, in pages.
+    /// Capacity, in pages, where there is one.
     pages: u64,
     operations: u64,
     ns_per_op: f64,
@@ -44,6 +52,48 @@ impl Bench<'_> {
         fits(&self.args.case, case) && fits(&self.args.subject, subject) && !self.context.stopped()
     }
 
+    /// Refuses names of cases and subjects that the benchmark does not have; it has `testudo` alone as a subject.
+    fn check_names(&self, micro: &str, cases: &[&str]) -> Result<()> {
+        let unknown = |wanted: &[String], known: &[&str]| {
+            wanted.iter().find(|wanted| !known.contains(&wanted.as_str())).cloned()
+        };
+        match unknown(&self.args.case, cases).or_else(|| unknown(&self.args.subject, &["testudo"])) {
+            None => Ok(()),
+            Some(name) => {
+                let message =
+                    format!("{micro} has no {name:?}; cases: {}; subject: testudo", cases.join(", "));
+                Err(Error::invalid(message))
+            }
+        }
+    }
+
+    /// Does `operation` for each number below `operations`, on this thread, and reports the time of one.
+    fn measure(
+        &mut self,
+        micro: &'static str,
+        case: &'static str,
+        operations: u64,
+        mut operation: impl FnMut(u64),
+    ) -> Result<()> {
+        self.measure_whole(micro, case, operations, || (0..operations).for_each(&mut operation))
+    }
+
+    /// As [`Bench::measure`] where one call does all operations.
+    fn measure_whole(
+        &mut self,
+        micro: &'static str,
+        case: &'static str,
+        operations: u64,
+        work: impl FnOnce(),
+    ) -> Result<()> {
+        let started = self.context.env.monotonic();
+        work();
+        let seconds = self.context.env.monotonic().saturating_sub(started).as_secs_f64();
+        let ns_per_op = seconds * 1e9 / operations.max(1) as f64;
+        let (subject, threads, pages, hit_ratio) = ("testudo", 1, 0, None);
+        self.report(MicroResult { micro, case, subject, threads, pages, operations, ns_per_op, hit_ratio })
+    }
+
     pub(crate) fn report(&mut self, result: MicroResult) -> Result<()> {
         (self.report)(result)
     }
@@ -52,7 +102,14 @@ impl Bench<'_> {
 type Micro = fn(&mut Bench<'_>) -> Result<()>;
 
 /// All of them.
-const MICROS: [(&str, Micro); 1] = [("page-cache", page_cache::run)];
+const MICROS: [(&str, Micro); 6] = [
+    ("memtable", memtable::run),
+    ("log", log::run),
+    ("run", runs::run),
+    ("filter", filters::run),
+    ("page-cache", page_cache::run),
+    ("record-cache", record_cache::run),
+];
 
 /// Runs the micro-benchmark that the flags name.
 pub(crate) fn run(args: &MicroArgs, context: &Context) -> Result<Outcome> {

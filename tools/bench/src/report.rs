@@ -74,6 +74,8 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) space_amplification_settled: Option<f64>,
     pub(crate) disk_bytes: u64,
+    pub(crate) wal_bytes_written: u64,
+    pub(crate) flushes: u64,
     pub(crate) page_reads: u64,
     pub(crate) page_reads_per_read: f64,
     pub(crate) cache_hits: u64,
@@ -89,6 +91,9 @@ pub(crate) struct Report {
     /// Time to open the store again after it was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen_seconds: Option<f64>,
+    /// How the memory was divided, where that is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) division: Option<String>,
     /// On the last line of a run that took a backup.
     #[serde(flatten)]
     pub(crate) backup: Option<BackupResult>,
@@ -181,6 +186,8 @@ impl Report {
             |field: fn(&Readings) -> u64| field(&after.store).saturating_sub(field(&before.store));
         self.device_bytes_written = difference(|stats| stats.device_bytes_written);
         self.device_bytes_read = difference(|stats| stats.device_bytes_read);
+        self.wal_bytes_written = difference(|stats| stats.wal_bytes_written);
+        self.flushes = difference(|stats| stats.flushes);
         self.page_reads = difference(|stats| stats.page_reads);
         self.cache_hits = difference(|stats| stats.cache_hits);
         self.cache_misses = difference(|stats| stats.cache_misses);

@@ -25,6 +25,8 @@ pub struct Settings {
     pub threads: usize,
     /// Kind of tree, where there is a choice.
     pub tree: String,
+    /// Bytes of a full leaf, where there are leaves and the choice is not left to the tree.
+    pub leaf_bytes: Option<u64>,
     /// The machine.
     pub env: Arc<RealEnv>,
 }
@@ -135,6 +137,10 @@ pub struct Readings {
     pub cache_hits: u64,
     /// Look-ups that did not.
     pub cache_misses: u64,
+    /// Bytes of those written that went to the log.
+    pub wal_bytes_written: u64,
+    /// Checkpoints, or what else writes full write buffers.
+    pub flushes: u64,
     /// Syncs of the log.
     pub syncs: u64,
     /// Time that writers rested, in microseconds.
@@ -164,6 +170,8 @@ impl From<&DbStats> for Readings {
             page_reads: stats.page_reads,
             cache_hits: stats.cache_hits,
             cache_misses: stats.cache_misses,
+            wal_bytes_written: stats.wal_bytes_written,
+            flushes: stats.flushes,
             syncs: stats.wal_syncs,
             throttled_micros: stats.throttled_micros,
         }

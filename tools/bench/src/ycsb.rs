@@ -27,7 +27,7 @@ use crate::{
     Context, Outcome, Subject, Workload, YcsbArgs, output::Output, report::Report, scratch::Scratch,
 };
 pub(crate) use backup_check::BackupResult;
-use run_state::RunState;
+pub(crate) use run_state::RunState;
 
 /// Runs the workloads in their order on a store of any kind.
 ///

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main.rs -> tidy.rs -> sources.rs -> file_rules.rs · text_rules.rs · layers.rs · documents.rs · format_lock.rs
-//!         -> schedules.rs · planted.rs -> special_build.rs
+//!         -> schedules.rs · planted.rs · instructions.rs -> special_build.rs
 //! ```
 //!
 //! **Invariants**
@@ -13,6 +13,7 @@ mod documents;
 mod file_rules;
 mod finding;
 mod format_lock;
+mod instructions;
 mod layers;
 mod lexer;
 mod manifest;
@@ -24,6 +25,7 @@ mod text_rules;
 mod tidy;
 
 pub use finding::Finding;
+pub use instructions::instructions;
 pub use planted::planted;
 pub use schedules::schedules;
 pub use tidy::tidy;

@@ -9,9 +9,11 @@ fn main() -> ExitCode {
         Some(("tidy", [])) => tidy(&root),
         Some(("schedules", rest)) => exit_code(xtask::schedules(&root, rest)),
         Some(("planted", rest)) => exit_code(xtask::planted(&root, rest)),
+        Some(("instructions", rest)) => exit_code(xtask::instructions(&root, rest)),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | BUG …]"
+                "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | BUG …] \
+                 | instructions [--update]"
             );
             ExitCode::from(2)
         }

@@ -28,6 +28,26 @@ pub(crate) fn build(root: &Path, cfg: &str, folder: &str, name: &str) -> io::Res
     Ok(has_built.then(|| target.join("debug").join(name)))
 }
 
+/// Builds the binary `name` of the package with that name in a profile of the workspace; returns where it is. `None` if
+/// it does not build.
+pub(crate) fn build_profile(root: &Path, profile: &str, name: &str) -> io::Result<Option<PathBuf>> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(root).args([
+        "build",
+        "--quiet",
+        "--profile",
+        profile,
+        "--package",
+        name,
+        "--bin",
+        name,
+    ]);
+    let has_built = command.status()?.success();
+    Ok(has_built.then(|| target.join(profile).join(name)))
+}
+
 /// Runs all commands and hands each outcome to `report` as soon as it is there.
 pub(crate) fn run_all(commands: Vec<Command>, report: impl Fn(usize, io::Result<Output>) + Sync) {
     let next = AtomicUsize::new(0);

@@ -15,6 +15,7 @@ fn args(file: PathBuf, dir: PathBuf) -> ReplayArgs {
         file,
         store: StoreArgs {
             write_share: None,
+            leaf_bytes: None,
             tree: "turtle".to_owned(),
             memory: 32 << 20,
             dir: None,

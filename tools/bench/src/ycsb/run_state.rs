@@ -63,6 +63,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             sync: args.sync,
             threads: usize::from(args.threads),
             tree: args.store.tree.clone(),
+            leaf_bytes: args.store.leaf_bytes,
             env: context.env.clone(),
         };
         let db = S::open(dir, &settings)?;
@@ -86,6 +87,11 @@ impl<'a, S: Subject> RunState<'a, S> {
         let mut state = Self { args, context, settings, dir, db, records, main, seq: None, backup };
         state.find_records()?;
         Ok(state)
+    }
+
+    /// The store itself.
+    pub(crate) fn subject(&self) -> &S {
+        &self.db
     }
 
     /// Closes the store.

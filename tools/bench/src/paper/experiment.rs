@@ -1,0 +1,81 @@
+//! What an experiment works with: fresh stores of given settings, workloads on them, lines of JSON.
+//!
+//! **Invariants**
+//! - One store at a time, in a directory of its own that is removed after its last workload.
+
+use serde::Serialize;
+use testudo::{Error, Result};
+
+use crate::{
+    Context, PaperArgs, Scale, YcsbArgs, output::Output, report::Report, scratch::Scratch,
+    testudo_subject::Testudo, ycsb::RunState,
+};
+
+/// A point of an experiment as JSON: which one, at which setting, and the whole report.
+#[derive(Serialize)]
+struct Line<'a> {
+    experiment: &'a str,
+    setting: &'a str,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// What an experiment is given.
+pub(crate) struct Experiment<'a> {
+    name: &'a str,
+    pub(crate) args: &'a PaperArgs,
+    context: &'a Context,
+    output: &'a mut Output,
+}
+
+impl<'a> Experiment<'a> {
+    pub(crate) fn new(
+        name: &'a str,
+        args: &'a PaperArgs,
+        context: &'a Context,
+        output: &'a mut Output,
+    ) -> Self {
+        Self { name, args, context, output }
+    }
+
+    /// `small` at the small scale, `full` at the full one, `smoke` where only the way matters.
+    pub(crate) fn scaled<T>(&self, smoke: T, small: T, full: T) -> T {
+        match self.args.scale {
+            Scale::Smoke => smoke,
+            Scale::Small => small,
+            Scale::Full => full,
+        }
+    }
+
+    /// Flags of a run in the temporary directory of this experiment.
+    pub(crate) fn flags(&self) -> Result<YcsbArgs> {
+        let mut flags = YcsbArgs::defaults()?;
+        flags.store.tmp.clone_from(&self.args.tmp);
+        flags.threads = self.args.threads;
+        flags.settle_seconds = self.scaled(0.1, 10.0, 60.0);
+        Ok(flags)
+    }
+
+    /// Runs the workloads of `flags` on a fresh store.
+    pub(crate) fn measure(&mut self, setting: &str, flags: &YcsbArgs) -> Result<Vec<Report>> {
+        let scratch = Scratch::new(&*self.context.env, None, flags.store.tmp.as_deref())?;
+        let mut state = RunState::<Testudo>::open(flags, self.context, scratch.path())?;
+        let mut reports = Vec::with_capacity(flags.workloads.len());
+        for (index, workload) in flags.workloads.iter().enumerate() {
+            let report = state.run_workload(*workload, index + 1 == flags.workloads.len())?;
+            if report.interrupted {
+                return Err(Error::invalid("stopped"));
+            }
+            let line = Line { experiment: self.name, setting, report: &report };
+            self.output.result(&line)?;
+            reports.push(report);
+        }
+        state.close()?;
+        Ok(reports)
+    }
+}
+
+/// Wrong answers of all reports.
+pub(crate) fn wrong_answers(reports: &[Report]) -> u64 {
+    reports.iter().map(|report| report.wrong_answers).sum()
+}

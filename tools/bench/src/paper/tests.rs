@@ -1,0 +1,39 @@
+use std::sync::{Arc, atomic::AtomicBool};
+
+use super::*;
+use crate::Scale;
+
+#[test]
+fn names_are_matched_whole_by_start_or_all() {
+    assert!(matches("all", "turtle-latency") && matches("turtle-*", "turtle-latency"));
+    assert!(matches("turtle-latency", "turtle-latency"));
+    assert!(!matches("turtle", "turtle-latency") && !matches("splinter-*", "turtle-latency"));
+}
+
+#[test]
+fn every_experiment_runs_to_its_end_and_draws_what_it_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let args = PaperArgs {
+        name: "turtle-*".to_owned(),
+        scale: Scale::Smoke,
+        threads: 2,
+        json: Some(directory.path().join("points.json")),
+        plot: Some(directory.path().to_owned()),
+        tmp: Some(directory.path().to_owned()),
+    };
+    let outcome = run(&args, &Context::new(Arc::new(AtomicBool::new(false)))).unwrap();
+    assert_eq!(outcome, Outcome::Fine);
+    let points = std::fs::read_to_string(directory.path().join("points.json")).unwrap();
+    for (name, ..) in EXPERIMENTS {
+        assert!(points.contains(&format!("\"experiment\":\"{name}\"")), "{name}");
+    }
+    assert!(directory.path().join("turtle-write-memory.svg").exists());
+}
+
+#[test]
+fn an_unknown_name_is_refused_with_the_known_ones() {
+    let args =
+        PaperArgs { name: "fig1".into(), scale: Scale::Smoke, threads: 1, json: None, plot: None, tmp: None };
+    let error = run(&args, &Context::new(Arc::new(AtomicBool::new(false)))).unwrap_err();
+    assert!(error.to_string().contains("turtle-write-memory"), "{error}");
+}

@@ -1,0 +1,28 @@
+use super::*;
+
+fn counts(pairs: &[(&str, f64)]) -> Counts {
+    pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+#[test]
+fn what_was_written_is_read_again() {
+    let written = counts(&[("a/b", 10.5), ("c/d", 2000.0)]);
+    assert_eq!(parse(&lines(&written)).unwrap(), written);
+    assert!(parse("{\"case\":\"a\"}").is_err());
+}
+
+#[test]
+fn a_loss_a_gain_a_new_case_and_a_missing_one_are_complained_of_and_a_small_change_is_not() {
+    let before = counts(&[("same", 100.0), ("slow", 100.0), ("fast", 100.0), ("gone", 1.0)]);
+    let now = counts(&[("same", 104.0), ("slow", 120.0), ("fast", 80.0), ("new", 1.0)]);
+    let complaints = compare(&before, &now);
+    assert_eq!(complaints.len(), 4, "{complaints:?}");
+    assert!(complaints.iter().any(|c| c.starts_with("slow:") && c.contains("slower")));
+    assert!(!complaints.iter().any(|c| c.starts_with("same")));
+}
+
+#[test]
+fn the_difference_of_two_runs_is_without_setting_up() {
+    assert!((per_operation(1_000_000, 1_000_000 + OPERATIONS * 250) - 250.0).abs() < 1e-9);
+    assert_eq!(collected("x\n==12== Collected : 123456\n"), Some(123_456));
+}
