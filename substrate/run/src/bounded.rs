@@ -1,4 +1,7 @@
 //! A cursor that sees only a range of keys of another one.
+//!
+//! **Invariants**
+//! - Whether the current key is inside is found out once for each move, not each time that somebody looks.
 
 use testudo_base::{Cursor, Entry, Result};
 
@@ -43,56 +46,71 @@ impl KeyBounds {
 pub struct BoundedCursor<C> {
     cursor: C,
     bounds: KeyBounds,
+    is_inside: bool,
 }
 
 impl<C: Cursor> BoundedCursor<C> {
     /// Sees of `cursor` only what lies inside `bounds`.
     pub fn new(cursor: C, bounds: KeyBounds) -> Self {
-        Self { cursor, bounds }
+        Self { cursor, bounds, is_inside: false }
+    }
+
+    /// Looks where `moved` led.
+    #[inline]
+    fn look(&mut self, moved: Result<()>) -> Result<()> {
+        self.is_inside =
+            moved.is_ok() && self.cursor.entry().is_some_and(|entry| self.bounds.contains(entry.key));
+        moved
     }
 }
 
 impl<C: Cursor> Cursor for BoundedCursor<C> {
     fn seek_first(&mut self) -> Result<()> {
-        match &self.bounds.low {
+        let moved = match &self.bounds.low {
             Some(low) => self.cursor.seek(low),
             None => self.cursor.seek_first(),
-        }
+        };
+        self.look(moved)
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        match &self.bounds.high {
+        let moved = match &self.bounds.high {
             Some(high) => self.cursor.seek_before(high),
             None => self.cursor.seek_last(),
-        }
+        };
+        self.look(moved)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        match &self.bounds.low {
+        let moved = match &self.bounds.low {
             Some(low) if key < low.as_slice() => self.cursor.seek(low),
             _ => self.cursor.seek(key),
-        }
+        };
+        self.look(moved)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        match &self.bounds.high {
+        let moved = match &self.bounds.high {
             Some(high) if key > high.as_slice() => self.cursor.seek_before(high),
             _ => self.cursor.seek_before(key),
-        }
+        };
+        self.look(moved)
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        self.cursor.next()
+        let moved = self.cursor.next();
+        self.look(moved)
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        self.cursor.prev()
+        let moved = self.cursor.prev();
+        self.look(moved)
     }
 
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
-        self.cursor.entry().filter(|entry| self.bounds.contains(entry.key))
+        if self.is_inside { self.cursor.entry() } else { None }
     }
 }

@@ -28,6 +28,8 @@ pub struct MergeCursor<C> {
     sources: Vec<C>,
     /// Head of each source's current key, behind what all keys share.
     heads: Vec<u64>,
+    /// Bytes of each source's current entry.
+    entry_bytes: Vec<u64>,
     shared_bytes: usize,
     order: Vec<usize>,
     direction: Direction,
@@ -44,9 +46,11 @@ impl<C: Cursor> MergeCursor<C> {
     /// The same, when the first `shared_bytes` of all keys of all sources are equal.
     pub fn with_shared_prefix(sources: Vec<C>, shared_bytes: usize) -> Self {
         let heads = vec![0; sources.len()];
+        let entry_bytes = vec![0; sources.len()];
         let order = Vec::with_capacity(sources.len());
         let direction = Direction::Forward;
-        Self { sources, heads, shared_bytes, order, direction, key: Vec::new(), passed_bytes: 0 }
+        let (key, passed_bytes) = (Vec::new(), 0);
+        Self { sources, heads, entry_bytes, shared_bytes, order, direction, key, passed_bytes }
     }
 
     /// Gives the sources back.
@@ -82,6 +86,7 @@ impl<C: Cursor> MergeCursor<C> {
     fn note_head(&mut self, source: usize) -> bool {
         let Some(entry) = self.sources[source].entry() else { return false };
         self.heads[source] = key::head(entry.key.get(self.shared_bytes..).unwrap_or_default());
+        self.entry_bytes[source] = u64_of(entry.user_bytes());
         true
     }
 
@@ -132,7 +137,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// Moves the source at `at` one on and sorts it in among those behind it, which are in order.
     fn move_at(&mut self, mut at: usize) -> Result<()> {
         let source = self.order[at];
-        self.passed_bytes += self.sources[source].entry().map_or(0, |entry| u64_of(entry.user_bytes()));
+        self.passed_bytes += self.entry_bytes[source];
         match self.direction {
             Direction::Forward => self.sources[source].next()?,
             Direction::Backward => self.sources[source].prev()?,

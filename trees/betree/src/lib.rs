@@ -17,6 +17,7 @@
 
 mod assemble;
 mod chain;
+mod cut;
 mod flow;
 mod invariants;
 mod layout;

@@ -1,6 +1,7 @@
 //! Writing what a plan decided: each destination by one streaming merge of everything that flows into it.
 //!
-//! Destinations are independent of each other, so the executor does several at once.
+//! Destinations are independent of each other, so the executor does several at once; a large tier is cut into parts, which are
+//! as independent.
 //!
 //! **Invariants**
 //! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that would be
@@ -19,6 +20,7 @@ use testudo_run::{KeyBounds, MergeCursor, Run, RunOrigin, RunWriter};
 
 use crate::{
     TurtleOptions,
+    cut::{Part, Seam, cut, part_bytes_max, seams_of},
     flow::{Layer, Slice, clip_layer, layer_cursor},
     node::Node,
     plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
@@ -26,6 +28,9 @@ use crate::{
 
 /// Runs written for each destination.
 pub(crate) type Outputs = Vec<Vec<Arc<Run>>>;
+
+/// Where the runs of a part are put.
+type PartResult = Arc<Mutex<Option<Result<Vec<Arc<Run>>>>>>;
 
 /// One destination: a tier or a leaf.
 #[derive(Debug)]
@@ -35,26 +40,70 @@ struct Destination {
     bytes: u64,
     /// For a leaf: the keys that belong to it.
     leaf_bounds: Option<KeyBounds>,
+    /// Where it may be cut.
+    seams: Vec<Seam>,
+}
+
+/// What one hand writes: a destination, or a part of one.
+#[derive(Debug)]
+struct Piece {
+    layers: Vec<Layer>,
+    bytes: u64,
+    leaf_bounds: Option<KeyBounds>,
+    /// Of all sources of the destination: its runs are equally new, wherever it was cut.
+    newest_seqno: Seqno,
 }
 
 /// Writes every new tier and leaf of the plan; the plan then names outputs instead of flows.
 pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &TurtleOptions) -> Result<Outputs> {
     let mut destinations = Vec::new();
     collect(plan, &mut destinations);
-    work.progress.expect(destinations.iter().map(|destination| destination.bytes).sum());
-    let results: Vec<_> = destinations.iter().map(|_| Arc::new(Mutex::new(None))).collect();
+    let total = destinations.iter().map(|destination| destination.bytes).sum();
+    work.progress.expect(total);
+    let bytes_max = part_bytes_max(total, u64_of(work.executor.hands()), options);
     let mut tasks: Vec<(u64, Task)> = Vec::with_capacity(destinations.len());
-    for (destination, result) in destinations.into_iter().zip(&results) {
-        let (work, options, result) = (work.clone(), *options, Arc::clone(result));
-        let bytes = destination.bytes;
-        let task = move || *result.lock() = Some(write_destination(destination, &work, &options));
-        tasks.push((bytes, Box::new(task)));
+    let mut results = Vec::with_capacity(destinations.len());
+    for destination in destinations {
+        let mut parts = Vec::new();
+        for piece in cut_destination(destination, bytes_max) {
+            let result = Arc::new(Mutex::new(None));
+            parts.push(Arc::clone(&result));
+            let (work, options, bytes) = (work.clone(), *options, piece.bytes);
+            let task = move || *result.lock() = Some(write_piece(piece, &work, &options));
+            tasks.push((bytes, Box::new(task)));
+        }
+        results.push(parts);
     }
     // The longest first, so that the hands end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
+    results.into_iter().map(joined).collect()
+}
+
+/// The runs of one destination, out of those of its parts.
+fn joined(parts: Vec<PartResult>) -> Result<Vec<Arc<Run>>> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
-    results.into_iter().map(|result| result.lock().take().unwrap_or_else(|| Err(missing()))).collect()
+    let mut runs = Vec::new();
+    for part in parts {
+        runs.extend(part.lock().take().unwrap_or_else(|| Err(missing()))?);
+    }
+    Ok(runs)
+}
+
+/// The pieces of a destination, in key order.
+fn cut_destination(destination: Destination, bytes_max: u64) -> Vec<Piece> {
+    let Destination { layers, bytes, leaf_bounds, seams } = destination;
+    let newest_seqno = layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max();
+    let newest_seqno = newest_seqno.unwrap_or_default();
+    let parts = cut(bytes, &seams, bytes_max);
+    if parts.len() == 1 {
+        return vec![Piece { layers, bytes, leaf_bounds, newest_seqno }];
+    }
+    let piece = |Part { bounds, bytes }: Part| {
+        let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
+        Piece { layers, bytes, leaf_bounds: None, newest_seqno }
+    };
+    parts.into_iter().map(piece).collect()
 }
 
 fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
@@ -65,8 +114,9 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
                 .map(|pivot| inputs.iter().any(|input| input.shares[pivot].is_some()))
                 .collect();
             let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
+            let seams = seams_of(&plan.base, inputs);
             *tier = PlanTier::Output { output: destinations.len(), active };
-            destinations.push(Destination { layers, bytes, leaf_bounds: None });
+            destinations.push(Destination { layers, bytes, leaf_bounds: None, seams });
         }
     }
     for pivot in 0..plan.children.len() {
@@ -76,7 +126,8 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
             PlanChild::Leaf { layers, bytes } => {
                 let (layers, bytes) = (std::mem::take(layers), *bytes);
                 plan.children[pivot] = PlanChild::Output(destinations.len());
-                destinations.push(Destination { layers, bytes, leaf_bounds: Some(bounds) });
+                let leaf_bounds = Some(bounds);
+                destinations.push(Destination { layers, bytes, leaf_bounds, seams: Vec::new() });
             }
             PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output(_) => {}
         }
@@ -117,17 +168,12 @@ fn continues(left: &Slice, right: &Slice) -> bool {
 }
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
-fn write_destination(
-    destination: Destination,
-    work: &Work,
-    options: &TurtleOptions,
-) -> Result<Vec<Arc<Run>>> {
-    let Destination { layers, bytes, leaf_bounds } = destination;
-    let newest_seqno = layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max();
+fn write_piece(piece: Piece, work: &Work, options: &TurtleOptions) -> Result<Vec<Arc<Run>>> {
+    let Piece { layers, bytes, leaf_bounds, newest_seqno } = piece;
     let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
     let pieces = bytes.div_ceil(options.leaf_bytes).max(1);
     let target = (bytes / pieces).clamp(1, options.leaf_bytes);
-    let mut runs = RunSequence::new(work, newest_seqno.unwrap_or_default(), target, leaf_bounds);
+    let mut runs = RunSequence::new(work, newest_seqno, target, leaf_bounds);
     let mut reported = 0;
     let mut written = 0u64;
     merge.seek_first()?;

@@ -4,7 +4,7 @@ use std::{
 };
 
 use testudo_base::{Entry, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key};
-use testudo_contract::{InlineExecutor, Progress, RunIds};
+use testudo_contract::{Progress, RunIds};
 use testudo_env::{Env, FaultyEnv, MemEnv, OpenMode, OpenOptions, SplitMix};
 
 use super::*;
@@ -94,7 +94,7 @@ impl Bed {
             keyspace: KEYSPACE,
             keyspace_name: Arc::from("tests"),
             run_ids: Arc::new(RunIds::starting_at(RunId(1))),
-            executor: Arc::new(InlineExecutor),
+            executor: Arc::new(parts::Backwards::default()),
             progress: Arc::new(Progress::default()),
         };
         let tree = BeTree::empty(options, &work.data);
@@ -332,5 +332,6 @@ fn deleting_everything_shrinks_the_tree_to_nothing() {
 }
 
 mod age_order;
+mod parts;
 mod scan_charges;
 mod scan_reads;
