@@ -10,7 +10,7 @@
 use testudo_base::{
     Result,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{
             AtomicU32, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
@@ -32,13 +32,16 @@ const NO_SHARE: u32 = u32::MAX;
 pub(crate) struct Budget {
     total: AtomicU64,
     write_share: AtomicU32,
+    /// Held while everything is made to follow; taken before the locks of pool and page cache.
+    rebalancing: Mutex<()>,
 }
 
 impl Budget {
     /// Errors: `Invalid` if it is too small for a store.
     pub(crate) fn new(total: u64) -> Result<Self> {
         MemoryShares::check_total(total)?;
-        Ok(Self { total: total.into(), write_share: Share::DEFAULT.millionths().into() })
+        let write_share = Share::DEFAULT.millionths().into();
+        Ok(Self { total: total.into(), write_share, rebalancing: Mutex::new(()) })
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -84,9 +87,11 @@ impl OwnShare {
 impl Store {
     /// Makes everything follow the budget.
     fn rebalance_memory(&self) {
+        let _rebalancing = self.memory.rebalancing.lock();
         let shares = self.memory.shares();
         self.backpressure.set_write_buffers(shares.write_buffers);
         self.arena_pool.set_limit(shares.chunks());
+        self.data.set_cache_bytes(shares.page_cache());
         if let Some(wal) = &self.wal {
             wal.set_segment_bytes(shares.wal_segment_bytes());
         }

@@ -44,6 +44,27 @@ fn a_change_shows_in_the_figures_at_once() {
 }
 
 #[test]
+fn the_page_cache_follows_the_share_and_gives_its_memory_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, keyspace) = open(&dir);
+    let count = 100_000;
+    fill(&keyspace, 0, count);
+    db.flush().unwrap();
+    db.memory().set_write_share(0.0).unwrap();
+    let mut sizes = Vec::new();
+    for share in [0.0, 0.8, 0.0] {
+        db.memory().set_write_share(share).unwrap();
+        for n in 0..count {
+            keyspace.get(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).unwrap().unwrap();
+        }
+        let stats = db.stats();
+        assert!(stats.cache_used_bytes <= stats.cache_capacity_bytes, "{share}: {stats:?}");
+        sizes.push(stats.cache_used_bytes);
+    }
+    assert!(sizes[1] < sizes[0] / 3 && sizes[2] > 3 * sizes[1], "{sizes:?}");
+}
+
+#[test]
 fn batches_follow_the_share_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);

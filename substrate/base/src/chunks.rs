@@ -15,6 +15,7 @@
 use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
 
 use crate::{
+    LargeSlice,
     num::u64_of,
     sync::{
         Arc, Mutex, OnceLock, Weak,
@@ -29,7 +30,7 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 ///
 /// Its words are plain atomics also where locks and atomics are those of a scheduler: looking at bulk memory is no
 /// meeting point of threads.
-pub struct Chunk(Vec<Word>);
+pub struct Chunk(LargeSlice<Word>);
 
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,7 +40,7 @@ impl fmt::Debug for Chunk {
 
 impl Chunk {
     fn new(bytes: usize) -> Self {
-        Self(bytemuck::zeroed_vec(bytes / 8))
+        Self(LargeSlice::zeroed(bytes / 8))
     }
 
     /// The first byte. Stays valid while the chunk lives, also when the `Chunk` itself is moved.

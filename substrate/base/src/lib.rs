@@ -14,6 +14,7 @@ mod entry;
 mod error;
 mod ids;
 pub mod key;
+mod large_slice;
 pub mod num;
 pub mod planted;
 pub mod sync;
@@ -22,6 +23,7 @@ pub use cursor::Cursor;
 pub use entry::{Entry, Kind, OwnedEntry};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{ExtentSpan, KeyspaceId, ObjectId, PAGE_BYTES, PAGE_SIZE, RunId, Seqno, StoreId};
+pub use large_slice::{LargeSlice, MAPPED_BYTES_MIN};
 
 /// Longest key that the store accepts, in bytes (64 KiB).
 pub const MAX_KEY_BYTES: usize = 64 << 10;

@@ -1,19 +1,23 @@
 //! Buffers whose address and length suit direct I/O.
 
-use testudo_base::{PAGE_SIZE, num::usize_of};
+use testudo_base::{LargeSlice, PAGE_SIZE, num::usize_of};
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_SIZE]);
 
 /// Bytes whose address and length are multiples of 4 KiB, as direct I/O asks. Dereferences to `[u8]`.
-#[derive(Clone)]
-pub struct AlignedBuffer(Vec<Page>);
+pub struct AlignedBuffer {
+    pages: LargeSlice<Page>,
+    /// Pages that belong to it; others behind them are spare.
+    count: usize,
+}
 
 impl AlignedBuffer {
     /// Zeroed pages; `bytes` is rounded up to a multiple of 4 KiB.
     pub fn zeroed(bytes: usize) -> Self {
-        Self(bytemuck::zeroed_vec(bytes.div_ceil(PAGE_SIZE)))
+        let count = bytes.div_ceil(PAGE_SIZE);
+        Self { pages: LargeSlice::zeroed(count), count }
     }
 
     /// As [`AlignedBuffer::zeroed`], for lengths that come as `u64`.
@@ -23,20 +27,36 @@ impl AlignedBuffer {
 
     /// Grows (with zeros) or shrinks to `bytes`, rounded up to a multiple of 4 KiB.
     pub fn resize(&mut self, bytes: usize) {
-        self.0.resize(bytes.div_ceil(PAGE_SIZE), Page([0; PAGE_SIZE]));
+        let count = bytes.div_ceil(PAGE_SIZE);
+        if count > self.pages.len() {
+            let mut pages = LargeSlice::zeroed(count);
+            pages[..self.count].copy_from_slice(&self.pages[..self.count]);
+            self.pages = pages;
+        } else if count > self.count {
+            self.pages[self.count..count].fill(Page([0; PAGE_SIZE]));
+        }
+        self.count = count;
+    }
+}
+
+impl Clone for AlignedBuffer {
+    fn clone(&self) -> Self {
+        let mut copy = Self::zeroed(self.len());
+        copy.copy_from_slice(self);
+        copy
     }
 }
 
 impl std::ops::Deref for AlignedBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
+        bytemuck::cast_slice(&self.pages[..self.count])
     }
 }
 
 impl std::ops::DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0)
+        bytemuck::cast_slice_mut(&mut self.pages[..self.count])
     }
 }
 

@@ -1,0 +1,36 @@
+use super::{LargeSlice, MAPPED_BYTES_MIN};
+
+#[test]
+fn slices_of_every_size_begin_as_zeroes_and_hold_what_is_written() {
+    for len in [0, 1, MAPPED_BYTES_MIN / 8 - 1, MAPPED_BYTES_MIN / 8, MAPPED_BYTES_MIN / 8 + 1] {
+        let mut slice = LargeSlice::<u64>::zeroed(len);
+        assert_eq!(slice.len(), len);
+        assert!(slice.iter().all(|&word| word == 0));
+        slice.fill(7);
+        let moved = slice;
+        assert!(moved.iter().all(|&word| word == 7));
+    }
+}
+
+#[test]
+#[cfg(all(unix, not(miri)))]
+fn large_slices_begin_at_a_page() {
+    let slices: Vec<_> = (0..4).map(|more| LargeSlice::<u8>::zeroed(MAPPED_BYTES_MIN + more)).collect();
+    assert!(slices.iter().all(|slice| slice.as_ptr().addr() % 4096 == 0));
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn large_slices_that_are_dropped_between_others_leave_the_process() {
+    const COUNT: usize = 128;
+    let resident = || {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let mut slices: Vec<_> = (0..COUNT).map(|_| Some(LargeSlice::<u8>::zeroed(256 << 10))).collect();
+    slices.iter_mut().flatten().for_each(|slice| slice.fill(1));
+    let full = resident();
+    slices.iter_mut().step_by(2).for_each(|slice| *slice = None);
+    let left = resident();
+    assert!(left + COUNT / 2 * (256 << 10) < full + (4 << 20), "{full} before, {left} after");
+}
