@@ -214,18 +214,33 @@ impl Backpressure {
         self.max_stall_micros.fetch_max(micros, Relaxed);
     }
 
-    /// Waits until a drain has ended, at most `timeout`.
+    /// Waits until a drain has ended, at most `timeout`, if there is no room.
     pub(crate) fn wait_for_room(&self, env: &dyn Env, timeout: Duration) {
         let started = env.monotonic();
-        {
-            let mut waiting = self.waiting.lock();
-            if !self.is_blocked() {
-                return;
-            }
-            self.drained.wait_for(&mut waiting, timeout);
+        if self.wait_for_drain(timeout, || self.is_blocked()) {
+            self.stalls.fetch_add(1, Relaxed);
+            self.note_rest(env.monotonic().saturating_sub(started));
         }
-        self.stalls.fetch_add(1, Relaxed);
+    }
+
+    /// Waits on behalf of a keyspace that has outgrown its own share, at most `timeout`.
+    pub(crate) fn wait_for_own_room(&self, env: &dyn Env, timeout: Duration) {
+        let started = env.monotonic();
+        if !self.wait_for_drain(timeout, || self.drain.lock().is_some()) {
+            // The background is about to begin, or busy with something else.
+            env.sleep(Duration::from_millis(1));
+        }
         self.note_rest(env.monotonic().saturating_sub(started));
+    }
+
+    /// Waits until a drain has ended, at most `timeout`; `false` at once if there is no reason to.
+    fn wait_for_drain(&self, timeout: Duration, is_needed: impl FnOnce() -> bool) -> bool {
+        let mut waiting = self.waiting.lock();
+        if !is_needed() {
+            return false;
+        }
+        self.drained.wait_for(&mut waiting, timeout);
+        true
     }
 }
 

@@ -58,6 +58,7 @@ impl Store {
         let bytes = operation_bytes(operation);
         let intent = if operation.kind == Kind::Tombstone { Intent::Remove } else { Intent::Write };
         self.admit(bytes, intent)?;
+        self.await_own_share(keyspace);
         let seqno = {
             let _stripe = self.stripes.lock_one(keyspace.id, operation.key);
             self.write_one(keyspace, operation, bytes)?
@@ -120,6 +121,9 @@ impl Store {
             return self.check_writable();
         }
         self.admit(bytes, intent)?;
+        for keyspace in keyspaces {
+            self.await_own_share(keyspace);
+        }
         let seqno = {
             let keys = operations.iter().map(|operation| (operation.keyspace, operation.key));
             let _stripes = self.stripes.lock_many(keys);
@@ -189,6 +193,20 @@ impl Store {
         let distance = self.memory.shares().checkpoint_distance_of(share);
         if buffer.table.memory_bytes() >= distance && buffer.sealed_at() == Seqno(0) {
             self.seal_one(keyspace);
+        }
+    }
+
+    /// Lets the writer of a keyspace rest that is beyond its own share although a buffer of it is on its way into the tree: for a
+    /// drain, or a moment. Otherwise its buffer would grow into the memory of others, and those would be drained.
+    pub(crate) fn await_own_share(&self, keyspace: &KeyspaceCore) {
+        let Some(share) = keyspace.write_share.get().filter(|_| !self.is_stepped) else { return };
+        let distance = self.memory.shares().checkpoint_distance_of(share);
+        let is_beyond = {
+            let view = keyspace.view.load();
+            !view.sealed.is_empty() && view.active.table.memory_bytes() >= distance
+        };
+        if is_beyond && self.check_not_stalled().is_ok() {
+            self.backpressure.wait_for_own_room(&*self.env, ROOM_RECHECK);
         }
     }
 

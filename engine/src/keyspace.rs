@@ -95,6 +95,7 @@ impl Keyspace {
         store.check_limits(key, &[])?;
         store.wal()?;
         store.admit(key.len(), Intent::Remove)?;
+        store.await_own_share(&self.core);
         let (seqno, new) = {
             let stripe = store.stripes.lock_one(self.core.id, key);
             let stripe = Some(stripe).filter(|_| !planted!("swap-without-lock"));

@@ -3,9 +3,10 @@
 //! | share | for |
 //! |---|---|
 //! | as set, 45 % otherwise | write buffers: one fills while another drains, so the checkpoint distance χ of a single keyspace is half of it |
-//! | 1/12, at most 48 MiB | log buffers, streams of background work, nodes, tables |
+//! | 1/12, at most 48 MiB | log buffers, streams of scans and background work, nodes, tables |
+//! | 1/8, at most 6 MiB | the process itself: code, stacks, what its allocator keeps |
 //! | 45 % of the rest | record cache, which also has what write buffers do not use at the moment |
-//! | what is left | page cache; index and filter pages live there too |
+//! | what is left | page cache; index and filter pages live there too; a 32nd of it is for its tables |
 //!
 //! **Invariants**
 //! - The shares add up to the budget.
@@ -67,6 +68,8 @@ pub(crate) struct MemoryShares {
     pub(crate) total: u64,
     pub(crate) write_buffers: u64,
     pub(crate) caches: u64,
+    /// For everything that is neither.
+    pub(crate) reserve: u64,
     pub(crate) wal_buffer_bytes: usize,
 }
 
@@ -82,12 +85,12 @@ impl MemoryShares {
 
     /// Divides `total`. REQUIRES: it was checked.
     pub(crate) fn of(total: u64, write_share: Share) -> Self {
-        let reserve = (total / 12).min(48 << 20);
+        let reserve = (total / 12).min(48 << 20) + (total / 8).min(6 << 20);
         let write_max = total - reserve - MIN_CACHE_BYTES;
         let write_buffers = write_share.part_of(total).max(total / 64).clamp(MIN_WRITE_BYTES, write_max);
         let caches = total - reserve - write_buffers;
         let wal_buffer_bytes = testudo_base::num::usize_of((total / 256).clamp(16 << 10, 1 << 20));
-        Self { total, write_buffers, caches, wal_buffer_bytes }
+        Self { total, write_buffers, caches, reserve, wal_buffer_bytes }
     }
 
     /// What the record cache has in any case.
@@ -95,9 +98,14 @@ impl MemoryShares {
         self.caches / 100 * 45
     }
 
-    /// What the page cache has.
+    /// What the tables of the page cache have: 41 bytes for each of its pages, four for each page of the data file.
+    fn page_tables(&self) -> u64 {
+        (self.caches - self.record_cache()) / 32
+    }
+
+    /// What the pages of the page cache have.
     pub(crate) fn page_cache(&self) -> u64 {
-        self.caches - self.record_cache()
+        self.caches - self.record_cache() - self.page_tables()
     }
 
     /// What write buffers and record cache have together.

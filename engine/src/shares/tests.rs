@@ -11,8 +11,9 @@ fn shares_add_up_and_leave_something_to_everyone() {
         MemoryShares::check_total(total).unwrap();
         for share in [0.0, 0.01, 0.45, 0.7, 0.9] {
             let shares = MemoryShares::of(total, Share::of(share).unwrap());
-            let reserve = (total / 12).min(48 << 20);
-            assert_eq!(shares.write_buffers + shares.caches + reserve, total, "{total} {share}");
+            let caches = shares.page_cache() + shares.page_tables() + shares.record_cache();
+            assert_eq!(caches, shares.caches, "{total} {share}");
+            assert_eq!(shares.chunks() + caches - shares.record_cache() + shares.reserve, total);
             assert!(shares.write_buffers >= MIN_WRITE_BYTES && shares.caches >= MIN_CACHE_BYTES);
         }
     }

@@ -27,6 +27,10 @@ use crate::{
 /// What [`Memtable::bytes_between`] counts for each entry beside key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 8;
 
+/// What the index costs the process, as a multiple of its bytes: pieces of many sizes, allocated by one thread and freed by another, leave as much
+/// memory unused in the heaps of the allocator.
+const INDEX_COST: u64 = 2;
+
 /// An ordered, concurrent, in-memory table of versions of keys; see the head of the crate.
 #[derive(Debug)]
 pub struct Memtable {
@@ -50,8 +54,8 @@ impl Memtable {
     fn count_index(&self, grown: i64) {
         self.index_bytes.fetch_add(grown, Ordering::Relaxed);
         match u64::try_from(grown) {
-            Ok(grown) => self.arena.pool().charge(grown),
-            Err(_) => self.arena.pool().discharge(grown.unsigned_abs()),
+            Ok(grown) => self.arena.pool().charge(grown * INDEX_COST),
+            Err(_) => self.arena.pool().discharge(grown.unsigned_abs() * INDEX_COST),
         }
     }
 
