@@ -40,7 +40,7 @@ impl fmt::Debug for Chunk {
 
 impl Chunk {
     fn new(bytes: usize) -> Self {
-        Self(LargeSlice::zeroed(bytes / 8))
+        Self(LargeSlice::unfilled_words(bytes / 8))
     }
 
     /// The first byte. Stays valid while the chunk lives, also when the `Chunk` itself is moved.

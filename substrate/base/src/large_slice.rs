@@ -1,27 +1,35 @@
-//! Slices of zeroes for bulk memory, which goes back to the system when they are dropped.
+//! Slices for bulk memory, which goes back to the system when they are dropped, except for a little that the next ones get.
 //!
 //! An allocator keeps large pieces that were freed between others that were not: GNU's raises the size from which it asks the system
 //! each time such a piece is freed, and from then on takes everything below it from heaps that cannot shrink. A store whose
 //! memory moves between write buffers, records and pages would hold it twice. So large slices are mappings of their own, nobody's
 //! but the system's; small ones come from the allocator.
 //!
+//! A fresh mapping costs a page fault for each 4 KiB, and its end makes the other cores forget addresses. What runs,
+//! readers of logs and stores that are opened and closed need again and again is therefore kept for the next one
+//! (`kept_mappings.rs`). Who overwrites all of it anyway takes it as it is ([`LargeSlice::unfilled`]).
+//!
 //! **Invariants**
 //! - A slice stays where it is until it is dropped, also when the [`LargeSlice`] itself is moved.
 //! - From [`MAPPED_BYTES_MIN`] on it begins at a page, unless the system refuses the mapping.
+//! - Whatever it is made of, all of its bytes were written once, by the system or by an earlier owner.
 #![expect(unsafe_code, reason = "anonymous mappings of the system as slices")]
 
-use std::{fmt, mem, ops, ptr, ptr::NonNull, slice};
+use std::{fmt, mem, ops, ptr, ptr::NonNull, slice, sync::atomic::AtomicU64};
 
-use bytemuck::Zeroable;
+use bytemuck::{AnyBitPattern, Zeroable};
+
+mod kept_mappings;
 
 /// Bytes from which on a slice is a mapping.
 pub const MAPPED_BYTES_MIN: usize = 128 << 10;
 
-/// A slice of elements that began as zeroes; see the head of `large_slice.rs`.
+/// A slice of plain elements; see the head of `large_slice.rs`.
 pub struct LargeSlice<T> {
     start: NonNull<T>,
     len: usize,
-    is_mapped: bool,
+    /// What the elements lie in, unless they are in a box.
+    mapping: Option<Mapping>,
 }
 
 // SAFETY: it owns its elements, as a boxed slice does.
@@ -38,15 +46,43 @@ impl<T> LargeSlice<T> {
     where
         T: Zeroable,
     {
+        // SAFETY: what is not zero becomes zero before anybody sees it.
+        let mut slice = unsafe { Self::take(len) };
+        if slice.mapping.as_ref().is_some_and(|mapping| mapping.is_used) {
+            // SAFETY: so many elements are there, ours alone, and zeroes are a value of each.
+            unsafe { ptr::write_bytes(slice.as_mut_ptr(), 0, len) };
+        }
+        slice
+    }
+
+    /// `len` elements that hold what an earlier owner left or zeroes, for who writes before it reads. Aborts if there is
+    /// no memory, as an allocation does.
+    pub fn unfilled(len: usize) -> Self
+    where
+        T: AnyBitPattern,
+    {
+        // SAFETY: whatever is there is a value.
+        unsafe { Self::take(len) }
+    }
+
+    /// Memory for `len` elements: zeroes, unless the mapping is a used one.
+    ///
+    /// # Safety
+    ///
+    /// Any bits make an element, or the caller clears a used mapping.
+    unsafe fn take(len: usize) -> Self
+    where
+        T: Zeroable,
+    {
         let () = Self::IS_PLAIN;
         let bytes = len.checked_mul(size_of::<T>()).expect("a size that memory can have");
         if bytes >= MAPPED_BYTES_MIN
-            && let Some(start) = map(bytes)
+            && let Some(mapping) = kept_mappings::take(bytes)
         {
-            return Self { start: start.cast(), len, is_mapped: true };
+            return Self { start: mapping.start.cast(), len, mapping: Some(mapping) };
         }
         let start = NonNull::from(Box::leak(bytemuck::zeroed_slice_box::<T>(len))).cast();
-        Self { start, len, is_mapped: false }
+        Self { start, len, mapping: None }
     }
 
     /// The first element. Stays valid while the slice lives.
@@ -55,12 +91,20 @@ impl<T> LargeSlice<T> {
     }
 }
 
+impl LargeSlice<AtomicU64> {
+    /// As [`LargeSlice::unfilled`], for words that threads share.
+    pub fn unfilled_words(len: usize) -> Self {
+        // SAFETY: every pattern of bits is such a word.
+        unsafe { Self::take(len) }
+    }
+}
+
 impl<T> ops::Deref for LargeSlice<T> {
     type Target = [T];
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many elements are there, zeroed or written since, and ours until the drop.
+        // SAFETY: so many elements are there, plain ones that were all written, and ours until the drop.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -75,12 +119,12 @@ impl<T> ops::DerefMut for LargeSlice<T> {
 
 impl<T> Drop for LargeSlice<T> {
     fn drop(&mut self) {
-        if self.is_mapped {
-            unmap(self.start.cast(), self.len * size_of::<T>());
+        if let Some(mapping) = self.mapping.take() {
+            kept_mappings::give_back(mapping);
             return;
         }
         let elements = ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len);
-        // SAFETY: `zeroed` took it out of a box of this length, and nobody uses it any more.
+        // SAFETY: `take` took it out of a box of this length, and nobody uses it any more.
         drop(unsafe { Box::from_raw(elements) });
     }
 }
@@ -91,32 +135,48 @@ impl<T> fmt::Debug for LargeSlice<T> {
     }
 }
 
-/// Fresh pages of zeroes; `None` if the system has none to give.
-#[cfg(all(unix, not(miri)))]
-fn map(bytes: usize) -> Option<NonNull<u8>> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+/// Memory of the system with one owner, which it leaves when it is dropped.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Whether it can hold anything but zeroes.
+    is_used: bool,
+}
 
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a private mapping where the system finds room touches nothing that exists.
-    let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
-    NonNull::new(start.ok()?.cast())
+// SAFETY: nothing about memory is bound to the thread that asked for it.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Fresh pages of zeroes; `None` if the system has none to give.
+    #[cfg(all(unix, not(miri)))]
+    fn fresh(bytes: usize) -> Option<Self> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a private mapping where the system finds room touches nothing that exists.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
+        let start = NonNull::new(start.ok()?.cast())?;
+        Some(Self { start, bytes, is_used: false })
+    }
+
+    #[cfg(not(all(unix, not(miri))))]
+    fn fresh(_bytes: usize) -> Option<Self> {
+        None
+    }
 }
 
 #[cfg(all(unix, not(miri)))]
-fn unmap(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: `map` made exactly this mapping, and its owner is being dropped.
-    let unmapped = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
-    debug_assert!(unmapped.is_ok(), "a mapping of ours is there");
-}
-
-#[cfg(not(all(unix, not(miri))))]
-fn map(_bytes: usize) -> Option<NonNull<u8>> {
-    None
-}
-
-#[cfg(not(all(unix, not(miri))))]
-fn unmap(_start: NonNull<u8>, _bytes: usize) {
-    unreachable!("nothing is ever mapped here");
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `fresh` made exactly this mapping, and its only owner is gone.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "a mapping of ours is there");
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,13 @@ impl AlignedBuffer {
         Self { pages: LargeSlice::zeroed(count), count }
     }
 
+    /// Pages that hold anything, for who overwrites all of them before it looks; `bytes` is rounded up to a multiple of
+    /// 4 KiB.
+    pub fn unfilled(bytes: usize) -> Self {
+        let count = bytes.div_ceil(PAGE_SIZE);
+        Self { pages: LargeSlice::unfilled(count), count }
+    }
+
     /// As [`AlignedBuffer::zeroed`], for lengths that come as `u64`.
     pub fn for_bytes(bytes: u64) -> Self {
         Self::zeroed(usize_of(bytes))
@@ -34,6 +41,15 @@ impl AlignedBuffer {
             self.pages = pages;
         } else if count > self.count {
             self.pages[self.count..count].fill(Page([0; PAGE_SIZE]));
+        }
+        self.count = count;
+    }
+
+    /// As [`AlignedBuffer::resize`], but holds anything afterwards.
+    pub fn resize_unfilled(&mut self, bytes: usize) {
+        let count = bytes.div_ceil(PAGE_SIZE);
+        if count > self.pages.len() {
+            self.pages = LargeSlice::unfilled(count);
         }
         self.count = count;
     }

@@ -68,7 +68,7 @@ impl Batch {
     fn help(&self) {
         while let Some(index) = self.take() {
             let (offset, length) = self.reads[index];
-            let mut buffer = AlignedBuffer::zeroed(length);
+            let mut buffer = AlignedBuffer::unfilled(length);
             let result = read_exact_at(&self.file, offset, &mut buffer[..length]).map(|()| buffer);
             self.done.lock().push((index, result));
             self.progress.notify_one();

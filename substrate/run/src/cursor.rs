@@ -317,7 +317,7 @@ impl RunCursor {
         let piece = if lease.is_some() { piece_pages } else { piece_pages.min(FIRST_PIECE_PAGES) };
         let left = self.run.reference().data_pages - position.page;
         let pages = piece.min(left).max(position.pages);
-        bytes.resize(page_bytes(pages));
+        bytes.resize_unfilled(page_bytes(pages));
         self.run.read_pages(position.page, &mut bytes)?;
         Ok(Window { first_page: position.page, pages, bytes, _lease: lease })
     }
@@ -332,8 +332,8 @@ impl RunCursor {
             return;
         }
         let Some(lease) = self.run.data().lease_stream(u64_of(bytes)) else { return };
-        let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
-        buffer.resize(bytes);
+        let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::unfilled(bytes));
+        buffer.resize_unfilled(bytes);
         let read = self.run.data().start_stream(physical, buffer);
         self.ahead = Some(Ahead { first_page: page, pages, read, lease });
     }

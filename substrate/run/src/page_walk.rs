@@ -129,7 +129,7 @@ impl<'a> PageWalk<'a> {
 
     fn fill(&mut self, read: &mut ReadPages<'_>, first_page: u32, pages: u32) -> Result<()> {
         if self.window.len() < bytes_of(pages) || self.window.len() > bytes_of(pages.max(STRETCH_PAGES)) {
-            self.window = AlignedBuffer::zeroed(bytes_of(pages));
+            self.window = AlignedBuffer::unfilled(bytes_of(pages));
         }
         read(first_page, &mut self.window[..bytes_of(pages)])
     }

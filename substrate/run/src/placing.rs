@@ -75,7 +75,7 @@ fn read_round<P: Placing>(
     let bytes_of = |wanted: &Missing| usize_of(u64::from(wanted.pages)) * PAGE_SIZE;
     let total = missing.iter().map(|(_, wanted)| bytes_of(wanted)).sum();
     if buffer.len() < total || buffer.len() > total.max(KEPT_BYTES) {
-        *buffer = AlignedBuffer::zeroed(total);
+        *buffer = AlignedBuffer::unfilled(total);
     }
     let mut rest: &mut [u8] = buffer;
     let mut reads = Vec::with_capacity(missing.len());

@@ -83,7 +83,7 @@ impl RunWriter {
             extents,
             next_page: 0,
             // A small run needs no more than its pages, index, filter and footer.
-            buffer: AlignedBuffer::zeroed(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
+            buffer: AlignedBuffer::unfilled(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
             buffered_pages: 0,
             block: BlockBuilder::default(),
             payload: Vec::with_capacity(PAGE_SIZE),

@@ -218,7 +218,7 @@ impl DataFile {
     /// Reads a block of several pages past the cache; `pieces` are its pages in order.
     pub fn read_block(&self, pieces: &[ExtentSpan], address: &PageAddress) -> Result<AlignedBuffer> {
         let bytes = pieces.iter().map(|piece| usize_of(piece.bytes())).sum();
-        let mut buffer = AlignedBuffer::zeroed(bytes);
+        let mut buffer = AlignedBuffer::unfilled(bytes);
         let mut at = 0;
         for piece in pieces {
             let length = usize_of(piece.bytes());

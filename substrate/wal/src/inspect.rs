@@ -97,7 +97,7 @@ fn open(env: &dyn Env, dir: &Path, number: u64) -> Result<(OpenSegment, HeaderCo
 }
 
 fn read(file: &dyn File, offset: u64, bytes: u64) -> std::io::Result<AlignedBuffer> {
-    let mut buffer = AlignedBuffer::for_bytes(bytes);
+    let mut buffer = AlignedBuffer::unfilled(usize_of(bytes));
     file.read_at(offset, &mut buffer)?;
     Ok(buffer)
 }

@@ -97,7 +97,7 @@ fn copy(env: &dyn Env, dir: &Path, number: u64) -> Result<u64> {
     let failed = |error| Error::io(copy_name.as_str(), error);
     let length = from.len().map_err(|error| Error::io(name.as_str(), error))?;
     to.set_len(length).map_err(failed)?;
-    let mut buffer = AlignedBuffer::for_bytes(CHUNK_BYTES);
+    let mut buffer = AlignedBuffer::unfilled(usize_of(CHUNK_BYTES.min(length)));
     let mut copied = 0;
     // A last part of a page holds nothing that replay would read.
     let end = length & !(PAGE_BYTES - 1);

@@ -111,7 +111,12 @@ impl SegmentReader {
         let mut rest = Rest { proof_at: None, has_bytes: false };
         while offset < self.end {
             let left = self.end - offset;
-            let bytes = self.bytes_at(offset, WINDOW_BYTES.min(left))?;
+            // What the window holds already is not read again.
+            let window_end = self.window_start + u64_of(self.window_bytes);
+            let here = window_end.saturating_sub(offset);
+            let has_header = offset >= self.window_start && here >= u64_of(RECORD_HEADER_BYTES);
+            let wanted = if has_header { here } else { WINDOW_BYTES };
+            let bytes = self.bytes_at(offset, wanted.min(left))?;
             let mut at = 0;
             while at < bytes.len() {
                 // Most of a segment is prepared space. The kind in a header is not zero, so that none of the headers
@@ -147,7 +152,7 @@ impl SegmentReader {
             usize_of((end - start).next_multiple_of(PAGE_BYTES).max(WINDOW_BYTES).min(self.end - start));
         self.window_bytes = 0;
         if bytes > self.window.len() {
-            self.window = AlignedBuffer::zeroed(bytes);
+            self.window = AlignedBuffer::unfilled(bytes);
         }
         let read = self.file.read_at(start, &mut self.window[..bytes]);
         if let Err(error) = read {

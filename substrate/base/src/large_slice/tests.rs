@@ -34,3 +34,33 @@ fn large_slices_that_are_dropped_between_others_leave_the_process() {
     let left = resident();
     assert!(left + COUNT / 2 * (256 << 10) < full + (4 << 20), "{full} before, {left} after");
 }
+
+#[test]
+fn a_slice_of_zeroes_is_one_also_when_its_memory_was_used_before() {
+    for len in [MAPPED_BYTES_MIN / 8, MAPPED_BYTES_MIN / 8 + 1, 3 * MAPPED_BYTES_MIN / 8] {
+        for _ in 0..4 {
+            let mut slice = LargeSlice::<u64>::zeroed(len);
+            assert!(slice.iter().all(|&word| word == 0));
+            slice.fill(u64::MAX);
+        }
+    }
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn slices_that_follow_each_other_do_not_fault_their_pages_in_again() {
+    const BYTES: usize = 400 << 10;
+    const COUNT: usize = 64;
+    let faults = || {
+        let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let behind_name = text.rsplit(')').next().unwrap();
+        behind_name.split_whitespace().nth(7).unwrap().parse::<usize>().unwrap()
+    };
+    let before = faults();
+    for _ in 0..COUNT {
+        LargeSlice::<u8>::unfilled(BYTES).fill(1);
+    }
+    // Other tests may take or displace what is kept in between, though not each time.
+    let after = faults();
+    assert!(after - before < COUNT * BYTES / 4096 / 2, "{} page faults", after - before);
+}

@@ -118,7 +118,7 @@ impl Group {
         assert!(count <= GROUP_FRAMES, "a group has so many frames");
         let mut memory = self.memory.lock();
         assert!(memory.is_none(), "the group has memory");
-        let buffer = memory.insert(AlignedBuffer::zeroed(count * PAGE_SIZE));
+        let buffer = memory.insert(AlignedBuffer::unfilled(count * PAGE_SIZE));
         // The pages stay where they are when the buffer itself is moved.
         self.base.store(buffer.as_mut_ptr(), Release);
         self.frame_count.store(count, Relaxed);
