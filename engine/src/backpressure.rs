@@ -143,6 +143,11 @@ impl Backpressure {
         self.used() >= self.write_buffers() / 16 * 17
     }
 
+    /// Whether removals may still come while a full device keeps everything from being drained: a sixteenth more than the bound.
+    pub(crate) fn has_room_for_removals(&self) -> bool {
+        self.used() < self.write_buffers() / 16 * 18
+    }
+
     /// A drain begins.
     pub(crate) fn drain_started(&self, env: &dyn Env, parts: Vec<Part>) {
         *self.drain.lock() = Some(Drain { started: env.monotonic(), parts });

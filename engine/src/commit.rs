@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use testudo_base::{
-    Error, KeyspaceId, Kind, MAX_KEY_BYTES, Result, Seqno,
+    Error, ErrorKind, KeyspaceId, Kind, MAX_KEY_BYTES, Result, Seqno,
     num::{u32_of, u64_of},
     planted,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -216,25 +216,41 @@ impl Store {
         self.room.check(&*self.env, intent)?;
         self.backpressure.admit(&*self.env, u64_of(bytes));
         while self.backpressure.may_be_full() {
-            if self.is_stepped {
-                self.make_room_stepped()?;
-            } else if self.backpressure.is_blocked() {
-                self.check_not_stalled()?;
-                self.backpressure.wait_for_room(&*self.env, ROOM_RECHECK);
-            } else {
-                if self.backpressure.is_first_to_see() {
-                    self.bell.ring();
+            match self.make_room() {
+                Ok(true) => break,
+                Ok(false) => self.check_writable()?,
+                // What is removed makes the room for which drains wait; the log has some left, or `room` had refused.
+                Err(error) if error.kind() == ErrorKind::OutOfSpace && intent == Intent::Remove => {
+                    if self.backpressure.has_room_for_removals() {
+                        break;
+                    }
+                    return Err(error);
                 }
-                if !self.backpressure.is_over_bound() {
-                    break;
-                }
-                // Nothing drains although there is no room: the background is about to begin, or cannot.
-                self.check_not_stalled()?;
-                self.env.sleep(Duration::from_millis(1));
+                Err(error) => return Err(error),
             }
-            self.check_writable()?;
         }
         Ok(())
+    }
+
+    /// Takes a step towards room in the write buffers; says whether a commit may begin at once. Fails with the reason why nothing drains.
+    fn make_room(&self) -> Result<bool> {
+        if self.is_stepped {
+            self.make_room_stepped()?;
+        } else if self.backpressure.is_blocked() {
+            self.check_not_stalled()?;
+            self.backpressure.wait_for_room(&*self.env, ROOM_RECHECK);
+        } else {
+            if self.backpressure.is_first_to_see() {
+                self.bell.ring();
+            }
+            if !self.backpressure.is_over_bound() {
+                return Ok(true);
+            }
+            // Nothing drains although there is no room: the background is about to begin, or cannot.
+            self.check_not_stalled()?;
+            self.env.sleep(Duration::from_millis(1));
+        }
+        Ok(false)
     }
 
     pub(crate) fn after_commit(&self, seqno: Seqno, durability: Durability) -> Result<()> {

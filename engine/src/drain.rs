@@ -211,6 +211,7 @@ impl Store {
         let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
         self.counters.stages.note_round(bytes, self.env.monotonic().saturating_sub(started));
         self.backpressure.drain_ended(&*self.env);
+        self.give_back_what_failed(&outcome)?;
         outcome.map(|()| true)
     }
 
@@ -240,6 +241,14 @@ impl Store {
         } else {
             self.poison(error);
         }
+    }
+
+    /// What was written in vain on a full device goes back to the file system at once: log and manifest may need it.
+    fn give_back_what_failed(&self, outcome: &Result<()>) -> Result<()> {
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
+            self.data.give_back_space()?;
+        }
+        Ok(())
     }
 
     /// Applies every buffer to its tree, several at once.
@@ -385,7 +394,9 @@ impl Store {
             keyspace.expect_jobs(true);
             let _round = self.rounds.lock();
             self.check_writable()?;
-            return self.run_job_of(&keyspace, &job).map(|()| true);
+            let outcome = self.run_job_of(&keyspace, &job);
+            self.give_back_what_failed(&outcome)?;
+            return outcome.map(|()| true);
         }
         Ok(false)
     }

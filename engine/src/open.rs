@@ -290,7 +290,9 @@ fn assemble(
     let directory = settings.directory.as_path();
     let shares = memory.shares();
     let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
-    let file = settings.env.open(&directory.join(DATA_FILE), OpenOptions { mode, direct: true });
+    // A drain that finds no room is tried again; what is kept back is for log and manifest.
+    let data_env = room.bulk_env(&settings.env);
+    let file = data_env.open(&directory.join(DATA_FILE), OpenOptions { mode, direct: true });
     let file = file.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::corruption(DATA_FILE, 0, "the file is missing"),
         _ => Error::io(DATA_FILE, error),

@@ -51,6 +51,11 @@ impl Room {
         self.reserve.as_ref().map_or_else(|| Arc::clone(env), |reserve| reserve.plain_env())
     }
 
+    /// The environment for what may only find out, by the first piece of the reserve, that the device is full.
+    pub(crate) fn bulk_env(&self, env: &Arc<dyn Env>) -> Arc<dyn Env> {
+        self.reserve.as_ref().map_or_else(|| Arc::clone(env), |reserve| reserve.bulk_env())
+    }
+
     /// Bytes kept back.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         self.reserve.as_ref().map_or(0, |reserve| reserve.bytes())

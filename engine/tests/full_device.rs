@@ -6,7 +6,7 @@
 use std::{path::Path, sync::Arc};
 
 use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
-use testudo_env::{CrashPolicy, MemEnv};
+use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, MemEnv};
 
 const MEMORY: u64 = 1 << 20;
 
@@ -66,6 +66,29 @@ fn removals_go_on_when_inserts_are_refused_and_survive() {
     let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 9);
     let db = open(&image).unwrap();
     assert_holds(&db.open_keyspace("a").unwrap().unwrap(), 200..taken);
+}
+
+#[test]
+fn removals_go_on_when_write_buffers_are_full_and_cannot_be_drained() {
+    let faults = FaultyEnv::new(MemEnv::new(5));
+    let db = Db::builder(Path::new("/db")).env(faults.clone()).memory_bytes(MEMORY).open().unwrap();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default).unwrap();
+    // There is room for log, never for a table.
+    faults.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).on_path("/db/data").for_good()));
+    let mut numbers = 0..20_000;
+    let refused = numbers.by_ref().filter(|&number| keyspace.insert(key(number), [7; 500]).is_err()).count();
+    assert!(refused > 10_000 && db.stats().flushes == 0);
+    for number in 0..20 {
+        keyspace.remove(key(number)).unwrap();
+    }
+    // Before memory runs out removals are refused as well.
+    let end = (20..100_000).find_map(|number| keyspace.remove(key(number)).err()).unwrap();
+    assert_eq!(end.kind(), ErrorKind::OutOfSpace);
+    assert!(db.stats().memtable_bytes < MEMORY * 5 / 8, "{}", db.stats().memtable_bytes);
+    faults.set_plan(None);
+    keyspace.insert(b"x", b"y").unwrap();
+    db.flush().unwrap();
+    assert_eq!(keyspace.get(key(0)).unwrap(), None);
 }
 
 #[test]

@@ -64,7 +64,17 @@ impl Reserve {
     /// The environment whose files may use the reserve. Reservations of space ([`File::allocate`]) leave
     /// [`Reserve::PIECES`] − 1 pieces to the writes.
     pub fn env(self: &Arc<Self>) -> Arc<dyn Env> {
-        Arc::new(ReservingEnv { inner: Arc::clone(&self.env), reserve: Arc::clone(self) })
+        self.env_that_keeps(0)
+    }
+
+    /// The environment whose files leave [`Reserve::PIECES`] − 1 pieces to others whatever they do: for what can be tried
+    /// again. The piece that they take tells the owner that the device is full.
+    pub fn bulk_env(self: &Arc<Self>) -> Arc<dyn Env> {
+        self.env_that_keeps(Self::PIECES - 1)
+    }
+
+    fn env_that_keeps(self: &Arc<Self>, keep: u32) -> Arc<dyn Env> {
+        Arc::new(ReservingEnv { inner: Arc::clone(&self.env), reserve: Arc::clone(self), keep })
     }
 
     /// The environment beneath, whose files never use the reserve.
@@ -155,19 +165,21 @@ impl Reserve {
 struct ReservingEnv {
     inner: Arc<dyn Env>,
     reserve: Arc<Reserve>,
+    /// Pieces that are left to others.
+    keep: u32,
 }
 
 impl Env for ReservingEnv {
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        let inner = self.reserve.with_room(0, || self.inner.open(path, options))?;
+        let inner = self.reserve.with_room(self.keep, || self.inner.open(path, options))?;
         if options.mode == OpenMode::Read {
             return Ok(inner);
         }
-        Ok(Arc::new(ReservingFile { inner, reserve: Arc::clone(&self.reserve) }))
+        Ok(Arc::new(ReservingFile { inner, reserve: Arc::clone(&self.reserve), keep: self.keep }))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.reserve.with_room(0, || self.inner.create_dir(path))
+        self.reserve.with_room(self.keep, || self.inner.create_dir(path))
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
@@ -175,7 +187,7 @@ impl Env for ReservingEnv {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.reserve.with_room(0, || self.inner.rename(from, to))
+        self.reserve.with_room(self.keep, || self.inner.rename(from, to))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
@@ -227,6 +239,8 @@ impl Env for ReservingEnv {
 struct ReservingFile {
     inner: Arc<dyn File>,
     reserve: Arc<Reserve>,
+    /// Pieces that are left to others.
+    keep: u32,
 }
 
 impl File for ReservingFile {
@@ -243,7 +257,7 @@ impl File for ReservingFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.reserve.with_room(0, || self.inner.write_at(offset, bytes))
+        self.reserve.with_room(self.keep, || self.inner.write_at(offset, bytes))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -255,7 +269,7 @@ impl File for ReservingFile {
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.reserve.with_room(0, || self.inner.set_len(length))
+        self.reserve.with_room(self.keep, || self.inner.set_len(length))
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {

@@ -121,6 +121,8 @@ impl Comparison<'_> {
         let program = std::env::current_exe().map_err(|error| Error::io("bench-rivals", error))?;
         let mut command = Command::new(program);
         command.args(self.arguments(engine, dir, limit));
+        // glibc's arenas, one for each thread by default, keep what was freed in them; under a limit that is fatal.
+        command.env("MALLOC_ARENA_MAX", "2");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| Error::io("bench-rivals run", error))?;
         // The table of a run goes to standard error with its complaints; only these are passed on.

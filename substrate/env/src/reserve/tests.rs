@@ -41,6 +41,19 @@ fn reservations_of_space_leave_most_of_the_reserve_to_writes() {
 }
 
 #[test]
+fn bulk_writes_take_one_piece_and_no_more() {
+    let (machine, reserve) = machine();
+    let file = new_file(&*reserve.bulk_env(), "/data");
+    machine.space_limit(Some(machine.used_bytes()));
+    let piece = vec![1; 16 << 10];
+    file.write_at(0, &piece).unwrap();
+    file.write_at(16 << 10, &piece).unwrap_err();
+    file.set_len(0).unwrap();
+    file.allocate(0, 16 << 10).unwrap();
+    assert_eq!(reserve.pieces(), Reserve::PIECES - 1);
+}
+
+#[test]
 fn the_reserve_comes_back_when_there_is_room_again() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/log");

@@ -28,9 +28,10 @@ use crate::{
 pub(crate) const NAME: &str = "loop-device";
 
 /// Size of the image.
-const IMAGE_BYTES: u64 = 48 << 20;
-/// Space that something else takes, and gives back when the device is full.
-const BALLAST_BYTES: u64 = 12 << 20;
+const IMAGE_BYTES: u64 = 64 << 20;
+/// Space that something else takes, and gives back when the device is full: a checkpoint of so small a store may write all of it anew,
+/// beside what is there.
+const BALLAST_BYTES: u64 = 28 << 20;
 /// Writes after which a device of that size must have been full.
 const WRITES_MAX: u32 = 200_000;
 /// Writes once there is room; few enough to find room for themselves and for what waited to be drained.
@@ -118,17 +119,20 @@ fn fill_and_free(configuration: &Configuration, device: &Path) -> Result<LayerRe
     check(&keyspace, &expected, "on the full device")?;
     // Removals go on; what they remove is gone.
     let removed: Vec<_> = expected.keys().step_by(5).take(200).cloned().collect();
-    let mut taken = 0;
+    let (mut taken, mut refusal) = (0, None);
     for key in &removed {
         match keyspace.remove(key) {
             Ok(()) => taken += usize::from(expected.remove(key).is_some()),
             // The write buffers are full as well.
-            Err(error) if error.kind() == ErrorKind::OutOfSpace => break,
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                refusal = Some(error);
+                break;
+            }
             Err(error) => return Err(format!("a removal failed, not for want of space: {error:?}")),
         }
     }
     if taken == 0 {
-        return Err("no removal is taken on the full device".into());
+        return Err(format!("no removal is taken on the full device: {refusal:?}, {:?}", db.stats()));
     }
     check(&keyspace, &expected, "after removals")?;
     close(db, keyspace, "on the full device")?;
@@ -202,7 +206,9 @@ fn write_again(db: &Db, keyspace: &Keyspace, expected: &mut Expected) -> Result<
                     // Drains what waits for room, if there is room.
                     drop(db.flush());
                 }
-                Err(error) => return Err(format!("write {number}, once there is room: {error:?}")),
+                Err(error) => {
+                    return Err(format!("write {number}, once there is room: {error:?}, {:?}", db.stats()));
+                }
             }
         }
         expected.insert(key, value);
