@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use testudo_base::sync::{
     Arc, Condvar, Mutex,
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -64,8 +65,9 @@ pub(crate) struct Backpressure {
     last_drain_nanos: AtomicU64,
     nanos_per_byte_x1024: AtomicU64,
     /// When the byte that was admitted last may be written, in nanoseconds of the clock.
-    paid_until: AtomicU64,
-    admitted: AtomicU64,
+    paid_until: CachePadded<AtomicU64>,
+    /// Bytes of all commits. On a line of its own, for every commit changes it.
+    admitted: CachePadded<AtomicU64>,
     waiting: Mutex<()>,
     drained: Condvar,
     pub(crate) throttled_micros: AtomicU64,
@@ -84,8 +86,8 @@ impl Backpressure {
             drain: Mutex::new(None),
             last_drain_nanos: 500_000_000.into(),
             nanos_per_byte_x1024: 0.into(),
-            paid_until: 0.into(),
-            admitted: 0.into(),
+            paid_until: CachePadded::default(),
+            admitted: CachePadded::default(),
             waiting: Mutex::new(()),
             drained: Condvar::new(),
             throttled_micros: 0.into(),

@@ -8,7 +8,7 @@
 
 use testudo_base::{
     KeyspaceId, Kind, MAX_KEY_BYTES,
-    codec::{Damage, Reader, varint_bytes},
+    codec::{Damage, Reader, varint_bytes, write_varint},
     num::{u64_of, usize_of},
 };
 
@@ -52,15 +52,9 @@ fn put<'o>(out: &'o mut [u8], bytes: &[u8]) -> &'o mut [u8] {
     rest
 }
 
-fn put_varint(out: &mut [u8], mut value: u64) -> &mut [u8] {
-    let mut at = 0;
-    while value >= 0x80 {
-        out[at] = (value & 0x7f) as u8 | 0x80;
-        value >>= 7;
-        at += 1;
-    }
-    out[at] = (value & 0x7f) as u8;
-    &mut out[at + 1..]
+fn put_varint(out: &mut [u8], value: u64) -> &mut [u8] {
+    let length = write_varint(out, value);
+    &mut out[length..]
 }
 
 /// Hands every operation of a payload to `act`, numbered from 0.

@@ -8,7 +8,7 @@
 //!   commits up to the seqno where it was sealed.
 //! - Writes to one key are serialised by its stripe: a later seqno never reaches the memtable before an earlier one.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Kind, MAX_KEY_BYTES, Result, Seqno,
@@ -22,7 +22,7 @@ use crate::{
     options::Durability,
     room::Intent,
     store::Store,
-    view::{KeyspaceCore, WriteBuffer},
+    view::{KeyspaceCore, View, WriteBuffer},
 };
 
 /// Longest wait for a drain before the state is looked at again.
@@ -76,13 +76,14 @@ impl Store {
         let wal = self.wal()?;
         // Among many keyspaces this one's view is in no cache; the others must not wait for that.
         keyspace.view.load().active.first_commit();
-        let early = if planted!("buffer-chosen-early") { Some(choose_buffer(keyspace)?) } else { None };
+        let early = if planted!("buffer-chosen-early") { Some(choose_view(keyspace)?) } else { None };
         let commit = self.commit.lock();
         // Whoever closes the store waits for the commits that got here before, and for no others.
         if !planted!("late-commit-at-close") {
             self.check_writable()?;
         }
-        let buffer = early.map_or_else(|| choose_buffer(keyspace), Ok)?;
+        let view = early.map_or_else(|| choose_view(keyspace), Ok)?;
+        let buffer = &view.active;
         let reservation = wal.reserve(bytes, 1)?;
         let seqno = reservation.first_seqno();
         let underway = self.in_flight.enter(seqno);
@@ -97,7 +98,7 @@ impl Store {
         drop(underway);
         self.account(1, key.len() + value.len(), outcome.memory_bytes_added);
         if outcome.memory_bytes_added > 0 {
-            self.check_own_share(keyspace, &buffer);
+            self.check_own_share(keyspace, buffer);
         }
         Ok(seqno)
     }
@@ -144,7 +145,7 @@ impl Store {
         self.check_writable()?;
         let mut buffers: Vec<(KeyspaceId, Arc<WriteBuffer>)> = Vec::with_capacity(keyspaces.len());
         for keyspace in keyspaces {
-            buffers.push((keyspace.id, choose_buffer(keyspace)?));
+            buffers.push((keyspace.id, Arc::clone(&choose_view(keyspace)?.active)));
         }
         let reservation = wal.reserve(bytes, u32_of(operations.len()))?;
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
@@ -264,10 +265,12 @@ impl Store {
     }
 }
 
-/// The buffer that a commit writes into. REQUIRES: the commit lock is held.
-fn choose_buffer(keyspace: &KeyspaceCore) -> Result<Arc<WriteBuffer>> {
+/// The view whose active buffer a commit writes into. REQUIRES: the commit lock is held.
+///
+/// Whoever keeps it keeps the buffer, without a counter that all writers would change.
+fn choose_view(keyspace: &KeyspaceCore) -> Result<impl Deref<Target = Arc<View>> + use<>> {
     if keyspace.is_dropped() {
         return Err(Error::invalid(format!("the keyspace {:?} was dropped", keyspace.name)));
     }
-    Ok(Arc::clone(&keyspace.view.load().active))
+    Ok(keyspace.view.load())
 }

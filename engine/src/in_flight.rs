@@ -17,6 +17,14 @@ use testudo_base::{
 
 const SLOTS: usize = scaled(128, 3);
 
+thread_local! {
+    /// Where a thread looks for a free slot first; threads are given different places in turn.
+    static SLOT_OF_THREAD: usize = {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % SLOTS
+    };
+}
+
 /// The commits that are on their way.
 #[derive(Debug)]
 pub(crate) struct InFlight {
@@ -41,8 +49,10 @@ impl InFlight {
 
     /// Notes a commit. REQUIRES: the commit lock is held. Waits only if that many commits are under way at once.
     pub(crate) fn enter(&self, first: Seqno) -> Underway<'_> {
+        // Each thread looks at a slot of its own first: those of others are in the caches of others.
+        let (before, own) = self.slots.split_at(SLOT_OF_THREAD.with(|slot| *slot));
         loop {
-            for slot in &self.slots {
+            for slot in own.iter().chain(before) {
                 if slot.load(Acquire) == 0 {
                     slot.store(first.0, Release);
                     return Underway(slot);

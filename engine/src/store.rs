@@ -8,6 +8,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use crossbeam_utils::CachePadded;
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result, Seqno, StoreId,
     chunks::ChunkPool,
@@ -117,14 +118,15 @@ pub(crate) struct Store {
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
     pub(crate) room: Room,
-    pub(crate) commit: Mutex<()>,
+    /// On lines of its own, as what every commit changes.
+    pub(crate) commit: CachePadded<Mutex<()>>,
     pub(crate) rounds: Mutex<()>,
     pub(crate) stripes: Stripes,
     pub(crate) in_flight: InFlight,
     pub(crate) catalogue: RwLock<Catalogue>,
     pub(crate) snapshots: Snapshots,
     pub(crate) backpressure: Backpressure,
-    pub(crate) counters: Counters,
+    pub(crate) counters: CachePadded<Counters>,
     pub(crate) bell: Bell,
     pub(crate) is_closing: AtomicBool,
     has_failed: AtomicBool,
@@ -168,13 +170,13 @@ impl Store {
             executor: parts.executor,
             is_stepped: parts.is_stepped,
             room: parts.room,
-            commit: Mutex::new(()),
+            commit: CachePadded::new(Mutex::new(())),
             rounds: Mutex::new(()),
             stripes: Stripes::new(),
             in_flight: InFlight::new(),
             catalogue: RwLock::default(),
             snapshots: Snapshots::default(),
-            counters: Counters::default(),
+            counters: CachePadded::default(),
             bell: Bell::default(),
             is_closing: false.into(),
             has_failed: false.into(),

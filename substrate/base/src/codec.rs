@@ -20,8 +20,25 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push((value & 0x7f) as u8);
 }
 
+/// Writes `value` as [`put_varint`] does, to the start of `out`; returns its length. Panics if there is no room.
+#[inline]
+pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
+    let mut at = 0;
+    while value >= 0x80 {
+        out[at] = (value & 0x7f) as u8 | 0x80;
+        value >>= 7;
+        at += 1;
+    }
+    out[at] = (value & 0x7f) as u8;
+    at + 1
+}
+
 /// Bytes that [`put_varint`] takes for `value`.
+#[inline]
 pub const fn varint_bytes(value: u64) -> usize {
+    if value < 0x80 {
+        return 1;
+    }
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
@@ -76,6 +93,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes `count` bytes.
+    #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Damage> {
         let (bytes, rest) = self.0.split_at_checked(count).ok_or(Damage("ends too early"))?;
         self.0 = rest;
@@ -92,7 +110,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a varint.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, Damage> {
+        // Most lengths are short.
+        if let Some((&byte, rest)) = self.0.split_first()
+            && byte < 0x80
+        {
+            self.0 = rest;
+            return Ok(u64::from(byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Damage> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;

@@ -12,6 +12,12 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
         }
         at += 8;
     }
+    if limit >= 8 {
+        // The last eight bytes at once, some of which are known to be equal.
+        let from = limit - 8;
+        let difference = head(&a[from..limit]) ^ head(&b[from..limit]);
+        return from + (difference.leading_zeros() / 8) as usize;
+    }
     while at < limit && a[at] == b[at] {
         at += 1;
     }

@@ -33,7 +33,9 @@ use testudo_base::{
 use crate::windows::{WINDOWS_MAX, Windows};
 
 const UNIT_BYTES: usize = 8;
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
+/// Lines of a record that are loaded ahead.
+const RECORD_LINES: usize = 3;
 /// Units of a window, as a power of two; a window holds at most one chunk of the full size.
 const WINDOW_LOG: u32 = (CHUNK_BYTES / UNIT_BYTES).ilog2();
 const FIRST_CHUNK_BYTES: usize = 4 << 10;
@@ -162,7 +164,7 @@ impl Arena {
         };
         let start = self.start(at);
         // The next records go into the lines after this one's, most likely.
-        prefetch(start.as_ptr().wrapping_add(units * UNIT_BYTES + 4 * LINE_BYTES));
+        prefetch::<RECORD_LINES>(start.as_ptr().wrapping_add(units * UNIT_BYTES + 4 * LINE_BYTES));
         // SAFETY: `place` gave `units` of space, at least the header, aligned to eight bytes, to us alone.
         unsafe { start.cast::<Header>().write(header) };
         // SAFETY: the space goes on for key and value after the header.
@@ -342,9 +344,9 @@ fn kind_bit(kind: Kind) -> u32 {
 
 /// Starts loading a few cache lines; any address will do.
 #[inline]
-fn prefetch(start: *const u8) {
+pub(crate) fn prefetch<const LINES: usize>(start: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..3 {
+    for line in 0..LINES {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: prefetching is a hint, which does nothing where there is no memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE_BYTES).cast()) };
@@ -365,7 +367,7 @@ impl<'a> View<'a> {
     /// Starts loading the record, so that key and value arrive together.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch(self.start.as_ptr());
+        prefetch::<RECORD_LINES>(self.start.as_ptr());
     }
 
     #[inline]

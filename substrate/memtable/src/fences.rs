@@ -4,18 +4,22 @@
 //!
 //! **Invariants**
 //! - Fences ascend strictly. All of them share their first `skip` bytes.
-//! - `heads[i]` is the head of fence `i` without these.
+//! - `heads[i]` is the head of fence `i` without these. `shared_mask` and `shared_head` are those of the first eight of them.
 
 use std::cmp::Ordering;
 
 use testudo_base::{
     key::{common_prefix, head},
-    num::u64_of,
+    num::{u32_of, u64_of},
 };
 
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     skip: usize,
+    /// Covers the shared bytes of a head.
+    shared_mask: u64,
+    /// Head of a fence, but for what `shared_mask` does not cover.
+    shared_head: u64,
     heads: Vec<u64>,
     keys: Vec<Box<[u8]>>,
     key_bytes: usize,
@@ -44,17 +48,26 @@ impl Fences {
 
     #[inline]
     fn rank(&self, key: &[u8], is_left: impl Fn(&[u8]) -> bool) -> usize {
-        let Some(first) = self.keys.first() else { return 0 };
-        let shared = self.skip.min(key.len());
-        match key[..shared].cmp(&first[..self.skip]) {
+        match self.compare_shared(key) {
             Ordering::Less => return 0,
             Ordering::Greater => return self.keys.len(),
             Ordering::Equal => {}
         }
         let wanted = head(&key[self.skip..]);
         let start = self.heads.partition_point(|&head| head < wanted);
-        let equal = self.heads[start..].partition_point(|&head| head == wanted);
-        start + self.keys[start..start + equal].partition_point(|fence| is_left(fence))
+        // Fences ascend, so of those with this very head the ones to the left come first; there is rarely any.
+        let candidates = self.heads[start..].iter().zip(&self.keys[start..]);
+        start + candidates.take_while(|&(&head, fence)| head == wanted && is_left(fence)).count()
+    }
+
+    /// How `key` compares with what the fences share.
+    #[inline]
+    fn compare_shared(&self, key: &[u8]) -> Ordering {
+        if self.skip <= 8 && key.len() >= 8 {
+            return (head(key) & self.shared_mask).cmp(&self.shared_head);
+        }
+        let first = self.keys.first().map_or(&[][..], |first| &first[..self.skip]);
+        key[..self.skip.min(key.len())].cmp(first)
     }
 
     /// Adds a fence as number `at`. REQUIRES: it is between its neighbours there.
@@ -76,7 +89,7 @@ impl Fences {
         let above_bytes = above.iter().map(|key| key.len()).sum();
         self.key_bytes -= above_bytes + fence.len();
         self.rebuild();
-        let mut right = Self { skip: 0, heads: Vec::new(), keys: above, key_bytes: above_bytes };
+        let mut right = Self { keys: above, key_bytes: above_bytes, ..Self::default() };
         right.rebuild();
         (fence, right)
     }
@@ -95,6 +108,8 @@ impl Fences {
 
     fn rebuild(&mut self) {
         self.skip = self.shared();
+        self.shared_mask = u64::MAX.checked_shl(64 - 8 * u32_of(self.skip.min(8))).unwrap_or(0);
+        self.shared_head = self.keys.first().map_or(0, |first| head(first) & self.shared_mask);
         self.heads.clear();
         self.heads.extend(self.keys.iter().map(|key| head(&key[self.skip..])));
     }

@@ -1,18 +1,22 @@
 //! A group: up to [`GROUP_ENTRIES`] consecutive entries of a leaf, side by side in three cache lines.
 //!
-//! Out of the caches, a search costs as many memory latencies as it makes loads that wait for each other. The
-//! heads of a group are therefore counted, all of them, rather than bisected: the loads do not depend on each
-//! other, and a key costs one latency here and one for its record.
+//! Out of the caches, a search costs as many memory latencies as it makes loads that wait for each other. All lines of
+//! a group are therefore asked for before its heads are bisected: a key costs one latency here and one for its record.
 //!
 //! **Invariants**
 //! - The first `len` slots are in use, the leaf knows how many; unused heads are `u64::MAX`.
 
+use std::ptr;
+
 use testudo_base::sync::scaled;
 
-use crate::arena::Record;
+use crate::arena::{LINE_BYTES, Record, prefetch};
 
 /// Entries of a full group.
 pub(crate) const GROUP_ENTRIES: usize = scaled(16, 2);
+
+/// Cache lines that a group may touch.
+const LINES: usize = size_of::<Group>() / LINE_BYTES + 1;
 
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -23,6 +27,12 @@ pub(crate) struct Group {
 impl Group {
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self { heads: [u64::MAX; GROUP_ENTRIES], records: [const { None }; GROUP_ENTRIES] })
+    }
+
+    /// Starts loading all of the group.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch::<LINES>(ptr::from_ref(self).cast());
     }
 
     pub(crate) fn first_head(&self) -> u64 {
@@ -81,11 +91,15 @@ impl Group {
 /// How many of the heads are less than `head`, and how many are at most that.
 #[inline]
 pub(crate) fn count(heads: &[u64; GROUP_ENTRIES], head: u64) -> (usize, usize) {
+    // Without a branch that could be mispredicted.
     let mut below = 0;
-    let mut equal = 0;
-    for &other in heads {
-        below += usize::from(other < head);
-        equal += usize::from(other == head);
+    let mut step = GROUP_ENTRIES / 2;
+    while step > 0 {
+        below += step * usize::from(heads[below + step - 1] < head);
+        step /= 2;
     }
+    below += usize::from(heads[below] < head);
+    // Rarely more than one, and often none.
+    let equal = heads[below..].iter().take_while(|&&other| other == head).count();
     (below, below + equal)
 }

@@ -194,6 +194,7 @@ impl Leaf {
         }
         let group = group.saturating_sub(1);
         let content = self.group(group);
+        content.prefetch();
         let (mut at, mut end) = content.equal_range(usize::from(self.lens[group]), wanted);
         while at < end {
             let middle = at + (end - at) / 2;

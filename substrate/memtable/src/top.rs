@@ -5,12 +5,21 @@
 //! - What is shared by the fences on both sides of a leaf is its `fence_skip`; at either end of the memtable,
 //!   where a fence is missing, that is nothing.
 
+use std::ptr;
+
 use testudo_base::{key::common_prefix, num::u64_of, sync::RwLock};
 
-use crate::{arena::Arena, fences::Fences, leaf::Leaf};
+use crate::{
+    arena::{Arena, LINE_BYTES, prefetch},
+    fences::Fences,
+    leaf::Leaf,
+};
 
 /// Leaves of a full branch; small enough that moving half of them is cheap.
 const BRANCH_LEAVES: usize = 128;
+
+/// Cache lines that a leaf may touch.
+const LEAF_LINES: usize = size_of::<RwLock<Leaf>>() / LINE_BYTES + 1;
 
 #[derive(Debug)]
 struct Branch {
@@ -75,7 +84,10 @@ impl Top {
 
     #[inline]
     pub(crate) fn leaf(&self, place: Place) -> &RwLock<Leaf> {
-        &self.branches[place.branch].leaves[place.leaf]
+        let leaf = &self.branches[place.branch].leaves[place.leaf];
+        // Nothing behind the lock is loaded before the lock is taken, unless it is asked for.
+        prefetch::<LEAF_LINES>(ptr::from_ref(leaf).cast());
+        leaf
     }
 
     /// The least key that may be in the leaf; `None` if there is no such bound.

@@ -1,7 +1,8 @@
 //! A cursor that sees only a range of keys of another one.
 //!
 //! **Invariants**
-//! - Whether the current key is inside is found out once for each move, not each time that somebody looks.
+//! - Whether the current key is inside is found out once for each move, not each time that somebody looks; and once inside, only the
+//!   bound ahead can be passed.
 
 use testudo_base::{Cursor, Entry, Result};
 
@@ -55,6 +56,21 @@ impl<C: Cursor> BoundedCursor<C> {
         Self { cursor, bounds, is_inside: false }
     }
 
+    /// Looks where one step from inside led, towards `high` if it is a step forward, else towards `low`.
+    #[inline]
+    fn look_ahead(&mut self, moved: Result<()>, is_forward: bool) -> Result<()> {
+        if !self.is_inside {
+            return self.look(moved);
+        }
+        let KeyBounds { low, high } = &self.bounds;
+        self.is_inside = moved.is_ok()
+            && self.cursor.entry().is_some_and(|entry| match is_forward {
+                true => high.as_deref().is_none_or(|high| entry.key < high),
+                false => low.as_deref().is_none_or(|low| low <= entry.key),
+            });
+        moved
+    }
+
     /// Looks where `moved` led.
     #[inline]
     fn look(&mut self, moved: Result<()>) -> Result<()> {
@@ -100,13 +116,13 @@ impl<C: Cursor> Cursor for BoundedCursor<C> {
     #[inline]
     fn next(&mut self) -> Result<()> {
         let moved = self.cursor.next();
-        self.look(moved)
+        self.look_ahead(moved, true)
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
         let moved = self.cursor.prev();
-        self.look(moved)
+        self.look_ahead(moved, false)
     }
 
     #[inline]

@@ -367,6 +367,14 @@ impl RunCursor {
     /// Makes `slot` of the loaded block the current entry.
     #[inline]
     fn stand_on(&mut self, slot: usize) -> Result<()> {
+        self.key.clear();
+        self.key.extend_from_slice(self.layout.view(&self.block).prefix());
+        self.stand_beside(slot)
+    }
+
+    /// The same, when `key` starts with what the keys of the block share.
+    #[inline]
+    fn stand_beside(&mut self, slot: usize) -> Result<()> {
         let block = self.layout.view(&self.block);
         let cell = match block.cell(slot) {
             Ok(cell) => cell,
@@ -376,8 +384,7 @@ impl RunCursor {
                 return Err(self.run.damaged(page, damage));
             }
         };
-        self.key.clear();
-        self.key.extend_from_slice(block.prefix());
+        self.key.truncate(block.prefix().len());
         self.key.extend_from_slice(cell.suffix);
         self.kind = cell.kind;
         let end = cell.value.as_ptr_range().end as usize - self.block.as_ptr() as usize;
@@ -420,7 +427,7 @@ impl Cursor for RunCursor {
     fn next(&mut self) -> Result<()> {
         match self.slot + 1 {
             _ if !self.on_entry => Ok(()),
-            slot if slot < self.layout.count() => self.stand_on(slot),
+            slot if slot < self.layout.count() => self.stand_beside(slot),
             _ => self.cross(true),
         }
     }
@@ -429,7 +436,7 @@ impl Cursor for RunCursor {
     fn prev(&mut self) -> Result<()> {
         match self.slot.checked_sub(1) {
             _ if !self.on_entry => Ok(()),
-            Some(slot) => self.stand_on(slot),
+            Some(slot) => self.stand_beside(slot),
             None => self.cross(false),
         }
     }

@@ -97,8 +97,16 @@ impl<C: Cursor> MergeCursor<C> {
     /// Whether source `a` comes before source `b`.
     #[inline]
     fn precedes(&self, a: usize, b: usize) -> bool {
-        let keys = self.heads[a].cmp(&self.heads[b]).then_with(|| self.key_of(a).cmp(self.key_of(b)));
-        match (keys, self.direction) {
+        let (head_a, head_b) = (self.heads[a], self.heads[b]);
+        if head_a != head_b {
+            return (head_a < head_b) == (self.direction == Direction::Forward);
+        }
+        self.precedes_beyond_heads(a, b)
+    }
+
+    /// The same, where the heads are equal.
+    fn precedes_beyond_heads(&self, a: usize, b: usize) -> bool {
+        match (self.key_of(a).cmp(self.key_of(b)), self.direction) {
             (Ordering::Less, Direction::Forward) | (Ordering::Greater, Direction::Backward) => true,
             (Ordering::Equal, _) if planted!("merge-prefers-older") => b < a,
             (Ordering::Equal, _) => a < b,
@@ -118,6 +126,7 @@ impl<C: Cursor> MergeCursor<C> {
     fn step(&mut self) -> Result<()> {
         let Some(&current) = self.order.first() else { return Ok(()) };
         let head = self.heads[current];
+        // Most keys are in one source alone.
         let mut equal = 1;
         while equal < self.order.len()
             && self.heads[self.order[equal]] == head

@@ -54,11 +54,11 @@ pub struct RunWriter {
     buffer: AlignedBuffer,
     buffered_pages: usize,
     block: BlockBuilder,
-    payload: Vec<u8>,
     /// Data blocks: separator before the block, and where it is.
     index: Vec<(Vec<u8>, BlockPosition)>,
     hashes: Vec<u64>,
     admitted: Vec<(u32, PageKind, Vec<u8>)>,
+    /// Last key of the blocks that are finished.
     previous_key: Vec<u8>,
     block_separator: Vec<u8>,
     first_key: Vec<u8>,
@@ -86,7 +86,6 @@ impl RunWriter {
             buffer: AlignedBuffer::unfilled(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
             buffered_pages: 0,
             block: BlockBuilder::default(),
-            payload: Vec::with_capacity(PAGE_SIZE),
             index: Vec::new(),
             hashes: Vec::new(),
             admitted: Vec::new(),
@@ -106,8 +105,9 @@ impl RunWriter {
     }
 
     /// The last key so far; empty if there is none.
+    #[inline]
     pub fn last_key(&self) -> &[u8] {
-        &self.previous_key
+        if self.block.is_empty() { &self.previous_key } else { self.block.last_key() }
     }
 
     /// Number of entries so far.
@@ -119,25 +119,20 @@ impl RunWriter {
     ///
     /// Errors: `Corruption` unless its key is greater than all before: entries come out of other runs, which can be damaged.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
-        if self.entries > 0 && entry.key <= self.previous_key.as_slice() {
+        if self.entries > 0 && entry.key <= self.last_key() {
             let message = format!("data: run {} would get keys that do not increase", self.origin.id);
             return Err(Error::new(ErrorKind::Corruption, message));
         }
-        if !self.block.fits(entry) && !self.block.is_empty() {
+        if self.entries == 0 {
+            self.first_key = entry.key.to_vec();
+        }
+        if !self.block.push(entry) {
             self.finish_block()?;
+            self.block_separator = key::separator(&self.previous_key, entry.key);
+            let is_first = self.block.push(entry);
+            debug_assert!(is_first, "an empty block takes any entry");
         }
-        if self.block.is_empty() {
-            self.block_separator.clear();
-            if self.entries == 0 {
-                self.first_key = entry.key.to_vec();
-            } else {
-                self.block_separator = key::separator(&self.previous_key, entry.key);
-            }
-        }
-        self.block.push(entry);
         self.hashes.push(hash_key(entry.key));
-        self.previous_key.clear();
-        self.previous_key.extend_from_slice(entry.key);
         self.entries += 1;
         self.tombstones += u64::from(entry.kind == Kind::Tombstone);
         self.user_bytes += u64_of(entry.user_bytes());
@@ -145,14 +140,21 @@ impl RunWriter {
     }
 
     fn finish_block(&mut self) -> Result<()> {
-        let mut payload = std::mem::take(&mut self.payload);
-        payload.clear();
-        self.block.encode_into(&mut payload);
-        let position = self.write_block(PageKind::Data, &payload)?;
-        self.payload = payload;
+        self.previous_key.clear();
+        self.previous_key.extend_from_slice(self.block.last_key());
+        let mut block = std::mem::take(&mut self.block);
+        let written = self.write_block_of(PageKind::Data, &mut block);
+        self.block = block;
+        let position = written?;
         self.data_bytes += u64::from(position.pages) * u64_of(PAGE_SIZE);
         self.index.push((std::mem::take(&mut self.block_separator), position));
         Ok(())
+    }
+
+    /// Encodes a block right where it is sealed and queued for the device.
+    fn write_block_of(&mut self, kind: PageKind, block: &mut BlockBuilder) -> Result<BlockPosition> {
+        let pages = (block.payload_bytes() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
+        self.write_block_with(kind, pages, |payload| block.encode_into(payload))
     }
 
     /// Seals a block and queues it for the device.
@@ -172,6 +174,19 @@ impl RunWriter {
 
     /// As [`Self::write_block`], in this many pages. REQUIRES: the payload fits.
     fn write_block_in(&mut self, kind: PageKind, payload: &[u8], pages: usize) -> Result<BlockPosition> {
+        self.write_block_with(kind, pages, |out| {
+            out[..payload.len()].copy_from_slice(payload);
+            payload.len()
+        })
+    }
+
+    /// Lets `encode` write a payload for so many pages, of which it returns the length; seals it and queues it for the device.
+    fn write_block_with(
+        &mut self,
+        kind: PageKind,
+        pages: usize,
+        encode: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<BlockPosition> {
         self.take_space(pages)?;
         let position = BlockPosition { page: self.next_page, pages: u32_of(pages) };
         let length = pages * PAGE_SIZE;
@@ -182,14 +197,14 @@ impl RunWriter {
         }
         if length > self.buffer.len() {
             let mut large = AlignedBuffer::zeroed(length);
-            large[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(payload);
-            seal_pages(&mut large, &identity, payload.len());
+            let payload_bytes = encode(&mut large[PAGE_HEADER_BYTES..]);
+            seal_pages(&mut large, &identity, payload_bytes);
             write_across(&self.data, &self.extents, position.page, &large)?;
         } else {
             let start = self.buffered_pages * PAGE_SIZE;
             let target = &mut self.buffer[start..start + length];
-            target[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(payload);
-            seal_pages(target, &identity, payload.len());
+            let payload_bytes = encode(&mut target[PAGE_HEADER_BYTES..]);
+            seal_pages(target, &identity, payload_bytes);
             if kind != PageKind::Data && pages == 1 {
                 self.admitted.push((position.page, kind, target.to_vec()));
             }
@@ -225,24 +240,17 @@ impl RunWriter {
             codec::put_u32(&mut value, position.page);
             codec::put_u32(&mut value, position.pages);
             let entry = Entry { key: &separator, kind: Kind::Value, value: &value };
-            if !block.fits(&entry)
-                && let Some(first) = first_separator.take()
-            {
-                top.push((first, self.write_index_block(&mut block)?));
+            if !block.push(&entry) {
+                let first = first_separator.take().unwrap_or_default();
+                top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
+                block.push(&entry);
             }
-            block.push(&entry);
             first_separator.get_or_insert(separator);
         }
         if let Some(first) = first_separator {
-            top.push((first, self.write_index_block(&mut block)?));
+            top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
         }
         Ok(top)
-    }
-
-    fn write_index_block(&mut self, block: &mut BlockBuilder) -> Result<BlockPosition> {
-        let mut payload = Vec::with_capacity(PAGE_SIZE);
-        block.encode_into(&mut payload);
-        self.write_block(PageKind::Index, &payload)
     }
 
     fn write_filter(&mut self) -> Result<(u32, u32)> {

@@ -24,7 +24,7 @@ use testudo_base::{
     PAGE_SIZE,
     sync::{
         Backoff, Condvar, Mutex,
-        atomic::{AtomicUsize, Ordering, fence},
+        atomic::{AtomicUsize, Ordering},
         scaled,
     },
 };
@@ -63,6 +63,7 @@ impl Memory {
     }
 
     /// Address of the byte at `offset`. REQUIRES: it is within the buffer, or just at its end.
+    #[inline]
     fn address(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.pages.len() * PAGE_SIZE, "within the buffer");
         let base: *mut u8 = self.pages.as_ptr().cast_mut().cast();
@@ -70,7 +71,7 @@ impl Memory {
     }
 
     fn filled_bytes(&self) -> usize {
-        self.filled.iter().map(|counter| counter.load(Ordering::Acquire)).sum()
+        self.filled.iter().map(|counter| counter.load(Ordering::SeqCst)).sum()
     }
 }
 
@@ -111,9 +112,8 @@ impl OwnedMemory {
             backoff.snooze();
         }
         let mut gate = GATE.lock();
+        // In the one order of these accesses and those of `Claim::drop`, either the claim sees the sleeper or this sees its bytes.
         SLEEPER_COUNT.fetch_add(1, Ordering::SeqCst);
-        // With the fence in `Claim::drop`: either the claim sees the sleeper or this sees its bytes.
-        fence(Ordering::SeqCst);
         while !self.is_filled() {
             SOME_FILLED.wait(&mut gate);
         }
@@ -205,6 +205,7 @@ impl Claim {
         unsafe { slice::from_raw_parts_mut(address, self.bytes) }
     }
 
+    #[inline]
     fn memory(&self) -> &Memory {
         // SAFETY: the owner does not free the memory before this claim has counted itself as filled, which
         // is done when it is dropped.
@@ -219,9 +220,8 @@ impl Drop for Claim {
         let counter: *const AtomicUsize = &raw const *self.memory().filled[index];
         // SAFETY: the counter lives until the addition is made; the reference made for the call of
         // `fetch_add` allows that it is freed before the call returns (it has interior mutability).
-        unsafe { (*counter).fetch_add(self.bytes, Ordering::AcqRel) };
+        unsafe { (*counter).fetch_add(self.bytes, Ordering::SeqCst) };
         // From here on the buffer may be gone.
-        fence(Ordering::SeqCst);
         if SLEEPER_COUNT.load(Ordering::SeqCst) > 0 {
             drop(GATE.lock());
             SOME_FILLED.notify_all();

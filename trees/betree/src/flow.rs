@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Result, Seqno};
+use testudo_base::{Cursor, Result, Seqno, key};
 use testudo_contract::Updates;
 use testudo_run::{BoundedCursor, KeyBounds, ReadAhead, Run, RunCursor};
 
@@ -77,6 +77,18 @@ impl Slice {
         }
     }
 
+    /// Every key of the slice lies between these, both included; `None` if there are no keys.
+    fn ends(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (first, last) = match &self.source {
+            Source::Updates(updates) => updates.key_range()?,
+            Source::Run(run) => (run.reference().first_key.clone(), run.reference().last_key.clone()),
+        };
+        let KeyBounds { low, high } = &self.bounds;
+        let low = low.as_ref().filter(|low| **low > first).cloned().unwrap_or(first);
+        let high = high.as_ref().filter(|high| **high < last).cloned().unwrap_or(last);
+        Some((low, high))
+    }
+
     fn cursor(&self) -> Box<dyn Cursor + Send> {
         let bounds = self.bounds.clone();
         match &self.source {
@@ -92,6 +104,14 @@ impl Slice {
 /// The part of a layer inside `bounds`.
 pub(crate) fn clip_layer(layer: &[Slice], bounds: &KeyBounds) -> Layer {
     layer.iter().filter_map(|slice| slice.clipped(bounds)).collect()
+}
+
+/// How many bytes all keys of the layers share: those that the least and the greatest key share that there can be.
+pub(crate) fn shared_prefix(layers: &[Layer]) -> usize {
+    let ends = layers.iter().flatten().filter_map(Slice::ends);
+    let widest =
+        ends.reduce(|(low, high), (other_low, other_high)| (low.min(other_low), high.max(other_high)));
+    widest.map_or(0, |(low, high)| key::common_prefix(&low, &high))
 }
 
 /// Runs of `runs` (sorted, disjoint) that may hold keys in `[low, high)`.

@@ -21,7 +21,7 @@ use testudo_run::{KeyBounds, MergeCursor, Run, RunOrigin, RunWriter};
 use crate::{
     TurtleOptions,
     cut::{Part, Seam, cut, part_bytes_max, seams_of},
-    flow::{Layer, Slice, clip_layer, layer_cursor},
+    flow::{Layer, Slice, clip_layer, layer_cursor, shared_prefix},
     node::Node,
     plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
 };
@@ -170,7 +170,9 @@ fn continues(left: &Slice, right: &Slice) -> bool {
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
 fn write_piece(piece: Piece, work: &Work, options: &TurtleOptions) -> Result<Vec<Arc<Run>>> {
     let Piece { layers, bytes, leaf_bounds, newest_seqno } = piece;
-    let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
+    let shared_bytes = shared_prefix(&layers);
+    let sources = layers.into_iter().map(layer_cursor).collect();
+    let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
     let pieces = bytes.div_ceil(options.leaf_bytes).max(1);
     let target = (bytes / pieces).clamp(1, options.leaf_bytes);
     let mut runs = RunSequence::new(work, newest_seqno, target, leaf_bounds);

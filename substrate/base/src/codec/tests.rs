@@ -9,6 +9,9 @@ fn varints_round_trip_at_every_width() {
             let mut out = Vec::new();
             put_varint(&mut out, value);
             assert_eq!(out.len(), varint_bytes(value));
+            let mut written = [0; 10];
+            let length = write_varint(&mut written, value);
+            assert_eq!(written[..length], out);
             let mut reader = Reader::new(&out);
             assert_eq!(reader.varint(), Ok(value));
             assert_eq!(reader.finish(), Ok(()));

@@ -72,10 +72,15 @@ impl FileNode {
         }
         let live = Arc::make_mut(&mut self.live);
         for part in parts(offset, u64_of(bytes.len())) {
-            let mut chunk = live.get(&part.chunk).map_or([0; CHUNK_SIZE], |old| **old);
-            chunk[part.start..part.start + part.length]
-                .copy_from_slice(&bytes[part.source..part.source + part.length]);
-            let chunk = Arc::new(chunk);
+            let written = &bytes[part.source..part.source + part.length];
+            let chunk = match <&Chunk>::try_from(written) {
+                Ok(whole) => Arc::new(*whole),
+                Err(_) => {
+                    let mut chunk = live.get(&part.chunk).map_or([0; CHUNK_SIZE], |old| **old);
+                    chunk[part.start..part.start + part.length].copy_from_slice(written);
+                    Arc::new(chunk)
+                }
+            };
             live.insert(part.chunk, Arc::clone(&chunk));
             let version = Version { bytes: Some(chunk), written: part.sectors(), zeroed: 0 };
             push_version(&mut self.pending, part.chunk, version);

@@ -9,16 +9,29 @@ use parking_lot::RwLock;
 use testudo_base::num::{u64_of, usize_of};
 use testudo_env::{File, ReadRequest};
 
-/// The bytes.
+/// What was written.
 #[derive(Debug, Default)]
-pub(crate) struct GrowingFile(RwLock<Vec<u8>>);
+struct Content {
+    bytes: Vec<u8>,
+    /// Length of the file; beyond `bytes` it is zeros.
+    length: usize,
+}
+
+/// The file.
+#[derive(Debug, Default)]
+pub(crate) struct GrowingFile(RwLock<Content>);
 
 impl File for GrowingFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let bytes = self.0.read();
+        let content = self.0.read();
         let start = usize_of(offset);
-        let piece = bytes.get(start..start + buffer.len());
-        buffer.copy_from_slice(piece.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?);
+        if start + buffer.len() > content.length {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        let written = content.bytes.get(start..).unwrap_or_default();
+        let (present, beyond) = buffer.split_at_mut(written.len().min(buffer.len()));
+        present.copy_from_slice(&written[..present.len()]);
+        beyond.fill(0);
         Ok(())
     }
 
@@ -29,12 +42,16 @@ impl File for GrowingFile {
     }
 
     fn write_at(&self, offset: u64, written: &[u8]) -> io::Result<()> {
-        let mut bytes = self.0.write();
-        let start = usize_of(offset);
-        if bytes.len() < start + written.len() {
-            bytes.resize(start + written.len(), 0);
+        let content = &mut *self.0.write();
+        let (start, bytes) = (usize_of(offset), &mut content.bytes);
+        if bytes.len() < start {
+            bytes.resize(start, 0);
         }
-        bytes[start..start + written.len()].copy_from_slice(written);
+        // What lies beyond the end is copied there, not zeroed first: a device does not do that either.
+        let (present, beyond) = written.split_at(written.len().min(bytes.len() - start));
+        bytes[start..start + present.len()].copy_from_slice(present);
+        bytes.extend_from_slice(beyond);
+        content.length = content.length.max(bytes.len());
         Ok(())
     }
 
@@ -43,20 +60,19 @@ impl File for GrowingFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(u64_of(self.0.read().len()))
+        Ok(u64_of(self.0.read().length))
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.write().resize(usize_of(length), 0);
+        let content = &mut *self.0.write();
+        content.length = usize_of(length);
+        content.bytes.truncate(content.length);
         Ok(())
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
-        let end = usize_of(offset + length);
-        let mut bytes = self.0.write();
-        if bytes.len() < end {
-            bytes.resize(end, 0);
-        }
+        let content = &mut *self.0.write();
+        content.length = content.length.max(usize_of(offset + length));
         Ok(())
     }
 

@@ -15,7 +15,8 @@ use std::{hint::black_box, sync::Arc};
 
 use testudo::Result;
 use testudo_base::{
-    Cursor, Entry, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key, num::usize_of,
+    Cursor, Entry, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key, key::common_prefix,
+    num::usize_of,
 };
 use testudo_run::{MergeCursor, ReadAhead, Run, RunCursor, RunOrigin, RunWriter};
 use testudo_storage::{Access, DataFile, Lookup};
@@ -44,7 +45,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         let half = ops.max(RECORDS).div_ceil(2);
         let parts = [written(&data, 2, &sorted(0, half))?, written(&data, 3, &sorted(half, half))?];
         let cursors = parts.map(|run| RunCursor::new(run, ReadAhead::bytes(256 << 10)));
-        let mut merge = MergeCursor::new(cursors.into());
+        let shared_bytes = common_prefix(&key(0), &key(1));
+        let mut merge = MergeCursor::with_shared_prefix(cursors.into(), shared_bytes);
         merge.seek_first()?;
         let mut open = writer(&data, 4, ops)?;
         bench.measure("run", "merge", ops, |_| {
