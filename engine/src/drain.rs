@@ -297,14 +297,18 @@ impl Store {
         }
         clock.end(Stage::Edit);
         let records = self.advance_records(&drained)?;
+        // To free a memtable takes milliseconds, during which nobody should wait for the commit lock.
+        let mut retired = Vec::with_capacity(drained.len());
         let commit = self.commit.lock();
         for (Drained { keyspace, buffer, edit }, records) in drained.into_iter().zip(records) {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
             keyspace.publish(tree, Some(&buffer), records);
+            retired.push(buffer);
             keyspace.expect_jobs(true);
         }
         self.recount_buffers();
         drop(commit);
+        drop(retired);
         self.counters.flushes.fetch_add(1, Relaxed);
         let released = self.release_log();
         clock.end(Stage::Publish);

@@ -9,7 +9,9 @@ use std::{fmt, io};
 
 use testudo_base::{PAGE_BYTES, PAGE_SIZE};
 
-use crate::{AlignedBuffer, PendingRead, pending_read::FinishedRead};
+use crate::{
+    AlignedBuffer, PendingRead, PendingWrite, pending_read::FinishedRead, pending_write::FinishedWrite,
+};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,13 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, extending the file if needed. Not durable before [`File::sync`].
     /// After an error any part of the range may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Starts to write the first `length` bytes of `buffer` at `offset`, within the file, and goes on while the caller does something
+    /// else; where that cannot be, the write has ended when the call returns. Nobody else may write there meanwhile, and
+    /// [`File::sync`] covers it only once it was waited for.
+    fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
+        let result = self.write_at(offset, &buffer[..length]);
+        Box::new(FinishedWrite { buffer, result })
+    }
     /// Makes all earlier writes and the length durable (fdatasync).
     fn sync(&self) -> io::Result<()>;
     /// Length in bytes.

@@ -1,4 +1,4 @@
-//! How a batch of reads reaches the disk: io_uring where the kernel allows it, else a few threads.
+//! How a batch of reads, and what goes on in the background, reaches the disk: io_uring where the kernel allows it, else a few threads.
 //!
 //! **Invariants**
 //! - Both ways give the same results, errors included; only the speed differs.
@@ -14,7 +14,10 @@ use testudo_base::{
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 use crate::uring::RingPool;
-use crate::{AlignedBuffer, PendingRead, ReadRequest, read_threads::ReadThreads};
+use crate::{
+    AlignedBuffer, PendingRead, PendingWrite, ReadRequest, pending_write::FinishedWrite,
+    read_threads::ReadThreads,
+};
 
 /// Performs batches of reads for all files of one environment. The way is chosen by the first batch, so that an environment
 /// costs nothing before.
@@ -86,6 +89,41 @@ impl ReadBackend {
             Way::Threads(threads) => threads.start(file, offset, buffer),
         }
     }
+}
+
+impl ReadBackend {
+    /// Starts to write the first `length` bytes of `buffer`; without io_uring, ends it too.
+    pub(crate) fn start_write(
+        &self,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        buffer: AlignedBuffer,
+        length: usize,
+    ) -> Box<dyn PendingWrite> {
+        match self.way() {
+            #[cfg(all(feature = "io-uring", target_os = "linux"))]
+            Way::Ring(pool) => pool.start_write(file, offset, buffer, length),
+            Way::Threads(_) => {
+                let result = write_rest(file, offset, &buffer[..length], 0);
+                Box::new(FinishedWrite { buffer, result })
+            }
+        }
+    }
+}
+
+/// Writes what follows the first `done` bytes, with as many system calls as it takes.
+pub(crate) fn write_rest(file: &OwnedFd, offset: u64, bytes: &[u8], done: usize) -> io::Result<()> {
+    let mut done = done;
+    while done < bytes.len() {
+        let position = crate::file::range_end(offset, u64_of(done))?;
+        match rustix::io::pwrite(file, &bytes[done..], position) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => done += count,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Fills `buffer` from `offset` with as many system calls as it takes.

@@ -22,10 +22,11 @@ use rustix::{
 use testudo_base::num::u64_of;
 
 use crate::{
-    AlignedBuffer, File, OpenMode, OpenOptions, PendingRead, ReadRequest,
+    AlignedBuffer, File, OpenMode, OpenOptions, PendingRead, PendingWrite, ReadRequest,
     file::{range_end, require_direct_alignment},
     pending_read::FinishedRead,
-    read_backend::{ReadBackend, file_length, read_exact_at},
+    pending_write::FinishedWrite,
+    read_backend::{ReadBackend, file_length, read_exact_at, write_rest},
 };
 
 /// Bytes of the unit of `st_blocks`, whatever the file system's block size.
@@ -76,20 +77,6 @@ impl RealFile {
         // Another thread has just left direct I/O.
         true
     }
-
-    fn write_all(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < bytes.len() {
-            let position = range_end(offset, u64_of(done))?;
-            match rustix::io::pwrite(&*self.descriptor, &bytes[done..], position) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => done += count,
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
 }
 
 impl File for RealFile {
@@ -132,10 +119,20 @@ impl File for RealFile {
         self.reads.start(&self.descriptor, offset, buffer)
     }
 
+    fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
+        // Without direct I/O a write ends in memory anyway.
+        let is_direct = self.aligned && self.direct.load(Ordering::Relaxed);
+        if is_direct && self.check(offset, &buffer[..length]).is_ok() {
+            return self.reads.start_write(&self.descriptor, offset, buffer, length);
+        }
+        let result = self.write_at(offset, &buffer[..length]);
+        Box::new(FinishedWrite { buffer, result })
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.check(offset, bytes)?;
-        match self.write_all(offset, bytes) {
-            Err(error) if self.leave_direct(&error) => self.write_all(offset, bytes),
+        match write_rest(&self.descriptor, offset, bytes, 0) {
+            Err(error) if self.leave_direct(&error) => write_rest(&self.descriptor, offset, bytes, 0),
             result => result,
         }
     }

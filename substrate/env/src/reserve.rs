@@ -24,8 +24,8 @@ use testudo_base::sync::{
 };
 
 use crate::{
-    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, PendingRead, ReadRequest,
-    Thread,
+    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, PendingRead, PendingWrite,
+    ReadRequest, Thread,
 };
 
 /// Room kept back in a directory.
@@ -260,6 +260,12 @@ impl File for ReservingFile {
         self.reserve.with_room(self.keep, || self.inner.write_at(offset, bytes))
     }
 
+    fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
+        let pending = self.inner.start_write(offset, buffer, length);
+        let (file, reserve) = (Arc::clone(&self.inner), Arc::clone(&self.reserve));
+        Box::new(ReservingWrite { pending, file, reserve, offset, length })
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.inner.sync()
     }
@@ -282,6 +288,27 @@ impl File for ReservingFile {
 
     fn allocated_bytes(&self) -> io::Result<u64> {
         self.inner.allocated_bytes()
+    }
+}
+
+/// A write in the background, done anew once there is room if there was none.
+#[derive(Debug)]
+struct ReservingWrite {
+    pending: Box<dyn PendingWrite>,
+    file: Arc<dyn File>,
+    reserve: Arc<Reserve>,
+    offset: u64,
+    length: usize,
+}
+
+impl PendingWrite for ReservingWrite {
+    fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
+        let Self { pending, file, reserve, offset, length } = *self;
+        let (buffer, result) = pending.wait();
+        let mut first = Some(result);
+        let again = || file.write_at(offset, &buffer[..length]);
+        let result = reserve.with_room(0, || first.take().unwrap_or_else(again));
+        (buffer, result)
     }
 }
 

@@ -2,13 +2,13 @@
 //! Batches of reads through Linux io_uring.
 //!
 //! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] reads in flight on it and puts it back. A single read
-//! that goes on in the background has a ring for itself as long as it lasts.
+//! or write that goes on in the background has a ring for itself as long as it lasts.
 //!
 //! **Invariants**
 //! - The kernel holds no pointer into a caller's buffer after [`RingPool::read`] has returned; on an error
 //!   of the ring, what the kernel had taken is awaited first.
 //! - A pooled ring has nothing in flight and an empty submission queue; a ring that failed is dropped.
-//! - A background read owns its buffer, and frees or returns it only after its completion was reaped.
+//! - A background read or write owns its buffer, and frees or returns it only after its completion was reaped.
 //! - Nothing between the first submission and the last completion may panic.
 
 use std::{
@@ -24,16 +24,16 @@ use testudo_base::{
 };
 
 use crate::{
-    AlignedBuffer, PendingRead, ReadRequest,
-    read_backend::{read_exact_at, read_rest},
+    AlignedBuffer, PendingRead, PendingWrite, ReadRequest,
+    read_backend::{read_exact_at, read_rest, write_rest},
 };
 
 /// Reads in flight on one ring.
 const RING_DEPTH: usize = 64;
 /// Rings that are kept when idle; more are made when more threads read at once, and dropped afterwards.
 const IDLE_RINGS_MAX: usize = 16;
-/// Longest read of one request; the rest of a longer one follows by ordinary reads.
-const READ_BYTES_MAX: usize = 1 << 30;
+/// Longest request; the rest of a longer one follows the ordinary way.
+const BYTES_MAX: usize = 1 << 30;
 /// How often a kernel short of memory is asked again before the ring counts as failed.
 const BUSY_RETRIES_MAX: usize = 1000;
 
@@ -54,7 +54,8 @@ impl RingPool {
         let ring = new_ring().ok()?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe).ok()?;
-        probe.is_supported(opcode::Read::CODE).then(|| Self { idle: Arc::new(Mutex::new(vec![ring])) })
+        let is_supported = probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE);
+        is_supported.then(|| Self { idle: Arc::new(Mutex::new(vec![ring])) })
     }
 
     /// Completes every request.
@@ -79,12 +80,30 @@ impl RingPool {
         offset: u64,
         buffer: AlignedBuffer,
     ) -> Box<dyn PendingRead> {
+        let mut transfer = self.transfer(file, offset, buffer);
+        let length = transfer.buffer.len();
+        transfer.submit(Direction::Read, length);
+        Box::new(RingRead(transfer))
+    }
+
+    /// Starts to write the first `length` bytes of `buffer`.
+    pub(crate) fn start_write(
+        &self,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        buffer: AlignedBuffer,
+        length: usize,
+    ) -> Box<dyn PendingWrite> {
+        assert!(length <= buffer.len(), "a write stays within its buffer");
+        let mut transfer = self.transfer(file, offset, buffer);
+        transfer.submit(Direction::Write, length);
+        Box::new(RingWrite { transfer, length })
+    }
+
+    fn transfer(&self, file: &Arc<OwnedFd>, offset: u64, buffer: AlignedBuffer) -> Transfer {
         let pooled = self.idle.lock().pop();
         let ring = pooled.or_else(|| new_ring().ok());
-        let mut read =
-            RingRead { ring, idle: Arc::clone(&self.idle), file: Arc::clone(file), offset, buffer };
-        read.submit();
-        Box::new(read)
+        Transfer { ring, idle: Arc::clone(&self.idle), file: Arc::clone(file), offset, buffer }
     }
 }
 
@@ -95,9 +114,15 @@ fn put_back(idle: &Mutex<Vec<IoUring>>, ring: IoUring) {
     }
 }
 
-/// A read in the background.
-struct RingRead {
-    /// The ring on which the read is in flight; `None` if it is not.
+#[derive(Clone, Copy)]
+enum Direction {
+    Read,
+    Write,
+}
+
+/// A read or write in the background.
+struct Transfer {
+    /// The ring on which it is in flight; `None` if it is not.
     ring: Option<IoUring>,
     idle: Arc<Mutex<Vec<IoUring>>>,
     file: Arc<OwnedFd>,
@@ -105,20 +130,28 @@ struct RingRead {
     buffer: AlignedBuffer,
 }
 
-impl fmt::Debug for RingRead {
+impl fmt::Debug for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RingRead({} bytes at {})", self.buffer.len(), self.offset)
+        write!(f, "{} bytes at {}", self.buffer.len(), self.offset)
     }
 }
 
-impl RingRead {
-    /// Hands the read to the kernel. If that does not take it, `ring` is dropped with it.
-    fn submit(&mut self) {
+impl Transfer {
+    /// Hands `length` bytes to the kernel. If that does not take them, `ring` is dropped with the request.
+    /// REQUIRES: the buffer has so many.
+    fn submit(&mut self, direction: Direction, length: usize) {
         let Some(mut ring) = self.ring.take() else { return };
-        let length = testudo_base::num::u32_of(self.buffer.len().min(READ_BYTES_MAX));
+        let length = testudo_base::num::u32_of(length.min(BYTES_MAX));
         let file = types::Fd(self.file.as_raw_fd());
-        let entry = opcode::Read::new(file, self.buffer.as_mut_ptr(), length).offset(self.offset).build();
-        // SAFETY: descriptor and buffer belong to `self`, whose `Drop` and `wait` reap the completion before
+        let entry = match direction {
+            Direction::Read => {
+                opcode::Read::new(file, self.buffer.as_mut_ptr(), length).offset(self.offset).build()
+            }
+            Direction::Write => {
+                opcode::Write::new(file, self.buffer.as_ptr(), length).offset(self.offset).build()
+            }
+        };
+        // SAFETY: descriptor and buffer belong to `self`, whose `Drop` and `reap` see the completion before
         // either is let go; nobody touches the buffer before that.
         let pushed = unsafe { ring.submission().push(&entry) };
         if pushed.is_err() {
@@ -130,7 +163,7 @@ impl RingRead {
         }
     }
 
-    /// Waits until the kernel has let go of the buffer; the bytes that it read, or `None` if that is to be done anew.
+    /// Waits until the kernel has let go of the buffer; the bytes that it moved, or `None` if that is to be done anew.
     fn reap(&mut self) -> Option<usize> {
         let mut ring = self.ring.take()?;
         let result = loop {
@@ -144,25 +177,50 @@ impl RingRead {
         put_back(&self.idle, ring);
         usize::try_from(result).ok()
     }
+
+    fn take_buffer(&mut self) -> AlignedBuffer {
+        std::mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0))
+    }
 }
 
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.reap();
+    }
+}
+
+#[derive(Debug)]
+struct RingRead(Transfer);
+
 impl PendingRead for RingRead {
-    fn wait(mut self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
-        let done = self.reap();
-        let mut buffer = std::mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0));
+    fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
+        let mut read = self.0;
+        let done = read.reap();
+        let mut buffer = read.take_buffer();
         let result = match done {
             Some(0) if !buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-            Some(count) => read_rest(&self.file, self.offset, &mut buffer, count),
+            Some(count) => read_rest(&read.file, read.offset, &mut buffer, count),
             // Not taken by the kernel, or an error of the ring or a real one: the ordinary read tells which.
-            None => read_exact_at(&self.file, self.offset, &mut buffer),
+            None => read_exact_at(&read.file, read.offset, &mut buffer),
         };
         (buffer, result)
     }
 }
 
-impl Drop for RingRead {
-    fn drop(&mut self) {
-        self.reap();
+#[derive(Debug)]
+struct RingWrite {
+    transfer: Transfer,
+    length: usize,
+}
+
+impl PendingWrite for RingWrite {
+    fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
+        let Self { mut transfer, length } = *self;
+        // As for a read: what is missing, or an error, is left to the ordinary write.
+        let done = transfer.reap().unwrap_or(0);
+        let buffer = transfer.take_buffer();
+        let result = write_rest(&transfer.file, transfer.offset, &buffer[..length], done);
+        (buffer, result)
     }
 }
 
@@ -222,7 +280,7 @@ impl<'a, 'b> Flight<'a, 'b> {
         let mut queue = self.ring.submission();
         while self.in_flight < RING_DEPTH && self.next < self.requests.len() {
             let request = &mut self.requests[self.next];
-            let length = testudo_base::num::u32_of(request.buffer.len().min(READ_BYTES_MAX));
+            let length = testudo_base::num::u32_of(request.buffer.len().min(BYTES_MAX));
             let entry = opcode::Read::new(file, request.buffer.as_mut_ptr(), length)
                 .offset(request.offset)
                 .build()

@@ -180,6 +180,36 @@ fn a_background_read_outlives_its_file_handle(place: &Place) {
     );
 }
 
+fn writes_go_on_in_the_background(place: &Place) {
+    const PAGES: usize = 16;
+    let file = place.open("a", OpenMode::CreateNew, true).unwrap();
+    file.allocate(0, 3 * PAGES as u64 * 4096).unwrap();
+    for (number, is_awaited) in [true, false, true].into_iter().enumerate() {
+        let mut buffer = AlignedBuffer::zeroed(PAGES * 4096);
+        buffer.fill(pattern(number));
+        // Its last page is not meant.
+        let write = file.start_write((number * PAGES * 4096) as u64, buffer, (PAGES - 1) * 4096);
+        if is_awaited {
+            let (buffer, result) = write.wait();
+            result.unwrap();
+            assert!(buffer.len() == PAGES * 4096 && buffer.iter().all(|&byte| byte == pattern(number)));
+        }
+    }
+    // Dropping one has ended it as well.
+    let mut read = AlignedBuffer::zeroed(3 * PAGES * 4096);
+    file.read_at(0, &mut read).unwrap();
+    for (page, chunk) in read.chunks(4096).enumerate() {
+        let wanted = if page % PAGES == PAGES - 1 { 0 } else { pattern(page / PAGES) };
+        assert!(chunk.iter().all(|&byte| byte == wanted), "page {page}");
+    }
+    let read_only = place.open("a", OpenMode::Read, true).unwrap();
+    assert!(read_only.start_write(0, AlignedBuffer::zeroed(4096), 4096).wait().1.is_err());
+    assert_eq!(
+        error_kind(file.start_write(100, AlignedBuffer::zeroed(4096), 4096).wait().1),
+        ErrorKind::InvalidInput
+    );
+}
+
 fn misaligned_direct_access_is_invalid_input(place: &Place) {
     paged_file(place, "a", 4);
     let file = place.open("a", OpenMode::Write, true).unwrap();
@@ -452,6 +482,7 @@ facts!(
     a_batch_larger_than_any_queue_fills_every_buffer,
     each_request_of_a_batch_has_its_own_result,
     reads_go_on_in_the_background,
+    writes_go_on_in_the_background,
     a_background_read_fails_when_it_is_waited_for,
     a_background_read_outlives_its_file_handle,
     misaligned_direct_access_is_invalid_input,

@@ -6,7 +6,8 @@
 //!
 //! **Invariants**
 //! - Pages are sealed with the place where they are written: space is taken before a block is sealed.
-//! - Dropping an unfinished writer gives its space back; nothing refers to it.
+//! - At most one buffer is on its way to the device, while the next one is filled.
+//! - Dropping an unfinished writer gives its space back, after what was on its way there has ended; nothing refers to it.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use testudo_base::{
     num::{u32_of, u64_of, usize_of},
 };
 use testudo_env::AlignedBuffer;
-use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, seal_pages};
+use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, seal_pages};
 
 use crate::{
     KeyBounds, Run, RunRecord, RunRef,
@@ -44,6 +45,8 @@ pub struct RunOrigin {
 /// A run in the making.
 #[derive(Debug)]
 pub struct RunWriter {
+    /// Before `extents`, for that is the order in which they are dropped.
+    on_its_way: Option<PageWrite>,
     data: Arc<DataFile>,
     origin: RunOrigin,
     extents: Vec<Arc<Extent>>,
@@ -78,6 +81,7 @@ impl RunWriter {
         let extents = data.allocate(pages)?;
         Ok(Self {
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
+            on_its_way: None,
             data,
             origin,
             extents,
@@ -214,15 +218,38 @@ impl RunWriter {
         Ok(position)
     }
 
+    /// Lets the full buffer go to the device and takes another one.
     fn write_buffer(&mut self) -> Result<()> {
-        if self.buffered_pages == 0 {
-            return Ok(());
-        }
         let first = self.next_page - u32_of(self.buffered_pages);
-        let bytes = &self.buffer[..self.buffered_pages * PAGE_SIZE];
-        write_across(&self.data, &self.extents, first, bytes)?;
+        let spare = self.await_write()?;
+        match locate(self.extents.iter().map(|extent| extent.span()), first) {
+            Some((physical, room)) if usize_of(u64::from(room)) >= self.buffered_pages => {
+                let spare = spare.unwrap_or_else(|| AlignedBuffer::unfilled(self.buffer.len()));
+                let full = std::mem::replace(&mut self.buffer, spare);
+                let length = self.buffered_pages * PAGE_SIZE;
+                self.on_its_way = Some(self.data.start_write(physical, full, length));
+            }
+            _ => write_across(&self.data, &self.extents, first, self.buffered())?,
+        }
         self.buffered_pages = 0;
         Ok(())
+    }
+
+    /// Writes what is left, and waits for all of it.
+    fn write_rest(&mut self) -> Result<()> {
+        let first = self.next_page - u32_of(self.buffered_pages);
+        write_across(&self.data, &self.extents, first, self.buffered())?;
+        self.buffered_pages = 0;
+        self.await_write().map(|_| ())
+    }
+
+    fn buffered(&self) -> &[u8] {
+        &self.buffer[..self.buffered_pages * PAGE_SIZE]
+    }
+
+    /// Waits for the buffer that is on its way, if there is one, and takes it back.
+    fn await_write(&mut self) -> Result<Option<AlignedBuffer>> {
+        self.on_its_way.take().map(PageWrite::wait).transpose()
     }
 
     fn address(&self, kind: PageKind, page: u32) -> PageAddress {
@@ -277,7 +304,7 @@ impl RunWriter {
         let (filter_page, filter_pages) = self.write_filter()?;
         let footer = Footer { filter_page, filter_pages, index };
         let reference = self.write_footer(data_pages, &footer, authority)?;
-        self.write_buffer()?;
+        self.write_rest()?;
         self.cut_space();
         for (page, kind, bytes) in std::mem::take(&mut self.admitted) {
             self.data.admit(&self.address(kind, page), &bytes);

@@ -21,6 +21,7 @@ use crate::{
     cache::{Arrival, Awaited, CacheStats, Priority},
     extents::SpaceStats,
     page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
+    page_write::{PageWrite, outcome},
     stream_read::{StreamLease, StreamMemory, StreamRead},
 };
 
@@ -293,14 +294,18 @@ impl DataFile {
     pub fn write_pages(&self, first_page: u64, bytes: &[u8]) -> Result<()> {
         debug_assert!(page_count_of(bytes) > 0);
         self.io.written_bytes.fetch_add(u64_of(bytes.len()), Relaxed);
-        match self.file.write_at(first_page * PAGE_BYTES, bytes) {
-            Err(error)
-                if error.kind() == std::io::ErrorKind::StorageFull && planted!("full-disk-swallowed") =>
-            {
-                Ok(())
-            }
-            written => written.map_err(|e| Error::io(DATA_FILE, e)),
-        }
+        outcome(self.file.write_at(first_page * PAGE_BYTES, bytes))
+    }
+
+    pub(crate) fn file(&self) -> &dyn File {
+        &*self.file
+    }
+
+    /// Starts what [`DataFile::write_pages`] does, for the first `length` bytes of `buffer`.
+    pub fn start_write(self: &Arc<Self>, first_page: u64, buffer: AlignedBuffer, length: usize) -> PageWrite {
+        self.io.written_bytes.fetch_add(u64_of(length), Relaxed);
+        let pending = self.file.start_write(first_page * PAGE_BYTES, buffer, length);
+        PageWrite { data: Arc::clone(self), first_page, length, pending }
     }
 
     /// Makes all written pages durable.

@@ -21,6 +21,7 @@ mod manifest_format;
 mod manifest_state;
 mod manifest_survey;
 mod page_format;
+mod page_write;
 mod stream_read;
 mod superblock;
 
@@ -36,6 +37,7 @@ pub use manifest_survey::{ManifestSurvey, list_manifests, manifest_file_name, su
 pub use page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };
+pub use page_write::PageWrite;
 pub use stream_read::{StreamLease, StreamRead};
 pub use superblock::{FORMAT_VERSION, Floor, Superblock, SuperblockFile, survey_superblock};
 

@@ -30,6 +30,20 @@ fn writes_go_on_from_the_reserve_until_it_is_used_up() {
 }
 
 #[test]
+fn writes_in_the_background_go_on_from_the_reserve_too() {
+    let (machine, reserve) = machine();
+    let file = new_file(&*reserve.env(), "/data");
+    machine.space_limit(Some(machine.used_bytes()));
+    let piece = || AlignedBuffer::zeroed(16 << 10);
+    for written in 0..4 {
+        let (buffer, result) = file.start_write(written * 16384, piece(), 16 << 10).wait();
+        assert!(result.is_ok() && buffer.len() == 16 << 10);
+    }
+    let (_, result) = file.start_write(65536, piece(), 16 << 10).wait();
+    assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
 fn reservations_of_space_leave_most_of_the_reserve_to_writes() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/data");
