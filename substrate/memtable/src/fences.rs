@@ -55,7 +55,10 @@ impl Fences {
         }
         let wanted = head(&key[self.skip..]);
         let start = self.heads.partition_point(|&head| head < wanted);
-        // Fences ascend, so of those with this very head the ones to the left come first; there is rarely any.
+        if self.heads.get(start) != Some(&wanted) {
+            return start;
+        }
+        // Fences ascend, so of those with this very head the ones to the left come first.
         let candidates = self.heads[start..].iter().zip(&self.keys[start..]);
         start + candidates.take_while(|&(&head, fence)| head == wanted && is_left(fence)).count()
     }
