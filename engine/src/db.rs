@@ -4,10 +4,12 @@
 //! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the log is
 //!   written and synced, the lock is released.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use testudo_base::{
-    Error, ErrorKind, KeyspaceId, Result, planted,
+    Error, ErrorKind, KeyspaceId, Result,
+    num::u32_of,
+    planted,
     sync::{Arc, Mutex, atomic::Ordering::Release},
 };
 use testudo_env::{DirLock, Thread};
@@ -133,7 +135,8 @@ impl Db {
         if let Some(keyspace) = self.open_keyspace(name)? {
             return Ok(keyspace);
         }
-        self.create_keyspace(name, options())
+        let created = self.keyspaces([name], options)?.pop();
+        Ok(created.expect("as many keyspaces as names"))
     }
 
     /// The keyspace called `name`, if there is one.
@@ -142,15 +145,45 @@ impl Db {
         Ok(core.map(|core| Keyspace::new(self, core)))
     }
 
-    fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
+    /// The keyspaces with these names, in this order; all that are missing are created with `options`, in one edit with one sync,
+    /// where [`Db::keyspace`] needs one for each.
+    ///
+    /// Errors: as [`Db::keyspace`]; then none of them was created.
+    pub fn keyspaces<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n str>,
+        options: impl FnOnce() -> KeyspaceOptions,
+    ) -> Result<Vec<Keyspace>> {
+        let names: Vec<&str> = names.into_iter().collect();
+        if names.iter().any(|name| name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX) {
             return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
         }
+        if let Some(keyspaces) = self.open_all(&names) {
+            return Ok(keyspaces);
+        }
+        let options = options();
         options.validate()?;
+        let _round = self.store().rounds.lock();
+        self.create_missing(&names, &options)?;
+        Ok(self.open_all(&names).expect("who drops one waits for the round to end"))
+    }
+
+    /// The keyspaces with these names, if there are all of them.
+    fn open_all(&self, names: &[&str]) -> Option<Vec<Keyspace>> {
+        let catalogue = self.store().catalogue.read();
+        let open = |name: &&str| Some(Keyspace::new(self, Arc::clone(catalogue.by_name.get(*name)?)));
+        names.iter().map(open).collect()
+    }
+
+    /// Creates those that are missing. REQUIRES: `rounds` is held.
+    fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let store = self.store();
-        let _round = store.rounds.lock();
-        if let Some(keyspace) = self.open_keyspace(name)? {
-            return Ok(keyspace);
+        let missing: BTreeSet<&str> = {
+            let catalogue = store.catalogue.read();
+            names.iter().copied().filter(|name| !catalogue.by_name.contains_key(*name)).collect()
+        };
+        if missing.is_empty() {
+            return Ok(());
         }
         store.check_writable()?;
         store.room.check(&*store.env, Intent::Write)?;
@@ -158,19 +191,25 @@ impl Db {
         if !planted!("keyspace-created-before-sync") {
             store.wal()?.sync_all()?;
         }
-        let id = store.manifest.with_state(|state| state.next_keyspace);
-        let edit = [
-            Change::CreateKeyspace(id, name.to_owned(), options.encode()),
-            Change::NextKeyspace(KeyspaceId(id.0 + 1)),
-        ];
+        let first = store.manifest.with_state(|state| state.next_keyspace);
+        let ids = (first.0..).map(KeyspaceId);
+        let create = |(id, name): (KeyspaceId, &&str)| {
+            Change::CreateKeyspace(id, (*name).to_owned(), options.encode())
+        };
+        let mut edit: Vec<Change> = ids.clone().zip(&missing).map(create).collect();
+        edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
         self.commit_or_poison(&edit)?;
-        let tree = open::empty_tree(store, &options);
-        let core = KeyspaceCore::new(id, name, options, store.new_table(), (tree, store.new_records(id)));
+        let core = |(id, name): (KeyspaceId, &str)| {
+            let tree = open::empty_tree(store, options);
+            KeyspaceCore::new(id, name, *options, store.new_table(), (tree, store.new_records(id)))
+        };
+        let cores: Vec<_> = ids.zip(missing).map(core).collect();
         let mut catalogue = store.catalogue.write();
-        catalogue.by_name.insert(name.to_owned(), Arc::clone(&core));
-        catalogue.by_id.insert(id, Arc::clone(&core));
-        drop(catalogue);
-        Ok(Keyspace::new(self, core))
+        for core in cores {
+            catalogue.by_name.insert(core.name.as_ref().to_owned(), Arc::clone(&core));
+            catalogue.by_id.insert(core.id, core);
+        }
+        Ok(())
     }
 
     fn commit_or_poison(&self, edit: &[Change]) -> Result<()> {

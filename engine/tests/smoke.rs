@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use testudo::{Db, Durability, ErrorKind, KeyspaceOptions, Read};
+use std::sync::Arc;
+
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Read};
+use testudo_env::{CrashPolicy, Env, MemEnv};
 
 fn key(n: u64) -> String {
     format!("user{:020}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -134,4 +137,44 @@ fn large_keys_and_values_are_stored_and_limits_are_told() {
     }
     assert_eq!(k.insert(vec![0u8; (64 << 10) + 1], "").unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(k.insert("x", vec![0u8; 17 << 20]).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_thousand_keyspaces_are_made_with_a_few_writes_and_survive_a_power_loss() {
+    let names: Vec<String> = (0..1000).map(|n| format!("tenant-{n:04}")).collect();
+    let machine = MemEnv::new(1);
+    let open = |machine: &Arc<MemEnv>| {
+        let env: Arc<dyn Env> = Arc::clone(machine) as Arc<dyn Env>;
+        Db::builder("/db").env(env).memory_bytes(64 << 20).open().unwrap()
+    };
+    let db = open(&machine);
+    let old = db.keyspace("tenant-0007", KeyspaceOptions::default).unwrap();
+    old.insert("a", "1").unwrap();
+    let before = machine.operation_count();
+    let keyspaces = db.keyspaces(names.iter().map(String::as_str), KeyspaceOptions::default).unwrap();
+    let operations = machine.operation_count() - before;
+    assert!(operations < 50, "{operations} operations");
+    assert!(keyspaces.iter().map(Keyspace::name).eq(names.iter()));
+    assert_eq!(keyspaces[7].get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    keyspaces[999].insert("b", "2").unwrap();
+    let after_power_loss = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
+    let db = open(&after_power_loss);
+    assert!(db.keyspace_names() == names, "all of them are there");
+    assert_eq!(
+        db.open_keyspace("tenant-0007").unwrap().unwrap().get("a").unwrap().as_deref(),
+        Some(&b"1"[..])
+    );
+}
+
+#[test]
+fn of_keyspaces_made_together_one_bad_name_leaves_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path().join("db")).unwrap();
+    let outcome = db.keyspaces(["a", "", "b"], KeyspaceOptions::default);
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(db.keyspace_names().is_empty());
+    let twice = db.keyspaces(["a", "b", "a"], KeyspaceOptions::default).unwrap();
+    twice[0].insert("k", "v").unwrap();
+    assert_eq!(twice[2].get("k").unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(db.keyspace_names(), ["a", "b"]);
 }

@@ -53,6 +53,14 @@ pub trait Subject: Sized + Sync {
     /// What the store says; `Invalid` if it has no room for one more.
     fn records(&self, name: &str) -> Result<Self::Records>;
 
+    /// Opens or creates the maps with these names, in the store's way for many.
+    ///
+    /// # Errors
+    /// As [`Subject::records`].
+    fn many_records(&self, names: &[String]) -> Result<Vec<Self::Records>> {
+        names.iter().map(|name| self.records(name)).collect()
+    }
+
     /// Removes the map called `name`, if it is there.
     ///
     /// # Errors

@@ -41,6 +41,10 @@ impl Subject for Testudo {
         self.db.keyspace(name, || KeyspaceOptions::default().tree(self.tree))
     }
 
+    fn many_records(&self, names: &[String]) -> Result<Vec<Keyspace>> {
+        self.db.keyspaces(names.iter().map(String::as_str), || KeyspaceOptions::default().tree(self.tree))
+    }
+
     fn drop_records(&self, name: &str) -> Result<()> {
         self.db.drop_keyspace(name).map(|_| ())
     }

@@ -409,5 +409,6 @@ impl<'a, S: Subject> RunState<'a, S> {
 }
 
 fn main_keyspaces<S: Subject>(db: &S, args: &YcsbArgs) -> Result<Vec<S::Records>> {
-    (0..args.keyspaces).map(|index| db.records(&format!("ycsb-{index}"))).collect()
+    let names: Vec<String> = (0..args.keyspaces).map(|index| format!("ycsb-{index}")).collect();
+    db.many_records(&names)
 }
