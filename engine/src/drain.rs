@@ -243,9 +243,11 @@ impl Store {
         }
     }
 
-    /// What was written in vain on a full device goes back to the file system at once: log and manifest may need it.
+    /// What was written in vain on a full device goes back to the file system at once: log and manifest may need it. Nothing goes
+    /// back when the edit itself failed: it may be durable all the same, and then refers to what was written.
     fn give_back_what_failed(&self, outcome: &Result<()>) -> Result<()> {
-        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
+        let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace);
+        if is_full && !self.has_failed() {
             self.data.give_back_space()?;
         }
         Ok(())
