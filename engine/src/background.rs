@@ -105,7 +105,7 @@ fn drain_loop(store: &Store) -> Result<()> {
 /// While the device is full: gives free space of the data file back, and looks whether there is room again.
 fn look_for_room(store: &Store) -> Result<()> {
     if store.room.is_short() {
-        store.data.give_back_space()?;
+        store.give_back_all_space()?;
         store.room.look()?;
     }
     Ok(())

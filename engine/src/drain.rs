@@ -433,9 +433,16 @@ impl Store {
     pub(crate) fn give_back_space(&self) -> Result<()> {
         let stats = self.data.space_stats();
         if stats.free_bytes > stats.file_bytes / 8 && stats.free_bytes > 1 << 20 {
-            self.data.give_back_space()?;
+            self.give_back_all_space()?;
         }
         Ok(())
+    }
+
+    /// Gives all free space back to the file system, unless the store has failed: pages of an edit that failed count as free, but
+    /// the edit may be durable. Edits are committed, and fail, under `rounds`.
+    pub(crate) fn give_back_all_space(&self) -> Result<()> {
+        let _round = self.rounds.lock();
+        if self.has_failed() { Ok(()) } else { self.data.give_back_space() }
     }
 }
 

@@ -263,7 +263,7 @@ impl File for ReservingFile {
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
         let pending = self.inner.start_write(offset, buffer, length);
         let (file, reserve) = (Arc::clone(&self.inner), Arc::clone(&self.reserve));
-        Box::new(ReservingWrite { pending, file, reserve, offset, length })
+        Box::new(ReservingWrite { pending, file, reserve, keep: self.keep, offset, length })
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -297,17 +297,19 @@ struct ReservingWrite {
     pending: Box<dyn PendingWrite>,
     file: Arc<dyn File>,
     reserve: Arc<Reserve>,
+    /// Pieces that are left to others.
+    keep: u32,
     offset: u64,
     length: usize,
 }
 
 impl PendingWrite for ReservingWrite {
     fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
-        let Self { pending, file, reserve, offset, length } = *self;
+        let Self { pending, file, reserve, keep, offset, length } = *self;
         let (buffer, result) = pending.wait();
         let mut first = Some(result);
         let again = || file.write_at(offset, &buffer[..length]);
-        let result = reserve.with_room(0, || first.take().unwrap_or_else(again));
+        let result = reserve.with_room(keep, || first.take().unwrap_or_else(again));
         (buffer, result)
     }
 }

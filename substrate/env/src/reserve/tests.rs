@@ -68,6 +68,17 @@ fn bulk_writes_take_one_piece_and_no_more() {
 }
 
 #[test]
+fn bulk_writes_in_the_background_take_one_piece_and_no_more() {
+    let (machine, reserve) = machine();
+    let file = new_file(&*reserve.bulk_env(), "/data");
+    machine.space_limit(Some(machine.used_bytes()));
+    let write = |at| file.start_write(at, AlignedBuffer::zeroed(16 << 10), 16 << 10).wait().1;
+    write(0).unwrap();
+    assert_eq!(write(16 << 10).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(reserve.pieces(), Reserve::PIECES - 1);
+}
+
+#[test]
 fn the_reserve_comes_back_when_there_is_room_again() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/log");
