@@ -31,7 +31,7 @@ struct Queue {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Signalled when a task was queued, a task has ended, or the pool closes.
+    /// Signalled when tasks were queued, a round has ended, or the pool closes.
     changed: Condvar,
 }
 
@@ -80,8 +80,7 @@ impl Shared {
         let mut queue = self.queue.lock();
         loop {
             if let Some((task, round)) = queue.tasks.pop_front() {
-                MutexGuard::unlocked(&mut queue, || run(task, &round));
-                self.changed.notify_all();
+                self.run(&mut queue, task, &round);
             } else if queue.is_closing {
                 return;
             } else {
@@ -89,13 +88,21 @@ impl Shared {
             }
         }
     }
-}
 
-fn run(task: Task, round: &Mutex<Round>) {
-    let outcome = catch_unwind(AssertUnwindSafe(task));
-    let mut round = round.lock();
-    round.open -= 1;
-    round.has_panicked |= outcome.is_err();
+    /// Runs a task, whoever queued it, and wakes who waits for its round if it was the last one.
+    fn run(&self, queue: &mut MutexGuard<'_, Queue>, task: Task, round: &Mutex<Round>) {
+        let is_last = MutexGuard::unlocked(queue, || {
+            let outcome = catch_unwind(AssertUnwindSafe(task));
+            let mut round = round.lock();
+            round.open -= 1;
+            round.has_panicked |= outcome.is_err();
+            round.open == 0
+        });
+        // Under the lock: who waits has either seen this or sleeps by now.
+        if is_last {
+            self.changed.notify_all();
+        }
+    }
 }
 
 impl Executor for Pool {
@@ -114,7 +121,7 @@ impl Executor for Pool {
         self.shared.changed.notify_all();
         while round.lock().open > 0 {
             if let Some((task, round)) = queue.tasks.pop_front() {
-                MutexGuard::unlocked(&mut queue, || run(task, &round));
+                self.shared.run(&mut queue, task, &round);
             } else {
                 self.shared.changed.wait(&mut queue);
             }
@@ -123,3 +130,6 @@ impl Executor for Pool {
         assert!(!round.lock().has_panicked, "a background task panicked");
     }
 }
+
+#[cfg(test)]
+mod tests;
