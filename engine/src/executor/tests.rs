@@ -31,12 +31,12 @@ fn a_round_within_a_round_ends_when_its_last_task_was_done_by_the_caller_of_the_
                     }
                     let meet = Arc::new(Barrier::new(2));
                     let inner = || {
-                        let meet = Arc::clone(&meet);
+                        let (meet, clock) = (Arc::clone(&meet), RealEnv::new());
                         boxed(move || {
                             meet.wait();
                             if std::thread::current().id() == caller {
                                 // The helper is waiting for this one by then.
-                                std::thread::sleep(Duration::from_millis(100));
+                                clock.sleep(Duration::from_millis(100));
                             }
                         })
                     };
