@@ -8,7 +8,10 @@ use testudo_base::{
     Error, ExtentSpan, PAGE_BYTES, PAGE_SIZE, Result,
     codec::{Damage, Reader},
     num::{u32_of, usize_of},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
 };
 use testudo_storage::{
     Access, DATA_FILE, DataFile, Extent, Lookup, PageAddress, PageKind, Reached, payload_of,
@@ -28,7 +31,12 @@ pub struct Run {
     reference: RunRef,
     extents: Vec<Arc<Extent>>,
     footer: OnceLock<Footer>,
+    /// Look-ups of [`Run::get_last`] that may still load a page of the filter.
+    filter_loads: AtomicU8,
 }
+
+/// Look-ups that may load a page of the filter after one that it would have saved a read.
+const FILTER_LOADS_AFTER_ABSENCE: u8 = 16;
 
 impl Run {
     pub(crate) fn written(
@@ -37,7 +45,7 @@ impl Run {
         extents: Vec<Arc<Extent>>,
         footer: Footer,
     ) -> Self {
-        Self { data, reference, extents, footer: OnceLock::from(footer) }
+        Self { data, reference, extents, footer: OnceLock::from(footer), filter_loads: AtomicU8::new(0) }
     }
 
     /// Opens a run of the durable state, without reading it.
@@ -51,7 +59,13 @@ impl Run {
             })
         };
         let extents = reference.spans.iter().map(hold).collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(Self { data, reference, extents, footer: OnceLock::new() }))
+        Ok(Arc::new(Self {
+            data,
+            reference,
+            extents,
+            footer: OnceLock::new(),
+            filter_loads: AtomicU8::new(0),
+        }))
     }
 
     /// The reference to keep.
@@ -186,12 +200,41 @@ impl Run {
 
     /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. Goes on where `access` says that it was before.
     pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        if key < self.reference.first_key.as_slice() || key > self.reference.last_key.as_slice() {
+        if !self.may_hold(key) {
             return Ok(Lookup::Absent);
         }
+        self.get_filtered(key, hash, access, Run::passes_filter)
+    }
+
+    /// As [`Run::get`], where no other source is asked afterwards: then a key that is there costs a read less if the filter is
+    /// not read for it, and one that is not there costs no more. So a page of the filter that is not in memory is read only after
+    /// a key was not there.
+    pub fn get_last(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
+        if !self.may_hold(key) {
+            return Ok(Lookup::Absent);
+        }
+        let found = self.get_filtered(key, hash, access, Run::passes_filter_if_worth)?;
+        if found == Lookup::Absent && self.filter_loads.load(Relaxed) == 0 {
+            self.filter_loads.store(FILTER_LOADS_AFTER_ABSENCE, Relaxed);
+        }
+        Ok(found)
+    }
+
+    fn may_hold(&self, key: &[u8]) -> bool {
+        key >= self.reference.first_key.as_slice() && key <= self.reference.last_key.as_slice()
+    }
+
+    /// Looks a key up that lies within the run.
+    fn get_filtered(
+        &self,
+        key: &[u8],
+        hash: u64,
+        access: Access<'_>,
+        passes_filter: impl FnOnce(&Self, u64, Access<'_>) -> Result<Option<bool>>,
+    ) -> Result<Lookup> {
         let reached = access.trail().reached;
         if reached == Reached::Start {
-            match self.passes_filter(hash, access)? {
+            match passes_filter(self, hash, access)? {
                 None => return Ok(Lookup::Waiting),
                 Some(false) => return Ok(Lookup::Absent),
                 Some(true) => access.set_reached(Reached::Index),
@@ -221,13 +264,32 @@ impl Run {
 
     /// Whether the filter lets `hash` pass; `None` if its page was missing and has been noted.
     fn passes_filter(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
+        let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
+        let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
+        self.with_block(PageKind::Filter, position, access, probe)
+    }
+
+    /// Where the filter says something about `hash`; `None` if there is no filter.
+    fn filter_position(&self, hash: u64) -> Result<Option<BlockPosition>> {
         let footer = self.footer()?;
-        if footer.filter_pages == 0 {
+        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
+        Ok((footer.filter_pages > 0).then_some(BlockPosition { page, pages: 1 }))
+    }
+
+    /// As [`Run::passes_filter`], but true if that would have to be read and it is not worth it.
+    fn passes_filter_if_worth(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
+        let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
+        let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
+        if let Some(passes) = self.with_present_block(PageKind::Filter, position, probe)? {
+            return Ok(Some(passes));
+        }
+        let left = self.filter_loads.load(Relaxed);
+        if left == 0 {
             return Ok(Some(true));
         }
-        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
-        let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
-        self.with_block(PageKind::Filter, BlockPosition { page, pages: 1 }, access, probe)
+        // Two threads may count as one.
+        self.filter_loads.store(left - 1, Relaxed);
+        self.with_block(PageKind::Filter, position, access, probe)
     }
 
     /// The data block that would hold `key`; `None` if the index page was missing and has been noted.

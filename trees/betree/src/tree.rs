@@ -178,7 +178,7 @@ impl Tree for BeTree {
             match &node.pivots[pivot].child {
                 Child::Node(child) => node = child,
                 Child::Leaf(None) => return Ok(Lookup::Absent),
-                Child::Leaf(Some(run)) => return run.get(key, hash, access),
+                Child::Leaf(Some(run)) => return run.get_last(key, hash, access),
             }
         }
     }

@@ -333,5 +333,6 @@ fn deleting_everything_shrinks_the_tree_to_nothing() {
 
 mod age_order;
 mod parts;
+mod point_reads;
 mod scan_charges;
 mod scan_reads;

@@ -1,0 +1,59 @@
+//! What point queries ask of the device.
+
+use super::*;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("user{number:020}").into_bytes()
+}
+
+/// A tree of leaves without buffers: even numbers, their values of 100 bytes.
+fn leaves(records: u64) -> Bed {
+    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 64 << 10, max_pivots: 16 });
+    bed.apply((0..records).map(|n| (key(2 * n), Some(vec![b'v'; 100]))).collect());
+    let stats = bed.tree.stats();
+    assert!(stats.buffered_runs == 0 && stats.leaves > 3, "{stats:?}");
+    bed
+}
+
+/// Looks the key with this number up; the reads that it took.
+fn reads_of(bed: &Bed, number: u64) -> u64 {
+    let before = bed.work.data.io_stats().page_reads;
+    let key = key(number);
+    let found = bed.tree.get(&key, hash_key(&key), Access::Blocking).unwrap();
+    assert_eq!(matches!(found, Lookup::Found(..)), bed.model.contains_key(&key));
+    bed.work.data.io_stats().page_reads - before
+}
+
+#[test]
+fn the_filter_of_a_leaf_is_read_only_once_keys_were_not_there() {
+    const RECORDS: u64 = 3000;
+    let mut bed = leaves(RECORDS);
+    bed.cool(4 << 20);
+    let numbers: BTreeMap<_, _> = (0..RECORDS).map(|n| (key(2 * n), 2 * n)).collect();
+    for run in bed.tree.runs() {
+        let first = numbers[&run.reference().first_key];
+        let last = numbers[&run.reference().last_key];
+        assert_eq!(reads_of(&bed, first), 3, "footer, index and data");
+        assert_eq!(reads_of(&bed, first + 2), 0, "all of that is in memory");
+        assert_eq!(reads_of(&bed, last), 1, "data");
+        let middle = u64::midpoint(first, last) | 1;
+        assert_eq!(reads_of(&bed, middle), 1, "data, in vain");
+        assert_eq!(reads_of(&bed, middle + 160), 1, "the filter");
+        let later: u64 = (0..8).map(|n| reads_of(&bed, first + 81 + 16 * n)).sum();
+        assert!(later <= 1, "the filter knows: {later} reads");
+    }
+}
+
+#[test]
+fn keys_that_are_there_leave_the_cache_to_pages_that_they_need() {
+    const RECORDS: u64 = 3000;
+    let mut bed = leaves(RECORDS);
+    // Room for footers and indexes, not for filters too.
+    let runs = u64_of(bed.tree.runs().len());
+    bed.cool((runs + 8) * 4096);
+    let mut random = SplitMix::new(5);
+    let mut reads = |bed: &Bed| (0..500).map(|_| reads_of(bed, 2 * random.below(RECORDS))).sum::<u64>();
+    reads(&bed);
+    let settled = reads(&bed);
+    assert!(settled <= 520, "{settled} reads for 500 keys");
+}
