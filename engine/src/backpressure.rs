@@ -2,7 +2,8 @@
 //!
 //! While sealed buffers drain, the active ones may fill just as fast as the drain comes to its end: the time that the
 //! drain still needs, divided by the write memory that is left, is the time that each byte must take. Writers that are ahead of
-//! that pace rest in small steps; only when there is no room at all do they wait for the drain itself.
+//! that pace rest in small steps; only when there is no room at all do they wait for the drain itself. As long as a quarter of
+//! the memory is left, nobody rests: how long a drain takes is not known when it begins, and most end before.
 //!
 //! **Invariants**
 //! - Nobody rests while nothing drains.
@@ -194,11 +195,7 @@ impl Backpressure {
         let left = expected.saturating_sub(elapsed).max(1_000_000);
         let memory = self.write_buffers();
         let room = memory.saturating_sub(self.used()).max(memory / 128).max(1);
-        // A quarter of the memory may be used at once; only then does the pace bind.
-        if room > memory / 4 && left < self.last_drain_nanos.load(Relaxed) / 2 {
-            return 0;
-        }
-        left.saturating_mul(1024) / room
+        if room > memory / 4 { 0 } else { left.saturating_mul(1024) / room }
     }
 
     fn rest(&self, env: &dyn Env, bytes: u64, pace: u64) {

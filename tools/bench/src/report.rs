@@ -56,6 +56,9 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     pub(crate) ops_per_second: f64,
     pub(crate) latency_us: Percentiles,
+    /// At a fixed rate: of the calls alone, without the time for which an operation was late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) call_latency_us: Option<Percentiles>,
     pub(crate) latency_us_by_class: BTreeMap<&'static str, Percentiles>,
     pub(crate) ops_by_class: BTreeMap<&'static str, u64>,
     pub(crate) user_bytes_written: u64,
@@ -121,6 +124,7 @@ pub(crate) struct Settled {
 /// What all threads of a workload did together.
 pub(crate) struct Totals {
     latency: Vec<Histogram>,
+    calls: Histogram,
     pub(crate) operations: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
@@ -134,7 +138,9 @@ impl Totals {
     /// The sum of `tallies` of threads that were started at `started`.
     pub(crate) fn of(tallies: &[Tally], started: Duration) -> Self {
         let mut latency = vec![Histogram::new(); Class::ALL.len()];
+        let mut calls = Histogram::new();
         for tally in tallies {
+            calls.merge(&tally.calls);
             for (sum, part) in latency.iter_mut().zip(&tally.latency) {
                 sum.merge(part);
             }
@@ -143,6 +149,7 @@ impl Totals {
         let ended = tallies.iter().map(|tally| tally.ended).max().unwrap_or(started);
         Self {
             latency,
+            calls,
             operations: sum(|tally| tally.operations),
             reads: sum(|tally| tally.reads),
             writes: sum(|tally| tally.writes),
@@ -166,6 +173,7 @@ impl Report {
             }
         }
         self.latency_us = combined.percentiles();
+        self.call_latency_us = (totals.calls.count() > 0).then(|| totals.calls.percentiles());
         self.ops = totals.operations;
         self.seconds = totals.seconds;
         self.ops_per_second = quotient(totals.operations as f64, totals.seconds);
@@ -238,6 +246,16 @@ impl Report {
             "wrong",
         ];
         names.map(str::to_owned).to_vec()
+    }
+
+    /// What the table has no column for: at a fixed rate, how long the calls themselves took.
+    pub(crate) fn line_of_calls(&self) -> Option<String> {
+        let Percentiles { p50, p99, p999, max } = self.call_latency_us?;
+        let max = max / 1e3;
+        let name = &self.workload;
+        Some(format!(
+            "{name}: the calls alone took p50 {p50:.1} µs, p99 {p99:.1} µs, p99.9 {p999:.1} µs, max {max:.1} ms\n"
+        ))
     }
 
     pub(crate) fn table_row(&self) -> Vec<String> {

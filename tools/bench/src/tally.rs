@@ -29,7 +29,10 @@ impl Class {
 
 /// What a thread did.
 pub(crate) struct Tally {
+    /// At a fixed rate from the moment at which an operation was due.
     pub(crate) latency: [Histogram; Class::ALL.len()],
+    /// At a fixed rate: of the calls alone.
+    pub(crate) calls: Histogram,
     pub(crate) operations: u64,
     /// Keys looked up plus entries scanned.
     pub(crate) reads: u64,
@@ -47,6 +50,7 @@ impl Tally {
     pub(crate) fn new() -> Self {
         Self {
             latency: std::array::from_fn(|_| Histogram::new()),
+            calls: Histogram::new(),
             operations: 0,
             reads: 0,
             writes: 0,

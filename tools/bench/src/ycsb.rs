@@ -62,6 +62,9 @@ pub fn run_on<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome>
     drop(scratch);
     let rows = std::iter::once(Report::table_head()).chain(reports.iter().map(Report::table_row));
     output.table(&rows.collect::<Vec<_>>())?;
+    for line in reports.iter().filter_map(Report::line_of_calls) {
+        output.text(&line)?;
+    }
     if let Some(dir) = &args.plot {
         plot::write_charts(dir, &reports)?;
     }

@@ -2,7 +2,11 @@
 //!
 //! All of it is pure arithmetic over byte counts. The paper (TurtleKV §3.1.2, §3.2.1) has tiers of 1, 2, 4, 8 …
 //! leaf-sized segments and flushes the fullest pivot once it has a leaf of bytes. Here the sizes go on below one
-//! leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few kilobytes, not a leaf.
+//! leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few kilobytes, not a leaf. And they end at an
+//! eighth of a node's buffer: a larger tier would spare reads little and cost a rewrite of half of the buffer at once.
+//!
+//! Drains should be about equally long (decision 0024), so a node lets out what comes in, and no more: under even load all of its
+//! children are due at the same time, and would otherwise be flushed in one go.
 //!
 //! **Invariants**
 //! - After planning a node its buffer holds at most `L · (ρ − 1)` bytes, unless one pivot alone holds more.
@@ -40,13 +44,19 @@ impl TurtleOptions {
         units.next_power_of_two().trailing_zeros()
     }
 
+    /// Most bytes of a tier that merging makes; what comes in at once may be larger.
+    fn max_merged_bytes(&self) -> u64 {
+        self.max_buffered_bytes() / 8
+    }
+
     /// How many of the existing tiers (`tier_bytes`, newest first) a new one of `bytes` is merged with: as long as
-    /// the next older one is not of a greater class than what the merge has become.
+    /// the next older one is not of a greater class than what the merge has become, and the merge is not too large.
     pub(crate) fn tiers_to_merge(&self, bytes: u64, tier_bytes: &[u64]) -> usize {
         let mut total = bytes;
         let mut count = 0;
         for &next in tier_bytes {
-            if self.tier_class(next) > self.tier_class(total) {
+            let is_too_large = total + next > self.max_merged_bytes();
+            if is_too_large || self.tier_class(next) > self.tier_class(total) {
                 break;
             }
             total += next;
@@ -68,18 +78,18 @@ impl TurtleOptions {
         self.leaf_bytes * (testudo_base::num::u64_of(self.max_pivots) - 1)
     }
 
-    /// Chooses the pivots to flush: the fullest ones that have reached their threshold, until about one and a half
-    /// times as much flows out as came in; beyond that only what the bound on the buffer asks for.
+    /// Chooses the pivots to flush: the fullest ones that have reached their threshold, until about as much flows out as
+    /// came in, but at least one; beyond that only what the bound on the buffer asks for.
     pub(crate) fn pivots_to_flush(&self, incoming: u64, pending: &[u64], thresholds: &[u64]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..pending.len()).filter(|&pivot| pending[pivot] > 0).collect();
         order.sort_by_key(|&pivot| std::cmp::Reverse(pending[pivot]));
         let mut buffered: u64 = pending.iter().sum();
-        let budget = incoming + (incoming / 2).max(self.leaf_bytes);
         let mut flushed = 0u64;
         let mut chosen = Vec::new();
         for pivot in order {
-            let due = pending[pivot] >= thresholds[pivot] && flushed < budget;
-            if !due && buffered <= self.max_buffered_bytes() {
+            let has_room = flushed == 0 || flushed + pending[pivot] / 2 <= incoming;
+            let is_due = has_room && pending[pivot] >= thresholds[pivot];
+            if !is_due && buffered <= self.max_buffered_bytes() {
                 continue;
             }
             chosen.push(pivot);

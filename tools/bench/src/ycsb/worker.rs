@@ -81,7 +81,10 @@ pub(crate) struct Worker<'a, R> {
     expected_key: Vec<u8>,
     value: Vec<u8>,
     started: Duration,
+    /// When the operation that comes began, or was due.
     last_reading: Duration,
+    /// When it was called.
+    called: Duration,
     tally: Tally,
 }
 
@@ -101,6 +104,7 @@ impl<'a, R: Records> Worker<'a, R> {
             value: vec![0; shared.target.value_bytes],
             started: shared.env.monotonic(),
             last_reading: shared.env.monotonic(),
+            called: Duration::ZERO,
             tally: Tally::new(),
         }
     }
@@ -109,6 +113,7 @@ impl<'a, R: Records> Worker<'a, R> {
     pub(crate) fn run(mut self) -> Tally {
         self.started = self.shared.env.monotonic();
         self.last_reading = self.started;
+        self.called = self.started;
         let result = match self.shared.workload.shape() {
             Shape::Fill if self.shared.is_ordered => self.fill_ordered(),
             Shape::Fill => self.fill(),
@@ -129,7 +134,12 @@ impl<'a, R: Records> Worker<'a, R> {
     fn lap(&mut self, class: Class, operations: u64) -> bool {
         let now = self.shared.env.monotonic();
         self.tally.record(class, operations, now.saturating_sub(self.last_reading));
-        self.last_reading = self.shared.interval.map_or(now, |interval| self.wait_turn(now, interval));
+        self.last_reading = now;
+        if let Some(interval) = self.shared.interval {
+            self.tally.calls.record(now.saturating_sub(self.called));
+            self.last_reading = self.wait_turn(now, interval);
+            self.called = now.max(self.last_reading);
+        }
         self.progress.0.store(self.tally.operations, Ordering::Relaxed);
         let in_time = self.shared.deadline.is_none_or(|deadline| now < deadline);
         in_time && !self.shared.stop.load(Ordering::Relaxed) && !self.shared.failed.load(Ordering::Relaxed)

@@ -19,19 +19,37 @@ fn a_new_tier_swallows_older_ones_up_to_its_own_class() {
         "a carry ripples as in a binary counter"
     );
     assert_eq!(OPTIONS.tiers_to_merge(100, &[100, 400]), 1);
-    assert_eq!(
-        OPTIONS.tiers_to_merge(3000, &[100, 100, 6400]),
-        2,
-        "the two small ones do not lift it a class"
-    );
+    assert_eq!(OPTIONS.tiers_to_merge(1500, &[50, 50, 3200]), 2, "the two small ones do not lift it a class");
+}
+
+#[test]
+fn tiers_are_not_merged_beyond_an_eighth_of_the_buffer() {
+    let eighth = OPTIONS.max_buffered_bytes() / 8;
+    assert_eq!(eighth, 2800);
+    assert_eq!(OPTIONS.tiers_to_merge(1400, &[1400]), 1);
+    assert_eq!(OPTIONS.tiers_to_merge(1401, &[1400]), 0);
+    assert_eq!(OPTIONS.tiers_to_merge(9000, &[1]), 0, "what came in at once is larger already");
 }
 
 #[test]
 fn the_fullest_pivots_are_flushed_until_enough_flows_out() {
     let thresholds = [3200; 4];
     assert_eq!(OPTIONS.pivots_to_flush(3200, &[100, 3199, 0, 500], &thresholds), Vec::<usize>::new());
-    assert_eq!(OPTIONS.pivots_to_flush(3200, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0]);
+    assert_eq!(OPTIONS.pivots_to_flush(100, &[3300, 100, 5000, 3250], &thresholds), vec![2], "one at least");
+    assert_eq!(OPTIONS.pivots_to_flush(7000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0]);
     assert_eq!(OPTIONS.pivots_to_flush(100_000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0, 3]);
+}
+
+#[test]
+fn children_that_are_due_together_are_flushed_in_turn() {
+    let mut pending = [1600u64; 8];
+    for _ in 0..40 {
+        pending.iter_mut().for_each(|bytes| *bytes += 200);
+        let chosen = OPTIONS.pivots_to_flush(1600, &pending, &[1600; 8]);
+        assert_eq!(chosen.len(), 1, "as much flows out as came in: {pending:?}");
+        pending[chosen[0]] = 0;
+    }
+    assert!(pending.iter().sum::<u64>() <= OPTIONS.max_buffered_bytes());
 }
 
 #[test]
