@@ -1,8 +1,8 @@
 //! Writes a run in one sequential pass.
 //!
 //! Entries are collected into blocks, blocks into a buffer of up to 256 KiB that goes to the device when it is full;
-//! index separators and key hashes wait in memory until the end. Index, filter and footer pages are put into the
-//! page cache, because the next queries need them.
+//! index separators and key hashes wait in memory until the end. Index and filter pages are put into the
+//! page cache, because the next queries need them; what the footer says stays with the run itself.
 //!
 //! **Invariants**
 //! - Pages are sealed with the place where they are written: space is taken before a block is sealed.
@@ -209,7 +209,7 @@ impl RunWriter {
             let target = &mut self.buffer[start..start + length];
             let payload_bytes = encode(&mut target[PAGE_HEADER_BYTES..]);
             seal_pages(target, &identity, payload_bytes);
-            if kind != PageKind::Data && pages == 1 {
+            if matches!(kind, PageKind::Index | PageKind::Filter) && pages == 1 {
                 self.admitted.push((position.page, kind, target.to_vec()));
             }
             self.buffered_pages += pages;

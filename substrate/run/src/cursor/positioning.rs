@@ -4,12 +4,23 @@
 //! - It names one missing page at a time, and takes the bytes of that page only.
 //! - What it wishes for changes nothing about where it stands.
 
-use testudo_base::{PAGE_SIZE, Result, codec::Damage, num::u32_of, planted};
+use testudo_base::{
+    PAGE_SIZE, Result,
+    codec::Damage,
+    num::{u32_of, u64_of},
+    planted,
+};
 use testudo_env::AlignedBuffer;
 use testudo_storage::{PageKind, payload_of};
 
-use super::{Awaited, Phase, RunCursor, Sought};
-use crate::{Missing, Placing, block::Block, footer::BlockPosition, window::Window, writer::locate};
+use super::{Awaited, Phase, ReadAhead, RunCursor, Sought};
+use crate::{
+    Missing, Placing,
+    block::Block,
+    footer::BlockPosition,
+    window::{Window, page_bytes},
+    writer::locate,
+};
 
 /// With so few entries left in its block, a source is likely to need the next one.
 const NEAR_END_ENTRIES: usize = 5;
@@ -43,6 +54,9 @@ impl RunCursor {
             Some((copied, payload, _)) if *copied == number => search(payload),
             _ => {
                 let Some(found) = self.run.with_present_block(PageKind::Index, at, search)? else {
+                    if sought == Sought::First && self.read_small_run(number, at)? {
+                        return self.find(sought);
+                    }
                     self.awaited = Some(Awaited::Index(number, at));
                     return Ok(None);
                 };
@@ -52,6 +66,23 @@ impl RunCursor {
         let (slot, count, position) = found.map_err(|damage| self.run.damaged(at.page, damage))?;
         (self.index_block, self.index_slot, self.index_count) = (number, slot, count);
         Ok(Some(position))
+    }
+
+    /// Reads a small run whole, its index included, for who reads ahead from the first entry on; `false` if it is too large for that.
+    fn read_small_run(&mut self, number: usize, index: BlockPosition) -> Result<bool> {
+        let pages = index.page + index.pages;
+        if !matches!(self.read_ahead, ReadAhead::Pages(piece) if pages <= piece) || self.ahead.is_some() {
+            return Ok(false);
+        }
+        let Some(lease) = self.run.data().lease_stream(u64_of(page_bytes(pages))) else { return Ok(false) };
+        let mut bytes = AlignedBuffer::unfilled(page_bytes(pages));
+        self.run.read_pages(0, &mut bytes)?;
+        let window = Window { first_page: 0, pages, bytes, _lease: Some(lease) };
+        let block = window.block(index);
+        self.run.data().verify(block, &self.run.address(PageKind::Index, index.page)?)?;
+        self.copy_index(number, payload_of(block), index)?;
+        self.window = Some(window);
+        Ok(true)
     }
 
     /// What the cursor waits for.

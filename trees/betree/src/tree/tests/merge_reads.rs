@@ -1,0 +1,33 @@
+//! What merges ask of the device.
+
+use super::*;
+
+fn updates(numbers: std::ops::Range<u64>) -> Arc<VecUpdates> {
+    let entry = |number: u64| OwnedEntry {
+        key: format!("user{number:020}").into_bytes(),
+        kind: Kind::Value,
+        value: vec![b'v'; 100],
+    };
+    Arc::new(VecUpdates(Arc::new(numbers.map(entry).collect()), Seqno(20)))
+}
+
+#[test]
+fn a_small_run_is_read_at_once_with_its_index() {
+    let mut bed = Bed::new(TurtleOptions::default());
+    let edit = bed.tree.apply(&bed.work, updates(0..200)).unwrap();
+    bed.commit(edit, false);
+    bed.cool(1 << 20);
+    let runs = bed.tree.runs();
+    let [run] = &runs[..] else { panic!("{} runs", runs.len()) };
+    let data_pages = u64::from(run.reference().data_pages);
+    assert!(data_pages > 4, "{data_pages} pages");
+    let before = bed.work.data.io_stats();
+    bed.tree.apply(&bed.work, updates(100..300)).unwrap();
+    let after = bed.work.data.io_stats();
+    assert_eq!(
+        after.page_reads - before.page_reads,
+        1,
+        "only the footer, which was forgotten, is read alone"
+    );
+    assert_eq!(after.stream_read_bytes - before.stream_read_bytes, (data_pages + 1) * 4096);
+}
