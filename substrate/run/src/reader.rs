@@ -207,8 +207,8 @@ impl Run {
     }
 
     /// As [`Run::get`], where no other source is asked afterwards: then a key that is there costs a read less if the filter is
-    /// not read for it, and one that is not there costs no more. So a page of the filter that is not in memory is read only after
-    /// a key was not there.
+    /// not read for it, and one that is not there costs no more where the index is in memory. So a page of the filter that is not in memory is read
+    /// only after a key was not there, or where values are so large that looking in vain would read many pages.
     pub fn get_last(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         if !self.may_hold(key) {
             return Ok(Lookup::Absent);
@@ -284,12 +284,17 @@ impl Run {
             return Ok(Some(passes));
         }
         let left = self.filter_loads.load(Relaxed);
-        if left == 0 {
+        if left == 0 && !self.has_large_blocks() {
             return Ok(Some(true));
         }
         // Two threads may count as one.
-        self.filter_loads.store(left - 1, Relaxed);
+        self.filter_loads.store(left.saturating_sub(1), Relaxed);
         self.with_block(PageKind::Filter, position, access, probe)
+    }
+
+    /// Whether data blocks are likely to have more than one page: they are not cached.
+    fn has_large_blocks(&self) -> bool {
+        self.reference.user_bytes / self.reference.entries.max(1) > PAGE_BYTES / 2
     }
 
     /// The data block that would hold `key`; `None` if the index page was missing and has been noted.

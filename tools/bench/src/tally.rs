@@ -29,7 +29,7 @@ impl Class {
 
 /// What a thread did.
 pub(crate) struct Tally {
-    /// At a fixed rate from the moment at which an operation was due.
+    /// At a fixed rate from the moment at which an operation was due, or its thread woke up for it.
     pub(crate) latency: [Histogram; Class::ALL.len()],
     /// At a fixed rate: of the calls alone.
     pub(crate) calls: Histogram,

@@ -2,13 +2,13 @@
 //!
 //! A [`PlanNode`] shadows a node of the trunk. A flow arrives as the newest tier; pivots that have enough waiting for
 //! them are flushed, which clips pieces out of every tier; what then is left of the new tier is merged with the tiers
-//! of its class or below. Flows that reach a leaf are merged with its run.
+//! of its class or below, and where there are too many tiers, light neighbours are merged. Flows that reach a leaf are merged with its run.
 //!
 //! **Invariants**
 //! - Shares say what is left; slices are clipped by them only when a flow leaves or is written.
 //! - A pivot's entries move down all together, so that order by age is kept.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use testudo_base::{Error, ErrorKind, Result, planted};
 use testudo_run::{KeyBounds, Run};
@@ -95,6 +95,7 @@ impl PlanNode {
         self.tiers.insert(0, PlanTier::Merge(inputs));
         self.flush_pivots(bytes, options, depth)?;
         self.settle_new_tier(options);
+        self.bound_tiers(options);
         Ok(())
     }
 
@@ -232,18 +233,32 @@ impl PlanNode {
         }
         let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
         let count = options.tiers_to_merge(bytes[0], &bytes[1..]);
+        self.merge_tiers(0..=count);
+    }
+
+    /// Merges neighbouring tiers until there are not too many.
+    fn bound_tiers(&mut self, options: &TurtleOptions) {
+        let bytes = |tiers: &[PlanTier]| tiers.iter().map(PlanTier::active_bytes).collect::<Vec<_>>();
+        while let Some(newer) = options.pair_to_merge(&bytes(&self.tiers)) {
+            self.merge_tiers(newer..=newer + 1);
+        }
+    }
+
+    /// Makes one tier, to be written, of neighbouring ones.
+    fn merge_tiers(&mut self, which: RangeInclusive<usize>) {
+        let first = *which.start();
         let mut merged = Vec::new();
-        for tier in self.tiers.drain(..=count) {
+        for tier in self.tiers.drain(which) {
             match tier {
                 PlanTier::Merge(inputs) => merged.extend(inputs),
                 PlanTier::Existing(tier) => merged.push(MergeInput {
                     slices: tier.runs.iter().map(Slice::whole_run).collect(),
                     shares: tier.shares,
                 }),
-                PlanTier::Output { .. } => {}
+                PlanTier::Output { .. } => unreachable!("nothing is merged after its plan is closed"),
             }
         }
-        self.tiers.insert(0, PlanTier::Merge(merged));
+        self.tiers.insert(first, PlanTier::Merge(merged));
     }
 
     /// Joins neighbouring leaves that are small together, and prepares the joining of nodes that have few children:

@@ -21,6 +21,8 @@ pub struct TurtleOptions {
     pub max_pivots: usize,
 }
 
+/// Most tiers of a node: whatever passes the node looks into all of them.
+const MAX_TIERS: usize = 12;
 /// Bytes of merging that one look of a scan is worth.
 const CHARGE_BYTES: u64 = 32 << 10;
 /// Fewer looks than this say nothing.
@@ -65,6 +67,13 @@ impl TurtleOptions {
         count
     }
 
+    /// If a node has too many tiers (`tier_bytes`, newest first): the one that is merged with the next older one, so that least is written. Where
+    /// some pivots get much and others little, tiers end as remnants that wait for those others, between tiers that are full.
+    pub(crate) fn pair_to_merge(&self, tier_bytes: &[u64]) -> Option<usize> {
+        let pairs = 0..tier_bytes.len().checked_sub(1).filter(|_| tier_bytes.len() > MAX_TIERS)?;
+        pairs.min_by_key(|&newer| tier_bytes[newer] + tier_bytes[newer + 1])
+    }
+
     /// Bytes that must wait for a pivot before it is worth a flush: a leaf of bytes, less for a leaf that is small.
     pub(crate) fn flush_threshold(&self, leaf_child_bytes: Option<u64>) -> u64 {
         match leaf_child_bytes {
@@ -78,18 +87,23 @@ impl TurtleOptions {
         self.leaf_bytes * (testudo_base::num::u64_of(self.max_pivots) - 1)
     }
 
-    /// Chooses the pivots to flush: the fullest ones that have reached their threshold, until about as much flows out as
-    /// came in, but at least one; beyond that only what the bound on the buffer asks for.
+    /// Chooses the pivots to flush: those that have reached their threshold, first those that are farthest beyond it, until about as
+    /// much flows out as came in, but at least one; beyond that only what the bound on the buffer asks for, the fullest first.
     pub(crate) fn pivots_to_flush(&self, incoming: u64, pending: &[u64], thresholds: &[u64]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..pending.len()).filter(|&pivot| pending[pivot] > 0).collect();
-        order.sort_by_key(|&pivot| std::cmp::Reverse(pending[pivot]));
+        let is_due = |pivot: usize| pending[pivot] >= thresholds[pivot];
+        let times = |pivot: usize, other: usize| u128::from(pending[pivot]) * u128::from(thresholds[other]);
+        order.sort_by(|&a, &b| match (is_due(a), is_due(b)) {
+            (true, true) => times(b, a).cmp(&times(a, b)),
+            (false, false) => pending[b].cmp(&pending[a]),
+            (a, b) => b.cmp(&a),
+        });
         let mut buffered: u64 = pending.iter().sum();
         let mut flushed = 0u64;
         let mut chosen = Vec::new();
         for pivot in order {
             let has_room = flushed == 0 || flushed + pending[pivot] / 2 <= incoming;
-            let is_due = has_room && pending[pivot] >= thresholds[pivot];
-            if !is_due && buffered <= self.max_buffered_bytes() {
+            if !(is_due(pivot) && has_room) && buffered <= self.max_buffered_bytes() {
                 continue;
             }
             chosen.push(pivot);

@@ -78,3 +78,15 @@ fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
     assert!(!options.scans_are_worth_a_flush(127, 4 << 20));
     assert!(options.scans_are_worth_a_flush(128, 4 << 20));
 }
+
+#[test]
+fn too_many_tiers_become_fewer_where_least_is_written() {
+    assert_eq!(OPTIONS.pair_to_merge(&[1; 12]), None);
+    assert_eq!(OPTIONS.pair_to_merge(&[]), None);
+    assert_eq!(OPTIONS.pair_to_merge(&[900, 1, 900, 900, 900, 2, 3, 900, 900, 900, 900, 900, 1]), Some(5));
+}
+
+#[test]
+fn a_small_leaf_far_beyond_its_threshold_goes_before_a_full_buffer() {
+    assert_eq!(OPTIONS.pivots_to_flush(1000, &[3300, 900, 300], &[3200, 300, 3200]), vec![1]);
+}

@@ -332,6 +332,7 @@ fn deleting_everything_shrinks_the_tree_to_nothing() {
 }
 
 mod age_order;
+mod cold_pivots;
 mod merge_reads;
 mod parts;
 mod point_reads;
