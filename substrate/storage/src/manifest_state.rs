@@ -103,6 +103,9 @@ impl ManifestState {
                 return Err(Damage("two spans start at one page"));
             }
             let count = references.checked_add_signed(delta).ok_or(Damage("references below zero"))?;
+            if i32::try_from(count).is_err() {
+                return Err(Damage("more references than a change can state"));
+            }
             *references = count;
             if count == 0 {
                 self.references.remove(&span.first_page);

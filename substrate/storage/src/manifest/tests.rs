@@ -97,6 +97,8 @@ fn an_edit_that_contradicts_the_state_is_refused() {
     assert!(state.apply(&Change::References(span(6), 1)).is_err(), "overlap");
     assert!(state.apply(&Change::References(span(8), -2)).is_err(), "below zero");
     assert!(state.apply(&Change::References(ExtentSpan { first_page: u64::MAX, page_count: 9 }, 1)).is_err());
+    state.apply(&Change::References(span(8), i32::MAX - 1)).unwrap();
+    assert!(state.apply(&Change::References(span(8), 1)).is_err(), "nobody could write that down anew");
     state.apply(&Change::References(span(12), 1)).unwrap();
 }
 
