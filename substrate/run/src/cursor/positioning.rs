@@ -1,7 +1,8 @@
 //! How a cursor over a run gets to where it should stand, page by page.
 //!
 //! **Invariants**
-//! - It names one missing page at a time, and takes the bytes of that page only.
+//! - It names one missing page at a time, and takes the bytes of that page only. Only who reads ahead from the first entry on (a
+//!   merge, a long scan) gets a small run with its index in one blocking read, without naming anything.
 //! - What it wishes for changes nothing about where it stands.
 
 use testudo_base::{
