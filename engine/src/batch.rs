@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Kind, Result};
+use testudo_base::{Error, Kind, Result, operands_format::encode_operand};
 
 use crate::{
     Db, Keyspace, batch_format::Operation, db::foreign_handle, options::Durability, view::KeyspaceCore,
@@ -26,6 +26,8 @@ pub struct Batch {
     bytes: Vec<u8>,
     durability: Durability,
     is_foreign: bool,
+    /// Why an operand cannot be written.
+    refused: Option<Error>,
 }
 
 impl Batch {
@@ -37,10 +39,12 @@ impl Batch {
             bytes: Vec::new(),
             durability: Durability::Buffered,
             is_foreign: false,
+            refused: None,
         }
     }
 
-    fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
+    /// Adds an entry of any kind as it is.
+    pub(crate) fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
         self.is_foreign |= !Arc::ptr_eq(&keyspace.db.open, &self.db.open);
         let known = self.keyspaces.iter().position(|known| Arc::ptr_eq(known, &keyspace.core));
         let index = known.unwrap_or_else(|| {
@@ -62,6 +66,16 @@ impl Batch {
         self.push(keyspace, Kind::Tombstone, key.as_ref(), &[]);
     }
 
+    /// Changes the value of `key` by an operand, as [`Keyspace::merge`]; what speaks against that is an error of [`Batch::commit`].
+    pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        let checked = keyspace.core.folding.operator().and_then(|operator| operator.check(key, operand));
+        if let Err(error) = checked {
+            self.refused.get_or_insert(error);
+        }
+        self.push(keyspace, Kind::Operands, key, &encode_operand(operand));
+    }
+
     /// Number of writes.
     pub fn len(&self) -> usize {
         self.items.len()
@@ -81,11 +95,14 @@ impl Batch {
 
     /// Applies all writes atomically.
     ///
-    /// Errors: `Invalid` if a key or value is too long or a keyspace was dropped or is of another store; then nothing
-    /// is applied. After an error of a `Sync` commit's sync the writes are visible but may be lost by a crash.
+    /// Errors: `Invalid` if a key or value is too long or a keyspace was dropped or is of another store, and those of
+    /// [`Keyspace::merge`]; then nothing is applied. After an error of a `Sync` commit's sync the writes are visible but may be lost by a crash.
     pub fn commit(self) -> Result<()> {
         if self.is_foreign {
             return Err(foreign_handle());
+        }
+        if let Some(error) = self.refused {
+            return Err(error);
         }
         let mut operations = Vec::with_capacity(self.items.len());
         let mut rest = self.bytes.as_slice();

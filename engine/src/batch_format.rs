@@ -1,15 +1,17 @@
 //! The payload of a commit in the log. Only this file knows its bytes.
 //!
-//! Operations one after the other: kind u8 (0 value, 1 tombstone) · keyspace varint · key length varint · key · for a
-//! value: value length varint · value. The n-th operation has the n-th seqno of the commit.
+//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unfolded) · keyspace varint · key length
+//! varint · key · but for a tombstone: value length varint · value. The n-th operation has the n-th seqno of the commit.
 //!
 //! **Invariants**
-//! - [`payload_bytes`] is exactly what [`encode`] writes.
+//! - [`operation_bytes`] is exactly what [`encode_operation`] writes.
+//! - Entries with operands are handed on only if they can be read.
 
 use testudo_base::{
     KeyspaceId, Kind, MAX_KEY_BYTES,
     codec::{Damage, Reader, varint_bytes, write_varint},
     num::{u64_of, usize_of},
+    operands_format::check_value,
 };
 
 /// One operation of a commit.
@@ -27,7 +29,7 @@ pub(crate) fn operation_bytes(operation: &Operation<'_>) -> usize {
     let head = 1 + varint_bytes(u64::from(operation.keyspace.0)) + varint_bytes(u64_of(key)) + key;
     match operation.kind {
         Kind::Tombstone => head,
-        Kind::Value => head + varint_bytes(u64_of(value)) + value,
+        Kind::Value | Kind::Operands | Kind::Unfolded => head + varint_bytes(u64_of(value)) + value,
     }
 }
 
@@ -39,7 +41,7 @@ pub(crate) fn encode_operation<'o>(out: &'o mut [u8], operation: &Operation<'_>)
     let out = put(out, operation.key);
     match operation.kind {
         Kind::Tombstone => out,
-        Kind::Value => {
+        Kind::Value | Kind::Operands | Kind::Unfolded => {
             let out = put_varint(out, u64_of(operation.value.len()));
             put(out, operation.value)
         }
@@ -74,11 +76,12 @@ pub(crate) fn decode<E: From<Damage>>(
         let key = reader.take(key_bytes)?;
         let value = match kind {
             Kind::Tombstone => &[][..],
-            Kind::Value => {
+            Kind::Value | Kind::Operands | Kind::Unfolded => {
                 let length = usize_of(reader.varint()?);
                 reader.take(length)?
             }
         };
+        check_value(kind, value)?;
         act(index, Operation { keyspace: KeyspaceId(keyspace), kind, key, value })?;
         index += 1;
     }

@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use testudo_base::Result;
+use testudo_base::{
+    Result,
+    merge_operator::{MergeOperator, MergeOperators},
+};
 use testudo_env::{Env, RealEnv};
 
 use crate::{Db, options::Durability};
@@ -17,6 +20,7 @@ pub(crate) struct Settings {
     pub(crate) env: Arc<dyn Env>,
     pub(crate) memory_bytes: u64,
     pub(crate) durability: Durability,
+    pub(crate) merge_operators: MergeOperators,
     pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) temporary: bool,
@@ -33,6 +37,7 @@ impl DbBuilder {
             env: RealEnv::new(),
             memory_bytes: 256 << 20,
             durability: Durability::Buffered,
+            merge_operators: MergeOperators::default(),
             read_only: false,
             create: true,
             temporary: false,
@@ -55,6 +60,15 @@ impl DbBuilder {
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.0.durability = durability;
+        self
+    }
+
+    /// Makes a merge operator known, beside the built-in `add-u64`, `append`, `max` and `min`; of two with one name the later counts.
+    /// Keyspaces that state its name use it from the opening on, in the background too. Without it their operands are kept, but
+    /// [`Keyspace::merge`](crate::Keyspace::merge) and reads that meet operands fail.
+    #[must_use]
+    pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Self {
+        self.0.merge_operators.register(operator);
         self
     }
 

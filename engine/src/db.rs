@@ -129,8 +129,8 @@ impl Db {
 
     /// The keyspace called `name`; it is created with `options` if there is none.
     ///
-    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes; `Unsupported` if it would have to be
-    /// created and the store is open for reading only.
+    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes, and for a merge operator that is not registered;
+    /// `Unsupported` if it would have to be created and the store is open for reading only.
     pub fn keyspace(&self, name: &str, options: impl FnOnce() -> KeyspaceOptions) -> Result<Keyspace> {
         if let Some(keyspace) = self.open_keyspace(name)? {
             return Ok(keyspace);
@@ -162,10 +162,32 @@ impl Db {
             return Ok(keyspaces);
         }
         let options = options();
+        self.check_options(&options)?;
+        self.keyspaces_as_described(&names, &options)
+    }
+
+    fn check_options(&self, options: &KeyspaceOptions) -> Result<()> {
         options.validate()?;
+        let operators = &self.store().merge_operators;
+        if let Some(name) = options.merge_operator_name()
+            && !operators.names().any(|known| known == name)
+        {
+            let known: Vec<_> = operators.names().collect();
+            let message = format!("there is no merge operator {name:?}; there are: {}", known.join(", "));
+            return Err(Error::invalid(message));
+        }
+        Ok(())
+    }
+
+    /// As [`Db::keyspaces`], with options that another store had: their merge operator may not be known here.
+    pub(crate) fn keyspaces_as_described(
+        &self,
+        names: &[&str],
+        options: &KeyspaceOptions,
+    ) -> Result<Vec<Keyspace>> {
         let _round = self.store().rounds.lock();
-        self.create_missing(&names, &options)?;
-        Ok(self.open_all(&names).expect("who drops one waits for the round to end"))
+        self.create_missing(names, options)?;
+        Ok(self.open_all(names).expect("who drops one waits for the round to end"))
     }
 
     /// The keyspaces with these names, if there are all of them.
@@ -200,8 +222,7 @@ impl Db {
         edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
         self.commit_or_poison(&edit)?;
         let core = |(id, name): (KeyspaceId, &str)| {
-            let tree = open::empty_tree(store, options);
-            KeyspaceCore::new(id, name, *options, store.new_table(), (tree, store.new_records(id)))
+            KeyspaceCore::new(store, id, name, *options, open::empty_tree(store, options))
         };
         let cores: Vec<_> = ids.zip(missing).map(core).collect();
         let mut catalogue = store.catalogue.write();

@@ -167,7 +167,7 @@ impl Store {
     }
 
     fn seal(&self, keyspace: &KeyspaceCore) {
-        keyspace.seal_active(self.last_seqno(), self.new_table());
+        keyspace.seal_active(self.last_seqno(), self.new_table(&keyspace.folding));
     }
 
     /// Counts the bytes of write buffers, right after some were sealed or drained. REQUIRES: the commit lock is held.

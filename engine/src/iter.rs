@@ -105,8 +105,13 @@ impl std::fmt::Debug for Iter {
     }
 }
 
-fn owned(entry: &testudo_base::Entry<'_>) -> Entry {
-    Entry { key: entry.key.to_vec().into(), value: entry.value.to_vec().into() }
+/// A copy of an entry that is no tombstone; operands as the value that they make.
+fn owned(entry: &testudo_base::Entry<'_>, pinned: &Pinned) -> Result<Entry> {
+    let value = match entry.kind {
+        Kind::Value | Kind::Tombstone => entry.value.to_vec(),
+        Kind::Operands | Kind::Unfolded => pinned.view.folding.fold(entry)?,
+    };
+    Ok(Entry { key: entry.key.to_vec().into(), value: value.into() })
 }
 
 impl Iter {
@@ -169,9 +174,9 @@ impl Iter {
             if is_beyond {
                 return Ok(None);
             }
-            if entry.kind == Kind::Value {
+            if entry.kind != Kind::Tombstone {
                 self.front_is_returned = true;
-                return Ok(Some(owned(&entry)));
+                return owned(&entry, &self.pinned).map(Some);
             }
             sources.next()?;
         }
@@ -202,12 +207,12 @@ impl Iter {
             if is_beyond {
                 return Ok(None);
             }
-            if entry.kind == Kind::Value {
+            if entry.kind != Kind::Tombstone {
                 let back_key = self.back_key.get_or_insert_default();
                 back_key.clear();
                 back_key.extend_from_slice(entry.key);
                 self.back_is_returned = true;
-                return Ok(Some(owned(&entry)));
+                return owned(&entry, &self.pinned).map(Some);
             }
             sources.prev()?;
         }

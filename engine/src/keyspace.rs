@@ -2,7 +2,7 @@
 
 use std::{ops::RangeBounds, sync::Arc};
 
-use testudo_base::{Error, ErrorKind, Kind, Result, Seqno, planted};
+use testudo_base::{Error, ErrorKind, Kind, Result, Seqno, operands_format::encode_operand, planted};
 use testudo_contract::OutlineLine;
 
 use crate::{
@@ -54,6 +54,18 @@ impl Keyspace {
     /// Deletes `key`, whether or not it has a value.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
+        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+    }
+
+    /// Changes the value of `key` by an operand of the keyspace's merge operator, without reading it.
+    ///
+    /// Errors: as [`Keyspace::insert`]; `Unsupported` if the keyspace has no merge operator, or one that is not registered; what
+    /// the operator says of the operand.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        self.core.folding.operator()?.check(key, operand)?;
+        let list = encode_operand(operand);
+        let operation = self.operation(Kind::Operands, key, &list);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
     }
 

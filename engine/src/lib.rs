@@ -90,7 +90,10 @@ pub use scrub::{ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, Scrub
 pub use slice::Slice;
 pub use snapshot::{Snapshot, SnapshotKeyspace};
 pub use stats::{DbStats, KeyspaceStats};
-pub use testudo_base::{Error, ErrorKind, Result};
+pub use testudo_base::{
+    Error, ErrorKind, Result,
+    merge_operator::{MergeFunction, MergeOperator, MergeOperators},
+};
 pub use testudo_contract::OutlineLine;
 pub use verify::{VerifyLevel, VerifyReport};
 

@@ -70,10 +70,42 @@ impl FromStr for Tree {
     }
 }
 
+/// Longest name of a merge operator.
+const OPERATOR_NAME_BYTES_MAX: usize = 32;
+
+/// The name of a merge operator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct OperatorName {
+    bytes: [u8; OPERATOR_NAME_BYTES_MAX],
+    /// Greater than [`OPERATOR_NAME_BYTES_MAX`] for a name that is too long, of which `bytes` has the start.
+    length: usize,
+}
+
+impl OperatorName {
+    fn new(name: &str) -> Self {
+        let mut bytes = [0; OPERATOR_NAME_BYTES_MAX];
+        let kept = name.len().min(OPERATOR_NAME_BYTES_MAX);
+        bytes[..kept].copy_from_slice(&name.as_bytes()[..kept]);
+        Self { bytes, length: name.len() }
+    }
+
+    /// The name; empty for one that is not valid.
+    fn as_str(&self) -> &str {
+        self.bytes.get(..self.length).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for OperatorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
+}
+
 /// Settings of a keyspace, fixed when it is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
     tree: Tree,
+    merge_operator: Option<OperatorName>,
 }
 
 impl KeyspaceOptions {
@@ -84,6 +116,19 @@ impl KeyspaceOptions {
         self
     }
 
+    /// Lets [`Keyspace::merge`](crate::Keyspace::merge) fold with the operator of this name: one of the built-in ones (`add-u64`,
+    /// `append`, `max`, `min`) or one of [`DbBuilder::merge_operator`](crate::DbBuilder::merge_operator). Default: none.
+    #[must_use]
+    pub fn merge_operator(mut self, name: &str) -> Self {
+        self.merge_operator = Some(OperatorName::new(name));
+        self
+    }
+
+    /// The name of the merge operator.
+    pub fn merge_operator_name(&self) -> Option<&str> {
+        self.merge_operator.as_ref().map(OperatorName::as_str)
+    }
+
     /// The tree.
     pub(crate) fn chosen_tree(&self) -> Tree {
         self.tree
@@ -91,6 +136,10 @@ impl KeyspaceOptions {
 
     /// Checks that the settings make sense.
     pub(crate) fn validate(&self) -> Result<()> {
+        if self.merge_operator_name() == Some("") {
+            let message = format!("a merge operator needs a name of 1 to {OPERATOR_NAME_BYTES_MAX} bytes");
+            return Err(Error::invalid(message));
+        }
         let Tree::Turtle { leaf_bytes, max_pivots } = self.tree;
         if !(4096..=1 << 30).contains(&leaf_bytes) || !(4..=1024).contains(&max_pivots) {
             return Err(Error::invalid("a turtle tree needs leaves of 4 KiB to 1 GiB and 4 to 1,024 pivots"));
@@ -98,12 +147,14 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// Bytes for the catalogue: tree u8 = 1 · leaf bytes u64 · most pivots u64.
+    /// Bytes for the catalogue: tree u8 = 1 · leaf bytes u64 · most pivots u64 · if there is a merge operator, its name (UTF-8), up to
+    /// the end.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Tree::Turtle { leaf_bytes, max_pivots } = self.tree;
         let mut out = vec![1];
         codec::put_u64(&mut out, leaf_bytes);
         codec::put_u64(&mut out, testudo_base::num::u64_of(max_pivots));
+        out.extend_from_slice(self.merge_operator_name().unwrap_or_default().as_bytes());
         out
     }
 
@@ -113,8 +164,9 @@ impl KeyspaceOptions {
             return Err(Damage("unknown tree"));
         }
         let (leaf_bytes, max_pivots) = (reader.u64()?, testudo_base::num::usize_of(reader.u64()?));
-        reader.finish()?;
-        let options = Self { tree: Tree::Turtle { leaf_bytes, max_pivots } };
+        let name = std::str::from_utf8(reader.rest()).map_err(|_| Damage("a name is not UTF-8"))?;
+        let merge_operator = (!name.is_empty()).then(|| OperatorName::new(name));
+        let options = Self { tree: Tree::Turtle { leaf_bytes, max_pivots }, merge_operator };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
     }

@@ -1,7 +1,7 @@
 //! Reading: point queries over a view, one by one or many at once.
 //!
 //! **Invariants**
-//! - Sources are asked newest first; the first that knows the key decides.
+//! - Sources are asked newest first; the first that knows the key decides, but for operands, which are folded upon what the others say.
 //! - Cached records stand for the tree of the view, and for nothing else.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     ops::RangeBounds,
 };
 
-use testudo_base::{Kind, Result, Seqno, checksum::hash_key};
+use testudo_base::{Entry, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack};
 use testudo_storage::{Access, Lookup, Trail};
 
 use crate::{Iter, Slice, view::View};
@@ -51,39 +51,97 @@ fn get_cached(view: &View, key: &[u8], hash: u64) -> Option<Slice> {
 }
 
 /// An answer of the tree, which the cached records take over.
-fn found(view: &View, key: &[u8], hash: u64, kind: Kind, value: Vec<u8>) -> Option<Slice> {
-    if kind == Kind::Tombstone {
-        return None;
-    }
+fn found(view: &View, key: &[u8], hash: u64, kind: Kind, value: Vec<u8>) -> Result<Option<Slice>> {
+    let value = match kind {
+        Kind::Tombstone => return Ok(None),
+        Kind::Value => value,
+        Kind::Operands | Kind::Unfolded => view.folding.fold(&Entry { key, kind, value: &value })?,
+    };
     view.records.fill(key, hash, &value);
-    Some(Slice::from(value))
+    Ok(Some(Slice::from(value)))
 }
 
-/// The write buffers' answer; `None` if they know nothing of the key.
-fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Option<Option<Slice>> {
+/// What the write buffers say of a key.
+enum Buffered {
+    Unknown,
+    Known(Option<Slice>),
+    /// A list of operands on top of what the tree says.
+    Operands(Vec<u8>),
+}
+
+/// The write buffers' answer.
+fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
     let answer = view.buffers().find_map(|buffer| {
         buffer.table.get(key, at, |kind, value| match kind {
-            Kind::Value => Some(Slice::from(value.to_vec())),
-            Kind::Tombstone => None,
+            Kind::Value => Buffered::Known(Some(Slice::from(value.to_vec()))),
+            Kind::Tombstone => Buffered::Known(None),
+            Kind::Operands | Kind::Unfolded => Buffered::Operands(Vec::new()),
         })
     });
-    if answer.is_some() {
-        view.records.note_buffered();
+    match answer {
+        None => Ok(Buffered::Unknown),
+        Some(Buffered::Operands(_)) => get_operands(view, key, at),
+        Some(answer) => {
+            view.records.note_buffered();
+            Ok(answer)
+        }
     }
-    answer
+}
+
+/// The same for a key of which operands are in the newest buffer that has it.
+#[cold]
+fn get_operands(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
+    let (mut newer, mut stack) = (Vec::new(), Vec::new());
+    let mut base = Kind::Operands;
+    for (kind, value) in view.buffers().filter_map(|buffer| buffer.table.get_owned(key, at)) {
+        match kind {
+            Kind::Operands => newer.push(value),
+            // The key was written anew in the meantime.
+            Kind::Value if newer.is_empty() => return Ok(Buffered::Known(Some(Slice::from(value)))),
+            Kind::Tombstone if newer.is_empty() => return Ok(Buffered::Known(None)),
+            kind => {
+                base = begin_stack(kind, &value, &mut stack);
+                break;
+            }
+        }
+    }
+    newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
+    if base == Kind::Operands {
+        return Ok(Buffered::Operands(stack));
+    }
+    view.records.note_buffered();
+    let value = view.folding.fold(&Entry { key, kind: base, value: &stack })?;
+    Ok(Buffered::Known(Some(Slice::from(value))))
+}
+
+/// The value that `operands` make of what the tree says.
+fn fold_over(view: &View, key: &[u8], below: Option<&Slice>, operands: &[u8]) -> Result<Option<Slice>> {
+    let mut stack = Vec::with_capacity(below.map_or(0, |value| value.len()) + operands.len() + 5);
+    let kind = match below {
+        Some(value) => begin_stack(Kind::Value, value, &mut stack),
+        None => begin_stack(Kind::Tombstone, &[], &mut stack),
+    };
+    stack.extend_from_slice(operands);
+    Ok(Some(Slice::from(view.folding.fold(&Entry { key, kind, value: &stack })?)))
 }
 
 /// The value of `key` in `view`, as of `at`.
 pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
-    if let Some(answer) = get_buffered(view, key, at) {
-        return Ok(answer);
+    match get_buffered(view, key, at)? {
+        Buffered::Known(answer) => Ok(answer),
+        Buffered::Unknown => get_below(view, key),
+        Buffered::Operands(operands) => fold_over(view, key, get_below(view, key)?.as_ref(), &operands),
     }
+}
+
+/// The value of `key` without the write buffers.
+fn get_below(view: &View, key: &[u8]) -> Result<Option<Slice>> {
     let hash = hash_key(key);
     if let Some(value) = get_cached(view, key, hash) {
         return Ok(Some(value));
     }
     match view.tree.get(key, hash, Access::Blocking)? {
-        Lookup::Found(kind, value) => Ok(found(view, key, hash, kind, value)),
+        Lookup::Found(kind, value) => found(view, key, hash, kind, value),
         Lookup::Absent | Lookup::Waiting => Ok(None),
     }
 }
@@ -100,15 +158,21 @@ struct Open {
 pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> Result<Vec<Option<Slice>>> {
     let mut answers: Vec<Option<Slice>> = Vec::with_capacity(keys.len());
     let mut open: Vec<Open> = Vec::new();
+    let mut unfolded: Vec<(usize, Vec<u8>)> = Vec::new();
     for (index, key) in keys.iter().map(AsRef::as_ref).enumerate() {
-        let answer = get_buffered(view, key, at).unwrap_or_else(|| {
-            let hash = hash_key(key);
-            let answer = get_cached(view, key, hash);
-            if answer.is_none() {
-                open.push(Open { index, hash, trail: Cell::default() });
+        match get_buffered(view, key, at)? {
+            Buffered::Known(answer) => {
+                answers.push(answer);
+                continue;
             }
-            answer
-        });
+            Buffered::Unknown => {}
+            Buffered::Operands(operands) => unfolded.push((index, operands)),
+        }
+        let hash = hash_key(key);
+        let answer = get_cached(view, key, hash);
+        if answer.is_none() {
+            open.push(Open { index, hash, trail: Cell::default() });
+        }
         answers.push(answer);
     }
     let wanted = RefCell::new(Vec::with_capacity(open.len()));
@@ -119,7 +183,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> R
             let key = keys[*index].as_ref();
             let access = if round < MAX_ROUNDS { Access::Noting(&wanted, trail) } else { Access::Blocking };
             match view.tree.get(key, *hash, access)? {
-                Lookup::Found(kind, value) => answers[*index] = found(view, key, *hash, kind, value),
+                Lookup::Found(kind, value) => answers[*index] = found(view, key, *hash, kind, value)?,
                 Lookup::Absent => {}
                 Lookup::Waiting => {
                     open.swap(waiting, at);
@@ -136,6 +200,9 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> R
         pages.dedup();
         view.tree.load_pages(&pages)?;
         pages.clear();
+    }
+    for (index, operands) in unfolded {
+        answers[index] = fold_over(view, keys[index].as_ref(), answers[index].as_ref(), &operands)?;
     }
     Ok(answers)
 }

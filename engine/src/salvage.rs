@@ -49,6 +49,9 @@ pub struct SalvageOptions {
     /// Where only a version is left that may not be the last one: in the key's keyspace (`true`), or in one beside it that is
     /// called `NAME.older`. Default `false`.
     pub older_versions: bool,
+    /// The merge operator that keyspaces get of which the options are lost with the manifest: without one their operands are kept, but cannot
+    /// be read. Default: none.
+    pub merge_operator: Option<String>,
 }
 
 impl SalvageOptions {
@@ -60,6 +63,7 @@ impl SalvageOptions {
             env: RealEnv::new(),
             memory_bytes: 256 << 20,
             older_versions: false,
+            merge_operator: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use crossbeam_utils::CachePadded;
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result, Seqno, StoreId,
     chunks::ChunkPool,
+    merge_operator::{Folding, MergeOperators},
     sync::{
         Arc, Condvar, Mutex, RwLock,
         atomic::{
@@ -28,8 +29,14 @@ use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
 use crate::{
-    backpressure::Backpressure, in_flight::InFlight, memory::Budget, options::Durability, room::Room,
-    stages::Stages, stripes::Stripes, view::KeyspaceCore,
+    backpressure::Backpressure,
+    in_flight::InFlight,
+    memory::Budget,
+    options::{Durability, KeyspaceOptions},
+    room::Room,
+    stages::Stages,
+    stripes::Stripes,
+    view::KeyspaceCore,
 };
 
 /// The keyspaces by name and by id.
@@ -106,6 +113,7 @@ pub(crate) struct Store {
     pub(crate) id: StoreId,
     pub(crate) memory: Budget,
     pub(crate) default_durability: Durability,
+    pub(crate) merge_operators: MergeOperators,
     pub(crate) manifest: Manifest,
     pub(crate) data: Arc<DataFile>,
     /// `None` in a store that is open for reading only.
@@ -141,6 +149,7 @@ pub(crate) struct StoreParts {
     pub(crate) directory: PathBuf,
     pub(crate) memory: Budget,
     pub(crate) default_durability: Durability,
+    pub(crate) merge_operators: MergeOperators,
     pub(crate) manifest: Manifest,
     pub(crate) data: Arc<DataFile>,
     pub(crate) run_ids: Arc<RunIds>,
@@ -160,6 +169,7 @@ impl Store {
             backpressure: Backpressure::new(parts.memory.shares().write_buffers),
             memory: parts.memory,
             default_durability: parts.default_durability,
+            merge_operators: parts.merge_operators,
             manifest: parts.manifest,
             data: parts.data,
             wal: None,
@@ -185,9 +195,14 @@ impl Store {
         }
     }
 
-    /// An empty memtable.
-    pub(crate) fn new_table(&self) -> Memtable {
-        Memtable::new(Arc::clone(&self.arena_pool))
+    /// An empty memtable for a keyspace that folds operands like this.
+    pub(crate) fn new_table(&self, folding: &Arc<Folding>) -> Memtable {
+        Memtable::with_folding(Arc::clone(&self.arena_pool), Arc::clone(folding))
+    }
+
+    /// How a keyspace with these options folds operands.
+    pub(crate) fn folding(&self, options: &KeyspaceOptions) -> Arc<Folding> {
+        self.merge_operators.folding(options.merge_operator_name())
     }
 
     /// The cached records of a keyspace that was just opened or created.
@@ -214,6 +229,7 @@ impl Store {
             data: Arc::clone(&self.data),
             keyspace: keyspace.id,
             keyspace_name: Arc::clone(&keyspace.name),
+            folding: Arc::clone(&keyspace.folding),
             run_ids: Arc::clone(&self.run_ids),
             executor: Arc::clone(&self.executor),
             progress,

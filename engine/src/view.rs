@@ -6,6 +6,7 @@
 
 use testudo_base::{
     KeyspaceId, Seqno,
+    merge_operator::Folding,
     sync::{
         Arc, ArcSwap,
         atomic::{
@@ -18,7 +19,7 @@ use testudo_contract::Tree;
 use testudo_memtable::Memtable;
 use testudo_records::KeyspaceRecords;
 
-use crate::{memory::OwnShare, options::KeyspaceOptions};
+use crate::{memory::OwnShare, options::KeyspaceOptions, store::Store};
 
 /// A memtable and when it was first written.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub(crate) struct View {
     pub(crate) tree: Arc<dyn Tree>,
     /// Cached records of the tree.
     pub(crate) records: KeyspaceRecords,
+    /// How operands become values.
+    pub(crate) folding: Arc<Folding>,
 }
 
 impl View {
@@ -81,6 +84,7 @@ pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
     pub(crate) name: Arc<str>,
     pub(crate) options: KeyspaceOptions,
+    pub(crate) folding: Arc<Folding>,
     pub(crate) view: ArcSwap<View>,
     pub(crate) write_share: OwnShare,
     dropped: AtomicBool,
@@ -89,18 +93,27 @@ pub(crate) struct KeyspaceCore {
 }
 
 impl KeyspaceCore {
+    /// A keyspace of `store` that was just opened or created.
     pub(crate) fn new(
+        store: &Store,
         id: KeyspaceId,
         name: &str,
         options: KeyspaceOptions,
-        table: Memtable,
-        (tree, records): (Arc<dyn Tree>, KeyspaceRecords),
+        tree: Arc<dyn Tree>,
     ) -> Arc<Self> {
-        let view = View { active: WriteBuffer::new(table), sealed: Vec::new(), tree, records };
+        let folding = store.folding(&options);
+        let view = View {
+            active: WriteBuffer::new(store.new_table(&folding)),
+            sealed: Vec::new(),
+            tree,
+            records: store.new_records(id),
+            folding: Arc::clone(&folding),
+        };
         Arc::new(Self {
             id,
             name: Arc::from(name),
             options,
+            folding,
             view: ArcSwap::from_pointee(view),
             write_share: OwnShare::default(),
             dropped: false.into(),
@@ -132,6 +145,7 @@ impl KeyspaceCore {
             sealed,
             tree: Arc::clone(&view.tree),
             records: view.records.clone(),
+            folding: Arc::clone(&self.folding),
         };
         self.view.store(Arc::new(next));
     }
@@ -151,6 +165,7 @@ impl KeyspaceCore {
             sealed.retain(|buffer| !Arc::ptr_eq(buffer, drained));
         }
         let records = records.unwrap_or_else(|| view.records.clone());
-        self.view.store(Arc::new(View { active: Arc::clone(&view.active), sealed, tree, records }));
+        let (active, folding) = (Arc::clone(&view.active), Arc::clone(&self.folding));
+        self.view.store(Arc::new(View { active, sealed, tree, records, folding }));
     }
 }

@@ -1,4 +1,5 @@
-//! Brings the log into the order of keys: the newest operation of each key goes into a scratch keyspace of the target.
+//! Brings the log into the order of keys: the newest operation of each key goes into a scratch keyspace of the target, operands behind
+//! the one before them.
 //!
 //! **Invariants**
 //! - Operations are taken in the order of their seqnos, so that the last one written for a key is the newest.
@@ -6,11 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use testudo_base::{ErrorKind, KeyspaceId, Kind, Result, Seqno, codec::Damage, num::u64_of};
+use testudo_base::{
+    ErrorKind, KeyspaceId, Kind, Result, Seqno,
+    codec::{self, Damage, Reader},
+    num::{u64_of, usize_of},
+};
 use testudo_wal::{LogEvent, LogHole, Record};
 
 use crate::{
-    Batch, Keyspace, KeyspaceOptions, batch_format,
+    Batch, Keyspace, KeyspaceOptions,
+    batch_format::{self, Operation},
     long_work::Meter,
     salvage::{
         evidence::Evidence,
@@ -23,23 +29,46 @@ use crate::{
 /// Scratch is committed in pieces of about this many bytes.
 const COMMIT_BYTES: usize = 256 << 10;
 /// Bytes before the value of an operation.
-pub(crate) const SCRATCH_HEAD_BYTES: usize = 9;
+const SCRATCH_HEAD_BYTES: usize = 13;
 
 /// The log, in the order of keys.
 #[derive(Default)]
 pub(crate) struct SortedLog {
-    /// For each keyspace, key to seqno, kind and value.
+    /// For each keyspace, key to operations, see [`decode_scratch`].
     pub(crate) scratch: BTreeMap<KeyspaceId, Keyspace>,
     /// After this seqno nothing of the log is lost: the last operation on a key is the truth.
     pub(crate) whole_after: Seqno,
     pub(crate) report: LogSalvage,
 }
 
-/// An operation as scratch keeps it.
-pub(crate) fn decode_scratch(bytes: &[u8]) -> Option<(Seqno, Kind, &[u8])> {
-    let (seqno, rest) = bytes.split_first_chunk::<8>()?;
-    let (kind, value) = rest.split_first()?;
-    Some((Seqno(u64::from_le_bytes(*seqno)), Kind::from_u8(*kind)?, value))
+/// An operation of the log on a key.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    pub(crate) seqno: Seqno,
+    pub(crate) kind: Kind,
+    pub(crate) value: Vec<u8>,
+}
+
+/// The operations on a key as scratch keeps them, oldest first, each: seqno u64, kind u8, length u32, value. All but the first are operands.
+pub(crate) fn decode_scratch(bytes: &[u8]) -> std::result::Result<Vec<Logged>, Damage> {
+    let mut reader = Reader::new(bytes);
+    let mut operations = Vec::new();
+    while !reader.is_empty() {
+        let seqno = Seqno(reader.u64()?);
+        let kind = Kind::from_u8(reader.u8()?).ok_or(Damage("unknown kind of operation"))?;
+        let length = reader.u32()?;
+        let value = reader.take(usize_of(length.into()))?.to_vec();
+        operations.push(Logged { seqno, kind, value });
+    }
+    Ok(operations)
+}
+
+fn encode_scratch(seqno: Seqno, operation: &Operation<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(SCRATCH_HEAD_BYTES + operation.value.len());
+    codec::put_u64(&mut out, seqno.0);
+    codec::put_u8(&mut out, operation.kind as u8);
+    codec::put_bytes(&mut out, operation.value);
+    out
 }
 
 /// Reads the whole log.
@@ -106,7 +135,7 @@ impl Writer<'_> {
         if self.bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
     }
 
-    fn push(&mut self, seqno: Seqno, operation: &batch_format::Operation<'_>) -> Result<()> {
+    fn push(&mut self, seqno: Seqno, operation: &Operation<'_>) -> Result<()> {
         let id = operation.keyspace;
         if self.plan.keyspace(id).is_none() {
             return Ok(());
@@ -114,16 +143,19 @@ impl Writer<'_> {
         let scratch = match self.log.scratch.get(&id) {
             Some(scratch) => scratch,
             None => {
-                let scratch = self.target.db.keyspace(&self.scratch_name(id), KeyspaceOptions::default)?;
+                let options = || KeyspaceOptions::default().merge_operator("append");
+                let scratch = self.target.db.keyspace(&self.scratch_name(id), options)?;
                 self.log.scratch.entry(id).or_insert(scratch)
             }
         };
-        let mut value = Vec::with_capacity(SCRATCH_HEAD_BYTES + operation.value.len());
-        value.extend_from_slice(&seqno.0.to_le_bytes());
-        value.push(operation.kind as u8);
-        value.extend_from_slice(operation.value);
-        self.bytes += operation.key.len() + value.len();
-        self.batch.insert(scratch, operation.key, value);
+        let logged = encode_scratch(seqno, operation);
+        self.bytes += operation.key.len() + logged.len();
+        match operation.kind {
+            Kind::Operands => self.batch.merge(scratch, operation.key, logged),
+            Kind::Value | Kind::Tombstone | Kind::Unfolded => {
+                self.batch.insert(scratch, operation.key, logged);
+            }
+        }
         Ok(())
     }
 

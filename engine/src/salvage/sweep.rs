@@ -7,14 +7,15 @@
 //! **Invariants**
 //! - Keys come in order, each once.
 //! - An entry counts unless a newer bottom run says that its key is gone; of those that count the newest wins.
-//! - A gap matters as far as nothing newer covers it.
+//! - A gap matters as far as nothing newer covers it, or operands stand upon what is missing.
+//! - Operands are stacked only upon what their tree has below them: elsewhere nobody knows which of them a run repeats.
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
 };
 
-use testudo_base::{Kind, StoreId, num::low64, sync::Arc};
+use testudo_base::{Kind, StoreId, num::low64, operands_format::begin_stack, sync::Arc};
 use testudo_env::File;
 use testudo_run::{KeyBounds, LenientCursor, LenientFilter, LostPages};
 use testudo_storage::DATA_FILE;
@@ -177,6 +178,32 @@ impl<'p> Sweep<'p> {
         }
     }
 
+    /// Replaces the operands of the first of `sources`, newest first, by an entry that says everything about the key: together with what they
+    /// change, or, where that is not certain, by the newest one that is whole.
+    fn stack_up(&self, key: &[u8], sources: &[&OpenSource], answer: &mut Answer) {
+        let is_operands =
+            |open: &&&OpenSource| open.cursor.entry().is_some_and(|entry| entry.kind == Kind::Operands);
+        let depth = sources.iter().take_while(is_operands).count();
+        let base = sources.get(depth).and_then(|open| Some((open.source.age(), open.cursor.entry()?)));
+        let (base_age, base) = base.unzip();
+        let base = base.map_or((Kind::Tombstone, &[][..]), |entry| (entry.kind, entry.value));
+        // Runs that no tree names may be repeated by later ones.
+        if sources.iter().any(|open| open.source.counts_in.is_none()) {
+            answer.gap = answer.gap.max(answer.age);
+            answer.entry = Some((base.0, base.1.to_vec()));
+            return;
+        }
+        let older = self.gaps.iter().filter(|gap| base_age.is_none_or(|base| gap.age > base));
+        let gap = older.filter(|gap| gap.may_have_held(key)).map(|gap| gap.age).max();
+        answer.gap = answer.gap.max(gap);
+        let mut stack = Vec::new();
+        let kind = begin_stack(base.0, base.1, &mut stack);
+        for entry in sources[..depth].iter().rev().filter_map(|open| open.cursor.entry()) {
+            stack.extend_from_slice(entry.value);
+        }
+        answer.entry = Some((kind, stack));
+    }
+
     /// What the runs say of `key`, the one that [`Self::next_key`] gave; moves on behind it.
     pub(crate) fn take(&mut self, key: &[u8]) -> Answer {
         let mut holders = Vec::new();
@@ -224,6 +251,11 @@ impl<'p> Sweep<'p> {
             is_uncertain: false,
             gap,
         };
+        if answer.entry.as_ref().is_some_and(|(kind, _)| *kind == Kind::Operands) {
+            let mut sources: Vec<_> = known().collect();
+            sources.sort_by_key(|open| Reverse(open.source.age()));
+            self.stack_up(key, &sources, &mut answer);
+        }
         // A run without a footer tells nothing of its age but its id. It counts where no run written later has a say.
         let latest = known().map(|open| open.source.age()).chain(authorities.iter().copied());
         let latest = latest.map(|(_, run)| run).max();
@@ -232,7 +264,12 @@ impl<'p> Sweep<'p> {
             && latest.is_none_or(|latest| latest < orphan.source.age().1)
         {
             answer.is_uncertain = true;
-            answer.entry = orphan.cursor.entry().map(|entry| (entry.kind, entry.value.to_vec()));
+            match orphan.cursor.entry() {
+                Some(entry) if entry.kind == Kind::Operands => {
+                    answer.gap = answer.gap.max(Some(orphan.source.age()));
+                }
+                entry => answer.entry = entry.map(|entry| (entry.kind, entry.value.to_vec())),
+            }
         }
         answer
     }

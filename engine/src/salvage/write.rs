@@ -2,12 +2,13 @@
 //!
 //! **Invariants**
 //! - The log's operation on a key wins over the runs if it is newer than what they say, or if nothing of the log is lost
-//!   after it: then it is the truth.
+//!   after it: then it is the truth. Operands on top of it, or of what the runs say, go with it.
+//! - Operands are written as they are; the target needs no merge operator for that.
 //! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for in its own.
 
 use std::collections::BTreeSet;
 
-use testudo_base::{ErrorKind, Kind, Result, Seqno, sync::Arc};
+use testudo_base::{ErrorKind, Kind, Result, Seqno, operands_format::begin_stack, sync::Arc};
 
 use crate::{
     Batch, Iter, Keyspace, KeyspaceOptions, SalvageOptions,
@@ -15,9 +16,9 @@ use crate::{
     long_work::Meter,
     salvage::{
         evidence::Evidence,
-        log::{SortedLog, decode_scratch},
+        log::{Logged, SortedLog, decode_scratch},
         plan::{KeyspacePlan, Plan},
-        report::{KeyspaceSalvage, SalvageReport},
+        report::{KeyspaceSalvage, NameSource, SalvageReport},
         sweep::{Answer, Sweep},
         target::Target,
     },
@@ -46,8 +47,12 @@ pub(crate) fn write_all(
     report.log = log;
     let taken: BTreeSet<String> = plan.keyspaces.values().map(|keyspace| keyspace.name.clone()).collect();
     for (id, mut keyspace) in plan.keyspaces {
-        let options_of = keyspace.options;
-        let into = target.db.keyspace(&keyspace.name, || options_of)?;
+        let is_described = keyspace.name_from == NameSource::Manifest;
+        let options_of = match &options.merge_operator {
+            Some(name) if !is_described => keyspace.options.merge_operator(name),
+            _ => keyspace.options,
+        };
+        let into = keyspace_like(target, &keyspace.name, &options_of)?;
         let operations = scratch.remove(&id);
         let mut writer = Writer {
             flushed: keyspace.flushed,
@@ -90,12 +95,30 @@ pub(crate) fn write_all(
     Ok(report)
 }
 
-/// The newest operation of the log on a key.
-struct Operation {
+/// The operations of the log that say something about a key, oldest first.
+struct KeyLog {
     key: Vec<u8>,
-    seqno: Seqno,
-    kind: Kind,
-    value: Vec<u8>,
+    operations: Vec<Logged>,
+}
+
+/// A keyspace of the target for what one of the damaged store held.
+fn keyspace_like(target: &Target, name: &str, options: &KeyspaceOptions) -> Result<Keyspace> {
+    let made = target.db.keyspaces_as_described(&[name], options)?.pop();
+    Ok(made.expect("as many keyspaces as names"))
+}
+
+/// The entry that operations make on top of an older one.
+fn stacked(older: Option<(Kind, Vec<u8>)>, operations: Vec<Logged>) -> Option<(Kind, Vec<u8>)> {
+    operations.into_iter().fold(older, |older, Logged { kind, value, .. }| {
+        if kind != Kind::Operands {
+            return Some((kind, value));
+        }
+        let (kind, older) = older.unwrap_or((Kind::Tombstone, Vec::new()));
+        let mut stack = Vec::new();
+        let kind = begin_stack(kind, &older, &mut stack);
+        stack.extend_from_slice(&value);
+        Some((kind, stack))
+    })
 }
 
 /// Where versions go that may not be the last ones.
@@ -157,29 +180,35 @@ impl Writer<'_> {
     }
 
     /// What becomes of a key.
-    fn decide(&mut self, key: &[u8], answer: Answer, of_log: Option<Operation>) -> Result<()> {
+    fn decide(&mut self, key: &[u8], answer: Answer, of_log: Option<KeyLog>) -> Result<()> {
         let known = answer.age.map_or(Seqno(0), |(seqno, _)| seqno).max(self.flushed);
         let mut is_older = answer.gap.is_some();
         let mut is_uncertain = answer.is_uncertain;
         let mut entry = answer.entry;
-        if let Some(operation) = of_log {
-            let is_truth = operation.seqno > self.whole_after;
-            if is_truth || operation.seqno > known {
+        if let Some(KeyLog { mut operations, .. }) = of_log {
+            let first = operations.first().filter(|first| first.kind != Kind::Operands);
+            let first = first.map(|first| first.seqno);
+            if let Some(first) = first.filter(|first| *first > self.whole_after || *first > known) {
+                let is_truth = first > self.whole_after;
                 let gap = answer.gap.map_or(Seqno(0), |(seqno, _)| seqno);
-                is_older = !is_truth && operation.seqno <= gap;
+                is_older = !is_truth && first <= gap;
                 is_uncertain &= !is_truth;
-                entry = Some((operation.kind, operation.value));
+                entry = stacked(None, operations);
+            } else {
+                // What the runs hold already must not be counted twice.
+                operations.retain(|operation| operation.seqno > known);
+                entry = stacked(entry, operations);
             }
         }
-        let Some((Kind::Value, value)) = entry else { return Ok(()) };
+        let Some((kind, value)) = entry.filter(|(kind, _)| *kind != Kind::Tombstone) else { return Ok(()) };
         self.report.older_records += u64::from(is_older);
         if is_older && let Some(beside) = self.keyspace_beside()? {
-            self.batch.insert(&beside, key, &value);
+            self.batch.push(&beside, kind, key, &value);
         } else {
             self.report.records += 1;
             self.report.bytes += testudo_base::num::u64_of(key.len() + value.len());
             self.report.uncertain_records += u64::from(is_uncertain);
-            self.batch.insert(&self.into, key, &value);
+            self.batch.push(&self.into, kind, key, &value);
         }
         self.batch_bytes += key.len() + value.len();
         if self.batch_bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
@@ -190,7 +219,7 @@ impl Writer<'_> {
         let Older::Beside { name, options, keyspace } = &mut self.older else { return Ok(None) };
         if keyspace.is_none() {
             let options = *options;
-            *keyspace = Some(self.target.db.keyspace(name, || options)?);
+            *keyspace = Some(keyspace_like(self.target, name, &options)?);
             self.report.older_keyspace = Some(name.clone());
         }
         Ok(keyspace.clone())
@@ -209,11 +238,10 @@ impl Writer<'_> {
     }
 }
 
-fn next_operation(operations: &mut Option<Iter>) -> Result<Option<Operation>> {
+fn next_operation(operations: &mut Option<Iter>) -> Result<Option<KeyLog>> {
     let Some(found) = operations.as_mut().and_then(Iterator::next) else { return Ok(None) };
     let (key, bytes) = found?.into_pair()?;
-    let (seqno, kind, value) = decode_scratch(&bytes).ok_or_else(|| {
-        testudo_base::Error::new(ErrorKind::Corruption, "scratch of the salvage is damaged")
-    })?;
-    Ok(Some(Operation { key: key.to_vec(), seqno, kind, value: value.to_vec() }))
+    let operations = decode_scratch(&bytes)
+        .map_err(|_| testudo_base::Error::new(ErrorKind::Corruption, "scratch of the salvage is damaged"))?;
+    Ok(Some(KeyLog { key: key.to_vec(), operations }))
 }

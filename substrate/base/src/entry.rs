@@ -1,4 +1,4 @@
-//! What a key maps to at one moment: a value, or the fact that it was deleted.
+//! What a key maps to at one moment: a value, the fact that it was deleted, or operands that a merge operator has to fold.
 
 /// What an entry says about its key. The numbers are part of the on-disk format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -8,6 +8,10 @@ pub enum Kind {
     Value = 0,
     /// The key was deleted; hides everything older.
     Tombstone = 1,
+    /// Operands on top of whatever is older.
+    Operands = 2,
+    /// Operands together with what they change; hides everything older.
+    Unfolded = 3,
 }
 
 impl Kind {
@@ -16,12 +20,25 @@ impl Kind {
         match number {
             0 => Some(Self::Value),
             1 => Some(Self::Tombstone),
+            2 => Some(Self::Operands),
+            3 => Some(Self::Unfolded),
             _ => None,
+        }
+    }
+
+    /// The kind that the lowest two bits say.
+    #[inline]
+    pub fn from_low_bits(bits: u8) -> Self {
+        match bits & 3 {
+            0 => Self::Value,
+            1 => Self::Tombstone,
+            2 => Self::Operands,
+            _ => Self::Unfolded,
         }
     }
 }
 
-/// A borrowed entry. `value` is empty for a tombstone.
+/// A borrowed entry. `value` is empty for a tombstone; the bytes of operands are those of [`crate::operands_format`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The key, up to [`crate::MAX_KEY_BYTES`].

@@ -15,7 +15,9 @@ mod error;
 mod ids;
 pub mod key;
 mod large_slice;
+pub mod merge_operator;
 pub mod num;
+pub mod operands_format;
 pub mod planted;
 pub mod sync;
 

@@ -48,7 +48,9 @@ const SLAB_BYTES: usize = 16 << 10;
 const SMALL_SLAB_BYTES: usize = 1 << 10;
 /// An arena smaller than this has one small slab for all threads.
 const SMALL_ARENA_BYTES: u64 = 256 << 10;
-const TOMBSTONE_BIT: u32 = 1 << 31;
+/// Where the kind is in the length of the key.
+const KIND_SHIFT: u32 = 30;
+const KEY_BYTES_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 const HEADER_BYTES: usize = size_of::<Header>();
 
@@ -57,7 +59,7 @@ const HEADER_BYTES: usize = size_of::<Header>();
 struct Header {
     seqno: u64,
     prev: Option<Record>,
-    /// Length of the key; the highest bit is set for a tombstone.
+    /// Length of the key; the highest two bits say the kind.
     key_bytes_and_kind: u32,
     value_bytes: u32,
     value_capacity: u32,
@@ -152,13 +154,24 @@ impl Arena {
 
     /// Writes a record and returns it with the bytes by which the arena grew.
     pub(crate) fn write(&self, version: &Version<'_>, prev: Option<Record>) -> (Record, u64) {
+        self.write_with_room(version, prev, 0)
+    }
+
+    /// As [`Arena::write`], with room for that many more bytes of the value.
+    #[inline]
+    pub(crate) fn write_with_room(
+        &self,
+        version: &Version<'_>,
+        prev: Option<Record>,
+        room: usize,
+    ) -> (Record, u64) {
         let Version { seqno, kind, key, value } = *version;
-        let units = (HEADER_BYTES + key.len() + value.len()).div_ceil(UNIT_BYTES);
+        let units = (HEADER_BYTES + key.len() + value.len() + room).div_ceil(UNIT_BYTES);
         let (at, grown) = self.place(units);
         let header = Header {
             seqno: seqno.0,
             prev,
-            key_bytes_and_kind: u32_of(key.len()) | kind_bit(kind),
+            key_bytes_and_kind: u32_of(key.len()) | kind_bits(kind),
             value_bytes: u32_of(value.len()),
             value_capacity: u32::try_from(units * UNIT_BYTES - HEADER_BYTES - key.len()).unwrap_or(u32::MAX),
         };
@@ -192,15 +205,35 @@ impl Arena {
         if version.value.len() > header.value_capacity as usize {
             return false;
         }
-        let key_bytes = header.key_bytes_and_kind & !TOMBSTONE_BIT;
+        let key_bytes = header.key_bytes_and_kind & KEY_BYTES_MASK;
         header.seqno = version.seqno.0;
-        header.key_bytes_and_kind = key_bytes | kind_bit(version.kind);
+        header.key_bytes_and_kind = key_bytes | kind_bits(version.kind);
         header.value_bytes = u32_of(version.value.len());
         // SAFETY: the value's room starts behind header and key, within the record.
         let room = unsafe { start.add(HEADER_BYTES + key_bytes as usize) };
         // SAFETY: the room has `value_capacity` bytes; `&mut Record` keeps readers and writers off it, hence
         // `version.value` is elsewhere.
         unsafe { room.copy_from_nonoverlapping(NonNull::from(version.value).cast(), version.value.len()) };
+        true
+    }
+
+    /// Makes `record` the version at `seqno`, whose value is longer by `more`, if that fits there; returns whether it did.
+    pub(crate) fn extend(&self, record: &mut Record, seqno: Seqno, more: &[u8]) -> bool {
+        let start = self.start(record.0.get());
+        let header = self.header_mut(record);
+        let value_bytes = header.value_bytes as usize;
+        if more.len() > header.value_capacity as usize - value_bytes {
+            return false;
+        }
+        let key_bytes = header.key_bytes_and_kind & KEY_BYTES_MASK;
+        header.seqno = seqno.0;
+        header.value_bytes = u32_of(value_bytes + more.len());
+        // SAFETY: the value's room starts behind header and key, within the record, and has `value_capacity` bytes, which are no
+        // less than `value_bytes`.
+        let room = unsafe { start.add(HEADER_BYTES + key_bytes as usize + value_bytes) };
+        // SAFETY: so many bytes were just found to be free there; `&mut Record` keeps readers and writers off them, hence `more` is
+        // elsewhere.
+        unsafe { room.copy_from_nonoverlapping(NonNull::from(more).cast(), more.len()) };
         true
     }
 
@@ -335,11 +368,9 @@ impl Drop for Arena {
     }
 }
 
-fn kind_bit(kind: Kind) -> u32 {
-    match kind {
-        Kind::Value => 0,
-        Kind::Tombstone => TOMBSTONE_BIT,
-    }
+#[inline]
+fn kind_bits(kind: Kind) -> u32 {
+    u32::from(kind as u8) << KIND_SHIFT
 }
 
 /// Starts loading a few cache lines; any address will do.
@@ -378,7 +409,7 @@ impl<'a> View<'a> {
 
     #[inline]
     fn key_bytes(&self) -> usize {
-        (self.header().key_bytes_and_kind & !TOMBSTONE_BIT) as usize
+        (self.header().key_bytes_and_kind & KEY_BYTES_MASK) as usize
     }
 
     #[inline]
@@ -388,7 +419,7 @@ impl<'a> View<'a> {
 
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
-        if self.header().key_bytes_and_kind & TOMBSTONE_BIT == 0 { Kind::Value } else { Kind::Tombstone }
+        Kind::from_low_bits((self.header().key_bytes_and_kind >> KIND_SHIFT) as u8)
     }
 
     #[inline]

@@ -10,6 +10,7 @@ use std::iter::Sum;
 use testudo_base::{
     Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Seqno,
     chunks::ChunkPool,
+    merge_operator::Folding,
     num::{u64_of, usize_of},
     sync::{
         Arc, RwLock,
@@ -38,14 +39,21 @@ pub struct Memtable {
     arena: Arena,
     /// Heap bytes of top and leaves; signed, because one split's delta may be negative.
     index_bytes: AtomicI64,
+    folding: Arc<Folding>,
 }
 
 impl Memtable {
-    /// An empty memtable that takes its memory from `pool`.
+    /// An empty memtable that takes its memory from `pool`, for a keyspace without a merge operator.
     pub fn new(pool: Arc<ChunkPool>) -> Self {
+        Self::with_folding(pool, Arc::default())
+    }
+
+    /// An empty memtable that takes its memory from `pool` and folds operands as its keyspace does.
+    pub fn with_folding(pool: Arc<ChunkPool>, folding: Arc<Folding>) -> Self {
         let top = Top::new();
         let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
-        let table = Self { top: RwLock::new(top), arena: Arena::new(pool), index_bytes: AtomicI64::new(0) };
+        let (arena, index) = (Arena::new(pool), AtomicI64::new(0));
+        let table = Self { top: RwLock::new(top), arena, index_bytes: index, folding };
         table.count_index(index_bytes);
         table
     }
@@ -65,7 +73,7 @@ impl Memtable {
     /// ones arrive, others make room for them. The snapshot must be known to all writers before any of them
     /// inserts a newer version. A version that arrives after a newer one goes behind it, if the snapshot may
     /// need it, and is dropped otherwise; of two with equal seqno the later call wins. The value of a tombstone
-    /// is ignored.
+    /// is ignored. Operands join what the memtable has of their key; versions of such a key must come in the order of their seqnos.
     ///
     /// Panics if the memtable is frozen, and beyond the limits of the length of keys and values.
     pub fn insert(
@@ -86,7 +94,7 @@ impl Memtable {
                 assert!(!top.frozen, "insert into a frozen memtable");
                 let mut leaf = top.leaf(top.find(key)).write();
                 let index_before = leaf.heap_bytes();
-                if let Some(mut outcome) = leaf.insert(&self.arena, &version, keep_from) {
+                if let Some(mut outcome) = leaf.insert(&self.arena, &version, keep_from, &self.folding) {
                     let index_grown = leaf.heap_bytes() - index_before;
                     if index_grown > 0 {
                         self.count_index(index_grown.cast_signed());

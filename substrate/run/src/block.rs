@@ -118,7 +118,7 @@ impl<'a> Block<'a> {
         let mut reader = Reader::new(self.cells.get(offset..).ok_or(Damage("a cell is outside its block"))?);
         let suffix_and_kind = reader.varint()?;
         let value_bytes = usize_of(reader.varint()?);
-        let kind = Kind::from_u8((suffix_and_kind & 3) as u8).ok_or(Damage("unknown kind of entry"))?;
+        let kind = Kind::from_low_bits((suffix_and_kind & 3) as u8);
         let suffix = reader.take(usize_of(suffix_and_kind >> 2))?;
         let value = reader.take(value_bytes)?;
         Ok(Cell { kind, suffix, value })

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Fails with the first contradiction, as `Corruption`.
 
-use testudo_base::{Cursor, Error, ErrorKind, Result, sync::Arc};
+use testudo_base::{Cursor, Error, ErrorKind, Result, operands_format::check_value, sync::Arc};
 
 use testudo_storage::{Access, PageKind};
 
@@ -37,6 +37,9 @@ impl Run {
             }
             if entries == 0 && entry.key != reference.first_key.as_slice() {
                 return broken("starts with another key than it says");
+            }
+            if check_value(entry.kind, entry.value).is_err() {
+                return broken("has an entry of operands that cannot be read");
             }
             self.check_filter(entry.key)?;
             if !cursor.is_where_a_query_looks()? {

@@ -13,6 +13,7 @@ use testudo_base::{
     Entry, Kind, MAX_KEY_BYTES, PAGE_BYTES, PAGE_SIZE, Result, StoreId,
     codec::Damage,
     num::{u32_of, u64_of, usize_of},
+    operands_format::check_value,
     sync::Arc,
 };
 use testudo_env::File;
@@ -191,6 +192,7 @@ fn full_key(block: &Block<'_>, slot: usize) -> std::result::Result<(Vec<u8>, Kin
     if block.prefix().len() + cell.suffix.len() > MAX_KEY_BYTES {
         return Err(Damage("a key is too long"));
     }
+    check_value(cell.kind, cell.value)?;
     Ok(([block.prefix(), cell.suffix].concat(), cell.kind))
 }
 

@@ -2,16 +2,21 @@
 //!
 //! Sources are few (a dozen or two), and one of them usually holds most entries. So they are kept in the order of their
 //! current keys, compared by cached eight-byte heads first; whoever has moved is sorted in again, which for the fullest
-//! source is one comparison. Tombstones are passed on; whoever knows that nothing older lies below drops them.
+//! source is one comparison. Tombstones are passed on; whoever knows that nothing older lies below drops them. Operands are stacked
+//! upon what older sources say of their key; whoever knows the merge operator folds them.
 //!
 //! **Invariants**
 //! - Sources are ordered newest first; of equal keys the source with the least index wins.
 //! - Forward: every source stands on its first entry ≥ the current key. Backward: on its last entry ≤ it.
 //! - `order` holds the sources that stand on an entry, the one of the current key first; it is empty after an error.
+//! - `stacked` is there if the current entry is made of those of several sources; `stack` has its value then.
 
 use std::cmp::Ordering;
 
-use testudo_base::{Cursor, Entry, Result, key, num::u64_of, planted};
+use testudo_base::{
+    Cursor, Entry, Error, Kind, MAX_VALUE_BYTES, Result, key, num::u64_of, operands_format::begin_stack,
+    planted,
+};
 
 /// Which way a cursor goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +33,19 @@ pub struct MergeCursor<C> {
     sources: Vec<C>,
     /// Head of each source's current key, behind what all keys share.
     heads: Vec<u64>,
-    /// Bytes of each source's current entry.
-    entry_bytes: Vec<u64>,
+    /// Bytes of each source's current entry, twice, and one more for operands.
+    entry_marks: Vec<u64>,
     shared_bytes: usize,
     order: Vec<usize>,
     direction: Direction,
     key: Vec<u8>,
     passed_bytes: u64,
+    stacked: Option<Kind>,
+    stack: Vec<u8>,
 }
+
+/// Says that a source stands on operands.
+const OPERANDS_MARK: u64 = 1;
 
 impl<C: Cursor> MergeCursor<C> {
     /// Merges `sources`, newest first.
@@ -46,11 +56,21 @@ impl<C: Cursor> MergeCursor<C> {
     /// The same, when the first `shared_bytes` of all keys of all sources are equal.
     pub fn with_shared_prefix(sources: Vec<C>, shared_bytes: usize) -> Self {
         let heads = vec![0; sources.len()];
-        let entry_bytes = vec![0; sources.len()];
+        let entry_marks = vec![0; sources.len()];
         let order = Vec::with_capacity(sources.len());
         let direction = Direction::Forward;
-        let (key, passed_bytes) = (Vec::new(), 0);
-        Self { sources, heads, entry_bytes, shared_bytes, order, direction, key, passed_bytes }
+        Self {
+            sources,
+            heads,
+            entry_marks,
+            shared_bytes,
+            order,
+            direction,
+            key: Vec::new(),
+            passed_bytes: 0,
+            stacked: None,
+            stack: Vec::new(),
+        }
     }
 
     /// Gives the sources back.
@@ -66,6 +86,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// Lets `place` position all sources, and stands on the least (backward: the greatest) of their keys.
     pub fn place(&mut self, direction: Direction, place: impl FnOnce(&mut [C]) -> Result<()>) -> Result<()> {
         self.order.clear();
+        self.stacked = None;
         self.direction = direction;
         place(&mut self.sources)?;
         for source in 0..self.sources.len() {
@@ -74,7 +95,7 @@ impl<C: Cursor> MergeCursor<C> {
                 self.sink_back(self.order.len() - 1);
             }
         }
-        Ok(())
+        if self.stands_on_operands() { self.stack_up() } else { Ok(()) }
     }
 
     fn place_each(&mut self, direction: Direction, place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
@@ -86,7 +107,8 @@ impl<C: Cursor> MergeCursor<C> {
     fn note_head(&mut self, source: usize) -> bool {
         let Some(entry) = self.sources[source].entry() else { return false };
         self.heads[source] = key::head(entry.key.get(self.shared_bytes..).unwrap_or_default());
-        self.entry_bytes[source] = u64_of(entry.user_bytes());
+        let mark = u64::from(entry.kind == Kind::Operands);
+        self.entry_marks[source] = u64_of(entry.user_bytes()) << 1 | mark;
         true
     }
 
@@ -122,8 +144,45 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
+    /// Whether the current entry may have to be stacked upon older ones.
+    #[inline]
+    fn stands_on_operands(&self) -> bool {
+        self.order.first().is_some_and(|&source| self.entry_marks[source] & OPERANDS_MARK != 0)
+    }
+
+    /// Makes one entry of the operands of the current key and of what they change, as far as the sources know it.
+    #[cold]
+    fn stack_up(&mut self) -> Result<()> {
+        let key = self.key_of(self.order[0]);
+        let same_key = self.order.iter().take_while(|&&source| self.key_of(source) == key).count();
+        let is_operands = |source: &&usize| self.entry_marks[**source] & OPERANDS_MARK != 0;
+        let mut depth = self.order[..same_key].iter().take_while(is_operands).count();
+        if depth < same_key && !planted!("operands-without-their-value") {
+            depth += 1;
+        }
+        if depth == 1 {
+            return Ok(());
+        }
+        let mut entries = self.order[..depth].iter().rev().filter_map(|&source| self.sources[source].entry());
+        let Some(oldest) = entries.next() else { return Ok(()) };
+        let kind = begin_stack(oldest.kind, oldest.value, &mut self.stack);
+        for entry in entries {
+            if planted!("operands-lost-in-merge") {
+                self.stack.clear();
+            }
+            self.stack.extend_from_slice(entry.value);
+        }
+        if u64_of(self.stack.len()) > MAX_VALUE_BYTES {
+            self.order.clear();
+            return Err(Error::invalid("the operands of a key that cannot be folded have become too long"));
+        }
+        self.stacked = Some(kind);
+        Ok(())
+    }
+
     /// Moves every source that stands on the current key one on.
     fn step(&mut self) -> Result<()> {
+        self.stacked = None;
         let Some(&current) = self.order.first() else { return Ok(()) };
         let head = self.heads[current];
         // Most keys are in one source alone.
@@ -140,13 +199,13 @@ impl<C: Cursor> MergeCursor<C> {
                 return Err(error);
             }
         }
-        Ok(())
+        if self.stands_on_operands() { self.stack_up() } else { Ok(()) }
     }
 
     /// Moves the source at `at` one on and sorts it in among those behind it, which are in order.
     fn move_at(&mut self, mut at: usize) -> Result<()> {
         let source = self.order[at];
-        self.passed_bytes += self.entry_bytes[source];
+        self.passed_bytes += self.entry_marks[source] >> 1;
         match self.direction {
             Direction::Forward => self.sources[source].next()?,
             Direction::Backward => self.sources[source].prev()?,
@@ -210,6 +269,10 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
-        self.sources[*self.order.first()?].entry()
+        let entry = self.sources[*self.order.first()?].entry()?;
+        Some(match self.stacked {
+            None => entry,
+            Some(kind) => Entry { kind, value: &self.stack, ..entry },
+        })
     }
 }

@@ -11,13 +11,17 @@ use std::{
 use testudo::{Db, KeyspaceOptions, Tree};
 use testudo_base::{PAGE_SIZE, StoreId};
 use testudo_env::{CrashPolicy, MemEnv};
-use testudo_testkit::{Generator, Profile, Runner, engine_store::EngineOpener, op::Op};
+use testudo_testkit::{
+    Generator, Profile, Runner, engine_store::EngineOpener, op::Op, operator::operator_name,
+};
 
 use crate::{
     exercise::{Content, content_of},
     seal::{Site, seal, sites_of},
 };
 
+/// The merge operator of the keyspaces that have operands.
+pub(crate) const OPERATOR: &str = "append";
 /// Where each store is.
 pub(crate) const DIRECTORY: &str = "/db";
 /// The memory budget of every store.
@@ -67,6 +71,8 @@ fn make(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool) -> Base
     let mut runner = Runner::new(&opener, 1);
     let mut script = Generator::new(profile, 1).script(op_count);
     script.0.retain(|op| !matches!(op, Op::Crash(_) | Op::Arm { .. } | Op::Kill | Op::Drop { .. }));
+    // The stores are opened by whoever knows no other operators than those of the store itself.
+    script.0.retain(|op| !matches!(op, Op::Merge { keyspace, .. } if operator_name(*keyspace) != OPERATOR));
     for (step, op) in script.0.iter().enumerate() {
         runner.op(op).expect("the script runs on a sound store");
         if step % 80 == 79 {

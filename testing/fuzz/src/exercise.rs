@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use testudo::{Db, ErrorKind, Keyspace, Result, VerifyLevel};
+use testudo::{Db, Error, ErrorKind, Keyspace, Result, VerifyLevel};
 use testudo_env::{CrashPolicy, MemEnv};
 
 use crate::base_store::open;
@@ -72,6 +72,11 @@ pub(crate) fn exercise(machine: &Arc<MemEnv>, db: Db) {
     }
 }
 
+/// Whether an error is the right answer of a sound store: it states a merge operator that nobody knows.
+fn is_excused(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unsupported
+}
+
 /// Reads everything in every way; whether nothing failed.
 fn read_all(db: &Db, is_sound: bool) -> bool {
     let mut is_readable = true;
@@ -81,7 +86,10 @@ fn read_all(db: &Db, is_sound: bool) -> bool {
         let (forward, backward) = match (forward, backward) {
             (Ok(forward), Ok(backward)) => (forward, backward),
             (Err(error), _) | (_, Err(error)) => {
-                assert!(!is_sound, "the verification finds nothing, and a scan fails: {error}");
+                assert!(
+                    !is_sound || is_excused(&error),
+                    "the verification finds nothing, and a scan fails: {error}"
+                );
                 is_readable = false;
                 continue;
             }
@@ -99,7 +107,10 @@ fn read_all(db: &Db, is_sound: bool) -> bool {
                     );
                 }
                 Err(error) => {
-                    assert!(!is_sound, "the verification finds nothing, and a point read fails: {error}");
+                    assert!(
+                        !is_sound || is_excused(&error),
+                        "the verification finds nothing, and a point read fails: {error}"
+                    );
                     is_readable = false;
                 }
             }

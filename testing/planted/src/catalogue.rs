@@ -60,6 +60,10 @@ pub(crate) const BUGS: &[Bug] = &[
     // Answers.
     bug("tombstone-dropped-early", "tombstones are dropped above what they hide", &["model"]),
     bug("merge-prefers-older", "of equal keys a merge shows the oldest", &["model"]),
+    bug("operands-in-reverse", "operands are applied in the wrong order", &["model"]),
+    bug("operands-lost-in-merge", "of the operands of several tiers a merge keeps the newest", &["model"]),
+    bug("operands-without-their-value", "a merge leaves out what operands change", &["model"]),
+    bug("flushed-operand-replayed", "recovery applies operands that the tree has already", &["model"]),
     bug("first-of-block-lost", "a cursor misses the first entry of each further block", &["model"]),
     bug("backward-skips-a-part", "going back, a cursor skips a child at a border", &["model"]),
     bug(

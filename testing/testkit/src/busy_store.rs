@@ -33,7 +33,7 @@ impl BusyStore {
         let db = opener.open_db(env, directory)?;
         let mut keyspaces = Vec::new();
         for name in ["alpha", "beta", "empty"] {
-            keyspaces.push(db.keyspace(name, || opener.options)?);
+            keyspaces.push(db.keyspace(name, || opener.options.merge_operator("append"))?);
         }
         Ok(Self { db, keyspaces, random: SplitMix::new(seed) })
     }
@@ -44,7 +44,8 @@ impl BusyStore {
             let keyspace = self.keyspaces[usize_of(self.random.below(2))].clone();
             let key = format!("key{:05}", self.random.below(KEYS));
             match self.random.below(20) {
-                0..=10 => keyspace.insert(&key, self.value())?,
+                0..=1 => keyspace.merge(&key, self.random.next_u64().to_le_bytes())?,
+                2..=10 => keyspace.insert(&key, self.value())?,
                 11..=13 => keyspace.remove(&key)?,
                 14 | 15 => {
                     let mut batch = self.db.batch();

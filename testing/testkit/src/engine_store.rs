@@ -6,13 +6,14 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
-    Batch, Db, Durability, Entry, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Result, Slice, Snapshot,
-    VerifyLevel,
+    Batch, Db, DbBuilder, Durability, Entry, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Result,
+    Slice, Snapshot, VerifyLevel,
 };
 use testudo_env::Env;
 
 use crate::{
     op::Slot,
+    operator::{chain_operator, operator_name},
     store::{Opener, Pair, RawScan, RawWrite, Store, UpdateFn, View, keyspace_name, keyspace_slot},
 };
 
@@ -29,14 +30,19 @@ pub struct EngineOpener {
 }
 
 impl EngineOpener {
+    fn builder(&self, env: Arc<dyn Env>, directory: &Path) -> DbBuilder {
+        let builder = Db::builder(directory).memory_bytes(self.memory_bytes);
+        builder.env(env).merge_operator(chain_operator())
+    }
+
     /// Opens the database itself.
     pub fn open_db(&self, env: Arc<dyn Env>, directory: &Path) -> Result<Db> {
-        Db::builder(directory).memory_bytes(self.memory_bytes).env(env).open()
+        self.builder(env, directory).open()
     }
 
     /// Opens the store of this environment for reading only, as [`Opener::open`] does for all.
     pub fn open_read_only(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>> {
-        self.adopt(Db::builder(DIRECTORY).memory_bytes(self.memory_bytes).env(env).read_only().open()?)
+        self.adopt(self.builder(env, Path::new(DIRECTORY)).read_only().open()?)
     }
 
     /// A handle for each keyspace.
@@ -124,7 +130,8 @@ impl Store for EngineStore {
     }
 
     fn create(&mut self, keyspace: Slot) -> Result<()> {
-        let handle = self.db.keyspace(&keyspace_name(keyspace), || self.options)?;
+        let options = self.options.merge_operator(operator_name(keyspace));
+        let handle = self.db.keyspace(&keyspace_name(keyspace), || options)?;
         self.keyspaces.insert(keyspace, handle);
         Ok(())
     }
@@ -141,6 +148,10 @@ impl Store for EngineStore {
 
     fn remove(&self, keyspace: Slot, key: &[u8]) -> Result<()> {
         self.keyspace(keyspace)?.remove(key)
+    }
+
+    fn merge(&self, keyspace: Slot, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.keyspace(keyspace)?.merge(key, operand)
     }
 
     fn commit(&self, writes: &[RawWrite], synced: bool) -> Result<()> {

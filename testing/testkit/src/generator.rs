@@ -52,10 +52,11 @@ impl<'a> Generator<'a> {
             return op;
         }
         let weights = &self.profile.weights;
-        let choices: [(u32, Make<'a>); 23] = [
+        let choices: [(u32, Make<'a>); 24] = [
             (weights.insert, |g| Op::Insert { keyspace: g.slot(), key: g.key(), value: g.value() }),
             (weights.remove, |g| Op::Remove { keyspace: g.slot(), key: g.key() }),
             (weights.batch, Self::batch),
+            (weights.merge, |g| Op::Merge { keyspace: g.slot(), key: g.key(), operand: g.operand() }),
             (weights.get, |g| Op::Get { keyspace: g.slot(), key: g.key() }),
             (weights.multi_get, |g| Op::MultiGet { keyspace: g.slot(), keys: g.keys() }),
             (weights.scan, |g| Op::Scan { keyspace: g.slot(), scan: g.scan() }),
@@ -159,6 +160,11 @@ impl<'a> Generator<'a> {
             _ => huge / 2 + self.small(huge / 2 + 1),
         };
         Value { seed: low32(self.random.next_u64()), length }
+    }
+
+    /// Short: many of them come together in a value.
+    fn operand(&mut self) -> Value {
+        Value { seed: low32(self.random.next_u64()), length: self.small(24) }
     }
 
     fn value_or_none(&mut self) -> Option<Value> {

@@ -17,6 +17,7 @@ mod generator;
 pub mod log_store;
 pub mod model;
 pub mod op;
+pub mod operator;
 mod profile;
 mod recipe;
 mod runner;

@@ -173,6 +173,11 @@ fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
                 codec::put_bytes(out, value);
             }
         }
+        Delta::Merge { keyspace, key, operand } => {
+            out.extend([4, *keyspace]);
+            codec::put_bytes(out, key);
+            codec::put_bytes(out, operand);
+        }
     }
 }
 
@@ -181,6 +186,10 @@ fn decode_delta(reader: &mut Reader<'_>) -> std::result::Result<Delta, Damage> {
     Ok(match kind {
         0 => Delta::Create(keyspace),
         1 => Delta::Drop(keyspace),
+        4 => {
+            let key = reader.bytes(usize::MAX)?.into();
+            Delta::Merge { keyspace, key, operand: reader.bytes(usize::MAX)?.into() }
+        }
         _ => {
             let key = reader.bytes(usize::MAX)?.into();
             let value = if kind == 3 { Some(reader.bytes(usize::MAX)?.into()) } else { None };
@@ -300,6 +309,11 @@ impl Store for LogStore {
             }
         }
         self.put(keyspace, key, None)
+    }
+
+    fn merge(&self, keyspace: Slot, key: &[u8], operand: &[u8]) -> Result<()> {
+        let delta = Delta::Merge { keyspace, key: key.into(), operand: operand.into() };
+        self.write(&[delta], false)
     }
 
     fn commit(&self, writes: &[RawWrite], synced: bool) -> Result<()> {

@@ -16,6 +16,7 @@ use std::{
 
 use crate::{
     op::Slot,
+    operator::merged,
     state::{Bytes, Delta, State},
     store::{RawScan, RawWalk},
 };
@@ -209,6 +210,12 @@ impl Model {
             Delta::Write { keyspace, key, .. } => {
                 self.doubtful.remove(&(*keyspace, Arc::clone(key)));
             }
+            // The doubt goes on: whatever the value was, it has changed.
+            Delta::Merge { keyspace, key, operand } => {
+                for value in self.doubtful.get_mut(&(*keyspace, Arc::clone(key))).into_iter().flatten() {
+                    *value = Some(merged(*keyspace, value.as_deref(), operand).into());
+                }
+            }
             // A keyspace that a failed drop may have emptied stays doubtful when it is opened.
             Delta::Create(_) => {}
             Delta::Drop(keyspace) => {
@@ -228,6 +235,18 @@ impl Model {
                 let values =
                     self.doubtful.entry((*keyspace, Arc::clone(key))).or_insert_with(|| vec![current]);
                 values.push(value.clone());
+            }
+            Delta::Merge { keyspace, key, operand } => {
+                let current = self.live.get(*keyspace, key).cloned();
+                let values =
+                    self.doubtful.entry((*keyspace, Arc::clone(key))).or_insert_with(|| vec![current]);
+                let changed =
+                    |value: &Option<Bytes>| Some(Bytes::from(merged(*keyspace, value.as_deref(), operand)));
+                let changed: Vec<_> = values.iter().map(changed).collect();
+                values.extend(changed);
+                if values.len() > CANDIDATES_MAX {
+                    self.doubtful_keyspaces.insert(*keyspace);
+                }
             }
         }
     }

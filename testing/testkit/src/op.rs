@@ -94,6 +94,8 @@ pub enum Op {
     Insert { keyspace: Slot, key: Key, value: Value },
     /// Removes one key.
     Remove { keyspace: Slot, key: Key },
+    /// Changes one key by an operand, without reading it.
+    Merge { keyspace: Slot, key: Key, operand: Value },
     /// Writes several keys as one.
     Batch { writes: Vec<Write>, synced: bool },
     /// Reads one key.
@@ -143,6 +145,7 @@ impl Op {
                 | Self::Drop { .. }
                 | Self::Insert { .. }
                 | Self::Remove { .. }
+                | Self::Merge { .. }
                 | Self::Batch { .. }
                 | Self::Update { .. }
                 | Self::Swap { .. }

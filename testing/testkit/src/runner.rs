@@ -305,6 +305,7 @@ impl<'a> Runner<'a> {
             Op::Drop { keyspace } => self.drop_keyspace(*keyspace),
             Op::Insert { keyspace, key, value } => self.put(*keyspace, &key.bytes(), Some(*value)),
             Op::Remove { keyspace, key } => self.put(*keyspace, &key.bytes(), None),
+            Op::Merge { keyspace, key, operand } => self.merge(*keyspace, &key.bytes(), *operand),
             Op::Batch { writes, synced } => self.batch(writes, *synced),
             Op::Get { keyspace, key } => self.get(*keyspace, &key.bytes()),
             Op::MultiGet { keyspace, keys } => {

@@ -52,6 +52,7 @@ impl fmt::Display for Op {
             Self::Drop { keyspace } => write!(f, "drop {keyspace}"),
             Self::Insert { keyspace, key, value } => write!(f, "insert {keyspace} {key} {value}"),
             Self::Remove { keyspace, key } => write!(f, "remove {keyspace} {key}"),
+            Self::Merge { keyspace, key, operand } => write!(f, "merge {keyspace} {key} {operand}"),
             Self::Batch { writes, synced } => {
                 write!(f, "batch {}", if *synced { "synced" } else { "buffered" })?;
                 writes.iter().try_for_each(|write| write!(f, " {write}"))
@@ -100,6 +101,11 @@ impl FromStr for Op {
                 value: words.parse("a value")?,
             },
             "remove" => Self::Remove { keyspace: words.parse("a keyspace")?, key: words.parse("a key")? },
+            "merge" => Self::Merge {
+                keyspace: words.parse("a keyspace")?,
+                key: words.parse("a key")?,
+                operand: words.parse("an operand")?,
+            },
             "batch" => {
                 let synced = words.choice("buffered", "synced")?;
                 Self::Batch { synced, writes: words.rest()? }

@@ -15,6 +15,7 @@ use testudo_base::{Result, checksum::checksum64};
 
 use crate::{
     op::Slot,
+    operator::merged,
     store::{Pair, RawScan},
 };
 
@@ -32,6 +33,15 @@ pub enum Delta {
         key: Bytes,
         /// The new value; `None` removes.
         value: Option<Bytes>,
+    },
+    /// A key's value is changed by an operand.
+    Merge {
+        /// Where.
+        keyspace: Slot,
+        /// The key.
+        key: Bytes,
+        /// The operand.
+        operand: Bytes,
     },
     /// A keyspace comes to be, empty.
     Create(Slot),
@@ -104,6 +114,11 @@ impl State {
                 }
             }
             Delta::Write { keyspace, key, value } => self.write(*keyspace, key, value.as_ref()),
+            Delta::Merge { keyspace, key, operand } => {
+                let existing = self.get(*keyspace, key).map(|value| &**value);
+                let value = merged(*keyspace, existing, operand).into();
+                self.write(*keyspace, key, Some(&value));
+            }
         }
     }
 

@@ -133,6 +133,8 @@ pub trait Store {
     fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()>;
     /// Removes one key.
     fn remove(&self, keyspace: Slot, key: &[u8]) -> Result<()>;
+    /// Changes one key by an operand of the operator of its keyspace, see [`crate::operator`].
+    fn merge(&self, keyspace: Slot, key: &[u8], operand: &[u8]) -> Result<()>;
     /// Writes several keys as one.
     fn commit(&self, writes: &[RawWrite], synced: bool) -> Result<()>;
     /// Reads one key.

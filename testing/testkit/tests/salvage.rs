@@ -425,3 +425,79 @@ fn a_salvage_that_is_stopped_leaves_nothing() {
         }
     }
 }
+
+/// A store in which keys were appended to over many drains, and all values that each key ever had.
+fn store_with_operands() -> (Arc<MemEnv>, Contents, BTreeSet<Pair>) {
+    let machine = MemEnv::new(4);
+    let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
+    let tree = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
+    let options = KeyspaceOptions::default().tree(tree).merge_operator("append");
+    let lists = db.keyspace("lists", || options).unwrap();
+    let (mut model, mut history) = (BTreeMap::<String, String>::new(), BTreeSet::new());
+    let mut random = SplitMix::new(5);
+    for round in 0..14 {
+        for _ in 0..150 {
+            let key = format!("key{:04}", random.below(500));
+            let text = format!("{round}.{:03} ", random.below(1000));
+            if random.percent(15) {
+                lists.insert(&key, &text).unwrap();
+                model.insert(key.clone(), text);
+            } else if random.percent(10) {
+                lists.remove(&key).unwrap();
+                model.remove(&key);
+            } else {
+                lists.merge(&key, &text).unwrap();
+                *model.entry(key.clone()).or_default() += &text;
+            }
+            let value = model.get(&key).cloned().unwrap_or_default();
+            history.insert((key.into_bytes(), value.into_bytes()));
+        }
+        // The last ones stay in the log.
+        if round < 12 {
+            db.flush().unwrap();
+        }
+    }
+    db.persist(Durability::Sync).unwrap();
+    let expected = contents_of(&db).unwrap();
+    let pairs = model.into_iter().map(|(key, value)| (key.into_bytes(), value.into_bytes())).collect();
+    assert_eq!(expected, Contents::from([("lists".to_owned(), pairs)]));
+    (machine.crash_image(&CrashPolicy::KEEP_ALL, 1), expected, history)
+}
+
+#[test]
+fn operands_are_salvaged_exactly_with_a_manifest_and_never_counted_twice_without() {
+    let (machine, expected, history) = store_with_operands();
+    for lose_manifest in [false, true] {
+        let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
+        let lost = if lose_manifest { "/db/manifest-" } else { "/db/superblock" };
+        for path in machine.all_files().iter().filter(|path| path.to_str().unwrap().starts_with(lost)) {
+            machine.remove_file(path).unwrap();
+        }
+        let options =
+            SalvageOptions { merge_operator: Some("append".to_owned()), ..options(&machine, false) };
+        let report = salvage(&options, &mut unobserved()).unwrap();
+        let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap();
+        assert!(db.verify(VerifyLevel::Full).unwrap().is_sound());
+        let found = contents_of(&db).unwrap();
+        if !lose_manifest {
+            assert_eq!(report.method, SalvageMethod::Manifest);
+            assert!(found == expected);
+            continue;
+        }
+        assert_eq!(report.method, SalvageMethod::Scan);
+        let current: BTreeSet<Pair> = expected["lists"].iter().cloned().collect();
+        let right = found["lists"].iter().filter(|pair| current.contains(pair)).count();
+        assert_eq!(right, found["lists"].len(), "a value that is not the last one passes for it");
+        assert!(right > current.len() / 4, "{right} of {}", current.len());
+        // Elsewhere there is what a key had at some time, with newer operands of the log on top.
+        for (key, value) in &found["lists.older"] {
+            let had = |start: &[u8]| start.is_empty() || history.contains(&(key.clone(), start.to_vec()));
+            let is_logged = |operand: &[u8]| {
+                operand.is_empty() || operand.starts_with(b"12.") || operand.starts_with(b"13.")
+            };
+            let is_of_log = |rest: &[u8]| rest.split(|byte| *byte == b' ').all(is_logged);
+            let is_right = |end: usize| had(&value[..end]) && is_of_log(&value[end..]);
+            assert!((0..=value.len()).any(is_right), "{key:?} {value:?}");
+        }
+    }
+}

@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     backup, bench, checkpoint, compact, context::Context, del, demo, dump, failure::Outcome, get, info,
-    keyspace, load, ls, manifest, page, put, repair, salvage, scan, scrub, size::parse_size, space, stat,
-    tree, verify, wal,
+    keyspace, load, ls, manifest, merge, page, put, repair, salvage, scan, scrub, size::parse_size, space,
+    stat, tree, verify, wal,
 };
 
 /// The whole command line.
@@ -49,6 +49,8 @@ pub(crate) enum Verb {
     Scan(scan::ScanArguments),
     /// Sets the value of a key, durably (changes the store)
     Put(put::PutArguments),
+    /// Change the value of one key by an operand of its merge operator
+    Merge(merge::MergeArguments),
     /// Removes a key, durably (changes the store; exit code 1 if it is not there)
     Del(del::DelArguments),
     /// Puts the records of a file (changes the store)
@@ -97,6 +99,7 @@ impl Verb {
             Self::Get(arguments) => get::run(context, &arguments),
             Self::Scan(arguments) => scan::run(context, &arguments),
             Self::Put(arguments) => put::run(context, &arguments),
+            Self::Merge(arguments) => merge::run(context, &arguments),
             Self::Del(arguments) => del::run(context, &arguments),
             Self::Load(arguments) => load::run(context, &arguments),
             Self::Dump(arguments) => dump::run(context, &arguments),

@@ -29,6 +29,9 @@ enum Command {
         /// Kind of tree
         #[arg(long, default_value_t = Tree::turtle())]
         tree: Tree,
+        /// Merge operator: add-u64, append, max or min
+        #[arg(long, value_name = "NAME")]
+        merge_operator: Option<String>,
     },
     /// Drops a keyspace with all its records (exit code 1 if it does not exist)
     Drop {
@@ -44,12 +47,18 @@ enum Command {
 /// Does what was asked.
 pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outcome {
     match &arguments.command {
-        Command::Create { store, name, tree } => {
+        Command::Create { store, name, tree, merge_operator } => {
             let db = store::open_for_writing(context, store, false)?;
-            let outcome = create(&db, store, name, *tree);
+            let options = KeyspaceOptions::default().tree(*tree);
+            let options = merge_operator.iter().fold(options, |options, name| options.merge_operator(name));
+            let outcome = create(&db, store, name, options);
             store.close(db, outcome)?;
             if store.json {
-                context.console.json(&json!({ "keyspace": name, "tree": tree.to_string() }))?;
+                let mut document = json!({ "keyspace": name, "tree": tree.to_string() });
+                if let Some(operator) = merge_operator {
+                    document["merge_operator"] = json!(operator);
+                }
+                context.console.json(&document)?;
             }
             Ok(Verdict::Fine)
         }
@@ -68,12 +77,11 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
     }
 }
 
-fn create(db: &Db, store: &StoreArguments, name: &str, tree: Tree) -> Outcome {
+fn create(db: &Db, store: &StoreArguments, name: &str, options: KeyspaceOptions) -> Outcome {
     if db.keyspace_names().iter().any(|existing| existing == name) {
         return Err(Failure::about(store.dir.display(), format!("has a keyspace '{name}' already")));
     }
-    let options = || KeyspaceOptions::default().tree(tree);
-    db.keyspace(name, options).map_err(|error| store.failure(&error))?;
+    db.keyspace(name, || options).map_err(|error| store.failure(&error))?;
     Ok(Verdict::Fine)
 }
 

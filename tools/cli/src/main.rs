@@ -28,6 +28,7 @@ mod line_reader;
 mod load;
 mod ls;
 mod manifest;
+mod merge;
 mod moment;
 mod page;
 mod progress;

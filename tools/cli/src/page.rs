@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use testudo_base::{
-    Kind, PAGE_BYTES, PAGE_SIZE, StoreId,
+    PAGE_BYTES, PAGE_SIZE, StoreId,
     num::{u64_of, usize_of},
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
@@ -218,10 +218,9 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
         blocks.iter().map(line).collect()
     };
     match contents {
-        BlockContents::Entries(entries) => lines.extend(entries.iter().map(|entry| {
-            let value = (entry.kind == Kind::Value).then_some(entry.value.as_slice());
-            format!("  {}", operation_line(&entry.key, value))
-        })),
+        BlockContents::Entries(entries) => {
+            lines.extend(entries.iter().map(|entry| format!("  {}", operation_line(&entry.as_entry()))))
+        }
         BlockContents::Index(blocks) => lines.extend(places(blocks)),
         BlockContents::Filter(bytes) => lines.push(format!("  a partition of the filter, {bytes} bytes")),
         BlockContents::Footer(record, blocks) => {
@@ -250,10 +249,8 @@ fn document_of(contents: &BlockContents) -> Value {
     };
     match contents {
         BlockContents::Entries(entries) => {
-            let document = |entry: &testudo_base::OwnedEntry| {
-                let value = (entry.kind == Kind::Value).then_some(entry.value.as_slice());
-                Value::Object(operation_document(&entry.key, value))
-            };
+            let document =
+                |entry: &testudo_base::OwnedEntry| Value::Object(operation_document(&entry.as_entry()));
             json!({ "entries": entries.iter().map(document).collect::<Vec<_>>() })
         }
         BlockContents::Index(blocks) => json!({ "blocks": places(blocks) }),

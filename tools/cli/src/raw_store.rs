@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use testudo::Error;
-use testudo_base::StoreId;
+use testudo_base::{Entry, Kind, StoreId, operands_format::Stack};
 use testudo_env::Env;
 use testudo_storage::{SlotContents, inspect_superblock};
 use testudo_wal::survey_log;
@@ -68,11 +68,26 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// An operation as JSON: `key` and `value`, or `key_hex` and `value_hex` where they are no text; no value if it was removed.
-pub(crate) fn operation_document(key: &[u8], value: Option<&[u8]>) -> Map<String, Value> {
+/// An operation as JSON: `key` and `value`, or `key_hex` and `value_hex` where they are no text; no value if it was removed. Operands
+/// are `operands_hex`, with the `value` that they change if the entry has it (`null`: there is none).
+pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
     let mut document = Map::new();
-    document.insert("operation".to_owned(), json!(if value.is_some() { "put" } else { "remove" }));
-    for (name, bytes) in [("key", Some(key)), ("value", value)] {
+    let stack = stack_of(entry);
+    let (operation, value) = match (entry.kind, &stack) {
+        (Kind::Value, _) => ("put", Some(entry.value)),
+        (Kind::Tombstone, _) => ("remove", None),
+        (Kind::Operands | Kind::Unfolded, None) => ("merge", Some(entry.value)),
+        (Kind::Operands | Kind::Unfolded, Some(stack)) => ("merge", stack.existing),
+    };
+    document.insert("operation".to_owned(), json!(operation));
+    if let Some(stack) = &stack {
+        let operands: Vec<_> = stack.operands.iter().map(|operand| to_hex(operand)).collect();
+        document.insert("operands_hex".to_owned(), json!(operands));
+        if entry.kind == Kind::Unfolded && value.is_none() {
+            document.insert("value".to_owned(), Value::Null);
+        }
+    }
+    for (name, bytes) in [("key", Some(entry.key)), ("value", value)] {
         let Some(bytes) = bytes else { continue };
         match std::str::from_utf8(bytes) {
             Ok(text) => document.insert(name.to_owned(), json!(text)),
@@ -82,10 +97,29 @@ pub(crate) fn operation_document(key: &[u8], value: Option<&[u8]>) -> Map<String
     document
 }
 
+/// The parts of an entry with operands; `None` for others, and for bytes that do not decode.
+fn stack_of<'e>(entry: &Entry<'e>) -> Option<Stack<'e>> {
+    let has_operands = matches!(entry.kind, Kind::Operands | Kind::Unfolded);
+    has_operands.then(|| Stack::decode(entry.kind, entry.value).ok()).flatten()
+}
+
 /// An operation for people.
-pub(crate) fn operation_line(key: &[u8], value: Option<&[u8]>) -> String {
-    match value {
-        Some(value) => format!("put {} = {}", shown(key), shown(value)),
-        None => format!("remove {}", shown(key)),
-    }
+pub(crate) fn operation_line(entry: &Entry<'_>) -> String {
+    let key = shown(entry.key);
+    let Some(Stack { existing, operands }) = stack_of(entry) else {
+        return match entry.kind {
+            Kind::Value => format!("put {key} = {}", shown(entry.value)),
+            Kind::Tombstone => format!("remove {key}"),
+            Kind::Operands | Kind::Unfolded => {
+                format!("merge {key}: damaged operands {}", shown(entry.value))
+            }
+        };
+    };
+    let operands: Vec<_> = operands.into_iter().map(shown).collect();
+    let onto = match (entry.kind, existing) {
+        (Kind::Unfolded, Some(value)) => format!(" = {}", shown(value)),
+        (Kind::Unfolded, None) => " = nothing".to_owned(),
+        _ => String::new(),
+    };
+    format!("merge {key}{onto} + {}", operands.join(" + "))
 }

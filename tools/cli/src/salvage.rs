@@ -31,6 +31,9 @@ pub(crate) struct SalvageArguments {
     /// Give back keys of which only a version is left that may not be the last one in their keyspace, not in NAME.older
     #[arg(long)]
     older_versions: bool,
+    /// Merge operator of keyspaces whose options are lost with the manifest
+    #[arg(long, value_name = "NAME")]
+    merge_operator: Option<String>,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -46,6 +49,7 @@ pub(crate) fn run(context: &mut Context, arguments: &SalvageArguments) -> Outcom
         env: Arc::clone(&context.env) as Arc<dyn testudo_env::Env>,
         memory_bytes: arguments.memory.unwrap_or(defaults.memory_bytes),
         older_versions: arguments.older_versions,
+        merge_operator: arguments.merge_operator.clone(),
         ..defaults
     };
     let stopwatch = context.stopwatch();

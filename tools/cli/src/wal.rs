@@ -142,13 +142,13 @@ impl Dump<'_> {
         )];
         let mut documents = Vec::new();
         for operation in &operations {
-            let (key, value) = (&operation.key, operation.value.as_deref());
+            let entry = operation.entry.as_entry();
             if self.json {
-                let mut document = operation_document(key, value);
+                let mut document = operation_document(&entry);
                 document.insert("keyspace".to_owned(), json!(operation.keyspace.0));
                 documents.push(document);
             } else {
-                lines.push(format!("  keyspace {}: {}", operation.keyspace.0, operation_line(key, value)));
+                lines.push(format!("  keyspace {}: {}", operation.keyspace.0, operation_line(&entry)));
             }
         }
         let document = json!({

@@ -3,12 +3,15 @@
 //! **Invariants**
 //! - A `BeTree` never changes; `apply` and `run_job` return the next one.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 
-use testudo_base::{Cursor, Error, ExtentSpan, KeyspaceId, ObjectId, Result, codec::Damage, num::u64_of};
+use testudo_base::{
+    Cursor, Error, ExtentSpan, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of,
+    operands_format::begin_stack,
+};
 use testudo_contract::{Job, OutlineLine, Tree, TreeEdit, TreeStats, Updates, Work};
 use testudo_run::{KeyBounds, Run};
-use testudo_storage::{Access, Change, DataFile, Lookup, PageAddress};
+use testudo_storage::{Access, Change, DataFile, Lookup, PageAddress, Reached, Trail};
 
 use crate::{
     TurtleOptions,
@@ -93,6 +96,75 @@ impl BeTree {
         Ok(Arc::new(Self { data: Arc::clone(data), options, root, next_object, is_stored: true }))
     }
 
+    /// Looks `key` up in the sources behind the first `passed` ones, which becomes the number of sources up to the one that answers.
+    #[inline]
+    fn find(&self, key: &[u8], hash: u64, access: Access<'_>, passed: &mut u32) -> Result<Lookup> {
+        let mut node = &self.root;
+        let done = *passed;
+        *passed = 0;
+        loop {
+            let pivot = node.pivot_of(key);
+            for tier in &node.tiers {
+                *passed += 1;
+                if *passed <= done {
+                    continue;
+                }
+                let Some(share) = &tier.shares[pivot] else { continue };
+                if share.from.as_deref().is_some_and(|from| key < from) {
+                    continue;
+                }
+                let run = tier.runs.partition_point(|run| run.reference().last_key.as_slice() < key);
+                let Some(run) = tier.runs.get(run) else { continue };
+                let found = run.get(key, hash, access)?;
+                if found != Lookup::Absent {
+                    return Ok(found);
+                }
+                access.set_passed(*passed);
+            }
+            match &node.pivots[pivot].child {
+                Child::Node(child) => node = child,
+                Child::Leaf(None) => return Ok(Lookup::Absent),
+                Child::Leaf(Some(run)) => {
+                    *passed += 1;
+                    return if *passed > done { run.get_last(key, hash, access) } else { Ok(Lookup::Absent) };
+                }
+            }
+        }
+    }
+
+    /// Stacks the operands `newest`, which the source number `passed` holds, upon what older sources say of `key`.
+    ///
+    /// The trail of `access` stays where they were found: a query that misses a page further down has to collect them again.
+    #[cold]
+    fn find_below(
+        &self,
+        key: &[u8],
+        hash: u64,
+        access: Access<'_>,
+        mut passed: u32,
+        newest: Vec<u8>,
+    ) -> Result<Lookup> {
+        let trail = Cell::new(Trail { passed, reached: Reached::Start });
+        let access = match access {
+            Access::Blocking => Access::Blocking,
+            Access::Noting(wanted, _) => Access::Noting(wanted, &trail),
+        };
+        let (mut newer, mut stack) = (vec![newest], Vec::new());
+        let kind = loop {
+            match self.find(key, hash, access, &mut passed)? {
+                Lookup::Waiting => return Ok(Lookup::Waiting),
+                Lookup::Absent => break Kind::Operands,
+                Lookup::Found(Kind::Operands, operands) => {
+                    newer.push(operands);
+                    access.set_passed(passed);
+                }
+                Lookup::Found(kind, value) => break begin_stack(kind, &value, &mut stack),
+            }
+        };
+        newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
+        Ok(Lookup::Found(kind, stack))
+    }
+
     fn finish(&self, plan: PlanNode, work: &Work, origin: Origin) -> Result<TreeEdit> {
         let mut plan = plan;
         let outputs = write_plan(&mut plan, work, &self.options)?;
@@ -153,33 +225,10 @@ fn load_node(
 
 impl Tree for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        let mut node = &self.root;
-        let done = access.trail().passed;
-        let mut passed = 0;
-        loop {
-            let pivot = node.pivot_of(key);
-            for tier in &node.tiers {
-                passed += 1;
-                if passed <= done {
-                    continue;
-                }
-                let Some(share) = &tier.shares[pivot] else { continue };
-                if share.from.as_deref().is_some_and(|from| key < from) {
-                    continue;
-                }
-                let run = tier.runs.partition_point(|run| run.reference().last_key.as_slice() < key);
-                let Some(run) = tier.runs.get(run) else { continue };
-                let found = run.get(key, hash, access)?;
-                if found != Lookup::Absent {
-                    return Ok(found);
-                }
-                access.set_passed(passed);
-            }
-            match &node.pivots[pivot].child {
-                Child::Node(child) => node = child,
-                Child::Leaf(None) => return Ok(Lookup::Absent),
-                Child::Leaf(Some(run)) => return run.get_last(key, hash, access),
-            }
+        let mut passed = access.trail().passed;
+        match self.find(key, hash, access, &mut passed)? {
+            Lookup::Found(Kind::Operands, newest) => self.find_below(key, hash, access, passed, newest),
+            found => Ok(found),
         }
     }
 

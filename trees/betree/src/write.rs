@@ -6,6 +6,8 @@
 //! **Invariants**
 //! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that would be
 //!   left empty by that keeps the first of them: its run says that the rest is gone.
+//! - Operands are folded where the merge operator is known and what they change is among the sources, or cannot be anywhere: in a leaf. Else
+//!   they are kept; in a leaf, as an entry that says everything about its key.
 //! - A written run is as new as the newest of its sources; a leaf's runs have authority over all of its keys.
 //! - Outputs of one destination are disjoint runs in key order.
 
@@ -180,6 +182,14 @@ fn write_piece(piece: Piece, work: &Work, options: &TurtleOptions) -> Result<Vec
     let mut written = 0u64;
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
+        let settled = match entry.kind {
+            Kind::Value | Kind::Tombstone => None,
+            Kind::Operands | Kind::Unfolded => work.folding.settle(&entry, runs.leaf_bounds.is_some()),
+        };
+        let entry = match &settled {
+            None => entry,
+            Some((kind, value)) => Entry { kind: *kind, value, ..entry },
+        };
         if !runs.push(&entry)? {
             merge.next()?;
             continue;

@@ -6,7 +6,7 @@
 //!
 //! **Invariants**
 //! - Trees never log, acknowledge a write, start a thread or sleep.
-//! - A tree holds at most one entry per key in the answer to any query; older ones are dropped when merged.
+//! - A tree holds at most one entry per key in the answer to any query; older ones are dropped when merged, but for what operands change.
 //! - Nothing that an edit refers to is written after [`Tree::apply`] or [`Tree::run_job`] returned; the engine syncs
 //!   the data file, commits the edit and only then publishes the state.
 
@@ -96,11 +96,11 @@ pub struct OutlineLine {
 /// A tree's state.
 pub trait Tree: Send + Sync + fmt::Debug {
     /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as such or
-    /// as `Absent`.
+    /// as `Absent`; operands are reported together with everything that the tree has below them, but not folded.
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
     /// Loads pages that [`Tree::get`] has noted, together.
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()>;
-    /// A cursor over all entries, tombstones included. It keeps the state alive.
+    /// A cursor over all entries, tombstones included, operands as [`Tree::get`] reports them. It keeps the state alive.
     fn cursor(&self) -> Box<dyn Cursor + Send>;
     /// The state with `updates` on top of it.
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit>;

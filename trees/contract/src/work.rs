@@ -4,6 +4,7 @@ use std::fmt;
 
 use testudo_base::{
     KeyspaceId, RunId,
+    merge_operator::Folding,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -92,6 +93,8 @@ pub struct Work {
     pub keyspace: KeyspaceId,
     /// Its name, which runs state.
     pub keyspace_name: Arc<str>,
+    /// How its operands become values.
+    pub folding: Arc<Folding>,
     /// Ids for new runs.
     pub run_ids: Arc<RunIds>,
     /// Hands.

@@ -350,3 +350,5 @@ fn a_frozen_memtable_refuses_inserts() {
     assert_eq!(table.get_owned(b"key", LATEST), Some((Kind::Value, b"value".to_vec())));
     put(&table, 2, b"key", b"value", None);
 }
+
+mod operands;

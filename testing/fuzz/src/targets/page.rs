@@ -10,7 +10,8 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, ExtentSpan, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId, checksum::hash_key, num::usize_of,
+    Cursor, ExtentSpan, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId, checksum::hash_key,
+    num::usize_of, operands_format::encode_operand,
 };
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
 use testudo_run::{ReadAhead, Run, RunCursor, RunOrigin, RunRef, RunWriter};
@@ -54,8 +55,12 @@ fn base_run() -> &'static BaseRun {
         for number in 0..900u32 {
             let key = format!("key/{:04}/{}", number / 3, number % 3).into_bytes();
             let value = vec![b'v'; if number % 300 == 299 { 9000 } else { usize_of(u64::from(number % 40)) }];
-            let kind = if number % 10 == 3 { Kind::Tombstone } else { Kind::Value };
-            let value: &[u8] = if kind == Kind::Tombstone { &[] } else { &value };
+            let (kind, value) = match number % 10 {
+                3 => (Kind::Tombstone, Vec::new()),
+                6 => (Kind::Operands, encode_operand(&value)),
+                _ => (Kind::Value, value),
+            };
+            let value = value.as_slice();
             writer.push(&testudo_base::Entry { key: &key, kind, value }).expect("the disk has room");
             keys.push(key);
         }

@@ -88,7 +88,8 @@ fn write(input: &mut Input<'_>) -> Write {
 
 fn op(input: &mut Input<'_>) -> Op {
     match input.u8() % 40 {
-        0..=8 => Op::Insert { keyspace: slot(input), key: key(input), value: value(input) },
+        0..=1 => Op::Merge { keyspace: slot(input), key: key(input), operand: value(input) },
+        2..=8 => Op::Insert { keyspace: slot(input), key: key(input), value: value(input) },
         9..=11 => Op::Remove { keyspace: slot(input), key: key(input) },
         12..=14 => {
             let count = 1 + input.u8() % 8;

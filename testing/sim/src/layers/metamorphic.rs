@@ -236,6 +236,9 @@ impl<'a> Performance<'a> {
                 done(self.store()?.insert(*keyspace, &key.bytes(), &value.bytes()))
             }
             Op::Remove { keyspace, key } => done(self.store()?.remove(*keyspace, &key.bytes())),
+            Op::Merge { keyspace, key, operand } => {
+                done(self.store()?.merge(*keyspace, &key.bytes(), &operand.bytes()))
+            }
             Op::Batch { writes, synced } => {
                 let present = self.store()?.keyspaces()?;
                 let writes = writes.iter().filter(|write| present.contains(&write.keyspace));
@@ -341,6 +344,7 @@ fn keyspace_of(op: &Op) -> Option<u8> {
     match op {
         Op::Insert { keyspace, .. }
         | Op::Remove { keyspace, .. }
+        | Op::Merge { keyspace, .. }
         | Op::Get { keyspace, .. }
         | Op::MultiGet { keyspace, .. }
         | Op::Scan { keyspace, .. }

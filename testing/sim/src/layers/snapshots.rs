@@ -11,6 +11,7 @@ use testudo_testkit::{
     configuration::{Configuration, crash_configurations},
     engine_store::DIRECTORY,
     op::Op,
+    operator::operator_name,
     store::{keyspace_name, keyspace_slot},
 };
 
@@ -81,7 +82,8 @@ fn hash(snapshot: &testudo::Snapshot, keyspaces: &[testudo::Keyspace], backward:
 fn hashes_are_stable(configuration: &Configuration, seed: u64) {
     let env = MemEnv::new(seed);
     let db = configuration.opener.open_db(env, DIRECTORY.as_ref()).unwrap();
-    let open = |slot| db.keyspace(&keyspace_name(slot), || configuration.opener.options).unwrap();
+    let options = |slot| configuration.opener.options.merge_operator(operator_name(slot));
+    let open = |slot| db.keyspace(&keyspace_name(slot), || options(slot)).unwrap();
     let profile = Profile { key_count: 200, ..Profile::default() };
     let mut generator = Generator::new(&profile, seed);
     let mut held: Vec<(testudo::Snapshot, Vec<testudo::Keyspace>, u64)> = Vec::new();
@@ -93,6 +95,9 @@ fn hashes_are_stable(configuration: &Configuration, seed: u64) {
                     keyspaces[usize::from(keyspace)].insert(key.bytes(), value.bytes()).unwrap();
                 }
                 Op::Remove { keyspace, key } => keyspaces[usize::from(keyspace)].remove(key.bytes()).unwrap(),
+                Op::Merge { keyspace, key, operand } => {
+                    keyspaces[usize::from(keyspace)].merge(key.bytes(), operand.bytes()).unwrap();
+                }
                 Op::Step { .. } => drop(db.step().unwrap()),
                 _ => {}
             }

@@ -64,6 +64,16 @@ impl Runner<'_> {
         self.finish_write(vec![delta], Outcome::Buffered, result)
     }
 
+    pub(super) fn merge(&mut self, keyspace: Slot, key: &[u8], operand: Value) -> Result<(), Wrong> {
+        if !self.applies(keyspace) {
+            return Ok(());
+        }
+        let operand = operand.bytes();
+        let result = self.store().merge(keyspace, key, &operand);
+        let delta = Delta::Merge { keyspace, key: key.into(), operand: operand.into() };
+        self.finish_write(vec![delta], Outcome::Buffered, result)
+    }
+
     pub(super) fn batch(&mut self, writes: &[Write], synced: bool) -> Result<(), Wrong> {
         let applicable = writes.iter().filter(|write| self.applies(write.keyspace));
         let raw: Vec<RawWrite> = applicable

@@ -38,6 +38,30 @@ fn keyspaces_are_created_listed_and_dropped() {
 }
 
 #[test]
+fn operands_are_merged_by_the_operator_of_their_keyspace() {
+    let place = Place::with_records();
+    place.run(&["keyspace", "create", "STORE", "counts", "--merge-operator", "add-u64"]).fine();
+    place.run(&["keyspace", "create", "STORE", "lists", "--merge-operator", "append"]).fine();
+    place.run(&["keyspace", "create", "STORE", "x", "--merge-operator", "y"]).refused(&["\"y\"", "add-u64"]);
+    for _ in 0..3 {
+        place.run(&["merge", "STORE", "k", "5", "--keyspace", "counts"]).fine();
+        place.run(&["merge", "STORE", "k", "ab", "--keyspace", "lists"]).fine();
+    }
+    let sum = place.run(&["get", "STORE", "k", "--keyspace", "counts", "--hex"]);
+    assert_eq!(sum.code, Some(2), "the key is hex too");
+    assert_eq!(
+        place.run(&["get", "STORE", "6b", "--keyspace", "counts", "--hex"]).fine(),
+        "0f00000000000000\n"
+    );
+    assert_eq!(place.run(&["get", "STORE", "k", "--keyspace", "lists"]).fine(), "ababab\n");
+    assert!(place.run(&["wal", "dump", "STORE"]).fine().contains("merge k + ab"));
+    place.run(&["merge", "STORE", "k", "five", "--keyspace", "counts"]).refused(&["five"]);
+    place.run(&["merge", "STORE", "k", "5"]).refused(&["no merge operator"]);
+    place.run(&["compact", "STORE"]).fine();
+    assert_eq!(place.run(&["scan", "STORE", "--keyspace", "lists"]).fine(), "k\tababab\n");
+}
+
+#[test]
 fn compact_keeps_every_record() {
     let place = Place::with_records();
     let figures = place.run(&["compact", "STORE", "--json"]).json();

@@ -90,6 +90,7 @@ impl Bed {
         let file = env.open(path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).unwrap();
         let data = DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), false).unwrap();
         let work = Work {
+            folding: Arc::default(),
             data,
             keyspace: KEYSPACE,
             keyspace_name: Arc::from("tests"),
@@ -334,6 +335,7 @@ fn deleting_everything_shrinks_the_tree_to_nothing() {
 mod age_order;
 mod cold_pivots;
 mod merge_reads;
+mod operands;
 mod parts;
 mod point_reads;
 mod scan_charges;

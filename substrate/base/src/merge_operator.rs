@@ -1,0 +1,255 @@
+//! Merge operators: what turns a value and the operands written on top of it into a value (PAPERS S9, "update messages").
+//!
+//! An operand is written without reading. It waits in write buffers and trees until somebody reads the key, or work in the background
+//! meets it together with what it changes.
+//!
+//! **Invariants**
+//! - An operator is asked for any division of a key's operands, in their order; whether it was asked early or late makes no
+//!   difference to the answer.
+//! - What cannot be folded stays as it is: without its operator a keyspace loses nothing.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use crate::{
+    Entry, Error, ErrorKind, Kind, MAX_VALUE_BYTES, Result,
+    num::u64_of,
+    operands_format::{Stack, begin_stack, encode_operand},
+    planted,
+};
+
+/// Folds operands into values.
+///
+/// It must be a function of its arguments alone, and indifferent to where a list is cut: `merge(v, [a, b])` is `merge(merge(v, [a]), [b])`,
+/// and `merge(v, [combine([a, b])])`. It runs under locks: it must neither panic nor call the store.
+pub trait MergeOperator: Send + Sync + fmt::Debug {
+    /// Its name, which the keyspaces that use it state for good. A change of what it does is another name.
+    fn name(&self) -> &str;
+
+    /// Checks an operand before it is written; an error is what `merge` of a keyspace returns.
+    fn check(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        let _ = (key, operand);
+        Ok(())
+    }
+
+    /// The value of `key` after `operands`, oldest first, on top of `existing` (`None`: no value).
+    ///
+    /// An error is what reads of the key return until it is written anew; the operands are kept.
+    fn merge(&self, key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
+
+    /// One operand that does what these do, oldest first; `None` where there is none. Keeps lists of operands short.
+    fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let _ = (key, operands);
+        None
+    }
+}
+
+/// `add-u64`: values and operands are 64-bit numbers, little-endian, added with wrap-around; no value is 0.
+#[derive(Debug)]
+struct AddU64;
+
+fn number(what: &str, bytes: &[u8]) -> Result<u64> {
+    let bytes = <[u8; 8]>::try_from(bytes);
+    bytes.map(u64::from_le_bytes).map_err(|_| Error::invalid(format!("add-u64: {what} is not of 8 bytes")))
+}
+
+impl MergeOperator for AddU64 {
+    fn name(&self) -> &'static str {
+        "add-u64"
+    }
+
+    fn check(&self, _: &[u8], operand: &[u8]) -> Result<()> {
+        number("an operand", operand).map(|_| ())
+    }
+
+    fn merge(&self, _: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        let mut sum = existing.map_or(Ok(0), |existing| number("the value", existing))?;
+        for operand in operands {
+            sum = sum.wrapping_add(number("an operand", operand)?);
+        }
+        Ok(sum.to_le_bytes().to_vec())
+    }
+
+    fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.merge(key, None, operands).ok()
+    }
+}
+
+/// `append`: operands go behind the value.
+#[derive(Debug)]
+struct Append;
+
+impl MergeOperator for Append {
+    fn name(&self) -> &'static str {
+        "append"
+    }
+
+    fn merge(&self, _: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        let mut value = existing.unwrap_or_default().to_vec();
+        value.reserve_exact(operands.iter().map(|operand| operand.len()).sum());
+        operands.iter().for_each(|operand| value.extend_from_slice(operand));
+        Ok(value)
+    }
+
+    fn combine(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        Some(operands.concat())
+    }
+}
+
+/// `max` and `min`: the greatest or the least of value and operands, in the order of bytes.
+#[derive(Debug)]
+struct Extreme {
+    is_max: bool,
+}
+
+impl MergeOperator for Extreme {
+    fn name(&self) -> &'static str {
+        if self.is_max { "max" } else { "min" }
+    }
+
+    fn merge(&self, _: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        let all = operands.iter().copied().chain(existing);
+        let chosen = if self.is_max { all.max() } else { all.min() };
+        Ok(chosen.unwrap_or_default().to_vec())
+    }
+
+    fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.merge(key, None, operands).ok()
+    }
+}
+
+/// An operator made of a function.
+pub struct MergeFunction<F> {
+    name: String,
+    function: F,
+}
+
+impl<F> MergeFunction<F>
+where
+    F: Fn(&[u8], Option<&[u8]>, &[&[u8]]) -> Result<Vec<u8>> + Send + Sync,
+{
+    /// `function` is [`MergeOperator::merge`].
+    pub fn new(name: &str, function: F) -> Self {
+        Self { name: name.to_owned(), function }
+    }
+}
+
+impl<F> fmt::Debug for MergeFunction<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MergeFunction({:?})", self.name)
+    }
+}
+
+impl<F> MergeOperator for MergeFunction<F>
+where
+    F: Fn(&[u8], Option<&[u8]>, &[&[u8]]) -> Result<Vec<u8>> + Send + Sync,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn merge(&self, key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        (self.function)(key, existing, operands)
+    }
+}
+
+/// The operators that a store knows, by name.
+#[derive(Clone, Debug)]
+pub struct MergeOperators(BTreeMap<String, Arc<dyn MergeOperator>>);
+
+impl Default for MergeOperators {
+    /// The ones that need no code: `add-u64`, `append`, `max` and `min`.
+    fn default() -> Self {
+        let mut operators = Self(BTreeMap::new());
+        operators.register(Arc::new(AddU64));
+        operators.register(Arc::new(Append));
+        operators.register(Arc::new(Extreme { is_max: true }));
+        operators.register(Arc::new(Extreme { is_max: false }));
+        operators
+    }
+}
+
+impl MergeOperators {
+    /// Adds one, in place of another one of that name.
+    pub fn register(&mut self, operator: Arc<dyn MergeOperator>) {
+        self.0.insert(operator.name().to_owned(), operator);
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// How the keyspace folds that states this operator.
+    pub fn folding(&self, name: Option<&str>) -> Arc<Folding> {
+        let operator = name.and_then(|name| self.0.get(name)).cloned();
+        Arc::new(Folding { name: name.map(str::to_owned), operator })
+    }
+}
+
+/// How the operands of one keyspace become values.
+#[derive(Debug, Default)]
+pub struct Folding {
+    name: Option<String>,
+    operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl Folding {
+    /// The operator.
+    ///
+    /// Errors: `Unsupported` if the keyspace has none, or one that is not known here.
+    pub fn operator(&self) -> Result<&dyn MergeOperator> {
+        if let Some(operator) = &self.operator {
+            return Ok(&**operator);
+        }
+        let message = match &self.name {
+            Some(name) => format!("the merge operator {name:?} of the keyspace is not registered"),
+            None => "the keyspace has no merge operator".to_owned(),
+        };
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    /// The value that an entry with operands stands for, if nothing older is said about its key than it says.
+    ///
+    /// Errors: `Unsupported` without the operator; what the operator says; `Invalid` for a value that is too long; `Corruption`.
+    pub fn fold(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+        let operator = self.operator()?;
+        let mut stack = Stack::decode(entry.kind, entry.value)
+            .map_err(|damage| Error::new(ErrorKind::Corruption, format!("operands: {}", damage.0)))?;
+        if planted!("operands-in-reverse") {
+            stack.operands.reverse();
+        }
+        let value = operator.merge(entry.key, stack.existing, &stack.operands)?;
+        if u64_of(value.len()) > MAX_VALUE_BYTES {
+            return Err(Error::invalid(format!("{}: the value is too long", operator.name())));
+        }
+        Ok(value)
+    }
+
+    /// An entry that says the same in fewer bytes, most likely; `None` if it stays as it is.
+    ///
+    /// With `is_oldest` nothing older is said about the key anywhere; then the answer needs nothing older either.
+    pub fn settle(&self, entry: &Entry<'_>, is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
+        match entry.kind {
+            Kind::Value | Kind::Tombstone => None,
+            Kind::Unfolded => Some((Kind::Value, self.fold(entry).ok()?)),
+            Kind::Operands if is_oldest => {
+                let whole = |value| (Kind::Value, value);
+                let kept = |_| {
+                    let mut stack = Vec::with_capacity(entry.value.len() + 1);
+                    let kind = begin_stack(Kind::Tombstone, &[], &mut stack);
+                    stack.extend_from_slice(entry.value);
+                    (kind, stack)
+                };
+                Some(self.fold(entry).map_or_else(kept, whole))
+            }
+            Kind::Operands => {
+                let stack = Stack::decode(entry.kind, entry.value).ok().filter(|s| s.operands.len() > 1)?;
+                let combined = self.operator.as_ref()?.combine(entry.key, &stack.operands)?;
+                Some((Kind::Operands, encode_operand(&combined)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+use super::*;
+
+fn operands(operands: &[&[u8]]) -> Vec<u8> {
+    operands.iter().flat_map(|operand| encode_operand(operand)).collect()
+}
+
+fn settled(folding: &Folding, kind: Kind, value: &[u8], is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
+    folding.settle(&Entry { key: b"key", kind, value }, is_oldest)
+}
+
+fn unfolded(kind: Kind, value: &[u8], newer: &[&[u8]]) -> Vec<u8> {
+    let mut stack = Vec::new();
+    begin_stack(kind, value, &mut stack);
+    stack.extend(operands(newer));
+    stack
+}
+
+#[test]
+fn built_in_operators_do_what_they_say() {
+    let operators = MergeOperators::default();
+    assert_eq!(operators.names().collect::<Vec<_>>(), ["add-u64", "append", "max", "min"]);
+    let answer = |name: &str, existing: Option<&[u8]>, operands: &[&[u8]]| {
+        operators.folding(Some(name)).operator().unwrap().merge(b"", existing, operands)
+    };
+    let (one, max) = (1_u64.to_le_bytes(), u64::MAX.to_le_bytes());
+    assert_eq!(answer("add-u64", Some(&one), &[&one, &max]).unwrap(), one);
+    assert_eq!(answer("add-u64", None, &[&one]).unwrap(), one);
+    assert_eq!(answer("add-u64", Some(b"text"), &[&one]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(answer("append", Some(b"a"), &[b"b", b"", b"c"]).unwrap(), b"abc");
+    assert_eq!(answer("max", Some(b"b"), &[b"ab", b"ba"]).unwrap(), b"ba");
+    assert_eq!(answer("min", None, &[b"ab", b"ba"]).unwrap(), b"ab");
+}
+
+#[test]
+fn an_operand_is_checked_before_it_is_written() {
+    let folding = MergeOperators::default().folding(Some("add-u64"));
+    let operator = folding.operator().unwrap();
+    assert!(operator.check(b"", &[0; 8]).is_ok());
+    assert_eq!(operator.check(b"", b"7").unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn entries_settle_as_far_as_what_is_older_is_known() {
+    let folding = MergeOperators::default().folding(Some("append"));
+    let list = operands(&[b"b", b"c"]);
+    assert_eq!(settled(&folding, Kind::Operands, &list, false), Some((Kind::Operands, operands(&[b"bc"]))));
+    assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Value, b"bc".to_vec())));
+    assert_eq!(settled(&folding, Kind::Operands, &operands(&[b"b"]), false), None);
+    let stack = unfolded(Kind::Value, b"a", &[b"b"]);
+    assert_eq!(settled(&folding, Kind::Unfolded, &stack, false), Some((Kind::Value, b"ab".to_vec())));
+    assert_eq!(settled(&folding, Kind::Value, b"a", true), None);
+    assert_eq!(settled(&folding, Kind::Tombstone, b"", true), None);
+}
+
+#[test]
+fn without_its_operator_nothing_is_lost() {
+    let operators = MergeOperators::default();
+    let list = operands(&[b"b", b"c"]);
+    for name in [None, Some("somebody's")] {
+        let folding = operators.folding(name);
+        assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
+        let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
+        assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole.clone())));
+        assert_eq!(settled(&folding, Kind::Unfolded, &whole, true), None);
+        let error = folding.fold(&Entry { key: b"", kind: Kind::Operands, value: &list }).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(name.is_none_or(|name| error.to_string().contains(name)), "{error}");
+    }
+}
+
+#[test]
+fn what_the_operator_refuses_is_kept() {
+    let mut operators = MergeOperators::default();
+    let refuse = |_: &[u8], _: Option<&[u8]>, _: &[&[u8]]| Err(Error::invalid("no"));
+    operators.register(Arc::new(MergeFunction::new("no", refuse)));
+    let folding = operators.folding(Some("no"));
+    let list = operands(&[b"b", b"c"]);
+    assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
+    let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
+    assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole)));
+}

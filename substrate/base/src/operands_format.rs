@@ -1,0 +1,93 @@
+//! The bytes of entries that wait for a merge operator: operands, alone or on top of what they change.
+//!
+//! | kind | bytes |
+//! |---|---|
+//! | operands | the operands, oldest first, each: varint length, bytes |
+//! | unfolded | what they change: varint 0 (nothing), or length + 1 and the bytes of a value; then operands as above |
+//!
+//! **Invariants**
+//! - The newer operands of a key go behind the older ones, byte by byte: no entry has to be decoded to be stacked.
+//! - An unfolded entry says everything about its key; operands alone need what is older.
+
+use crate::{
+    Kind,
+    codec::{Damage, Reader, put_varint, varint_bytes},
+    num::{u64_of, usize_of},
+};
+
+/// A list of operands with one in it.
+pub fn encode_operand(operand: &[u8]) -> Vec<u8> {
+    let length = u64_of(operand.len());
+    let mut out = Vec::with_capacity(varint_bytes(length) + operand.len());
+    put_varint(&mut out, length);
+    out.extend_from_slice(operand);
+    out
+}
+
+/// Makes `out` an entry to which operands can be appended: what an entry of this kind and value says, and nothing newer.
+pub fn begin_stack(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> Kind {
+    out.clear();
+    let kind = match kind {
+        Kind::Operands => Kind::Operands,
+        Kind::Unfolded => Kind::Unfolded,
+        Kind::Tombstone => {
+            out.push(0);
+            Kind::Unfolded
+        }
+        Kind::Value => {
+            put_varint(out, u64_of(value.len()) + 1);
+            Kind::Unfolded
+        }
+    };
+    out.extend_from_slice(value);
+    kind
+}
+
+/// What an entry of operands consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack<'a> {
+    /// The value that the operands change; `None`: there is none.
+    pub existing: Option<&'a [u8]>,
+    /// Oldest first; at least one.
+    pub operands: Vec<&'a [u8]>,
+}
+
+impl<'a> Stack<'a> {
+    /// Reads the bytes of an entry. REQUIRES: `kind` is one of the two kinds with operands.
+    pub fn decode(kind: Kind, bytes: &'a [u8]) -> Result<Self, Damage> {
+        let mut operands = Vec::new();
+        let existing = visit(kind, bytes, |operand| operands.push(operand))?;
+        Ok(Self { existing, operands })
+    }
+}
+
+/// Whether the value of an entry of any kind makes sense.
+#[inline]
+pub fn check_value(kind: Kind, value: &[u8]) -> Result<(), Damage> {
+    match kind {
+        Kind::Value | Kind::Tombstone => Ok(()),
+        Kind::Operands | Kind::Unfolded => visit(kind, value, |_| ()).map(|_| ()),
+    }
+}
+
+/// Hands every operand to `act`; what they change.
+fn visit<'a>(kind: Kind, bytes: &'a [u8], mut act: impl FnMut(&'a [u8])) -> Result<Option<&'a [u8]>, Damage> {
+    let mut reader = Reader::new(bytes);
+    let mut existing = None;
+    if kind == Kind::Unfolded
+        && let Some(length) = reader.varint()?.checked_sub(1)
+    {
+        existing = Some(reader.take(usize_of(length))?);
+    }
+    if reader.is_empty() {
+        return Err(Damage("an entry of operands has none"));
+    }
+    while !reader.is_empty() {
+        let length = usize_of(reader.varint()?);
+        act(reader.take(length)?);
+    }
+    Ok(existing)
+}
+
+#[cfg(test)]
+mod tests;

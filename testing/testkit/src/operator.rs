@@ -1,0 +1,53 @@
+//! The merge operators of the keyspaces that tests make, and the model's own idea of them.
+//!
+//! Neither is commutative, so that operands in another order give another value; one can combine operands, the other cannot.
+//!
+//! **Invariants**
+//! - The operator of a keyspace depends on its number alone.
+//! - A value stays short however many operands there are, but for that of the built-in operator.
+
+use std::sync::Arc;
+
+use testudo::{MergeFunction, MergeOperator, Result};
+use testudo_base::checksum::checksum64;
+
+use crate::op::Slot;
+
+const CHAIN: &str = "chain";
+/// A longer value is replaced by its hash before something is appended.
+const CHAIN_BYTES_MAX: usize = 500;
+
+/// The name of a keyspace's operator.
+pub fn operator_name(keyspace: Slot) -> &'static str {
+    if keyspace.is_multiple_of(2) { CHAIN } else { "append" }
+}
+
+/// The operator that the store does not know by itself.
+pub fn chain_operator() -> Arc<dyn MergeOperator> {
+    let merge = |_: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]| -> Result<Vec<u8>> {
+        let value = operands
+            .iter()
+            .fold(existing.map(<[u8]>::to_vec), |value, operand| Some(chained(value.as_deref(), operand)));
+        Ok(value.unwrap_or_default())
+    };
+    Arc::new(MergeFunction::new(CHAIN, merge))
+}
+
+fn chained(existing: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
+    let mut value = match existing {
+        None => vec![b'>'],
+        Some(long) if long.len() > CHAIN_BYTES_MAX => checksum64(long, 0).to_le_bytes().to_vec(),
+        Some(short) => short.to_vec(),
+    };
+    value.push(b'|');
+    value.extend_from_slice(operand);
+    value
+}
+
+/// What an operand makes of a value.
+pub fn merged(keyspace: Slot, existing: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
+    if operator_name(keyspace) == CHAIN {
+        return chained(existing, operand);
+    }
+    [existing.unwrap_or_default(), operand].concat()
+}

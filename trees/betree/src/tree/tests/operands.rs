@@ -1,0 +1,112 @@
+//! Operands on their way down a tree: answered together with what they change, folded where that is known, never lost.
+
+use testudo_base::{
+    merge_operator::{Folding, MergeOperators},
+    operands_format::encode_operand,
+};
+
+use super::*;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:05}").into_bytes()
+}
+
+fn settle(folding: &Folding, entry: &Entry<'_>) -> Option<Vec<u8>> {
+    match entry.kind {
+        Kind::Value => Some(entry.value.to_vec()),
+        Kind::Tombstone => None,
+        Kind::Operands | Kind::Unfolded => Some(folding.fold(entry).unwrap()),
+    }
+}
+
+/// Random entries of all kinds; the model has the values that the operator makes of them.
+fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
+    let mut entries = BTreeMap::new();
+    for _ in 0..150 {
+        let key = key(random.below(keys));
+        let text =
+            vec![b'a' + u8::try_from(random.below(26)).unwrap(); usize::try_from(random.below(40)).unwrap()];
+        let (kind, value) = match random.below(10) {
+            0..=2 => (Kind::Value, text),
+            3 => (Kind::Tombstone, Vec::new()),
+            _ => (Kind::Operands, text),
+        };
+        entries.insert(key, (kind, value));
+    }
+    for (key, (kind, value)) in &entries {
+        match kind {
+            Kind::Value => drop(bed.model.insert(key.clone(), value.clone())),
+            Kind::Tombstone => drop(bed.model.remove(key)),
+            _ => bed.model.entry(key.clone()).or_default().extend_from_slice(value),
+        }
+    }
+    let entries = entries.into_iter().map(|(key, (kind, value))| {
+        let value = if kind == Kind::Operands { encode_operand(&value) } else { value };
+        OwnedEntry { key, kind, value }
+    });
+    bed.sealed.0 += 10;
+    let updates = Arc::new(VecUpdates(Arc::new(entries.collect()), bed.sealed));
+    let edit = bed.tree.apply(&bed.work, updates).unwrap();
+    bed.commit(edit, false);
+}
+
+fn check(bed: &Bed, keys: u64) {
+    let folding = MergeOperators::default().folding(Some("append"));
+    for number in 0..keys {
+        let key = key(number);
+        let expected = bed.model.get(&key).cloned();
+        let hash = hash_key(&key);
+        let value = |lookup: Lookup| match lookup {
+            Lookup::Found(kind, value) => settle(&folding, &Entry { key: &key, kind, value: &value }),
+            Lookup::Absent => None,
+            Lookup::Waiting => panic!("a blocking query waits for nobody"),
+        };
+        assert_eq!(value(bed.tree.get(&key, hash, Access::Blocking).unwrap()), expected);
+        let (wanted, trail) = (RefCell::new(Vec::new()), Cell::new(Trail::default()));
+        let found = loop {
+            match bed.tree.get(&key, hash, Access::Noting(&wanted, &trail)).unwrap() {
+                Lookup::Waiting => bed.tree.load_pages(&wanted.take()).unwrap(),
+                found => break found,
+            }
+        };
+        assert_eq!(value(found), expected);
+    }
+    for forward in [true, false] {
+        let mut cursor = bed.tree.cursor();
+        let mut found = Model::new();
+        if forward { cursor.seek_first() } else { cursor.seek_last() }.unwrap();
+        while let Some(entry) = cursor.entry() {
+            if let Some(value) = settle(&folding, &entry) {
+                assert!(found.insert(entry.key.to_vec(), value).is_none());
+            }
+            if forward { cursor.next() } else { cursor.prev() }.unwrap();
+        }
+        assert_eq!(found, bed.model);
+    }
+}
+
+#[test]
+fn operands_are_answered_with_what_they_change_at_any_height_with_and_without_the_operator() {
+    const KEYS: u64 = 1_500;
+    for name in [Some("append"), None] {
+        let mut bed = Bed::new(TurtleOptions { leaf_bytes: 4096, max_pivots: 4 });
+        bed.work.folding = MergeOperators::default().folding(name);
+        let mut random = SplitMix::new(11);
+        for round in 0..60 {
+            apply(&mut bed, &mut random, KEYS);
+            if round % 20 == 19 {
+                bed.run_jobs();
+                bed.cool(1 << 20);
+                check(&bed, KEYS);
+            }
+        }
+        assert!(bed.tree.stats().height > 1);
+        bed.tree.check_invariants(true).unwrap();
+        // Once the operator is known, what was kept is folded.
+        bed.work.folding = MergeOperators::default().folding(Some("append"));
+        for _ in 0..10 {
+            apply(&mut bed, &mut random, KEYS);
+        }
+        check(&bed, KEYS);
+    }
+}
