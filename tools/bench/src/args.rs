@@ -247,7 +247,7 @@ pub struct DeviceArgs {
 /// Flags of `micro`.
 #[derive(Args, Clone, Debug)]
 pub struct MicroArgs {
-    /// Which one: memtable, log, run, filter, page-cache, record-cache
+    /// Which one: memtable, log, run, tiers, filter, page-cache, record-cache
     pub name: String,
     /// Operations of each measurement, all threads together
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_positive)]

@@ -16,6 +16,7 @@ mod page_cache;
 mod record_cache;
 mod records;
 mod runs;
+mod tiers;
 
 use serde::Serialize;
 use testudo::{Error, Result};
@@ -102,10 +103,11 @@ impl Bench<'_> {
 type Micro = fn(&mut Bench<'_>) -> Result<()>;
 
 /// All of them.
-const MICROS: [(&str, Micro); 6] = [
+const MICROS: [(&str, Micro); 7] = [
     ("memtable", memtable::run),
     ("log", log::run),
     ("run", runs::run),
+    ("tiers", tiers::run),
     ("filter", filters::run),
     ("page-cache", page_cache::run),
     ("record-cache", record_cache::run),

@@ -1,0 +1,157 @@
+//! Point queries of a tree whose node has twelve tiers, with every page in the cache.
+//!
+//! | case | what every operation is |
+//! |---|---|
+//! | leaf | a point query for a key that only a leaf has |
+//! | tier | one for a key of the tiers, each key as likely as any other |
+//! | absent | one for a key that is not there |
+//!
+//! **Invariants**
+//! - Everything is in memory; what is read is verified as always.
+
+use std::{hint::black_box, sync::Arc};
+
+use testudo::Result;
+use testudo_base::{Cursor, Entry, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key, num::u64_of};
+use testudo_betree::{BeTree, TurtleOptions};
+use testudo_contract::{InlineExecutor, Progress, RunIds, Tree, Updates, Work};
+use testudo_storage::{Access, DataFile, Lookup};
+
+use super::{
+    Bench,
+    growing_file::GrowingFile,
+    records::{KEY_BYTES, VALUE, key},
+};
+
+const CASES: [&str; 3] = ["leaf", "tier", "absent"];
+const CACHE_BYTES: u64 = 256 << 20;
+const LEAF_BYTES: u64 = 1 << 20;
+const RECORD_BYTES: u64 = 124;
+/// Records that come first, and so fill some fifty leaves.
+const LEAF_RECORDS: u64 = 350_000;
+/// Records of the tiers, oldest first. Those of more than an eighth of a node's buffer are never merged.
+const TIER_RECORDS: [u64; 12] =
+    [70_000, 70_000, 70_000, 70_000, 24_000, 12_000, 6_000, 3_000, 1_500, 750, 375, 180];
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    bench.check_names("tiers", &CASES)?;
+    let data =
+        DataFile::new(Arc::new(GrowingFile::default()), StoreId(1), CACHE_BYTES, std::iter::empty(), false)?;
+    let work = Work {
+        data: Arc::clone(&data),
+        keyspace: KeyspaceId(1),
+        keyspace_name: Arc::from("micro"),
+        folding: Arc::default(),
+        run_ids: Arc::new(RunIds::starting_at(RunId(1))),
+        executor: Arc::new(InlineExecutor),
+        progress: Arc::new(Progress::default()),
+    };
+    let options = TurtleOptions { leaf_bytes: LEAF_BYTES, max_pivots: 64 };
+    let mut tree: Arc<dyn Tree> = BeTree::empty(options, &data);
+    let mut seqno = 0;
+    let mut first = 0;
+    for count in std::iter::once(LEAF_RECORDS).chain(TIER_RECORDS) {
+        seqno += 1;
+        let updates = SortedKeys { keys: sorted(first, count), sealed: Seqno(seqno) };
+        tree = tree.apply(&work, Arc::new(updates))?.tree;
+        first += count;
+    }
+    let tiers = tree.outline().iter().filter(|line| line.what == "tier").count();
+    assert_eq!(tiers, TIER_RECORDS.len(), "each of these batches stays a tier of its own");
+    let get = |number: u64| {
+        let key = key(number);
+        tree.get(&key, hash_key(&key), Access::Blocking).expect("sound pages")
+    };
+    for number in 0..first {
+        black_box(get(number));
+    }
+    let ops = bench.args.ops;
+    let buffered = first - LEAF_RECORDS;
+    if bench.wants("leaf", "testudo") {
+        bench.measure("tiers", "leaf", ops, |number| {
+            assert!(matches!(get(number.wrapping_mul(7919) % LEAF_RECORDS), Lookup::Found(..)));
+        })?;
+    }
+    if bench.wants("tier", "testudo") {
+        bench.measure("tiers", "tier", ops, |number| {
+            let number = LEAF_RECORDS + number.wrapping_mul(7919) % buffered;
+            assert!(matches!(get(number), Lookup::Found(..)));
+        })?;
+    }
+    if bench.wants("absent", "testudo") {
+        bench.measure("tiers", "absent", ops, |number| {
+            assert!(get(first + number.wrapping_mul(7919) % LEAF_RECORDS) == Lookup::Absent);
+        })?;
+    }
+    Ok(())
+}
+
+fn sorted(first: u64, count: u64) -> Arc<[[u8; KEY_BYTES]]> {
+    let mut keys: Vec<_> = (first..first + count).map(key).collect();
+    keys.sort_unstable();
+    keys.into()
+}
+
+/// Updates that give each of some keys the value that all records have.
+#[derive(Debug)]
+struct SortedKeys {
+    keys: Arc<[[u8; KEY_BYTES]]>,
+    sealed: Seqno,
+}
+
+impl Updates for SortedKeys {
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        Box::new(KeyCursor { keys: Arc::clone(&self.keys), at: usize::MAX })
+    }
+    fn sealed_seqno(&self) -> Seqno {
+        self.sealed
+    }
+    fn bytes(&self) -> u64 {
+        u64_of(self.keys.len()) * RECORD_BYTES
+    }
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
+        let place = |bound: &[u8]| self.keys.partition_point(|key| key.as_slice() < bound);
+        let (from, to) = (low.map_or(0, place), high.map_or(self.keys.len(), place));
+        u64_of(to.saturating_sub(from)) * RECORD_BYTES
+    }
+    fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        Some((self.keys.first()?.to_vec(), self.keys.last()?.to_vec()))
+    }
+}
+
+#[derive(Debug)]
+struct KeyCursor {
+    keys: Arc<[[u8; KEY_BYTES]]>,
+    at: usize,
+}
+
+impl Cursor for KeyCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        self.at = 0;
+        Ok(())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        self.at = self.keys.len().wrapping_sub(1);
+        Ok(())
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.at = self.keys.partition_point(|k| k.as_slice() < key);
+        Ok(())
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.at = self.keys.partition_point(|k| k.as_slice() < key).wrapping_sub(1);
+        Ok(())
+    }
+    fn next(&mut self) -> Result<()> {
+        self.at = self.at.wrapping_add(1);
+        Ok(())
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.at = self.at.wrapping_sub(1);
+        Ok(())
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        let key = self.keys.get(self.at)?;
+        Some(Entry { key, kind: Kind::Value, value: &VALUE })
+    }
+}
