@@ -85,7 +85,7 @@ pub struct YcsbArgs {
     /// Client threads
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
-    /// Operations of each workload after the load [default: 2M, e: 200k]
+    /// Operations of each workload after the load [default: 2M, e and range: 200k]
     #[arg(long, value_name = "N", value_parser = parse_positive, conflicts_with = "seconds")]
     pub ops: Option<u64>,
     /// Time for each workload after the load, instead of --ops
@@ -97,6 +97,10 @@ pub struct YcsbArgs {
     /// Load in the order of the keys, by one thread, in the store's way for that
     #[arg(long)]
     pub ordered_load: bool,
+    /// Of a hundred inserts of `load`, those in the order of their keys, at one place for each thread; the others are random
+    #[arg(long, value_name = "PERCENT", conflicts_with = "ordered_load",
+        value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub sequential_share: Option<u8>,
     /// Close the store at the end and measure how long it takes to open it again
     #[arg(long)]
     pub reopen: bool,
@@ -112,7 +116,10 @@ pub struct YcsbArgs {
     /// Keyspaces that the records are spread over
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32768))]
     pub keyspaces: u16,
-    /// Longest scan of workload e; lengths are uniform from 1
+    /// Of the threads, so many update records all the while, uniform, whatever the others do; not in loads
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub writers: u16,
+    /// Longest scan of workload e, its lengths are uniform from 1; length of all scans of range
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub scan_length: u64,
     /// Longest wait for background work after loads and at the end
@@ -299,8 +306,12 @@ pub enum Workload {
     Seq,
     /// Reads in batches of 32, uniform
     Multiget,
+    /// Scans of exactly --scan-length records, uniform
+    Range,
     /// Reads everything in order
     Scan,
+    /// Reads of keys that are not there, each next to a record's, uniform
+    Absent,
 }
 
 /// How records are picked.

@@ -1,4 +1,4 @@
-//! Latencies of one kind of operation: nanoseconds in, percentiles in microseconds out.
+//! Latencies of one kind of operation: nanoseconds in, mean and percentiles in microseconds out.
 //!
 //! **Invariants**
 //! - Three significant digits up to 60 s, in about 110 KB; longer ones count as 60 s.
@@ -10,10 +10,12 @@ use testudo_base::num::low64;
 
 const LONGEST_NANOS: u64 = 60_000_000_000;
 
-/// Percentiles in microseconds; all zero if nothing was measured.
+/// Mean and percentiles in microseconds; all zero if nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Percentiles {
+    pub(crate) mean: f64,
     pub(crate) p50: f64,
+    pub(crate) p95: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
     pub(crate) max: f64,
@@ -48,7 +50,14 @@ impl Histogram {
         }
         // The upper end of a bucket may lie above the largest value seen.
         let at = |quantile| self.0.value_at_quantile(quantile).min(self.0.max()) as f64 / 1e3;
-        Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: self.0.max() as f64 / 1e3 }
+        Percentiles {
+            mean: self.0.mean() / 1e3,
+            p50: at(0.5),
+            p95: at(0.95),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: self.0.max() as f64 / 1e3,
+        }
     }
 }
 

@@ -44,10 +44,16 @@ pub(crate) struct Report {
     pub(crate) value_bytes: u64,
     pub(crate) keyspaces: usize,
     pub(crate) threads: usize,
+    /// Of the threads, those that updated records all the while.
+    #[serde(skip_serializing_if = "is_none")]
+    pub(crate) writers: usize,
     pub(crate) sync: bool,
     /// Records were loaded in the order of their keys, by one thread, in the store's way for that.
     #[serde(skip_serializing_if = "is_not")]
     pub(crate) ordered_load: bool,
+    /// Of a hundred inserts, those that came in the order of their keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sequential_share: Option<u8>,
     /// Time that the workload ran before it was measured.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) warmup_seconds: f64,
@@ -70,6 +76,9 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) process_bytes_read: Option<u64>,
     pub(crate) write_amplification: f64,
+    /// What the log's bytes leave of it; of stores that count those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) write_amplification_without_log: Option<f64>,
     pub(crate) read_amplification: f64,
     pub(crate) space_amplification: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,6 +127,8 @@ pub(crate) struct Settled {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) process_bytes_written: Option<u64>,
     pub(crate) write_amplification: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) write_amplification_without_log: Option<f64>,
     pub(crate) space_amplification: f64,
 }
 
@@ -203,6 +214,8 @@ impl Report {
         self.throttled_ms = difference(|stats| stats.throttled_micros) as f64 / 1e3;
         self.disk_bytes = after.store.disk_bytes;
         self.write_amplification = quotient(self.device_bytes_written as f64, totals.written_bytes as f64);
+        self.write_amplification_without_log =
+            without_log(self.device_bytes_written, self.wal_bytes_written, totals.written_bytes);
         self.read_amplification = quotient(self.device_bytes_read as f64, totals.read_bytes as f64);
         self.page_reads_per_read = quotient(self.page_reads as f64, totals.reads as f64);
         if let (Some(before), Some(after)) = (before.io, after.io) {
@@ -250,7 +263,7 @@ impl Report {
 
     /// What the table has no column for: at a fixed rate, how long the calls themselves took.
     pub(crate) fn line_of_calls(&self) -> Option<String> {
-        let Percentiles { p50, p99, p999, max } = self.call_latency_us?;
+        let Percentiles { p50, p99, p999, max, .. } = self.call_latency_us?;
         let max = max / 1e3;
         let name = &self.workload;
         Some(format!(
@@ -259,7 +272,7 @@ impl Report {
     }
 
     pub(crate) fn table_row(&self) -> Vec<String> {
-        let Percentiles { p50, p99, p999, max } = self.latency_us;
+        let Percentiles { p50, p99, p999, max, .. } = self.latency_us;
         let name =
             if self.interrupted { format!("{} (stopped)", self.workload) } else { self.workload.clone() };
         vec![
@@ -282,9 +295,19 @@ impl Report {
     }
 }
 
+/// What a store wrote beside its log for each byte that users wrote, if it counts the log.
+pub(crate) fn without_log(written: u64, log: u64, user_written: u64) -> Option<f64> {
+    (log > 0).then(|| quotient(written.saturating_sub(log) as f64, user_written as f64))
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_not(value: &bool) -> bool {
     !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_none(value: &usize) -> bool {
+    *value == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

@@ -99,6 +99,12 @@ fn check(args: &YcsbArgs) -> Result<()> {
     if args.ordered_load && args.keyspaces > 1 {
         return Err(Error::invalid("--ordered-load: with one keyspace only"));
     }
+    if args.writers >= args.threads {
+        return Err(Error::invalid("--writers: fewer than --threads, so that someone does the workload"));
+    }
+    if args.sequential_share.is_some() && loads == 0 {
+        return Err(Error::invalid("--sequential-share: it is of the load, which is not among --workloads"));
+    }
     if args.records.is_some_and(|records| records > oracle::RECORDS_MAX / 2) {
         return Err(Error::invalid(format!("--records: at most {}", oracle::RECORDS_MAX / 2)));
     }

@@ -81,8 +81,7 @@ fn load(experiment: &mut Experiment<'_>, records: u64, leaf_bytes: u64, chi: u64
 fn point_of(report: &Report) -> Point {
     let user = report.user_bytes_written as f64;
     let chi = quotient(user, report.flushes.max(1) as f64);
-    let written = report.settled.map_or(report.device_bytes_written, |settled| settled.device_bytes_written);
-    let measured = quotient(written.saturating_sub(report.wal_bytes_written) as f64, user);
+    let measured = report.settled.and_then(|settled| settled.write_amplification_without_log).unwrap_or(0.0);
     let model = (quotient(user, chi).log2() - std::f64::consts::LOG2_E + 1.0).max(1.0);
     Point { chi: chi / f64::from(1 << 20), measured, model }
 }

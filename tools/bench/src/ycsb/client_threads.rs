@@ -27,7 +27,7 @@ pub(crate) fn run_threads<R: Records>(
     started: Duration,
     mut backup: Option<(&Db, &mut BackupCheck<'_>)>,
 ) -> Result<Vec<Tally>> {
-    let progress: Vec<Progress> = (0..shared.threads).map(|_| Progress::default()).collect();
+    let progress: Vec<Progress> = (0..shared.threads + shared.writers).map(|_| Progress::default()).collect();
     std::thread::scope(|scope| {
         let mut handles = Vec::new();
         for (index, progress) in progress.iter().enumerate() {
@@ -38,12 +38,12 @@ pub(crate) fn run_threads<R: Records>(
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
                     shared.failed.store(true, std::sync::atomic::Ordering::Relaxed);
-                    return Err(Error::io(format!("--threads {}", shared.threads), error));
+                    return Err(Error::io(format!("--threads {}", shared.threads + shared.writers), error));
                 }
             }
         }
         let mut display = Display::new(shared, started);
-        let operations = || progress.iter().map(Progress::operations).sum::<u64>();
+        let operations = || progress[..shared.threads].iter().map(Progress::operations).sum::<u64>();
         let mut backed_up = Ok(());
         while !handles.iter().all(|handle| handle.is_finished()) {
             shared.env.sleep(if backup.is_some() { SHORT_POLL } else { POLL });

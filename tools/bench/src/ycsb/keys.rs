@@ -11,6 +11,8 @@ const PREFIX: &[u8; 4] = b"user";
 /// Digits of the largest 64-bit number; longer keys are filled up at the end.
 const DIGITS_MAX: usize = 20;
 const DIGITS_MIN: usize = 4;
+/// Comes after every digit.
+const AFTER_DIGITS: u8 = b'9' + 1;
 
 /// Makes keys of one length.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +57,15 @@ impl KeyMaker {
     #[inline]
     pub(crate) fn write(&self, number: u64, key: &mut Vec<u8>) {
         self.write_position(self.position(number), key);
+    }
+
+    /// Puts a key into `key` that no record has: that of record `number` but for its last byte, which is greater than any digit.
+    #[inline]
+    pub(crate) fn write_absent(&self, number: u64, key: &mut Vec<u8>) {
+        self.write(number, key);
+        if let Some(last) = key.last_mut() {
+            *last = AFTER_DIGITS;
+        }
     }
 
     /// Puts the first key of part `part` of `parts` equal parts of the key space into `key`.

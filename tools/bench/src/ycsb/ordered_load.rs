@@ -6,26 +6,68 @@
 //! **Invariants**
 //! - Every record comes once; no part holds much more than [`PART_RECORDS`].
 
-use testudo_base::num::usize_of;
+use testudo_base::num::{low64, u64_of, usize_of};
 
 use super::keys::KeyMaker;
 
 /// Records of a part, on average (4 MiB while it is sorted).
 const PART_RECORDS: u64 = 1 << 18;
+const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Which records of a load come in the order of their keys: so many of a hundred, spread over all keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SequentialShare(u64);
+
+impl SequentialShare {
+    /// All of them.
+    pub(crate) const ALL: Self = Self(100);
+
+    /// `percent` of a hundred; nothing if that is none.
+    pub(crate) fn new(percent: u8) -> Option<Self> {
+        (percent > 0).then(|| Self(u64::from(percent).min(100)))
+    }
+
+    /// Of a hundred.
+    pub(crate) fn percent(self) -> u64 {
+        self.0
+    }
+
+    /// Whether `record` is one of them.
+    pub(crate) fn has(self, record: u64) -> bool {
+        let hash = u128::from(record.wrapping_mul(HASH_FACTOR));
+        low64((hash * 100) >> 64) < self.0
+    }
+}
 
 /// An iterator of parts, each a list of record numbers.
 #[derive(Debug)]
 pub(crate) struct PartsInOrder {
     keys: KeyMaker,
     records: u64,
+    share: SequentialShare,
     next: u64,
+    end: u64,
+    /// Of the whole key space.
     parts: u64,
 }
 
 impl PartsInOrder {
     /// The records below `records`.
     pub(crate) fn new(keys: KeyMaker, records: u64) -> Self {
-        Self { keys, records, next: 0, parts: records.div_ceil(PART_RECORDS) }
+        Self::of_thread(keys, records, SequentialShare::ALL, (0, 1))
+    }
+
+    /// Those of `share` below `records` in one of so many equal parts of the key space: the thread's index, and the number of threads.
+    pub(crate) fn of_thread(
+        keys: KeyMaker,
+        records: u64,
+        share: SequentialShare,
+        (index, threads): (usize, usize),
+    ) -> Self {
+        let expected = records / 100 * share.percent();
+        let parts_each = (expected / u64_of(threads)).div_ceil(PART_RECORDS).max(1);
+        let next = parts_each * u64_of(index);
+        Self { keys, records, share, next, end: next + parts_each, parts: parts_each * u64_of(threads) }
     }
 }
 
@@ -33,14 +75,14 @@ impl Iterator for PartsInOrder {
     type Item = Vec<u64>;
 
     fn next(&mut self) -> Option<Vec<u64>> {
-        if self.next == self.parts {
+        if self.next == self.end {
             return None;
         }
         let boundary = |part: u64| self.keys.positions() * u128::from(part) / u128::from(self.parts);
         let range = boundary(self.next)..boundary(self.next + 1);
         self.next += 1;
         let mut found = Vec::with_capacity(usize_of(PART_RECORDS + PART_RECORDS / 64));
-        for record in 0..self.records {
+        for record in (0..self.records).filter(|record| self.share.has(*record)) {
             let position = self.keys.position(record);
             if range.contains(&u128::from(position)) {
                 found.push((position, record));

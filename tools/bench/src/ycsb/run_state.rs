@@ -4,7 +4,11 @@
 //! - A store that already holds records is never loaded again; its versions are read before it is measured.
 //! - `seq` writes into a keyspace of its own, which it empties first; no other workload looks there.
 
-use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize},
+    time::Duration,
+};
 
 use testudo::{Error, Result};
 use testudo_base::num::usize_of;
@@ -16,6 +20,7 @@ use super::{
     client_threads::run_threads,
     keys::KeyMaker,
     oracle::Oracle,
+    ordered_load::SequentialShare,
     target::Target,
     worker::Shared,
     workload::Shape,
@@ -25,9 +30,9 @@ use crate::{
     Context, Distribution, Workload, YcsbArgs,
     complaints::Complaints,
     process,
-    report::{Report, Sample, Settled, Totals},
+    report::{Report, Sample, Settled, Totals, without_log},
     size::quotient,
-    subject::{Records, Settings, Subject},
+    subject::{Readings, Records, Settings, Subject},
     tally::Tally,
 };
 
@@ -194,6 +199,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         let due = backup.as_mut().filter(|backup| workload == Workload::A && !backup.is_taken());
         let due = self.db.testudo().zip(due);
         let is_backed_up = due.is_some();
+        let (working, writers) = (shared.threads, shared.writers);
         let mut tallies = run_threads(&shared, started, due)?;
         self.backup = backup;
         if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
@@ -201,10 +207,13 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
         let after = Sample::take(self.db.readings());
         let totals = Totals::of(&tallies, started);
-        let mut report = Report { is_backed_up, ..self.new_report(workload) };
+        let mut report = Report { is_backed_up, writers, ..self.new_report(workload) };
         report.measure(&totals, &before, &after);
         if workload == Workload::Load && self.args.ordered_load {
             (report.ordered_load, report.threads) = (true, 1);
+        }
+        if workload == Workload::Load {
+            report.sequential_share = self.args.sequential_share;
         }
         if workload.shape() != Shape::FullScan && !matches!(workload.shape(), Shape::Fill) {
             report.distribution = format!("{:?}", self.distribution(workload)).to_lowercase();
@@ -212,7 +221,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
         report.interrupted = self.context.stopped();
         if !report.interrupted {
-            self.check_after(workload, &tallies, &complaints)?;
+            self.check_after(workload, &tallies[..working], &complaints)?;
             self.db
                 .testudo()
                 .zip(self.backup.as_mut())
@@ -258,14 +267,19 @@ impl<'a, S: Subject> RunState<'a, S> {
     ) -> Shared<'s, S::Records> {
         let target = self.target(workload);
         let is_ordered = self.args.ordered_load && workload == Workload::Load;
+        let writers = if workload.shape() == Shape::Fill { 0 } else { usize::from(self.args.writers) };
+        let threads = if is_ordered { 1 } else { usize::from(self.args.threads) - writers };
         Shared {
             env: &*self.context.env,
             target,
             complaints,
             workload,
             picker: Picker::new(self.distribution(workload), self.population(workload).max(1)),
-            threads: if is_ordered { 1 } else { usize::from(self.args.threads) },
+            threads,
+            writers,
+            busy: AtomicUsize::new(threads),
             is_ordered,
+            sequential: self.sequential_share(workload),
             ops,
             deadline,
             interval: self
@@ -277,6 +291,12 @@ impl<'a, S: Subject> RunState<'a, S> {
             stop: self.context.stop_flag(),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Which records of a load are written in the order of their keys, if only some are.
+    fn sequential_share(&self, workload: Workload) -> Option<SequentialShare> {
+        let share = self.args.sequential_share.filter(|_| workload == Workload::Load);
+        share.and_then(SequentialShare::new)
     }
 
     fn distribution(&self, workload: Workload) -> Distribution {
@@ -376,14 +396,14 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(())
     }
 
-    /// Waits until background work rests, but not too long, and notes what it cost.
-    fn settle(&self, report: &mut Report, before: &Sample, started: Duration) -> Result<()> {
+    /// Waits until nothing has been written for `rest`, but not longer than the flags say; since when that is so, and the figures then.
+    fn wait_for_rest(&self, rest: Duration) -> Result<(Duration, Readings)> {
         let env = &*self.context.env;
         self.db.flush()?;
         let limit = env.monotonic() + Duration::from_secs_f64(self.args.settle_seconds);
         let mut stats = self.db.readings();
         let mut resting_since = env.monotonic();
-        while env.monotonic() < limit && env.monotonic() < resting_since + REST && !self.context.stopped() {
+        while env.monotonic() < limit && env.monotonic() < resting_since + rest && !self.context.stopped() {
             env.sleep(POLL);
             let now = self.db.readings();
             if (now.device_bytes_written, now.disk_bytes) != (stats.device_bytes_written, stats.disk_bytes) {
@@ -391,7 +411,14 @@ impl<'a, S: Subject> RunState<'a, S> {
             }
             stats = now;
         }
+        Ok((resting_since, stats))
+    }
+
+    /// Waits until background work rests and notes what it cost.
+    fn settle(&self, report: &mut Report, before: &Sample, started: Duration) -> Result<()> {
+        let (resting_since, stats) = self.wait_for_rest(REST)?;
         let written = stats.device_bytes_written.saturating_sub(before.store.device_bytes_written);
+        let log = stats.wal_bytes_written.saturating_sub(before.store.wal_bytes_written);
         let space = quotient(stats.disk_bytes as f64, self.live_bytes() as f64);
         report.settled = Some(Settled {
             seconds: resting_since.saturating_sub(started).as_secs_f64(),
@@ -401,6 +428,7 @@ impl<'a, S: Subject> RunState<'a, S> {
                 .zip(process::io())
                 .map(|(before, now)| now.write_bytes - before.write_bytes),
             write_amplification: quotient(written as f64, report.user_bytes_written as f64),
+            write_amplification_without_log: without_log(written, log, report.user_bytes_written),
             space_amplification: space,
         });
         report.space_amplification_settled = Some(space);

@@ -39,13 +39,13 @@ fn every_workload_runs_and_every_answer_is_right() {
     let (path, json, plot) = (dir.path().display(), dir.path().join("out.json"), dir.path().join("plot"));
     let line = format!(
         "ycsb --smoke --tmp {path} --json {} --plot {} --settle-seconds 0.1 --memory 32MiB --keyspaces 2 \
-         --workloads load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,scan,seq",
+         --workloads load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,range,scan,absent,seq",
         json.display(),
         plot.display()
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);
     let results = results(&json);
-    assert_eq!(results.len(), 13);
+    assert_eq!(results.len(), 15);
     for result in &results {
         assert_eq!(result["wrong_answers"], 0, "{result}");
         assert!(result["ops"].as_u64().unwrap() > 0, "{result}");
@@ -56,6 +56,17 @@ fn every_workload_runs_and_every_answer_is_right() {
     assert!(by_name("e")["records"].as_u64().unwrap() > 2_000);
     assert_eq!(by_name("scan")["ops"], by_name("e")["records"]);
     assert!(by_name("load")["space_amplification_settled"].is_number());
+    let without_log = |result: &Value| result["write_amplification_without_log"].as_f64().unwrap();
+    assert!(without_log(by_name("load")) + 0.9 < by_name("load")["write_amplification"].as_f64().unwrap());
+    assert!(without_log(&by_name("load")["settled"]) > 0.9, "{}", by_name("load"));
+    assert!(
+        by_name("range")["user_bytes_read"].as_u64().unwrap() > 80 * 100 * 124,
+        "all scans are that long"
+    );
+    assert_eq!(
+        (&by_name("absent")["user_bytes_read"], &by_name("absent")["ops"]),
+        (&0.into(), &2_000.into())
+    );
     assert_eq!(by_name("d")["distribution"], "latest");
     assert!(plot.join("throughput.svg").exists());
     // Only what was asked for is left.
@@ -105,6 +116,8 @@ fn flags_that_cannot_be_together_are_named() {
         ("--workloads a", "--workloads"),
         ("--tree oak", "oak"),
         ("--workloads load,b --backup-to repo", "--backup-to"),
+        ("--threads 2 --writers 2", "--writers"),
+        ("--workloads c --sequential-share 50", "--sequential-share"),
     ];
     for (flags, name) in cases {
         let line = format!("ycsb --smoke --memory 32MiB --tmp {} {flags}", dir.path().display());
@@ -215,6 +228,46 @@ fn an_ordered_load_a_warm_up_and_a_reopening_are_said_in_the_results() {
 
     let error = run(&format!("ycsb --smoke --tmp {path} --ordered-load --keyspaces 2")).unwrap_err();
     assert!(error.to_string().contains("--ordered-load"), "{error}");
+}
+
+#[test]
+fn a_load_of_which_a_share_is_in_order_writes_every_record_once() {
+    for share in [0, 1, 60, 100] {
+        let dir = tempfile::tempdir().unwrap();
+        let json = dir.path().join("out.json");
+        let line = format!(
+            "ycsb --smoke --tmp {} --json {} --settle-seconds 0 --memory 8MiB --sequential-share {share} \
+             --records 5000 --threads 3 --keyspaces 2 --workloads load,scan",
+            dir.path().display(),
+            json.display()
+        );
+        assert_eq!(run(&line).unwrap(), Outcome::Fine);
+        let results = results(&json);
+        assert_eq!((&results[0]["ops"], &results[1]["ops"]), (&5_000.into(), &5_000.into()));
+        assert_eq!(results[0]["sequential_share"], share);
+        assert!(results[1]["sequential_share"].is_null());
+    }
+}
+
+#[test]
+fn writers_update_while_the_others_do_the_workload() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = format!(
+        "ycsb --smoke --tmp {} --json {} --settle-seconds 0 --memory 8MiB --threads 3 --writers 1 --ops 3000 \
+         --workloads load,c,range,scan",
+        dir.path().display(),
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let results = results(&json);
+    assert!(results[0]["writers"].is_null());
+    assert_eq!(results[1]["ops_by_class"]["read"], 3_000);
+    assert_eq!(results[2]["ops_by_class"]["scan"], 3_000);
+    for result in &results[1..] {
+        assert!(result["ops_by_class"]["write"].as_u64().unwrap() > 0, "{result}");
+        assert_eq!((&result["writers"], &result["wrong_answers"]), (&1.into(), &0.into()));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! - A wrong answer is a complaint and the run goes on; a failed call ends the run.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use testudo_env::{Env, SplitMix};
 
 use super::{
     oracle::{RECORDS_MAX, Sight},
-    ordered_load::PartsInOrder,
+    ordered_load::{PartsInOrder, SequentialShare},
     target::Target,
     values,
     workload::{BATCH_KEYS, Mix, Shape},
@@ -44,9 +44,16 @@ pub(crate) struct Shared<'a, R> {
     pub(crate) complaints: &'a Complaints,
     pub(crate) workload: Workload,
     pub(crate) picker: Picker,
+    /// Those that do the workload, from the first on; after them come writers.
     pub(crate) threads: usize,
+    /// Threads that update records until the others are done.
+    pub(crate) writers: usize,
+    /// Of the others, those that are not done.
+    pub(crate) busy: AtomicUsize,
     /// New records are written in the order of their keys.
     pub(crate) is_ordered: bool,
+    /// New records of which some are written in the order of their keys, at one place for each thread.
+    pub(crate) sequential: Option<SequentialShare>,
     /// Operations of all threads; a limit that time sets is none.
     pub(crate) ops: u64,
     pub(crate) deadline: Option<Duration>,
@@ -56,6 +63,15 @@ pub(crate) struct Shared<'a, R> {
     pub(crate) seed: u64,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) failed: AtomicBool,
+}
+
+/// Someone who does the workload; until it is dropped, on a panic too.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Operations that a thread has done so far, on a cache line of its own.
@@ -114,14 +130,20 @@ impl<'a, R: Records> Worker<'a, R> {
         self.started = self.shared.env.monotonic();
         self.last_reading = self.started;
         self.called = self.started;
+        let busy = (self.index < self.shared.threads).then(|| Busy(&self.shared.busy));
         let result = match self.shared.workload.shape() {
+            _ if self.index >= self.shared.threads => self.write_along(),
             Shape::Fill if self.shared.is_ordered => self.fill_ordered(),
-            Shape::Fill => self.fill(),
+            Shape::Fill => match self.shared.sequential {
+                Some(share) => self.fill_mixed(share),
+                None => self.fill(),
+            },
             Shape::Mixed(mix) => self.mixed(mix),
             Shape::Batches => self.batches(),
             Shape::FullScan => self.full_scans(),
         };
         self.tally.ended = self.last_reading;
+        drop(busy);
         if let Err(error) = result {
             self.shared.failed.store(true, Ordering::Relaxed);
             self.tally.error = Some(error.context(&format!("workload {}", self.shared.workload.name())));
@@ -172,6 +194,35 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
+    /// In every part of this thread's place in the key space: the next record in order, or a random one.
+    fn fill_mixed(&mut self, share: SequentialShare) -> Result<()> {
+        let Shared { ops, threads, .. } = *self.shared;
+        let mut others = self.share_of(ops).filter(|record| !share.has(*record));
+        for part in PartsInOrder::of_thread(self.target.keys, ops, share, (self.index, threads)) {
+            if self.shared.interval.is_none() {
+                // The time in which the order was found is no insert's latency.
+                self.last_reading = self.shared.env.monotonic();
+            }
+            let mut part = part.into_iter();
+            while part.len() > 0 {
+                let is_in_order = below(&mut self.random, 100) < share.percent();
+                let other = if is_in_order { None } else { others.next() };
+                let Some(record) = other.or_else(|| part.next()) else { break };
+                self.put(record, 0)?;
+                if !self.lap(Class::Write, 1) {
+                    return Ok(());
+                }
+            }
+        }
+        for record in others {
+            self.put(record, 0)?;
+            if !self.lap(Class::Write, 1) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn fill_ordered(&mut self) -> Result<()> {
         let target = self.target;
         let mut pairs = Vec::new();
@@ -199,18 +250,23 @@ impl<'a, R: Records> Worker<'a, R> {
             let draw = below(&mut self.random, 100);
             let (reads, updates) = (mix.reads, mix.reads + mix.updates);
             let inserts = updates + mix.inserts;
+            let scans = inserts + mix.scans;
             let class = if draw < reads {
                 self.read()?;
                 Class::Read
             } else if draw < updates {
-                self.update()?;
+                let record = self.pick();
+                self.update(record)?;
                 Class::Write
             } else if draw < inserts {
                 self.insert()?;
                 Class::Write
-            } else if draw < inserts + mix.scans {
+            } else if draw < scans {
                 self.scan()?;
                 Class::Scan
+            } else if draw < scans + mix.absent {
+                self.read_absent()?;
+                Class::Read
             } else {
                 self.read_modify_write()?;
                 Class::ReadModifyWrite
@@ -220,6 +276,17 @@ impl<'a, R: Records> Worker<'a, R> {
             }
         }
         Ok(())
+    }
+
+    /// Updates until those who do the workload are done.
+    fn write_along(&mut self) -> Result<()> {
+        loop {
+            let record = below(&mut self.random, self.target.oracle.acknowledged());
+            self.update(record)?;
+            if !self.lap(Class::Write, 1) || self.shared.busy.load(Ordering::Relaxed) == 0 {
+                return Ok(());
+            }
+        }
     }
 
     fn pick(&mut self) -> u64 {
@@ -261,8 +328,20 @@ impl<'a, R: Records> Worker<'a, R> {
         self.get(record)
     }
 
-    fn update(&mut self) -> Result<()> {
+    /// A key next to that of a record.
+    fn read_absent(&mut self) -> Result<()> {
         let record = self.pick();
+        self.target.keys.write_absent(record, &mut self.key);
+        let found = self.target.keyspace(record).get(&self.key, |found| found.map(<[u8]>::len))?;
+        self.count_read(found);
+        self.complain(match found {
+            None => Ok(()),
+            Some(_) => Err(format!("a key next to that of record {record} is there, but was never written")),
+        });
+        Ok(())
+    }
+
+    fn update(&mut self, record: u64) -> Result<()> {
         let turn = self.target.oracle.turn(record);
         self.put(record, turn.next())?;
         turn.acknowledge();
@@ -304,7 +383,10 @@ impl<'a, R: Records> Worker<'a, R> {
 
     fn scan(&mut self) -> Result<()> {
         let record = self.pick();
-        let length = 1 + below(&mut self.random, self.shared.scan_length);
+        let length = match self.shared.workload {
+            Workload::Range => self.shared.scan_length,
+            _ => 1 + below(&mut self.random, self.shared.scan_length),
+        };
         self.target.keys.write(record, &mut self.key);
         let start = std::mem::take(&mut self.key);
         let keyspace_index = usize_of(record % u64_of(self.target.keyspaces.len()));
@@ -334,7 +416,7 @@ impl<'a, R: Records> Worker<'a, R> {
         }
         self.previous_key.clear();
         self.previous_key.extend_from_slice(key);
-        let exact = !self.shared.workload.updates_records();
+        let exact = !self.shared.workload.updates_records() && self.shared.writers == 0;
         let verdict = self.target.judge_entry(keyspace, (key, value), exact, &mut self.expected_key);
         self.complain(verdict.map(|_| ()));
         self.tally.reads += 1;

@@ -20,6 +20,8 @@ pub(crate) struct Mix {
     pub(crate) updates: u64,
     pub(crate) inserts: u64,
     pub(crate) scans: u64,
+    /// Reads of keys that are not there.
+    pub(crate) absent: u64,
 }
 
 /// The shape of a workload's work.
@@ -51,6 +53,8 @@ impl Workload {
             Self::E => Shape::Mixed(Mix { scans: 95, inserts: 5, ..none }),
             Self::F => Shape::Mixed(Mix { reads: 50, ..none }),
             Self::Overwrite => Shape::Mixed(Mix { updates: 100, ..none }),
+            Self::Range => Shape::Mixed(Mix { scans: 100, ..none }),
+            Self::Absent => Shape::Mixed(Mix { absent: 100, ..none }),
             Self::Multiget => Shape::Batches,
             Self::Scan => Shape::FullScan,
         }
@@ -68,14 +72,14 @@ impl Workload {
             Self::Load | Self::Seq | Self::UniformA | Self::UniformC | Self::Overwrite => {
                 Distribution::Uniform
             }
-            Self::Multiget | Self::Scan => Distribution::Uniform,
+            Self::Multiget | Self::Range | Self::Scan | Self::Absent => Distribution::Uniform,
         }
     }
 
     pub(crate) fn default_ops(self, smoke: bool) -> u64 {
         match (self, smoke) {
-            (Self::E, false) => 200_000,
-            (Self::E, true) => 200,
+            (Self::E | Self::Range, false) => 200_000,
+            (Self::E | Self::Range, true) => 200,
             (_, false) => 2_000_000,
             (_, true) => 2_000,
         }

@@ -62,6 +62,19 @@ fn keys_in_order_ascend_and_scrambled_ones_fill_the_space_evenly() {
 }
 
 #[test]
+fn absent_keys_lie_between_those_of_records() {
+    for key_bytes in [8, 24, 30] {
+        let keys = KeyMaker::new(key_bytes).unwrap().in_order();
+        let mut absent = Vec::new();
+        for number in 0..1_000 {
+            keys.write_absent(number, &mut absent);
+            assert_eq!(absent.len(), key_bytes);
+            assert!(key_of(keys, number) < absent && absent < key_of(keys, number / 10 * 10 + 10));
+        }
+    }
+}
+
+#[test]
 fn boundaries_cut_where_fractions_say() {
     let keys = KeyMaker::new(24).unwrap();
     let mut boundary = Vec::new();

@@ -1,4 +1,4 @@
-use super::PartsInOrder;
+use super::{PartsInOrder, SequentialShare};
 use crate::ycsb::keys::KeyMaker;
 
 #[test]
@@ -16,4 +16,21 @@ fn every_record_comes_once_and_keys_ascend_across_parts() {
             std::mem::swap(&mut previous, &mut key);
         }
     }
+}
+
+#[test]
+fn threads_get_their_parts_of_the_key_space_and_only_the_records_of_the_share() {
+    let keys = KeyMaker::new(24).unwrap();
+    let records = 20_000;
+    let share = SequentialShare::new(75).unwrap();
+    let of_thread =
+        |index| PartsInOrder::of_thread(keys, records, share, (index, 3)).flatten().collect::<Vec<_>>();
+    let numbers: Vec<u64> = (0..3).flat_map(of_thread).collect();
+    assert!((14_500..15_500).contains(&numbers.len()), "{}", numbers.len());
+    assert!(numbers.is_sorted_by_key(|number| keys.position(*number)));
+    let mut sorted = numbers;
+    sorted.sort_unstable();
+    assert!(sorted.into_iter().eq((0..records).filter(|record| share.has(*record))));
+    assert!((0..records).all(|record| SequentialShare::ALL.has(record)));
+    assert!(SequentialShare::new(0).is_none());
 }

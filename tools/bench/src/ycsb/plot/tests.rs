@@ -6,7 +6,7 @@ fn charts_show_every_workload() {
     let report = |name: &str, ops_per_second| Report {
         workload: name.to_owned(),
         ops_per_second,
-        latency_us: Percentiles { p50: 0.5, p99: 12.0, p999: 400.0, max: 30_000.0 },
+        latency_us: Percentiles { p50: 0.5, p99: 12.0, p999: 400.0, max: 30_000.0, ..Percentiles::default() },
         ..Report::default()
     };
     let dir = tempfile::tempdir().unwrap();

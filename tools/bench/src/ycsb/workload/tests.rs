@@ -7,7 +7,7 @@ use crate::Workload;
 fn only_f_leaves_a_share_to_read_modify_writes() {
     for workload in Workload::value_variants() {
         if let Shape::Mixed(mix) = workload.shape() {
-            let named = mix.reads + mix.updates + mix.inserts + mix.scans;
+            let named = mix.reads + mix.updates + mix.inserts + mix.scans + mix.absent;
             let expected = if *workload == Workload::F { 50 } else { 100 };
             assert_eq!(named, expected, "{}", workload.name());
         }
@@ -18,7 +18,7 @@ fn only_f_leaves_a_share_to_read_modify_writes() {
 fn workloads_that_update_are_those_with_updates_or_read_modify_writes() {
     for workload in Workload::value_variants() {
         let updates = match workload.shape() {
-            Shape::Mixed(mix) => mix.updates > 0 || mix.reads + mix.inserts + mix.scans < 100,
+            Shape::Mixed(mix) => mix.updates > 0 || mix.reads + mix.inserts + mix.scans + mix.absent < 100,
             Shape::Fill | Shape::Batches | Shape::FullScan => false,
         };
         assert_eq!(workload.updates_records(), updates, "{}", workload.name());
