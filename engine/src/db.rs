@@ -233,6 +233,31 @@ impl Db {
         Ok(())
     }
 
+    /// Gives a keyspace other settings.
+    pub(crate) fn set_options(&self, core: &KeyspaceCore, options: KeyspaceOptions) -> Result<()> {
+        let store = self.store();
+        store.wal()?;
+        let _round = store.rounds.lock();
+        if core.is_dropped() {
+            return Err(Error::invalid("the keyspace was dropped"));
+        }
+        store.check_writable()?;
+        if core.view.load().options == options {
+            return Ok(());
+        }
+        store.room.check(&*store.env, Intent::Write)?;
+        // Between rounds the durable objects are those of the published tree.
+        let objects = store.manifest.with_state(|state| state.objects_of(core.id));
+        let tree = open::stored_tree(&store.data, &options, core.id, objects)?;
+        self.commit_or_poison(&[Change::SetOptions(core.id, options.encode())])?;
+        let commit = store.commit.lock();
+        core.publish_options(tree, options);
+        core.expect_jobs(true);
+        drop(commit);
+        store.bell.ring();
+        Ok(())
+    }
+
     fn commit_or_poison(&self, edit: &[Change]) -> Result<()> {
         let outcome = self.store().commit_edit(edit);
         if let Err(error) = &outcome {

@@ -6,7 +6,7 @@ use testudo_base::{Error, ErrorKind, Kind, Result, Seqno, operands_format::encod
 use testudo_contract::OutlineLine;
 
 use crate::{
-    Db, Iter, KeyspaceStats, Read, Slice,
+    Db, Iter, KeyspaceOptions, KeyspaceStats, Read, Slice, Tree,
     batch_format::{Operation, operation_bytes},
     iter::{bounds_of, bounds_of_prefix},
     options::Durability,
@@ -33,9 +33,20 @@ impl Keyspace {
         &self.core.name
     }
 
-    /// The settings that it was created with.
-    pub fn options(&self) -> crate::KeyspaceOptions {
-        self.core.options
+    /// Its present settings.
+    pub fn options(&self) -> KeyspaceOptions {
+        self.core.view.load().options
+    }
+
+    /// Stores the keyspace in another tree, or by other settings, from now on. Durable on return; readers and writers go on meanwhile. What
+    /// is stored already stays as it is and takes the new shape by and by, as it is written anew.
+    ///
+    /// Errors: `Invalid` for settings that make no sense or if the keyspace was dropped; `Unsupported` in a store that is
+    /// open for reading only; `OutOfSpace` on a full device.
+    pub fn set_tree(&self, tree: Tree) -> Result<()> {
+        let options = self.options().tree(tree);
+        options.validate()?;
+        self.db.set_options(&self.core, options)
     }
 
     fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {

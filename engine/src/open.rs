@@ -11,17 +11,17 @@
 //! - After a crash log segments and manifest are written once more, to fresh files, before anything that depends on them is
 //!   made durable: what was read may have stood in caches alone.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use testudo_base::{
-    Error, ErrorKind, KeyspaceId, Kind, Result, RunId, Seqno, StoreId,
+    Error, ErrorKind, KeyspaceId, Kind, ObjectId, Result, RunId, Seqno, StoreId,
     chunks::ChunkPool,
     codec::Damage,
     num::u64_of,
     planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use testudo_betree::{BeTree, TurtleOptions};
+use testudo_betree::BeTree;
 use testudo_contract::{Executor, InlineExecutor, RunIds, Tree as TreeState};
 use testudo_env::{DirLock, EntryType, Env, Execution, OpenMode, OpenOptions, Reserve};
 use testudo_storage::{Change, DATA_FILE, DataFile, Manifest, SUPERBLOCK_FILE};
@@ -32,7 +32,7 @@ use crate::{
     builder::Settings,
     executor::Pool,
     memory::Budget,
-    options::{KeyspaceOptions, Tree},
+    options::KeyspaceOptions,
     room::Room,
     shares::MemoryShares,
     store::{Store, StoreParts},
@@ -367,7 +367,7 @@ fn load_keyspaces(store: &Store) -> Result<()> {
     for (id, record, objects) in records {
         let options = KeyspaceOptions::decode(&record.options)
             .map_err(|Damage(why)| Error::corruption("manifest", 0, format!("keyspace {id}: {why}")))?;
-        let tree = BeTree::open(turtle_options(&options), &store.data, id, objects)?;
+        let tree = stored_tree(&store.data, &options, id, objects)?;
         let core = KeyspaceCore::new(store, id, &record.name, options, tree);
         if catalogue.by_name.insert(record.name, Arc::clone(&core)).is_some() {
             return Err(Error::corruption("manifest", 0, "two keyspaces have the same name"));
@@ -379,17 +379,22 @@ fn load_keyspaces(store: &Store) -> Result<()> {
 
 /// An empty tree for a new keyspace.
 pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions) -> Arc<dyn TreeState> {
-    BeTree::empty(turtle_options(options), &store.data)
+    BeTree::empty(options.chosen_tree().betree_options(), &store.data)
 }
 
-pub(crate) fn turtle_options(options: &KeyspaceOptions) -> TurtleOptions {
-    let Tree::Turtle { leaf_bytes, max_pivots } = options.chosen_tree();
-    TurtleOptions { leaf_bytes, max_pivots }
+/// The tree of a keyspace as its objects describe it.
+pub(crate) fn stored_tree(
+    data: &Arc<DataFile>,
+    options: &KeyspaceOptions,
+    id: KeyspaceId,
+    objects: BTreeMap<ObjectId, Arc<[u8]>>,
+) -> Result<Arc<dyn TreeState>> {
+    Ok(BeTree::open(options.chosen_tree().betree_options(), data, id, objects)?)
 }
 
 /// Puts the commits of the log into memtables.
 fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) -> Result<ReplayEnd> {
-    let flushed: std::collections::BTreeMap<KeyspaceId, Seqno> = store
+    let flushed: BTreeMap<KeyspaceId, Seqno> = store
         .manifest
         .with_state(|state| state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect());
     let newest_flushed = flushed.values().copied().max().unwrap_or_default().max(log_seqno);
@@ -432,11 +437,7 @@ fn hole(segment: u64, why: &str) -> Error {
     Error::corruption(testudo_wal::segment_file_name(segment), 0, why)
 }
 
-fn replay_record(
-    store: &Store,
-    record: &Record<'_>,
-    flushed: &std::collections::BTreeMap<KeyspaceId, Seqno>,
-) -> Result<()> {
+fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<KeyspaceId, Seqno>) -> Result<()> {
     let catalogue = store.catalogue.read();
     let mut count = 0;
     let outcome = batch_format::decode::<Damage>(record.payload, |index, operation| {

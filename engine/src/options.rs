@@ -6,7 +6,7 @@ use testudo_base::{
     Error, Result,
     codec::{self, Damage, Reader},
 };
-use testudo_betree::TurtleOptions;
+use testudo_betree::{BeTreeOptions, Policy};
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,18 +29,51 @@ pub enum Tree {
         /// Most children of a node.
         max_pivots: usize,
     },
+    /// The STBε-tree of SplinterDB: fewer bytes are written, more sources are asked by reads; an idle store makes up for it.
+    Splinter {
+        /// Bytes of a full leaf and of a buffered run.
+        leaf_bytes: u64,
+        /// Most children of a node.
+        max_pivots: usize,
+    },
 }
 
 impl Tree {
     /// The TurtleTree with its default settings.
     pub fn turtle() -> Self {
-        let TurtleOptions { leaf_bytes, max_pivots } = TurtleOptions::default();
-        Self::Turtle { leaf_bytes, max_pivots }
+        Self::from(BeTreeOptions::new(Policy::Turtle))
+    }
+
+    /// The STBε-tree with its default settings.
+    pub fn splinter() -> Self {
+        Self::from(BeTreeOptions::new(Policy::Splinter))
     }
 
     /// Every preset, by name.
     pub fn presets() -> Vec<(&'static str, Self)> {
-        vec![("turtle", Self::turtle())]
+        vec![("turtle", Self::turtle()), ("splinter", Self::splinter())]
+    }
+
+    /// As the crate of the Bε-trees puts it.
+    pub(crate) fn betree_options(self) -> BeTreeOptions {
+        match self {
+            Self::Turtle { leaf_bytes, max_pivots } => {
+                BeTreeOptions { policy: Policy::Turtle, leaf_bytes, max_pivots }
+            }
+            Self::Splinter { leaf_bytes, max_pivots } => {
+                BeTreeOptions { policy: Policy::Splinter, leaf_bytes, max_pivots }
+            }
+        }
+    }
+}
+
+impl From<BeTreeOptions> for Tree {
+    fn from(options: BeTreeOptions) -> Self {
+        let BeTreeOptions { policy, leaf_bytes, max_pivots } = options;
+        match policy {
+            Policy::Turtle => Self::Turtle { leaf_bytes, max_pivots },
+            Policy::Splinter => Self::Splinter { leaf_bytes, max_pivots },
+        }
     }
 }
 
@@ -54,6 +87,7 @@ impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Turtle { .. } => f.write_str("turtle"),
+            Self::Splinter { .. } => f.write_str("splinter"),
         }
     }
 }
@@ -101,7 +135,7 @@ impl fmt::Debug for OperatorName {
     }
 }
 
-/// Settings of a keyspace, fixed when it is created.
+/// Settings of a keyspace. The merge operator is fixed when it is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
     tree: Tree,
@@ -130,7 +164,7 @@ impl KeyspaceOptions {
     }
 
     /// The tree.
-    pub(crate) fn chosen_tree(&self) -> Tree {
+    pub fn chosen_tree(&self) -> Tree {
         self.tree
     }
 
@@ -140,18 +174,24 @@ impl KeyspaceOptions {
             let message = format!("a merge operator needs a name of 1 to {OPERATOR_NAME_BYTES_MAX} bytes");
             return Err(Error::invalid(message));
         }
-        let Tree::Turtle { leaf_bytes, max_pivots } = self.tree;
+        let BeTreeOptions { leaf_bytes, max_pivots, .. } = self.tree.betree_options();
         if !(4096..=1 << 30).contains(&leaf_bytes) || !(4..=1024).contains(&max_pivots) {
-            return Err(Error::invalid("a turtle tree needs leaves of 4 KiB to 1 GiB and 4 to 1,024 pivots"));
+            let tree = self.tree;
+            return Err(Error::invalid(format!(
+                "a {tree} tree needs leaves of 4 KiB to 1 GiB and 4 to 1,024 pivots"
+            )));
         }
         Ok(())
     }
 
-    /// Bytes for the catalogue: tree u8 = 1 · leaf bytes u64 · most pivots u64 · if there is a merge operator, its name (UTF-8), up to
-    /// the end.
+    /// Bytes for the catalogue: tree u8 (1 turtle, 2 splinter) · leaf bytes u64 · most pivots u64 · if there is a merge operator, its
+    /// name (UTF-8), up to the end.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Tree::Turtle { leaf_bytes, max_pivots } = self.tree;
-        let mut out = vec![1];
+        let BeTreeOptions { policy, leaf_bytes, max_pivots } = self.tree.betree_options();
+        let mut out = vec![match policy {
+            Policy::Turtle => 1,
+            Policy::Splinter => 2,
+        }];
         codec::put_u64(&mut out, leaf_bytes);
         codec::put_u64(&mut out, testudo_base::num::u64_of(max_pivots));
         out.extend_from_slice(self.merge_operator_name().unwrap_or_default().as_bytes());
@@ -160,13 +200,15 @@ impl KeyspaceOptions {
 
     pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Self, Damage> {
         let mut reader = Reader::new(bytes);
-        if reader.u8()? != 1 {
-            return Err(Damage("unknown tree"));
-        }
+        let policy = match reader.u8()? {
+            1 => Policy::Turtle,
+            2 => Policy::Splinter,
+            _ => return Err(Damage("unknown tree")),
+        };
         let (leaf_bytes, max_pivots) = (reader.u64()?, testudo_base::num::usize_of(reader.u64()?));
         let name = std::str::from_utf8(reader.rest()).map_err(|_| Damage("a name is not UTF-8"))?;
         let merge_operator = (!name.is_empty()).then(|| OperatorName::new(name));
-        let options = Self { tree: Tree::Turtle { leaf_bytes, max_pivots }, merge_operator };
+        let options = Self { tree: Tree::from(BeTreeOptions { policy, leaf_bytes, max_pivots }), merge_operator };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
     }

@@ -222,7 +222,7 @@ impl KeyspaceStats {
         let tree = view.tree.stats();
         let flushed = store.manifest.with_state(|state| state.keyspaces.get(&core.id).map(|k| k.flushed));
         Self {
-            tree: core.options.chosen_tree().to_string(),
+            tree: core.view.load().options.chosen_tree().to_string(),
             height: u64::from(tree.height),
             nodes: tree.nodes,
             leaves: tree.leaves,

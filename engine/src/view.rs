@@ -69,6 +69,8 @@ pub(crate) struct View {
     pub(crate) records: KeyspaceRecords,
     /// How operands become values.
     pub(crate) folding: Arc<Folding>,
+    /// The settings that the tree goes by.
+    pub(crate) options: KeyspaceOptions,
 }
 
 impl View {
@@ -83,7 +85,6 @@ impl View {
 pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
     pub(crate) name: Arc<str>,
-    pub(crate) options: KeyspaceOptions,
     pub(crate) folding: Arc<Folding>,
     pub(crate) view: ArcSwap<View>,
     pub(crate) write_share: OwnShare,
@@ -108,11 +109,11 @@ impl KeyspaceCore {
             tree,
             records: store.new_records(id),
             folding: Arc::clone(&folding),
+            options,
         };
         Arc::new(Self {
             id,
             name: Arc::from(name),
-            options,
             folding,
             view: ArcSwap::from_pointee(view),
             write_share: OwnShare::default(),
@@ -146,8 +147,18 @@ impl KeyspaceCore {
             tree: Arc::clone(&view.tree),
             records: view.records.clone(),
             folding: Arc::clone(&self.folding),
+            options: view.options,
         };
         self.view.store(Arc::new(next));
+    }
+
+    /// Publishes the same tree with other settings. REQUIRES: `rounds` and the commit lock are held, so that tree and active buffer
+    /// stay the same.
+    pub(crate) fn publish_options(&self, tree: Arc<dyn Tree>, options: KeyspaceOptions) {
+        let view = self.view.load();
+        let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
+        let folding = Arc::clone(&self.folding);
+        self.view.store(Arc::new(View { active, sealed, tree, records, folding, options }));
     }
 
     /// Publishes a tree that `drained` (the oldest sealed buffer, if any) is part of.
@@ -165,7 +176,7 @@ impl KeyspaceCore {
             sealed.retain(|buffer| !Arc::ptr_eq(buffer, drained));
         }
         let records = records.unwrap_or_else(|| view.records.clone());
-        let (active, folding) = (Arc::clone(&view.active), Arc::clone(&self.folding));
-        self.view.store(Arc::new(View { active, sealed, tree, records, folding }));
+        let (active, folding, options) = (Arc::clone(&view.active), Arc::clone(&self.folding), view.options);
+        self.view.store(Arc::new(View { active, sealed, tree, records, folding, options }));
     }
 }

@@ -4,13 +4,12 @@
 //! - Nothing is written, and no superblock is needed: it is the one thing that can be made anew.
 
 use testudo_base::{Error, ErrorKind, KeyspaceId, Result, Seqno, codec::Damage};
-use testudo_betree::BeTree;
 use testudo_env::{OpenMode, OpenOptions};
 use testudo_storage::{DATA_FILE, DataFile, ManifestState};
 use testudo_wal::{LogEvent, Record, segment_file_name};
 
 use super::Site;
-use crate::{KeyspaceOptions, batch_format, long_work::Meter, open::turtle_options};
+use crate::{KeyspaceOptions, batch_format, long_work::Meter, open::stored_tree};
 
 /// The page cache that trees are opened with; they do not read pages.
 const CACHE_BYTES: u64 = 1 << 20;
@@ -49,7 +48,7 @@ impl Site<'_> {
         for (&id, record) in &state.keyspaces {
             let damaged = |Damage(why)| self.damaged_keyspace(id, why);
             let options = KeyspaceOptions::decode(&record.options).map_err(damaged)?;
-            BeTree::open(turtle_options(&options), &data, id, state.objects_of(id))?;
+            stored_tree(&data, &options, id, state.objects_of(id))?;
             if !names.insert(&record.name) {
                 return Err(self.damaged_keyspace(id, "another keyspace has the same name"));
             }

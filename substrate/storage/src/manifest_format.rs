@@ -16,7 +16,7 @@
 //! 1 put object (keyspace u32, object u64, str) · 2 delete object (keyspace u32, object u64) ·
 //! 3 references (span, delta as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str,
 //! options str) · 6 drop keyspace (id u32) · 7 log start (WAL segment u64, seqno u64) · 8 next run (u64) ·
-//! 9 next keyspace (u32).
+//! 9 next keyspace (u32) · 10 options of a keyspace (id u32, options str).
 //!
 //! **Invariants**
 //! - Decoding never allocates more than the bytes that are left.
@@ -55,6 +55,8 @@ pub enum Change {
     NextRun(RunId),
     /// Keyspace ids below this one may have been used.
     NextKeyspace(KeyspaceId),
+    /// A keyspace has other options from now on.
+    SetOptions(KeyspaceId, Vec<u8>),
 }
 
 /// Changes that become durable together or not at all.
@@ -140,6 +142,11 @@ fn encode_change(out: &mut Vec<u8>, change: &Change) {
             codec::put_u8(out, 9);
             codec::put_u32(out, keyspace.0);
         }
+        Change::SetOptions(keyspace, options) => {
+            codec::put_u8(out, 10);
+            codec::put_u32(out, keyspace.0);
+            codec::put_bytes(out, options);
+        }
     }
 }
 
@@ -165,6 +172,7 @@ fn decode_change(reader: &mut Reader<'_>) -> Result<Change, Damage> {
         7 => Change::LogStart(reader.u64()?, Seqno(reader.u64()?)),
         8 => Change::NextRun(RunId(reader.u64()?)),
         9 => Change::NextKeyspace(KeyspaceId(reader.u32()?)),
+        10 => Change::SetOptions(KeyspaceId(reader.u32()?), reader.bytes(1 << 20)?.to_vec()),
         _ => return Err(Damage("unknown change")),
     })
 }

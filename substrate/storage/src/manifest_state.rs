@@ -85,6 +85,11 @@ impl ManifestState {
             }
             Change::NextRun(run) => self.next_run = *run,
             Change::NextKeyspace(keyspace) => self.next_keyspace = *keyspace,
+            Change::SetOptions(keyspace, options) => {
+                let record =
+                    self.keyspaces.get_mut(keyspace).ok_or(Damage("options of an unknown keyspace"))?;
+                record.options.clone_from(options);
+            }
         }
         Ok(())
     }

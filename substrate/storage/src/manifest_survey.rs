@@ -161,6 +161,11 @@ impl ManifestSurvey {
                 self.keyspaces.remove(id);
                 self.dropped.insert(*id);
             }
+            Change::SetOptions(id, options) => {
+                if let Some(record) = self.keyspaces.get_mut(id) {
+                    record.options.clone_from(options);
+                }
+            }
             _ => {}
         }
     }

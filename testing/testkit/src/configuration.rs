@@ -24,10 +24,14 @@ pub struct Configuration {
 pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let turtle =
         |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes, max_pivots });
+    let splinter =
+        |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Splinter { leaf_bytes, max_pivots });
     vec![
         ("turtle-narrow", turtle(4 << 10, 4)),
         ("turtle-small", turtle(16 << 10, 8)),
         ("turtle", KeyspaceOptions::default()),
+        ("splinter-narrow", splinter(4 << 10, 4)),
+        ("splinter-small", splinter(16 << 10, 8)),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
     Batch, Db, DbBuilder, Durability, Entry, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Result,
-    Slice, Snapshot, VerifyLevel,
+    Slice, Snapshot, Tree, VerifyLevel,
 };
 use testudo_env::Env;
 
@@ -86,6 +86,21 @@ fn find(keyspaces: &BTreeMap<Slot, Keyspace>, slot: Slot) -> Result<&Keyspace> {
     keyspaces.get(&slot).ok_or_else(|| Error::invalid(format!("no handle for keyspace {slot}")))
 }
 
+/// Settings that all policies of the Bε-tree share.
+struct BeTreeSizes {
+    leaf_bytes: u64,
+    max_pivots: usize,
+}
+
+fn sizes_of(tree: Tree) -> Option<BeTreeSizes> {
+    match tree {
+        Tree::Turtle { leaf_bytes, max_pivots } | Tree::Splinter { leaf_bytes, max_pivots } => {
+            Some(BeTreeSizes { leaf_bytes, max_pivots })
+        }
+        _ => None,
+    }
+}
+
 fn owned(value: Option<Slice>) -> Option<Vec<u8>> {
     value.map(Slice::into_vec)
 }
@@ -140,6 +155,20 @@ impl Store for EngineStore {
         let existed = self.db.drop_keyspace(&keyspace_name(keyspace))?;
         self.keyspaces.remove(&keyspace);
         Ok(existed)
+    }
+
+    fn set_tree(&self, keyspace: Slot, choice: u8) -> Result<()> {
+        let narrow = BeTreeSizes { leaf_bytes: 4 << 10, max_pivots: 4 };
+        let BeTreeSizes { leaf_bytes, max_pivots } =
+            if choice < 2 { sizes_of(self.options.chosen_tree()).unwrap_or(narrow) } else { narrow };
+        let tree = match choice % 2 {
+            0 => Tree::Turtle { leaf_bytes, max_pivots },
+            _ => Tree::Splinter { leaf_bytes, max_pivots },
+        };
+        let keyspace = self.keyspace(keyspace)?;
+        keyspace.set_tree(tree)?;
+        assert_eq!(keyspace.options().chosen_tree(), tree);
+        Ok(())
     }
 
     fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()> {

@@ -19,6 +19,8 @@ use crate::{
 
 /// Slots for snapshots.
 const SNAPSHOT_SLOTS: u64 = 3;
+/// Trees that a keyspace is switched between.
+const TREE_CHOICES: u64 = 4;
 /// Stems that many keys share.
 const PREFIXES: [&str; 5] = ["", "a", "b/", "user/", "user/with-a-long-shared-prefix/and-more-of-it/"];
 
@@ -77,6 +79,7 @@ impl<'a> Generator<'a> {
             (weights.snapshot_drop, |g| Op::SnapshotDrop { slot: g.snapshot_slot() }),
             (weights.create, |g| Op::Create { keyspace: g.slot() }),
             (weights.drop, Self::drop_keyspace),
+            (weights.set_tree, |g| Op::SetTree { keyspace: g.slot(), choice: g.tree_choice() }),
             (weights.persist, |_| Op::Persist),
             (weights.flush, |_| Op::Flush),
             (weights.step, |g| Op::Step { count: 1 + g.small(4) }),
@@ -198,6 +201,10 @@ impl<'a> Generator<'a> {
             self.queue.push_back(Op::Create { keyspace });
         }
         Op::Drop { keyspace }
+    }
+
+    fn tree_choice(&mut self) -> u8 {
+        u8::try_from(self.random.below(TREE_CHOICES)).unwrap_or(0)
     }
 
     fn scan(&mut self) -> Scan {

@@ -90,6 +90,8 @@ pub enum Op {
     Create { keyspace: Slot },
     /// Drops a keyspace.
     Drop { keyspace: Slot },
+    /// Stores a keyspace in another tree, one of a few that `choice` names.
+    SetTree { keyspace: Slot, choice: u8 },
     /// Writes one key.
     Insert { keyspace: Slot, key: Key, value: Value },
     /// Removes one key.
@@ -157,6 +159,7 @@ impl Op {
         matches!(
             self,
             Self::Drop { .. }
+                | Self::SetTree { .. }
                 | Self::Persist
                 | Self::Flush
                 | Self::Snapshot { .. }

@@ -23,6 +23,7 @@ pub struct Weights {
     pub snapshot_drop: u32,
     pub create: u32,
     pub drop: u32,
+    pub set_tree: u32,
     pub persist: u32,
     pub flush: u32,
     pub step: u32,
@@ -53,6 +54,7 @@ impl Default for Weights {
             snapshot_drop: 30,
             create: 10,
             drop: 4,
+            set_tree: 20,
             persist: 60,
             flush: 20,
             step: 1200,
@@ -81,6 +83,7 @@ impl Weights {
             arm: 140,
             create: 40,
             drop: 20,
+            set_tree: 30,
             ..Self::default()
         }
     }

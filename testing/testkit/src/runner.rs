@@ -303,6 +303,7 @@ impl<'a> Runner<'a> {
         match op {
             Op::Create { keyspace } => self.create(*keyspace),
             Op::Drop { keyspace } => self.drop_keyspace(*keyspace),
+            Op::SetTree { keyspace, choice } => self.set_tree(*keyspace, *choice),
             Op::Insert { keyspace, key, value } => self.put(*keyspace, &key.bytes(), Some(*value)),
             Op::Remove { keyspace, key } => self.put(*keyspace, &key.bytes(), None),
             Op::Merge { keyspace, key, operand } => self.merge(*keyspace, &key.bytes(), *operand),

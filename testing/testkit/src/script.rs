@@ -50,6 +50,7 @@ impl fmt::Display for Op {
         match self {
             Self::Create { keyspace } => write!(f, "create {keyspace}"),
             Self::Drop { keyspace } => write!(f, "drop {keyspace}"),
+            Self::SetTree { keyspace, choice } => write!(f, "set_tree {keyspace} {choice}"),
             Self::Insert { keyspace, key, value } => write!(f, "insert {keyspace} {key} {value}"),
             Self::Remove { keyspace, key } => write!(f, "remove {keyspace} {key}"),
             Self::Merge { keyspace, key, operand } => write!(f, "merge {keyspace} {key} {operand}"),
@@ -95,6 +96,9 @@ impl FromStr for Op {
         let op = match words.next("an op")? {
             "create" => Self::Create { keyspace: words.parse("a keyspace")? },
             "drop" => Self::Drop { keyspace: words.parse("a keyspace")? },
+            "set_tree" => {
+                Self::SetTree { keyspace: words.parse("a keyspace")?, choice: words.parse("a choice")? }
+            }
             "insert" => Self::Insert {
                 keyspace: words.parse("a keyspace")?,
                 key: words.parse("a key")?,

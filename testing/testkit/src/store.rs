@@ -129,6 +129,10 @@ pub trait Store {
     fn create(&mut self, keyspace: Slot) -> Result<()>;
     /// Drops a keyspace; false if there was none.
     fn drop_keyspace(&mut self, keyspace: Slot) -> Result<bool>;
+    /// Stores a keyspace in another tree, one of a few that `choice` names. Users see no difference.
+    fn set_tree(&self, _keyspace: Slot, _choice: u8) -> Result<()> {
+        Ok(())
+    }
     /// Writes one key.
     fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()>;
     /// Removes one key.

@@ -24,7 +24,9 @@ impl Subject for Testudo {
 
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {
         let mut tree: Tree = settings.tree.parse()?;
-        if let (Tree::Turtle { leaf_bytes, .. }, Some(bytes)) = (&mut tree, settings.leaf_bytes) {
+        if let (Tree::Turtle { leaf_bytes, .. } | Tree::Splinter { leaf_bytes, .. }, Some(bytes)) =
+            (&mut tree, settings.leaf_bytes)
+        {
             *leaf_bytes = bytes;
         }
         let durability = if settings.sync { Durability::Sync } else { Durability::Buffered };

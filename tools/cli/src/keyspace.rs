@@ -1,7 +1,7 @@
-//! `testudo keyspace`: creates, drops and lists keyspaces.
+//! `testudo keyspace`: creates, converts, drops and lists keyspaces.
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 use testudo::{Db, KeyspaceOptions, Tree};
 
 use crate::{
@@ -33,6 +33,16 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         merge_operator: Option<String>,
     },
+    /// Stores a keyspace in another tree from now on (exit code 1 if it does not exist)
+    Convert {
+        #[command(flatten)]
+        store: StoreArguments,
+        /// Name of the keyspace
+        name: String,
+        /// Kind of tree
+        #[arg(long)]
+        tree: Tree,
+    },
     /// Drops a keyspace with all its records (exit code 1 if it does not exist)
     Drop {
         #[command(flatten)]
@@ -62,16 +72,17 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             }
             Ok(Verdict::Fine)
         }
+        Command::Convert { store, name, tree } => {
+            let db = store::open_for_writing(context, store, false)?;
+            let outcome = convert(&db, store, name, *tree);
+            let verdict = store.close(db, outcome)?;
+            report(context, store, name, ("tree", json!(tree.to_string())), verdict)
+        }
         Command::Drop { store, name } => {
             let db = store::open_for_writing(context, store, false)?;
             let outcome = drop_keyspace(&db, store, name);
             let verdict = store.close(db, outcome)?;
-            if store.json {
-                context.console.json(&json!({ "keyspace": name, "dropped": verdict == Verdict::Fine }))?;
-            } else if verdict == Verdict::Negative {
-                say(&format!("{}: has no keyspace '{name}'", store.dir.display()));
-            }
-            Ok(verdict)
+            report(context, store, name, ("dropped", json!(verdict == Verdict::Fine)), verdict)
         }
         Command::List(arguments) => ls::run(context, arguments),
     }
@@ -82,6 +93,30 @@ fn create(db: &Db, store: &StoreArguments, name: &str, options: KeyspaceOptions)
         return Err(Failure::about(store.dir.display(), format!("has a keyspace '{name}' already")));
     }
     db.keyspace(name, || options).map_err(|error| store.failure(&error))?;
+    Ok(Verdict::Fine)
+}
+
+/// Says what was done, or that there is no such keyspace.
+fn report(
+    context: &mut Context,
+    store: &StoreArguments,
+    name: &str,
+    (what, value): (&str, Value),
+    verdict: Verdict,
+) -> Outcome {
+    if store.json && (verdict == Verdict::Fine || what == "dropped") {
+        context.console.json(&json!({ "keyspace": name, what: value }))?;
+    } else if verdict == Verdict::Negative {
+        say(&format!("{}: has no keyspace '{name}'", store.dir.display()));
+    }
+    Ok(verdict)
+}
+
+fn convert(db: &Db, store: &StoreArguments, name: &str, tree: Tree) -> Outcome {
+    let Some(keyspace) = db.open_keyspace(name).map_err(|error| store.failure(&error))? else {
+        return Ok(Verdict::Negative);
+    };
+    keyspace.set_tree(tree).map_err(|error| store.failure(&error))?;
     Ok(Verdict::Fine)
 }
 

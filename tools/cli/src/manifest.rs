@@ -185,6 +185,9 @@ fn line_of(change: &Change) -> String {
         }
         Change::NextRun(run) => format!("the next run is {run} or later"),
         Change::NextKeyspace(keyspace) => format!("the next keyspace is {} or later", keyspace.0),
+        Change::SetOptions(keyspace, options) => {
+            format!("keyspace {}: options {}", keyspace.0, to_hex(options))
+        }
     }
 }
 
@@ -211,5 +214,8 @@ fn document_of(change: &Change) -> Value {
         }
         Change::NextRun(run) => json!({ "change": "next_run", "run": run.0 }),
         Change::NextKeyspace(keyspace) => json!({ "change": "next_keyspace", "keyspace": keyspace.0 }),
+        Change::SetOptions(keyspace, options) => json!({
+            "change": "set_options", "keyspace": keyspace.0, "options_hex": to_hex(options),
+        }),
     }
 }

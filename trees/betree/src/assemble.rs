@@ -11,9 +11,10 @@ use testudo_base::{ObjectId, Result, key};
 use testudo_run::Run;
 
 use crate::{
-    TurtleOptions,
+    BeTreeOptions,
     flow::{bytes_of_runs, clip_runs},
     node::{Child, Node, Pivot, Share, Tier, bounds_among},
+    overwrites::Overwrites,
     plan::{PlanChild, PlanNode, PlanTier, active_bounds},
     scan_charges::ScanCharges,
     write::Outputs,
@@ -22,7 +23,7 @@ use crate::{
 /// Collects what an edit changes while the next trunk is built.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    options: TurtleOptions,
+    options: BeTreeOptions,
     outputs: Outputs,
     pub(crate) next_object: u64,
     /// The charges of scans outlive the change.
@@ -40,7 +41,7 @@ struct NewPivot {
 }
 
 impl Assembly {
-    pub(crate) fn new(options: TurtleOptions, outputs: Outputs, next_object: u64) -> Self {
+    pub(crate) fn new(options: BeTreeOptions, outputs: Outputs, next_object: u64) -> Self {
         Self {
             options,
             outputs,
@@ -66,6 +67,7 @@ impl Assembly {
                 high,
                 tiers: Vec::new(),
                 scan_charges: ScanCharges::default(),
+                overwrites: Overwrites::UNKNOWN,
             })?;
         }
         let mut root = pieces.remove(0);
@@ -93,7 +95,7 @@ impl Assembly {
     fn build(&mut self, plan: PlanNode) -> Result<Vec<Arc<Node>>> {
         let PlanNode { base, tiers, children } = plan;
         self.replaced.push(Arc::clone(&base));
-        let pivots = self.build_pivots(&base, children)?;
+        let (pivots, overwrites) = self.build_pivots(&base, children)?;
         let tiers = self.build_tiers(&base, tiers, &pivots)?;
         let olds: Vec<usize> = pivots.iter().map(|new| new.old).collect();
         let node = Node {
@@ -103,6 +105,7 @@ impl Assembly {
             high: base.high.clone(),
             tiers,
             scan_charges: ScanCharges::default(),
+            overwrites,
         };
         let mut node = self.join_nodes(node);
         if self.keeps_scan_charges && node.pivots.len() == olds.len() {
@@ -115,8 +118,9 @@ impl Assembly {
         self.split(node)
     }
 
-    fn build_pivots(&mut self, base: &Node, children: Vec<PlanChild>) -> Result<Vec<NewPivot>> {
+    fn build_pivots(&mut self, base: &Node, children: Vec<PlanChild>) -> Result<(Vec<NewPivot>, Overwrites)> {
         let mut pivots: Vec<NewPivot> = Vec::with_capacity(children.len());
+        let (mut incoming, mut dropped) = (0, 0);
         for (old, child) in children.into_iter().enumerate() {
             let low = base.pivots[old].low.clone();
             match child {
@@ -126,15 +130,18 @@ impl Assembly {
                     pivots
                         .extend(pieces.into_iter().map(|piece| NewPivot { pivot: child_pivot(piece), old }));
                 }
-                PlanChild::Output(output) => {
+                PlanChild::Output { output, bytes, held_bytes } => {
                     let runs = std::mem::take(&mut self.outputs[output]);
+                    let written: u64 = runs.iter().map(|run| run.reference().user_bytes).sum();
+                    incoming += bytes - held_bytes;
+                    dropped += bytes.saturating_sub(written);
                     pivots.extend(leaf_pivots(low, runs).map(|pivot| NewPivot { pivot, old }));
                 }
                 PlanChild::Joined => {}
                 PlanChild::Leaf { .. } => unreachable!("every planned leaf was written"),
             }
         }
-        Ok(pivots)
+        Ok((pivots, base.overwrites.after(incoming, dropped)))
     }
 
     fn build_tiers(&mut self, base: &Node, tiers: Vec<PlanTier>, pivots: &[NewPivot]) -> Result<Vec<Tier>> {
@@ -207,7 +214,8 @@ impl Assembly {
             // Those of a node that is cut are given up.
             let charges = std::mem::take(&mut node.scan_charges);
             let scan_charges = if pieces == 1 { charges } else { ScanCharges::default() };
-            let part = Arc::new(Node { id, height: node.height, pivots, high, tiers, scan_charges });
+            let (height, overwrites) = (node.height, node.overwrites);
+            let part = Arc::new(Node { id, height, pivots, high, tiers, scan_charges, overwrites });
             self.put.insert(id, Arc::clone(&part));
             out.push(part);
         }
@@ -339,6 +347,13 @@ fn concatenate(left: &Node, right: &Node) -> Node {
     }
     tiers.retain(Tier::is_active);
     let pivots = left.pivots.iter().chain(&right.pivots).cloned().collect();
-    let scan_charges = ScanCharges::default();
-    Node { id: left.id, height: left.height, pivots, high: right.high.clone(), tiers, scan_charges }
+    Node {
+        id: left.id,
+        height: left.height,
+        pivots,
+        high: right.high.clone(),
+        tiers,
+        scan_charges: ScanCharges::default(),
+        overwrites: left.overwrites,
+    }
 }

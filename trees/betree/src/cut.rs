@@ -8,7 +8,7 @@
 
 use testudo_run::KeyBounds;
 
-use crate::{TurtleOptions, node::Node, plan::MergeInput};
+use crate::{BeTreeOptions, node::Node, plan::MergeInput};
 
 /// Parts for each hand: some slack, so that the hands end together although sizes are estimates.
 const PARTS_PER_HAND: u64 = 2;
@@ -47,7 +47,7 @@ pub(crate) fn seams_of(node: &Node, inputs: &[MergeInput]) -> Vec<Seam> {
 }
 
 /// Bytes beyond which a destination is cut, when `total` bytes are to be written by so many hands.
-pub(crate) fn part_bytes_max(total: u64, hands: u64, options: &TurtleOptions) -> u64 {
+pub(crate) fn part_bytes_max(total: u64, hands: u64, options: &BeTreeOptions) -> u64 {
     // A single hand cuts too, so that tests which do everything in one thread see what the others see.
     total.div_ceil(hands.max(2) * PARTS_PER_HAND).max(options.leaf_bytes * 2)
 }

@@ -1,4 +1,4 @@
-//! Bε-trees whose nodes refer to runs: one trunk, and the TurtleTree as a policy over it.
+//! Bε-trees whose nodes refer to runs: one trunk, and the TurtleTree and the STBε-tree as policies over it.
 //!
 //! The trunk is a tree of immutable nodes in memory; each has pivots, children, and a buffer of *tiers*, sorted sequences
 //! of run references that are newer the earlier they stand. Leaves are runs too. An update is planned on the trunk
@@ -23,6 +23,7 @@ mod invariants;
 mod layout;
 mod node;
 mod node_format;
+mod overwrites;
 mod plan;
 mod policy;
 mod references;
@@ -33,5 +34,5 @@ mod tree_cursor;
 mod write;
 
 pub use layout::{RunUse, read_layout};
-pub use policy::TurtleOptions;
+pub use policy::{BeTreeOptions, Policy};
 pub use tree::BeTree;

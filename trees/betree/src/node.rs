@@ -10,7 +10,7 @@ use std::sync::Arc;
 use testudo_base::ObjectId;
 use testudo_run::{KeyBounds, Run};
 
-use crate::scan_charges::ScanCharges;
+use crate::{overwrites::Overwrites, scan_charges::ScanCharges};
 
 /// What hangs below a pivot.
 #[derive(Clone, Debug)]
@@ -65,6 +65,7 @@ pub(crate) struct Node {
     /// Newest first.
     pub(crate) tiers: Vec<Tier>,
     pub(crate) scan_charges: ScanCharges,
+    pub(crate) overwrites: Overwrites,
 }
 
 impl Node {

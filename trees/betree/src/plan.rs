@@ -14,13 +14,16 @@ use testudo_base::{Error, ErrorKind, Result, planted};
 use testudo_run::{KeyBounds, Run};
 
 use crate::{
-    TurtleOptions,
+    BeTreeOptions,
     flow::{Layer, Slice, clip_layer, clip_runs},
     node::{Child, Node, Share, Tier},
+    policy::NodeLoad,
 };
 
 /// Recursion deeper than this is not a tree of ours.
 pub(crate) const MAX_HEIGHT: u32 = 32;
+/// Merges of tiers for each flow that comes into a node, which brings one more tier.
+const MERGES_AT_ONCE: usize = 2;
 
 /// A tier under planning: what is left of an existing one, or a flow that has just come in.
 #[derive(Debug)]
@@ -52,9 +55,15 @@ pub(crate) enum PlanChild {
     Leaf {
         layers: Vec<Layer>,
         bytes: u64,
+        /// How much of them the leaf held.
+        held_bytes: u64,
     },
-    /// Being written; the number of the output.
-    Output(usize),
+    /// Being written; the number of the output, and how many bytes of what flow into it.
+    Output {
+        output: usize,
+        bytes: u64,
+        held_bytes: u64,
+    },
     /// Joined into the nearest written leaf on its left.
     Joined,
 }
@@ -81,7 +90,7 @@ impl PlanNode {
         &mut self,
         layers: Vec<Layer>,
         bytes: u64,
-        options: &TurtleOptions,
+        options: &BeTreeOptions,
         depth: u32,
     ) -> Result<()> {
         if depth > MAX_HEIGHT {
@@ -134,20 +143,18 @@ impl PlanNode {
         pending
     }
 
-    fn flush_pivots(&mut self, incoming: u64, options: &TurtleOptions, depth: u32) -> Result<()> {
+    fn flush_pivots(&mut self, incoming: u64, options: &BeTreeOptions, depth: u32) -> Result<()> {
         let pending = self.pending();
-        let thresholds: Vec<u64> = self
-            .children
-            .iter()
-            .map(|child| match child {
-                PlanChild::Untouched(Child::Leaf(run)) => {
-                    let bytes = run.as_ref().map_or(0, |run| run.reference().user_bytes);
-                    options.flush_threshold(Some(bytes))
-                }
-                _ => options.flush_threshold(None),
-            })
-            .collect();
-        let mut chosen = options.pivots_to_flush(incoming, &pending, &thresholds);
+        let leaf_bytes = |child: &PlanChild| match child {
+            PlanChild::Untouched(Child::Leaf(run)) => {
+                Some(run.as_ref().map_or(0, |run| run.reference().user_bytes))
+            }
+            _ => None,
+        };
+        let leaf_bytes: Vec<Option<u64>> = self.children.iter().map(leaf_bytes).collect();
+        let overwrites = self.base.overwrites;
+        let load = NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
+        let mut chosen = options.pivots_to_flush(&load);
         if self.base.height > 1 && self.children.len() == 1 && pending[0] > 0 {
             // A root with one node below it is on its way out: everything goes down.
             chosen = vec![0];
@@ -163,7 +170,7 @@ impl PlanNode {
         &mut self,
         pivot: usize,
         bytes: u64,
-        options: &TurtleOptions,
+        options: &BeTreeOptions,
         depth: u32,
     ) -> Result<()> {
         let layers = self.extract(pivot);
@@ -178,13 +185,11 @@ impl PlanNode {
                 let run = run.take();
                 self.children[pivot] = leaf_with(layers, bytes, run.as_ref());
             }
-            PlanChild::Leaf { layers: below, bytes: below_bytes } => {
-                let below = std::mem::take(below);
-                let bytes = bytes + *below_bytes;
-                self.children[pivot] =
-                    PlanChild::Leaf { layers: layers.into_iter().chain(below).collect(), bytes };
+            PlanChild::Leaf { layers: below, bytes: below_bytes, .. } => {
+                below.splice(0..0, layers);
+                *below_bytes += bytes;
             }
-            PlanChild::Joined | PlanChild::Output(_) => {
+            PlanChild::Joined | PlanChild::Output { .. } => {
                 unreachable!("nothing is flushed after its plan is closed")
             }
         }
@@ -222,7 +227,7 @@ impl PlanNode {
     }
 
     /// Merges what is left of the newest tier with those older ones that are no larger.
-    fn settle_new_tier(&mut self, options: &TurtleOptions) {
+    fn settle_new_tier(&mut self, options: &BeTreeOptions) {
         self.tiers.retain(|tier| match tier {
             PlanTier::Existing(tier) => tier.is_active(),
             PlanTier::Merge(inputs) => inputs.iter().any(|input| input.shares.iter().any(Option::is_some)),
@@ -232,15 +237,17 @@ impl PlanNode {
             return;
         }
         let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
-        let count = options.tiers_to_merge(bytes[0], &bytes[1..]);
+        let count = options.tiers_to_join(bytes[0], &bytes[1..]);
         self.merge_tiers(0..=count);
     }
 
-    /// Merges neighbouring tiers until there are not too many.
-    fn bound_tiers(&mut self, options: &TurtleOptions) {
-        let bytes = |tiers: &[PlanTier]| tiers.iter().map(PlanTier::active_bytes).collect::<Vec<_>>();
-        while let Some(newer) = options.pair_to_merge(&bytes(&self.tiers)) {
-            self.merge_tiers(newer..=newer + 1);
+    /// Merges neighbouring tiers if there are too many. A policy that finds more of them than it would have made gets rid of them over
+    /// the next updates.
+    fn bound_tiers(&mut self, options: &BeTreeOptions) {
+        for _ in 0..MERGES_AT_ONCE {
+            let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
+            let Some(which) = options.tiers_to_merge(self.base.id, &bytes) else { return };
+            self.merge_tiers(which);
         }
     }
 
@@ -263,7 +270,7 @@ impl PlanNode {
 
     /// Joins neighbouring leaves that are small together, and prepares the joining of nodes that have few children:
     /// what waits for either is flushed, so that their pivots can become one.
-    pub(crate) fn join_children(&mut self, options: &TurtleOptions, depth: u32) -> Result<()> {
+    pub(crate) fn join_children(&mut self, options: &BeTreeOptions, depth: u32) -> Result<()> {
         if self.base.height == 1 {
             return self.join_leaves(options, depth);
         }
@@ -294,7 +301,7 @@ impl PlanNode {
         }
     }
 
-    fn join_leaves(&mut self, options: &TurtleOptions, depth: u32) -> Result<()> {
+    fn join_leaves(&mut self, options: &BeTreeOptions, depth: u32) -> Result<()> {
         let pending = self.pending();
         let size = |child: &PlanChild, pending: u64| match child {
             PlanChild::Untouched(Child::Leaf(run)) => {
@@ -320,7 +327,7 @@ impl PlanNode {
         Ok(())
     }
 
-    fn flush_or_touch(&mut self, pivot: usize, options: &TurtleOptions, depth: u32) -> Result<()> {
+    fn flush_or_touch(&mut self, pivot: usize, options: &BeTreeOptions, depth: u32) -> Result<()> {
         let bytes = self.pending()[pivot];
         self.flush(pivot, bytes, options, depth)
     }
@@ -328,9 +335,14 @@ impl PlanNode {
     /// Puts the leaf `right` behind the leaf `left`: their keys are disjoint, so oldest layers can stand side by side.
     fn join_pair(&mut self, left: usize, right: usize) {
         let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
-        let PlanChild::Leaf { layers: right_layers, bytes: right_bytes } = right_child else { return };
-        let PlanChild::Leaf { layers, bytes } = &mut self.children[left] else { return };
+        let PlanChild::Leaf { layers: right_layers, bytes: right_bytes, held_bytes: right_held_bytes } =
+            right_child
+        else {
+            return;
+        };
+        let PlanChild::Leaf { layers, bytes, held_bytes } = &mut self.children[left] else { return };
         *bytes += right_bytes;
+        *held_bytes += right_held_bytes;
         for (age, layer) in right_layers.into_iter().enumerate() {
             match layers.get_mut(age) {
                 Some(beside) => beside.extend(layer),
@@ -341,12 +353,9 @@ impl PlanNode {
 }
 
 fn leaf_with(mut layers: Vec<Layer>, bytes: u64, run: Option<&Arc<Run>>) -> PlanChild {
-    let mut bytes = bytes;
-    if let Some(run) = run {
-        bytes += run.reference().user_bytes;
-        layers.push(vec![Slice::whole_run(run)]);
-    }
-    PlanChild::Leaf { layers, bytes }
+    let held_bytes = run.map_or(0, |run| run.reference().user_bytes);
+    layers.extend(run.map(|run| vec![Slice::whole_run(run)]));
+    PlanChild::Leaf { layers, bytes: bytes + held_bytes, held_bytes }
 }
 
 /// What of a pivot's range a share still covers.

@@ -1,19 +1,39 @@
-//! The turtle policy: which tiers an incoming batch joins, which pivots are flushed, what is split and joined.
+//! Policies: which tiers an incoming flow joins, which pivots are flushed, what is split and joined.
 //!
-//! All of it is pure arithmetic over byte counts. The paper (TurtleKV §3.1.2, §3.2.1) has tiers of 1, 2, 4, 8 …
-//! leaf-sized segments and flushes the fullest pivot once it has a leaf of bytes. Here the sizes go on below one
-//! leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few kilobytes, not a leaf. And they end at an
-//! eighth of a node's buffer: a larger tier would spare reads little and cost a rewrite of half of the buffer at once.
+//! All of it is pure arithmetic over byte counts. Here is what policies share; where they differ is in [`turtle`] and [`splinter`],
+//! and nowhere else. Nodes and runs are the same for all, so a tree can go on with another policy at any time: what the one before
+//! has left beyond the bounds of the present one goes down over the next updates.
 //!
 //! Drains should be about equally long (decision 0024), so a node lets out what comes in, and no more: under even load all of its
 //! children are due at the same time, and would otherwise be flushed in one go.
 //!
 //! **Invariants**
-//! - After planning a node its buffer holds at most `L · (ρ − 1)` bytes, unless one pivot alone holds more.
+//! - A node that was within its bound stays within it, unless one pivot alone holds more.
+//! - What is merged stands side by side.
 
-/// Settings of the TurtleTree. The defaults suit memory budgets from 64 MiB up.
+mod splinter;
+mod turtle;
+
+use std::ops::RangeInclusive;
+
+use testudo_base::ObjectId;
+
+use crate::overwrites::Overwrites;
+
+/// How a tree balances writes against reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TurtleOptions {
+pub enum Policy {
+    /// Few tiers of doubling sizes; leaves are rewritten once a leaf of bytes waits for them (TurtleKV).
+    Turtle,
+    /// Many tiers, merged late and many at once; leaves are rewritten for as much as their space allows (SplinterDB).
+    Splinter,
+}
+
+/// Settings of a Bε-tree. The defaults suit memory budgets from 64 MiB up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BeTreeOptions {
+    /// What is merged and flushed when.
+    pub policy: Policy,
     /// Bytes of a full leaf, and of a buffered run (L in the paper). Default 2 MiB: large enough for sequential
     /// I/O, small enough that a leaf rewrite is a few milliseconds.
     pub leaf_bytes: u64,
@@ -21,75 +41,60 @@ pub struct TurtleOptions {
     pub max_pivots: usize,
 }
 
-/// Most tiers of a node: whatever passes the node looks into all of them.
-const MAX_TIERS: usize = 12;
 /// Bytes of merging that one look of a scan is worth.
 const CHARGE_BYTES: u64 = 32 << 10;
 /// Fewer looks than this say nothing.
 const MIN_CHARGES: u32 = 32;
 
-impl Default for TurtleOptions {
-    fn default() -> Self {
-        Self { leaf_bytes: 2 << 20, max_pivots: 64 }
-    }
+/// What flushing is decided by, of one node.
+#[derive(Debug)]
+pub(crate) struct NodeLoad<'a> {
+    /// Bytes that have just come in.
+    pub(crate) incoming: u64,
+    /// Bytes that wait for each child.
+    pub(crate) pending: &'a [u64],
+    /// Bytes of each child that is a leaf.
+    pub(crate) leaf_bytes: &'a [Option<u64>],
+    /// How much of what flows into leaves replaces what they hold.
+    pub(crate) overwrites: Overwrites,
 }
 
-impl TurtleOptions {
-    /// Size of the smallest tier class.
+impl BeTreeOptions {
+    /// The default settings with this policy.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, leaf_bytes: 2 << 20, max_pivots: 64 }
+    }
+
+    /// Size of the smallest pieces that are worth telling apart.
     fn unit_bytes(&self) -> u64 {
         (self.leaf_bytes / 32).max(1)
     }
 
-    /// The class of a tier: 0 up to one unit, then +1 with each doubling.
-    pub(crate) fn tier_class(&self, bytes: u64) -> u32 {
-        let units = bytes.div_ceil(self.unit_bytes()).max(1);
-        units.next_power_of_two().trailing_zeros()
-    }
-
-    /// Most bytes of a tier that merging makes; what comes in at once may be larger.
-    fn max_merged_bytes(&self) -> u64 {
-        self.max_buffered_bytes() / 8
-    }
-
-    /// How many of the existing tiers (`tier_bytes`, newest first) a new one of `bytes` is merged with: as long as
-    /// the next older one is not of a greater class than what the merge has become, and the merge is not too large.
-    pub(crate) fn tiers_to_merge(&self, bytes: u64, tier_bytes: &[u64]) -> usize {
-        let mut total = bytes;
-        let mut count = 0;
-        for &next in tier_bytes {
-            let is_too_large = total + next > self.max_merged_bytes();
-            if is_too_large || self.tier_class(next) > self.tier_class(total) {
-                break;
-            }
-            total += next;
-            count += 1;
-        }
-        count
-    }
-
-    /// If a node has too many tiers (`tier_bytes`, newest first): the one that is merged with the next older one, so that least is written. Where
-    /// some pivots get much and others little, tiers end as remnants that wait for those others, between tiers that are full.
-    pub(crate) fn pair_to_merge(&self, tier_bytes: &[u64]) -> Option<usize> {
-        let pairs = 0..tier_bytes.len().checked_sub(1).filter(|_| tier_bytes.len() > MAX_TIERS)?;
-        pairs.min_by_key(|&newer| tier_bytes[newer] + tier_bytes[newer + 1])
-    }
-
-    /// Bytes that must wait for a pivot before it is worth a flush: a leaf of bytes, less for a leaf that is small.
-    pub(crate) fn flush_threshold(&self, leaf_child_bytes: Option<u64>) -> u64 {
-        match leaf_child_bytes {
-            Some(bytes) => bytes.clamp(self.unit_bytes(), self.leaf_bytes),
-            None => self.leaf_bytes,
+    /// How many of the existing tiers (`older`: their bytes, newest first) a new one of `bytes` is merged with.
+    pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64]) -> usize {
+        match self.policy {
+            Policy::Turtle => turtle::tiers_to_join(self, bytes, older),
+            Policy::Splinter => 0,
         }
     }
 
-    /// Most bytes that a node may buffer.
-    pub(crate) fn max_buffered_bytes(&self) -> u64 {
-        self.leaf_bytes * (testudo_base::num::u64_of(self.max_pivots) - 1)
+    /// If a node has too many tiers (`tier_bytes`, newest first): those that are merged into one.
+    pub(crate) fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
+        match self.policy {
+            Policy::Turtle => turtle::tiers_to_merge(tier_bytes),
+            Policy::Splinter => splinter::tiers_to_merge(node, tier_bytes),
+        }
     }
 
     /// Chooses the pivots to flush: those that have reached their threshold, first those that are farthest beyond it, until about as
-    /// much flows out as came in, but at least one; beyond that only what the bound on the buffer asks for, the fullest first.
-    pub(crate) fn pivots_to_flush(&self, incoming: u64, pending: &[u64], thresholds: &[u64]) -> Vec<usize> {
+    /// much flows out as came in, but at least one; beyond that only what the bound on the buffer asks for, the fullest first, and
+    /// of what a change of settings has left beyond it not more than came in.
+    pub(crate) fn pivots_to_flush(&self, load: &NodeLoad<'_>) -> Vec<usize> {
+        let (thresholds, bound) = match self.policy {
+            Policy::Turtle => turtle::thresholds(self, load),
+            Policy::Splinter => splinter::thresholds(self, load),
+        };
+        let pending = load.pending;
         let mut order: Vec<usize> = (0..pending.len()).filter(|&pivot| pending[pivot] > 0).collect();
         let is_due = |pivot: usize| pending[pivot] >= thresholds[pivot];
         let times = |pivot: usize, other: usize| u128::from(pending[pivot]) * u128::from(thresholds[other]);
@@ -102,13 +107,13 @@ impl TurtleOptions {
         let mut flushed = 0u64;
         let mut chosen = Vec::new();
         for pivot in order {
-            let has_room = flushed == 0 || flushed + pending[pivot] / 2 <= incoming;
-            if !(is_due(pivot) && has_room) && buffered <= self.max_buffered_bytes() {
-                continue;
+            let has_room = flushed == 0 || flushed + pending[pivot] / 2 <= load.incoming;
+            let must_go = buffered > bound && flushed < load.incoming.saturating_mul(2).max(1);
+            if must_go || is_due(pivot) && has_room {
+                chosen.push(pivot);
+                flushed += pending[pivot];
+                buffered -= pending[pivot];
             }
-            chosen.push(pivot);
-            flushed += pending[pivot];
-            buffered -= pending[pivot];
         }
         chosen
     }

@@ -14,12 +14,13 @@ use testudo_run::{KeyBounds, Run};
 use testudo_storage::{Access, Change, DataFile, Lookup, PageAddress, Reached, Trail};
 
 use crate::{
-    TurtleOptions,
+    BeTreeOptions,
     assemble::Assembly,
     flow::{Slice, Source, bytes_of_runs},
     invariants,
     node::{Child, Node, Pivot, Share, Tier},
     node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
+    overwrites::Overwrites,
     plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
     references::{all_runs, all_spans, changes_of},
     scan_charges::ScanCharges,
@@ -44,7 +45,7 @@ enum Origin {
 #[derive(Debug)]
 pub struct BeTree {
     data: Arc<DataFile>,
-    options: TurtleOptions,
+    options: BeTreeOptions,
     root: Arc<Node>,
     next_object: u64,
     /// Object 0 exists in the manifest.
@@ -53,7 +54,7 @@ pub struct BeTree {
 
 impl BeTree {
     /// An empty tree, which the manifest knows nothing of yet.
-    pub fn empty(options: TurtleOptions, data: &Arc<DataFile>) -> Arc<Self> {
+    pub fn empty(options: BeTreeOptions, data: &Arc<DataFile>) -> Arc<Self> {
         let root = Node {
             id: ObjectId(1),
             height: 1,
@@ -61,6 +62,7 @@ impl BeTree {
             high: None,
             tiers: Vec::new(),
             scan_charges: ScanCharges::default(),
+            overwrites: Overwrites::UNKNOWN,
         };
         Arc::new(Self {
             data: Arc::clone(data),
@@ -75,7 +77,7 @@ impl BeTree {
     ///
     /// Errors: `Corruption` if the objects contradict each other or the live extents.
     pub fn open(
-        options: TurtleOptions,
+        options: BeTreeOptions,
         data: &Arc<DataFile>,
         keyspace: KeyspaceId,
         mut objects: BTreeMap<ObjectId, Arc<[u8]>>,
@@ -219,8 +221,15 @@ fn load_node(
         let runs = tier.runs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
         tiers.push(Tier { runs, shares: tier.shares });
     }
-    let scan_charges = ScanCharges::default();
-    Ok(Arc::new(Node { id, height: stored.height, pivots, high: stored.high, tiers, scan_charges }))
+    Ok(Arc::new(Node {
+        id,
+        height: stored.height,
+        pivots,
+        high: stored.high,
+        tiers,
+        scan_charges: ScanCharges::default(),
+        overwrites: Overwrites::UNKNOWN,
+    }))
 }
 
 impl Tree for BeTree {
@@ -332,12 +341,12 @@ impl Tree for BeTree {
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
-        invariants::check(&self.root, &self.options, deep)
+        invariants::check(&self.root, deep)
     }
 }
 
 /// A node with children that are worth joining.
-fn find_join<'a>(node: &'a Arc<Node>, options: &TurtleOptions) -> Option<&'a Arc<Node>> {
+fn find_join<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a Arc<Node>> {
     let waiting = |pivot: usize| -> u64 {
         node.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref()).map(|share| share.bytes).sum()
     };
@@ -371,7 +380,7 @@ fn find_tombstones(node: &Arc<Node>) -> Option<(&Arc<Node>, &Tier)> {
 }
 
 /// The children of a node for which it pays to flush what scans look into on the way to them.
-fn scanned_pivots(node: &Arc<Node>, options: &TurtleOptions) -> Vec<usize> {
+fn scanned_pivots(node: &Arc<Node>, options: &BeTreeOptions) -> Vec<usize> {
     let is_due = |pivot: &usize| {
         let charges = node.scan_charges.of(*pivot);
         if charges == 0 {
@@ -388,7 +397,7 @@ fn scanned_pivots(node: &Arc<Node>, options: &TurtleOptions) -> Vec<usize> {
 }
 
 /// A node with such children.
-fn find_scanned<'a>(node: &'a Arc<Node>, options: &TurtleOptions) -> Option<&'a Arc<Node>> {
+fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a Arc<Node>> {
     if !scanned_pivots(node, options).is_empty() {
         return Some(node);
     }

@@ -21,7 +21,7 @@ use testudo_contract::{Task, Work};
 use testudo_run::{KeyBounds, MergeCursor, Run, RunOrigin, RunWriter};
 
 use crate::{
-    TurtleOptions,
+    BeTreeOptions,
     cut::{Part, Seam, cut, part_bytes_max, seams_of},
     flow::{Layer, Slice, clip_layer, layer_cursor, shared_prefix},
     node::Node,
@@ -57,7 +57,7 @@ struct Piece {
 }
 
 /// Writes every new tier and leaf of the plan; the plan then names outputs instead of flows.
-pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &TurtleOptions) -> Result<Outputs> {
+pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptions) -> Result<Outputs> {
     let mut destinations = Vec::new();
     collect(plan, &mut destinations);
     let total = destinations.iter().map(|destination| destination.bytes).sum();
@@ -125,13 +125,14 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
         let bounds = leaf_bounds(plan, pivot);
         match &mut plan.children[pivot] {
             PlanChild::Node(plan) => collect(plan, destinations),
-            PlanChild::Leaf { layers, bytes } => {
-                let (layers, bytes) = (std::mem::take(layers), *bytes);
-                plan.children[pivot] = PlanChild::Output(destinations.len());
+            PlanChild::Leaf { layers, bytes, held_bytes } => {
+                let (layers, bytes, held_bytes) = (std::mem::take(layers), *bytes, *held_bytes);
+                let output = destinations.len();
+                plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes };
                 let leaf_bounds = Some(bounds);
                 destinations.push(Destination { layers, bytes, leaf_bounds, seams: Vec::new() });
             }
-            PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output(_) => {}
+            PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
         }
     }
 }
@@ -170,7 +171,7 @@ fn continues(left: &Slice, right: &Slice) -> bool {
 }
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
-fn write_piece(piece: Piece, work: &Work, options: &TurtleOptions) -> Result<Vec<Arc<Run>>> {
+fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<Arc<Run>>> {
     let Piece { layers, bytes, leaf_bounds, newest_seqno } = piece;
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();

@@ -232,6 +232,7 @@ impl<'a> Performance<'a> {
         match op {
             Op::Create { keyspace } => done(self.store()?.create(*keyspace)),
             Op::Drop { keyspace } => Ok(Some(u64::from(self.store()?.drop_keyspace(*keyspace)?))),
+            Op::SetTree { keyspace, choice } => done(self.store()?.set_tree(*keyspace, *choice)),
             Op::Insert { keyspace, key, value } => {
                 done(self.store()?.insert(*keyspace, &key.bytes(), &value.bytes()))
             }
@@ -342,7 +343,8 @@ impl<'a> Performance<'a> {
 /// The keyspace without which an op means nothing.
 fn keyspace_of(op: &Op) -> Option<u8> {
     match op {
-        Op::Insert { keyspace, .. }
+        Op::SetTree { keyspace, .. }
+        | Op::Insert { keyspace, .. }
         | Op::Remove { keyspace, .. }
         | Op::Merge { keyspace, .. }
         | Op::Get { keyspace, .. }

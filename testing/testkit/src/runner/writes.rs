@@ -35,6 +35,14 @@ impl Runner<'_> {
         self.finish_write(vec![Delta::Create(keyspace)], Outcome::Synced, result)
     }
 
+    pub(super) fn set_tree(&mut self, keyspace: Slot, choice: u8) -> Result<(), Wrong> {
+        if !self.model.live().has(keyspace) || self.model.is_doubtful_keyspace(keyspace) {
+            return Ok(());
+        }
+        let result = self.store_mut().set_tree(keyspace, choice);
+        self.excuse(result).map(drop)
+    }
+
     pub(super) fn drop_keyspace(&mut self, keyspace: Slot) -> Result<(), Wrong> {
         let expected = self.model.live().has(keyspace);
         let certain = !self.model.is_doubtful_keyspace(keyspace);

@@ -1,78 +1,10 @@
 use super::*;
 
-const OPTIONS: TurtleOptions = TurtleOptions { leaf_bytes: 3200, max_pivots: 8 };
-
-#[test]
-fn classes_double_from_a_thirty_second_of_a_leaf() {
-    let class = |bytes| OPTIONS.tier_class(bytes);
-    assert_eq!([class(1), class(100), class(101), class(200), class(201)], [0, 0, 1, 1, 2]);
-    assert_eq!([class(3200), class(6400), class(6401)], [5, 6, 7]);
-}
-
-#[test]
-fn a_new_tier_swallows_older_ones_up_to_its_own_class() {
-    assert_eq!(OPTIONS.tiers_to_merge(100, &[]), 0);
-    assert_eq!(OPTIONS.tiers_to_merge(100, &[200, 400]), 0, "both are larger");
-    assert_eq!(
-        OPTIONS.tiers_to_merge(100, &[100, 200, 400, 800]),
-        4,
-        "a carry ripples as in a binary counter"
-    );
-    assert_eq!(OPTIONS.tiers_to_merge(100, &[100, 400]), 1);
-    assert_eq!(OPTIONS.tiers_to_merge(1500, &[50, 50, 3200]), 2, "the two small ones do not lift it a class");
-}
-
-#[test]
-fn tiers_are_not_merged_beyond_an_eighth_of_the_buffer() {
-    let eighth = OPTIONS.max_buffered_bytes() / 8;
-    assert_eq!(eighth, 2800);
-    assert_eq!(OPTIONS.tiers_to_merge(1400, &[1400]), 1);
-    assert_eq!(OPTIONS.tiers_to_merge(1401, &[1400]), 0);
-    assert_eq!(OPTIONS.tiers_to_merge(9000, &[1]), 0, "what came in at once is larger already");
-}
-
-#[test]
-fn the_fullest_pivots_are_flushed_until_enough_flows_out() {
-    let thresholds = [3200; 4];
-    assert_eq!(OPTIONS.pivots_to_flush(3200, &[100, 3199, 0, 500], &thresholds), Vec::<usize>::new());
-    assert_eq!(OPTIONS.pivots_to_flush(100, &[3300, 100, 5000, 3250], &thresholds), vec![2], "one at least");
-    assert_eq!(OPTIONS.pivots_to_flush(7000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0]);
-    assert_eq!(OPTIONS.pivots_to_flush(100_000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0, 3]);
-}
-
-#[test]
-fn children_that_are_due_together_are_flushed_in_turn() {
-    let mut pending = [1600u64; 8];
-    for _ in 0..40 {
-        pending.iter_mut().for_each(|bytes| *bytes += 200);
-        let chosen = OPTIONS.pivots_to_flush(1600, &pending, &[1600; 8]);
-        assert_eq!(chosen.len(), 1, "as much flows out as came in: {pending:?}");
-        pending[chosen[0]] = 0;
-    }
-    assert!(pending.iter().sum::<u64>() <= OPTIONS.max_buffered_bytes());
-}
-
-#[test]
-fn a_buffer_beyond_its_bound_is_repaired_below_the_threshold_too() {
-    let pending = [3000u64; 8];
-    let bound = OPTIONS.max_buffered_bytes();
-    assert!(pending.iter().sum::<u64>() > bound);
-    let chosen = OPTIONS.pivots_to_flush(100, &pending, &[3200; 8]);
-    let left: u64 = (0..8).filter(|pivot| !chosen.contains(pivot)).map(|pivot| pending[pivot]).sum();
-    assert!(left <= bound && chosen.len() == 1, "{chosen:?}");
-}
-
-#[test]
-fn a_small_leaf_is_rewritten_once_as_much_waits_as_it_holds() {
-    assert_eq!(OPTIONS.flush_threshold(Some(0)), 100);
-    assert_eq!(OPTIONS.flush_threshold(Some(900)), 900);
-    assert_eq!(OPTIONS.flush_threshold(Some(9000)), 3200);
-    assert_eq!(OPTIONS.flush_threshold(None), 3200);
-}
+const OPTIONS: BeTreeOptions = BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8 };
 
 #[test]
 fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
-    let options = TurtleOptions::default();
+    let options = BeTreeOptions::new(Policy::Turtle);
     assert!(!options.scans_are_worth_a_flush(31, 1), "a few scans say nothing");
     assert!(options.scans_are_worth_a_flush(32, 1 << 20));
     assert!(!options.scans_are_worth_a_flush(127, 4 << 20));
@@ -80,13 +12,19 @@ fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
 }
 
 #[test]
-fn too_many_tiers_become_fewer_where_least_is_written() {
-    assert_eq!(OPTIONS.pair_to_merge(&[1; 12]), None);
-    assert_eq!(OPTIONS.pair_to_merge(&[]), None);
-    assert_eq!(OPTIONS.pair_to_merge(&[900, 1, 900, 900, 900, 2, 3, 900, 900, 900, 900, 900, 1]), Some(5));
-}
-
-#[test]
-fn a_small_leaf_far_beyond_its_threshold_goes_before_a_full_buffer() {
-    assert_eq!(OPTIONS.pivots_to_flush(1000, &[3300, 900, 300], &[3200, 300, 3200]), vec![1]);
+fn what_another_policy_has_left_beyond_the_bound_goes_down_little_by_little() {
+    let mut pending = [20_000u64; 8];
+    let leaf_bytes = [Some(100_000); 8];
+    let mut rounds = 0;
+    while pending.iter().sum::<u64>() > OPTIONS.leaf_bytes * 7 {
+        pending.iter_mut().for_each(|bytes| *bytes += 1000);
+        let (incoming, overwrites) = (8000, Overwrites::UNKNOWN);
+        let load = NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
+        let chosen = OPTIONS.pivots_to_flush(&load);
+        let before_last: u64 = chosen.iter().rev().skip(1).map(|&pivot| pending[pivot]).sum();
+        assert!(before_last < 2 * incoming, "{pending:?} {chosen:?}");
+        chosen.iter().for_each(|&pivot| pending[pivot] = 0);
+        rounds += 1;
+    }
+    assert!((5..=12).contains(&rounds), "{rounds} rounds");
 }

@@ -8,9 +8,18 @@ use testudo_contract::{Progress, RunIds};
 use testudo_env::{Env, FaultyEnv, MemEnv, OpenMode, OpenOptions, SplitMix};
 
 use super::*;
+use crate::Policy;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(3);
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn turtle(leaf_bytes: u64, max_pivots: usize) -> BeTreeOptions {
+    BeTreeOptions { policy: Policy::Turtle, leaf_bytes, max_pivots }
+}
+
+fn splinter(leaf_bytes: u64, max_pivots: usize) -> BeTreeOptions {
+    BeTreeOptions { policy: Policy::Splinter, leaf_bytes, max_pivots }
+}
 
 /// Sorted updates in a vector.
 #[derive(Debug)]
@@ -78,13 +87,13 @@ struct Bed {
     tree: Arc<dyn Tree>,
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
     references: BTreeMap<ExtentSpan, i32>,
-    options: TurtleOptions,
+    options: BeTreeOptions,
     model: Model,
     sealed: Seqno,
 }
 
 impl Bed {
-    fn new(options: TurtleOptions) -> Self {
+    fn new(options: BeTreeOptions) -> Self {
         let env = FaultyEnv::new(MemEnv::new(1));
         let path = Path::new("/data");
         let file = env.open(path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).unwrap();
@@ -130,6 +139,9 @@ impl Bed {
         self.references.retain(|_, count| *count != 0);
         self.tree = edit.tree;
         self.tree.check_invariants(deep).unwrap();
+        let is_wide =
+            |line: &OutlineLine| line.what == "node" && line.count > u64_of(self.options.max_pivots);
+        assert!(!self.tree.outline().iter().any(is_wide), "a node that has changed has too many pivots");
         let mut recount: BTreeMap<ExtentSpan, i32> = BTreeMap::new();
         for span in self.tree.references() {
             *recount.entry(span).or_default() += 1;
@@ -258,7 +270,7 @@ fn random_value(random: &mut SplitMix) -> Vec<u8> {
     vec![u8::try_from(random.below(256)).unwrap(); usize::try_from(length).unwrap()]
 }
 
-fn random_run(seed: u64, options: TurtleOptions, rounds: u64) {
+fn random_run(seed: u64, options: BeTreeOptions, rounds: u64, switch_percent: u8) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
     for round in 0..rounds {
@@ -274,6 +286,10 @@ fn random_run(seed: u64, options: TurtleOptions, rounds: u64) {
             bed.run_jobs();
         }
         if random.percent(20) {
+            if random.percent(switch_percent) {
+                let policies = [Policy::Turtle, Policy::Splinter];
+                bed.options.policy = policies[usize::try_from(random.below(2)).unwrap()];
+            }
             bed.reopen();
         }
         if random.percent(25) {
@@ -293,33 +309,49 @@ fn random_run(seed: u64, options: TurtleOptions, rounds: u64) {
 #[test]
 fn a_tree_of_tiny_leaves_answers_as_a_map_does() {
     for seed in 0..4 {
-        random_run(seed, TurtleOptions { leaf_bytes: 4096, max_pivots: 4 }, 60);
+        random_run(seed, turtle(4096, 4), 60, 0);
+        random_run(seed, splinter(4096, 4), 60, 0);
     }
 }
 
 #[test]
 fn a_tree_of_small_leaves_answers_as_a_map_does() {
     for seed in 10..13 {
-        random_run(seed, TurtleOptions { leaf_bytes: 20_000, max_pivots: 8 }, 60);
+        random_run(seed, turtle(20_000, 8), 60, 0);
+        random_run(seed, splinter(20_000, 8), 60, 0);
+    }
+}
+
+#[test]
+fn a_tree_that_changes_its_policy_answers_as_a_map_does() {
+    for seed in 20..23 {
+        random_run(seed, turtle(20_000, 8), 60, 50);
     }
 }
 
 #[test]
 fn sequential_updates_are_written_about_once() {
-    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 256 << 10, max_pivots: 16 });
-    for batch in 0..8u64 {
-        let updates =
-            (0..20_000u64).map(|n| (format!("{:012}", batch * 20_000 + n).into_bytes(), Some(vec![7; 100])));
-        bed.apply(updates.collect());
+    for options in [turtle(256 << 10, 16), splinter(256 << 10, 16)] {
+        let mut bed = Bed::new(options);
+        for batch in 0..8u64 {
+            let key = |n| format!("{:012}", batch * 20_000 + n).into_bytes();
+            bed.apply((0..20_000u64).map(|n| (key(n), Some(vec![7; 100]))).collect());
+        }
+        let user: u64 = bed.model.iter().map(|(key, value)| u64_of(key.len() + value.len())).sum();
+        let written = bed.work.data.io_stats().written_bytes;
+        assert!(written < user * 13 / 10, "{written} bytes for {user}: {options:?}");
     }
-    let user: u64 = bed.model.iter().map(|(key, value)| u64_of(key.len() + value.len())).sum();
-    let written = bed.work.data.io_stats().written_bytes;
-    assert!(written < user * 13 / 10, "{written} bytes for {user}");
 }
 
 #[test]
 fn deleting_everything_shrinks_the_tree_to_nothing() {
-    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 8192, max_pivots: 4 });
+    for options in [turtle(8192, 4), splinter(8192, 4)] {
+        delete_everything(options);
+    }
+}
+
+fn delete_everything(options: BeTreeOptions) {
+    let mut bed = Bed::new(options);
     let keys: Vec<Vec<u8>> = (0..5000).map(|n| format!("k{n:06}").into_bytes()).collect();
     bed.apply(keys.iter().map(|key| (key.clone(), Some(vec![1; 50]))).collect());
     assert!(bed.tree.stats().height > 2);

@@ -65,7 +65,7 @@ fn check(bed: &Bed, found: &mut Found) {
     }
 }
 
-fn random_script(seed: u64, options: TurtleOptions) {
+fn random_script(seed: u64, options: BeTreeOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
     let mut found = Found::new();
@@ -99,9 +99,9 @@ fn random_script(seed: u64, options: TurtleOptions) {
 #[test]
 fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
     for seed in 0..3 {
-        random_script(seed, TurtleOptions { leaf_bytes: 4096, max_pivots: 4 });
+        random_script(seed, turtle(4096, 4));
     }
     for seed in 10..12 {
-        random_script(seed, TurtleOptions { leaf_bytes: 20_000, max_pivots: 8 });
+        random_script(seed, turtle(20_000, 8));
     }
 }

@@ -17,7 +17,7 @@ fn most_tiers(bed: &Bed) -> usize {
 fn remnants_of_tiers_that_wait_for_cold_pivots_are_merged() {
     const RECORDS: u64 = 3000;
     let value = |round: u64| Some(vec![b'a' + (round % 26) as u8; 100]);
-    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 16 << 10, max_pivots: 16 });
+    let mut bed = Bed::new(turtle(16 << 10, 16));
     bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
     let mut random = SplitMix::new(7);
     let mut most = 0;

@@ -13,7 +13,7 @@ fn updates(numbers: std::ops::Range<u64>) -> Arc<VecUpdates> {
 
 #[test]
 fn a_small_run_is_read_at_once_with_its_index() {
-    let mut bed = Bed::new(TurtleOptions::default());
+    let mut bed = Bed::new(BeTreeOptions::new(Policy::Turtle));
     let edit = bed.tree.apply(&bed.work, updates(0..200)).unwrap();
     bed.commit(edit, false);
     bed.cool(1 << 20);

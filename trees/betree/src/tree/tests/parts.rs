@@ -28,7 +28,7 @@ fn key(number: u64) -> Vec<u8> {
 
 #[test]
 fn a_large_tier_is_cut_where_the_pivots_are_and_holds_what_it_would_hold_uncut() {
-    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 16 << 10, max_pivots: 64 });
+    let mut bed = Bed::new(turtle(16 << 10, 64));
     let hands = Arc::new(Backwards::default());
     bed.work.executor = Arc::clone(&hands) as Arc<dyn Executor>;
     bed.apply((0..6000).map(|n| (key(n), Some(vec![b'v'; 100]))).collect());

@@ -8,7 +8,7 @@ fn key(number: u64) -> Vec<u8> {
 
 /// A tree of leaves without buffers: even numbers, their values of 100 bytes.
 fn leaves(records: u64) -> Bed {
-    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 64 << 10, max_pivots: 16 });
+    let mut bed = Bed::new(turtle(64 << 10, 16));
     bed.apply((0..records).map(|n| (key(2 * n), Some(vec![b'v'; 100]))).collect());
     let stats = bed.tree.stats();
     assert!(stats.buffered_runs == 0 && stats.leaves > 3, "{stats:?}");

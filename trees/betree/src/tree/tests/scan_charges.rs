@@ -8,7 +8,7 @@ fn key(number: u64) -> Vec<u8> {
 
 /// A tree with tiers at each node.
 fn filled() -> Bed {
-    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 64 << 10, max_pivots: 16 });
+    let mut bed = Bed::new(turtle(64 << 10, 16));
     let (batches, records) = (15, 2001);
     for batch in 0..batches {
         let number = |n: u64| (batch * records + n) * 7919 % (batches * records);

@@ -10,7 +10,7 @@ fn key(number: u64) -> Vec<u8> {
 
 /// A tree with tiers at each node, its records spread over them.
 fn filled(batches: u64, batch_records: u64) -> Bed {
-    let mut bed = Bed::new(TurtleOptions { leaf_bytes: 64 << 10, max_pivots: 16 });
+    let mut bed = Bed::new(turtle(64 << 10, 16));
     let total = batches * batch_records;
     for batch in 0..batches {
         // An odd multiplier visits every number once.

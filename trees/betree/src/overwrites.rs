@@ -1,0 +1,31 @@
+//! How much of what flowed into the leaves of a node replaced what they held, as the last rewrites have shown.
+//!
+//! **Invariants**
+//! - It is advice, kept in memory only: losing it costs time or space, never an answer.
+
+/// A share in 256ths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overwrites(Option<u64>);
+
+/// All of it.
+const ALL: u64 = 256;
+
+impl Overwrites {
+    /// Nothing was seen yet.
+    pub(crate) const UNKNOWN: Self = Self(None);
+
+    /// After `incoming` bytes went into leaves and `dropped` bytes were left out.
+    pub(crate) fn after(self, incoming: u64, dropped: u64) -> Self {
+        if incoming == 0 {
+            return self;
+        }
+        let seen = (dropped.min(incoming) * ALL) / incoming;
+        Self(Some(self.0.map_or(seen, |before| (before * 3 + seen) / 4)))
+    }
+
+    /// What lies between `if_none` and `if_all` as the share lies between none and all; the middle of them if it is not known.
+    pub(crate) fn between(self, if_none: u64, if_all: u64) -> u64 {
+        let share = self.0.unwrap_or(ALL / 2);
+        (if_none * (ALL - share) + if_all * share) / ALL
+    }
+}

@@ -1,0 +1,64 @@
+//! The splinter policy: size-tiered and lazy (SplinterDB §2.3, §3).
+//!
+//! An incoming flow becomes a tier of its own. Tiers are merged only when a node has too many, and then up to eight at once, so that
+//! a byte is rewritten about once for each eightfold growth of its tier. Which ones: those neighbours of which the largest is
+//! least for each tier that is saved, so many of about one size. (To look at all bytes instead of the largest tier's writes up to twice as much.) Every node has its own idea of too many, because nodes that get
+//! equal flows would otherwise merge in the same round (decision 0024).
+//!
+//! A leaf is rewritten for as much as its space allows. What waits for it may be several times what it holds as long as it is new;
+//! where it replaces what the leaf holds, the leaf's entries are dead until then, so it has to be less.
+//!
+//! **Invariants**
+//! - The bound on a node's buffer is between three eighths and one and a half of what its leaves hold.
+
+use std::{cmp::Reverse, ops::RangeInclusive};
+
+use testudo_base::{ObjectId, num::u64_of};
+
+use super::{BeTreeOptions, NodeLoad};
+
+/// Tiers that are merged at once (F in the paper).
+const FAN_IN: usize = 8;
+/// The least of what nodes take for too many tiers.
+const MAX_TIERS: u64 = 12;
+/// Shares of a leaf are counted in these.
+const EIGHTHS: u64 = 8;
+/// Eighths of its leaves that a node buffers on average if everything in it is new.
+const BUFFERED_IF_NEW: u64 = 10;
+/// The same if everything in it replaces something.
+const BUFFERED_IF_OVERWRITING: u64 = 3;
+
+/// Those neighbours of which the largest is least for each tier that is saved.
+pub(super) fn tiers_to_merge(node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
+    let count = tier_bytes.len();
+    if u64_of(count) <= MAX_TIERS + node.0 % u64_of(FAN_IN) {
+        return None;
+    }
+    let saved = |window: &RangeInclusive<usize>| u64_of(window.end() - window.start());
+    let largest =
+        |window: &RangeInclusive<usize>| tier_bytes[window.clone()].iter().max().copied().unwrap_or(0);
+    let windows_from =
+        |newest: usize| (newest + 1..count.min(newest + FAN_IN)).map(move |oldest| newest..=oldest);
+    let windows = (0..count).flat_map(windows_from);
+    windows.min_by_key(|window| (largest(window) / saved(window), Reverse(saved(window))))
+}
+
+/// A leaf is due when twice as much waits for it as for all of them on average, and anything else when a leaf of bytes does.
+pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
+    let eighths = load.overwrites.between(BUFFERED_IF_NEW, BUFFERED_IF_OVERWRITING);
+    let mut bound = 0;
+    let mut threshold = |leaf_bytes: &Option<u64>| {
+        let Some(bytes) = leaf_bytes else {
+            bound += options.leaf_bytes;
+            return options.leaf_bytes;
+        };
+        let allowed = (*bytes).max(options.unit_bytes()) * eighths / EIGHTHS;
+        bound += allowed;
+        allowed * 2
+    };
+    let thresholds = load.leaf_bytes.iter().map(&mut threshold).collect();
+    (thresholds, bound)
+}
+
+#[cfg(test)]
+mod tests;

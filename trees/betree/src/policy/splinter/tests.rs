@@ -1,0 +1,111 @@
+use super::*;
+use crate::{Policy, overwrites::Overwrites};
+
+const OPTIONS: BeTreeOptions = BeTreeOptions { policy: Policy::Splinter, leaf_bytes: 3200, max_pivots: 8 };
+const NODE: ObjectId = ObjectId(8);
+
+fn all_new() -> Overwrites {
+    Overwrites::UNKNOWN.after(100, 0)
+}
+
+/// The pivots that are flushed of a node with these leaves.
+fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64], overwrites: Overwrites) -> Vec<usize> {
+    let leaf_bytes: Vec<Option<u64>> = leaf_bytes.iter().map(|&bytes| Some(bytes)).collect();
+    OPTIONS.pivots_to_flush(&NodeLoad { incoming, pending, leaf_bytes: &leaf_bytes, overwrites })
+}
+
+#[test]
+fn a_new_tier_stays_by_itself() {
+    assert_eq!(OPTIONS.tiers_to_join(100, &[100, 100]), 0);
+    assert_eq!(tiers_to_merge(NODE, &[100; 12]), None);
+}
+
+#[test]
+fn tiers_of_one_size_are_merged_eight_at_once() {
+    assert_eq!(tiers_to_merge(NODE, &[100; 13]), Some(0..=7));
+    let mut tiers = vec![100; 3];
+    tiers.extend([800; 10]);
+    assert_eq!(tiers_to_merge(NODE, &tiers), Some(0..=2));
+}
+
+#[test]
+fn remnants_are_merged_before_full_tiers() {
+    let tiers = [900, 900, 900, 900, 2, 3, 900, 900, 900, 900, 900, 900, 900];
+    assert_eq!(tiers_to_merge(NODE, &tiers), Some(4..=5));
+}
+
+#[test]
+fn nodes_merge_in_different_rounds() {
+    let rounds: Vec<usize> = (0..8)
+        .map(|node| (1..).find(|&count| tiers_to_merge(ObjectId(node), &vec![100; count]).is_some()).unwrap())
+        .collect();
+    assert_eq!(rounds, [13, 14, 15, 16, 17, 18, 19, 20]);
+}
+
+/// Lets equal tiers come into a node that flushes nothing; how often a byte was written, and the most tiers.
+fn written_per_byte(rounds: u64) -> (f64, usize) {
+    let mut tiers = Vec::new();
+    let (mut written, mut most) = (0, 0);
+    for _ in 0..rounds {
+        tiers.insert(0, 100);
+        match tiers_to_merge(NODE, &tiers) {
+            None => written += 100,
+            Some(which) => {
+                let bytes = tiers.drain(which.clone()).sum();
+                written += bytes + if *which.start() > 0 { 100 } else { 0 };
+                tiers.insert(*which.start(), bytes);
+            }
+        }
+        most = tiers.len().max(most);
+    }
+    (written as f64 / (rounds * 100) as f64, most)
+}
+
+#[test]
+fn a_byte_is_rewritten_about_once_for_each_eightfold_growth() {
+    let (written, most) = written_per_byte(64);
+    assert!(written < 2.0 && most <= 12, "{written} times, {most} tiers");
+    let (written, most) = written_per_byte(512);
+    assert!(written < 4.0 && most <= 12, "{written} times, {most} tiers");
+}
+
+#[test]
+fn what_is_new_may_be_more_than_what_the_leaves_hold() {
+    let leaves = [3200; 8];
+    assert_eq!(flushed(100, &[3900; 8], &leaves, all_new()), Vec::<usize>::new());
+    assert_eq!(flushed(100, &[4100; 8], &leaves, all_new()).len(), 1, "the node is full");
+    assert_eq!(
+        flushed(100, &[0, 0, 8000, 0, 0, 0, 0, 0], &leaves, all_new()),
+        vec![2],
+        "far more than it holds"
+    );
+}
+
+#[test]
+fn what_overwrites_must_stay_small() {
+    let leaves = [3200; 8];
+    let overwrites = Overwrites::UNKNOWN.after(100, 100);
+    assert_eq!(flushed(100, &[1100; 8], &leaves, overwrites), Vec::<usize>::new());
+    assert_eq!(flushed(100, &[1300; 8], &leaves, overwrites).len(), 1);
+}
+
+#[test]
+fn sequential_updates_go_straight_into_the_last_leaf() {
+    assert_eq!(flushed(9000, &[10, 10, 9000], &[3200; 3], all_new()), vec![2]);
+    assert_eq!(flushed(100, &[100], &[0], Overwrites::UNKNOWN), vec![0], "there is nothing to rewrite");
+}
+
+#[test]
+fn even_updates_flush_as_much_as_comes_in() {
+    let mut pending = [3000u64; 8];
+    let mut most = 0;
+    for round in 0..80 {
+        pending.iter_mut().for_each(|bytes| *bytes += 200);
+        let chosen = flushed(1600, &pending, &[3200; 8], all_new());
+        if round > 20 {
+            most = chosen.iter().map(|&pivot| pending[pivot]).sum::<u64>().max(most);
+        }
+        chosen.iter().for_each(|&pivot| pending[pivot] = 0);
+    }
+    assert!(most <= 9000, "at most one leaf with what waits for it: {most} bytes");
+}

@@ -1,0 +1,91 @@
+use super::*;
+use crate::{Policy, overwrites::Overwrites};
+
+const OPTIONS: BeTreeOptions = BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8 };
+
+/// The pivots that are flushed of a node with these leaves.
+fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64]) -> Vec<usize> {
+    let leaf_bytes: Vec<Option<u64>> = leaf_bytes.iter().map(|&bytes| Some(bytes)).collect();
+    let overwrites = Overwrites::UNKNOWN;
+    OPTIONS.pivots_to_flush(&NodeLoad { incoming, pending, leaf_bytes: &leaf_bytes, overwrites })
+}
+
+#[test]
+fn classes_double_from_a_thirty_second_of_a_leaf() {
+    let class = |bytes| tier_class(&OPTIONS, bytes);
+    assert_eq!([class(1), class(100), class(101), class(200), class(201)], [0, 0, 1, 1, 2]);
+    assert_eq!([class(3200), class(6400), class(6401)], [5, 6, 7]);
+}
+
+#[test]
+fn a_new_tier_swallows_older_ones_up_to_its_own_class() {
+    assert_eq!(OPTIONS.tiers_to_join(100, &[]), 0);
+    assert_eq!(OPTIONS.tiers_to_join(100, &[200, 400]), 0, "both are larger");
+    assert_eq!(
+        OPTIONS.tiers_to_join(100, &[100, 200, 400, 800]),
+        4,
+        "a carry ripples as in a binary counter"
+    );
+    assert_eq!(OPTIONS.tiers_to_join(100, &[100, 400]), 1);
+    assert_eq!(OPTIONS.tiers_to_join(1500, &[50, 50, 3200]), 2, "the two small ones do not lift it a class");
+}
+
+#[test]
+fn tiers_are_not_merged_beyond_an_eighth_of_the_buffer() {
+    let eighth = max_buffered_bytes(&OPTIONS) / 8;
+    assert_eq!(eighth, 2800);
+    assert_eq!(OPTIONS.tiers_to_join(1400, &[1400]), 1);
+    assert_eq!(OPTIONS.tiers_to_join(1401, &[1400]), 0);
+    assert_eq!(OPTIONS.tiers_to_join(9000, &[1]), 0, "what came in at once is larger already");
+}
+
+#[test]
+fn the_fullest_pivots_are_flushed_until_enough_flows_out() {
+    let thresholds = [3200; 4];
+    assert_eq!(flushed(3200, &[100, 3199, 0, 500], &thresholds), Vec::<usize>::new());
+    assert_eq!(flushed(100, &[3300, 100, 5000, 3250], &thresholds), vec![2], "one at least");
+    assert_eq!(flushed(7000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0]);
+    assert_eq!(flushed(100_000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0, 3]);
+}
+
+#[test]
+fn children_that_are_due_together_are_flushed_in_turn() {
+    let mut pending = [1600u64; 8];
+    for _ in 0..40 {
+        pending.iter_mut().for_each(|bytes| *bytes += 200);
+        let chosen = flushed(1600, &pending, &[1600; 8]);
+        assert_eq!(chosen.len(), 1, "as much flows out as came in: {pending:?}");
+        pending[chosen[0]] = 0;
+    }
+    assert!(pending.iter().sum::<u64>() <= max_buffered_bytes(&OPTIONS));
+}
+
+#[test]
+fn a_buffer_beyond_its_bound_is_repaired_below_the_threshold_too() {
+    let pending = [3000u64; 8];
+    let bound = max_buffered_bytes(&OPTIONS);
+    assert!(pending.iter().sum::<u64>() > bound);
+    let chosen = flushed(100, &pending, &[3200; 8]);
+    let left: u64 = (0..8).filter(|pivot| !chosen.contains(pivot)).map(|pivot| pending[pivot]).sum();
+    assert!(left <= bound && chosen.len() == 1, "{chosen:?}");
+}
+
+#[test]
+fn a_small_leaf_is_rewritten_once_as_much_waits_as_it_holds() {
+    let leaf_bytes = [Some(0), Some(900), Some(9000), None];
+    let load =
+        NodeLoad { incoming: 0, pending: &[0; 4], leaf_bytes: &leaf_bytes, overwrites: Overwrites::UNKNOWN };
+    assert_eq!(thresholds(&OPTIONS, &load).0, [100, 900, 3200, 3200]);
+}
+
+#[test]
+fn too_many_tiers_become_fewer_where_least_is_written() {
+    assert_eq!(tiers_to_merge(&[1; 12]), None);
+    assert_eq!(tiers_to_merge(&[]), None);
+    assert_eq!(tiers_to_merge(&[900, 1, 900, 900, 900, 2, 3, 900, 900, 900, 900, 900, 1]), Some(5..=6));
+}
+
+#[test]
+fn a_small_leaf_far_beyond_its_threshold_goes_before_a_full_buffer() {
+    assert_eq!(flushed(1000, &[3300, 900, 300], &[3200, 300, 3200]), vec![1]);
+}
