@@ -31,7 +31,9 @@ fn reopened_state_equals_the_sum_of_the_edits() {
     manifest
         .commit(&[Change::DeleteObject(KEYSPACE, ObjectId(2)), Change::Flushed(KEYSPACE, Seqno(9))])
         .unwrap();
+    manifest.commit(&[Change::SetOptions(KEYSPACE, vec![2, 3])]).unwrap();
     let before = manifest.with_state(Clone::clone);
+    assert_eq!(before.keyspaces[&KEYSPACE].options, [2, 3]);
     drop(manifest);
     let reopened = Manifest::open(env, &directory, true).unwrap();
     assert_eq!(reopened.with_state(Clone::clone), before);

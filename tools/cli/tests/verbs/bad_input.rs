@@ -8,7 +8,7 @@ use testudo_env::SplitMix;
 use crate::program::{Answer, Place, files_of, program};
 
 /// Verbs that need a store, with arguments that would do if there were one.
-const VERBS: [&[&str]; 14] = [
+const VERBS: [&[&str]; 15] = [
     &["info", "STORE"],
     &["stat", "STORE"],
     &["tree", "STORE"],
@@ -23,6 +23,7 @@ const VERBS: [&[&str]; 14] = [
     &["verify", "STORE"],
     &["compact", "STORE"],
     &["keyspace", "create", "STORE", "new"],
+    &["keyspace", "convert", "STORE", "default", "--tree", "splinter"],
 ];
 
 #[test]

@@ -31,6 +31,13 @@ fn keyspaces_are_created_listed_and_dropped() {
     let names = place.run(&["keyspace", "list", "STORE", "--json"]).json_lines();
     assert_eq!(names.len(), 2);
     place.run(&["keyspace", "create", "STORE", "other"]).refused(&["STORE", "'other' already"]);
+    place.run(&["keyspace", "convert", "STORE", "other", "--tree", "splinter"]).fine();
+    let answer = place.run(&["info", "STORE", "--json"]).json();
+    assert!(
+        answer["keyspaces"].to_string().contains(r#"{"keyspace":"other","tree":"splinter"}"#),
+        "{answer}"
+    );
+    assert_eq!(place.run(&["keyspace", "convert", "STORE", "none", "--tree", "turtle"]).code, Some(1));
     place.run(&["keyspace", "drop", "STORE", "other"]).fine();
     assert_eq!(place.run(&["keyspace", "drop", "STORE", "other"]).code, Some(1));
     place.run(&["get", "STORE", "key", "--keyspace", "other"]).refused(&["STORE", "no keyspace 'other'"]);
