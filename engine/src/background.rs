@@ -13,7 +13,10 @@ use std::{
 
 use testudo_base::{
     Error, ErrorKind, Result,
-    sync::{Arc, atomic::Ordering::Acquire},
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Relaxed},
+    },
 };
 use testudo_env::Thread;
 
@@ -25,6 +28,32 @@ const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
 const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the drain thread sleeps when nobody wakes it.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A store is idle once nothing was drained for so long, and for twice as long as between the last two drains.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// Longer pauses than this between two drains say nothing about the next one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The same in stepped execution, which has no time: steps without work.
+const IDLE_AFTER_STEPS: u32 = 16;
+
+/// When something was drained.
+#[derive(Debug)]
+struct Quiet {
+    last_drain: Duration,
+    /// Between the last two.
+    pause: Duration,
+}
+
+impl Quiet {
+    fn note_drain(&mut self, now: Duration) {
+        self.pause = now.saturating_sub(self.last_drain).min(LONGEST_PAUSE);
+        self.last_drain = now;
+    }
+
+    fn is_idle(&self, now: Duration) -> bool {
+        now.saturating_sub(self.last_drain) >= IDLE_AFTER.max(self.pause * 2)
+    }
+}
 
 type Body = fn(&Store) -> Result<()>;
 
@@ -73,6 +102,7 @@ fn log_loop(store: &Store) -> Result<()> {
 
 fn drain_loop(store: &Store) -> Result<()> {
     let mut idle_rounds = 0u32;
+    let mut quiet = Quiet { last_drain: store.env.monotonic(), pause: Duration::ZERO };
     while !store.is_closing.load(Acquire) && !store.has_failed() {
         look_for_room(store)?;
         store.seal_if_full();
@@ -83,10 +113,11 @@ fn drain_loop(store: &Store) -> Result<()> {
         }
         if worked? {
             idle_rounds = 0;
+            quiet.note_drain(store.env.monotonic());
             continue;
         }
         if idle_rounds >= 1 {
-            let worked = store.run_job();
+            let worked = store.run_job(quiet.is_idle(store.env.monotonic()));
             if is_stalled(&worked) {
                 rest(store);
             } else if worked? {
@@ -132,7 +163,11 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
         wal.write_all()?;
         look_for_room(store)?;
         store.seal_if_full();
-        if store.drain_round()? || store.shorten_log()? || store.run_job()? {
+        if store.drain_round()? || store.shorten_log()? {
+            store.quiet_steps.store(0, Relaxed);
+            return Ok(true);
+        }
+        if store.run_job(store.quiet_steps.fetch_add(1, Relaxed) >= IDLE_AFTER_STEPS)? {
             return Ok(true);
         }
         store.give_back_space()?;

@@ -306,7 +306,7 @@ impl Store {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
             keyspace.publish(tree, Some(&buffer), records);
             retired.push(buffer);
-            keyspace.expect_jobs(true);
+            keyspace.expect_jobs();
         }
         self.recount_buffers();
         drop(commit);
@@ -389,15 +389,15 @@ impl Store {
         Ok(had_sealed)
     }
 
-    /// Does one job of one tree; `false` if no tree has one.
-    pub(crate) fn run_job(&self) -> Result<bool> {
+    /// Does one job of one tree; `false` if no tree has one. `is_idle` as in [`testudo_contract::Tree::pick_job`].
+    pub(crate) fn run_job(&self, is_idle: bool) -> Result<bool> {
         for keyspace in self.keyspaces() {
             let has_new_reasons = keyspace.view.load().tree.has_new_reasons();
-            if !keyspace.expect_jobs(false) && !has_new_reasons {
+            if !keyspace.take_expected_jobs(is_idle) && !has_new_reasons {
                 continue;
             }
-            let Some(job) = keyspace.view.load().tree.pick_job() else { continue };
-            keyspace.expect_jobs(true);
+            let Some(job) = keyspace.view.load().tree.pick_job(is_idle) else { continue };
+            keyspace.expect_jobs();
             let _round = self.rounds.lock();
             self.check_writable()?;
             let outcome = self.run_job_of(&keyspace, &job);

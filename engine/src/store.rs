@@ -16,7 +16,7 @@ use testudo_base::{
     sync::{
         Arc, Condvar, Mutex, RwLock,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool, AtomicU32, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -125,6 +125,8 @@ pub(crate) struct Store {
     pub(crate) records: Arc<RecordCache>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
+    /// Steps since something was drained, in stepped execution.
+    pub(crate) quiet_steps: AtomicU32,
     pub(crate) room: Room,
     /// On lines of its own, as what every commit changes.
     pub(crate) commit: CachePadded<Mutex<()>>,
@@ -179,6 +181,7 @@ impl Store {
             arena_pool: parts.arena_pool,
             executor: parts.executor,
             is_stepped: parts.is_stepped,
+            quiet_steps: 0.into(),
             room: parts.room,
             commit: CachePadded::new(Mutex::new(())),
             rounds: Mutex::new(()),

@@ -91,6 +91,8 @@ pub(crate) struct KeyspaceCore {
     dropped: AtomicBool,
     /// A look for background jobs is worth while.
     jobs_may_exist: AtomicBool,
+    /// The same for jobs of an idle tree.
+    idle_jobs_may_exist: AtomicBool,
 }
 
 impl KeyspaceCore {
@@ -119,6 +121,7 @@ impl KeyspaceCore {
             write_share: OwnShare::default(),
             dropped: false.into(),
             jobs_may_exist: true.into(),
+            idle_jobs_may_exist: true.into(),
         })
     }
 
@@ -130,8 +133,17 @@ impl KeyspaceCore {
         self.dropped.store(true, Release);
     }
 
-    pub(crate) fn expect_jobs(&self, expected: bool) -> bool {
-        self.jobs_may_exist.swap(expected, AcqRel)
+    /// The tree has changed, so that it may have jobs.
+    pub(crate) fn expect_jobs(&self) {
+        self.jobs_may_exist.store(true, Release);
+        self.idle_jobs_may_exist.store(true, Release);
+    }
+
+    /// Whether a look for jobs is worth while. After that they have to be expected anew.
+    pub(crate) fn take_expected_jobs(&self, is_idle: bool) -> bool {
+        let expected = self.jobs_may_exist.swap(false, AcqRel);
+        let expected_if_idle = is_idle && self.idle_jobs_may_exist.swap(false, AcqRel);
+        expected || expected_if_idle
     }
 
     /// Makes `table` the active buffer and the active one a sealed one that ends at `seqno`.

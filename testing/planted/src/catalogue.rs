@@ -73,6 +73,12 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("filter-run-cut-short", "a filter denies some of its keys", &["model"]),
     bug("flush-forgets-a-tier", "a flush leaves the third-newest tier behind", &["model"]),
+    bug("merged-tiers-on-top", "older tiers that are merged hide newer ones", &["model"]),
+    bug(
+        "tree-set-during-a-round",
+        "a keyspace gets its tree from before the drain that is under way",
+        &["schedules/trees"],
+    ),
     bug("stale-page-in-cache", "pages stay in the cache when their extent is reused", &["model"]),
     bug("cached-record-kept-at-drain", "a drain forgets to replace cached records", &["model"]),
     bug("later-record-in-cache", "a snapshot is shown a cached record of a later tree", &["snapshots"]),

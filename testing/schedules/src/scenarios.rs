@@ -3,7 +3,10 @@
 //! **Invariants**
 //! - Each write of a scenario has a value of its own, so that a read says which write it saw.
 
-use testudo::Durability::{Buffered, Sync};
+use testudo::{
+    Durability::{Buffered, Sync},
+    Tree,
+};
 
 use crate::world::{World, judge, open, read_image};
 
@@ -11,7 +14,7 @@ use crate::world::{World, judge, open, read_image};
 pub(crate) type Scenario = fn();
 
 /// All scenarios of the whole store.
-pub(crate) const SCENARIOS: [(&str, Scenario); 11] = [
+pub(crate) const SCENARIOS: [(&str, Scenario); 12] = [
     ("registers", registers),
     ("swaps", swaps),
     ("batches", batches),
@@ -19,6 +22,7 @@ pub(crate) const SCENARIOS: [(&str, Scenario); 11] = [
     ("flushes", flushes),
     ("synced", synced),
     ("catalogue", catalogue),
+    ("trees", trees),
     ("closing", closing),
     ("pressure", pressure),
     ("snapshots", snapshots),
@@ -195,6 +199,35 @@ fn catalogue() {
     });
     world.start(|client| client.flush());
     world.crash_and_check(&["keep"], &KEYS);
+}
+
+/// A keyspace that changes its tree while it is written, read and flushed.
+fn trees() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    let writer = main.clone();
+    world.start(move |client| {
+        client.insert(&writer, "a", "x1");
+        client.insert(&writer, "b", "x2");
+        client.flush();
+        client.remove(&writer, "a");
+        client.get(&writer, "b");
+        client.flush();
+        client.insert(&writer, "a", "x3");
+    });
+    let switched = main.clone();
+    world.start(move |_| {
+        for round in 0..3 {
+            let (leaf_bytes, max_pivots) = (4 << 10, 4 + round);
+            switched.set_tree(Tree::Splinter { leaf_bytes, max_pivots }).expect("another tree");
+        }
+    });
+    world.start(move |client| {
+        client.get(&main, "a");
+        client.scan(&main, &KEYS, false);
+        client.get(&main, "b");
+    });
+    world.crash_and_check(&["main"], &KEYS);
 }
 
 /// The store is closed while clients write, then opened again.

@@ -20,6 +20,16 @@ pub(crate) enum Child {
     Leaf(Option<Arc<Run>>),
 }
 
+impl Child {
+    /// Bytes of entries of a leaf; `None` for a node.
+    pub(crate) fn leaf_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Leaf(run) => Some(run.as_ref().map_or(0, |run| run.reference().user_bytes)),
+            Self::Node(_) => None,
+        }
+    }
+}
+
 /// A child and the least key that belongs to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Pivot {

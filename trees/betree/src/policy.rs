@@ -59,6 +59,15 @@ pub(crate) struct NodeLoad<'a> {
     pub(crate) overwrites: Overwrites,
 }
 
+/// What is worth doing to a node while nothing comes in.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum IdleWork {
+    /// Merging these tiers.
+    Merge(RangeInclusive<usize>),
+    /// Flushing these pivots.
+    Flush(Vec<usize>),
+}
+
 impl BeTreeOptions {
     /// The default settings with this policy.
     pub fn new(policy: Policy) -> Self {
@@ -116,6 +125,14 @@ impl BeTreeOptions {
             }
         }
         chosen
+    }
+
+    /// What is worth doing to a node while nothing comes in. It comes to an end: what is flushed stays below, what is merged stays merged.
+    pub(crate) fn idle_work(&self, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<IdleWork> {
+        match self.policy {
+            Policy::Turtle => None,
+            Policy::Splinter => splinter::idle_work(self, tier_bytes, load),
+        }
     }
 
     /// Whether flushing so many bytes costs no more than the looks of scans that it would have saved. A look is a page

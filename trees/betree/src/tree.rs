@@ -22,6 +22,7 @@ use crate::{
     node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
     overwrites::Overwrites,
     plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
+    policy::{IdleWork, NodeLoad},
     references::{all_runs, all_spans, changes_of},
     scan_charges::ScanCharges,
     tree_cursor::TreeCursor,
@@ -31,6 +32,7 @@ use crate::{
 const JOIN: &str = "join children";
 const FLUSH_TOMBSTONES: &str = "flush tombstones";
 const FLUSH_SCANNED: &str = "flush what scans look into";
+const COMPACT_IDLE: &str = "compact while idle";
 /// Children flushed by one such job: some tens of milliseconds.
 const SCANNED_AT_ONCE: usize = 8;
 
@@ -258,7 +260,7 @@ impl Tree for BeTree {
         self.finish(plan, work, Origin::Updates)
     }
 
-    fn pick_job(&self) -> Option<Job> {
+    fn pick_job(&self, is_idle: bool) -> Option<Job> {
         if self.root.height > 1 && self.root.pivots.len() == 1 {
             return Some(Job { what: "shrink root", object: self.root.id });
         }
@@ -268,8 +270,11 @@ impl Tree for BeTree {
         if let Some((node, _)) = find_tombstones(&self.root) {
             return Some(Job { what: FLUSH_TOMBSTONES, object: node.id });
         }
-        let node = find_scanned(&self.root, &self.options)?;
-        Some(Job { what: FLUSH_SCANNED, object: node.id })
+        if let Some(node) = find_scanned(&self.root, &self.options) {
+            return Some(Job { what: FLUSH_SCANNED, object: node.id });
+        }
+        let (node, _) = find_idle_work(&self.root, &self.options).filter(|_| is_idle)?;
+        Some(Job { what: COMPACT_IDLE, object: node.id })
     }
 
     fn has_new_reasons(&self) -> bool {
@@ -277,7 +282,7 @@ impl Tree for BeTree {
     }
 
     fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>> {
-        if self.pick_job().as_ref() != Some(job) {
+        if self.pick_job(job.what == COMPACT_IDLE).as_ref() != Some(job) {
             return Ok(None);
         }
         let mut plan = PlanNode::new(&self.root);
@@ -296,6 +301,12 @@ impl Tree for BeTree {
                 for pivot in scanned_pivots(&Arc::clone(&target.base), &self.options) {
                     target.flush(pivot, pending[pivot], &self.options, depth)?;
                 }
+            }
+        } else if job.what == COMPACT_IDLE {
+            if let Some((_, work)) = find_idle_work(&self.root, &self.options)
+                && let Some((target, depth)) = touch_path(&mut plan, job.object, 0)
+            {
+                target.do_idle_work(work, &self.options, depth)?;
             }
         } else if self.root.pivots.len() == 1 && self.root.height > 1 {
             let bytes = plan.pending()[0];
@@ -402,6 +413,19 @@ fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a 
         return Some(node);
     }
     node.child_nodes().find_map(|child| find_scanned(child, options))
+}
+
+/// A node to which something is worth doing while nothing comes in, the uppermost first: what it lets out may be let out below at once.
+fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, IdleWork)> {
+    let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
+    let pending: Vec<u64> = (0..node.pivots.len()).map(|pivot| node.pending_of(pivot)).collect();
+    let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(|pivot| pivot.child.leaf_bytes()).collect();
+    let overwrites = node.overwrites;
+    let load = NodeLoad { incoming: 0, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
+    if let Some(work) = options.idle_work(&tier_bytes, &load) {
+        return Some((node, work));
+    }
+    node.child_nodes().find_map(|child| find_idle_work(child, options))
 }
 
 /// Puts the nodes on the way to `target` under planning; the plan of the target and its depth.

@@ -104,8 +104,9 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn cursor(&self) -> Box<dyn Cursor + Send>;
     /// The state with `updates` on top of it.
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit>;
-    /// Work that would make the tree better, cheapest first. Pure.
-    fn pick_job(&self) -> Option<Job>;
+    /// Work that would make the tree better, cheapest first. `is_idle`: nothing has come in for a while, so that also such work is welcome
+    /// as only makes up for what was put off; it comes to an end. Pure.
+    fn pick_job(&self, is_idle: bool) -> Option<Job>;
     /// Whether reads have given [`Tree::pick_job`] new reasons since this was asked last.
     fn has_new_reasons(&self) -> bool {
         false

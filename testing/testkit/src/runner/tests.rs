@@ -21,7 +21,7 @@ fn script(seed: u64) -> Script {
 #[test]
 fn a_sound_store_passes() {
     let (opener, profile) = (LogStoreOpener::default(), profile());
-    let campaign = Campaign { opener: &opener, profile: &profile, op_count: 1800 };
+    let campaign = Campaign { opener: &opener, profile: &profile, op_count: 2000 };
     for seed in 0..SEEDS {
         let report = campaign.run(seed).unwrap();
         assert!(

@@ -15,7 +15,7 @@ use std::{cmp::Reverse, ops::RangeInclusive};
 
 use testudo_base::{ObjectId, num::u64_of};
 
-use super::{BeTreeOptions, NodeLoad};
+use super::{BeTreeOptions, IdleWork, NodeLoad, turtle};
 
 /// Tiers that are merged at once (F in the paper).
 const FAN_IN: usize = 8;
@@ -27,6 +27,11 @@ const EIGHTHS: u64 = 8;
 const BUFFERED_IF_NEW: u64 = 10;
 /// The same if everything in it replaces something.
 const BUFFERED_IF_OVERWRITING: u64 = 3;
+
+/// An idle tree leaves at most this part of a leaf to wait for it if it overwrites; a whole leaf if it is new.
+const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
+/// Leaves of bytes that one piece of idle work writes.
+const IDLE_LEAVES: u64 = 4;
 
 /// Those neighbours of which the largest is least for each tier that is saved.
 pub(super) fn tiers_to_merge(node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
@@ -58,6 +63,36 @@ pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u
     };
     let thresholds = load.leaf_bytes.iter().map(&mut threshold).collect();
     (thresholds, bound)
+}
+
+/// What makes of the node what the turtle policy would have: first fewer bytes that wait, above all those that overwrite, then fewer
+/// tiers. A piece of it writes about as much as four leaves hold.
+pub(super) fn idle_work(
+    options: &BeTreeOptions,
+    tier_bytes: &[u64],
+    load: &NodeLoad<'_>,
+) -> Option<IdleWork> {
+    let is_due = |pivot: &usize| {
+        let allowed = load.leaf_bytes[*pivot].map_or(options.leaf_bytes, |bytes| {
+            let bytes = bytes.clamp(options.unit_bytes(), options.leaf_bytes);
+            load.overwrites.between(bytes, bytes / IDLE_PARTS_IF_OVERWRITING)
+        });
+        load.pending[*pivot] > allowed
+    };
+    let mut written = 0;
+    let has_room = |pivot: &usize| {
+        let has_room = written < options.leaf_bytes * IDLE_LEAVES;
+        written += load.pending[*pivot] + load.leaf_bytes[*pivot].unwrap_or(0);
+        has_room
+    };
+    let due: Vec<usize> = (0..load.pending.len()).filter(is_due).take_while(has_room).collect();
+    if !due.is_empty() {
+        return Some(IdleWork::Flush(due));
+    }
+    let with_older =
+        |newest: usize| turtle::tiers_to_join(options, tier_bytes[newest], &tier_bytes[newest + 1..]);
+    let joins = (0..tier_bytes.len()).map(|newest| newest..=newest + with_older(newest));
+    joins.into_iter().find(|which| which.start() < which.end()).map(IdleWork::Merge)
 }
 
 #[cfg(test)]

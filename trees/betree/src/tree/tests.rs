@@ -172,13 +172,15 @@ impl Bed {
 
     fn run_jobs(&mut self) {
         for count in 1..=2000 {
-            let Some(job) = self.tree.pick_job() else { return self.tree.check_invariants(true).unwrap() };
+            let Some(job) = self.tree.pick_job(true) else {
+                return self.tree.check_invariants(true).unwrap();
+            };
             if let Some(edit) = self.tree.run_job(&self.work, &job).unwrap() {
                 // Runs do not change: reading all of them after every job would only read the same again.
                 self.commit(edit, count % 16 == 0);
             }
         }
-        panic!("jobs never end: {:?}", self.tree.pick_job());
+        panic!("jobs never end: {:?}", self.tree.pick_job(true));
     }
 
     fn reopen(&mut self) {
@@ -366,6 +368,7 @@ fn delete_everything(options: BeTreeOptions) {
 
 mod age_order;
 mod cold_pivots;
+mod idle;
 mod merge_reads;
 mod operands;
 mod parts;

@@ -109,3 +109,24 @@ fn even_updates_flush_as_much_as_comes_in() {
     }
     assert!(most <= 9000, "at most one leaf with what waits for it: {most} bytes");
 }
+
+/// What an idle node with these leaves does.
+fn idle(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<IdleWork> {
+    let leaf_bytes = vec![Some(3200); pending.len()];
+    let load = NodeLoad { incoming: 0, pending, leaf_bytes: &leaf_bytes, overwrites };
+    OPTIONS.idle_work(tier_bytes, &load)
+}
+
+#[test]
+fn an_idle_node_flushes_what_turtle_would_have_flushed_a_few_leaves_at_once() {
+    assert_eq!(idle(&[6400], &[3200, 3200], all_new()), None);
+    assert_eq!(idle(&[6401], &[3200, 3201], all_new()), Some(IdleWork::Flush(vec![1])));
+    assert_eq!(idle(&[1700], &[800, 900], Overwrites::UNKNOWN.after(1, 1)), Some(IdleWork::Flush(vec![1])));
+    assert_eq!(idle(&[32_000], &[4000; 8], all_new()), Some(IdleWork::Flush(vec![0, 1])));
+}
+
+#[test]
+fn an_idle_node_merges_tiers_as_turtle_would_have_merged_them() {
+    assert_eq!(idle(&[100, 400, 300, 1600], &[2400], all_new()), Some(IdleWork::Merge(1..=2)));
+    assert_eq!(idle(&[100, 400, 1600], &[2100], all_new()), None);
+}

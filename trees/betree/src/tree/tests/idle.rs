@@ -1,0 +1,40 @@
+//! What a tree makes up for while nothing comes in.
+
+use super::*;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("user{number:020}").into_bytes()
+}
+
+fn tiers(bed: &Bed) -> usize {
+    bed.tree.outline().iter().filter(|line| line.what == "tier").count()
+}
+
+#[test]
+fn an_idle_splinter_tree_has_few_tiers_and_little_that_is_dead() {
+    const RECORDS: u64 = 3000;
+    let value = |round: u64| Some(vec![b'a' + (round % 26) as u8; 100]);
+    let mut bed = Bed::new(splinter(16 << 10, 16));
+    bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
+    let mut random = SplitMix::new(7);
+    for round in 1..80 {
+        bed.apply((0..100).map(|_| (key(random.below(RECORDS)), value(round))).collect());
+    }
+    let (busy_tiers, busy) = (tiers(&bed), bed.tree.stats());
+    assert!(busy_tiers > 8 && busy.buffered_bytes * 5 > busy.leaf_bytes, "{busy_tiers} tiers, {busy:?}");
+    assert_eq!(bed.tree.pick_job(false), None);
+    bed.run_jobs();
+    let (idle_tiers, idle) = (tiers(&bed), bed.tree.stats());
+    assert!(idle_tiers <= 8 && idle.buffered_bytes * 5 <= idle.leaf_bytes, "{idle_tiers} tiers, {idle:?}");
+    assert_eq!(bed.tree.pick_job(true), None, "it has an end");
+    bed.check(&mut random);
+}
+
+#[test]
+fn an_idle_turtle_tree_has_nothing_to_make_up_for() {
+    let mut bed = Bed::new(turtle(16 << 10, 16));
+    for round in 0..40u64 {
+        bed.apply((0..100).map(|n| (key(n * 41 + round), Some(vec![7; 100]))).collect());
+        assert_eq!(bed.tree.pick_job(true), bed.tree.pick_job(false));
+    }
+}
