@@ -15,6 +15,9 @@ use crate::{Amount, LayerFailure, LayerReport, Limits};
 /// What one run gives: its counts, or what was wrong.
 pub(crate) type Outcome = Result<LayerReport, LayerFailure>;
 
+/// One of each size, with both policies.
+const TREES_OF_SHORT_RUNS: [&str; 3] = ["turtle-narrow", "splinter-small", "turtle"];
+
 /// Stops the layers that repeat themselves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Enough {
@@ -87,6 +90,22 @@ pub(crate) fn chosen(
         let message = format!("the layer has no such configuration; it has {}", names.join(", "));
         let configuration = limits.configuration.clone();
         return Err(LayerFailure { layer, configuration, seed: None, message });
+    }
+    Ok(chosen)
+}
+
+/// As [`chosen`], for layers that go through everything there is for each tree: a short run takes one tree of each size.
+pub(crate) fn chosen_by_size(
+    layer: &'static str,
+    limits: &Limits,
+    all: Vec<Configuration>,
+) -> Result<Vec<Configuration>, LayerFailure> {
+    let mut chosen = chosen(layer, limits, all)?;
+    if limits.amount == Amount::Short && limits.configuration.is_none() {
+        let is_taken = |configuration: &Configuration| {
+            TREES_OF_SHORT_RUNS.iter().any(|tree| configuration.name.split('/').next() == Some(*tree))
+        };
+        chosen.retain(is_taken);
     }
     Ok(chosen)
 }

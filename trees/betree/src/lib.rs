@@ -28,6 +28,7 @@ mod plan;
 mod policy;
 mod references;
 mod scan_charges;
+mod simulation;
 mod strand;
 mod tree;
 mod tree_cursor;
@@ -35,4 +36,5 @@ mod write;
 
 pub use layout::{RunUse, read_layout};
 pub use policy::{BeTreeOptions, Policy};
+pub use simulation::{SimulatedCosts, SimulatedLoad, SimulatedTree};
 pub use tree::BeTree;

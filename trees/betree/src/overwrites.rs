@@ -20,7 +20,7 @@ impl Overwrites {
             return self;
         }
         let seen = (dropped.min(incoming) * ALL) / incoming;
-        Self(Some(self.0.map_or(seen, |before| (before * 3 + seen) / 4)))
+        Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }
 
     /// What lies between `if_none` and `if_all` as the share lies between none and all; the middle of them if it is not known.

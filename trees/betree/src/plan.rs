@@ -23,7 +23,7 @@ use crate::{
 /// Recursion deeper than this is not a tree of ours.
 pub(crate) const MAX_HEIGHT: u32 = 32;
 /// Merges of tiers for each flow that comes into a node, which brings one more tier.
-const MERGES_AT_ONCE: usize = 2;
+pub(crate) const MERGES_AT_ONCE: usize = 2;
 
 /// A tier under planning: what is left of an existing one, or a flow that has just come in.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use self::{
 };
 use crate::{
     Amount, LayerFailure, LayerReport, Limits,
-    sweep::{Outcome, chosen, judge, require, sweep},
+    sweep::{Outcome, chosen_by_size, judge, require, sweep},
 };
 
 pub(crate) const NAME: &str = "corruption";
@@ -48,7 +48,7 @@ fn batches<'a>(
 
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
-    let configurations = chosen(NAME, limits, crash_configurations())?;
+    let configurations = chosen_by_size(NAME, limits, crash_configurations())?;
     let is_long = match limits.amount {
         Amount::Short => false,
         Amount::Count(_) => true,

@@ -23,7 +23,7 @@ use testudo_testkit::{
 
 use crate::{
     Amount, LayerReport, Limits,
-    sweep::{Outcome, chosen, counted, judge, require, sweep},
+    sweep::{Outcome, chosen_by_size, counted, judge, require, sweep},
 };
 
 pub(crate) const NAME: &str = "exhaustive";
@@ -76,7 +76,7 @@ struct Item<'a> {
 
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
-    let configurations = chosen(NAME, limits, crash_configurations())?;
+    let configurations = chosen_by_size(NAME, limits, crash_configurations())?;
     let length = if limits.amount == Amount::Short { LENGTH_SHORT } else { LENGTH_LONG };
     let count = (1..=length).map(|length| u64_of(ALPHABET.len()).pow(length)).sum();
     let numbers = limits.seed.map_or(0..count, |number| number..number + 1);

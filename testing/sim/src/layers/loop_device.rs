@@ -22,7 +22,7 @@ use testudo_testkit::{
 
 use crate::{
     LayerReport, Limits,
-    sweep::{Outcome, chosen, counted, judge},
+    sweep::{Outcome, chosen_by_size, counted, judge},
 };
 
 pub(crate) const NAME: &str = "loop-device";
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let mut report = LayerReport::default();
-    for configuration in chosen(NAME, limits, crash_configurations())? {
+    for configuration in chosen_by_size(NAME, limits, crash_configurations())? {
         let outcome = judge(NAME, Some(&configuration.name), None, || match Device::mount() {
             Ok(device) => fill_and_free(&configuration, &device.directory()),
             Err(reason) => Ok(LayerReport { not_run: Some(reason), ..LayerReport::default() }),

@@ -17,7 +17,7 @@ use testudo_testkit::{
 
 use crate::{
     LayerReport, Limits,
-    sweep::{Outcome, chosen, counted, judge, require, sweep},
+    sweep::{Outcome, chosen_by_size, counted, judge, require, sweep},
 };
 
 pub(crate) const NAME: &str = "nth";
@@ -98,7 +98,7 @@ fn every_failure(
 
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
-    let configurations = chosen(NAME, limits, crash_configurations())?;
+    let configurations = chosen_by_size(NAME, limits, crash_configurations())?;
     let plans = plans();
     let items = configurations.iter().flat_map(|configuration| {
         let of_plan = move |plan| (0..STRIDE.into()).map(move |first| (configuration, plan, first));

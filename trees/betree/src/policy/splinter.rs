@@ -9,7 +9,7 @@
 //! where it replaces what the leaf holds, the leaf's entries are dead until then, so it has to be less.
 //!
 //! **Invariants**
-//! - The bound on a node's buffer is between three eighths and one and a half of what its leaves hold.
+//! - The bound on a node's buffer is between three eighths and all of what its leaves hold.
 
 use std::{cmp::Reverse, ops::RangeInclusive};
 
@@ -24,7 +24,7 @@ const MAX_TIERS: u64 = 12;
 /// Shares of a leaf are counted in these.
 const EIGHTHS: u64 = 8;
 /// Eighths of its leaves that a node buffers on average if everything in it is new.
-const BUFFERED_IF_NEW: u64 = 10;
+const BUFFERED_IF_NEW: u64 = 8;
 /// The same if everything in it replaces something.
 const BUFFERED_IF_OVERWRITING: u64 = 3;
 

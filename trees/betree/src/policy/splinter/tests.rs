@@ -72,10 +72,10 @@ fn a_byte_is_rewritten_about_once_for_each_eightfold_growth() {
 #[test]
 fn what_is_new_may_be_more_than_what_the_leaves_hold() {
     let leaves = [3200; 8];
-    assert_eq!(flushed(100, &[3900; 8], &leaves, all_new()), Vec::<usize>::new());
-    assert_eq!(flushed(100, &[4100; 8], &leaves, all_new()).len(), 1, "the node is full");
+    assert_eq!(flushed(100, &[3100; 8], &leaves, all_new()), Vec::<usize>::new());
+    assert_eq!(flushed(100, &[3300; 8], &leaves, all_new()).len(), 1, "the node is full");
     assert_eq!(
-        flushed(100, &[0, 0, 8000, 0, 0, 0, 0, 0], &leaves, all_new()),
+        flushed(100, &[0, 0, 6400, 0, 0, 0, 0, 0], &leaves, all_new()),
         vec![2],
         "far more than it holds"
     );
@@ -97,7 +97,7 @@ fn sequential_updates_go_straight_into_the_last_leaf() {
 
 #[test]
 fn even_updates_flush_as_much_as_comes_in() {
-    let mut pending = [3000u64; 8];
+    let mut pending = [2400u64; 8];
     let mut most = 0;
     for round in 0..80 {
         pending.iter_mut().for_each(|bytes| *bytes += 200);
