@@ -123,7 +123,7 @@ impl SimulatedTree {
     }
 
     fn checkpoint(&mut self, bytes: u64, new_share: f64) {
-        self.live_bytes += (bytes as f64 * new_share) as u64;
+        self.live_bytes += part_of(bytes, new_share);
         let empty = SimNode { pivots: Vec::new(), tiers: Vec::new(), ..self.root.copy_of_head() };
         let mut root = std::mem::replace(&mut self.root, empty);
         self.push(&mut root, bytes, new_share);
@@ -164,7 +164,7 @@ impl SimulatedTree {
             for tier in &mut node.tiers {
                 new_bytes += std::mem::take(&mut tier.bytes[pivot]) as f64 * tier.new_share;
             }
-            self.flush(node, pivot, pending[pivot], new_bytes);
+            self.flush(node, pivot, pending[pivot], new_bytes / pending[pivot].max(1) as f64);
         }
         node.tiers.retain(|tier| tier.total() > 0);
         self.settle(node);
@@ -177,11 +177,11 @@ impl SimulatedTree {
         }
     }
 
-    fn flush(&mut self, node: &mut SimNode, pivot: usize, bytes: u64, new_bytes: f64) {
+    fn flush(&mut self, node: &mut SimNode, pivot: usize, bytes: u64, new_share: f64) {
         match &mut node.pivots[pivot].child {
-            SimChild::Node(child) => self.push(child, bytes, new_bytes / bytes.max(1) as f64),
+            SimChild::Node(child) => self.push(child, bytes, new_share),
             SimChild::Leaf(held) => {
-                let dropped = bytes.saturating_sub(new_bytes as u64);
+                let dropped = bytes - part_of(bytes, new_share);
                 *held += bytes - dropped;
                 let held = *held;
                 node.overwrites = node.overwrites.after(bytes, dropped);
@@ -223,7 +223,7 @@ impl SimulatedTree {
         };
         for tier in &mut node.tiers {
             let bytes = tier.bytes.remove(pivot);
-            let shares = pieces.iter().map(|piece| (bytes as f64 * piece.width / width) as u64);
+            let shares = pieces.iter().map(|piece| part_of(bytes, piece.width / width));
             tier.bytes.splice(pivot..pivot, shares);
         }
         node.pivots.splice(pivot..pivot, pieces);
@@ -288,7 +288,7 @@ impl SimNode {
     /// Bytes for each pivot, by its share of the keys.
     fn divided(&self, bytes: u64) -> Vec<u64> {
         let width: f64 = self.pivots.iter().map(|pivot| pivot.width).sum();
-        self.pivots.iter().map(|pivot| (bytes as f64 * pivot.width / width) as u64).collect()
+        self.pivots.iter().map(|pivot| part_of(bytes, pivot.width / width)).collect()
     }
 
     fn merge(&mut self, newest: usize, oldest: usize) {
@@ -314,6 +314,12 @@ impl SimNode {
             }
         }
     }
+}
+
+/// A share of some bytes.
+#[expect(clippy::cast_possible_truncation, reason = "a share of a count fits where the count does")]
+fn part_of(bytes: u64, share: f64) -> u64 {
+    (bytes as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {
