@@ -208,7 +208,8 @@ impl KeyspaceOptions {
         let (leaf_bytes, max_pivots) = (reader.u64()?, testudo_base::num::usize_of(reader.u64()?));
         let name = std::str::from_utf8(reader.rest()).map_err(|_| Damage("a name is not UTF-8"))?;
         let merge_operator = (!name.is_empty()).then(|| OperatorName::new(name));
-        let options = Self { tree: Tree::from(BeTreeOptions { policy, leaf_bytes, max_pivots }), merge_operator };
+        let options =
+            Self { tree: Tree::from(BeTreeOptions { policy, leaf_bytes, max_pivots }), merge_operator };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
     }

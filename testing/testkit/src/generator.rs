@@ -54,7 +54,7 @@ impl<'a> Generator<'a> {
             return op;
         }
         let weights = &self.profile.weights;
-        let choices: [(u32, Make<'a>); 24] = [
+        let choices: [(u32, Make<'a>); 25] = [
             (weights.insert, |g| Op::Insert { keyspace: g.slot(), key: g.key(), value: g.value() }),
             (weights.remove, |g| Op::Remove { keyspace: g.slot(), key: g.key() }),
             (weights.batch, Self::batch),
