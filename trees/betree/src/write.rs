@@ -180,7 +180,8 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let target = (bytes / pieces).clamp(1, options.leaf_bytes);
     let mut runs = RunSequence::new(work, newest_seqno, target, leaf_bounds);
     let mut reported = 0;
-    let mut written = 0u64;
+    // Those of the open run begin behind `earlier`.
+    let (mut written, mut earlier) = (0u64, 0u64);
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
         let settled = match entry.kind {
@@ -201,9 +202,11 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
         if data_bytes + PAGE_BYTES > target {
             let passed = merge.passed_bytes();
             let left = bytes.saturating_sub(passed) * written / passed.max(1);
-            // The rest is not worth a run of its own if it is small, unless this one has become too large.
-            if (pieces > 1 && left > target / 2) || data_bytes >= options.leaf_bytes * 3 / 2 {
+            // The rest is not worth a run of its own if it is small, unless this one has become too large. That is counted without what
+            // fills up pages: leaves that are joined because they hold little must not be cut again.
+            if (pieces > 1 && left > target / 2) || written - earlier >= options.leaf_bytes * 3 / 2 {
                 runs.is_full = true;
+                earlier = written;
                 work.progress.advance(passed - reported);
                 reported = passed;
             }

@@ -13,7 +13,7 @@ use std::{hint::black_box, sync::Arc};
 
 use testudo::Result;
 use testudo_base::{Cursor, Entry, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key, num::u64_of};
-use testudo_betree::{BeTree, TurtleOptions};
+use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{InlineExecutor, Progress, RunIds, Tree, Updates, Work};
 use testudo_storage::{Access, DataFile, Lookup};
 
@@ -46,7 +46,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         executor: Arc::new(InlineExecutor),
         progress: Arc::new(Progress::default()),
     };
-    let options = TurtleOptions { leaf_bytes: LEAF_BYTES, max_pivots: 64 };
+    let options = BeTreeOptions { leaf_bytes: LEAF_BYTES, ..BeTreeOptions::new(Policy::Turtle) };
     let mut tree: Arc<dyn Tree> = BeTree::empty(options, &data);
     let mut seqno = 0;
     let mut first = 0;

@@ -366,6 +366,18 @@ fn delete_everything(options: BeTreeOptions) {
     assert!(stats.stored_bytes < 5000 * 60 / 2, "{stats:?}");
 }
 
+#[test]
+fn a_leaf_of_few_bytes_in_many_pages_is_not_cut_and_joined_for_ever() {
+    for options in [turtle(8192, 6), splinter(8192, 6)] {
+        let mut bed = Bed::new(options);
+        // Pages of their own for what stands beside a large value: four for less than five kilobytes.
+        let value = |key: &[u8], bytes| (key.to_vec(), Some(vec![1; bytes]));
+        bed.apply([value(b"a", 80), value(b"b", 4200), value(b"c", 80), value(b"d", 80)].into());
+        bed.run_jobs();
+        bed.check(&mut SplitMix::new(1));
+    }
+}
+
 mod age_order;
 mod cold_pivots;
 mod idle;

@@ -89,7 +89,7 @@ fn check(bed: &Bed, keys: u64) {
 fn operands_are_answered_with_what_they_change_at_any_height_with_and_without_the_operator() {
     const KEYS: u64 = 1_500;
     for name in [Some("append"), None] {
-        let mut bed = Bed::new(TurtleOptions { leaf_bytes: 4096, max_pivots: 4 });
+        let mut bed = Bed::new(turtle(4096, 4));
         bed.work.folding = MergeOperators::default().folding(name);
         let mut random = SplitMix::new(11);
         for round in 0..60 {
