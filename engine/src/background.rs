@@ -36,22 +36,44 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The same in stepped execution, which has no time: steps without work.
 const IDLE_AFTER_STEPS: u32 = 16;
 
-/// When something was drained.
+/// When something was written or drained last.
 #[derive(Debug)]
 struct Quiet {
-    last_drain: Duration,
-    /// Between the last two.
+    since: Duration,
+    /// Between the last two drains.
     pause: Duration,
+    last_drain: Duration,
+    writes: u64,
+    flushes: u64,
 }
 
 impl Quiet {
-    fn note_drain(&mut self, now: Duration) {
-        self.pause = now.saturating_sub(self.last_drain).min(LONGEST_PAUSE);
-        self.last_drain = now;
+    fn from(now: Duration) -> Self {
+        Self { since: now, pause: Duration::ZERO, last_drain: now, writes: 0, flushes: 0 }
+    }
+
+    /// Whoever wrote, and whoever drained, a thread of the store or a caller.
+    fn look(&mut self, store: &Store) {
+        let now = store.env.monotonic();
+        let counters = &store.counters;
+        let (writes, flushes) = (counters.user_writes.load(Relaxed), counters.flushes.load(Relaxed));
+        if self.flushes != flushes {
+            self.pause = now.saturating_sub(self.last_drain).min(LONGEST_PAUSE);
+            self.last_drain = now;
+        }
+        if (self.writes, self.flushes) != (writes, flushes) {
+            (self.writes, self.flushes) = (writes, flushes);
+            self.since = now;
+        }
+    }
+
+    /// Begins anew.
+    fn interrupt(&mut self, now: Duration) {
+        self.since = now;
     }
 
     fn is_idle(&self, now: Duration) -> bool {
-        now.saturating_sub(self.last_drain) >= IDLE_AFTER.max(self.pause * 2)
+        now.saturating_sub(self.since) >= IDLE_AFTER.max(self.pause * 2)
     }
 }
 
@@ -102,7 +124,7 @@ fn log_loop(store: &Store) -> Result<()> {
 
 fn drain_loop(store: &Store) -> Result<()> {
     let mut idle_rounds = 0u32;
-    let mut quiet = Quiet { last_drain: store.env.monotonic(), pause: Duration::ZERO };
+    let mut quiet = Quiet::from(store.env.monotonic());
     while !store.is_closing.load(Acquire) && !store.has_failed() {
         look_for_room(store)?;
         store.seal_if_full();
@@ -113,14 +135,17 @@ fn drain_loop(store: &Store) -> Result<()> {
         }
         if worked? {
             idle_rounds = 0;
-            quiet.note_drain(store.env.monotonic());
             continue;
         }
+        quiet.look(store);
         if idle_rounds >= 1 {
             let worked = store.run_job(quiet.is_idle(store.env.monotonic()));
             if is_stalled(&worked) {
+                quiet.interrupt(store.env.monotonic());
                 rest(store);
             } else if worked? {
+                // What it has freed is given back once nothing is left to do.
+                idle_rounds = 1;
                 continue;
             }
         }

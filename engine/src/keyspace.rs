@@ -38,15 +38,16 @@ impl Keyspace {
         self.core.view.load().options
     }
 
-    /// Stores the keyspace in another tree, or by other settings, from now on. Durable on return; readers and writers go on meanwhile. What
-    /// is stored already stays as it is and takes the new shape by and by, as it is written anew.
+    /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on meanwhile. What
+    /// is stored already stays as it is and takes the new shape by and by, as it is written anew. The sizes of leaves and nodes
+    /// stay those that the keyspace was created with: to change them would mean to write most of it anew at once.
     ///
     /// Errors: `Invalid` for settings that make no sense or if the keyspace was dropped; `Unsupported` in a store that is
     /// open for reading only; `OutOfSpace` on a full device.
     pub fn set_tree(&self, tree: Tree) -> Result<()> {
-        let options = self.options().tree(tree);
-        options.validate()?;
-        self.db.set_options(&self.core, options)
+        KeyspaceOptions::default().tree(tree).validate()?;
+        let options = self.options();
+        self.db.set_options(&self.core, options.tree(options.chosen_tree().as_kind_of(tree)))
     }
 
     fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {

@@ -54,6 +54,11 @@ impl Tree {
         vec![("turtle", Self::turtle()), ("splinter", Self::splinter())]
     }
 
+    /// A tree of the kind of `other`, with these sizes.
+    pub(crate) fn as_kind_of(self, other: Self) -> Self {
+        Self::from(BeTreeOptions { policy: other.betree_options().policy, ..self.betree_options() })
+    }
+
     /// As the crate of the Bε-trees puts it.
     pub(crate) fn betree_options(self) -> BeTreeOptions {
         match self {

@@ -63,15 +63,16 @@ fn a_store_that_is_open_for_reading_keeps_its_tree() {
 fn a_tree_that_was_set_is_there_after_reopening_with_everything_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut round = 0;
-    let narrow = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
-    for tree in [SPLINTER, narrow, SPLINTER, TURTLE] {
+    for (kind, tree) in
+        [(Tree::splinter(), SPLINTER), (TURTLE, TURTLE), (SPLINTER, SPLINTER), (Tree::turtle(), TURTLE)]
+    {
         let (db, keyspace) = open(&dir);
         let snapshot = db.snapshot().unwrap();
         let before = (round > 0).then_some(round);
         round += 1;
         fill(&keyspace, round);
-        keyspace.set_tree(tree).unwrap();
-        assert_eq!(keyspace.options().chosen_tree(), tree);
+        keyspace.set_tree(kind).unwrap();
+        assert_eq!(keyspace.options().chosen_tree(), tree, "sizes stay");
         assert_eq!(keyspace.stats().tree, tree.to_string());
         check(&keyspace, round);
         round += 1;

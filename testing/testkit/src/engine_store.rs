@@ -86,21 +86,6 @@ fn find(keyspaces: &BTreeMap<Slot, Keyspace>, slot: Slot) -> Result<&Keyspace> {
     keyspaces.get(&slot).ok_or_else(|| Error::invalid(format!("no handle for keyspace {slot}")))
 }
 
-/// Settings that all policies of the Bε-tree share.
-struct BeTreeSizes {
-    leaf_bytes: u64,
-    max_pivots: usize,
-}
-
-fn sizes_of(tree: Tree) -> Option<BeTreeSizes> {
-    match tree {
-        Tree::Turtle { leaf_bytes, max_pivots } | Tree::Splinter { leaf_bytes, max_pivots } => {
-            Some(BeTreeSizes { leaf_bytes, max_pivots })
-        }
-        _ => None,
-    }
-}
-
 fn owned(value: Option<Slice>) -> Option<Vec<u8>> {
     value.map(Slice::into_vec)
 }
@@ -158,16 +143,11 @@ impl Store for EngineStore {
     }
 
     fn set_tree(&self, keyspace: Slot, choice: u8) -> Result<()> {
-        let narrow = BeTreeSizes { leaf_bytes: 4 << 10, max_pivots: 4 };
-        let BeTreeSizes { leaf_bytes, max_pivots } =
-            if choice < 2 { sizes_of(self.options.chosen_tree()).unwrap_or(narrow) } else { narrow };
-        let tree = match choice % 2 {
-            0 => Tree::Turtle { leaf_bytes, max_pivots },
-            _ => Tree::Splinter { leaf_bytes, max_pivots },
-        };
+        let presets = Tree::presets();
+        let (name, tree) = presets[usize::from(choice) % presets.len()];
         let keyspace = self.keyspace(keyspace)?;
         keyspace.set_tree(tree)?;
-        assert_eq!(keyspace.options().chosen_tree(), tree);
+        assert_eq!(keyspace.options().chosen_tree().to_string(), name);
         Ok(())
     }
 

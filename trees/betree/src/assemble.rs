@@ -309,16 +309,25 @@ fn unite(tier: &mut Tier, left: usize) {
     }
 }
 
-/// Two neighbouring nodes as one. What their tiers hold is disjoint, so tiers of equal rank stand side by side, unless a
-/// run on one side reaches beyond what is left of it into the other; then they stay two tiers.
-fn concatenate(left: &Node, right: &Node) -> Node {
+/// Two neighbouring nodes as one. What their tiers hold is disjoint, so tiers of equal age stand side by side, unless a
+/// run on one side reaches beyond what is left of it into the other; then they stay two tiers. All others follow each other by age: a merge of
+/// neighbours takes the age of the newest, and no run may say that it is newer than what shadows it.
+pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
     let mut tiers = Vec::new();
-    for rank in 0..left.tiers.len().max(right.tiers.len()) {
-        let part = |node: &Node| {
-            let tier = node.tiers.get(rank).cloned();
-            tier.unwrap_or_else(|| Tier { runs: Vec::new(), shares: vec![None; node.pivots.len()] })
+    let (mut lefts, mut rights) = (left.tiers.iter().peekable(), right.tiers.iter().peekable());
+    loop {
+        let ages =
+            (lefts.peek().map(|tier| tier.newest_seqno()), rights.peek().map(|tier| tier.newest_seqno()));
+        let (tier, beside) = match ages {
+            (None, None) => break,
+            (a, b) if a == b => (lefts.next(), rights.next()),
+            (a, b) if a > b => (lefts.next(), None),
+            _ => (None, rights.next()),
         };
-        let (mut tier, mut beside) = (part(left), part(right));
+        let or_nothing = |tier: Option<&Tier>, node: &Node| {
+            tier.cloned().unwrap_or_else(|| Tier { runs: Vec::new(), shares: vec![None; node.pivots.len()] })
+        };
+        let (mut tier, mut beside) = (or_nothing(tier, left), or_nothing(beside, right));
         // A run that reached into both nodes is one run again.
         let is_shared = tier
             .runs

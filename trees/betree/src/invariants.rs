@@ -10,6 +10,9 @@ use crate::{
     plan::MAX_HEIGHT,
 };
 
+/// Most children that settings can allow a node.
+const MAX_PIVOTS: usize = 1024;
+
 /// Fails with `Corruption` that says which rule is broken, where.
 pub(crate) fn check(root: &Arc<Node>, deep: bool) -> Result<()> {
     if !root.pivots[0].low.is_empty() || root.high.is_some() {
@@ -26,8 +29,8 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32) -> Result<()> {
     if depth > MAX_HEIGHT {
         return broken(node, "the tree is too deep");
     }
-    if node.pivots.is_empty() {
-        return broken(node, "has no pivots");
+    if node.pivots.is_empty() || node.pivots.len() > MAX_PIVOTS {
+        return broken(node, "has no pivots, or more than any tree has");
     }
     if !node.pivots.windows(2).all(|pair| pair[0].low < pair[1].low) {
         return broken(node, "pivots do not increase");

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::ObjectId;
+use testudo_base::{ObjectId, Seqno};
 use testudo_run::{KeyBounds, Run};
 
 use crate::{overwrites::Overwrites, scan_charges::ScanCharges};
@@ -59,6 +59,11 @@ impl Tier {
         self.shares.iter().flatten().map(|share| share.bytes).sum()
     }
 
+    /// How new the newest of its entries may be; all of its runs say the same.
+    pub(crate) fn newest_seqno(&self) -> Seqno {
+        self.runs.iter().map(|run| run.reference().newest_seqno).max().unwrap_or_default()
+    }
+
     pub(crate) fn is_active(&self) -> bool {
         self.shares.iter().any(Option::is_some)
     }
@@ -72,7 +77,7 @@ pub(crate) struct Node {
     pub(crate) pivots: Vec<Pivot>,
     /// Least key beyond the node; `None` at the right edge of the tree.
     pub(crate) high: Option<Vec<u8>>,
-    /// Newest first.
+    /// Newest first, also by what their runs say of their age.
     pub(crate) tiers: Vec<Tier>,
     pub(crate) scan_charges: ScanCharges,
     pub(crate) overwrites: Overwrites,

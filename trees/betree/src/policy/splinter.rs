@@ -30,6 +30,8 @@ const BUFFERED_IF_OVERWRITING: u64 = 3;
 
 /// An idle tree leaves at most this part of a leaf to wait for it if it overwrites; a whole leaf if it is new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
+/// About the most bytes that one piece of idle work writes, unless a single leaf has more.
+const IDLE_BYTES_MAX: u64 = 16 << 20;
 /// Leaves of bytes that one piece of idle work writes.
 const IDLE_LEAVES: u64 = 4;
 
@@ -80,9 +82,12 @@ pub(super) fn idle_work(
         load.pending[*pivot] > allowed
     };
     let mut written = 0;
+    let bytes_max = (options.leaf_bytes * IDLE_LEAVES).min(IDLE_BYTES_MAX);
     let has_room = |pivot: &usize| {
-        let has_room = written < options.leaf_bytes * IDLE_LEAVES;
-        written += load.pending[*pivot] + load.leaf_bytes[*pivot].unwrap_or(0);
+        let has_room = written < bytes_max;
+        // What goes on below a node is not known: it is taken alone.
+        let below = load.leaf_bytes[*pivot].unwrap_or(bytes_max);
+        written += load.pending[*pivot] + below;
         has_room
     };
     let due: Vec<usize> = (0..load.pending.len()).filter(is_due).take_while(has_room).collect();

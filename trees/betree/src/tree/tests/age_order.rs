@@ -1,8 +1,9 @@
 //! Runs alone, put in order by what they say of themselves, answer as the tree does.
 
-use testudo_run::{ReadAhead, RunCursor, RunRecord};
+use testudo_run::{ReadAhead, RunCursor, RunOrigin, RunRecord, RunWriter};
 
 use super::*;
+use crate::assemble::concatenate;
 
 type Entries = BTreeMap<Vec<u8>, (Kind, Vec<u8>)>;
 
@@ -15,6 +16,7 @@ fn order(record: &RunRecord) -> (Seqno, RunId) {
 
 /// Reads the runs below `node` that are not known yet; notes which ones there are.
 fn collect(node: &Arc<Node>, found: &mut Found, live: &mut Vec<RunId>) {
+    assert!(node.tiers.is_sorted_by_key(|tier| std::cmp::Reverse(tier.newest_seqno())), "tiers out of order");
     for run in node.runs() {
         let id = run.reference().id;
         live.push(id);
@@ -65,7 +67,7 @@ fn check(bed: &Bed, found: &mut Found) {
     }
 }
 
-fn random_script(seed: u64, options: BeTreeOptions) {
+fn random_script(seed: u64, options: BeTreeOptions, switch_percent: u8) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
     let mut found = Found::new();
@@ -85,6 +87,10 @@ fn random_script(seed: u64, options: BeTreeOptions) {
         }
         bed.apply(updates);
         check(&bed, &mut found);
+        if random.percent(switch_percent) {
+            bed.options.policy = if random.percent(50) { Policy::Turtle } else { Policy::Splinter };
+            bed.reopen();
+        }
         if random.percent(30) {
             bed.run_jobs();
             check(&bed, &mut found);
@@ -98,10 +104,54 @@ fn random_script(seed: u64, options: BeTreeOptions) {
 
 #[test]
 fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
-    for seed in 0..3 {
-        random_script(seed, turtle(4096, 4));
+    for seed in 0..2 {
+        random_script(seed, turtle(4096, 4), 0);
+        random_script(seed, splinter(4096, 4), 30);
     }
-    for seed in 10..12 {
-        random_script(seed, turtle(20_000, 8));
+    for seed in 10..11 {
+        random_script(seed, turtle(20_000, 8), 0);
+        random_script(seed, splinter(20_000, 8), 15);
     }
+}
+
+/// A run of one entry.
+fn run_of(bed: &Bed, key: &[u8], newest_seqno: u64) -> Arc<Run> {
+    let origin = RunOrigin {
+        id: bed.work.run_ids.take(),
+        keyspace: KEYSPACE,
+        keyspace_name: Arc::clone(&bed.work.keyspace_name),
+        newest_seqno: Seqno(newest_seqno),
+    };
+    let mut writer = RunWriter::new(Arc::clone(&bed.work.data), origin, 4096).unwrap();
+    writer.push(&Entry { key, kind: Kind::Value, value: b"value" }).unwrap();
+    writer.finish(None).unwrap()
+}
+
+#[test]
+fn tiers_of_joined_nodes_follow_each_other_by_age() {
+    let bed = Bed::new(splinter(4096, 4));
+    let node = |low: &[u8], high: Option<&[u8]>, key: &[u8], seqnos: &[u64]| {
+        let tier = |seqno: &u64| Tier {
+            runs: vec![run_of(&bed, key, *seqno)],
+            shares: vec![Some(Share { from: None, bytes: 1 })],
+        };
+        Node {
+            id: ObjectId(9),
+            height: 1,
+            pivots: vec![Pivot { low: low.to_vec(), child: Child::Leaf(None) }],
+            high: high.map(<[u8]>::to_vec),
+            tiers: seqnos.iter().map(tier).collect(),
+            scan_charges: ScanCharges::default(),
+            overwrites: Overwrites::UNKNOWN,
+        }
+    };
+    // Side by side by rank, a merge of the second ranks would make what is as old as 50 newer than what is as old as 52.
+    let left = node(b"", Some(b"m"), b"a", &[52, 50, 40]);
+    let right = node(b"m", None, b"n", &[60, 55, 40]);
+    let joined = concatenate(&left, &right);
+    let ages: Vec<_> = joined.tiers.iter().map(|tier| (tier.newest_seqno().0, tier.runs.len())).collect();
+    assert_eq!(ages, [(60, 1), (55, 1), (52, 1), (50, 1), (40, 2)]);
+    let active = |tier: &Tier| [tier.shares[0].is_some(), tier.shares[1].is_some()];
+    let actives: Vec<_> = joined.tiers.iter().map(active).collect();
+    assert_eq!(actives, [[false, true], [false, true], [true, false], [true, false], [true, true]]);
 }
