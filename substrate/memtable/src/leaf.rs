@@ -381,8 +381,10 @@ impl Leaf {
         let replaced_in_place = !is_needed && arena.overwrite(entry, &whole);
         let mut outcome = InsertOutcome { replaced_in_place, ..InsertOutcome::default() };
         if !outcome.replaced_in_place {
+            // What grew will grow again, folded or not; as much room as there is value keeps the copies to about its bytes.
+            let has_grown = value.len() > bytes_before;
             let is_open = matches!(kind, Kind::Operands | Kind::Unfolded);
-            let room = if is_open { value.len().max(OPERANDS_ROOM) } else { 0 };
+            let room = if is_open || has_grown { value.len().max(OPERANDS_ROOM) } else { 0 };
             let grown = if is_needed {
                 let (newer, grown) = arena.write_with_room(&whole, None, room);
                 let older = std::mem::replace(entry, newer);

@@ -107,6 +107,22 @@ fn a_counter_stays_where_it_is() {
 }
 
 #[test]
+fn short_values_that_grow_cost_a_few_times_their_bytes() {
+    let (table, _) = table_with(Some("append"));
+    for seqno in 1..=10_000_u64 {
+        let key = (seqno % 100).to_be_bytes();
+        if seqno <= 100 {
+            put(&table, seqno, &key, b"0123456789", None);
+        } else {
+            merge(&table, seqno, &key, b"0123456789", None);
+        }
+    }
+    assert!(table.memory_bytes() < 500_000, "{}", table.memory_bytes());
+    let (kind, value) = table.get_owned(&7_u64.to_be_bytes(), LATEST).unwrap();
+    assert_eq!((kind, value), (Kind::Value, b"0123456789".repeat(100)));
+}
+
+#[test]
 fn long_lists_cost_about_twice_their_bytes() {
     for name in [None, Some("append")] {
         let (table, _) = table_with(name);
