@@ -8,7 +8,12 @@
 //!   difference to the answer.
 //! - What cannot be folded stays as it is: without its operator a keyspace loses nothing.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use crate::{
     Entry, Error, ErrorKind, Kind, MAX_VALUE_BYTES, Result,
@@ -20,7 +25,8 @@ use crate::{
 /// Folds operands into values.
 ///
 /// It must be a function of its arguments alone, and indifferent to where a list is cut: `merge(v, [a, b])` is `merge(merge(v, [a]), [b])`,
-/// and `merge(v, [combine([a, b])])`. It runs under locks: it must neither panic nor call the store.
+/// and `merge(v, [combine([a, b])])`. It runs under locks: it must not call the store. One that panics
+/// in `merge` or `combine` has refused.
 pub trait MergeOperator: Send + Sync + fmt::Debug {
     /// Its name, which the keyspaces that use it state for good. A change of what it does is another name.
     fn name(&self) -> &str;
@@ -218,11 +224,18 @@ impl Folding {
         if planted!("operands-in-reverse") {
             stack.operands.reverse();
         }
-        let value = operator.merge(entry.key, stack.existing, &stack.operands)?;
-        if u64_of(value.len()) > MAX_VALUE_BYTES {
-            return Err(Error::invalid(format!("{}: the value is too long", operator.name())));
-        }
-        Ok(value)
+        // A panic must not unwind through a commit.
+        let merge = || operator.merge(entry.key, stack.existing, &stack.operands);
+        let answer = catch_unwind(AssertUnwindSafe(merge));
+        let value =
+            answer.unwrap_or_else(|_| Err(Error::invalid("the operator panicked"))).and_then(|value| {
+                let fits = u64_of(value.len()) <= MAX_VALUE_BYTES;
+                if fits { Ok(value) } else { Err(Error::invalid("the value is too long")) }
+            });
+        value.map_err(|error| {
+            let (name, key_bytes, count) = (operator.name(), entry.key.len(), stack.operands.len());
+            error.context(&format!("{name}: {count} operands of a key of {key_bytes} bytes"))
+        })
     }
 
     /// An entry that says the same in fewer bytes, most likely; `None` if it stays as it is.
@@ -244,7 +257,9 @@ impl Folding {
             }
             Kind::Operands => {
                 let stack = Stack::decode(entry.kind, entry.value).ok().filter(|s| s.operands.len() > 1)?;
-                let combined = self.operator.as_ref()?.combine(entry.key, &stack.operands)?;
+                let operator = self.operator.as_ref()?;
+                let combine = || operator.combine(entry.key, &stack.operands);
+                let combined = catch_unwind(AssertUnwindSafe(combine)).ok().flatten()?;
                 Some((Kind::Operands, encode_operand(&combined)))
             }
         }

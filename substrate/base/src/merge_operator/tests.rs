@@ -1,3 +1,5 @@
+use std::panic::resume_unwind;
+
 use super::*;
 
 fn operands(operands: &[&[u8]]) -> Vec<u8> {
@@ -78,4 +80,31 @@ fn what_the_operator_refuses_is_kept() {
     assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
     let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
     assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole)));
+}
+
+#[test]
+fn a_panic_of_the_operator_is_a_refusal() {
+    #[derive(Debug)]
+    struct Panics;
+    impl MergeOperator for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+        fn merge(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Result<Vec<u8>> {
+            resume_unwind(Box::new("merge"))
+        }
+        fn combine(&self, _: &[u8], _: &[&[u8]]) -> Option<Vec<u8>> {
+            resume_unwind(Box::new("combine"))
+        }
+    }
+    let mut operators = MergeOperators::default();
+    operators.register(Arc::new(Panics));
+    let folding = operators.folding(Some("panics"));
+    let list = operands(&[b"b", b"c"]);
+    assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
+    let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
+    assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole)));
+    let error = folding.fold(&Entry { key: b"key", kind: Kind::Operands, value: &list }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.to_string(), "panics: 2 operands of a key of 3 bytes: the operator panicked");
 }
