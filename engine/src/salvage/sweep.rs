@@ -178,19 +178,24 @@ impl<'p> Sweep<'p> {
         }
     }
 
-    /// Replaces the operands of the first of `sources`, newest first, by an entry that says everything about the key: together with what they
-    /// change, or, where that is not certain, by the newest one that is whole.
-    fn stack_up(&self, key: &[u8], sources: &[&OpenSource], answer: &mut Answer) {
+    /// Replaces the operands of the first of `sources`, newest first and none older than `authority`, by an entry that says everything
+    /// about the key: together with what they change, or, where that is not certain, by the newest one that is whole, or else alone.
+    fn stack_up(&self, key: &[u8], sources: &[&OpenSource], authority: Option<Age>, answer: &mut Answer) {
         let is_operands =
             |open: &&&OpenSource| open.cursor.entry().is_some_and(|entry| entry.kind == Kind::Operands);
         let depth = sources.iter().take_while(is_operands).count();
         let base = sources.get(depth).and_then(|open| Some((open.source.age(), open.cursor.entry()?)));
         let (base_age, base) = base.unzip();
+        let base_age = base_age.max(authority);
         let base = base.map_or((Kind::Tombstone, &[][..]), |entry| (entry.kind, entry.value));
         // Runs that no tree names may be repeated by later ones.
         if sources.iter().any(|open| open.source.counts_in.is_none()) {
             answer.gap = answer.gap.max(answer.age);
-            answer.entry = Some((base.0, base.1.to_vec()));
+            let newest = sources.first().and_then(|open| open.cursor.entry());
+            answer.entry = match newest {
+                Some(newest) if base.0 == Kind::Tombstone => Some(on_nothing(newest.value)),
+                _ => Some((base.0, base.1.to_vec())),
+            };
             return;
         }
         let older = self.gaps.iter().filter(|gap| base_age.is_none_or(|base| gap.age > base));
@@ -253,8 +258,10 @@ impl<'p> Sweep<'p> {
         };
         if answer.entry.as_ref().is_some_and(|(kind, _)| *kind == Kind::Operands) {
             let mut sources: Vec<_> = known().collect();
+            // What an authority says is gone is nothing that operands change.
+            sources.retain(|open| Some(open.source.age()) >= authority);
             sources.sort_by_key(|open| Reverse(open.source.age()));
-            self.stack_up(key, &sources, &mut answer);
+            self.stack_up(key, &sources, authority, &mut answer);
         }
         // A run without a footer tells nothing of its age but its id. It counts where no run written later has a say.
         let latest = known().map(|open| open.source.age()).chain(authorities.iter().copied());
@@ -267,12 +274,22 @@ impl<'p> Sweep<'p> {
             match orphan.cursor.entry() {
                 Some(entry) if entry.kind == Kind::Operands => {
                     answer.gap = answer.gap.max(Some(orphan.source.age()));
+                    let whole = answer.entry.take().filter(|(kind, _)| *kind != Kind::Tombstone);
+                    answer.entry = Some(whole.unwrap_or_else(|| on_nothing(entry.value)));
                 }
                 entry => answer.entry = entry.map(|entry| (entry.kind, entry.value.to_vec())),
             }
         }
         answer
     }
+}
+
+/// Operands without anything that they change.
+fn on_nothing(operands: &[u8]) -> (Kind, Vec<u8>) {
+    let mut stack = Vec::with_capacity(operands.len() + 1);
+    let kind = begin_stack(Kind::Tombstone, &[], &mut stack);
+    stack.extend_from_slice(operands);
+    (kind, stack)
 }
 
 /// Taking the head of a heap only if it stands on a key.

@@ -3,12 +3,12 @@
 //! **Invariants**
 //! - The log's operation on a key wins over the runs if it is newer than what they say, or if nothing of the log is lost
 //!   after it: then it is the truth. Operands on top of it, or of what the runs say, go with it.
-//! - Operands are written as they are; the target needs no merge operator for that.
+//! - Operands are folded where the target has the operator, and written as they are where it has not.
 //! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for in its own.
 
 use std::collections::BTreeSet;
 
-use testudo_base::{ErrorKind, Kind, Result, Seqno, operands_format::begin_stack, sync::Arc};
+use testudo_base::{Entry, ErrorKind, Kind, Result, Seqno, operands_format::begin_stack, sync::Arc};
 
 use crate::{
     Batch, Iter, Keyspace, KeyspaceOptions, SalvageOptions,
@@ -113,9 +113,14 @@ fn stacked(older: Option<(Kind, Vec<u8>)>, operations: Vec<Logged>) -> Option<(K
         if kind != Kind::Operands {
             return Some((kind, value));
         }
-        let (kind, older) = older.unwrap_or((Kind::Tombstone, Vec::new()));
-        let mut stack = Vec::new();
-        let kind = begin_stack(kind, &older, &mut stack);
+        let (kind, mut stack) = match older {
+            Some((kind @ (Kind::Operands | Kind::Unfolded), stack)) => (kind, stack),
+            whole => {
+                let (kind, value) = whole.unwrap_or((Kind::Tombstone, Vec::new()));
+                let mut stack = Vec::new();
+                (begin_stack(kind, &value, &mut stack), stack)
+            }
+        };
         stack.extend_from_slice(&value);
         Some((kind, stack))
     })
@@ -200,7 +205,12 @@ impl Writer<'_> {
                 entry = stacked(entry, operations);
             }
         }
-        let Some((kind, value)) = entry.filter(|(kind, _)| *kind != Kind::Tombstone) else { return Ok(()) };
+        let Some((mut kind, mut value)) = entry.filter(|(kind, _)| *kind != Kind::Tombstone) else {
+            return Ok(());
+        };
+        if let Some(settled) = self.into.core.folding.settle(&Entry { key, kind, value: &value }, true) {
+            (kind, value) = settled;
+        }
         self.report.older_records += u64::from(is_older);
         if is_older && let Some(beside) = self.keyspace_beside()? {
             self.batch.push(&beside, kind, key, &value);
