@@ -7,17 +7,17 @@ use serde::Serialize;
 use testudo::{Error, Result};
 
 use crate::{
-    Context, PaperArgs, Scale, YcsbArgs, output::Output, report::Report, scratch::Scratch,
+    Context, PaperArgs, Scale, Workload, YcsbArgs, output::Output, report::Report, scratch::Scratch,
     testudo_subject::Testudo, ycsb::RunState,
 };
 
-/// A point of an experiment as JSON: which one, at which setting, and the whole report.
+/// A point of an experiment as JSON: which one, at which setting, and what was found, mostly a whole report.
 #[derive(Serialize)]
-struct Line<'a> {
+struct Line<'a, P> {
     experiment: &'a str,
     setting: &'a str,
     #[serde(flatten)]
-    report: &'a Report,
+    point: &'a P,
 }
 
 /// What an experiment is given.
@@ -58,20 +58,49 @@ impl<'a> Experiment<'a> {
 
     /// Runs the workloads of `flags` on a fresh store.
     pub(crate) fn measure(&mut self, setting: &str, flags: &YcsbArgs) -> Result<Vec<Report>> {
-        let scratch = Scratch::new(&*self.context.env, None, flags.store.tmp.as_deref())?;
-        let mut state = RunState::<Testudo>::open(flags, self.context, scratch.path())?;
+        let scratch = self.scratch()?;
+        let mut state = self.open(flags, &scratch)?;
         let mut reports = Vec::with_capacity(flags.workloads.len());
         for (index, workload) in flags.workloads.iter().enumerate() {
-            let report = state.run_workload(*workload, index + 1 == flags.workloads.len())?;
-            if report.interrupted {
-                return Err(Error::invalid("stopped"));
-            }
-            let line = Line { experiment: self.name, setting, report: &report };
-            self.output.result(&line)?;
-            reports.push(report);
+            let is_last = index + 1 == flags.workloads.len();
+            reports.push(self.run_workload(&mut state, setting, *workload, is_last)?);
         }
         state.close()?;
         Ok(reports)
+    }
+
+    /// A new directory.
+    pub(crate) fn scratch(&self) -> Result<Scratch> {
+        Scratch::new(&*self.context.env, None, self.args.tmp.as_deref())
+    }
+
+    /// Opens a store for the workloads of `flags`, for those experiments that do something between them.
+    pub(crate) fn open<'s>(&self, flags: &'s YcsbArgs, scratch: &'s Scratch) -> Result<RunState<'s, Testudo>>
+    where
+        'a: 's,
+    {
+        RunState::open(flags, self.context, scratch.path())
+    }
+
+    /// Runs one workload; the last one of a store, and loads, are followed by a rest.
+    pub(crate) fn run_workload(
+        &mut self,
+        state: &mut RunState<'_, Testudo>,
+        setting: &str,
+        workload: Workload,
+        is_last: bool,
+    ) -> Result<Report> {
+        let report = state.run_workload(workload, is_last)?;
+        if report.interrupted {
+            return Err(Error::invalid("stopped"));
+        }
+        self.result(setting, &report)?;
+        Ok(report)
+    }
+
+    /// Writes a point as a line of JSON.
+    pub(crate) fn result(&mut self, setting: &str, point: &impl Serialize) -> Result<()> {
+        self.output.result(&Line { experiment: self.name, setting, point })
     }
 }
 

@@ -14,7 +14,7 @@ fn names_are_matched_whole_by_start_or_all() {
 fn every_experiment_runs_to_its_end_and_draws_what_it_found() {
     let directory = tempfile::tempdir().unwrap();
     let args = PaperArgs {
-        name: "turtle-*".to_owned(),
+        name: "all".to_owned(),
         scale: Scale::Smoke,
         threads: 2,
         json: Some(directory.path().join("points.json")),
@@ -27,7 +27,9 @@ fn every_experiment_runs_to_its_end_and_draws_what_it_found() {
     for (name, ..) in EXPERIMENTS {
         assert!(points.contains(&format!("\"experiment\":\"{name}\"")), "{name}");
     }
-    assert!(directory.path().join("turtle-write-memory.svg").exists());
+    for name in ["turtle-write-memory", "splinter-sequential-rate", "splinter-scans-after-idling"] {
+        assert!(directory.path().join(format!("{name}.svg")).exists(), "{name}");
+    }
 }
 
 #[test]

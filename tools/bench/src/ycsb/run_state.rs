@@ -99,6 +99,11 @@ impl<'a, S: Subject> RunState<'a, S> {
         &self.db
     }
 
+    /// From here on with these flags; what they say of the store and of its records must be as before.
+    pub(crate) fn set_flags(&mut self, args: &'a YcsbArgs) {
+        self.args = args;
+    }
+
     /// Closes the store.
     pub(crate) fn close(self) -> Result<()> {
         drop((self.main, self.seq));
@@ -397,7 +402,7 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     /// Waits until nothing has been written for `rest`, but not longer than the flags say; since when that is so, and the figures then.
-    fn wait_for_rest(&self, rest: Duration) -> Result<(Duration, Readings)> {
+    pub(crate) fn wait_for_rest(&self, rest: Duration) -> Result<(Duration, Readings)> {
         let env = &*self.context.env;
         self.db.flush()?;
         let limit = env.monotonic() + Duration::from_secs_f64(self.args.settle_seconds);
