@@ -12,6 +12,8 @@ mod both_trees;
 mod experiment;
 mod insert_latency;
 mod latency;
+mod leveled;
+mod policies;
 mod scans;
 mod sensitivity;
 mod sequential;
@@ -39,12 +41,13 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 8] = [
+const EXPERIMENTS: [(&str, &str, Run); 9] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
     ("turtle-costs", "TurtleKV table 2: cost model against counters", table_two::run),
     ("splinter-sequential", "SplinterDB fig. 9: loading against the share of keys in order", sequential::run),
+    ("splinter-policies", "SplinterDB fig. 6: bytes written against size, by simulation", policies::run),
     ("splinter-latency", "SplinterDB table 1: latency of inserts", insert_latency::run),
     ("splinter-scans", "SplinterDB fig. 12: bandwidth of scans against their length", scans::run),
     ("splinter-threads", "SplinterDB fig. 10, 11: throughput against client threads", threads::run),

@@ -52,7 +52,7 @@ impl<'a> Experiment<'a> {
         let mut flags = YcsbArgs::defaults()?;
         flags.store.tmp.clone_from(&self.args.tmp);
         flags.threads = self.args.threads;
-        flags.settle_seconds = self.scaled(0.1, 10.0, 60.0);
+        flags.settle_seconds = self.scaled(0.02, 10.0, 60.0);
         Ok(flags)
     }
 

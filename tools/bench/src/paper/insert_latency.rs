@@ -31,7 +31,7 @@ const MARKS: [Mark; 6] = [
 ];
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
-    let records: u64 = experiment.scaled(5_000, 2_000_000, 20_000_000);
+    let records: u64 = experiment.scaled(2_000, 2_000_000, 20_000_000);
     let mut findings = Findings::default();
     let mut rates = [0.0; TREES.len()];
     let mut latencies = [Percentiles::default(); TREES.len()];

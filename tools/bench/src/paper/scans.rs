@@ -95,14 +95,14 @@ fn measure(experiment: &mut Experiment<'_>, tree: usize, rates: &mut Rates) -> R
 
 /// For each length.
 fn flags_of(experiment: &Experiment<'_>, tree: usize, under_load: bool) -> Result<Vec<YcsbArgs>> {
-    let records: u64 = experiment.scaled(5_000, 500_000, 10_000_000);
+    let records: u64 = experiment.scaled(2_000, 500_000, 10_000_000);
     let mut flags = experiment.flags()?;
     flags.workloads = vec![Workload::Load, Workload::Range];
     flags.records = Some(records);
     flags.store.tree = TREES[tree].to_owned();
     flags.store.leaf_bytes = Some(leaf_bytes(experiment));
     flags.store.memory = memory_bytes(records);
-    flags.seconds = Some(experiment.scaled(0.05, 0.6, 20.0));
+    flags.seconds = Some(experiment.scaled(0.02, 0.6, 20.0));
     flags.writers = u16::from(under_load);
     flags.threads += flags.writers;
     let of_length = |length: u32| YcsbArgs { scan_length: u64::from(length), ..flags.clone() };

@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{Workload, line_chart::LineChart, report::Report, size::human_count};
 
+/// In key order, of a hundred inserts.
 const SHARES: [u8; 7] = [0, 25, 50, 75, 90, 99, 100];
+const FEW_SHARES: [u8; 3] = [0, 50, 100];
 
 /// The mean of the rounds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,11 +26,12 @@ struct Point {
 }
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
-    let records: u64 = experiment.scaled(5_000, 500_000, 10_000_000);
+    let records: u64 = experiment.scaled(2_000, 500_000, 10_000_000);
+    let shares: &[u8] = experiment.scaled(&FEW_SHARES, &SHARES, &SHARES);
     let mut findings = Findings { table: vec![head()], ..Findings::default() };
-    let mut points = [[Point::default(); TREES.len()]; SHARES.len()];
-    for (setting, tree) in rounds(SHARES.len()) {
-        let report = load(experiment, records, SHARES[setting], TREES[tree])?;
+    let mut points = vec![[Point::default(); TREES.len()]; shares.len()];
+    for (setting, tree) in rounds(shares.len()) {
+        let report = load(experiment, records, shares[setting], TREES[tree])?;
         findings.wrong_answers += wrong_answers(std::slice::from_ref(&report));
         let point = &mut points[setting][tree];
         point.rate += report.ops_per_second / ROUNDS as f64;
@@ -36,7 +39,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         point.amplification += settled.unwrap_or(0.0) / ROUNDS as f64;
         point.stall_ms = point.stall_ms.max(report.max_stall_ms);
     }
-    for (share, points) in SHARES.iter().zip(&points) {
+    for (share, points) in shares.iter().zip(&points) {
         let mut row = vec![share.to_string()];
         for point in points {
             row.push(human_count(point.rate));
@@ -46,7 +49,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         findings.table.push(row);
     }
     findings.remarks = (0..TREES.len()).map(|tree| remark(tree, &points)).collect();
-    let (first, last) = (points[0], points[SHARES.len() - 1]);
+    let (first, last) = (points[0], points[shares.len() - 1]);
     findings.remarks.push(format!(
         "{} beside {}: {} the inserts if all are random, {} if all are in order; {} and {} the bytes written",
         TREES[1],
@@ -56,12 +59,13 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         times(first[0].amplification, first[1].amplification),
         times(last[0].amplification, last[1].amplification),
     ));
+    let axis: Vec<f64> = shares.iter().map(|share| f64::from(*share)).collect();
     let chart = |title: &str, y_name: &str, value: fn(&Point) -> f64| LineChart {
         title: title.to_owned(),
         x_name: "inserts in key order, %".to_owned(),
         y_name: y_name.to_owned(),
         x_doubles: false,
-        lines: lines(&SHARES.map(f64::from), &points, value),
+        lines: lines(&axis, &points, value),
     };
     let rates = chart("Loading against the share in key order", "inserts/s", |point| point.rate);
     findings.charts.push(("splinter-sequential-rate".to_owned(), rates));
