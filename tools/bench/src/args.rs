@@ -125,6 +125,16 @@ pub struct YcsbArgs {
     /// Longest wait for background work after loads and at the end
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
     pub settle_seconds: f64,
+    /// Trees that take turns while the workload of --switch-in runs, such as turtle,splinter
+    #[arg(long, value_name = "TREES", value_delimiter = ',')]
+    pub switch_trees: Vec<String>,
+    /// How often, evenly spread over its time
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..),
+        requires = "switch_trees")]
+    pub switches: u16,
+    /// In which workload
+    #[arg(long, value_enum, default_value = "a", requires = "switch_trees")]
+    pub switch_in: Workload,
     /// Directory for charts of throughput and latency (SVG)
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,

@@ -15,7 +15,7 @@ use crate::{
     size::{human_bytes, human_count, quotient},
     subject::Readings,
     tally::{Class, Tally},
-    ycsb::BackupResult,
+    ycsb::{BackupResult, SwitchResult},
 };
 use serde::Serialize;
 
@@ -103,6 +103,9 @@ pub(crate) struct Report {
     /// Time to open the store again after it was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen_seconds: Option<f64>,
+    /// Trees took turns meanwhile; `tree` is the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tree_switches: Option<SwitchResult>,
     /// How the memory was divided, where that is compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) division: Option<String>,
@@ -169,6 +172,11 @@ impl Totals {
             longest_gap: tallies.iter().map(|tally| tally.longest_gap).max().unwrap_or_default(),
             seconds: ended.saturating_sub(started).as_secs_f64(),
         }
+    }
+
+    /// When everything was done, and how many operations that were.
+    pub(crate) fn end(&self, started: Duration) -> (Duration, u64) {
+        (started + Duration::from_secs_f64(self.seconds), self.operations)
     }
 }
 

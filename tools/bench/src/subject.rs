@@ -9,7 +9,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use testudo::{Db, DbStats, Result};
+use testudo::{Db, DbStats, Error, Result};
 use testudo_env::RealEnv;
 
 use crate::process;
@@ -115,6 +115,19 @@ pub trait Records: Send + Sync {
     /// # Errors
     /// What the store says.
     fn multi_get(&self, keys: &[Vec<u8>], see: impl FnMut(usize, Option<&[u8]>)) -> Result<()>;
+
+    /// The tree that it is stored in, where there is a choice.
+    fn tree(&self) -> Option<String> {
+        None
+    }
+
+    /// Stores it in another tree from now on, while it is in use.
+    ///
+    /// # Errors
+    /// What the store says; `Invalid` if there is no choice.
+    fn set_tree(&self, _tree: &str) -> Result<()> {
+        Err(Error::invalid("this store has no choice of trees"))
+    }
 
     /// Shows the records from `first` on and below `end`, in order, until `see` says that it has enough. At most about
     /// `expected` will be asked for; `None` is all.

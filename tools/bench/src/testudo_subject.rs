@@ -88,6 +88,14 @@ impl Records for Keyspace {
         Ok(())
     }
 
+    fn tree(&self) -> Option<String> {
+        Some(self.options().chosen_tree().to_string())
+    }
+
+    fn set_tree(&self, tree: &str) -> Result<()> {
+        Keyspace::set_tree(self, tree.parse()?)
+    }
+
     fn scan(
         &self,
         first: &[u8],

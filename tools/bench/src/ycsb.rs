@@ -16,18 +16,20 @@ mod ordered_load;
 mod plot;
 mod run_state;
 mod target;
+mod tree_switches;
 mod values;
 mod worker;
 mod workload;
 pub(crate) mod zipf;
 
-use testudo::{Error, Result};
+use testudo::{Error, Result, Tree};
 
 use crate::{
     Context, Outcome, Subject, Workload, YcsbArgs, output::Output, report::Report, scratch::Scratch,
 };
 pub(crate) use backup_check::BackupResult;
 pub(crate) use run_state::RunState;
+pub(crate) use tree_switches::SwitchResult;
 
 /// Runs the workloads in their order on a store of any kind.
 ///
@@ -62,7 +64,9 @@ pub fn run_on<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome>
     drop(scratch);
     let rows = std::iter::once(Report::table_head()).chain(reports.iter().map(Report::table_row));
     output.table(&rows.collect::<Vec<_>>())?;
-    for line in reports.iter().filter_map(Report::line_of_calls) {
+    let switches =
+        reports.iter().filter_map(|report| Some(report.tree_switches.as_ref()?.line(&report.workload)));
+    for line in reports.iter().filter_map(Report::line_of_calls).chain(switches) {
         output.text(&line)?;
     }
     if let Some(dir) = &args.plot {
@@ -98,6 +102,15 @@ fn check(args: &YcsbArgs) -> Result<()> {
     }
     if args.ordered_load && args.keyspaces > 1 {
         return Err(Error::invalid("--ordered-load: with one keyspace only"));
+    }
+    for tree in &args.switch_trees {
+        tree.parse::<Tree>().map_err(|error| error.context("--switch-trees"))?;
+    }
+    if !args.switch_trees.is_empty() && !args.workloads.contains(&args.switch_in) {
+        let workload = args.switch_in.name();
+        return Err(Error::invalid(format!(
+            "--switch-trees: {workload} is not among --workloads; see --switch-in"
+        )));
     }
     if args.writers >= args.threads {
         return Err(Error::invalid("--writers: fewer than --threads, so that someone does the workload"));

@@ -1,7 +1,7 @@
 //! The client threads of a workload, watched until they end.
 //!
 //! **Invariants**
-//! - A backup that is due is made when half of the workload is done, by the thread that watches.
+//! - A backup that is due is made when half of the workload is done, by the thread that watches; it also lets trees take turns.
 
 use std::{
     io::{IsTerminal, Write},
@@ -12,20 +12,32 @@ use testudo::{Db, Error, Result};
 
 use super::{
     backup_check::BackupCheck,
+    tree_switches::TreeSwitches,
     worker::{Progress, Shared, Worker},
 };
-use crate::{size::human_count, subject::Records, tally::Tally};
+use crate::{
+    size::{human_count, quotient},
+    subject::Records,
+    tally::Tally,
+};
 
 const POLL: Duration = Duration::from_millis(10);
 /// While the middle of a workload is waited for.
 const SHORT_POLL: Duration = Duration::from_micros(200);
+
+/// What is done while a workload runs.
+#[derive(Default)]
+pub(crate) struct Asides<'a, 'b, 's> {
+    pub(crate) backup: Option<(&'a Db, &'a mut BackupCheck<'b>)>,
+    pub(crate) switches: Option<&'a mut TreeSwitches<'s>>,
+}
 
 /// Runs all threads of a workload to their end, saying how far they are where someone looks. A backup is made when half is
 /// done.
 pub(crate) fn run_threads<R: Records>(
     shared: &Shared<'_, R>,
     started: Duration,
-    mut backup: Option<(&Db, &mut BackupCheck<'_>)>,
+    Asides { mut backup, mut switches }: Asides<'_, '_, '_>,
 ) -> Result<Vec<Tally>> {
     let progress: Vec<Progress> = (0..shared.threads + shared.writers).map(|_| Progress::default()).collect();
     std::thread::scope(|scope| {
@@ -44,36 +56,46 @@ pub(crate) fn run_threads<R: Records>(
         }
         let mut display = Display::new(shared, started);
         let operations = || progress[..shared.threads].iter().map(Progress::operations).sum::<u64>();
-        let mut backed_up = Ok(());
+        let mut aside = Ok(());
         while !handles.iter().all(|handle| handle.is_finished()) {
-            shared.env.sleep(if backup.is_some() { SHORT_POLL } else { POLL });
+            shared.env.sleep(if backup.is_some() || switches.is_some() { SHORT_POLL } else { POLL });
             display.show(&progress);
-            if is_half_done(shared, started, operations())
+            let share = share_done(shared, started, operations());
+            if share >= 0.5
                 && let Some((db, backup)) = backup.take()
             {
-                backed_up = backup.take(db, &operations);
-                if backed_up.is_err() {
-                    shared.failed.store(true, std::sync::atomic::Ordering::Relaxed);
-                }
+                aside = backup.take(db, &operations);
+            }
+            if let Some(switches) = &mut switches
+                && aside.is_ok()
+            {
+                aside = switches.keep_up(share, || (shared.env.monotonic(), operations()));
+            }
+            if aside.is_err() {
+                shared.failed.store(true, std::sync::atomic::Ordering::Relaxed);
             }
         }
         display.clear();
         // They were done before half of it was seen.
         if let Some((db, backup)) = backup {
-            backed_up = backup.take(db, &operations);
+            aside = aside.and(backup.take(db, &operations));
         }
         let join = |handle: std::thread::ScopedJoinHandle<'_, Tally>| {
             handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         let tallies = handles.into_iter().map(join).collect();
-        backed_up.map(|()| tallies)
+        aside.map(|()| tallies)
     })
 }
 
-fn is_half_done<R>(shared: &Shared<'_, R>, started: Duration, operations: u64) -> bool {
+/// How much of the workload is done, 0 to 1.
+fn share_done<R>(shared: &Shared<'_, R>, started: Duration, operations: u64) -> f64 {
     match shared.deadline {
-        Some(deadline) => shared.env.monotonic() >= (started + deadline) / 2,
-        None => operations >= shared.ops / 2,
+        Some(deadline) => {
+            let passed = shared.env.monotonic().saturating_sub(started);
+            quotient(passed.as_secs_f64(), deadline.saturating_sub(started).as_secs_f64())
+        }
+        None => quotient(operations as f64, shared.ops as f64),
     }
 }
 

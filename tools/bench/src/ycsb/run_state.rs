@@ -17,11 +17,12 @@ use testudo_env::{Env, SplitMix};
 use super::{
     BackupResult,
     backup_check::BackupCheck,
-    client_threads::run_threads,
+    client_threads::{Asides, run_threads},
     keys::KeyMaker,
     oracle::Oracle,
     ordered_load::SequentialShare,
     target::Target,
+    tree_switches::TreeSwitches,
     worker::Shared,
     workload::Shape,
     zipf::{Picker, below},
@@ -75,6 +76,9 @@ impl<'a, S: Subject> RunState<'a, S> {
         if let Some(share) = args.store.write_share {
             let other = || Error::invalid(format!("--write-share: not with {}", S::NAME));
             db.testudo().ok_or_else(other)?.memory().set_write_share(share)?;
+        }
+        if !args.switch_trees.is_empty() && db.testudo().is_none() {
+            return Err(Error::invalid(format!("--switch-trees: not with {}", S::NAME)));
         }
         if args.backup_to.is_some() && db.testudo().is_none() {
             return Err(Error::invalid(format!("--backup-to: not with {}", S::NAME)));
@@ -205,14 +209,18 @@ impl<'a, S: Subject> RunState<'a, S> {
         let due = self.db.testudo().zip(due);
         let is_backed_up = due.is_some();
         let (working, writers) = (shared.threads, shared.writers);
-        let mut tallies = run_threads(&shared, started, due)?;
-        self.backup = backup;
+        let new_report = self.new_report(workload);
+        let mut switches = self.tree_switches(workload, started);
+        let asides = Asides { backup: due, switches: switches.as_mut() };
+        let mut tallies = run_threads(&shared, started, asides)?;
         if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
             return Err(error);
         }
         let after = Sample::take(self.db.readings());
         let totals = Totals::of(&tallies, started);
-        let mut report = Report { is_backed_up, writers, ..self.new_report(workload) };
+        let tree_switches = switches.map(|switches| switches.result(totals.end(started), totals.longest_gap));
+        self.backup = backup;
+        let mut report = Report { is_backed_up, writers, tree_switches, ..new_report };
         report.measure(&totals, &before, &after);
         if workload == Workload::Load && self.args.ordered_load {
             (report.ordered_load, report.threads) = (true, 1);
@@ -242,6 +250,22 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(report)
     }
 
+    /// The switches of trees that are due in a workload, if any.
+    fn tree_switches(&self, workload: Workload, started: Duration) -> Option<TreeSwitches<'_>> {
+        if self.args.switch_trees.is_empty() || workload != self.args.switch_in {
+            return None;
+        }
+        let keyspaces = &self.target(workload).keyspaces;
+        let set = |tree: &str| keyspaces.iter().try_for_each(|keyspace| keyspace.set_tree(tree));
+        let present = (&*self.tree(), (started, 0));
+        Some(TreeSwitches::new(&self.args.switch_trees, self.args.switches, present, Box::new(set)))
+    }
+
+    /// The tree of the records, or what else the store is called by.
+    fn tree(&self) -> String {
+        self.main.keyspaces.first().and_then(Records::tree).unwrap_or_else(|| self.db.kind())
+    }
+
     /// Runs a workload for a while before it is measured, so that the caches hold what it likes.
     fn warm_up(&self, workload: Workload, complaints: &Complaints) -> Result<()> {
         let started = self.context.env.monotonic();
@@ -249,7 +273,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         let shared = self.shared(workload, complaints, (u64::MAX, Some(deadline)));
         // The measured part shall not repeat it.
         let shared = Shared { seed: self.args.seed.wrapping_add(WARMUP_SEED), ..shared };
-        let tallies = run_threads(&shared, started, None)?;
+        let tallies = run_threads(&shared, started, Asides::default())?;
         tallies.into_iter().find_map(|tally| tally.error).map_or(Ok(()), Err)
     }
 
@@ -352,7 +376,7 @@ impl<'a, S: Subject> RunState<'a, S> {
     fn new_report(&self, workload: Workload) -> Report {
         Report {
             engine: S::NAME,
-            tree: self.db.kind(),
+            tree: self.tree(),
             workload: workload.name(),
             key_bytes: self.args.key_bytes,
             value_bytes: self.args.value_bytes,

@@ -117,6 +117,8 @@ fn flags_that_cannot_be_together_are_named() {
         ("--tree oak", "oak"),
         ("--workloads load,b --backup-to repo", "--backup-to"),
         ("--threads 2 --writers 2", "--writers"),
+        ("--switch-trees turtle,oak", "--switch-trees"),
+        ("--switch-trees turtle,splinter --workloads load,c", "--switch-in"),
         ("--workloads c --sequential-share 50", "--sequential-share"),
     ];
     for (flags, name) in cases {
@@ -268,6 +270,29 @@ fn writers_update_while_the_others_do_the_workload() {
         assert!(result["ops_by_class"]["write"].as_u64().unwrap() > 0, "{result}");
         assert_eq!((&result["writers"], &result["wrong_answers"]), (&1.into(), &0.into()));
     }
+}
+
+#[test]
+fn trees_take_turns_while_a_workload_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = format!(
+        "ycsb --tmp {} --json {} --settle-seconds 0 --memory 4MiB --leaf-bytes 64KiB --records 20k --keyspaces 2 \
+         --seconds 0.6 --switch-trees turtle,splinter --switches 5 --switch-in f --workloads load,f,scan",
+        dir.path().display(),
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let results = results(&json);
+    assert!(results[0]["tree_switches"].is_null(), "{}", results[0]);
+    let switches = &results[1]["tree_switches"];
+    assert_eq!(switches["switches"], 5);
+    for name in ["turtle", "splinter"] {
+        assert!(switches["ops_per_second_by_tree"][name].as_f64().unwrap() > 0.0, "{switches}");
+    }
+    let trees: Vec<_> = results.iter().map(|result| result["tree"].as_str().unwrap()).collect();
+    assert_eq!(trees, ["turtle", "turtle", "splinter"], "the last one stays");
+    assert_eq!(results[2]["wrong_answers"], 0);
 }
 
 #[test]
