@@ -14,6 +14,8 @@ use crate::{fjall_store::Fjall, lmdb::Lmdb, redb_store::Redb, rocksdb, rocksdb::
 pub(crate) enum Engine {
     /// This project's store
     Testudo,
+    /// The same with splinter trees
+    TestudoSplinter,
     /// RocksDB, leveled
     Rocksdb,
     /// RocksDB with values of 512 bytes and more in blob files
@@ -38,7 +40,7 @@ impl Engine {
     pub(crate) fn check(self) -> std::result::Result<(), String> {
         match self {
             Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned => rocksdb::check(),
-            Self::Testudo | Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
+            Self::Testudo | Self::TestudoSplinter | Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
         }
     }
 
@@ -46,6 +48,11 @@ impl Engine {
     pub(crate) fn run(self, args: &YcsbArgs, context: &Context) -> Result<Outcome> {
         match self {
             Self::Testudo => run_on::<Testudo>(args, context),
+            Self::TestudoSplinter => {
+                let mut args = args.clone();
+                "splinter".clone_into(&mut args.store.tree);
+                run_on::<Testudo>(&args, context)
+            }
             Self::Rocksdb => run_on::<RocksDb<0>>(args, context),
             Self::Blobdb => run_on::<RocksDb<1>>(args, context),
             Self::RocksdbTuned => run_on::<RocksDb<2>>(args, context),
