@@ -29,7 +29,7 @@ const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the drain thread sleeps when nobody wakes it.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A store is idle once nothing was drained for so long, and for twice as long as between the last two drains.
+/// A store is idle once nothing was written or drained for so long, and for twice as long as between the last two drains.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Longer pauses than this between two drains say nothing about the next one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
