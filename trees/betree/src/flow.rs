@@ -77,6 +77,14 @@ impl Slice {
         }
     }
 
+    /// Whether any key of the slice is inside `bounds`. Looks for it, other than estimates do.
+    pub(crate) fn holds_any(&self, bounds: &KeyBounds) -> Result<bool> {
+        let Some(inside) = self.clipped(bounds) else { return Ok(false) };
+        let mut cursor = inside.cursor();
+        cursor.seek_first()?;
+        Ok(cursor.entry().is_some())
+    }
+
     /// Every key of the slice lies between these, both included; `None` if there are no keys.
     fn ends(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let (first, last) = match &self.source {

@@ -32,6 +32,7 @@ mod simulation;
 mod strand;
 mod tree;
 mod tree_cursor;
+mod undisturbed;
 mod write;
 
 pub use layout::{RunUse, read_layout};

@@ -18,6 +18,7 @@ use crate::{
     flow::{Layer, Slice, clip_layer, clip_runs},
     node::{Child, Node, Share, Tier},
     policy::{IdleWork, NodeLoad},
+    undisturbed::seems_undisturbed,
 };
 
 /// Recursion deeper than this is not a tree of ours.
@@ -143,13 +144,30 @@ impl PlanNode {
         pending
     }
 
+    /// Bytes that wait for `pivot` in the newest tier.
+    fn newest_bytes(&self, pivot: usize) -> u64 {
+        match self.tiers.first() {
+            Some(PlanTier::Merge(inputs)) => {
+                inputs.iter().filter_map(|input| input.shares[pivot].as_ref()).map(|share| share.bytes).sum()
+            }
+            _ => 0,
+        }
+    }
+
     fn flush_pivots(&mut self, incoming: u64, options: &BeTreeOptions, depth: u32) -> Result<()> {
         let pending = self.pending();
-        let leaf_bytes = |child: &PlanChild| match child {
-            PlanChild::Untouched(child) => child.leaf_bytes(),
-            _ => None,
-        };
-        let leaf_bytes: Vec<Option<u64>> = self.children.iter().map(leaf_bytes).collect();
+        let mut leaf_bytes = Vec::with_capacity(pending.len());
+        for (pivot, child) in self.children.iter().enumerate() {
+            let PlanChild::Untouched(child) = child else {
+                leaf_bytes.push(None);
+                continue;
+            };
+            // Where a leaf's worth has come in beside a leaf that can stay as it is, a tier would be written in vain.
+            let is_free = self.newest_bytes(pivot) >= options.leaf_bytes / 2
+                && matches!(child, Child::Leaf(Some(run))
+                    if seems_undisturbed(run, &self.layers_of(pivot), options)?);
+            leaf_bytes.push(if is_free { Some(0) } else { child.leaf_bytes() });
+        }
         let overwrites = self.base.overwrites;
         let load = NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
         let mut chosen = options.pivots_to_flush(&load);
@@ -210,25 +228,40 @@ impl PlanNode {
 
     /// Takes everything that waits for `pivot` out of the tiers, newest first.
     fn extract(&mut self, pivot: usize) -> Vec<Layer> {
+        let mut layers = self.layers_of(pivot);
+        if planted!("flush-forgets-a-tier") && layers.len() > 2 {
+            layers.remove(2);
+        }
+        for tier in &mut self.tiers {
+            match tier {
+                PlanTier::Existing(tier) => tier.shares[pivot] = None,
+                PlanTier::Merge(inputs) => inputs.iter_mut().for_each(|input| input.shares[pivot] = None),
+                PlanTier::Output { .. } => {}
+            }
+        }
+        layers
+    }
+
+    /// What waits for `pivot`, newest first.
+    fn layers_of(&self, pivot: usize) -> Vec<Layer> {
         let bounds = self.base.bounds_of(pivot);
         let mut layers = Vec::new();
         let mut keep = |layer: Layer| {
-            let is_forgotten = layers.len() == 2 && planted!("flush-forgets-a-tier");
-            if !layer.is_empty() && !is_forgotten {
+            if !layer.is_empty() {
                 layers.push(layer);
             }
         };
-        for tier in &mut self.tiers {
+        for tier in &self.tiers {
             match tier {
                 PlanTier::Existing(tier) => {
-                    if let Some(share) = tier.shares[pivot].take() {
-                        keep(clip_runs(&tier.runs, &active_bounds(&bounds, &share)));
+                    if let Some(share) = &tier.shares[pivot] {
+                        keep(clip_runs(&tier.runs, &active_bounds(&bounds, share)));
                     }
                 }
                 PlanTier::Merge(inputs) => {
                     for input in inputs {
-                        if let Some(share) = input.shares[pivot].take() {
-                            keep(clip_layer(&input.slices, &active_bounds(&bounds, &share)));
+                        if let Some(share) = &input.shares[pivot] {
+                            keep(clip_layer(&input.slices, &active_bounds(&bounds, share)));
                         }
                     }
                 }

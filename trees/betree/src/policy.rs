@@ -53,7 +53,7 @@ pub(crate) struct NodeLoad<'a> {
     pub(crate) incoming: u64,
     /// Bytes that wait for each child.
     pub(crate) pending: &'a [u64],
-    /// Bytes of each child that is a leaf.
+    /// Bytes of each child that is a leaf, nothing if it need not be written anew.
     pub(crate) leaf_bytes: &'a [Option<u64>],
     /// How much of what flows into leaves replaces what they hold.
     pub(crate) overwrites: Overwrites,

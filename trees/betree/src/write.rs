@@ -26,6 +26,7 @@ use crate::{
     flow::{Layer, Slice, clip_layer, layer_cursor, shared_prefix},
     node::Node,
     plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
+    undisturbed::take_undisturbed,
 };
 
 /// Runs written for each destination.
@@ -172,13 +173,18 @@ fn continues(left: &Slice, right: &Slice) -> bool {
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
 fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<Arc<Run>>> {
-    let Piece { layers, bytes, leaf_bounds, newest_seqno } = piece;
+    let Piece { mut layers, mut bytes, leaf_bounds, newest_seqno } = piece;
+    let staying = if leaf_bounds.is_some() { take_undisturbed(&mut layers, options)? } else { None };
+    if let Some(run) = &staying {
+        bytes = bytes.saturating_sub(run.reference().user_bytes);
+        work.progress.advance(run.reference().user_bytes);
+    }
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
     let pieces = bytes.div_ceil(options.leaf_bytes).max(1);
     let target = (bytes / pieces).clamp(1, options.leaf_bytes);
-    let mut runs = RunSequence::new(work, newest_seqno, target, leaf_bounds);
+    let mut runs = RunSequence::new(work, newest_seqno, target, leaf_bounds, staying);
     let mut reported = 0;
     // Those of the open run begin behind `earlier`.
     let (mut written, mut earlier) = (0u64, 0u64);
@@ -229,12 +235,20 @@ struct RunSequence<'w> {
     /// The open run gets no more entries.
     is_full: bool,
     runs: Vec<Arc<Run>>,
-    /// The first tombstone of a leaf, for as long as nothing else was written.
+    /// The run that the leaf held, if it stays: it is put in its place among the others.
+    staying: Option<Arc<Run>>,
+    /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as nothing else was written there.
     first_tombstone: Option<Vec<u8>>,
 }
 
 impl<'w> RunSequence<'w> {
-    fn new(work: &'w Work, newest_seqno: Seqno, target: u64, leaf_bounds: Option<KeyBounds>) -> Self {
+    fn new(
+        work: &'w Work,
+        newest_seqno: Seqno,
+        target: u64,
+        leaf_bounds: Option<KeyBounds>,
+        staying: Option<Arc<Run>>,
+    ) -> Self {
         Self {
             work,
             newest_seqno,
@@ -243,12 +257,16 @@ impl<'w> RunSequence<'w> {
             open: None,
             is_full: false,
             runs: Vec::new(),
+            staying,
             first_tombstone: None,
         }
     }
 
     /// Adds an entry; `false` if it is a tombstone that ends here.
     fn push(&mut self, entry: &Entry<'_>) -> Result<bool> {
+        if let Some(staying) = self.staying.take_if(|run| entry.key > run.reference().first_key.as_slice()) {
+            self.put(staying, Some(entry.key))?;
+        }
         let is_bottom = self.leaf_bounds.is_some() || planted!("tombstone-dropped-early");
         if is_bottom && entry.kind == Kind::Tombstone {
             if self.open.is_none() && self.first_tombstone.is_none() {
@@ -287,14 +305,37 @@ impl<'w> RunSequence<'w> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Vec<Arc<Run>>> {
-        if self.open.is_none()
-            && let Some(key) = self.first_tombstone.take()
+    /// Puts the run that stays behind what was written; `next` is the first key of what follows.
+    fn put(&mut self, staying: Arc<Run>, next: Option<&[u8]>) -> Result<()> {
+        let reference = staying.reference();
+        let behind = next.map(|next| key::separator(&reference.last_key, next));
+        // Authority reaches up to the run that stays: tombstones that have ended may lie behind what was written.
+        let high = self.leaf_bounds.as_mut().and_then(|rest| rest.high.replace(reference.first_key.clone()));
+        self.end_side()?;
+        if let Some(rest) = &mut self.leaf_bounds {
+            *rest = KeyBounds { low: behind, high };
+        }
+        self.is_full = false;
+        self.runs.push(staying);
+        Ok(())
+    }
+
+    /// Finishes what begins at the start of the leaf, or behind the run that stays.
+    fn end_side(&mut self) -> Result<()> {
+        if let Some(key) = self.first_tombstone.take()
+            && self.open.is_none()
         {
             let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
             self.open.insert(new_writer(self.work, self.newest_seqno, self.target)?).push(&tombstone)?;
         }
-        self.finish_open(None)?;
+        self.finish_open(None)
+    }
+
+    fn finish(mut self) -> Result<Vec<Arc<Run>>> {
+        match self.staying.take() {
+            Some(staying) => self.put(staying, None)?,
+            None => self.end_side()?,
+        }
         Ok(self.runs)
     }
 }

@@ -114,6 +114,46 @@ fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
     }
 }
 
+/// Keys that come in order, upwards at one place and downwards at two, removed and overwritten now and then.
+fn script_in_order(seed: u64, options: BeTreeOptions) {
+    let mut random = SplitMix::new(seed);
+    let mut bed = Bed::new(options);
+    let mut found = Found::new();
+    let (mut up, mut down) = (0, 9999);
+    for _ in 0..40 {
+        let mut updates = BTreeMap::new();
+        for _ in 0..random.below(150) {
+            let value = (!random.percent(20)).then(|| random_value(&mut random));
+            let key = match random.below(3) {
+                0 => format!("a{down:05}"),
+                1 => format!("b{up:05}"),
+                _ => format!("b{down:05}"),
+            };
+            updates.insert(key.into_bytes(), value);
+            up += random.below(2);
+            down -= random.below(2);
+        }
+        if random.percent(20) {
+            let old = 5000 + random.below(5000);
+            updates.insert(format!("a{old:05}").into_bytes(), None);
+        }
+        bed.apply(updates);
+        check(&bed, &mut found);
+        if random.percent(10) {
+            bed.run_jobs();
+        }
+    }
+    bed.check(&mut random);
+}
+
+#[test]
+fn runs_of_keys_that_came_in_order_answer_as_the_tree_does() {
+    for seed in 0..3 {
+        script_in_order(seed, turtle(4096, 4));
+        script_in_order(seed, splinter(8192, 4));
+    }
+}
+
 /// A run of one entry.
 fn run_of(bed: &Bed, key: &[u8], newest_seqno: u64) -> Arc<Run> {
     let origin = RunOrigin {

@@ -1,0 +1,73 @@
+//! Leaves beside which everything falls that flows into them, as when keys arrive in order: their runs stay as they are.
+//!
+//! What arrives in order is so written once, however full the leaf is that it comes behind (SplinterDB §5.3 has bytes written fall
+//! to those of the user under sequential insertion; rewriting the last leaf for each batch costs half a leaf on average).
+//!
+//! **Invariants**
+//! - A run that stays has no key in common with what flows in, nor lies any of that between its keys.
+//! - It is half a leaf or more, and so is what becomes leaves on either side of it: staying does not make the leaves small.
+
+use testudo_base::{Result, sync::Arc};
+use testudo_run::{KeyBounds, Run};
+
+use crate::{
+    BeTreeOptions,
+    flow::{Layer, Slice, Source},
+};
+
+/// More than this of one slice among the keys of a run means that there is something: sizes are right to a few pages.
+const SURELY_INSIDE_BYTES: u64 = 64 << 10;
+
+/// If the oldest of a leaf's layers is a run that nothing newer touches: takes it out.
+pub(crate) fn take_undisturbed(layers: &mut Vec<Layer>, options: &BeTreeOptions) -> Result<Option<Arc<Run>>> {
+    let Some([Slice { source: Source::Run(run), bounds }]) = layers.last().map(Vec::as_slice) else {
+        return Ok(None);
+    };
+    let run = Arc::clone(run);
+    if *bounds != KeyBounds::default() || !stays(&run, &layers[..layers.len() - 1], options)? {
+        return Ok(None);
+    }
+    layers.pop();
+    Ok(Some(run))
+}
+
+/// Whether it looks as if the run may stay where `newer` flows in. Makes do with estimates.
+pub(crate) fn seems_undisturbed(run: &Run, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
+    let is_large = |bytes: u64| bytes >= options.leaf_bytes / 2;
+    if !is_large(run.reference().user_bytes) || newer.is_empty() {
+        return Ok(false);
+    }
+    let [left, inside, right] = around(run);
+    let mut sides = (0, 0);
+    for slice in newer.iter().flatten() {
+        if slice.bytes_within(&inside)? > SURELY_INSIDE_BYTES {
+            return Ok(false);
+        }
+        sides.0 += slice.bytes_within(&left)?;
+        sides.1 += slice.bytes_within(&right)?;
+    }
+    Ok((sides.0 == 0 || is_large(sides.0)) && (sides.1 == 0 || is_large(sides.1)))
+}
+
+fn stays(run: &Run, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
+    if !seems_undisturbed(run, newer, options)? {
+        return Ok(false);
+    }
+    let [_, inside, _] = around(run);
+    for slice in newer.iter().flatten() {
+        if slice.holds_any(&inside)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What lies before the first key of the run, from there to its last key, and behind that.
+fn around(run: &Run) -> [KeyBounds; 3] {
+    let reference = run.reference();
+    let first = Some(reference.first_key.clone());
+    let behind = Some([reference.last_key.as_slice(), &[0]].concat());
+    let bounds =
+        |low: &Option<Vec<u8>>, high: &Option<Vec<u8>>| KeyBounds { low: low.clone(), high: high.clone() };
+    [bounds(&None, &first), bounds(&first, &behind), bounds(&behind, &None)]
+}
