@@ -83,6 +83,12 @@ impl<C: Cursor> MergeCursor<C> {
         self.passed_bytes
     }
 
+    /// Whether the current entry is the oldest source's alone.
+    #[inline]
+    pub fn stands_on_oldest(&self) -> bool {
+        self.order.first().is_some_and(|&source| source + 1 == self.sources.len())
+    }
+
     /// Lets `place` position all sources, and stands on the least (backward: the greatest) of their keys.
     pub fn place(&mut self, direction: Direction, place: impl FnOnce(&mut [C]) -> Result<()>) -> Result<()> {
         self.order.clear();

@@ -179,6 +179,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
         bytes = bytes.saturating_sub(run.reference().user_bytes);
         work.progress.advance(run.reference().user_bytes);
     }
+    let rewrites_leaf = leaf_bounds.is_some() && layers.len() > 1 && staying.is_none();
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
@@ -186,8 +187,8 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let target = (bytes / pieces).clamp(1, options.leaf_bytes);
     let mut runs = RunSequence::new(work, newest_seqno, target, leaf_bounds, staying);
     let mut reported = 0;
-    // Those of the open run begin behind `earlier`.
-    let (mut written, mut earlier) = (0u64, 0u64);
+    // Those of the open run begin behind `earlier`; the last `new` of them are not from the leaf as it was.
+    let (mut written, mut earlier, mut new) = (0u64, 0u64, 0u64);
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
         let settled = match entry.kind {
@@ -198,11 +199,20 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
             None => entry,
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },
         };
+        let is_old = rewrites_leaf && merge.stands_on_oldest();
+        if is_old && new >= options.leaf_bytes / 2 && pieces > 1 {
+            // Behind a stretch of what has come in, which may go on in order, the old becomes a leaf of its own: what comes next
+            // then comes behind a leaf, and that can stay.
+            runs.is_full = true;
+            earlier = written;
+        }
+        let entry_bytes = u64_of(entry.user_bytes());
         if !runs.push(&entry)? {
             merge.next()?;
             continue;
         }
-        written += u64_of(entry.user_bytes());
+        written += entry_bytes;
+        new = if is_old { 0 } else { new + entry_bytes };
         merge.next()?;
         let data_bytes = runs.open_bytes();
         if data_bytes + PAGE_BYTES > target {

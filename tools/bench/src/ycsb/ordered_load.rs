@@ -1,17 +1,28 @@
 //! Record numbers in the order of their keys, in parts that fit into little memory.
 //!
 //! Keys are scrambled numbers, so their order is found by sorting: the key space is cut into parts, and for each of them
-//! all numbers are looked through.
+//! all numbers are looked through. That takes as long as some of the inserts, so where inserts are compared it is done before, and
+//! the order kept in a file.
 //!
 //! **Invariants**
 //! - Every record comes once; no part holds much more than [`PART_RECORDS`].
 
+use std::{
+    fs::File,
+    io::{BufReader, BufWriter, Read, Seek, Write},
+    path::Path,
+    thread,
+};
+
+use testudo::{Error, Result};
 use testudo_base::num::{low64, u64_of, usize_of};
 
 use super::keys::KeyMaker;
 
 /// Records of a part, on average (4 MiB while it is sorted).
 const PART_RECORDS: u64 = 1 << 18;
+/// What is read at once of the order of the records.
+const FILE_BUFFER_BYTES: usize = 64 << 10;
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Which records of a load come in the order of their keys: so many of a hundred, spread over all keys.
@@ -91,6 +102,60 @@ impl Iterator for PartsInOrder {
         found.sort_unstable();
         Some(found.into_iter().map(|(_, record)| record).collect())
     }
+}
+
+/// The order of the records that come in order, found beforehand.
+#[derive(Debug)]
+pub(crate) struct Preparation {
+    /// Which records those are.
+    pub(crate) share: SequentialShare,
+    /// Their numbers, for each thread; a file that nobody else sees.
+    numbers: Vec<File>,
+}
+
+impl Preparation {
+    /// Finds the order of `share` of `records` for so many threads; keeps it in the device of `dir`.
+    pub(crate) fn new(
+        keys: KeyMaker,
+        records: u64,
+        share: SequentialShare,
+        threads: usize,
+        dir: &Path,
+    ) -> Result<Self> {
+        let write =
+            |index| write_numbers(PartsInOrder::of_thread(keys, records, share, (index, threads)), dir);
+        let files: Vec<Result<File>> = thread::scope(|scope| {
+            let writers: Vec<_> = (0..threads).map(|index| scope.spawn(move || write(index))).collect();
+            let panicked = |_| Err(Error::invalid("the order of the records: a thread panicked"));
+            writers.into_iter().map(|writer| writer.join().unwrap_or_else(panicked)).collect()
+        });
+        Ok(Self { share, numbers: files.into_iter().collect::<Result<_>>()? })
+    }
+
+    /// The numbers of thread `index`. REQUIRES: nobody else reads them at the same time.
+    pub(crate) fn numbers(&self, index: usize) -> Result<impl Iterator<Item = Result<u64>> + use<>> {
+        let file = self.numbers[index].try_clone().map_err(io_error)?;
+        let mut file = BufReader::with_capacity(FILE_BUFFER_BYTES, file);
+        let mut left = file.get_ref().metadata().map_err(io_error)?.len() / u64_of(size_of::<u64>());
+        file.rewind().map_err(io_error)?;
+        Ok(std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            let mut number = [0; size_of::<u64>()];
+            Some(file.read_exact(&mut number).map(|()| u64::from_le_bytes(number)).map_err(io_error))
+        }))
+    }
+}
+
+fn write_numbers(parts: PartsInOrder, dir: &Path) -> Result<File> {
+    let mut file = BufWriter::new(tempfile::tempfile_in(dir).map_err(io_error)?);
+    for number in parts.flatten() {
+        file.write_all(&number.to_le_bytes()).map_err(io_error)?;
+    }
+    file.into_inner().map_err(|error| io_error(error.into_error()))
+}
+
+fn io_error(error: std::io::Error) -> Error {
+    Error::io("the order of the records", error)
 }
 
 #[cfg(test)]

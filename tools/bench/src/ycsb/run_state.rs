@@ -20,7 +20,7 @@ use super::{
     client_threads::{Asides, run_threads},
     keys::KeyMaker,
     oracle::Oracle,
-    ordered_load::SequentialShare,
+    ordered_load::{Preparation, SequentialShare},
     target::Target,
     tree_switches::TreeSwitches,
     worker::Shared,
@@ -201,10 +201,12 @@ impl<'a, S: Subject> RunState<'a, S> {
             self.warm_up(workload, &complaints)?;
         }
         let mut backup = self.backup.take();
+        let sequential = self.prepare_sequential(workload)?;
         process::reset_peak_rss();
         let before = Sample::take(self.db.readings());
         let started = self.context.env.monotonic();
         let shared = self.shared(workload, &complaints, self.limits(workload, started));
+        let shared = Shared { sequential, ..shared };
         let due = backup.as_mut().filter(|backup| workload == Workload::A && !backup.is_taken());
         let due = self.db.testudo().zip(due);
         let is_backed_up = due.is_some();
@@ -308,7 +310,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             writers,
             busy: AtomicUsize::new(threads),
             is_ordered,
-            sequential: self.sequential_share(workload),
+            sequential: None,
             ops,
             deadline,
             interval: self
@@ -322,10 +324,12 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
     }
 
-    /// Which records of a load are written in the order of their keys, if only some are.
-    fn sequential_share(&self, workload: Workload) -> Option<SequentialShare> {
+    /// The order of those records of a load that are written in the order of their keys, if only some are.
+    fn prepare_sequential(&self, workload: Workload) -> Result<Option<Preparation>> {
         let share = self.args.sequential_share.filter(|_| workload == Workload::Load);
-        share.and_then(SequentialShare::new)
+        let Some(share) = share.and_then(SequentialShare::new) else { return Ok(None) };
+        let threads = usize::from(self.args.threads);
+        Preparation::new(self.main.keys, self.records, share, threads, self.dir).map(Some)
     }
 
     fn distribution(&self, workload: Workload) -> Distribution {

@@ -17,7 +17,7 @@ use testudo_env::{Env, SplitMix};
 
 use super::{
     oracle::{RECORDS_MAX, Sight},
-    ordered_load::{PartsInOrder, SequentialShare},
+    ordered_load::{PartsInOrder, Preparation},
     target::Target,
     values,
     workload::{BATCH_KEYS, Mix, Shape},
@@ -53,7 +53,7 @@ pub(crate) struct Shared<'a, R> {
     /// New records are written in the order of their keys.
     pub(crate) is_ordered: bool,
     /// New records of which some are written in the order of their keys, at one place for each thread.
-    pub(crate) sequential: Option<SequentialShare>,
+    pub(crate) sequential: Option<Preparation>,
     /// Operations of all threads; a limit that time sets is none.
     pub(crate) ops: u64,
     pub(crate) deadline: Option<Duration>,
@@ -134,8 +134,8 @@ impl<'a, R: Records> Worker<'a, R> {
         let result = match self.shared.workload.shape() {
             _ if self.index >= self.shared.threads => self.write_along(),
             Shape::Fill if self.shared.is_ordered => self.fill_ordered(),
-            Shape::Fill => match self.shared.sequential {
-                Some(share) => self.fill_mixed(share),
+            Shape::Fill => match &self.shared.sequential {
+                Some(preparation) => self.fill_mixed(preparation),
                 None => self.fill(),
             },
             Shape::Mixed(mix) => self.mixed(mix),
@@ -194,33 +194,26 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// In every part of this thread's place in the key space: the next record in order, or a random one.
-    fn fill_mixed(&mut self, share: SequentialShare) -> Result<()> {
-        let Shared { ops, threads, .. } = *self.shared;
-        let mut others = self.share_of(ops).filter(|record| !share.has(*record));
-        for part in PartsInOrder::of_thread(self.target.keys, ops, share, (self.index, threads)) {
-            if self.shared.interval.is_none() {
-                // The time in which the order was found is no insert's latency.
-                self.last_reading = self.shared.env.monotonic();
-            }
-            let mut part = part.into_iter();
-            while part.len() > 0 {
-                let is_in_order = below(&mut self.random, 100) < share.percent();
-                let other = if is_in_order { None } else { others.next() };
-                let Some(record) = other.or_else(|| part.next()) else { break };
-                self.put(record, 0)?;
-                if !self.lap(Class::Write, 1) {
-                    return Ok(());
-                }
-            }
-        }
-        for record in others {
+    /// The next record in order at this thread's place in the key space, or a random one.
+    fn fill_mixed(&mut self, preparation: &Preparation) -> Result<()> {
+        let share = preparation.share;
+        let mut others = self.share_of(self.shared.ops).filter(|record| !share.has(*record));
+        let mut in_order = preparation.numbers(self.index)?;
+        loop {
+            let is_in_order = below(&mut self.random, 100) < share.percent();
+            let other = if is_in_order { None } else { others.next() };
+            let record = match other {
+                Some(other) => other,
+                None => match in_order.next().transpose()?.or_else(|| others.next()) {
+                    Some(record) => record,
+                    None => return Ok(()),
+                },
+            };
             self.put(record, 0)?;
             if !self.lap(Class::Write, 1) {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     fn fill_ordered(&mut self) -> Result<()> {

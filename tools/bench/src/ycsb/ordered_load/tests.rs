@@ -1,4 +1,4 @@
-use super::{PartsInOrder, SequentialShare};
+use super::{PartsInOrder, Preparation, SequentialShare};
 use crate::ycsb::keys::KeyMaker;
 
 #[test]
@@ -28,6 +28,12 @@ fn threads_get_their_parts_of_the_key_space_and_only_the_records_of_the_share() 
     let numbers: Vec<u64> = (0..3).flat_map(of_thread).collect();
     assert!((14_500..15_500).contains(&numbers.len()), "{}", numbers.len());
     assert!(numbers.is_sorted_by_key(|number| keys.position(*number)));
+    let directory = tempfile::tempdir().unwrap();
+    let preparation = Preparation::new(keys, records, share, 3, directory.path()).unwrap();
+    for _ in 0..2 {
+        let prepared = (0..3).flat_map(|index| preparation.numbers(index).unwrap()).map(Result::unwrap);
+        assert!(prepared.eq(numbers.iter().copied()));
+    }
     let mut sorted = numbers;
     sorted.sort_unstable();
     assert!(sorted.into_iter().eq((0..records).filter(|record| share.has(*record))));
