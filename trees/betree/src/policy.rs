@@ -16,7 +16,7 @@ mod turtle;
 
 use std::ops::RangeInclusive;
 
-use testudo_base::ObjectId;
+use testudo_base::{ObjectId, num::low64};
 
 use crate::overwrites::Overwrites;
 
@@ -79,6 +79,14 @@ impl BeTreeOptions {
         (self.leaf_bytes / 32).max(1)
     }
 
+    /// Bytes of a full run of a tier.
+    pub(crate) fn tier_run_bytes(&self) -> u64 {
+        match self.policy {
+            Policy::Turtle => self.leaf_bytes,
+            Policy::Splinter => splinter::tier_run_bytes(self),
+        }
+    }
+
     /// How many of the existing tiers (`older`: their bytes, newest first) a new one of `bytes` is merged with.
     pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64]) -> usize {
         match self.policy {
@@ -95,36 +103,30 @@ impl BeTreeOptions {
         }
     }
 
-    /// Chooses the pivots to flush: those that have reached their threshold, first those that are farthest beyond it, until about as
-    /// much flows out as came in, but at least one; beyond that only what the bound on the buffer asks for, the fullest first, and
-    /// of what a change of settings has left beyond it not more than came in.
+    /// Chooses the pivots to flush: those that have reached their threshold, until about as much flows out as came in, but at least
+    /// one; beyond that only what the bound on the buffer asks for, and of what a change of settings has left beyond it not more
+    /// than came in. See [`Sweep`] for their order.
     pub(crate) fn pivots_to_flush(&self, load: &NodeLoad<'_>) -> Vec<usize> {
         let (thresholds, bound) = match self.policy {
             Policy::Turtle => turtle::thresholds(self, load),
             Policy::Splinter => splinter::thresholds(self, load),
         };
-        let pending = load.pending;
-        let mut order: Vec<usize> = (0..pending.len()).filter(|&pivot| pending[pivot] > 0).collect();
-        let is_due = |pivot: usize| pending[pivot] >= thresholds[pivot];
-        let times = |pivot: usize, other: usize| u128::from(pending[pivot]) * u128::from(thresholds[other]);
-        order.sort_by(|&a, &b| match (is_due(a), is_due(b)) {
-            (true, true) => times(b, a).cmp(&times(a, b)),
-            (false, false) => pending[b].cmp(&pending[a]),
-            (a, b) => b.cmp(&a),
-        });
-        let mut buffered: u64 = pending.iter().sum();
+        let mut sweep = Sweep::new(load.pending, &thresholds);
+        let mut buffered: u64 = load.pending.iter().sum();
         let mut flushed = 0u64;
         let mut chosen = Vec::new();
-        for pivot in order {
-            let has_room = flushed == 0 || flushed + pending[pivot] / 2 <= load.incoming;
+        loop {
             let must_go = buffered > bound && flushed < load.incoming.saturating_mul(2).max(1);
-            if must_go || is_due(pivot) && has_room {
-                chosen.push(pivot);
-                flushed += pending[pivot];
-                buffered -= pending[pivot];
+            let Some(pivot) = sweep.next(must_go) else { return chosen };
+            let bytes = load.pending[pivot];
+            let has_room = flushed == 0 || flushed + bytes / 2 <= load.incoming;
+            if !must_go && !has_room {
+                return chosen;
             }
+            chosen.push(pivot);
+            flushed += bytes;
+            buffered -= bytes;
         }
-        chosen
     }
 
     /// What is worth doing to a node while nothing comes in. It comes to an end: what is flushed stays below, what is merged stays merged.
@@ -154,6 +156,57 @@ impl BeTreeOptions {
     /// Into how many nodes this many pivots go.
     pub(crate) fn node_pieces(&self, pivots: usize) -> usize {
         if pivots <= self.max_pivots { 1 } else { pivots.div_ceil(self.max_pivots * 3 / 4) }
+    }
+}
+
+/// Goes through the pivots of a node that are due.
+///
+/// Under even load all of them are about equally due, and any order would do. But the runs of a tier each reach over many pivots, and
+/// are dead weight from when the first of those is flushed until the last one is. So the sweep goes on where the one before has
+/// ended, which shows in how little waits there: neighbours are flushed one after the other, and runs end soon after each other's ends.
+struct Sweep<'a> {
+    pending: &'a [u64],
+    /// What waits for each pivot, in parts of its threshold; nothing once it is chosen.
+    parts: Vec<u64>,
+    last: Option<usize>,
+}
+
+impl<'a> Sweep<'a> {
+    /// As many parts as make a pivot due.
+    const DUE: u64 = 256;
+
+    fn new(pending: &'a [u64], thresholds: &[u64]) -> Self {
+        let part = |(&bytes, &threshold): (&u64, &u64)| {
+            low64(u128::from(bytes) * u128::from(Self::DUE) / u128::from(threshold.max(1)))
+        };
+        Self { pending, parts: pending.iter().zip(thresholds).map(part).collect(), last: None }
+    }
+
+    /// The next pivot: the neighbour of the last one if it is half due, else one of those that are due, or, if something must go,
+    /// of the fullest.
+    fn next(&mut self, must_go: bool) -> Option<usize> {
+        let neighbour = self.last.map(|last| last + 1).filter(|&next| next < self.parts.len());
+        let pivot =
+            neighbour.filter(|&next| self.parts[next] >= Self::DUE / 2).or_else(|| self.begin(must_go))?;
+        self.parts[pivot] = 0;
+        self.last = Some(pivot);
+        Some(pivot)
+    }
+
+    /// Of those that are about as far beyond their threshold as any, the one whose left neighbour was flushed last.
+    fn begin(&self, must_go: bool) -> Option<usize> {
+        let is_left = |pivot: &usize| self.parts[*pivot] > 0;
+        let farthest = self.parts.iter().copied().max().filter(|&parts| parts > 0)?;
+        let fullest = (0..self.parts.len()).filter(is_left).map(|pivot| self.pending[pivot]).max()?;
+        let is_due = |pivot: &usize| {
+            if farthest >= Self::DUE {
+                self.parts[*pivot] >= (farthest / 4 * 3).max(Self::DUE)
+            } else {
+                must_go && is_left(pivot) && self.pending[*pivot] >= fullest / 4 * 3
+            }
+        };
+        let left_of = |pivot: usize| pivot.checked_sub(1).unwrap_or(self.parts.len() - 1);
+        (0..self.parts.len()).filter(is_due).min_by_key(|&pivot| self.parts[left_of(pivot)])
     }
 }
 

@@ -183,8 +183,9 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
-    let pieces = bytes.div_ceil(options.leaf_bytes).max(1);
-    let target = (bytes / pieces).clamp(1, options.leaf_bytes);
+    let run_bytes = if leaf_bounds.is_some() { options.leaf_bytes } else { options.tier_run_bytes() };
+    let pieces = bytes.div_ceil(run_bytes).max(1);
+    let target = (bytes / pieces).clamp(1, run_bytes);
     let mut runs = RunSequence::new(work, newest_seqno, target, leaf_bounds, staying);
     let mut reported = 0;
     // Those of the open run begin behind `earlier`; the last `new` of them are not from the leaf as it was.
@@ -220,7 +221,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
             let left = bytes.saturating_sub(passed) * written / passed.max(1);
             // The rest is not worth a run of its own if it is small, unless this one has become too large. That is counted without what
             // fills up pages: leaves that are joined because they hold little must not be cut again.
-            if (pieces > 1 && left > target / 2) || written - earlier >= options.leaf_bytes * 3 / 2 {
+            if (pieces > 1 && left > target / 2) || written - earlier >= run_bytes * 3 / 2 {
                 runs.is_full = true;
                 earlier = written;
                 work.progress.advance(passed - reported);

@@ -9,7 +9,7 @@
 //! where it replaces what the leaf holds, the leaf's entries are dead until then, so it has to be less.
 //!
 //! **Invariants**
-//! - The bound on a node's buffer is between three eighths and all of what its leaves hold.
+//! - The bound on a node's buffer is between a quarter and all of what its leaves hold.
 
 use std::{cmp::Reverse, ops::RangeInclusive};
 
@@ -23,10 +23,12 @@ const FAN_IN: usize = 8;
 const MAX_TIERS: u64 = 12;
 /// Shares of a leaf are counted in these.
 const EIGHTHS: u64 = 8;
+/// Runs of a tier that hold as much as a leaf.
+const RUNS_OF_A_LEAF: u64 = 4;
 /// Eighths of its leaves that a node buffers on average if everything in it is new.
 const BUFFERED_IF_NEW: u64 = 8;
 /// The same if everything in it replaces something.
-const BUFFERED_IF_OVERWRITING: u64 = 3;
+const BUFFERED_IF_OVERWRITING: u64 = 2;
 
 /// An idle tree leaves at most this part of a leaf to wait for it if it overwrites; a whole leaf if it is new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
@@ -34,6 +36,12 @@ const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
 const IDLE_BYTES_MAX: u64 = 16 << 20;
 /// Leaves of bytes that one piece of idle work writes.
 const IDLE_LEAVES: u64 = 4;
+
+/// Runs of tiers are smaller than leaves, because a run goes when the last of its pivots is flushed: most tiers would else be one or two
+/// runs, of which half is dead.
+pub(super) fn tier_run_bytes(options: &BeTreeOptions) -> u64 {
+    (options.leaf_bytes / RUNS_OF_A_LEAF).max(1)
+}
 
 /// Those neighbours of which the largest is least for each tier that is saved.
 pub(super) fn tiers_to_merge(node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {

@@ -44,8 +44,8 @@ fn the_fullest_pivots_are_flushed_until_enough_flows_out() {
     let thresholds = [3200; 4];
     assert_eq!(flushed(3200, &[100, 3199, 0, 500], &thresholds), Vec::<usize>::new());
     assert_eq!(flushed(100, &[3300, 100, 5000, 3250], &thresholds), vec![2], "one at least");
-    assert_eq!(flushed(7000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0]);
-    assert_eq!(flushed(100_000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 0, 3]);
+    assert_eq!(flushed(7000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 3], "the neighbour first");
+    assert_eq!(flushed(100_000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 3, 0]);
 }
 
 #[test]
