@@ -429,6 +429,12 @@ impl Store {
         Ok(())
     }
 
+    /// Gives some space back to the file system if far more is free than rounds of work need. To be called after each.
+    pub(crate) fn give_back_surplus(&self) -> Result<()> {
+        let _round = self.rounds.lock();
+        if self.has_failed() { Ok(()) } else { self.data.end_round() }
+    }
+
     /// Gives space back to the file system if a good part of the file is free.
     pub(crate) fn give_back_space(&self) -> Result<()> {
         let stats = self.data.space_stats();

@@ -55,6 +55,11 @@ pub struct IoStats {
     pub syncs: u64,
 }
 
+/// Smaller free ranges (256 KiB) are not given back to the file system.
+const HOLE_PAGES_MIN: u64 = 64;
+/// Ranges given back after one round of work: meanwhile nobody can take pages or free any.
+const HOLES_OF_A_ROUND: usize = 16;
+
 #[derive(Debug, Default)]
 struct IoCounters {
     page_reads: AtomicU64,
@@ -330,18 +335,37 @@ impl DataFile {
             let file_bytes = self.extents.stats().file_bytes;
             let step = (file_bytes / 32).clamp(1 << 18, 32 << 20).max(u64::from(page_count) * PAGE_BYTES);
             let step_pages = step.div_ceil(PAGE_BYTES);
-            let grown = self.file.allocate(file_bytes, step_pages * PAGE_BYTES);
-            if !planted!("full-disk-swallowed") {
+            let hole = self.extents.take_hole(step_pages);
+            let (start, pages) = hole.unwrap_or((file_bytes / PAGE_BYTES, step_pages));
+            let grown = self.file.allocate(start * PAGE_BYTES, pages * PAGE_BYTES);
+            let has_space = grown.is_ok() || planted!("full-disk-swallowed");
+            match hole {
+                Some(hole) => self.extents.end_hole(hole, has_space),
+                None if has_space => self.extents.grow(pages),
+                None => {}
+            }
+            if !has_space {
                 grown.map_err(|e| Error::io(DATA_FILE, e).context("cannot grow"))?;
             }
-            self.extents.grow(step_pages);
         }
     }
 
-    /// Gives free space back to the file system: the tail of the file, and holes of at least 256 KiB.
+    /// Gives free space back to the file system: the end of the file, and holes of at least 256 KiB.
     pub fn give_back_space(&self) -> Result<()> {
+        self.give_up(0, usize::MAX)
+    }
+
+    /// Notes that a round of work has ended, and gives some of the free space back if far more is free than such rounds need.
+    pub fn end_round(&self) -> Result<()> {
+        match self.extents.end_round() {
+            Some(kept_pages) => self.give_up(kept_pages, HOLES_OF_A_ROUND),
+            None => Ok(()),
+        }
+    }
+
+    fn give_up(&self, kept_pages: u64, most: usize) -> Result<()> {
         let _growing = self.growing.lock();
-        let outcome = self.extents.with_free(64, |end_page, ranges| {
+        let outcome = self.extents.give_up(kept_pages, (HOLE_PAGES_MIN, most), |end_page, ranges| {
             for (start, pages) in ranges {
                 self.file.punch_hole(start * PAGE_BYTES, pages * PAGE_BYTES)?;
             }

@@ -16,7 +16,7 @@ use testudo_base::{
     sync::{Arc, Mutex, Weak},
 };
 
-use crate::free_space::FreeSpace;
+use crate::{demand::Demand, free_space::FreeSpace};
 
 /// A hold on a span of pages; the span is not reused while any clone of the `Arc` lives.
 #[derive(Debug)]
@@ -51,6 +51,9 @@ struct Live {
 #[derive(Debug)]
 struct Table {
     free: FreeSpace,
+    /// Pages taken in the present round of work.
+    taken: u64,
+    demand: Demand,
     live: BTreeMap<u64, Live>,
 }
 
@@ -75,7 +78,7 @@ pub struct SpaceStats {
     pub live_bytes: u64,
     /// Bytes in extents that only memory still holds.
     pub held_bytes: u64,
-    /// Bytes that can be reused.
+    /// Bytes that can be reused at once, without what was given back to the file system.
     pub free_bytes: u64,
     /// Length of the managed part of the file.
     pub file_bytes: u64,
@@ -103,13 +106,17 @@ impl Extents {
         let spans = live.iter().map(|(&first_page, l)| ExtentSpan { first_page, page_count: l.page_count });
         let end = live.iter().next_back().map_or(0, |(&first, l)| first + u64::from(l.page_count));
         let free = FreeSpace::from_live(0, file_pages.max(end), spans);
-        Arc::new(Self { table: Mutex::new(Table { free, live }), on_free: Box::new(on_free) })
+        Arc::new(Self {
+            table: Mutex::new(Table { free, taken: 0, demand: Demand::default(), live }),
+            on_free: Box::new(on_free),
+        })
     }
 
     /// Takes `page_count` pages in as few pieces as possible; `None` if the file must grow first.
     pub fn take(self: &Arc<Self>, page_count: u32) -> Option<Vec<Arc<Extent>>> {
         let mut table = self.table.lock();
         let spans = table.free.take(page_count)?;
+        table.taken += u64::from(page_count);
         Some(spans.into_iter().map(|span| self.hold_new(&mut table, span)).collect())
     }
 
@@ -158,7 +165,9 @@ impl Extents {
         let kept = ExtentSpan { page_count, ..span };
         // The new handle takes the place of the old one, whose drop then finds a longer span and does nothing.
         let shortened = self.hold_new(&mut table, kept);
-        table.free.release(kept.end_page(), u64::from(span.page_count - page_count));
+        let rest = u64::from(span.page_count - page_count);
+        table.free.release(kept.end_page(), rest);
+        table.taken = table.taken.saturating_sub(rest);
         drop(table);
         drop(extent);
         shortened
@@ -205,12 +214,36 @@ impl Extents {
         table.free.release(span.first_page, u64::from(span.page_count));
     }
 
-    /// Forgets free pages at the end of the file, then reports the new end and the free ranges of at least
-    /// `min_pages`, under the lock, so that nobody takes them while `act` gives them back to the file system.
-    pub(crate) fn with_free<R>(&self, min_pages: u64, act: impl FnOnce(u64, Vec<(u64, u64)>) -> R) -> R {
+    /// Gives up free pages until `kept_pages` are left, at most `most` ranges of `min_pages` or more and the end of the file. `act` is told
+    /// the new end and the ranges, under the lock, so that nobody takes them while it gives them back to the file system.
+    pub(crate) fn give_up<R>(
+        &self,
+        kept_pages: u64,
+        (min_pages, most): (u64, usize),
+        act: impl FnOnce(u64, Vec<(u64, u64)>) -> R,
+    ) -> R {
         let mut table = self.table.lock();
-        table.free.cut_tail();
-        act(table.free.end_page(), table.free.ranges(min_pages))
+        let ranges = table.free.give_up(kept_pages, min_pages, most);
+        act(table.free.end_page(), ranges)
+    }
+
+    /// Takes at most `pages` pages that were given up, to be given space and then passed to [`Extents::end_hole`].
+    pub(crate) fn take_hole(&self, pages: u64) -> Option<(u64, u64)> {
+        self.table.lock().free.take_hole(pages)
+    }
+
+    /// The pages of a hole that was taken are free again if they have got space.
+    pub(crate) fn end_hole(&self, (start, pages): (u64, u64), has_space: bool) {
+        let mut table = self.table.lock();
+        if has_space { table.free.release(start, pages) } else { table.free.put_hole((start, pages)) }
+    }
+
+    /// Notes that a round of work has ended; how many free pages are worth keeping, if there are far more.
+    pub(crate) fn end_round(&self) -> Option<u64> {
+        let mut table = self.table.lock();
+        let Table { free, taken, demand, .. } = &mut *table;
+        demand.note(std::mem::take(taken));
+        demand.kept_pages(free.free_pages(), free.end_page())
     }
 
     /// Space by use.

@@ -1,8 +1,11 @@
-//! The free pages of the data file, as a pure data structure: ranges by position and by length.
+//! The free pages of the data file, as a pure data structure: ranges by position and by length, and *holes*, pages without space
+//! on the device.
 //!
 //! **Invariants**
-//! - Ranges are disjoint, never touch each other and end at or before `end_page`.
+//! - Ranges are disjoint, never touch each other and end at or before `end_page`; so are and do holes, also from ranges.
 //! - Both maps hold the same ranges.
+//! - A hole gets space before it becomes a range, so that what is taken can be written. (After a restart all free pages count as
+//!   ranges: which of them were holes is not written down.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +22,8 @@ pub(crate) struct FreeSpace {
     by_start: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
     free_pages: u64,
+    /// Start and length.
+    holes: BTreeMap<u64, u64>,
     end_page: u64,
 }
 
@@ -115,23 +120,90 @@ impl FreeSpace {
                 length += after_length;
             }
         }
+        let hole_before = self.holes.range(..start + pages).next_back();
+        assert!(
+            hole_before.is_none_or(|(hole, length)| hole + length <= start),
+            "pages {start}+{pages} freed twice"
+        );
         self.add(first, length);
     }
 
-    /// Forgets the free range at the end of the file, if there is one, and returns the new end.
-    pub(crate) fn cut_tail(&mut self) -> Option<u64> {
-        let (&start, &length) = self.by_start.last_key_value()?;
-        if start + length != self.end_page {
-            return None;
+    /// Gives up free pages until `kept_pages` are left: those at the end of the file, then at most `most` of the largest ranges, none
+    /// smaller than `min_pages`, which become holes. The holes, as (first page, pages).
+    pub(crate) fn give_up(&mut self, kept_pages: u64, min_pages: u64, most: usize) -> Vec<(u64, u64)> {
+        self.cut_tail(kept_pages);
+        let mut given_up = Vec::new();
+        while self.free_pages > kept_pages && given_up.len() < most {
+            let Some(&(length, start)) = self.by_length.last().filter(|(length, _)| *length >= min_pages)
+            else {
+                break;
+            };
+            let surplus = (self.free_pages - kept_pages).max(min_pages).min(length);
+            self.remove(start, length);
+            if length > surplus {
+                self.add(start, length - surplus);
+            }
+            let hole = (start + length - surplus, surplus);
+            self.put_hole(hole);
+            given_up.push(hole);
         }
-        self.remove(start, length);
-        self.end_page = start;
-        Some(start)
+        given_up
     }
 
-    /// The free ranges of at least `min_pages` as (first page, pages).
-    pub(crate) fn ranges(&self, min_pages: u64) -> Vec<(u64, u64)> {
-        self.by_start.iter().filter(|&(_, &length)| length >= min_pages).map(|(&s, &l)| (s, l)).collect()
+    /// Forgets free pages and holes at the end of the file as long as `kept_pages` free ones are left.
+    fn cut_tail(&mut self, kept_pages: u64) {
+        loop {
+            if let Some((&start, &length)) =
+                self.holes.last_key_value().filter(|(start, length)| *start + *length == self.end_page)
+            {
+                self.holes.remove(&start);
+                self.end_page -= length;
+                continue;
+            }
+            let surplus = self.free_pages.saturating_sub(kept_pages);
+            let tail =
+                self.by_start.last_key_value().filter(|(start, length)| *start + *length == self.end_page);
+            let Some((&start, &length)) = tail.filter(|_| surplus > 0) else { return };
+            self.remove(start, length);
+            if length > surplus {
+                self.add(start, length - surplus);
+            }
+            self.end_page -= length.min(surplus);
+            if length > surplus {
+                return;
+            }
+        }
+    }
+
+    /// Takes at most `pages` pages of a hole, as (first page, pages), to be given space and then released, or put back.
+    pub(crate) fn take_hole(&mut self, pages: u64) -> Option<(u64, u64)> {
+        let large = self.holes.iter().find(|(_, length)| **length >= pages);
+        let (&start, &length) = large.or_else(|| self.holes.iter().next())?;
+        self.holes.remove(&start);
+        let taken = length.min(pages);
+        if length > taken {
+            self.holes.insert(start + taken, length - taken);
+        }
+        Some((start, taken))
+    }
+
+    /// Makes a hole of pages that belong to nobody.
+    pub(crate) fn put_hole(&mut self, (mut start, mut length): (u64, u64)) {
+        if let Some((&before, &before_length)) = self.holes.range(..start).next_back()
+            && before + before_length == start
+        {
+            self.holes.remove(&before);
+            (start, length) = (before, before_length + length);
+        }
+        if let Some(after_length) = self.holes.remove(&(start + length)) {
+            length += after_length;
+        }
+        self.holes.insert(start, length);
+    }
+
+    #[cfg(test)]
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        self.by_start.iter().map(|(&start, &length)| (start, length)).collect()
     }
 
     fn add(&mut self, start: u64, length: u64) {

@@ -13,6 +13,7 @@
 mod access;
 mod cache;
 mod data_file;
+mod demand;
 mod extents;
 mod free_space;
 mod inspect;

@@ -9,7 +9,7 @@
 //! where it replaces what the leaf holds, the leaf's entries are dead until then, so it has to be less.
 //!
 //! **Invariants**
-//! - The bound on a node's buffer is between a quarter and all of what its leaves hold.
+//! - The bound on a node's buffer is between three sixteenths and all of what its leaves hold.
 
 use std::{cmp::Reverse, ops::RangeInclusive};
 
@@ -22,13 +22,15 @@ const FAN_IN: usize = 8;
 /// The least of what nodes take for too many tiers.
 const MAX_TIERS: u64 = 12;
 /// Shares of a leaf are counted in these.
-const EIGHTHS: u64 = 8;
+const SIXTEENTHS: u64 = 16;
 /// Runs of a tier that hold as much as a leaf.
 const RUNS_OF_A_LEAF: u64 = 4;
-/// Eighths of its leaves that a node buffers on average if everything in it is new.
-const BUFFERED_IF_NEW: u64 = 8;
+/// Smaller runs than this are mostly pages that are not full.
+const TIER_RUN_BYTES_MIN: u64 = 64 << 10;
+/// Sixteenths of its leaves that a node buffers on average if everything in it is new.
+const BUFFERED_IF_NEW: u64 = 16;
 /// The same if everything in it replaces something.
-const BUFFERED_IF_OVERWRITING: u64 = 2;
+const BUFFERED_IF_OVERWRITING: u64 = 3;
 
 /// An idle tree leaves at most this part of a leaf to wait for it if it overwrites; a whole leaf if it is new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
@@ -40,7 +42,7 @@ const IDLE_LEAVES: u64 = 4;
 /// Runs of tiers are smaller than leaves, because a run goes when the last of its pivots is flushed: most tiers would else be one or two
 /// runs, of which half is dead.
 pub(super) fn tier_run_bytes(options: &BeTreeOptions) -> u64 {
-    (options.leaf_bytes / RUNS_OF_A_LEAF).max(1)
+    (options.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(options.leaf_bytes)
 }
 
 /// Those neighbours of which the largest is least for each tier that is saved.
@@ -60,14 +62,14 @@ pub(super) fn tiers_to_merge(node: ObjectId, tier_bytes: &[u64]) -> Option<Range
 
 /// A leaf is due when twice as much waits for it as for all of them on average, and anything else when a leaf of bytes does.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
-    let eighths = load.overwrites.between(BUFFERED_IF_NEW, BUFFERED_IF_OVERWRITING);
+    let sixteenths = load.overwrites.between(BUFFERED_IF_NEW, BUFFERED_IF_OVERWRITING);
     let mut bound = 0;
     let mut threshold = |leaf_bytes: &Option<u64>| {
         let Some(bytes) = leaf_bytes else {
             bound += options.leaf_bytes;
             return options.leaf_bytes;
         };
-        let allowed = (*bytes).max(options.unit_bytes()) * eighths / EIGHTHS;
+        let allowed = (*bytes).max(options.unit_bytes()) * sixteenths / SIXTEENTHS;
         bound += allowed;
         allowed * 2
     };

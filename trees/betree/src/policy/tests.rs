@@ -28,3 +28,28 @@ fn what_another_policy_has_left_beyond_the_bound_goes_down_little_by_little() {
     }
     assert!((5..=12).contains(&rounds), "{rounds} rounds");
 }
+
+#[test]
+fn under_even_load_pivots_are_flushed_one_after_the_other() {
+    let leaf_bytes = [Some(3200u64); 32];
+    let mut random = testudo_env::SplitMix::new(5);
+    for policy in [Policy::Turtle, Policy::Splinter] {
+        let options = BeTreeOptions { policy, leaf_bytes: 3200, max_pivots: 64 };
+        let mut pending: Vec<u64> = (0..32).map(|_| random.below(3000)).collect();
+        let (mut last, mut in_order, mut flushes) = (0, 0, 0);
+        for round in 0..400 {
+            pending.iter_mut().for_each(|bytes| *bytes += 190 + random.below(20));
+            let overwrites = Overwrites::UNKNOWN;
+            let load = NodeLoad { incoming: 6400, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
+            for pivot in options.pivots_to_flush(&load) {
+                pending[pivot] = 0;
+                if round >= 200 {
+                    flushes += 1;
+                    in_order += u32::from(pivot == (last + 1) % 32);
+                }
+                last = pivot;
+            }
+        }
+        assert!(in_order * 3 >= flushes * 2, "{policy:?}: {in_order} of {flushes}");
+    }
+}

@@ -85,8 +85,14 @@ fn what_is_new_may_be_more_than_what_the_leaves_hold() {
 fn what_overwrites_must_stay_small() {
     let leaves = [3200; 8];
     let overwrites = Overwrites::UNKNOWN.after(100, 100);
-    assert_eq!(flushed(100, &[1100; 8], &leaves, overwrites), Vec::<usize>::new());
-    assert_eq!(flushed(100, &[1300; 8], &leaves, overwrites).len(), 1);
+    assert_eq!(flushed(100, &[590; 8], &leaves, overwrites), Vec::<usize>::new());
+    assert_eq!(flushed(100, &[610; 8], &leaves, overwrites).len(), 1);
+}
+
+#[test]
+fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny() {
+    let of_leaf = |leaf_bytes| tier_run_bytes(&BeTreeOptions { leaf_bytes, ..OPTIONS });
+    assert_eq!([2 << 20, 128 << 10, 4 << 10].map(of_leaf), [512 << 10, 64 << 10, 4 << 10]);
 }
 
 #[test]
