@@ -264,7 +264,7 @@ pub struct DeviceArgs {
 /// Flags of `micro`.
 #[derive(Args, Clone, Debug)]
 pub struct MicroArgs {
-    /// Which one: memtable, log, run, tiers, filter, page-cache, record-cache
+    /// Which one: memtable, log, log-streams, run, tiers, filter, page-cache, record-cache
     pub name: String,
     /// Operations of each measurement, all threads together
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_positive)]
@@ -284,6 +284,9 @@ pub struct MicroArgs {
     /// What is measured [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub subject: Vec<String>,
+    /// Where a temporary directory is made, for what is measured on files, instead of the current directory
+    #[arg(long, value_name = "DIR")]
+    pub tmp: Option<PathBuf>,
     /// File for one line of JSON per result; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

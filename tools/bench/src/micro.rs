@@ -7,8 +7,10 @@
 //! - What is done depends on the flags alone, never on the clock.
 
 mod filters;
+mod forgetful_env;
 mod growing_file;
 mod log;
+mod log_streams;
 mod lru;
 mod memory_file;
 mod memtable;
@@ -37,6 +39,8 @@ pub(crate) struct MicroResult {
     ns_per_op: f64,
     /// Share of look-ups that found what they looked for, where that is the point.
     hit_ratio: Option<f64>,
+    /// Against another subject that takes turns with this one: how many times as long that one takes.
+    ratio: Option<f64>,
 }
 
 /// What a micro-benchmark is given: its flags, the clock, and where a result goes.
@@ -55,14 +59,19 @@ impl Bench<'_> {
 
     /// Refuses names of cases and subjects that the benchmark does not have; it has `testudo` alone as a subject.
     fn check_names(&self, micro: &str, cases: &[&str]) -> Result<()> {
+        self.check_subjects(micro, cases, &["testudo"])
+    }
+
+    /// The same, with other subjects.
+    fn check_subjects(&self, micro: &str, cases: &[&str], subjects: &[&str]) -> Result<()> {
         let unknown = |wanted: &[String], known: &[&str]| {
             wanted.iter().find(|wanted| !known.contains(&wanted.as_str())).cloned()
         };
-        match unknown(&self.args.case, cases).or_else(|| unknown(&self.args.subject, &["testudo"])) {
+        match unknown(&self.args.case, cases).or_else(|| unknown(&self.args.subject, subjects)) {
             None => Ok(()),
             Some(name) => {
-                let message =
-                    format!("{micro} has no {name:?}; cases: {}; subject: testudo", cases.join(", "));
+                let (cases, subjects) = (cases.join(", "), subjects.join(", "));
+                let message = format!("{micro} has no {name:?}; cases: {cases}; subjects: {subjects}");
                 Err(Error::invalid(message))
             }
         }
@@ -91,8 +100,17 @@ impl Bench<'_> {
         work();
         let seconds = self.context.env.monotonic().saturating_sub(started).as_secs_f64();
         let ns_per_op = seconds * 1e9 / operations.max(1) as f64;
-        let (subject, threads, pages, hit_ratio) = ("testudo", 1, 0, None);
-        self.report(MicroResult { micro, case, subject, threads, pages, operations, ns_per_op, hit_ratio })
+        self.report(MicroResult {
+            micro,
+            case,
+            subject: "testudo",
+            threads: 1,
+            pages: 0,
+            operations,
+            ns_per_op,
+            hit_ratio: None,
+            ratio: None,
+        })
     }
 
     pub(crate) fn report(&mut self, result: MicroResult) -> Result<()> {
@@ -103,9 +121,10 @@ impl Bench<'_> {
 type Micro = fn(&mut Bench<'_>) -> Result<()>;
 
 /// All of them.
-const MICROS: [(&str, Micro); 7] = [
+const MICROS: [(&str, Micro); 8] = [
     ("memtable", memtable::run),
     ("log", log::run),
+    ("log-streams", log_streams::run),
     ("run", runs::run),
     ("tiers", tiers::run),
     ("filter", filters::run),
@@ -125,7 +144,9 @@ pub(crate) fn run(args: &MicroArgs, context: &Context) -> Result<Outcome> {
     };
     let mut output = Output::new(args.json.as_deref())?;
     let mut rows = vec![
-        ["case", "subject", "pages", "threads", "ops", "ns/op", "hit ratio"].map(str::to_owned).to_vec(),
+        ["case", "subject", "pages", "threads", "ops", "ns/op", "hit ratio", "ratio"]
+            .map(str::to_owned)
+            .to_vec(),
     ];
     let mut report = |result: MicroResult| {
         rows.push(row(&result));
@@ -145,5 +166,6 @@ fn row(result: &MicroResult) -> Vec<String> {
         human_count(result.operations as f64),
         format!("{:.1}", result.ns_per_op),
         result.hit_ratio.map_or_else(String::new, |ratio| format!("{ratio:.4}")),
+        result.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")),
     ]
 }

@@ -13,7 +13,7 @@ use testudo_wal::{Wal, WalOptions, WalStart};
 use super::Bench;
 
 /// Bytes of one encoded write of 24 + 100 bytes.
-const PAYLOAD: [u8; 134] = [7; 134];
+pub(crate) const PAYLOAD: [u8; 134] = [7; 134];
 /// Commits after which the full buffers are written.
 const WRITE_EVERY: u64 = 1024;
 

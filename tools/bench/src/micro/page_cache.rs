@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-use testudo::{Error, Result};
+use testudo::Result;
 use testudo_base::{
     KeyspaceId, PAGE_BYTES, PAGE_SIZE, RunId,
     num::{u64_of, usize_of},
@@ -82,17 +82,7 @@ impl Subject for ShardedLru {
 
 /// Runs all cases that are wanted.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
-    let args = bench.args;
-    let unknown =
-        |wanted: &[String], known: &[&str]| wanted.iter().find(|w| !known.contains(&w.as_str())).cloned();
-    if let Some(name) = unknown(&args.case, &CASES).or_else(|| unknown(&args.subject, &SUBJECTS)) {
-        let message = format!(
-            "page-cache has no {name:?}; cases: {}, subjects: {}",
-            CASES.join(", "),
-            SUBJECTS.join(", ")
-        );
-        return Err(Error::invalid(message));
-    }
+    bench.check_subjects("page-cache", &CASES, &SUBJECTS)?;
     let trace = bench.args.trace.as_deref().map_or(Ok(Vec::new()), pages_of)?;
     for case in CASES {
         for subject in SUBJECTS {
@@ -222,6 +212,7 @@ fn timed(
         operations: done,
         ns_per_op: seconds * 1e9 / done as f64,
         hit_ratio: (plan.case != "hit" && plan.case != "miss").then_some(ratio),
+        ratio: None,
     }
 }
 

@@ -1,0 +1,100 @@
+//! The machine with files that keep nothing, so that a log costs what the store does and nothing else.
+//!
+//! **Invariants**
+//! - Writes and syncs succeed at once and share nothing between files; nothing can be read back.
+
+use std::{io, path::Path, sync::Arc, time::Duration};
+
+use testudo_env::{DirEntry, DirLock, Env, Execution, File, OpenOptions, ReadRequest, RealEnv, Thread};
+
+/// The environment; clock, randomness and threads are the machine's.
+#[derive(Debug)]
+pub(crate) struct ForgetfulEnv(pub(crate) Arc<RealEnv>);
+
+/// A file of any name.
+#[derive(Debug)]
+struct ForgetfulFile;
+
+fn nothing_there() -> io::Error {
+    io::Error::from(io::ErrorKind::NotFound)
+}
+
+impl Env for ForgetfulEnv {
+    fn open(&self, _path: &Path, _options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(ForgetfulFile))
+    }
+    fn create_dir(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    fn list_dir(&self, _path: &Path) -> io::Result<Vec<DirEntry>> {
+        Ok(Vec::new())
+    }
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(nothing_there())
+    }
+    fn remove_file(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    fn remove_dir(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    fn sync_dir(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    fn lock(&self, _path: &Path, _create: bool, _exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        Err(nothing_there())
+    }
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+    fn wall_clock(&self) -> Duration {
+        self.0.wall_clock()
+    }
+    fn random_u64(&self) -> u64 {
+        self.0.random_u64()
+    }
+    fn execution(&self) -> Execution {
+        self.0.execution()
+    }
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
+        self.0.spawn(name, body)
+    }
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.0.free_bytes(path)
+    }
+}
+
+impl File for ForgetfulFile {
+    fn read_at(&self, _offset: u64, _buffer: &mut [u8]) -> io::Result<()> {
+        Err(nothing_there())
+    }
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        for request in requests {
+            request.result = Err(nothing_there());
+        }
+    }
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn len(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+    fn set_len(&self, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn allocate(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn punch_hole(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+}
