@@ -6,7 +6,7 @@
 //!   and a gap in the numbers is damage.
 //! - Segments are released from the oldest on, never the current one.
 
-use std::{collections::VecDeque, io, path::Path};
+use std::{collections::VecDeque, io, path::Path, time::Duration};
 
 use testudo_base::{
     Error, Result, Seqno, planted,
@@ -95,6 +95,11 @@ impl SegmentStore {
             next: Mutex::new(None),
             live: Mutex::new(live.into()),
         }
+    }
+
+    /// The clock of the machine that has the files.
+    pub(crate) fn monotonic(&self) -> Duration {
+        self.env.monotonic()
     }
 
     /// Creates segment `number` ahead of its use, unless that was done.

@@ -328,7 +328,7 @@ impl Wal {
     fn lead_round(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         let (count, covered) = self.seal_active();
-        self.group.covers(covered);
+        let began = self.group.covers(covered).then(|| self.segments.monotonic());
         self.write_oldest(&mut writer, count)?;
         let unsynced = writer.take_unsynced().map_err(|error| self.fail(error))?;
         // The writer is free during the sync: full buffers can be written meanwhile.
@@ -342,6 +342,9 @@ impl Wal {
         }
         self.durable_seqno.fetch_max(covered.0, Ordering::AcqRel);
         self.sync_rounds.fetch_add(1, Ordering::Relaxed);
+        if let Some(began) = began {
+            self.group.took(self.segments.monotonic().saturating_sub(began));
+        }
         Ok(())
     }
 
