@@ -134,7 +134,6 @@ fn drain_loop(store: &Store) -> Result<()> {
             continue;
         }
         if worked? {
-            store.give_back_surplus()?;
             idle_rounds = 0;
             continue;
         }
@@ -190,7 +189,6 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
         look_for_room(store)?;
         store.seal_if_full();
         if store.drain_round()? || store.shorten_log()? {
-            store.give_back_surplus()?;
             store.quiet_steps.store(0, Relaxed);
             return Ok(true);
         }

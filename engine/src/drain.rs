@@ -206,13 +206,23 @@ impl Store {
         let part = |(_, buffer): &Waiting| (buffer.table.memory_bytes(), Arc::new(Progress::default()));
         let parts: Vec<Part> = waiting.iter().map(part).collect();
         let started = self.env.monotonic();
+        self.data.begin_round();
         self.backpressure.drain_started(&*self.env, parts.clone());
         let outcome = self.drain(waiting, &parts);
         let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
         self.counters.stages.note_round(bytes, self.env.monotonic().saturating_sub(started));
         self.backpressure.drain_ended(&*self.env);
         self.give_back_what_failed(&outcome)?;
-        outcome.map(|()| true)
+        outcome?;
+        if !self.has_failed()
+            && let Err(error) = self.data.end_round()
+            // The round has succeeded; what cannot be given back on a full device stays free.
+            && error.kind() != ErrorKind::OutOfSpace
+        {
+            self.poison(&error);
+            return Err(error);
+        }
+        Ok(true)
     }
 
     fn drain(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
@@ -429,16 +439,11 @@ impl Store {
         Ok(())
     }
 
-    /// Gives some space back to the file system if far more is free than rounds of work need. To be called after each.
-    pub(crate) fn give_back_surplus(&self) -> Result<()> {
-        let _round = self.rounds.lock();
-        if self.has_failed() { Ok(()) } else { self.data.end_round() }
-    }
-
-    /// Gives space back to the file system if a good part of the file is free.
+    /// Gives space back to the file system if a good part of that of the file is free.
     pub(crate) fn give_back_space(&self) -> Result<()> {
         let stats = self.data.space_stats();
-        if stats.free_bytes > stats.file_bytes / 8 && stats.free_bytes > 1 << 20 {
+        let space_bytes = stats.file_bytes - stats.hole_bytes;
+        if stats.free_bytes > space_bytes / 8 && stats.free_bytes > 1 << 20 {
             self.give_back_all_space()?;
         }
         Ok(())

@@ -55,10 +55,8 @@ pub struct IoStats {
     pub syncs: u64,
 }
 
-/// Smaller free ranges (256 KiB) are not given back to the file system.
-const HOLE_PAGES_MIN: u64 = 64;
-/// Ranges given back after one round of work: meanwhile nobody can take pages or free any.
-const HOLES_OF_A_ROUND: usize = 16;
+/// Pieces given back after one round of work: meanwhile nobody can take pages or free any.
+const PIECES_OF_A_ROUND: usize = 16;
 
 #[derive(Debug, Default)]
 struct IoCounters {
@@ -334,20 +332,26 @@ impl DataFile {
             }
             let file_bytes = self.extents.stats().file_bytes;
             let step = (file_bytes / 32).clamp(1 << 18, 32 << 20).max(u64::from(page_count) * PAGE_BYTES);
-            let step_pages = step.div_ceil(PAGE_BYTES);
-            let hole = self.extents.take_hole(step_pages);
-            let (start, pages) = hole.unwrap_or((file_bytes / PAGE_BYTES, step_pages));
-            let grown = self.file.allocate(start * PAGE_BYTES, pages * PAGE_BYTES);
-            let has_space = grown.is_ok() || planted!("full-disk-swallowed");
-            match hole {
-                Some(hole) => self.extents.end_hole(hole, has_space),
-                None if has_space => self.extents.grow(pages),
-                None => {}
+            let mut grown = self.make_room(step.div_ceil(PAGE_BYTES));
+            if grown.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
+                grown = self.make_room(u64::from(page_count));
             }
-            if !has_space {
-                grown.map_err(|e| Error::io(DATA_FILE, e).context("cannot grow"))?;
-            }
+            grown?;
         }
+    }
+
+    /// Gives space to at most `pages` pages, of a hole or behind the end of the file. REQUIRES: `growing` is held.
+    fn make_room(&self, pages: u64) -> Result<()> {
+        let hole = self.extents.take_hole(pages);
+        let (start, pages) = hole.unwrap_or((self.extents.stats().file_bytes / PAGE_BYTES, pages));
+        let grown = self.file.allocate(start * PAGE_BYTES, pages * PAGE_BYTES);
+        let has_space = grown.is_ok() || planted!("full-disk-swallowed");
+        match hole {
+            Some(hole) => self.extents.end_hole(hole, has_space),
+            None if has_space => self.extents.grow(pages),
+            None => {}
+        }
+        if has_space { Ok(()) } else { grown.map_err(|e| Error::io(DATA_FILE, e).context("cannot grow")) }
     }
 
     /// Gives free space back to the file system: the end of the file, and holes of at least 256 KiB.
@@ -355,22 +359,28 @@ impl DataFile {
         self.give_up(0, usize::MAX)
     }
 
-    /// Notes that a round of work has ended, and gives some of the free space back if far more is free than such rounds need.
+    /// Notes that a round of work begins.
+    pub fn begin_round(&self) {
+        self.extents.begin_round();
+    }
+
+    /// Notes that it has ended, and gives some of the free space back if far more is free than such rounds need.
     pub fn end_round(&self) -> Result<()> {
         match self.extents.end_round() {
-            Some(kept_pages) => self.give_up(kept_pages, HOLES_OF_A_ROUND),
+            Some(kept_pages) => self.give_up(kept_pages, PIECES_OF_A_ROUND),
             None => Ok(()),
         }
     }
 
     fn give_up(&self, kept_pages: u64, most: usize) -> Result<()> {
         let _growing = self.growing.lock();
-        let outcome = self.extents.give_up(kept_pages, (HOLE_PAGES_MIN, most), |end_page, ranges| {
-            for (start, pages) in ranges {
-                self.file.punch_hole(start * PAGE_BYTES, pages * PAGE_BYTES)?;
-            }
+        let outcome = self.extents.give_up(kept_pages, most, |end_page, pieces| {
             if self.file.len()? > end_page * PAGE_BYTES {
                 self.file.set_len(end_page * PAGE_BYTES)?;
+            }
+            while let Some(&(start, pages)) = pieces.last() {
+                self.file.punch_hole(start * PAGE_BYTES, pages * PAGE_BYTES)?;
+                pieces.pop();
             }
             Ok(())
         });

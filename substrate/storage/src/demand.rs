@@ -7,7 +7,7 @@ use testudo_base::num::u64_of;
 
 /// Rounds that are remembered.
 const ROUNDS: usize = 8;
-/// A smaller part of the file than this is not worth giving up.
+/// A smaller part of the file's space than this is not worth giving up.
 const SURPLUS_PARTS: u64 = 32;
 /// Nor is less than this (1 MiB).
 const SURPLUS_PAGES_MIN: u64 = 256;
@@ -26,11 +26,12 @@ impl Demand {
         self.rounds += 1;
     }
 
-    /// How many of `free` pages are worth keeping, if there are so many more that giving them up is worth it.
-    pub(crate) fn kept_pages(&self, free: u64, file_pages: u64) -> Option<u64> {
+    /// How many of `free` pages are worth keeping, if there are so many more that giving them up is worth it. All pages of the file that
+    /// have space on the device are `space_pages`.
+    pub(crate) fn kept_pages(&self, free: u64, space_pages: u64) -> Option<u64> {
         let mean = self.taken.iter().sum::<u64>() / u64_of(ROUNDS);
         let surplus = free.saturating_sub(mean);
-        let is_worth_it = surplus >= (file_pages / SURPLUS_PARTS).max(SURPLUS_PAGES_MIN);
+        let is_worth_it = surplus >= (space_pages / SURPLUS_PARTS).max(SURPLUS_PAGES_MIN);
         (is_worth_it && self.rounds >= ROUNDS).then_some(mean)
     }
 }

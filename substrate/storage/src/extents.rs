@@ -78,8 +78,10 @@ pub struct SpaceStats {
     pub live_bytes: u64,
     /// Bytes in extents that only memory still holds.
     pub held_bytes: u64,
-    /// Bytes that can be reused at once, without what was given back to the file system.
+    /// Bytes that can be reused at once. After a restart also what was given back to the file system before it.
     pub free_bytes: u64,
+    /// Bytes that were given back to the file system since, and get space again before they are reused.
+    pub hole_bytes: u64,
     /// Length of the managed part of the file.
     pub file_bytes: u64,
 }
@@ -214,17 +216,20 @@ impl Extents {
         table.free.release(span.first_page, u64::from(span.page_count));
     }
 
-    /// Gives up free pages until `kept_pages` are left, at most `most` ranges of `min_pages` or more and the end of the file. `act` is told
-    /// the new end and the ranges, under the lock, so that nobody takes them while it gives them back to the file system.
+    /// Gives up free pages until `kept_pages` are left: the end of the file, and at most `most` pieces of it. `act` is told the new end and
+    /// the pieces, under the lock, so that nobody takes them while it gives them back to the file system, the first one last; those that it
+    /// leaves in the list are free again.
     pub(crate) fn give_up<R>(
         &self,
         kept_pages: u64,
-        (min_pages, most): (u64, usize),
-        act: impl FnOnce(u64, Vec<(u64, u64)>) -> R,
+        most: usize,
+        act: impl FnOnce(u64, &mut Vec<(u64, u64)>) -> R,
     ) -> R {
         let mut table = self.table.lock();
-        let ranges = table.free.give_up(kept_pages, min_pages, most);
-        act(table.free.end_page(), ranges)
+        let mut pieces = table.free.give_up(kept_pages, most);
+        let outcome = act(table.free.end_page(), &mut pieces);
+        pieces.into_iter().for_each(|piece| table.free.restore(piece));
+        outcome
     }
 
     /// Takes at most `pages` pages that were given up, to be given space and then passed to [`Extents::end_hole`].
@@ -238,12 +243,17 @@ impl Extents {
         if has_space { table.free.release(start, pages) } else { table.free.put_hole((start, pages)) }
     }
 
-    /// Notes that a round of work has ended; how many free pages are worth keeping, if there are far more.
+    /// Notes that a round of work begins.
+    pub(crate) fn begin_round(&self) {
+        self.table.lock().taken = 0;
+    }
+
+    /// Notes that it has ended; how many free pages are worth keeping, if there are far more.
     pub(crate) fn end_round(&self) -> Option<u64> {
         let mut table = self.table.lock();
         let Table { free, taken, demand, .. } = &mut *table;
-        demand.note(std::mem::take(taken));
-        demand.kept_pages(free.free_pages(), free.end_page())
+        demand.note(*taken);
+        demand.kept_pages(free.free_pages(), free.end_page() - free.hole_pages())
     }
 
     /// Space by use.
@@ -251,6 +261,7 @@ impl Extents {
         let table = self.table.lock();
         let mut stats = SpaceStats {
             free_bytes: table.free.free_pages() * PAGE_BYTES,
+            hole_bytes: table.free.hole_pages() * PAGE_BYTES,
             file_bytes: table.free.end_page() * PAGE_BYTES,
             ..SpaceStats::default()
         };

@@ -15,6 +15,10 @@ use testudo_base::{ExtentSpan, num::low32};
 const MIN_PIECE_PAGES: u64 = 16;
 /// A request is never spread over more pieces than this.
 const MAX_PIECES: usize = 32;
+/// Smaller ranges (256 KiB) are not given up.
+const PIECE_PAGES_MIN: u64 = 64;
+/// What is given up in one piece (16 MiB).
+const PIECE_PAGES_MAX: u64 = 4096;
 
 /// Free ranges of pages below `end_page`.
 #[derive(Debug, Default)]
@@ -24,6 +28,7 @@ pub(crate) struct FreeSpace {
     free_pages: u64,
     /// Start and length.
     holes: BTreeMap<u64, u64>,
+    hole_pages: u64,
     end_page: u64,
 }
 
@@ -128,22 +133,21 @@ impl FreeSpace {
         self.add(first, length);
     }
 
-    /// Gives up free pages until `kept_pages` are left: those at the end of the file, then at most `most` of the largest ranges, none
-    /// smaller than `min_pages`, which become holes. The holes, as (first page, pages).
-    pub(crate) fn give_up(&mut self, kept_pages: u64, min_pages: u64, most: usize) -> Vec<(u64, u64)> {
+    /// Gives up free pages until `kept_pages` are left: those at the end of the file, then at most `most` pieces of the largest ranges, none
+    /// smaller than [`PIECE_PAGES_MIN`], which become holes. The holes, as (first page, pages).
+    pub(crate) fn give_up(&mut self, kept_pages: u64, most: usize) -> Vec<(u64, u64)> {
         self.cut_tail(kept_pages);
         let mut given_up = Vec::new();
         while self.free_pages > kept_pages && given_up.len() < most {
-            let Some(&(length, start)) = self.by_length.last().filter(|(length, _)| *length >= min_pages)
-            else {
-                break;
-            };
-            let surplus = (self.free_pages - kept_pages).max(min_pages).min(length);
+            let largest = self.by_length.last().filter(|(length, _)| *length >= PIECE_PAGES_MIN);
+            let Some(&(length, start)) = largest else { break };
+            let surplus = self.free_pages - kept_pages;
+            let taken = surplus.clamp(PIECE_PAGES_MIN, PIECE_PAGES_MAX).min(length);
             self.remove(start, length);
-            if length > surplus {
-                self.add(start, length - surplus);
+            if length > taken {
+                self.add(start, length - taken);
             }
-            let hole = (start + length - surplus, surplus);
+            let hole = (start + length - taken, taken);
             self.put_hole(hole);
             given_up.push(hole);
         }
@@ -157,6 +161,7 @@ impl FreeSpace {
                 self.holes.last_key_value().filter(|(start, length)| *start + *length == self.end_page)
             {
                 self.holes.remove(&start);
+                self.hole_pages -= length;
                 self.end_page -= length;
                 continue;
             }
@@ -177,10 +182,12 @@ impl FreeSpace {
 
     /// Takes at most `pages` pages of a hole, as (first page, pages), to be given space and then released, or put back.
     pub(crate) fn take_hole(&mut self, pages: u64) -> Option<(u64, u64)> {
-        let large = self.holes.iter().find(|(_, length)| **length >= pages);
-        let (&start, &length) = large.or_else(|| self.holes.iter().next())?;
+        let large_enough = self.holes.iter().find(|(_, length)| **length >= pages);
+        let (&start, &length) =
+            large_enough.or_else(|| self.holes.iter().max_by_key(|(_, length)| **length))?;
         self.holes.remove(&start);
         let taken = length.min(pages);
+        self.hole_pages -= taken;
         if length > taken {
             self.holes.insert(start + taken, length - taken);
         }
@@ -189,6 +196,7 @@ impl FreeSpace {
 
     /// Makes a hole of pages that belong to nobody.
     pub(crate) fn put_hole(&mut self, (mut start, mut length): (u64, u64)) {
+        self.hole_pages += length;
         if let Some((&before, &before_length)) = self.holes.range(..start).next_back()
             && before + before_length == start
         {
@@ -199,6 +207,28 @@ impl FreeSpace {
             length += after_length;
         }
         self.holes.insert(start, length);
+    }
+
+    /// Makes free pages of a hole that was not given back after all.
+    pub(crate) fn restore(&mut self, hole: (u64, u64)) {
+        let at = self.holes.range(..=hole.0).next_back().map(|(&start, &length)| (start, length));
+        let Some((start, length)) = at.filter(|(start, length)| hole.0 + hole.1 <= start + length) else {
+            return;
+        };
+        self.holes.remove(&start);
+        self.hole_pages -= length;
+        let (end, hole_end) = (start + length, hole.0 + hole.1);
+        for (rest, rest_length) in [(start, hole.0 - start), (hole_end, end - hole_end)] {
+            if rest_length > 0 {
+                self.holes.insert(rest, rest_length);
+                self.hole_pages += rest_length;
+            }
+        }
+        self.release(hole.0, hole.1);
+    }
+
+    pub(crate) fn hole_pages(&self) -> u64 {
+        self.hole_pages
     }
 
     #[cfg(test)]

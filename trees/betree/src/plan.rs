@@ -154,20 +154,32 @@ impl PlanNode {
         }
     }
 
-    fn flush_pivots(&mut self, incoming: u64, options: &BeTreeOptions, depth: u32) -> Result<()> {
-        let pending = self.pending();
-        let mut leaf_bytes = Vec::with_capacity(pending.len());
-        for (pivot, child) in self.children.iter().enumerate() {
-            let PlanChild::Untouched(child) = child else {
-                leaf_bytes.push(None);
+    /// Flushes what has come in, half a leaf of it or more, beside a leaf that can stay as it is: a tier would be written in vain. The
+    /// bytes that have flowed out.
+    fn flush_beside_leaves(&mut self, options: &BeTreeOptions, depth: u32) -> Result<u64> {
+        let mut flushed = 0;
+        for pivot in 0..self.children.len() {
+            if self.newest_bytes(pivot) < options.leaf_bytes / 2 {
                 continue;
-            };
-            // Where a leaf's worth has come in beside a leaf that can stay as it is, a tier would be written in vain.
-            let is_free = self.newest_bytes(pivot) >= options.leaf_bytes / 2
-                && matches!(child, Child::Leaf(Some(run))
-                    if seems_undisturbed(run, &self.layers_of(pivot), options)?);
-            leaf_bytes.push(if is_free { Some(0) } else { child.leaf_bytes() });
+            }
+            let PlanChild::Untouched(Child::Leaf(Some(run))) = &self.children[pivot] else { continue };
+            if seems_undisturbed(run, &self.layers_of(pivot), options)? {
+                let bytes = self.pending()[pivot];
+                self.flush(pivot, bytes, options, depth)?;
+                flushed += bytes;
+            }
         }
+        Ok(flushed)
+    }
+
+    fn flush_pivots(&mut self, incoming: u64, options: &BeTreeOptions, depth: u32) -> Result<()> {
+        let incoming = incoming.saturating_sub(self.flush_beside_leaves(options, depth)?);
+        let pending = self.pending();
+        let leaf_bytes = |child: &PlanChild| match child {
+            PlanChild::Untouched(child) => child.leaf_bytes(),
+            _ => None,
+        };
+        let leaf_bytes: Vec<Option<u64>> = self.children.iter().map(leaf_bytes).collect();
         let overwrites = self.base.overwrites;
         let load = NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
         let mut chosen = options.pivots_to_flush(&load);

@@ -53,7 +53,7 @@ pub(crate) struct NodeLoad<'a> {
     pub(crate) incoming: u64,
     /// Bytes that wait for each child.
     pub(crate) pending: &'a [u64],
-    /// Bytes of each child that is a leaf, nothing if it need not be written anew.
+    /// Bytes of each child that is a leaf.
     pub(crate) leaf_bytes: &'a [Option<u64>],
     /// How much of what flows into leaves replaces what they hold.
     pub(crate) overwrites: Overwrites,
@@ -145,7 +145,12 @@ impl BeTreeOptions {
 
     /// Whether two neighbouring leaves are worth joining.
     pub(crate) fn leaves_should_join(&self, left: u64, right: u64) -> bool {
-        left.min(right) < self.leaf_bytes / 4 && left + right <= self.leaf_bytes / 4 * 3
+        left.min(right) < self.leaf_bytes / 4 && self.fit_one_leaf(left + right)
+    }
+
+    /// Whether so many bytes may be one leaf after two were joined; what is cut shall be more, lest it is joined again.
+    pub(crate) fn fit_one_leaf(&self, bytes: u64) -> bool {
+        bytes <= self.leaf_bytes / 4 * 3
     }
 
     /// Whether two neighbouring nodes are worth joining, by their number of pivots.

@@ -15,7 +15,9 @@ use crate::{
     flow::{Layer, Slice, Source},
 };
 
-/// More than this of one slice among the keys of a run means that there is something: sizes are right to a few pages.
+/// More than this part of a leaf, or than the bytes below, among the keys of a run means that there is something: sizes are right to a few
+/// pages.
+const SURELY_INSIDE_PARTS: u64 = 32;
 const SURELY_INSIDE_BYTES: u64 = 64 << 10;
 
 /// If the oldest of a leaf's layers is a run that nothing newer touches: takes it out.
@@ -33,29 +35,44 @@ pub(crate) fn take_undisturbed(layers: &mut Vec<Layer>, options: &BeTreeOptions)
 
 /// Whether it looks as if the run may stay where `newer` flows in. Makes do with estimates.
 pub(crate) fn seems_undisturbed(run: &Run, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
+    let [left, inside, right] = around(run);
     let is_large = |bytes: u64| bytes >= options.leaf_bytes / 2;
-    if !is_large(run.reference().user_bytes) || newer.is_empty() {
+    if !is_large(run.reference().user_bytes) {
         return Ok(false);
     }
-    let [left, inside, right] = around(run);
-    let mut sides = (0, 0);
+    let mut bytes = [0; 3];
     for slice in newer.iter().flatten() {
-        if slice.bytes_within(&inside)? > SURELY_INSIDE_BYTES {
+        for (bytes, bounds) in bytes.iter_mut().zip([&inside, &left, &right]) {
+            *bytes += slice.bytes_within(bounds)?;
+        }
+        if bytes[0] > SURELY_INSIDE_BYTES.min(options.leaf_bytes / SURELY_INSIDE_PARTS) {
             return Ok(false);
         }
-        sides.0 += slice.bytes_within(&left)?;
-        sides.1 += slice.bytes_within(&right)?;
     }
-    Ok((sides.0 == 0 || is_large(sides.0)) && (sides.1 == 0 || is_large(sides.1)))
+    let [_, left, right] = bytes;
+    Ok(left + right > 0 && [left, right].into_iter().all(|side| side == 0 || is_large(side)))
 }
 
 fn stays(run: &Run, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
     if !seems_undisturbed(run, newer, options)? {
         return Ok(false);
     }
-    let [_, inside, _] = around(run);
-    for slice in newer.iter().flatten() {
-        if slice.holds_any(&inside)? {
+    let [left, inside, right] = around(run);
+    let holds_any = |bounds: &KeyBounds| -> Result<bool> {
+        for slice in newer.iter().flatten() {
+            if slice.holds_any(bounds)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    if holds_any(&inside)? {
+        return Ok(false);
+    }
+    // A few entries may count as nothing, but would be a leaf all the same.
+    for side in [left, right] {
+        let bytes = newer.iter().flatten().map(|slice| slice.bytes_within(&side)).sum::<Result<u64>>()?;
+        if bytes == 0 && holds_any(&side)? {
             return Ok(false);
         }
     }

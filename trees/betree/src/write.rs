@@ -201,16 +201,23 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },
         };
         let is_old = rewrites_leaf && merge.stands_on_oldest();
-        if is_old && new >= options.leaf_bytes / 2 && pieces > 1 {
+        if is_old
+            && new >= options.leaf_bytes / 2
+            && !options.fit_one_leaf(written - earlier + left_bytes(bytes, merge.passed_bytes(), written))
+        {
             // Behind a stretch of what has come in, which may go on in order, the old becomes a leaf of its own: what comes next
             // then comes behind a leaf, and that can stay.
             runs.is_full = true;
             earlier = written;
         }
         let entry_bytes = u64_of(entry.user_bytes());
+        let had_staying = runs.staying.is_some();
         if !runs.push(&entry)? {
             merge.next()?;
             continue;
+        }
+        if had_staying && runs.staying.is_none() {
+            earlier = written;
         }
         written += entry_bytes;
         new = if is_old { 0 } else { new + entry_bytes };
@@ -218,12 +225,12 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
         let data_bytes = runs.open_bytes();
         if data_bytes + PAGE_BYTES > target {
             let passed = merge.passed_bytes();
-            let left = bytes.saturating_sub(passed) * written / passed.max(1);
+            let left = left_bytes(bytes, passed, written);
             // The rest is not worth a run of its own if it is small, unless this one has become too large. That is counted without what
             // fills up pages: leaves that are joined because they hold little must not be cut again.
             if (pieces > 1 && left > target / 2) || written - earlier >= run_bytes * 3 / 2 {
                 runs.is_full = true;
-                earlier = written;
+                (earlier, new) = (written, 0);
                 work.progress.advance(passed - reported);
                 reported = passed;
             }
@@ -232,6 +239,11 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let runs = runs.finish()?;
     work.progress.advance(bytes.saturating_sub(reported));
     Ok(runs)
+}
+
+/// About how much is yet to be written when so much was written of what was passed.
+fn left_bytes(bytes: u64, passed: u64, written: u64) -> u64 {
+    bytes.saturating_sub(passed) * written / passed.max(1)
 }
 
 /// The runs of one destination in the making. A full run is finished when the next one begins, because only then it is

@@ -11,7 +11,7 @@ fn freed_neighbours_join_into_one_range() {
     space.release(c.first_page, 10);
     space.release(b.first_page, 10);
     assert_eq!(space.ranges(), vec![(2, 100)]);
-    assert_eq!(space.give_up(0, 1, 10), Vec::new());
+    assert_eq!(space.give_up(0, 10), Vec::new());
     assert_eq!((space.free_pages(), space.end_page()), (0, 2));
 }
 
@@ -46,56 +46,80 @@ fn freeing_twice_is_a_bug_that_stops_at_once() {
     space.release(span.first_page, 4);
 }
 
-/// Of 200 pages every tenth is taken: ranges of nine.
+/// Of 20 stretches of 100 pages the first page is taken: ranges of 99.
 fn comb() -> FreeSpace {
-    let live = (0..20).map(|tooth| ExtentSpan { first_page: tooth * 10, page_count: 1 });
-    FreeSpace::from_live(0, 200, live)
+    let live = (0..20).map(|tooth| ExtentSpan { first_page: tooth * 100, page_count: 1 });
+    FreeSpace::from_live(0, 2000, live)
 }
 
 #[test]
 fn the_end_of_the_file_is_given_up_first_then_the_largest_ranges() {
     let mut space = comb();
-    space.release(50, 1);
-    assert_eq!(space.give_up(180, 4, 10), vec![], "181 pages are free, and the surplus at the end");
-    assert_eq!((space.free_pages(), space.end_page()), (180, 199));
-    assert_eq!(space.give_up(160, 4, 10), vec![(48, 12)]);
-    assert_eq!((space.free_pages(), space.end_page()), (160, 191));
-    assert_eq!(space.give_up(0, 4, 2).len(), 2, "no more at once");
-    assert_eq!(space.give_up(0, 10, 100), vec![], "none is large enough: {space:?}");
+    space.release(500, 1);
+    assert_eq!(space.give_up(1980, 10), vec![], "1981 pages are free, and the surplus at the end");
+    assert_eq!((space.free_pages(), space.end_page()), (1980, 1999));
+    assert_eq!(space.give_up(1800, 10), vec![(518, 82)]);
+    assert_eq!((space.free_pages(), space.hole_pages(), space.end_page()), (1800, 82, 1901));
+    assert_eq!(space.give_up(0, 2).len(), 2, "no more at once");
+    while !space.give_up(0, 100).is_empty() {}
+    assert!(space.ranges().iter().all(|(_, length)| *length < PIECE_PAGES_MIN), "{space:?}");
 }
 
 #[test]
 fn holes_are_taken_when_they_have_space_again() {
     let mut space = comb();
-    assert_eq!(space.give_up(0, 1, 100).len(), 19);
-    assert_eq!((space.free_pages(), space.end_page()), (0, 191));
+    assert_eq!(space.give_up(0, 100).len(), 19);
+    assert_eq!((space.free_pages(), space.hole_pages(), space.end_page()), (0, 19 * 99, 1901));
     assert_eq!(space.take(1), None);
-    assert_eq!(space.take_hole(5), Some((1, 5)));
-    assert_eq!(space.take_hole(20), Some((6, 4)), "none is so large");
-    space.put_hole((6, 4));
-    space.put_hole((1, 5));
-    assert_eq!(space.take_hole(9), Some((1, 9)));
-    space.release(1, 9);
-    assert_eq!(space.take(9).unwrap(), vec![ExtentSpan { first_page: 1, page_count: 9 }]);
-    while let Some((start, pages)) = space.take_hole(100) {
+    assert_eq!(space.take_hole(50), Some((1, 50)));
+    assert_eq!(space.take_hole(200).map(|(_, pages)| pages), Some(99), "none is larger");
+    space.put_hole((1, 50));
+    assert_eq!(space.take_hole(99), Some((1, 99)));
+    space.release(1, 99);
+    assert_eq!(space.take(99).unwrap(), vec![ExtentSpan { first_page: 1, page_count: 99 }]);
+    while let Some((start, pages)) = space.take_hole(1000) {
         space.release(start, pages);
     }
-    assert_eq!(space.free_pages(), 18 * 9);
+    assert_eq!((space.free_pages(), space.hole_pages()), (17 * 99, 0));
+}
+
+#[test]
+fn what_is_not_given_back_after_all_is_free_again() {
+    let mut space = comb();
+    let pieces = space.give_up(0, 100);
+    space.release(100, 1);
+    let (free, holes) = (space.free_pages(), space.hole_pages());
+    for piece in &pieces[..3] {
+        space.restore(*piece);
+    }
+    let restored: u64 = pieces[..3].iter().map(|(_, pages)| pages).sum();
+    assert_eq!((space.free_pages(), space.hole_pages()), (free + restored, holes - restored));
+}
+
+#[test]
+fn a_large_range_is_given_up_in_pieces_and_restored_in_part() {
+    let mut space =
+        FreeSpace::from_live(0, 10_000, [ExtentSpan { first_page: 9_999, page_count: 1 }].into_iter());
+    let pieces = space.give_up(0, 100);
+    assert_eq!(pieces, vec![(5903, 4096), (1807, 4096), (0, 1807)]);
+    space.restore(pieces[1]);
+    assert_eq!((space.free_pages(), space.hole_pages()), (4096, 5903));
+    assert_eq!(space.take_hole(10_000), Some((5903, 4096)));
 }
 
 #[test]
 fn holes_at_the_end_go_with_it() {
     let mut space = comb();
-    space.give_up(0, 1, 100);
-    space.release(190, 1);
-    space.give_up(0, 1, 100);
-    assert_eq!(space.end_page(), 181);
+    space.give_up(0, 100);
+    space.release(1900, 1);
+    space.give_up(0, 100);
+    assert_eq!((space.end_page(), space.hole_pages()), (1801, 18 * 99));
 }
 
 #[test]
 #[should_panic(expected = "freed twice")]
 fn freeing_a_hole_is_a_bug_that_stops_at_once() {
     let mut space = comb();
-    space.give_up(0, 1, 100);
-    space.release(12, 1);
+    space.give_up(0, 100);
+    space.release(120, 1);
 }

@@ -151,7 +151,10 @@ fn write_numbers(parts: PartsInOrder, dir: &Path) -> Result<File> {
     for number in parts.flatten() {
         file.write_all(&number.to_le_bytes()).map_err(io_error)?;
     }
-    file.into_inner().map_err(|error| io_error(error.into_error()))
+    let file = file.into_inner().map_err(|error| io_error(error.into_error()))?;
+    // Else it would be written while inserts are measured.
+    file.sync_data().map_err(io_error)?;
+    Ok(file)
 }
 
 fn io_error(error: std::io::Error) -> Error {
