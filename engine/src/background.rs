@@ -20,7 +20,10 @@ use testudo_base::{
 };
 use testudo_env::Thread;
 
-use crate::store::Store;
+use crate::{
+    quiet::{Pace, QUIET_AFTER, Quiet},
+    store::Store,
+};
 
 /// How long written commits may stay in the log's buffers.
 const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
@@ -29,27 +32,22 @@ const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the drain thread sleeps when nobody wakes it.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A store is idle once nothing was written or drained for so long, and for twice as long as between the last two drains.
-const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// Longer pauses than this between two drains say nothing about the next one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The same in stepped execution, which has no time: steps without work.
-const IDLE_AFTER_STEPS: u32 = 16;
+/// In stepped execution, which has no time, so many steps without a drain of its own make a keyspace rest.
+const REST_STEPS: u32 = 8;
 
-/// When something was written or drained last.
+/// What the drain thread knows of the store's pauses.
 #[derive(Debug)]
-struct Quiet {
-    since: Duration,
-    /// Between the last two drains.
-    pause: Duration,
-    last_drain: Duration,
+struct Watch {
+    /// Of all keyspaces together.
+    quiet: Quiet,
+    pace: Pace,
     writes: u64,
     flushes: u64,
 }
 
-impl Quiet {
+impl Watch {
     fn from(now: Duration) -> Self {
-        Self { since: now, pause: Duration::ZERO, last_drain: now, writes: 0, flushes: 0 }
+        Self { quiet: Quiet::from(now), pace: Pace::default(), writes: 0, flushes: 0 }
     }
 
     /// Whoever wrote, and whoever drained, a thread of the store or a caller.
@@ -58,22 +56,30 @@ impl Quiet {
         let counters = &store.counters;
         let (writes, flushes) = (counters.user_writes.load(Relaxed), counters.flushes.load(Relaxed));
         if self.flushes != flushes {
-            self.pause = now.saturating_sub(self.last_drain).min(LONGEST_PAUSE);
-            self.last_drain = now;
+            self.quiet.note_drain(now);
         }
-        if (self.writes, self.flushes) != (writes, flushes) {
-            (self.writes, self.flushes) = (writes, flushes);
-            self.since = now;
+        if self.writes != writes {
+            self.quiet.interrupt(now);
+        }
+        (self.writes, self.flushes) = (writes, flushes);
+        for keyspace in store.catalogue.read().by_id.values() {
+            keyspace.look_for_writes(now);
         }
     }
 
-    /// Begins anew.
-    fn interrupt(&mut self, now: Duration) {
-        self.since = now;
-    }
-
-    fn is_idle(&self, now: Duration) -> bool {
-        now.saturating_sub(self.since) >= IDLE_AFTER.max(self.pause * 2)
+    /// Does one job of one tree; `false` if there is none, or none for now.
+    fn run_job(&mut self, store: &Store) -> Result<bool> {
+        let began = store.env.monotonic();
+        let is_welcome = self.quiet.is_quiet(began) || self.pace.allows(began, self.quiet.since_drain(began));
+        let outcome = store.run_job(|keyspace| is_welcome && keyspace.quiet.lock().is_quiet(began));
+        let ended = store.env.monotonic();
+        if is_stalled(&outcome) {
+            self.quiet.interrupt(ended);
+            self.pace.note_stall(ended);
+        } else if matches!(outcome, Ok(true)) {
+            self.pace.note(began, ended);
+        }
+        outcome
     }
 }
 
@@ -124,7 +130,7 @@ fn log_loop(store: &Store) -> Result<()> {
 
 fn drain_loop(store: &Store) -> Result<()> {
     let mut idle_rounds = 0u32;
-    let mut quiet = Quiet::from(store.env.monotonic());
+    let mut watch = Watch::from(store.env.monotonic());
     while !store.is_closing.load(Acquire) && !store.has_failed() {
         look_for_room(store)?;
         store.seal_if_full();
@@ -137,11 +143,10 @@ fn drain_loop(store: &Store) -> Result<()> {
             idle_rounds = 0;
             continue;
         }
-        quiet.look(store);
+        watch.look(store);
         if idle_rounds >= 1 {
-            let worked = store.run_job(quiet.is_idle(store.env.monotonic()));
+            let worked = watch.run_job(store);
             if is_stalled(&worked) {
-                quiet.interrupt(store.env.monotonic());
                 rest(store);
             } else if worked? {
                 // What it has freed is given back once nothing is left to do.
@@ -181,18 +186,30 @@ fn is_stalled(outcome: &Result<bool>) -> bool {
     matches!(outcome, Err(error) if error.kind() == ErrorKind::OutOfSpace)
 }
 
+impl Store {
+    /// The time by which keyspaces rest; in stepped execution it goes on with each step.
+    pub(crate) fn background_time(&self) -> Duration {
+        if self.is_stepped {
+            QUIET_AFTER / REST_STEPS * self.steps.load(Relaxed)
+        } else {
+            self.env.monotonic()
+        }
+    }
+}
+
 /// One piece of background work in stepped execution; `false` if there is none.
 pub(crate) fn step(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
     let outcome = (|| {
         wal.write_all()?;
         look_for_room(store)?;
+        store.steps.fetch_add(1, Relaxed);
         store.seal_if_full();
         if store.drain_round()? || store.shorten_log()? {
-            store.quiet_steps.store(0, Relaxed);
             return Ok(true);
         }
-        if store.run_job(store.quiet_steps.fetch_add(1, Relaxed) >= IDLE_AFTER_STEPS)? {
+        let now = store.background_time();
+        if store.run_job(|keyspace| keyspace.quiet.lock().since_drain(now) >= QUIET_AFTER)? {
             return Ok(true);
         }
         store.give_back_space()?;

@@ -272,5 +272,6 @@ fn choose_view(keyspace: &KeyspaceCore) -> Result<impl Deref<Target = Arc<View>>
     if keyspace.is_dropped() {
         return Err(Error::invalid(format!("the keyspace {:?} was dropped", keyspace.name)));
     }
+    keyspace.note_write();
     Ok(keyspace.view.load())
 }

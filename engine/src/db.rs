@@ -332,10 +332,10 @@ impl Db {
     }
 
     /// Does the trees' own background work until there is none left, then gives free space back. For benchmarks and the
-    /// `compact` command; it happens by itself while the store is idle.
+    /// `compact` command; it happens by itself while keyspaces rest.
     pub fn settle(&self) -> Result<()> {
         self.flush()?;
-        while self.store().run_job(true)? {}
+        while self.store().run_job(|_| true)? {}
         let _round = self.store().rounds.lock();
         self.store().check_writable()?;
         self.store().data.give_back_space()

@@ -311,10 +311,12 @@ impl Store {
         let records = self.advance_records(&drained)?;
         // To free a memtable takes milliseconds, during which nobody should wait for the commit lock.
         let mut retired = Vec::with_capacity(drained.len());
+        let now = self.background_time();
         let commit = self.commit.lock();
         for (Drained { keyspace, buffer, edit }, records) in drained.into_iter().zip(records) {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
             keyspace.publish(tree, Some(&buffer), records);
+            keyspace.quiet.lock().note_drain(now);
             retired.push(buffer);
             keyspace.expect_jobs();
         }
@@ -399,9 +401,10 @@ impl Store {
         Ok(had_sealed)
     }
 
-    /// Does one job of one tree; `false` if no tree has one. `is_idle` as in [`testudo_contract::Tree::pick_job`].
-    pub(crate) fn run_job(&self, is_idle: bool) -> Result<bool> {
+    /// Does one job of one tree; `false` if no tree has one. `is_idle` as in [`testudo_contract::Tree::pick_job`], for each keyspace.
+    pub(crate) fn run_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
         for keyspace in self.keyspaces() {
+            let is_idle = is_idle(&keyspace);
             let has_new_reasons = keyspace.view.load().tree.has_new_reasons();
             if !keyspace.take_expected_jobs(is_idle) && !has_new_reasons {
                 continue;

@@ -52,6 +52,7 @@ mod memory;
 mod new_store;
 mod open;
 mod options;
+mod quiet;
 mod read;
 mod repair;
 mod room;

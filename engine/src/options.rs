@@ -29,7 +29,7 @@ pub enum Tree {
         /// Most children of a node.
         max_pivots: usize,
     },
-    /// The STBε-tree of SplinterDB: fewer bytes are written, more sources are asked by reads; an idle store makes up for it.
+    /// The STBε-tree of SplinterDB: fewer bytes are written, more sources are asked by reads; that is made up for while the keyspace rests.
     Splinter {
         /// Bytes of a full leaf and of a buffered run.
         leaf_bytes: u64,

@@ -1,6 +1,6 @@
 //! The open store: what all handles and background threads share.
 //!
-//! **Lock order**: stripes, `rounds`, `commit`, `catalogue`, then the locks inside log, manifest and data file.
+//! **Lock order**: stripes, `rounds`, `commit`, `catalogue`, a keyspace's `quiet`, then the locks inside log, manifest and data file.
 //!
 //! **Invariants**
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a snapshot.
@@ -125,8 +125,8 @@ pub(crate) struct Store {
     pub(crate) records: Arc<RecordCache>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
-    /// Steps since something was drained, in stepped execution.
-    pub(crate) quiet_steps: AtomicU32,
+    /// Steps so far, in stepped execution.
+    pub(crate) steps: AtomicU32,
     pub(crate) room: Room,
     /// On lines of its own, as what every commit changes.
     pub(crate) commit: CachePadded<Mutex<()>>,
@@ -181,7 +181,7 @@ impl Store {
             arena_pool: parts.arena_pool,
             executor: parts.executor,
             is_stepped: parts.is_stepped,
-            quiet_steps: 0.into(),
+            steps: 0.into(),
             room: parts.room,
             commit: CachePadded::new(Mutex::new(())),
             rounds: Mutex::new(()),

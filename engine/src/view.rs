@@ -4,11 +4,13 @@
 //! - Buffers are newest first; everything in the tree is older than everything in the buffers.
 //! - The active buffer changes only under the commit lock.
 
+use std::time::Duration;
+
 use testudo_base::{
     KeyspaceId, Seqno,
     merge_operator::Folding,
     sync::{
-        Arc, ArcSwap,
+        Arc, ArcSwap, Mutex,
         atomic::{
             AtomicBool, AtomicU64,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -19,7 +21,7 @@ use testudo_contract::Tree;
 use testudo_memtable::Memtable;
 use testudo_records::KeyspaceRecords;
 
-use crate::{memory::OwnShare, options::KeyspaceOptions, store::Store};
+use crate::{memory::OwnShare, options::KeyspaceOptions, quiet::Quiet, store::Store};
 
 /// A memtable and when it was first written.
 #[derive(Debug)]
@@ -89,6 +91,10 @@ pub(crate) struct KeyspaceCore {
     pub(crate) view: ArcSwap<View>,
     pub(crate) write_share: OwnShare,
     dropped: AtomicBool,
+    /// Something was written since the background looked last.
+    was_written: AtomicBool,
+    /// Since when nothing has come in. For the background alone.
+    pub(crate) quiet: Mutex<Quiet>,
     /// A look for background jobs is worth while.
     jobs_may_exist: AtomicBool,
     /// The same for jobs of an idle tree.
@@ -120,6 +126,8 @@ impl KeyspaceCore {
             view: ArcSwap::from_pointee(view),
             write_share: OwnShare::default(),
             dropped: false.into(),
+            was_written: false.into(),
+            quiet: Mutex::new(Quiet::from(store.background_time())),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),
         })
@@ -131,6 +139,22 @@ impl KeyspaceCore {
 
     pub(crate) fn mark_dropped(&self) {
         self.dropped.store(true, Release);
+    }
+
+    /// A commit chose its buffer. Whoever writes all the time changes nothing that others read.
+    #[inline]
+    pub(crate) fn note_write(&self) {
+        if !self.was_written.load(Relaxed) {
+            self.was_written.store(true, Relaxed);
+        }
+    }
+
+    /// Takes over whether something was written.
+    pub(crate) fn look_for_writes(&self, now: Duration) {
+        if self.was_written.load(Relaxed) {
+            self.was_written.store(false, Relaxed);
+            self.quiet.lock().interrupt(now);
+        }
     }
 
     /// The tree has changed, so that it may have jobs.

@@ -1,0 +1,86 @@
+//! When work is done beside writers, by examples.
+//!
+//! **Invariants**
+//! - Every expectation is a rule of the parent's head.
+
+use super::*;
+
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+#[test]
+fn what_was_left_alone_for_a_second_rests() {
+    let mut quiet = Quiet::from(ms(500));
+    assert!(!quiet.is_quiet(ms(1499)));
+    assert!(quiet.is_quiet(ms(1500)));
+    quiet.interrupt(ms(2000));
+    assert!(!quiet.is_quiet(ms(2999)));
+    assert!(quiet.is_quiet(ms(3000)));
+}
+
+#[test]
+fn what_drains_now_and_then_rests_once_it_has_paused_for_twice_as_long() {
+    let mut quiet = Quiet::from(ms(0));
+    quiet.note_drain(ms(90_000));
+    assert!(quiet.is_quiet(ms(91_000)), "one drain is no rhythm");
+    quiet.note_drain(ms(95_000));
+    assert!(!quiet.is_quiet(ms(104_999)));
+    assert!(quiet.is_quiet(ms(105_000)));
+    quiet.note_drain(ms(900_000));
+    assert!(quiet.is_quiet(ms(960_000)), "nobody waits longer than a minute");
+}
+
+/// Work that is asked for each millisecond over ten minutes, beside drains that come every `period` and take `drain`; how many
+/// milliseconds it took, a piece taking `piece`, how many of them drains waited, and its longest pause.
+fn beside_drains(period: u64, drain: u64, piece: u64) -> (u64, u64, u64) {
+    let (mut pace, mut now, mut last_drain) = (Pace::default(), 0, 0);
+    let (mut worked, mut waited, mut ended, mut longest) = (0, 0, 0, 0);
+    for due in (0..600_000).step_by(usize::try_from(period).unwrap()) {
+        while now < due {
+            if pace.allows(ms(now), ms(now - last_drain)) {
+                pace.note(ms(now), ms(now + piece));
+                longest = longest.max(now - ended);
+                worked += piece;
+                now += piece;
+                ended = now;
+            } else {
+                now += 1;
+            }
+        }
+        waited += now - due;
+        now += drain;
+        last_drain = now;
+    }
+    (worked, waited, longest)
+}
+
+#[test]
+fn beside_writers_work_takes_a_sixteenth_of_the_time() {
+    let (worked, waited, longest) = beside_drains(5000, 500, 50);
+    assert!((30_000..=37_500).contains(&worked), "{worked}");
+    assert!(waited < 1000, "{waited}");
+    assert!(longest < 1500, "{longest}");
+}
+
+#[test]
+fn the_less_time_drains_leave_the_less_work_is_done_but_never_none() {
+    let mut before = u64::MAX;
+    for drain in [200, 300, 350, 380] {
+        let (worked, _, longest) = beside_drains(400, drain, 50);
+        assert!(worked < before && longest < 4500, "{drain}: {worked}, {longest}");
+        before = worked;
+    }
+    assert!(before > 1000, "{before}");
+}
+
+#[test]
+fn a_piece_that_was_held_up_holds_nothing_up_for_long() {
+    let mut pace = Pace::default();
+    pace.note(ms(0), ms(600_000));
+    assert!(!pace.allows(ms(614_999), ms(10_000)));
+    assert!(pace.allows(ms(615_000), ms(10_000)));
+    pace.note_stall(ms(700_000));
+    assert!(!pace.allows(ms(714_999), ms(10_000)));
+    assert!(pace.allows(ms(715_000), ms(10_000)));
+}
