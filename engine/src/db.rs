@@ -222,7 +222,7 @@ impl Db {
         edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
         self.commit_or_poison(&edit)?;
         let core = |(id, name): (KeyspaceId, &str)| {
-            KeyspaceCore::new(store, id, name, *options, open::empty_tree(store, options))
+            KeyspaceCore::new(store, id, name, *options, open::empty_tree(store, options, id))
         };
         let cores: Vec<_> = ids.zip(missing).map(core).collect();
         let mut catalogue = store.catalogue.write();

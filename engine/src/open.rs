@@ -21,7 +21,7 @@ use testudo_base::{
     planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use testudo_betree::BeTree;
+use testudo_betree::{BeTree, BeTreeOptions};
 use testudo_contract::{Executor, InlineExecutor, RunIds, Tree as TreeState};
 use testudo_env::{DirLock, EntryType, Env, Execution, OpenMode, OpenOptions, Reserve};
 use testudo_storage::{Change, DATA_FILE, DataFile, Manifest, SUPERBLOCK_FILE};
@@ -378,8 +378,13 @@ fn load_keyspaces(store: &Store) -> Result<()> {
 }
 
 /// An empty tree for a new keyspace.
-pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions) -> Arc<dyn TreeState> {
-    BeTree::empty(options.chosen_tree().betree_options(), &store.data)
+pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions, id: KeyspaceId) -> Arc<dyn TreeState> {
+    BeTree::empty(tree_options(options, id), &store.data)
+}
+
+/// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would otherwise be many.
+fn tree_options(options: &KeyspaceOptions, id: KeyspaceId) -> BeTreeOptions {
+    BeTreeOptions { stagger: u64::from(id.0), ..options.chosen_tree().betree_options() }
 }
 
 /// The tree of a keyspace as its objects describe it.
@@ -389,7 +394,7 @@ pub(crate) fn stored_tree(
     id: KeyspaceId,
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
 ) -> Result<Arc<dyn TreeState>> {
-    Ok(BeTree::open(options.chosen_tree().betree_options(), data, id, objects)?)
+    Ok(BeTree::open(tree_options(options, id), data, id, objects)?)
 }
 
 /// Puts the commits of the log into memtables.

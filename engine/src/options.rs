@@ -63,10 +63,10 @@ impl Tree {
     pub(crate) fn betree_options(self) -> BeTreeOptions {
         match self {
             Self::Turtle { leaf_bytes, max_pivots } => {
-                BeTreeOptions { policy: Policy::Turtle, leaf_bytes, max_pivots }
+                BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(Policy::Turtle) }
             }
             Self::Splinter { leaf_bytes, max_pivots } => {
-                BeTreeOptions { policy: Policy::Splinter, leaf_bytes, max_pivots }
+                BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(Policy::Splinter) }
             }
         }
     }
@@ -74,7 +74,7 @@ impl Tree {
 
 impl From<BeTreeOptions> for Tree {
     fn from(options: BeTreeOptions) -> Self {
-        let BeTreeOptions { policy, leaf_bytes, max_pivots } = options;
+        let BeTreeOptions { policy, leaf_bytes, max_pivots, .. } = options;
         match policy {
             Policy::Turtle => Self::Turtle { leaf_bytes, max_pivots },
             Policy::Splinter => Self::Splinter { leaf_bytes, max_pivots },
@@ -192,7 +192,7 @@ impl KeyspaceOptions {
     /// Bytes for the catalogue: tree u8 (1 turtle, 2 splinter) · leaf bytes u64 · most pivots u64 · if there is a merge operator, its
     /// name (UTF-8), up to the end.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let BeTreeOptions { policy, leaf_bytes, max_pivots } = self.tree.betree_options();
+        let BeTreeOptions { policy, leaf_bytes, max_pivots, .. } = self.tree.betree_options();
         let mut out = vec![match policy {
             Policy::Turtle => 1,
             Policy::Splinter => 2,
@@ -213,8 +213,8 @@ impl KeyspaceOptions {
         let (leaf_bytes, max_pivots) = (reader.u64()?, testudo_base::num::usize_of(reader.u64()?));
         let name = std::str::from_utf8(reader.rest()).map_err(|_| Damage("a name is not UTF-8"))?;
         let merge_operator = (!name.is_empty()).then(|| OperatorName::new(name));
-        let options =
-            Self { tree: Tree::from(BeTreeOptions { policy, leaf_bytes, max_pivots }), merge_operator };
+        let tree = Tree::from(BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(policy) });
+        let options = Self { tree, merge_operator };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
     }

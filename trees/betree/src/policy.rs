@@ -39,6 +39,9 @@ pub struct BeTreeOptions {
     pub leaf_bytes: u64,
     /// Most children of a node (ρ in the paper). Default 64, as in the paper.
     pub max_pivots: usize,
+    /// Trees that differ in it merge tiers in different rounds, where the policy is to merge late. Default 0; an engine gives each of many trees a
+    /// number of its own.
+    pub stagger: u64,
 }
 
 /// Bytes of merging that one look of a scan is worth.
@@ -71,7 +74,7 @@ pub(crate) enum IdleWork {
 impl BeTreeOptions {
     /// The default settings with this policy.
     pub fn new(policy: Policy) -> Self {
-        Self { policy, leaf_bytes: 2 << 20, max_pivots: 64 }
+        Self { policy, leaf_bytes: 2 << 20, max_pivots: 64, stagger: 0 }
     }
 
     /// Size of the smallest pieces that are worth telling apart.
@@ -99,7 +102,7 @@ impl BeTreeOptions {
     pub(crate) fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
         match self.policy {
             Policy::Turtle => turtle::tiers_to_merge(tier_bytes),
-            Policy::Splinter => splinter::tiers_to_merge(node, tier_bytes),
+            Policy::Splinter => splinter::tiers_to_merge(self.stagger.wrapping_add(node.0), tier_bytes),
         }
     }
 

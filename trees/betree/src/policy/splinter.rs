@@ -2,8 +2,8 @@
 //!
 //! An incoming flow becomes a tier of its own. Tiers are merged only when a node has too many, and then up to eight at once, so that
 //! a byte is rewritten about once for each eightfold growth of its tier. Which ones: those neighbours of which the largest is
-//! least for each tier that is saved, so many of about one size. (To look at all bytes instead of the largest tier's writes up to twice as much.) Every node has its own idea of too many, because nodes that get
-//! equal flows would otherwise merge in the same round (decision 0024).
+//! least for each tier that is saved, so many of about one size. (To look at all bytes instead of the largest tier's writes up to twice as much.) Every node of every tree has its own idea of too many, because
+//! nodes that get equal flows would otherwise merge in the same round (decision 0024).
 //!
 //! A leaf is rewritten for as much as its space allows. What waits for it may be several times what it holds as long as it is new;
 //! where it replaces what the leaf holds, the leaf's entries are dead until then, so it has to be less.
@@ -13,7 +13,7 @@
 
 use std::{cmp::Reverse, ops::RangeInclusive};
 
-use testudo_base::{ObjectId, num::u64_of};
+use testudo_base::num::u64_of;
 
 use super::{BeTreeOptions, IdleWork, NodeLoad, turtle};
 
@@ -45,10 +45,10 @@ pub(super) fn tier_run_bytes(options: &BeTreeOptions) -> u64 {
     (options.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(options.leaf_bytes)
 }
 
-/// Those neighbours of which the largest is least for each tier that is saved.
-pub(super) fn tiers_to_merge(node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
+/// Those neighbours of which the largest is least for each tier that is saved. `stagger`: a number of the node's own.
+pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
     let count = tier_bytes.len();
-    if u64_of(count) <= MAX_TIERS + node.0 % u64_of(FAN_IN) {
+    if u64_of(count) <= MAX_TIERS + stagger % u64_of(FAN_IN) {
         return None;
     }
     let saved = |window: &RangeInclusive<usize>| u64_of(window.end() - window.start());

@@ -1,6 +1,7 @@
 use super::*;
 
-const OPTIONS: BeTreeOptions = BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8 };
+const OPTIONS: BeTreeOptions =
+    BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };
 
 #[test]
 fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
@@ -34,7 +35,7 @@ fn under_even_load_pivots_are_flushed_one_after_the_other() {
     let leaf_bytes = [Some(3200u64); 32];
     let mut random = testudo_env::SplitMix::new(5);
     for policy in [Policy::Turtle, Policy::Splinter] {
-        let options = BeTreeOptions { policy, leaf_bytes: 3200, max_pivots: 64 };
+        let options = BeTreeOptions { leaf_bytes: 3200, ..BeTreeOptions::new(policy) };
         let mut pending: Vec<u64> = (0..32).map(|_| random.below(3000)).collect();
         let (mut flushes, mut behind_another) = (0, 0);
         for round in 0..400 {

@@ -14,11 +14,11 @@ const KEYSPACE: KeyspaceId = KeyspaceId(3);
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn turtle(leaf_bytes: u64, max_pivots: usize) -> BeTreeOptions {
-    BeTreeOptions { policy: Policy::Turtle, leaf_bytes, max_pivots }
+    BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(Policy::Turtle) }
 }
 
 fn splinter(leaf_bytes: u64, max_pivots: usize) -> BeTreeOptions {
-    BeTreeOptions { policy: Policy::Splinter, leaf_bytes, max_pivots }
+    BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(Policy::Splinter) }
 }
 
 /// Sorted updates in a vector.

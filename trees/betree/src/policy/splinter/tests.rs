@@ -1,8 +1,11 @@
+use testudo_base::ObjectId;
+
 use super::*;
 use crate::{Policy, overwrites::Overwrites};
 
-const OPTIONS: BeTreeOptions = BeTreeOptions { policy: Policy::Splinter, leaf_bytes: 3200, max_pivots: 8 };
-const NODE: ObjectId = ObjectId(8);
+const OPTIONS: BeTreeOptions =
+    BeTreeOptions { policy: Policy::Splinter, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };
+const NODE: u64 = 8;
 
 fn all_new() -> Overwrites {
     Overwrites::UNKNOWN.after(100, 0)
@@ -37,9 +40,20 @@ fn remnants_are_merged_before_full_tiers() {
 #[test]
 fn nodes_merge_in_different_rounds() {
     let rounds: Vec<usize> = (0..8)
-        .map(|node| (1..).find(|&count| tiers_to_merge(ObjectId(node), &vec![100; count]).is_some()).unwrap())
+        .map(|node| (1..).find(|&count| tiers_to_merge(node, &vec![100; count]).is_some()).unwrap())
         .collect();
     assert_eq!(rounds, [13, 14, 15, 16, 17, 18, 19, 20]);
+}
+
+#[test]
+fn roots_of_equal_trees_merge_in_different_rounds() {
+    let first_merge = |stagger: u64| {
+        let options = BeTreeOptions { stagger, ..OPTIONS };
+        (1..).find(|&count| options.tiers_to_merge(ObjectId(1), &vec![100; count]).is_some()).unwrap()
+    };
+    let mut rounds: Vec<usize> = (1..=16).map(first_merge).collect();
+    rounds.sort_unstable();
+    assert_eq!(rounds, [13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18, 19, 19, 20, 20]);
 }
 
 /// Lets equal tiers come into a node that flushes nothing; how often a byte was written, and the most tiers.

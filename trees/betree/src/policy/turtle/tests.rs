@@ -1,7 +1,8 @@
 use super::*;
 use crate::{Policy, overwrites::Overwrites};
 
-const OPTIONS: BeTreeOptions = BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8 };
+const OPTIONS: BeTreeOptions =
+    BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };
 
 /// The pivots that are flushed of a node with these leaves.
 fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64]) -> Vec<usize> {
