@@ -203,9 +203,9 @@ impl Store {
         Memtable::with_folding(Arc::clone(&self.arena_pool), Arc::clone(folding))
     }
 
-    /// How a keyspace with these options folds operands.
-    pub(crate) fn folding(&self, options: &KeyspaceOptions) -> Arc<Folding> {
-        self.merge_operators.folding(options.merge_operator_name())
+    /// How a keyspace of this name with these options folds operands.
+    pub(crate) fn folding(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<Folding> {
+        self.merge_operators.folding(keyspace, options.merge_operator_name())
     }
 
     /// The cached records of a keyspace that was just opened or created.

@@ -110,7 +110,7 @@ impl KeyspaceCore {
         options: KeyspaceOptions,
         tree: Arc<dyn Tree>,
     ) -> Arc<Self> {
-        let folding = store.folding(&options);
+        let folding = store.folding(name, &options);
         let view = View {
             active: WriteBuffer::new(store.new_table(&folding)),
             sealed: Vec::new(),

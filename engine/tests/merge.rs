@@ -193,7 +193,12 @@ fn what_an_operator_refuses_is_said_by_reads_until_the_key_is_written_anew() {
     k.insert("a", "text").unwrap();
     k.merge("a", 1_u64.to_le_bytes()).unwrap();
     for _ in 0..2 {
-        assert_eq!(k.get("a").unwrap_err().kind(), ErrorKind::Invalid);
+        let errors = [k.get("a").unwrap_err(), k.iter().unwrap().next().unwrap().unwrap_err()];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let text = error.to_string();
+            assert!(text.contains(r#"keyspace "k", key "a": add-u64 over 1 operands: "#), "{text}");
+        }
         db.settle().unwrap();
     }
     k.insert("a", 5_u64.to_le_bytes()).unwrap();

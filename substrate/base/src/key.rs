@@ -1,4 +1,4 @@
-//! Byte-wise comparison helpers: common prefixes, eight-byte heads, short separators.
+//! Byte-wise comparison helpers: common prefixes, eight-byte heads, short separators; keys in messages.
 
 /// Length of the longest prefix that `a` and `b` share.
 #[inline]
@@ -49,6 +49,17 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix[..=keep].to_vec();
     end[keep] += 1;
     Some(end)
+}
+
+/// Most bytes of a key that a message shows.
+const SHOWN_BYTES: usize = 64;
+
+/// A key as messages show it: in quotes, what is not printable escaped, a long one cut.
+pub fn shown(key: &[u8]) -> String {
+    match key.get(..SHOWN_BYTES).filter(|_| key.len() > SHOWN_BYTES) {
+        Some(start) => format!("\"{}\"… ({} bytes)", start.escape_ascii(), key.len()),
+        None => format!("\"{}\"", key.escape_ascii()),
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use std::{
 
 use crate::{
     Entry, Error, ErrorKind, Kind, MAX_VALUE_BYTES, Result,
+    key::shown,
     num::u64_of,
     operands_format::{Stack, begin_stack, encode_operand},
     planted,
@@ -185,16 +186,18 @@ impl MergeOperators {
         self.0.keys().map(String::as_str)
     }
 
-    /// How the keyspace folds that states this operator.
-    pub fn folding(&self, name: Option<&str>) -> Arc<Folding> {
+    /// How the keyspace of this name folds, which states this operator.
+    pub fn folding(&self, keyspace: &str, name: Option<&str>) -> Arc<Folding> {
         let operator = name.and_then(|name| self.0.get(name)).cloned();
-        Arc::new(Folding { name: name.map(str::to_owned), operator })
+        Arc::new(Folding { keyspace: keyspace.to_owned(), name: name.map(str::to_owned), operator })
     }
 }
 
 /// How the operands of one keyspace become values.
 #[derive(Debug, Default)]
 pub struct Folding {
+    /// For messages.
+    keyspace: String,
     name: Option<String>,
     operator: Option<Arc<dyn MergeOperator>>,
 }
@@ -216,8 +219,14 @@ impl Folding {
 
     /// The value that an entry with operands stands for, if nothing older is said about its key than it says.
     ///
-    /// Errors: `Unsupported` without the operator; what the operator says; `Invalid` for a value that is too long; `Corruption`.
+    /// Errors, which name keyspace and key: `Unsupported` without the operator; what the operator says; `Invalid` for a value that is too
+    /// long; `Corruption`.
     pub fn fold(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+        let of = || format!("keyspace {:?}, key {}", self.keyspace, shown(entry.key));
+        self.try_fold(entry).map_err(|error| error.context(&of()))
+    }
+
+    fn try_fold(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
         let operator = self.operator()?;
         let mut stack = Stack::decode(entry.kind, entry.value)
             .map_err(|damage| Error::new(ErrorKind::Corruption, format!("operands: {}", damage.0)))?;
@@ -233,8 +242,7 @@ impl Folding {
                 if fits { Ok(value) } else { Err(Error::invalid("the value is too long")) }
             });
         value.map_err(|error| {
-            let (name, key_bytes, count) = (operator.name(), entry.key.len(), stack.operands.len());
-            error.context(&format!("{name}: {count} operands of a key of {key_bytes} bytes"))
+            error.context(&format!("{} over {} operands", operator.name(), stack.operands.len()))
         })
     }
 

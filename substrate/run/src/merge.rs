@@ -179,8 +179,12 @@ impl<C: Cursor> MergeCursor<C> {
             self.stack.extend_from_slice(entry.value);
         }
         if u64_of(self.stack.len()) > MAX_VALUE_BYTES {
+            let key =
+                self.sources[self.order[0]].entry().map_or_else(String::new, |entry| key::shown(entry.key));
             self.order.clear();
-            return Err(Error::invalid("the operands of a key that cannot be folded have become too long"));
+            return Err(Error::invalid(format!(
+                "key {key}: operands that cannot be folded have become too long"
+            )));
         }
         self.stacked = Some(kind);
         Ok(())

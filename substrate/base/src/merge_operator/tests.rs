@@ -22,7 +22,7 @@ fn built_in_operators_do_what_they_say() {
     let operators = MergeOperators::default();
     assert_eq!(operators.names().collect::<Vec<_>>(), ["add-u64", "append", "max", "min"]);
     let answer = |name: &str, existing: Option<&[u8]>, operands: &[&[u8]]| {
-        operators.folding(Some(name)).operator().unwrap().merge(b"", existing, operands)
+        operators.folding("k", Some(name)).operator().unwrap().merge(b"", existing, operands)
     };
     let (one, max) = (1_u64.to_le_bytes(), u64::MAX.to_le_bytes());
     assert_eq!(answer("add-u64", Some(&one), &[&one, &max]).unwrap(), one);
@@ -35,7 +35,7 @@ fn built_in_operators_do_what_they_say() {
 
 #[test]
 fn an_operand_is_checked_before_it_is_written() {
-    let folding = MergeOperators::default().folding(Some("add-u64"));
+    let folding = MergeOperators::default().folding("k", Some("add-u64"));
     let operator = folding.operator().unwrap();
     assert!(operator.check(b"", &[0; 8]).is_ok());
     assert_eq!(operator.check(b"", b"7").unwrap_err().kind(), ErrorKind::Invalid);
@@ -43,7 +43,7 @@ fn an_operand_is_checked_before_it_is_written() {
 
 #[test]
 fn entries_settle_as_far_as_what_is_older_is_known() {
-    let folding = MergeOperators::default().folding(Some("append"));
+    let folding = MergeOperators::default().folding("k", Some("append"));
     let list = operands(&[b"b", b"c"]);
     assert_eq!(settled(&folding, Kind::Operands, &list, false), Some((Kind::Operands, operands(&[b"bc"]))));
     assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Value, b"bc".to_vec())));
@@ -59,7 +59,7 @@ fn without_its_operator_nothing_is_lost() {
     let operators = MergeOperators::default();
     let list = operands(&[b"b", b"c"]);
     for name in [None, Some("somebody's")] {
-        let folding = operators.folding(name);
+        let folding = operators.folding("k", name);
         assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
         let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
         assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole.clone())));
@@ -75,7 +75,7 @@ fn what_the_operator_refuses_is_kept() {
     let mut operators = MergeOperators::default();
     let refuse = |_: &[u8], _: Option<&[u8]>, _: &[&[u8]]| Err(Error::invalid("no"));
     operators.register(Arc::new(MergeFunction::new("no", refuse)));
-    let folding = operators.folding(Some("no"));
+    let folding = operators.folding("k", Some("no"));
     let list = operands(&[b"b", b"c"]);
     assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
     let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
@@ -99,12 +99,32 @@ fn a_panic_of_the_operator_is_a_refusal() {
     }
     let mut operators = MergeOperators::default();
     operators.register(Arc::new(Panics));
-    let folding = operators.folding(Some("panics"));
+    let folding = operators.folding("k", Some("panics"));
     let list = operands(&[b"b", b"c"]);
     assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
     let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
     assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole)));
     let error = folding.fold(&Entry { key: b"key", kind: Kind::Operands, value: &list }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert_eq!(error.to_string(), "panics: 2 operands of a key of 3 bytes: the operator panicked");
+    assert_eq!(
+        error.to_string(),
+        "keyspace \"k\", key \"key\": panics over 2 operands: the operator panicked"
+    );
+}
+
+#[test]
+fn errors_name_keyspace_and_key_and_show_no_value() {
+    let operators = MergeOperators::default();
+    let stack = unfolded(Kind::Value, b"secret", &[&[1; 8]]);
+    for operator in [Some("add-u64"), Some("somebody's"), None] {
+        for (kind, value) in [(Kind::Unfolded, stack.as_slice()), (Kind::Operands, b"\xffsecret")] {
+            let entry = Entry { key: b"a\x00\"b", kind, value };
+            let error = operators.folding("users", operator).fold(&entry).unwrap_err().to_string();
+            assert!(error.starts_with(r#"keyspace "users", key "a\x00\"b": "#), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+    let entry = Entry { key: &[b'x'; 1000], kind: Kind::Operands, value: &[] };
+    let error = operators.folding("users", None).fold(&entry).unwrap_err().to_string();
+    assert!(error.contains("(1000 bytes)") && error.len() < 200, "{error}");
 }

@@ -8,7 +8,7 @@ use testudo_base::{
 use super::*;
 
 fn table_with(name: Option<&str>) -> (Memtable, Arc<Folding>) {
-    let folding = MergeOperators::default().folding(name);
+    let folding = MergeOperators::default().folding("k", name);
     (Memtable::with_folding(ChunkPool::new(4 << 20), Arc::clone(&folding)), folding)
 }
 

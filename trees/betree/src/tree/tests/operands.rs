@@ -51,7 +51,7 @@ fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
 }
 
 fn check(bed: &Bed, keys: u64) {
-    let folding = MergeOperators::default().folding(Some("append"));
+    let folding = MergeOperators::default().folding("k", Some("append"));
     for number in 0..keys {
         let key = key(number);
         let expected = bed.model.get(&key).cloned();
@@ -90,7 +90,7 @@ fn operands_are_answered_with_what_they_change_at_any_height_with_and_without_th
     const KEYS: u64 = 1_500;
     for name in [Some("append"), None] {
         let mut bed = Bed::new(turtle(4096, 4));
-        bed.work.folding = MergeOperators::default().folding(name);
+        bed.work.folding = MergeOperators::default().folding("k", name);
         let mut random = SplitMix::new(11);
         for round in 0..60 {
             apply(&mut bed, &mut random, KEYS);
@@ -103,7 +103,7 @@ fn operands_are_answered_with_what_they_change_at_any_height_with_and_without_th
         assert!(bed.tree.stats().height > 1);
         bed.tree.check_invariants(true).unwrap();
         // Once the operator is known, what was kept is folded.
-        bed.work.folding = MergeOperators::default().folding(Some("append"));
+        bed.work.folding = MergeOperators::default().folding("k", Some("append"));
         for _ in 0..10 {
             apply(&mut bed, &mut random, KEYS);
         }
