@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -524,4 +525,44 @@ fn a_long_list_in_the_log_is_salvaged_as_its_value() {
     assert!(contents_of(&db).unwrap() == expected);
     let (key, value) = &expected["lists"][0];
     assert_eq!(report.keyspaces[0].bytes, (key.len() + value.len()) as u64);
+}
+
+#[test]
+fn operands_on_top_of_what_a_leaf_knows_to_be_gone_do_not_bring_it_back() {
+    let machine = MemEnv::new(4);
+    let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
+    let tree = Tree::Splinter { leaf_bytes: 64 << 10, max_pivots: 4 };
+    let options_of_lists = KeyspaceOptions::default().tree(tree).merge_operator("append");
+    let lists = db.keyspace("lists", || options_of_lists).unwrap();
+    let fill = |numbers: Range<u32>, bytes: usize| {
+        numbers.for_each(|n| lists.insert(format!("key{n:03}"), vec![b'.'; bytes]).unwrap());
+    };
+    fill(0..150, 1000);
+    db.flush().unwrap();
+    // In one buffer: what goes down into a leaf soon, and something that stays.
+    lists.insert("key010", "gone").unwrap();
+    lists.insert("key140", "stays").unwrap();
+    db.flush().unwrap();
+    lists.remove("key010").unwrap();
+    fill(11..40, 4000);
+    db.flush().unwrap();
+    lists.merge("key010", "new").unwrap();
+    db.flush().unwrap();
+    let outline = lists.outline();
+    assert_eq!(outline.iter().filter(|line| line.what == "tier").count(), 2, "{outline:?}");
+    let expected = contents_of(&db).unwrap();
+    let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
+    for path in machine.all_files() {
+        let path = path.to_str().unwrap();
+        if path.starts_with("/db/manifest-") || path.starts_with("/db/wal-") {
+            machine.remove_file(Path::new(path)).unwrap();
+        }
+    }
+    let options = SalvageOptions { merge_operator: Some("append".to_owned()), ..options(&machine, true) };
+    let report = salvage(&options, &mut unobserved()).unwrap();
+    assert_eq!(report.method, SalvageMethod::Scan);
+    let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap();
+    let found = contents_of(&db).unwrap();
+    assert_eq!(found["lists"][10], (b"key010".to_vec(), b"new".to_vec()));
+    assert!(found == expected);
 }
