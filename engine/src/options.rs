@@ -54,6 +54,16 @@ impl Tree {
         vec![("turtle", Self::turtle()), ("splinter", Self::splinter())]
     }
 
+    /// Bytes of a full leaf and of a buffered run.
+    pub fn leaf_bytes(&self) -> u64 {
+        self.betree_options().leaf_bytes
+    }
+
+    /// Most children of a node.
+    pub fn max_pivots(&self) -> usize {
+        self.betree_options().max_pivots
+    }
+
     /// A tree of the kind of `other`, with these sizes.
     pub(crate) fn as_kind_of(self, other: Self) -> Self {
         Self::from(BeTreeOptions { policy: other.betree_options().policy, ..self.betree_options() })

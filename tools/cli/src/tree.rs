@@ -1,4 +1,4 @@
-//! `testudo tree`: the outline of a keyspace's tree.
+//! `testudo tree`: the policy of a keyspace's tree, and its outline.
 
 use std::collections::BTreeMap;
 
@@ -36,13 +36,22 @@ struct Sum {
     entries: u64,
 }
 
-/// Prints the outline.
+/// Prints by which settings the tree goes, then its outline.
 pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
     let store = &arguments.store;
     let db = store::open_for_reading(context, store)?;
     let keyspace = store.existing_keyspace(&db, &arguments.keyspace)?;
     let outline = keyspace.outline();
+    let tree = keyspace.options().chosen_tree();
     let console = &mut context.console;
+    if store.json {
+        let (leaf_bytes, max_pivots) = (tree.leaf_bytes(), tree.max_pivots());
+        console
+            .json(&json!({ "tree": tree.to_string(), "leaf_bytes": leaf_bytes, "max_pivots": max_pivots }))?;
+    } else {
+        let (leaf_bytes, max_pivots) = (show_size(tree.leaf_bytes()), tree.max_pivots());
+        console.line(format_args!("{tree}: leaves of {leaf_bytes}, at most {max_pivots} pivots"))?;
+    }
     if arguments.full {
         for line in &outline {
             if store.json {

@@ -37,6 +37,8 @@ fn keyspaces_are_created_listed_and_dropped() {
         answer["keyspaces"].to_string().contains(r#"{"keyspace":"other","tree":"splinter"}"#),
         "{answer}"
     );
+    let tree = place.run(&["tree", "STORE", "--keyspace", "other"]).fine();
+    assert!(tree.starts_with("splinter: leaves of"), "{tree}");
     assert_eq!(place.run(&["keyspace", "convert", "STORE", "none", "--tree", "turtle"]).code, Some(1));
     place.run(&["keyspace", "drop", "STORE", "other"]).fine();
     assert_eq!(place.run(&["keyspace", "drop", "STORE", "other"]).code, Some(1));

@@ -71,8 +71,12 @@ fn every_looking_verb_answers_in_json() {
     assert_eq!(place.run(&["keyspace", "list", "STORE", "--json"]).json(), ls);
     let space = place.run(&["space", "STORE", "--json"]).json();
     assert!(space["disk_bytes"].as_u64().unwrap() > 0 && space["keyspaces"]["default"].is_u64());
-    place.run(&["tree", "STORE", "--json"]).json_lines();
-    place.run(&["tree", "STORE", "--json", "--full"]).json_lines();
+    let settings = json!({ "tree": "turtle", "leaf_bytes": 2 << 20, "max_pivots": 64 });
+    for tree in [&["tree", "STORE", "--json"][..], &["tree", "STORE", "--json", "--full"]] {
+        let lines = place.run(tree).json_lines();
+        assert_eq!(lines[0], settings);
+        assert_eq!((&lines[1]["depth"], &lines[1]["what"]), (&json!(0), &json!("node")));
+    }
     for level in [&["verify", "STORE", "--json"][..], &["verify", "STORE", "--json", "--full"]] {
         assert_eq!(place.run(level).json()["sound"], true);
     }
@@ -87,8 +91,9 @@ fn every_looking_verb_answers_people() {
     assert!(place.run(&["stat", "STORE"]).fine().contains("seqno"));
     assert!(place.run(&["ls", "STORE"]).fine().starts_with("keyspace"));
     assert!(place.run(&["space", "STORE"]).fine().contains("write-ahead log"));
-    assert!(place.run(&["tree", "STORE"]).fine().starts_with("depth"));
-    place.run(&["tree", "STORE", "--full"]).fine();
+    let settings = "turtle: leaves of 2.0 MiB, at most 64 pivots\n";
+    assert!(place.run(&["tree", "STORE"]).fine().starts_with(&format!("{settings}depth")));
+    assert!(place.run(&["tree", "STORE", "--full"]).fine().starts_with(settings));
     assert!(place.run(&["verify", "STORE", "--full"]).fine().starts_with("sound"));
     assert!(place.run(&["--help"]).fine().contains("Exit codes"));
     assert!(place.run(&["--version"]).fine().starts_with("testudo "));
