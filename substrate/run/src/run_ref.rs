@@ -5,7 +5,7 @@
 //! footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64 · first key str · last key str.
 
 use testudo_base::{
-    ExtentSpan, KeyspaceId, MAX_KEY_BYTES, RunId, Seqno,
+    ExtentSpan, KeyspaceId, MAX_KEY_BYTES, PAGE_BYTES, RunId, Seqno,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
 };
@@ -41,6 +41,10 @@ pub struct RunRef {
 
 /// A run has never more pieces than this.
 const MAX_SPANS: u32 = 1 << 20;
+/// No file reaches beyond this page, so that sums of pages and bytes do not overflow.
+const MAX_PAGE: u64 = 1 << 48;
+/// Nor does a run hold more than this.
+const MAX_USER_BYTES: u64 = 1 << 48;
 
 impl RunRef {
     /// Bytes that it occupies in the data file.
@@ -81,7 +85,7 @@ impl RunRef {
         let mut pages = 0u64;
         for _ in 0..count {
             let span = ExtentSpan { first_page: reader.u64()?, page_count: reader.u32()? };
-            if span.page_count == 0 || span.first_page.checked_add(u64::from(span.page_count)).is_none() {
+            if span.page_count == 0 || span.first_page > MAX_PAGE {
                 return Err(Damage("a run has an impossible span"));
             }
             pages += u64::from(span.page_count);
@@ -106,6 +110,9 @@ impl RunRef {
             || run.data_pages > run.footer_page
             || footer_end > pages
             || run.first_key > run.last_key
+            || run.tombstones > run.entries
+            || run.entries > u64::from(run.data_pages) * PAGE_BYTES
+            || run.user_bytes > MAX_USER_BYTES
         {
             return Err(Damage("a run reference contradicts itself"));
         }
