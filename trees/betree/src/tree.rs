@@ -93,6 +93,9 @@ impl BeTree {
         };
         let (root, next_object) =
             decode_root_pointer(&pointer).map_err(|Damage(why)| damaged(keyspace, ROOT_POINTER, why))?;
+        if objects.keys().next_back().is_some_and(|last| last.0 >= next_object) || next_object > MAX_OBJECT {
+            return Err(damaged(keyspace, ROOT_POINTER, "the next object is there already"));
+        }
         let root = load_node(data, keyspace, &mut objects, root, 0)?;
         if !objects.is_empty() || root.high.is_some() || !root.pivots[0].low.is_empty() {
             return Err(damaged(keyspace, root.id, "the tree does not reach all of its nodes or keys"));
@@ -185,6 +188,9 @@ impl BeTree {
         Ok(TreeEdit { tree: Arc::new(tree), changes })
     }
 }
+
+/// No tree will ever have had so many nodes.
+const MAX_OBJECT: u64 = 1 << 60;
 
 fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {
     Error::corruption("manifest", 0, format!("object {object} of keyspace {keyspace}: {why}"))
