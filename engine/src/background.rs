@@ -29,6 +29,10 @@ use crate::{
 const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
 /// How long they may stay unsynced.
 const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
+/// How long the superblock may not know that something new is durable.
+const WATERMARK_INTERVAL: Duration = Duration::from_secs(1);
+/// The same in stepped execution, in steps.
+const WATERMARK_STEPS: u32 = 8;
 /// How long the drain thread sleeps when nobody wakes it.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -111,7 +115,9 @@ fn log_loop(store: &Store) -> Result<()> {
     let wal = store.wal()?;
     let mut written = store.env.monotonic();
     let mut synced = written;
+    let mut stated = written;
     while !store.is_closing.load(Acquire) && !store.has_failed() {
+        store.publisher.publish(store);
         if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
             wal.write_sealed()?;
         }
@@ -123,6 +129,10 @@ fn log_loop(store: &Store) -> Result<()> {
         if now.saturating_sub(synced) >= LOG_SYNC_INTERVAL {
             wal.sync_all()?;
             synced = now;
+        }
+        if now.saturating_sub(stated) >= WATERMARK_INTERVAL {
+            store.manifest.state_watermark()?;
+            stated = now;
         }
     }
     Ok(())
@@ -203,7 +213,9 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
     let outcome = (|| {
         wal.write_all()?;
         look_for_room(store)?;
-        store.steps.fetch_add(1, Relaxed);
+        if store.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
+            store.manifest.state_watermark()?;
+        }
         store.seal_if_full();
         if store.drain_round()? || store.shorten_log()? {
             return Ok(true);

@@ -74,7 +74,7 @@ impl Repository {
 
     /// As [`Repository::create`], telling `observer` how far it is.
     pub fn create_observed(&self, db: &Db, observer: &mut Observer<'_>) -> Result<NewBackup> {
-        create::create(self, db, observer)
+        db.store().read(|| create::create(self, db, observer))
     }
 
     /// The backups, oldest first; one that cannot be read is listed with the reason.
@@ -85,7 +85,12 @@ impl Repository {
     /// Reads everything that backup `id`, or every backup, consists of, and checks each hash and each page.
     ///
     /// Errors: `Invalid` if there is no such repository or backup. Damage is a finding, not an error.
-    pub fn verify(&self, id: Option<u64>, observer: &mut Observer<'_>) -> Result<RepositoryReport> {
+    pub fn verify(&self, id: Option<u64>) -> Result<RepositoryReport> {
+        self.verify_observed(id, &mut unobserved())
+    }
+
+    /// As [`Repository::verify`], telling `observer` how far it is.
+    pub fn verify_observed(&self, id: Option<u64>, observer: &mut Observer<'_>) -> Result<RepositoryReport> {
         verify::verify(self, id, observer)
     }
 
@@ -94,7 +99,17 @@ impl Repository {
     ///
     /// Errors: `Invalid` if the target is not empty or there is no such backup, `Corruption` for damage in the
     /// repository; nothing is left of the target then.
-    pub fn restore(&self, id: Option<u64>, target: &Path, observer: &mut Observer<'_>) -> Result<BackupInfo> {
+    pub fn restore(&self, id: Option<u64>, target: impl AsRef<Path>) -> Result<BackupInfo> {
+        self.restore_observed(id, target.as_ref(), &mut unobserved())
+    }
+
+    /// As [`Repository::restore`], telling `observer` how far it is.
+    pub fn restore_observed(
+        &self,
+        id: Option<u64>,
+        target: &Path,
+        observer: &mut Observer<'_>,
+    ) -> Result<BackupInfo> {
         restore::restore(self, id, target, observer)
     }
 

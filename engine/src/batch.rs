@@ -1,12 +1,20 @@
 //! Several writes that become visible and durable together.
+//!
+//! **Invariants**
+//! - A batch of several writes holds no more than a value may have: log, write buffer and recovery hold
+//!   it whole.
 
 use std::sync::Arc;
 
-use testudo_base::{Error, Kind, Result, operands_format::encode_operand};
+use testudo_base::{Error, Kind, Result, num::u64_of, operands_format::encode_operand, planted};
 
 use crate::{
-    Db, Keyspace, batch_format::Operation, db::foreign_handle, options::Durability, view::KeyspaceCore,
+    Db, Keyspace, batch_format::Operation, commit::Limits, db::foreign_handle, options::Durability,
+    view::KeyspaceCore,
 };
+
+/// What each write of a batch counts beside its key and its value.
+const WRITE_BYTES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 struct Item {
@@ -18,6 +26,10 @@ struct Item {
 }
 
 /// Writes to any keyspaces of one store, applied by [`Batch::commit`] all together or not at all.
+///
+/// A batch of several writes holds at most a quarter of the memory budget, as a value does: keys,
+/// values, and 32 bytes for each write. [`Batch::has_room_for`] tells when to commit and begin the next
+/// one.
 #[derive(Debug)]
 pub struct Batch {
     db: Db,
@@ -26,8 +38,9 @@ pub struct Batch {
     bytes: Vec<u8>,
     durability: Durability,
     is_foreign: bool,
-    /// Why an operand cannot be written.
+    /// Why it cannot be committed; nothing more is kept then.
     refused: Option<Error>,
+    limits: Limits,
 }
 
 impl Batch {
@@ -40,12 +53,26 @@ impl Batch {
             durability: Durability::Buffered,
             is_foreign: false,
             refused: None,
+            limits: Limits::OfUsers,
         }
+    }
+
+    /// A batch for entries of another store, however long they are.
+    pub(crate) fn of_another_store(db: &Db) -> Self {
+        Self { limits: Limits::None, ..Self::new(db) }
     }
 
     /// Adds an entry of any kind as it is.
     pub(crate) fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
         self.is_foreign |= !Arc::ptr_eq(&keyspace.db.open, &self.db.open);
+        if self.refused.is_some() {
+            return;
+        }
+        let is_bounded = self.limits == Limits::OfUsers && !planted!("batch-bound-ignored");
+        if is_bounded && !self.has_room_for(key.len(), value.len()) {
+            self.refused = Some(self.too_large());
+            return;
+        }
         let known = self.keyspaces.iter().position(|known| Arc::ptr_eq(known, &keyspace.core));
         let index = known.unwrap_or_else(|| {
             self.keyspaces.push(Arc::clone(&keyspace.core));
@@ -56,9 +83,37 @@ impl Batch {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Sets `key` to `value`. Of several writes to one key the last one counts.
+    fn limit(&self) -> u64 {
+        self.db.store().memory.max_value_bytes()
+    }
+
+    fn too_large(&self) -> Error {
+        Error::invalid(format!(
+            "a batch is larger than {} bytes, a quarter of the memory budget of {} bytes, after {} writes",
+            self.limit(),
+            self.db.store().memory.total(),
+            self.items.len()
+        ))
+    }
+
+    /// What counts towards the limit so far: keys, values, and 32 bytes for each write.
+    pub fn bytes(&self) -> u64 {
+        u64_of(self.bytes.len() + self.items.len() * WRITE_BYTES)
+    }
+
+    /// Whether a write with a key and a value of so many bytes can be added; always so while the batch
+    /// is empty. Without room the write is not added, and [`Batch::commit`] fails.
+    pub fn has_room_for(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        let more = u64_of(key_bytes + WRITE_BYTES).saturating_add(u64_of(value_bytes));
+        self.items.is_empty() || self.bytes().saturating_add(more) <= self.limit()
+    }
+
+    /// Sets `key` to `value`. Of several writes to one key the last one counts. What a merge operator says
+    /// against the value is an error of [`Batch::commit`].
     pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.push(keyspace, Kind::Value, key.as_ref(), value.as_ref());
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.keep_refusal(keyspace.core.folding.check_value(key, value));
+        self.push(keyspace, Kind::Value, key, value);
     }
 
     /// Deletes `key`.
@@ -69,11 +124,14 @@ impl Batch {
     /// Changes the value of `key` by an operand, as [`Keyspace::merge`]; what speaks against that is an error of [`Batch::commit`].
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
         let (key, operand) = (key.as_ref(), operand.as_ref());
-        let checked = keyspace.core.folding.operator().and_then(|operator| operator.check(key, operand));
+        self.keep_refusal(keyspace.core.folding.check_operand(key, operand));
+        self.push(keyspace, Kind::Operands, key, &encode_operand(operand));
+    }
+
+    fn keep_refusal(&mut self, checked: Result<()>) {
         if let Err(error) = checked {
             self.refused.get_or_insert(error);
         }
-        self.push(keyspace, Kind::Operands, key, &encode_operand(operand));
     }
 
     /// Number of writes.
@@ -95,7 +153,7 @@ impl Batch {
 
     /// Applies all writes atomically.
     ///
-    /// Errors: `Invalid` if a key or value is too long or a keyspace was dropped or is of another store, and those of
+    /// Errors: `Invalid` if a key or value is too long, the batch too large, or a keyspace was dropped or is of another store, and those of
     /// [`Keyspace::merge`]; then nothing is applied. After an error of a `Sync` commit's sync the writes are visible but may be lost by a crash.
     pub fn commit(self) -> Result<()> {
         if self.is_foreign {
@@ -113,6 +171,6 @@ impl Batch {
             let keyspace = self.keyspaces[item.keyspace].id;
             operations.push(Operation { keyspace, kind: item.kind, key, value });
         }
-        self.db.store().commit_many(&self.keyspaces, &operations, self.durability)
+        self.db.store().commit_many(&self.keyspaces, &operations, self.durability, self.limits)
     }
 }

@@ -72,7 +72,9 @@ impl DbBuilder {
         self
     }
 
-    /// Opens an existing store without writing a byte; several readers may do so at once, but no writer beside them.
+    /// Opens an existing store without writing a byte of it; several readers may do so at once, but no
+    /// writer beside them. What the log holds beyond the memory budget is kept in a temporary file, in
+    /// `TMPDIR`, `/var/tmp` or `/tmp`, for as long as the store is open.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.0.read_only = true;
@@ -86,7 +88,8 @@ impl DbBuilder {
         self
     }
 
-    /// Removes the store's files when it is closed.
+    /// A store that makes its directory, which must not exist, and goes when it is closed: the files of the store, and the
+    /// directory if nothing else is in it. `Invalid` together with [`DbBuilder::read_only`] or `create(false)`.
     #[must_use]
     pub fn temporary(mut self) -> Self {
         self.0.temporary = true;

@@ -38,7 +38,7 @@ impl Db {
     /// Writers are not held up. The target must not exist or be empty; one that did not end is never opened as a store.
     ///
     /// Errors: `Invalid` for a target that is not empty, `Corruption` if a page of this store is damaged (nothing is
-    /// left of the target), `OutOfSpace`, `Io`.
+    /// left of the target), `Closed`, `OutOfSpace`, `Io`.
     pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
         self.checkpoint_observed(target.as_ref(), &mut unobserved())
     }
@@ -49,6 +49,10 @@ impl Db {
         target: &Path,
         observer: &mut Observer<'_>,
     ) -> Result<CheckpointReport> {
+        self.store().read(|| self.copy_to(target, observer))
+    }
+
+    fn copy_to(&self, target: &Path, observer: &mut Observer<'_>) -> Result<CheckpointReport> {
         let store = self.store();
         // A copy may be given up when there is no room; it must not use what is kept for writes.
         let new = NewStore::begin(&store.room.plain_env(&store.env), target)?;

@@ -28,6 +28,15 @@ use crate::{
 /// Longest wait for a drain before the state is looked at again.
 const ROOM_RECHECK: Duration = Duration::from_millis(50);
 
+/// Which entries a commit may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limits {
+    /// Those that the memory budget allows users.
+    OfUsers,
+    /// Any: what comes from another store must not be lost because it was made under a larger budget.
+    None,
+}
+
 impl Store {
     /// Checks the limits of one operation.
     pub(crate) fn check_limits(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -61,7 +70,14 @@ impl Store {
         self.await_own_share(keyspace);
         let seqno = {
             let _stripe = self.stripes.lock_one(keyspace.id, operation.key);
-            self.write_one(keyspace, operation, bytes)?
+            let is_long = operation.kind == Kind::Operands
+                && self.may_merge_long(keyspace, operation.key, operation.value.len());
+            if is_long {
+                let operations = std::slice::from_ref(operation);
+                self.write_merged(std::slice::from_ref(keyspace), operations, bytes)?
+            } else {
+                self.write_one(keyspace, operation, bytes)?
+            }
         };
         self.after_commit(seqno, durability)
     }
@@ -95,8 +111,10 @@ impl Store {
         });
         let Operation { kind, key, value, .. } = *operation;
         let outcome = buffer.table.insert(seqno, kind, key, value, keep_from);
+        buffer.note_value(outcome.stacked_bytes.max(value.len()));
         drop(underway);
         self.account(1, key.len() + value.len(), outcome.memory_bytes_added);
+        self.note_long(keyspace, operation);
         if outcome.memory_bytes_added > 0 {
             self.check_own_share(keyspace, buffer);
         }
@@ -109,10 +127,13 @@ impl Store {
         keyspaces: &[Arc<KeyspaceCore>],
         operations: &[Operation<'_>],
         durability: Durability,
+        limits: Limits,
     ) -> Result<()> {
         let (mut bytes, mut intent) = (0, Intent::Remove);
         for operation in operations {
-            self.check_limits(operation.key, operation.value)?;
+            if limits == Limits::OfUsers {
+                self.check_limits(operation.key, operation.value)?;
+            }
             bytes += operation_bytes(operation);
             if operation.kind != Kind::Tombstone {
                 intent = Intent::Write;
@@ -128,9 +149,36 @@ impl Store {
         let seqno = {
             let keys = operations.iter().map(|operation| (operation.keyspace, operation.key));
             let _stripes = self.stripes.lock_many(keys);
-            self.write_many(keyspaces, operations, bytes)?
+            match limits {
+                Limits::OfUsers => self.write_merged(keyspaces, operations, bytes)?,
+                Limits::None => self.write_many(keyspaces, operations, bytes)?,
+            }
         };
         self.after_commit(seqno, durability)
+    }
+
+    /// As [`Store::write_many`], but that operands which would make too long an entry are merged first.
+    fn write_merged(
+        &self,
+        keyspaces: &[Arc<KeyspaceCore>],
+        operations: &[Operation<'_>],
+        bytes: usize,
+    ) -> Result<Seqno> {
+        if keyspaces.iter().all(|keyspace| !keyspace.folding.has_operator()) {
+            return self.write_many(keyspaces, operations, bytes);
+        }
+        let merged = self.merge_long(keyspaces, operations)?;
+        let mut whole = operations.to_vec();
+        for (index, value) in &merged {
+            whole[*index] = Operation { kind: Kind::Value, value, ..whole[*index] };
+        }
+        let bytes = whole.iter().map(operation_bytes).sum();
+        let last = self.write_many(keyspaces, &whole, bytes)?;
+        for operation in &whole {
+            let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
+            keyspace.into_iter().for_each(|keyspace| self.note_long(keyspace, operation));
+        }
+        Ok(last)
     }
 
     fn write_many(
@@ -169,7 +217,9 @@ impl Store {
             let Operation { keyspace, kind, key, value } = *operation;
             let (_, buffer) =
                 buffers.iter().find(|(id, _)| *id == keyspace).expect("every keyspace of a batch is listed");
-            memory_bytes += buffer.table.insert(Seqno(seqno), kind, key, value, keep_from).memory_bytes_added;
+            let outcome = buffer.table.insert(Seqno(seqno), kind, key, value, keep_from);
+            buffer.note_value(outcome.stacked_bytes.max(value.len()));
+            memory_bytes += outcome.memory_bytes_added;
             user_bytes += key.len() + value.len();
         }
         drop(underway);
@@ -214,6 +264,7 @@ impl Store {
     /// Lets a commit of `bytes` begin, after a rest if the background is behind.
     pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
         self.check_writable()?;
+        self.check_outside_updates()?;
         self.room.check(&*self.env, intent)?;
         self.backpressure.admit(&*self.env, u64_of(bytes));
         while self.backpressure.may_be_full() {

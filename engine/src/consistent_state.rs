@@ -14,12 +14,14 @@ use testudo_base::{Cursor, Error, ErrorKind, Result, RunId, Seqno, sync::Arc};
 use testudo_run::{MergeCursor, Run};
 use testudo_storage::ManifestState;
 
-use crate::{Db, Snapshot, batch_format::Operation};
+use crate::{Db, Snapshot, batch_format::Operation, held_views::Views};
 
 /// A store at one commit.
 #[derive(Debug)]
 pub(crate) struct ConsistentState {
     pub(crate) snapshot: Snapshot,
+    /// Of the trees of `state`, and with the write buffers that hold the rest.
+    views: Arc<Views>,
     /// Catalogue, objects and references of exactly the trees that the snapshot shows.
     pub(crate) state: ManifestState,
     /// Every run of those trees, by id.
@@ -38,14 +40,15 @@ impl ConsistentState {
             return Err(Error::new(ErrorKind::Poisoned, message));
         }
         let snapshot = Snapshot::take(db)?;
+        let views = snapshot.views();
         let state = store.manifest.with_state(Clone::clone);
         drop(round);
-        let runs: BTreeMap<RunId, Arc<Run>> = snapshot
-            .views()
+        let runs: BTreeMap<RunId, Arc<Run>> = views
+            .iter()
             .flat_map(|(_, view)| view.tree.runs())
             .map(|run| (run.reference().id, run))
             .collect();
-        Ok(Self { snapshot, state, runs: runs.into_values().collect() })
+        Ok(Self { snapshot, views, state, runs: runs.into_values().collect() })
     }
 
     /// The last commit that it holds.
@@ -60,7 +63,7 @@ impl ConsistentState {
 
     /// The newest operation on each key that is in no tree, tombstones included, keyspace by keyspace in key order.
     pub(crate) fn for_each_tail(&self, mut act: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
-        for (keyspace, view) in self.snapshot.views() {
+        for (keyspace, view) in self.views.iter() {
             let buffers = view.buffers().filter(|buffer| buffer.first_commit().is_some());
             let mut cursor =
                 MergeCursor::new(buffers.map(|buffer| buffer.table.cursor(self.seqno())).collect());

@@ -16,9 +16,10 @@ use testudo_env::{DirLock, Thread};
 use testudo_storage::Change;
 
 use crate::{
-    Batch, DbBuilder, DbStats, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot, VerifyLevel,
-    VerifyReport, background,
+    Batch, DbBuilder, DbStats, IntoKeyspaceOptions, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot,
+    VerifyLevel, VerifyReport, background,
     builder::Settings,
+    directory,
     executor::Pool,
     open::{self, Opened},
     options::Durability,
@@ -31,13 +32,18 @@ use crate::{
 /// What the name of a keyspace may have.
 pub(crate) const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
 
+/// A store that has more log segments than this when it is closed begins its log anew: a later opening reads all of them.
+const LOG_SEGMENTS_CLOSED: usize = 4;
+/// So does one that has more when it is opened, because it was never closed.
+const LOG_SEGMENTS_OPENED: usize = 8;
+
 /// Keeps the store open; its drop closes it.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) store: Arc<Store>,
     threads: Mutex<Vec<Box<dyn Thread>>>,
     pool: Option<Arc<Pool>>,
-    lock: Mutex<Option<Box<dyn DirLock>>>,
+    lock: Mutex<Option<Arc<dyn DirLock>>>,
     is_temporary: bool,
 }
 
@@ -45,6 +51,8 @@ impl Open {
     /// Closes the store; does nothing the second time.
     fn close(&self) -> Result<()> {
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
+        // Where there is no room for it the log keeps what it has; other failures are told below.
+        let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED);
         self.store.is_closing.store(true, Release);
         self.store.bell.ring();
         for thread in self.threads.lock().drain(..) {
@@ -59,28 +67,19 @@ impl Open {
         drop(self.store.commit.lock());
         self.store.in_flight.wait_for(self.store.last_seqno());
         if planted!("closed-before-log-sync") && !self.store.has_failed() {
-            let _ = self.store.manifest.raise_floor(self.store.last_seqno(), true);
+            let _ = self.store.manifest.close(self.store.last_seqno());
         }
         let outcome = match &self.store.wal {
             Some(_) if self.store.has_failed() => self.store.check_writable(),
-            Some(wal) => {
-                wal.close().and_then(|()| self.store.manifest.raise_floor(self.store.last_seqno(), true))
-            }
+            Some(wal) => wal.close().and_then(|()| self.store.manifest.close(self.store.last_seqno())),
             None => Ok(()),
         };
+        self.store.publisher.end(&self.store);
         if self.is_temporary {
-            self.remove_files();
+            directory::remove_store(&*self.store.env, &self.store.directory);
         }
         drop(lock);
         outcome
-    }
-
-    fn remove_files(&self) {
-        let (env, directory) = (&self.store.env, &self.store.directory);
-        for entry in env.list_dir(directory).unwrap_or_default() {
-            let _ = env.remove_file(&directory.join(entry.name));
-        }
-        let _ = env.remove_dir(directory);
     }
 }
 
@@ -118,7 +117,12 @@ impl Db {
             is_temporary: settings.temporary,
         };
         if store.wal.is_some() && !store.is_stepped {
+            store.publisher.start(&store);
             *open.threads.lock() = background::start(&store)?;
+        }
+        match store.renew_log(LOG_SEGMENTS_OPENED) {
+            Err(error) if error.kind() != ErrorKind::OutOfSpace => return Err(error),
+            _ => {}
         }
         Ok(Self { open: Arc::new(open) })
     }
@@ -127,20 +131,41 @@ impl Db {
         &self.open.store
     }
 
-    /// The keyspace called `name`; it is created with `options` if there is none.
+    /// The keyspace called `name`; it is created with `options`, plain ones or a closure that makes them, if
+    /// there is none.
     ///
-    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes, and for a merge operator that is not registered;
-    /// `Unsupported` if it would have to be created and the store is open for reading only.
-    pub fn keyspace(&self, name: &str, options: impl FnOnce() -> KeyspaceOptions) -> Result<Keyspace> {
-        if let Some(keyspace) = self.open_keyspace(name)? {
-            return Ok(keyspace);
-        }
+    /// One that exists keeps what it was created with: another tree in `options` is no error and changes
+    /// nothing ([`Keyspace::set_tree`] does that), and [`Keyspace::options`] tells what it has. But if
+    /// `options` name a merge operator, it must be the keyspace's own.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-keyspace-{}", std::process::id()));
+    /// use testudo::{Db, ErrorKind, KeyspaceOptions, Tree};
+    ///
+    /// let db = Db::builder(&directory).temporary().open()?;
+    /// let counting = KeyspaceOptions::default().merge_operator("add-u64");
+    /// let visits = db.keyspace("visits", counting)?;
+    /// assert_eq!(db.keyspace("visits", || counting.tree(Tree::splinter()))?.options(), visits.options());
+    /// let appending = KeyspaceOptions::default().merge_operator("append");
+    /// assert_eq!(db.keyspace("visits", appending).unwrap_err().kind(), ErrorKind::Invalid);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes, for a merge operator that is
+    /// not registered, and for another one than the keyspace has; `Unsupported` if it would have to be
+    /// created and the store is open for reading only; `Closed`.
+    pub fn keyspace(&self, name: &str, options: impl IntoKeyspaceOptions) -> Result<Keyspace> {
         let created = self.keyspaces([name], options)?.pop();
         Ok(created.expect("as many keyspaces as names"))
     }
 
     /// The keyspace called `name`, if there is one.
+    ///
+    /// Errors: `Closed`.
     pub fn open_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
+        self.store().check_open()?;
         let core = self.store().catalogue.read().by_name.get(name).cloned();
         Ok(core.map(|core| Keyspace::new(self, core)))
     }
@@ -152,18 +177,42 @@ impl Db {
     pub fn keyspaces<'n>(
         &self,
         names: impl IntoIterator<Item = &'n str>,
-        options: impl FnOnce() -> KeyspaceOptions,
+        options: impl IntoKeyspaceOptions,
     ) -> Result<Vec<Keyspace>> {
         let names: Vec<&str> = names.into_iter().collect();
         if names.iter().any(|name| name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX) {
             return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
         }
+        self.store().check_open()?;
+        let options = options.into_options();
+        self.check_operators(&names, &options)?;
         if let Some(keyspaces) = self.open_all(&names) {
             return Ok(keyspaces);
         }
-        let options = options();
         self.check_options(&options)?;
-        self.keyspaces_as_described(&names, &options)
+        let keyspaces = self.keyspaces_as_described(&names, &options)?;
+        // Somebody else may have made one meanwhile.
+        self.check_operators(&names, &options)?;
+        Ok(keyspaces)
+    }
+
+    /// Whether those of the keyspaces that exist have the merge operator that `options` name, if they name
+    /// one.
+    fn check_operators(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
+        let Some(wanted) = options.merge_operator_name() else { return Ok(()) };
+        let catalogue = self.store().catalogue.read();
+        for core in names.iter().filter_map(|name| catalogue.by_name.get(*name)) {
+            let stored = core.view.load().options;
+            if stored.merge_operator_name() != Some(wanted) {
+                let has = stored.merge_operator_name().map_or("none".to_owned(), |name| format!("{name:?}"));
+                let message = format!(
+                    "the keyspace {:?} has another merge operator than {wanted:?}: {has}, for good",
+                    core.name
+                );
+                return Err(Error::invalid(message));
+            }
+        }
+        Ok(())
     }
 
     fn check_options(&self, options: &KeyspaceOptions) -> Result<()> {
@@ -258,8 +307,11 @@ impl Db {
         Ok(())
     }
 
+    /// Commits a change of the catalogue. The log notes it, so that whatever is committed from now on
+    /// proves it.
     fn commit_or_poison(&self, edit: &[Change]) -> Result<()> {
-        let outcome = self.store().commit_edit(edit);
+        let store = self.store();
+        let outcome = store.commit_edit(edit).and_then(|()| store.wal()?.note_edit());
         if let Err(error) = &outcome {
             self.store().poison(error);
         }
@@ -347,19 +399,19 @@ impl Db {
         background::step(self.store())
     }
 
-    /// Reads and checks the store; writes nothing.
+    /// Reads and checks the store, all of it with the default level; writes nothing.
     pub fn verify(&self, level: VerifyLevel) -> Result<VerifyReport> {
         self.verify_observed(level, &mut unobserved())
     }
 
     /// As [`Db::verify`], telling `observer` how far it is.
     pub fn verify_observed(&self, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
-        crate::verify::verify(self.store(), level, observer)
+        self.store().read_throughout(|| crate::verify::verify(self, level, observer))
     }
 
     /// Checks the structure in memory: trees, references, extents. Cheap; for tests.
     pub fn check_invariants(&self) -> Result<()> {
-        crate::verify::check_structure(self.store(), false)
+        self.store().read(|| crate::verify::check_structure(self.store(), false))
     }
 
     /// The memory budget, to be looked at and changed.
@@ -372,8 +424,12 @@ impl Db {
         DbStats::of(self.store())
     }
 
-    /// Closes the store for all handles: background work ends, acknowledged writes are synced, the lock is released. Later
-    /// writes fail with [`ErrorKind::Closed`].
+    /// Closes the store for all handles: background work ends, acknowledged writes are synced, the lock is
+    /// released.
+    ///
+    /// From then on everything that reads or writes fails with [`ErrorKind::Closed`], the steps of iterators
+    /// and the reads of snapshots included. A read under way gives its right answer or `Closed`. What reads
+    /// returned before stays valid.
     pub fn close(self) -> Result<()> {
         self.open.close()
     }

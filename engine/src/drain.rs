@@ -28,6 +28,9 @@ use crate::{
     view::{KeyspaceCore, WriteBuffer},
 };
 
+/// A renewal of the log drains so many rounds of buffers that were sealed before.
+const RENEWAL_ROUNDS: u32 = 4;
+
 /// A sealed buffer and its keyspace.
 type Waiting = (Arc<KeyspaceCore>, Arc<WriteBuffer>);
 
@@ -222,6 +225,8 @@ impl Store {
             self.poison(&error);
             return Err(error);
         }
+        // What could not be replaced stays in memory; the next round tries again.
+        let _ = self.relieve_snapshots();
         Ok(true)
     }
 
@@ -317,12 +322,12 @@ impl Store {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
             keyspace.publish(tree, Some(&buffer), records);
             keyspace.quiet.lock().note_drain(now);
-            retired.push(buffer);
+            retired.push((keyspace.id, buffer));
             keyspace.expect_jobs();
         }
         self.recount_buffers();
         drop(commit);
-        drop(retired);
+        self.holdings.note_drained(retired.into_iter());
         self.counters.flushes.fetch_add(1, Relaxed);
         let released = self.release_log();
         clock.end(Stage::Publish);
@@ -380,6 +385,24 @@ impl Store {
             wal.release_below(seqno)?;
         }
         Ok(())
+    }
+
+    /// Flushes all write buffers if the log has more than `most` segments, so that it begins anew; leaves what is written
+    /// meanwhile.
+    pub(crate) fn renew_log(&self, most: usize) -> Result<()> {
+        let Some(wal) = &self.wal else { return Ok(()) };
+        if wal.segments().len() <= most || self.has_failed() || planted!("log-never-renewed") {
+            return Ok(());
+        }
+        for _ in 0..RENEWAL_ROUNDS {
+            if !self.has_sealed() {
+                break;
+            }
+            self.drain_round()?;
+        }
+        self.seal_all();
+        self.drain_round()?;
+        self.release_log()
     }
 
     /// Drains what pins the log if it has outgrown its bound; `false` if it has not.

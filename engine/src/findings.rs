@@ -22,11 +22,11 @@ use crate::{batch_format, store::Store};
 /// A slot of the superblock may be written just when it is read: it is damaged if it is so every time.
 const SLOT_READS: usize = 3;
 
-/// A piece of damage.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A piece of damage, or an entry that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
-    /// The file, within the store's directory.
+    /// The file, within the store's directory; empty if what is wrong is in no single one.
     pub file: String,
     /// Where it begins.
     pub offset: u64,
@@ -40,7 +40,10 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at offset {}: {}", self.file, self.offset, self.what)?;
+        if !self.file.is_empty() {
+            write!(f, "{} at offset {}: ", self.file, self.offset)?;
+        }
+        f.write_str(&self.what)?;
         match &self.keyspace {
             Some(keyspace) => write!(f, " (keyspace {keyspace:?})"),
             None => Ok(()),
@@ -48,7 +51,22 @@ impl fmt::Display for Finding {
     }
 }
 
+impl From<&Error> for Finding {
+    /// What kept a store from being opened, for a report of it.
+    fn from(error: &Error) -> Self {
+        let (file, offset) = error.location().unwrap_or(("", 0));
+        let text = error.to_string();
+        let what = text.strip_prefix(&format!("{file} at offset {offset}: ")).unwrap_or(&text);
+        Self { offset, ..Self::about(file, None, what.to_owned()) }
+    }
+}
+
 impl Finding {
+    /// Something that is wrong in `file`, at no place of it that is known.
+    pub(crate) fn about(file: &str, keyspace: Option<&str>, what: String) -> Self {
+        Self { file: file.to_owned(), offset: 0, bytes: 0, keyspace: keyspace.map(str::to_owned), what }
+    }
+
     /// An error as a finding; errors that are not about damage are passed on.
     pub(crate) fn of_error(error: Error, file: &str, keyspace: Option<&str>) -> Result<Self> {
         if error.kind() != ErrorKind::Corruption {
@@ -178,13 +196,13 @@ fn check_manifest(store: &Store, findings: &mut Vec<Finding>) -> Result<u64> {
         let mut found = |offset: u64, bytes: u64, what: String| {
             findings.push(Finding { file: name.clone(), offset, bytes, keyspace: None, what });
         };
-        let (mut next_edit, mut end) = (0, 0);
+        let (mut next_edit, mut end) = (None, 0);
         inspect_manifest(&bytes, store.id, before.number, &mut |piece| match piece {
             ManifestPiece::Record { offset, bytes, edit_number, .. } => {
-                if edit_number != next_edit {
-                    found(offset, bytes, format!("edit {next_edit} is missing"));
+                if let Some(next) = next_edit.filter(|next| *next != edit_number) {
+                    found(offset, bytes, format!("edit {next} is missing"));
                 }
-                next_edit = edit_number + 1;
+                next_edit = Some(edit_number.saturating_add(1));
                 end = (offset + bytes).next_multiple_of(PAGE_BYTES);
             }
             ManifestPiece::Damage { offset, bytes, why } => found(offset, bytes, why.to_owned()),

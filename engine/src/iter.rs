@@ -3,11 +3,13 @@
 //! **Invariants**
 //! - An iterator shows the state at its seqno; writes made later are invisible to it.
 //! - It reads no further than it is asked for.
+//! - What is left are the keys that are not below `low` nor returned by the front since it was set, and below
+//!   `back_key`.
 //! - After an error it returns `None` for good, unless it is positioned anew by [`Iter::seek`].
 
-use std::{collections::Bound, ops::RangeBounds, sync::Arc};
+use std::sync::Arc;
 
-use testudo_base::{Cursor, Kind, Result, key};
+use testudo_base::{Cursor, Error, Kind, Result, operands_format::Stack, planted};
 use testudo_memtable::MemtableCursor;
 use testudo_run::{KeyBounds, MergeCursor};
 
@@ -55,11 +57,28 @@ impl Cursor for Source {
     }
 }
 
-/// A key and its value.
-#[derive(Clone, PartialEq, Eq)]
+/// A key and its value, or its operands where they cannot be merged.
+#[derive(Clone)]
 pub struct Entry {
     key: Slice,
-    value: Slice,
+    value: std::result::Result<Slice, Box<Unmerged>>,
+}
+
+/// What a key has where there is no telling its value.
+#[derive(Clone)]
+struct Unmerged {
+    kind: Kind,
+    stack: Vec<u8>,
+    why: Error,
+}
+
+/// Operands that wait for a merge operator, and what they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseWithOperands<'e> {
+    /// The value below them; `None`: there is none.
+    pub base: Option<&'e [u8]>,
+    /// Oldest first; at least one.
+    pub operands: Vec<&'e [u8]>,
 }
 
 impl Entry {
@@ -69,26 +88,62 @@ impl Entry {
     }
 
     /// The value. May read from the device once values are stored apart from their keys.
+    ///
+    /// Errors, which leave the iterator as it is: what the merge operator says of the key's operands;
+    /// `Unsupported` if it is not registered. [`Entry::base_with_operands`] shows what is there.
     pub fn value(&self) -> Result<Slice> {
-        Ok(self.value.clone())
+        self.value.clone().map_err(|unmerged| unmerged.why)
     }
 
     /// Key and value, without a copy.
+    ///
+    /// Errors: as [`Entry::value`].
     pub fn into_pair(self) -> Result<(Slice, Slice)> {
-        Ok((self.key, self.value))
+        Ok((self.key, self.value.map_err(|unmerged| unmerged.why)?))
+    }
+
+    /// What the key has, as it is stored, where [`Entry::value`] is an error; `None` where it is not.
+    pub fn base_with_operands(&self) -> Option<BaseWithOperands<'_>> {
+        let unmerged = self.value.as_ref().err()?;
+        let Stack { existing, operands } = Stack::decode(unmerged.kind, &unmerged.stack).ok()?;
+        Some(BaseWithOperands { base: existing, operands })
     }
 }
 
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        let same_value = match (&self.value, &other.value) {
+            (Ok(value), Ok(of_other)) => value == of_other,
+            (Err(unmerged), Err(of_other)) => {
+                (unmerged.kind, &unmerged.stack) == (of_other.kind, &of_other.stack)
+            }
+            _ => false,
+        };
+        same_value && self.key == other.key
+    }
+}
+
+impl Eq for Entry {}
+
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} = {:?}", self.key, self.value)
+        match &self.value {
+            Ok(value) => write!(f, "{:?} = {value:?}", self.key),
+            Err(unmerged) => write!(f, "{:?}: {}", self.key, unmerged.why),
+        }
     }
 }
 
 /// An iterator over entries in key order, from both ends.
+///
+/// An entry of which the value cannot be told, because its merge operator is not registered or refuses, comes
+/// as any other: only its [`Entry::value`] is an error.
 pub struct Iter {
     pinned: Arc<Pinned>,
     bounds: KeyBounds,
+    /// Where what is left begins, but for what the front has returned: the start of the range, or where it
+    /// was sought.
+    low: Option<Vec<u8>>,
     front: Option<Sources>,
     /// `front` stands on the entry that was returned last; it moves on when the next one is asked for.
     front_is_returned: bool,
@@ -105,13 +160,14 @@ impl std::fmt::Debug for Iter {
     }
 }
 
-/// A copy of an entry that is no tombstone; operands as the value that they make.
-fn owned(entry: &testudo_base::Entry<'_>, pinned: &Pinned) -> Result<Entry> {
+/// A copy of an entry that is no tombstone; operands as the value that they make, if they make one.
+fn owned(entry: &testudo_base::Entry<'_>, pinned: &Pinned) -> Entry {
     let value = match entry.kind {
-        Kind::Value | Kind::Tombstone => entry.value.to_vec(),
-        Kind::Operands | Kind::Unfolded => pinned.view.folding.fold(entry)?,
+        Kind::Value | Kind::Tombstone => Ok(entry.value.to_vec()),
+        Kind::Operands | Kind::Unfolded => pinned.view.folding.fold(entry),
     };
-    Ok(Entry { key: entry.key.to_vec().into(), value: value.into() })
+    let unmerged = |why| Box::new(Unmerged { kind: entry.kind, stack: entry.value.to_vec(), why });
+    Entry { key: entry.key.to_vec().into(), value: value.map(Slice::from).map_err(unmerged) }
 }
 
 impl Iter {
@@ -119,6 +175,7 @@ impl Iter {
         let has_ended = bounds.is_empty();
         Self {
             pinned,
+            low: bounds.low.clone(),
             bounds,
             front: None,
             front_is_returned: false,
@@ -139,12 +196,41 @@ impl Iter {
         MergeCursor::new(sources)
     }
 
-    /// Moves the front to the first entry whose key is ≥ `key` and inside the range.
+    /// Moves the front to the first entry whose key is ≥ `key` and inside the range, forwards or backwards.
+    ///
+    /// What is left then, for both ends, are the entries from there up to those that the back has returned:
+    /// `next` takes the first of them, `next_back` the last. So entries below `key` come from neither end,
+    /// unless the front is moved back by another seek; what the front has returned comes again if it lies
+    /// there; what the back has returned never does. An iterator that has ended, or has failed, goes on where
+    /// it is moved to.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-seek-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// let k = db.keyspace("letters", testudo::KeyspaceOptions::default)?;
+    /// for letter in ["a", "b", "c", "d", "e", "f"] {
+    ///     k.insert(letter, "")?;
+    /// }
+    /// let mut iter = k.iter()?;
+    /// iter.seek(b"c")?;
+    /// assert_eq!(iter.next_back().unwrap()?.key(), b"f");
+    /// assert_eq!(iter.next().unwrap()?.key(), b"c");
+    /// iter.seek(b"b")?;
+    /// let left: Vec<_> = iter.rev().map(|entry| entry.unwrap().key().to_vec()).collect();
+    /// assert_eq!(left, [b"e", b"d", b"c", b"b"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Closed`; `Corruption` with file and offset; `Io`. After one nothing is left, until the next
+    /// seek.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         let low = self.bounds.low.as_deref().filter(|low| *low > key).unwrap_or(key).to_vec();
         let mut sources = self.front.take().unwrap_or_else(|| self.sources());
         self.has_ended = true;
-        sources.seek(&low)?;
+        self.pinned.store().read(|| sources.seek(&low))?;
+        self.low = Some(low);
         self.front = Some(sources);
         self.front_is_returned = false;
         self.has_ended = self.bounds.is_empty();
@@ -161,7 +247,7 @@ impl Iter {
             }
             None => {
                 let mut sources = self.sources();
-                match &self.bounds.low {
+                match &self.low {
                     Some(low) => sources.seek(low)?,
                     None => sources.seek_first()?,
                 }
@@ -176,7 +262,7 @@ impl Iter {
             }
             if entry.kind != Kind::Tombstone {
                 self.front_is_returned = true;
-                return owned(&entry, &self.pinned).map(Some);
+                return Ok(Some(owned(&entry, &self.pinned)));
             }
             sources.next()?;
         }
@@ -193,16 +279,18 @@ impl Iter {
             }
             None => {
                 let mut sources = self.sources();
-                match &self.bounds.high {
+                // After an error it goes on below what it has returned.
+                match self.back_key.as_ref().or(self.bounds.high.as_ref()) {
                     Some(high) => sources.seek_before(high)?,
                     None => sources.seek_last()?,
                 }
                 self.back.insert(sources)
             }
         };
+        let low = if planted!("seek-ignored-from-the-back") { &self.bounds.low } else { &self.low };
         let front = self.front.as_ref().filter(|_| self.front_is_returned).and_then(Cursor::entry);
         while let Some(entry) = sources.entry() {
-            let is_beyond = self.bounds.low.as_deref().is_some_and(|low| entry.key < low)
+            let is_beyond = low.as_deref().is_some_and(|low| entry.key < low)
                 || front.is_some_and(|front| entry.key <= front.key);
             if is_beyond {
                 return Ok(None);
@@ -212,16 +300,21 @@ impl Iter {
                 back_key.clear();
                 back_key.extend_from_slice(entry.key);
                 self.back_is_returned = true;
-                return owned(&entry, &self.pinned).map(Some);
+                return Ok(Some(owned(&entry, &self.pinned)));
             }
             sources.prev()?;
         }
         Ok(None)
     }
 
-    fn latch(&mut self, step: Result<Option<Entry>>) -> Option<Result<Entry>> {
+    /// One step of either end.
+    fn step(&mut self, step: impl FnOnce(&mut Self) -> Result<Option<Entry>>) -> Option<Result<Entry>> {
+        if self.has_ended {
+            return None;
+        }
+        let step = self.pinned.store().check_open().and_then(|()| step(self));
         self.has_ended = !matches!(step, Ok(Some(_)));
-        step.transpose()
+        step.map_err(|error| self.pinned.store().closed_or(error)).transpose()
     }
 }
 
@@ -229,45 +322,18 @@ impl Iterator for Iter {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.has_ended {
-            return None;
-        }
-        let step = self.forward();
-        self.latch(step)
+        self.step(Self::forward)
     }
 }
 
 impl DoubleEndedIterator for Iter {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.has_ended {
-            return None;
+        let step = self.step(Self::backward);
+        if matches!(step, Some(Err(_))) {
+            // A cursor that failed stands nowhere.
+            self.back = None;
+            self.back_is_returned = false;
         }
-        let step = self.backward();
-        self.latch(step)
+        step
     }
-}
-
-/// The bounds of a range, as half-open ones.
-pub(crate) fn bounds_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyBounds {
-    let after = |key: &K| {
-        let mut next = key.as_ref().to_vec();
-        next.push(0);
-        next
-    };
-    let low = match range.start_bound() {
-        Bound::Included(key) => Some(key.as_ref().to_vec()),
-        Bound::Excluded(key) => Some(after(key)),
-        Bound::Unbounded => None,
-    };
-    let high = match range.end_bound() {
-        Bound::Included(key) => Some(after(key)),
-        Bound::Excluded(key) => Some(key.as_ref().to_vec()),
-        Bound::Unbounded => None,
-    };
-    KeyBounds { low, high }
-}
-
-/// The bounds of the keys that start with `prefix`.
-pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> KeyBounds {
-    KeyBounds { low: (!prefix.is_empty()).then(|| prefix.to_vec()), high: key::prefix_end(prefix) }
 }

@@ -1,18 +1,19 @@
 //! The handle of a keyspace: reads, writes, atomic read-modify-writes.
 
-use std::{ops::RangeBounds, sync::Arc};
+use std::sync::Arc;
 
-use testudo_base::{Error, ErrorKind, Kind, Result, Seqno, operands_format::encode_operand, planted};
+use testudo_base::{Error, Kind, Result, Seqno, operands_format::encode_operand, planted};
 use testudo_contract::OutlineLine;
 
 use crate::{
-    Db, Iter, KeyspaceOptions, KeyspaceStats, Read, Slice, Tree,
+    Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Slice, Tree,
     batch_format::{Operation, operation_bytes},
-    iter::{bounds_of, bounds_of_prefix},
+    key_range::bounds_of_prefix,
     options::Durability,
     read,
     room::Intent,
     snapshot::Pinned,
+    update_scope::UpdateScope,
     view::KeyspaceCore,
 };
 
@@ -56,14 +57,17 @@ impl Keyspace {
 
     /// Sets `key` to `value`, with the store's default durability.
     ///
-    /// Errors: `Invalid` if either is too long or the keyspace was dropped; `Poisoned` after a failure in the
-    /// background; `Unsupported` in a store that is open for reading only.
+    /// Errors: `Invalid` if either is too long or the keyspace was dropped; what the keyspace's merge
+    /// operator says of the value; `Poisoned` after a failure in the background; `Unsupported` in a store
+    /// that is open for reading only.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let operation = self.operation(Kind::Value, key.as_ref(), value.as_ref());
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.core.folding.check_value(key, value)?;
+        let operation = self.operation(Kind::Value, key, value);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
     }
 
-    /// Deletes `key`, whether or not it has a value.
+    /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
@@ -71,18 +75,29 @@ impl Keyspace {
 
     /// Changes the value of `key` by an operand of the keyspace's merge operator, without reading it.
     ///
-    /// Errors: as [`Keyspace::insert`]; `Unsupported` if the keyspace has no merge operator, or one that is not registered; what
-    /// the operator says of the operand.
+    /// Where it is known that the key's operands have become long, they are merged at once, which reads the
+    /// key: then an operand that would make too long a value is refused. Where nobody can know yet it is
+    /// accepted; the value that comes of it is kept, and read, as any other, and the next operand is refused.
+    ///
+    /// Errors: as [`Keyspace::insert`]; `Invalid` if the value would become too long; `Unsupported` if the
+    /// keyspace has no merge operator, or one that is not registered; what the operator says of the operand.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
-        self.core.folding.operator()?.check(key, operand)?;
+        self.core.folding.check_operand(key, operand)?;
         let list = encode_operand(operand);
         let operation = self.operation(Kind::Operands, key, &list);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
     }
 
     /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all writers, and
-    /// returns the new value. `change` must not write to the store: the key is locked meanwhile.
+    /// returns the new value.
+    ///
+    /// The key is locked while `change` runs, so it should be short. It may read the store. Its writes to the
+    /// store, to any key and by any handle, fail with `Invalid` and change nothing; what needs several keys
+    /// is a [`Batch`](crate::Batch). Two stores whose updates write to each other can wait for each other for
+    /// ever.
+    ///
+    /// Errors: as [`Keyspace::insert`] and [`Keyspace::get`]; nothing was written.
     pub fn update(
         &self,
         key: impl AsRef<[u8]>,
@@ -94,7 +109,8 @@ impl Keyspace {
 
     /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none).
     ///
-    /// Errors: `Conflict` if the value is another one; nothing was written.
+    /// Errors: as [`Keyspace::update`]; `Conflict` if the value is another one, which is not
+    /// [retryable](Error::is_retryable): the same call would fail again. Nothing was written then.
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,
@@ -103,7 +119,7 @@ impl Keyspace {
     ) -> Result<()> {
         self.modify(key.as_ref(), |present| {
             if present != old {
-                return Err(Error::new(ErrorKind::Conflict, "the value is not the expected one"));
+                return Err(Error::mismatch("the value is not the expected one"));
             }
             Ok(new.map(<[u8]>::to_vec))
         })?;
@@ -123,8 +139,11 @@ impl Keyspace {
         let (seqno, new) = {
             let stripe = store.stripes.lock_one(self.core.id, key);
             let stripe = Some(stripe).filter(|_| !planted!("swap-without-lock"));
-            let old = read::get(&self.core.view.load(), key, Seqno(u64::MAX))?;
-            let new = change(old.as_deref())?;
+            let old = store.read(|| read::get(&self.core.view.load(), key, Seqno(u64::MAX)))?;
+            let new = {
+                let _scope = UpdateScope::enter(store, &self.core.name, key);
+                change(old.as_deref())?
+            };
             if new.is_none() && old.is_none() {
                 return Ok(None);
             }
@@ -134,6 +153,9 @@ impl Keyspace {
             let kind = if new.is_some() { Kind::Value } else { Kind::Tombstone };
             let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
             store.check_limits(key, operation.value)?;
+            if let Some(new) = &new {
+                self.core.folding.check_value(key, new)?;
+            }
             let seqno = store.write_one(&self.core, &operation, operation_bytes(&operation))?;
             drop(stripe);
             (seqno, new)
@@ -142,40 +164,41 @@ impl Keyspace {
         Ok(new.map(Slice::from))
     }
 
-    /// As [`Read::get`].
+    /// As [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX))
+        self.db.store().read(|| read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX)))
     }
 
-    /// As [`Read::contains_key`].
+    /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Read::contains_key(self, key)
+        self.db.store().read(|| read::contains(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX)))
     }
 
-    /// As [`Read::multi_get`].
+    /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX))
+        self.db.store().read(|| read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX)))
     }
 
-    /// As [`Read::range`].
-    pub fn range<K: AsRef<[u8]>, R: RangeBounds<K>>(&self, range: R) -> Result<Iter> {
-        Ok(Iter::new(Pinned::now(self), bounds_of(&range)))
+    /// As [`ReadView::range`](crate::ReadView::range).
+    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
+        Ok(Iter::new(Pinned::now(self)?, range.into_bounds()))
     }
 
-    /// As [`Read::prefix`].
+    /// As [`ReadView::prefix`](crate::ReadView::prefix).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        Ok(Iter::new(Pinned::now(self), bounds_of_prefix(prefix.as_ref())))
+        Ok(Iter::new(Pinned::now(self)?, bounds_of_prefix(prefix.as_ref())))
     }
 
-    /// As [`Read::iter`].
+    /// As [`ReadView::iter`](crate::ReadView::iter).
     pub fn iter(&self) -> Result<Iter> {
-        Read::iter(self)
+        self.range(..)
     }
 
     /// About how many bytes of entries the tree holds in `range`; what still is in write buffers is left out.
-    pub fn estimate<K: AsRef<[u8]>, R: RangeBounds<K>>(&self, range: R) -> Result<u64> {
-        let bounds = bounds_of(&range);
-        self.core.view.load().tree.bytes_between(bounds.low.as_deref(), bounds.high.as_deref())
+    pub fn estimate(&self, range: impl KeyRange) -> Result<u64> {
+        let bounds = range.into_bounds();
+        let (low, high) = (bounds.low.as_deref(), bounds.high.as_deref());
+        self.db.store().read(|| self.core.view.load().tree.bytes_between(low, high))
     }
 
     /// Figures.
@@ -186,23 +209,5 @@ impl Keyspace {
     /// The structure of its tree, for people.
     pub fn outline(&self) -> Vec<OutlineLine> {
         self.core.view.load().tree.outline()
-    }
-}
-
-impl Read for Keyspace {
-    fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        Keyspace::get(self, key)
-    }
-
-    fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        Keyspace::multi_get(self, keys)
-    }
-
-    fn range<K: AsRef<[u8]>, R: RangeBounds<K>>(&self, range: R) -> Result<Iter> {
-        Keyspace::range(self, range)
-    }
-
-    fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        Keyspace::prefix(self, prefix)
     }
 }

@@ -6,7 +6,7 @@
 //! use testudo::{Db, Durability, KeyspaceOptions};
 //!
 //! let db = Db::builder(&directory).memory_bytes(64 << 20).temporary().open()?;
-//! let users = db.keyspace("users", KeyspaceOptions::default)?;
+//! let users = db.keyspace("users", KeyspaceOptions::default())?;
 //! users.insert("ada", "1815")?;
 //! assert_eq!(users.get("ada")?.as_deref(), Some(&b"1815"[..]));
 //!
@@ -23,12 +23,37 @@
 //! log file within about a tenth of a second and is synced within a second. With [`Durability::Sync`] it is
 //! acknowledged once it is on disk. Whatever a crash leaves is a prefix of the commit order, across all keyspaces.
 //!
+//! **Blocking.** Every call may be made from any thread, and none is async. What they wait for:
+//!
+//! - [`Slice`], [`Entry`], filling a [`Batch`], [`Keyspace::name`], [`Keyspace::options`],
+//!   [`Db::keyspace_names`]: for nothing but short locks.
+//! - `insert`, `remove`, `merge`, [`Batch::commit`] with [`Durability::Buffered`]: as a rule for nothing but
+//!   memory. While flushes are behind, each call rests for up to 5 ms. When the write buffers or the log's
+//!   buffers are full, it waits until the flush or the log write under way has made room: milliseconds on an
+//!   idle device, a tenth of a second and more under a small budget or on a slow one; at most as long as the
+//!   device takes for the write buffers' share of the budget. [`DbStats::max_stall_micros`] tells the longest
+//!   wait. `merge` reads where a value has become long.
+//! - `get`, `contains_key`, `multi_get`, steps of an [`Iter`]: for reads of the pages that are not in memory.
+//! - `update`, `compare_and_swap`: for a read and a write, and for other writers of the same key with their
+//!   functions.
+//! - [`Db::snapshot`], `iter`, `range`, `prefix`: for commits under way, as long as those take.
+//! - Anything with [`Durability::Sync`], [`Db::persist`], making, changing and dropping keyspaces: for syncs
+//!   of the device.
+//! - Opening, [`Db::flush`], [`Db::settle`], [`Db::close`] and the drop of the last handle, verifying,
+//!   scrubbing, copying: for the work itself.
+//!
+//! So in an async program run everything but the first on threads of its own (`tokio::task::spawn_blocking`,
+//! or a few threads behind a channel). Buffered writes may be called directly where a pause of the length
+//! said there now and then does no harm; a bulk load never should.
+//!
 //! Data flow: `commit → write-ahead log + memtable → (drain) → tree → runs in the data file`; see ARCHITECTURE.md.
 //!
 //! **Invariants**
 //! - A commit gets its seqno, its place in the log and its memtables in one critical section.
 //! - What a keyspace's readers see is one [`view`](self) that is swapped whole.
 //! - Data is synced before the manifest edit that refers to it; the log is synced up to what an edit declares flushed.
+
+#![warn(unnameable_types)]
 
 mod background;
 mod backpressure;
@@ -40,13 +65,17 @@ mod checkpoint;
 mod commit;
 mod consistent_state;
 mod db;
+mod directory;
 mod drain;
 mod executor;
 mod findings;
+mod held_views;
 mod in_flight;
 mod inspect;
 mod iter;
+mod key_range;
 mod keyspace;
+mod long_merges;
 mod long_work;
 mod memory;
 mod new_store;
@@ -64,11 +93,14 @@ mod slice;
 mod snapshot;
 mod stages;
 mod stats;
+mod status;
 mod store;
 mod stripes;
+mod update_scope;
 mod updates;
 mod verify;
 mod view;
+mod witness;
 
 pub use batch::Batch;
 pub use builder::DbBuilder;
@@ -76,12 +108,13 @@ pub use checkpoint::CheckpointReport;
 pub use db::Db;
 pub use findings::Finding;
 pub use inspect::{LoggedOperation, inspect_commit};
-pub use iter::{Entry, Iter};
+pub use iter::{BaseWithOperands, Entry, Iter};
+pub use key_range::KeyRange;
 pub use keyspace::Keyspace;
 pub use long_work::{Observer, WorkDone, unobserved};
 pub use memory::Memory;
-pub use options::{Durability, KeyspaceOptions, Tree};
-pub use read::Read;
+pub use options::{Durability, IntoKeyspaceOptions, KeyspaceOptions, Tree};
+pub use read::ReadView;
 pub use repair::{Remedy, RepairFinding, RepairOptions, RepairReport, repair};
 pub use salvage::{
     KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageOptions,
@@ -91,11 +124,15 @@ pub use scrub::{ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, Scrub
 pub use slice::Slice;
 pub use snapshot::{Snapshot, SnapshotKeyspace};
 pub use stats::{DbStats, KeyspaceStats};
+pub use status::{KeyspaceInspection, PublishedFigures, StoreInspection, inspect_store};
 pub use testudo_base::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, KeyspaceId, Kind, OwnedEntry, Result,
     merge_operator::{MergeFunction, MergeOperator, MergeOperators},
 };
 pub use testudo_contract::OutlineLine;
+pub use testudo_env as env;
+pub use testudo_env::Env;
+pub use testudo_run::KeyBounds;
 pub use verify::{VerifyLevel, VerifyReport};
 
 /// Private parts under chosen schedules, for `testing/schedules`.

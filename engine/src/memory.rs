@@ -89,6 +89,7 @@ impl Store {
     fn rebalance_memory(&self) {
         let _rebalancing = self.memory.rebalancing.lock();
         let shares = self.memory.shares();
+        self.oversized_keys.set_value_bytes_max(self.memory.max_value_bytes());
         self.backpressure.set_write_buffers(shares.write_buffers);
         self.arena_pool.set_limit(shares.chunks());
         self.data.set_cache_bytes(shares.page_cache());

@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 
 use testudo_base::{
-    Error, ErrorKind, PAGE_BYTES, PAGE_SIZE, Result, Seqno, StoreId,
+    Error, ErrorKind, Incarnation, Opening, PAGE_BYTES, PAGE_SIZE, Result, Seqno, StoreId,
     num::{u32_of, u64_of, usize_of},
     sync::Arc,
 };
@@ -22,12 +22,13 @@ use testudo_run::{PageWalk, ReadPages, RunRecord, RunRef};
 use testudo_storage::{
     DATA_FILE, Manifest, ManifestState, PAGE_HEADER_BYTES, PageIdentity, PageKind, payload_of, seal_pages,
 };
-use testudo_wal::{Wal, WalOptions, WalStart};
+use testudo_wal::{NoWitness, Wal, WalOptions, WalStart};
 
 use crate::{
     batch_format::{Operation, encode_operation, operation_bytes},
+    directory::{self, LOCK_FILE, UNFINISHED_FILE},
     long_work::Meter,
-    open::{self, LOCK_FILE, UNFINISHED_FILE},
+    open,
 };
 
 /// Operations of the tail are committed in pieces of about this many bytes.
@@ -39,7 +40,7 @@ pub(crate) struct NewStore {
     env: Arc<dyn Env>,
     directory: PathBuf,
     id: StoreId,
-    lock: Option<Box<dyn DirLock>>,
+    lock: Option<Arc<dyn DirLock>>,
     data: Option<Arc<dyn File>>,
     made_directory: bool,
     is_finished: bool,
@@ -50,31 +51,26 @@ impl NewStore {
     ///
     /// Errors: `Invalid` for any other directory, `Locked` if somebody is making a store there.
     pub(crate) fn begin(env: &Arc<dyn Env>, directory: &Path) -> Result<Self> {
-        let names = open::list(&**env, directory)?;
-        check_target(directory, names.as_deref())?;
-        if names.is_none() {
-            env.create_dir(directory).map_err(|e| open::io(directory, e))?;
-        }
+        let (env, made_directory) = directory::anchor_or_make(env, directory)?;
+        check_target(directory, &directory::list(&*env, directory)?.unwrap_or_default())?;
         let id = StoreId(u128::from(env.random_u64()) << 64 | u128::from(env.random_u64()));
         let mut new = Self {
-            env: Arc::clone(env),
+            env,
             directory: directory.to_owned(),
             id,
             lock: None,
             data: None,
-            made_directory: names.is_none(),
+            made_directory,
             is_finished: false,
         };
-        new.lock = Some(open::lock_directory(&**env, directory, true, true)?);
-        let names = open::list(&**env, directory)?.unwrap_or_default();
-        check_target(directory, Some(&names))?;
+        new.lock = Some(directory::lock(&*new.env, directory, true, true)?);
+        let names = directory::list(&*new.env, directory)?.unwrap_or_default();
+        check_target(directory, &names)?;
         if !names.iter().any(|name| name == UNFINISHED_FILE) {
             new.create(UNFINISHED_FILE, false)?;
         }
         new.sync_names()?;
-        if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            env.sync_dir(parent).map_err(|e| open::io(parent, e))?;
-        }
+        directory::sync_own_name(&*new.env, directory)?;
         new.remove_files()?;
         new.data = Some(new.create(DATA_FILE, true)?);
         Ok(new)
@@ -83,19 +79,19 @@ impl NewStore {
     fn create(&self, name: &str, direct: bool) -> Result<Arc<dyn File>> {
         let path = self.directory.join(name);
         let options = OpenOptions { mode: OpenMode::CreateNew, direct };
-        self.env.open(&path, options).map_err(|e| open::io(&path, e))
+        self.env.open(&path, options).map_err(|e| directory::io(&path, e))
     }
 
     fn sync_names(&self) -> Result<()> {
-        self.env.sync_dir(&self.directory).map_err(|e| open::io(&self.directory, e))
+        self.env.sync_dir(&self.directory).map_err(|e| directory::io(&self.directory, e))
     }
 
     /// Removes everything but the lock and the mark.
     fn remove_files(&self) -> Result<()> {
-        for name in open::list(&*self.env, &self.directory)?.unwrap_or_default() {
+        for name in directory::list(&*self.env, &self.directory)?.unwrap_or_default() {
             if ![LOCK_FILE, UNFINISHED_FILE].contains(&name.as_str()) {
                 let path = self.directory.join(name);
-                self.env.remove_file(&path).map_err(|e| open::io(&path, e))?;
+                self.env.remove_file(&path).map_err(|e| directory::io(&path, e))?;
             }
         }
         Ok(())
@@ -162,15 +158,16 @@ impl NewStore {
         tail(&mut writer)?;
         let last_seqno = writer.close()?;
         let mut state = state.clone();
+        state.openings = vec![Opening { incarnation: writer.incarnation, first_segment: 1 }];
         (state.log_segment, state.log_seqno) = (1, seqno);
         state.keyspaces.values_mut().for_each(|keyspace| keyspace.flushed = seqno);
         let manifest = Manifest::create(Arc::clone(&self.env), &self.directory, self.id, &state.as_edit())?;
-        manifest.raise_floor(last_seqno, true)?;
+        manifest.close(last_seqno)?;
         drop(manifest);
         open::check_unfinished(&self.env, &self.directory)?;
         self.sync_names()?;
         let mark = self.directory.join(UNFINISHED_FILE);
-        self.env.remove_file(&mark).map_err(|e| open::io(&mark, e))?;
+        self.env.remove_file(&mark).map_err(|e| directory::io(&mark, e))?;
         self.is_finished = true;
         self.sync_names()
     }
@@ -198,11 +195,10 @@ pub(crate) fn damaged_page(reference: &RunRef, page: u32, why: &str) -> Error {
     Error::corruption(DATA_FILE, offset, what)
 }
 
-fn check_target(directory: &Path, names: Option<&[String]>) -> Result<()> {
-    let names = names.unwrap_or_default();
+fn check_target(directory: &Path, names: &[String]) -> Result<()> {
     let is_unfinished = names.iter().any(|name| name == UNFINISHED_FILE);
     let is_empty = names.iter().all(|name| name == LOCK_FILE);
-    if is_empty || (is_unfinished && names.iter().all(|name| open::is_store_file(name))) {
+    if is_empty || (is_unfinished && names.iter().all(|name| directory::is_store_file(name))) {
         return Ok(());
     }
     let message = format!("{} is not empty: a new store needs a directory of its own", directory.display());
@@ -216,6 +212,7 @@ pub(crate) struct TailWriter {
     directory: PathBuf,
     id: StoreId,
     seqno: Seqno,
+    incarnation: Incarnation,
     /// `None` while there was nothing to write: the first opening then begins the log.
     wal: Option<Arc<Wal>>,
     payload: Vec<u8>,
@@ -225,7 +222,9 @@ pub(crate) struct TailWriter {
 impl TailWriter {
     fn new(store: &NewStore, seqno: Seqno) -> Self {
         let (env, directory) = (Arc::clone(&store.env), store.directory.clone());
-        Self { env, directory, id: store.id, seqno, wal: None, payload: Vec::new(), operations: 0 }
+        let incarnation = Incarnation(env.random_u64().max(1));
+        let (payload, operations) = (Vec::new(), 0);
+        Self { env, directory, id: store.id, seqno, incarnation, wal: None, payload, operations }
     }
 
     /// Adds an operation after all before.
@@ -248,10 +247,12 @@ impl TailWriter {
             let start = WalStart {
                 next_seqno: Seqno(self.seqno.0 + 1),
                 recovered_seqno: self.seqno,
-                ..WalStart::new_store()
+                ..WalStart::new_store(self.incarnation)
             };
             let options = WalOptions { buffer_count: 2, ..WalOptions::new(self.id) };
-            self.wal = Some(Wal::create(Arc::clone(&self.env), &self.directory, options, start)?);
+            // The manifest is written when all of it is durable, and says so.
+            let env = Arc::clone(&self.env);
+            self.wal = Some(Wal::create(env, &self.directory, options, start, Arc::new(NoWitness))?);
         }
         let wal = self.wal.as_ref().expect("was just made");
         wal.wait_for_space(self.payload.len())?;

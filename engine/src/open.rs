@@ -3,18 +3,22 @@
 //! Creation: lock, mark `CREATING`, data file, manifest, superblock, remove the mark. The superblock makes it a store; a
 //! mark without a superblock is a creation that a crash cut short, and is started over.
 //! Recovery: lock, superblock, manifest, trees, then the log from where the manifest says: every commit newer than what
-//! its keyspace has flushed goes into memtables, which are drained on the way if they outgrow their share.
+//! its keyspace has flushed goes into memtables, which are drained on the way if they outgrow their share. A store that is opened
+//! for reading does the same, with its changes in a temporary file (decision 0036).
 //!
 //! **Invariants**
 //! - Nothing is written before the lock is held, and nothing at all for reading only.
+//! - All files are reached through the directory as it was entered, never by its path again.
 //! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
+//! - Nothing is removed, and no edit made, before superblock, manifest, watermark and log were found to
+//!   belong together.
 //! - After a crash log segments and manifest are written once more, to fresh files, before anything that depends on them is
 //!   made durable: what was read may have stood in caches alone.
 
 use std::{collections::BTreeMap, path::Path};
 
 use testudo_base::{
-    Error, ErrorKind, KeyspaceId, Kind, ObjectId, Result, RunId, Seqno, StoreId,
+    Error, ErrorKind, Incarnation, KeyspaceId, Kind, ObjectId, Opening, Result, RunId, Seqno, StoreId,
     chunks::ChunkPool,
     codec::Damage,
     num::u64_of,
@@ -23,13 +27,16 @@ use testudo_base::{
 };
 use testudo_betree::{BeTree, BeTreeOptions};
 use testudo_contract::{Executor, InlineExecutor, RunIds, Tree as TreeState};
-use testudo_env::{DirLock, EntryType, Env, Execution, OpenMode, OpenOptions, Reserve};
+use testudo_env::{
+    DirLock, Env, Execution, File, LockCheckedEnv, OpenMode, OpenOptions, OverlayFile, Reserve,
+};
 use testudo_storage::{Change, DATA_FILE, DataFile, Manifest, SUPERBLOCK_FILE};
-use testudo_wal::{Record, ReplayEnd, Wal, WalOptions, WalStart};
+use testudo_wal::{LogEvidence, Record, ReplayEnd, Wal, WalOptions, WalStart, segment_file_name};
 
 use crate::{
-    batch_format,
+    batch_format::{self, Operation},
     builder::Settings,
+    directory::{self, CREATING_FILE, LOCK_FILE, RESERVE_FILE, UNFINISHED_FILE, io, is_store_file, list},
     executor::Pool,
     memory::Budget,
     options::KeyspaceOptions,
@@ -37,46 +44,65 @@ use crate::{
     shares::MemoryShares,
     store::{Store, StoreParts},
     view::KeyspaceCore,
+    witness::{ManifestWitness, log_evidence},
 };
 
-/// Locked for as long as the store is open.
-pub(crate) const LOCK_FILE: &str = "LOCK";
-/// There while a store is being created.
-pub(crate) const CREATING_FILE: &str = "CREATING";
-/// There while a checkpoint or a restore fills the directory; such a directory is no store.
-pub(crate) const UNFINISHED_FILE: &str = "UNFINISHED";
-/// Keeps room for what must still be written when the device is full.
-const RESERVE_FILE: &str = "reserve";
 /// Run ids that a crash may have used without the manifest knowing.
 const RUN_ID_GAP: u64 = 1 << 24;
+
+/// Runs that a reader makes of the log have ids from here on, begun at random; a writer never comes so far.
+const READER_RUNS: u64 = 1 << 62;
 
 /// A store, its lock, and the pool that its close must end.
 pub(crate) struct Opened {
     pub(crate) store: Arc<Store>,
-    pub(crate) lock: Box<dyn DirLock>,
+    pub(crate) lock: Arc<dyn DirLock>,
     pub(crate) pool: Option<Arc<Pool>>,
-}
-
-pub(crate) fn io(what: &Path, error: std::io::Error) -> Error {
-    Error::io(what.display().to_string(), error)
 }
 
 /// Opens or creates the store that `settings` describe.
 pub(crate) fn open(settings: &Settings) -> Result<Opened> {
-    let memory = Budget::new(settings.memory_bytes)?;
-    let env = &settings.env;
-    let directory = settings.directory.as_path();
-    let names = list(&**env, directory)?;
-    check_finished(directory, names.as_deref())?;
-    let is_store = names.as_ref().is_some_and(|names| names.iter().any(|name| name == SUPERBLOCK_FILE));
-    if !is_store {
-        check_creatable(settings, names.as_deref())?;
-        if names.is_none() {
-            env.create_dir(directory).map_err(|e| io(directory, e))?;
-        }
+    if settings.temporary && (settings.read_only || !settings.create) {
+        return Err(Error::invalid("a temporary store is always created, and never opened for reading only"));
     }
-    let lock = take_lock(settings, directory)?;
-    let plain_env = Arc::clone(env);
+    let memory = Budget::new(settings.memory_bytes)?;
+    let directory = settings.directory.as_path();
+    let env = enter(settings)?;
+    let outcome = open_in(&env, settings, memory);
+    if outcome.is_err() && settings.temporary {
+        directory::remove_store(&*env, directory);
+    }
+    outcome
+}
+
+/// Holds the directory open; makes it if there is none and a store may be created.
+fn enter(settings: &Settings) -> Result<Arc<dyn Env>> {
+    let (env, directory) = (&settings.env, settings.directory.as_path());
+    if settings.temporary {
+        return directory::make(env, directory);
+    }
+    if let Some(entered) = directory::anchor(env, directory)? {
+        return Ok(entered);
+    }
+    check_creatable(settings, None)?;
+    Ok(directory::anchor_or_make(env, directory)?.0)
+}
+
+/// As [`open`], in the directory that `entered` holds open.
+fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Result<Opened> {
+    let directory = settings.directory.as_path();
+    let names = list(&**entered, directory)?.unwrap_or_default();
+    check_finished(directory, &names)?;
+    if !names.iter().any(|name| name == SUPERBLOCK_FILE) {
+        check_creatable(settings, Some(&names))?;
+    }
+    let lock = directory::lock(&**entered, directory, !settings.read_only, !settings.read_only)?;
+    let plain_env: Arc<dyn Env> = if settings.read_only {
+        Arc::clone(entered)
+    } else {
+        LockCheckedEnv::new(Arc::clone(entered), &lock, &directory.join(LOCK_FILE))
+    };
+    let settings = &Settings { env: Arc::clone(&plain_env), ..settings.clone() };
     let reserve = reserve(settings, &memory.shares())?;
     let settings = &match &reserve {
         Some(reserve) => Settings { env: reserve.env(), ..settings.clone() },
@@ -85,7 +111,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened> {
     let env = &settings.env;
     // The answer may have changed while the lock was being taken.
     let names = list(&**env, directory)?.unwrap_or_default();
-    check_finished(directory, Some(&names))?;
+    check_finished(directory, &names)?;
     let has = |name: &str| names.iter().any(|present| present == name);
     // Until the mark is gone a superblock that cannot be read was never complete.
     let is_cut_short = has(SUPERBLOCK_FILE)
@@ -139,34 +165,9 @@ fn make_durable(env: &dyn Env, directory: &Path, manifest: &Manifest) -> Result<
     manifest.rewrite()
 }
 
-pub(crate) fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
-    match env.list_dir(directory) {
-        Ok(entries) => {
-            let odd = |name: &str| [LOCK_FILE, SUPERBLOCK_FILE, DATA_FILE, RESERVE_FILE].contains(&name);
-            if let Some(entry) = entries.iter().find(|e| odd(&e.name) && e.entry_type != EntryType::File) {
-                let path = directory.join(&entry.name);
-                return Err(Error::invalid(format!("{} is not a regular file", path.display())));
-            }
-            Ok(Some(entries.into_iter().map(|entry| entry.name).collect()))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            Err(Error::invalid(format!("{} is not a directory", directory.display())))
-        }
-        Err(error) => Err(io(directory, error)),
-    }
-}
-
-/// Whether a file of this name can belong to a store.
-pub(crate) fn is_store_file(name: &str) -> bool {
-    [LOCK_FILE, CREATING_FILE, UNFINISHED_FILE, DATA_FILE, SUPERBLOCK_FILE, RESERVE_FILE].contains(&name)
-        || name.starts_with("manifest-")
-        || name.starts_with("wal-")
-}
-
 /// Refuses a directory that a checkpoint or a restore has not finished.
-fn check_finished(directory: &Path, names: Option<&[String]>) -> Result<()> {
-    if names.unwrap_or_default().iter().any(|name| name == UNFINISHED_FILE) {
+fn check_finished(directory: &Path, names: &[String]) -> Result<()> {
+    if names.iter().any(|name| name == UNFINISHED_FILE) {
         let message = format!(
             "{} holds a store that was not finished ({UNFINISHED_FILE}): make it again, or remove the directory",
             directory.display()
@@ -200,28 +201,6 @@ fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<()> 
     Err(Error::invalid(format!("{directory} is not a Testudo store and not empty")))
 }
 
-fn take_lock(settings: &Settings, directory: &Path) -> Result<Box<dyn DirLock>> {
-    lock_directory(&*settings.env, directory, !settings.read_only, !settings.read_only)
-}
-
-/// Locks a directory; `Locked` if somebody else holds it in a way that excludes this one.
-pub(crate) fn lock_directory(
-    env: &dyn Env,
-    directory: &Path,
-    create: bool,
-    exclusive: bool,
-) -> Result<Box<dyn DirLock>> {
-    let path = directory.join(LOCK_FILE);
-    let is_exclusive = exclusive && !planted!("second-open-not-locked");
-    env.lock(&path, create, is_exclusive).map_err(|error| {
-        if error.kind() == std::io::ErrorKind::WouldBlock {
-            let message = format!("{} is open in another process or handle", directory.display());
-            return Error::new(ErrorKind::Locked, message);
-        }
-        io(&path, error)
-    })
-}
-
 fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()> {
     let env = &settings.env;
     let create = |name: &str, direct: bool| {
@@ -232,9 +211,7 @@ fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()>
         create(CREATING_FILE, false)?;
     }
     env.sync_dir(directory).map_err(|e| io(directory, e))?;
-    if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        env.sync_dir(parent).map_err(|e| io(parent, e))?;
-    }
+    directory::sync_own_name(&**env, directory)?;
     for name in names.iter().filter(|name| ![LOCK_FILE, CREATING_FILE].contains(&name.as_str())) {
         let path = directory.join(name);
         env.remove_file(&path).map_err(|e| io(&path, e))?;
@@ -257,15 +234,44 @@ pub(crate) fn check_unfinished(env: &Arc<dyn Env>, directory: &Path) -> Result<(
     let (store, _) = assemble(builder.settings(), Budget::new(1 << 20)?, manifest, Room::new(None))?;
     load_keyspaces(&store)?;
     crate::verify::check_structure(&store, false)?;
-    let (segment, seqno) = store.manifest.with_state(|state| (state.log_segment, state.log_seqno));
-    let end = testudo_wal::replay(&**env, directory, store.id, segment, |record| {
-        batch_format::decode::<Damage>(record.payload, |_, _| Ok(()))
-            .map_err(|Damage(why)| Error::corruption(testudo_wal::segment_file_name(segment), 0, why))
-    })?;
-    if end.last_seqno.max(seqno) < store.manifest.floor_seqno() {
-        return Err(hole(segment, "the log ends too early"));
+    check_log(&store, &log_evidence(&store.manifest))
+}
+
+/// Reads the log as recovery does, without taking anything from it.
+fn check_log(store: &Store, evidence: &LogEvidence) -> Result<()> {
+    let next_keyspace = store.manifest.with_state(|state| state.next_keyspace);
+    let check = |record: Record<'_>| check_commit(&record, next_keyspace);
+    testudo_wal::replay(&*store.env, &store.directory, store.id, evidence, check).map(|_| ())
+}
+
+/// Checks that a commit decodes, and names only keyspaces that there have been.
+pub(crate) fn check_commit(record: &Record<'_>, next_keyspace: KeyspaceId) -> Result<()> {
+    let mut count = 0;
+    let decoded = batch_format::decode(record.payload, |_, operation| {
+        count += 1;
+        check_keyspace(&operation, next_keyspace)
+    });
+    let why = match decoded {
+        Ok(()) if count == record.seqno_count => return Ok(()),
+        Ok(()) => "a commit has another number of operations than it says",
+        Err(Damage(why)) => why,
+    };
+    Err(damaged_commit(record, why))
+}
+
+/// The manifest knows a keyspace before the log does: one that it cannot know shows that the manifest is
+/// too old.
+fn check_keyspace(operation: &Operation<'_>, next_keyspace: KeyspaceId) -> std::result::Result<(), Damage> {
+    if operation.keyspace >= next_keyspace {
+        return Err(Damage("it writes to a keyspace that the manifest does not know"));
     }
     Ok(())
+}
+
+fn damaged_commit(record: &Record<'_>, why: &str) -> Error {
+    let (segment, offset) = record.place;
+    let message = format!("commit {}: {why}", record.first_seqno);
+    Error::corruption(segment_file_name(segment), offset, message)
 }
 
 type Hands = (Arc<dyn Executor>, Option<Arc<Pool>>, bool);
@@ -281,7 +287,7 @@ fn hands(settings: &Settings) -> Result<Hands> {
     }
 }
 
-fn assemble(
+pub(crate) fn assemble(
     settings: &Settings,
     memory: Budget,
     manifest: Manifest,
@@ -297,11 +303,18 @@ fn assemble(
         std::io::ErrorKind::NotFound => Error::corruption(DATA_FILE, 0, "the file is missing"),
         _ => Error::io(DATA_FILE, error),
     })?;
+    let file = if settings.read_only { changed_elsewhere(settings, file)? } else { file };
     let live: Vec<_> = manifest.with_state(|state| state.live_spans().collect());
-    let data =
-        DataFile::new(file, manifest.store(), shares.page_cache(), live.into_iter(), settings.read_only)?;
+    // Never 0, which stands for no opening. What a reader writes stays with it.
+    let writer = Some(Incarnation(settings.env.random_u64().max(1)));
+    let data = DataFile::new(file, manifest.store(), shares.page_cache(), live.into_iter(), writer)?;
     let (executor, pool, is_stepped) = hands(settings)?;
-    let next_run = manifest.with_state(|state| state.next_run);
+    let next_run = if settings.read_only {
+        // Whoever writes this store gives ids of its own, which copies of it know as well.
+        RunId(READER_RUNS | settings.env.random_u64() >> 2)
+    } else {
+        RunId(manifest.with_state(|state| state.next_run).0.saturating_add(RUN_ID_GAP))
+    };
     let store = Store::new(StoreParts {
         env: Arc::clone(&settings.env),
         directory: directory.to_owned(),
@@ -309,56 +322,70 @@ fn assemble(
         default_durability: settings.durability,
         merge_operators: settings.merge_operators.clone(),
         data,
-        run_ids: Arc::new(RunIds::starting_at(RunId(next_run.0.saturating_add(RUN_ID_GAP)))),
+        run_ids: Arc::new(RunIds::starting_at(next_run)),
         arena_pool: ChunkPool::new(shares.chunks()),
         executor,
         is_stepped,
-        manifest,
+        manifest: Arc::new(manifest),
         room,
     });
     Ok((store, pool))
 }
 
+/// The data file for a reader, which must not write it.
+fn changed_elsewhere(settings: &Settings, file: Arc<dyn File>) -> Result<Arc<dyn File>> {
+    let overlay = OverlayFile::over(file, Arc::clone(&settings.env));
+    Ok(overlay.map_err(|error| Error::io(DATA_FILE, error))?)
+}
+
 fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
     load_keyspaces(&store)?;
-    let (log_segment, log_seqno) = store.manifest.with_state(|state| (state.log_segment, state.log_seqno));
-    if !settings.read_only {
-        testudo_wal::remove_segments(&*store.env, &store.directory, log_segment)?;
-    }
-    let end = replay(&store, settings.read_only, log_segment, log_seqno)?;
+    let evidence = log_evidence(&store.manifest);
+    let log_seqno = store.manifest.with_state(|state| state.log_seqno);
+    let end = replay(&store, settings.read_only, &evidence, log_seqno)?;
     store.recovered_seqno.store(end.last_seqno.max(log_seqno).0, Relaxed);
-    if store.last_seqno() < store.manifest.floor_seqno() && !planted!("lost-end-of-log-overlooked") {
-        return Err(hole(end.last_segment, "the log ends before commits that were durable"));
-    }
-    if !settings.read_only {
-        reserve_run_ids(&store)?;
-        store.manifest.raise_floor(store.last_seqno(), false)?;
+    if let Some(incarnation) = store.data.writer().filter(|_| !settings.read_only) {
+        // What was read is durable by now.
+        begin_writing(&store)?;
+        store.manifest.record_durable(0, store.last_seqno())?;
+        store.manifest.state_watermark()?;
+        testudo_wal::remove_segments(&*store.env, &store.directory, evidence.first_segment)?;
         let shares = store.memory.shares();
         let options = WalOptions {
             segment_bytes: shares.wal_segment_bytes(),
             buffer_bytes: shares.wal_buffer_bytes,
             ..WalOptions::new(store.id)
         };
-        let mut start = WalStart::after(&end);
+        let mut start = WalStart::after(&end, incarnation);
         if end.last_seqno < log_seqno {
             start.next_seqno = Seqno(log_seqno.0 + 1);
             start.recovered_seqno = log_seqno;
         }
-        store.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start)?);
+        let witness = Arc::new(ManifestWitness(Arc::clone(&store.manifest)));
+        store.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, witness)?);
     }
     Ok(Arc::new(store))
 }
 
-/// Steps over the run ids that a crash may have used without the manifest knowing, once, before the first run is written.
-fn reserve_run_ids(store: &Store) -> Result<()> {
-    let next = store.run_ids.next();
-    if store.manifest.with_state(|state| state.next_run < next) {
-        store.commit_edit(&[Change::NextRun(next)])?;
+/// Makes the edit with which an opening for writing begins, once, before its first run and its first log
+/// segment: it states the incarnation, and steps over the run ids that a crash may have used without the
+/// manifest knowing. A reader keeps it to itself. REQUIRES: of a writer, everything that is read at opening has
+/// been found valid.
+fn begin_writing(store: &Store) -> Result<()> {
+    let Some(incarnation) = store.data.writer() else { return Ok(()) };
+    let has_begun = |opening: &Opening| opening.incarnation == incarnation;
+    if store.manifest.with_state(|state| state.openings.last().is_some_and(has_begun)) {
+        return Ok(());
     }
-    Ok(())
+    store.manifest.begin_writing()?;
+    let newest = testudo_wal::list_segments(&*store.env, &store.directory)?.pop().unwrap_or_default();
+    let log_segment = store.manifest.with_state(|state| state.log_segment);
+    let first_segment = (newest + 1).max(log_segment);
+    let opening = Change::Opened(Opening { incarnation, first_segment });
+    store.commit_edit(&[Change::NextRun(store.run_ids.next()), opening])
 }
 
-fn load_keyspaces(store: &Store) -> Result<()> {
+pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
     let records: Vec<_> = store.manifest.with_state(|state| {
         let records = state.keyspaces.iter();
         records.map(|(&id, record)| (id, record.clone(), state.objects_of(id))).collect()
@@ -398,13 +425,16 @@ pub(crate) fn stored_tree(
 }
 
 /// Puts the commits of the log into memtables.
-fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) -> Result<ReplayEnd> {
+fn replay(store: &Store, read_only: bool, evidence: &LogEvidence, log_seqno: Seqno) -> Result<ReplayEnd> {
+    let log_segment = evidence.first_segment;
     let flushed: BTreeMap<KeyspaceId, Seqno> = store
         .manifest
         .with_state(|state| state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect());
     let newest_flushed = flushed.values().copied().max().unwrap_or_default().max(log_seqno);
     let mut next = None;
     let mut is_device_full = false;
+    let is_planted = read_only && planted!("reader-holds-the-whole-log");
+    let mut is_checked = false;
     let deliver = |record: Record<'_>| {
         if next.is_none() && record.first_seqno.0 > log_seqno.0 + 1 {
             return Err(hole(log_segment, "commits before the first one of the log are missing"));
@@ -417,16 +447,19 @@ fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) ->
         replay_record(store, &record, &flushed)?;
         store.recovered_seqno.store(end - 1, Relaxed);
         // A log can hold more than the write buffers may. On a full device they hold it all the same, or it would not open.
-        while store.backpressure.may_be_full() && !read_only && !is_device_full {
-            reserve_run_ids(store)?;
+        while store.backpressure.may_be_full() && !is_device_full && !is_planted {
+            if !read_only && !std::mem::replace(&mut is_checked, true) {
+                check_log(store, evidence)?;
+            }
+            begin_writing(store)?;
             match store.make_room_stepped() {
-                Err(error) if error.kind() == ErrorKind::OutOfSpace => is_device_full = true,
+                Err(error) if error.kind() == ErrorKind::OutOfSpace && !read_only => is_device_full = true,
                 outcome => outcome?,
             }
         }
         Ok(())
     };
-    let end = testudo_wal::replay(&*store.env, &store.directory, store.id, log_segment, deliver)?;
+    let end = testudo_wal::replay(&*store.env, &store.directory, store.id, evidence, deliver)?;
     // A segment that lost its header looks like one that was never used; the next one tells them apart.
     let first = end.segments.iter().find(|segment| segment.first_seqno.0 > 0);
     if first.is_some_and(|segment| segment.first_seqno.0 > log_seqno.0 + 1) {
@@ -439,11 +472,12 @@ fn replay(store: &Store, read_only: bool, log_segment: u64, log_seqno: Seqno) ->
 }
 
 fn hole(segment: u64, why: &str) -> Error {
-    Error::corruption(testudo_wal::segment_file_name(segment), 0, why)
+    Error::corruption(segment_file_name(segment), 0, why)
 }
 
 fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<KeyspaceId, Seqno>) -> Result<()> {
     let catalogue = store.catalogue.read();
+    let next_keyspace = store.manifest.with_state(|state| state.next_keyspace);
     let mut count = 0;
     let outcome = batch_format::decode::<Damage>(record.payload, |index, operation| {
         count = index + 1;
@@ -451,6 +485,7 @@ fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<Keyspace
         if index > 0 && index + 1 == u64::from(record.seqno_count) && planted!("last-of-batch-not-replayed") {
             return Ok(());
         }
+        check_keyspace(&operation, next_keyspace)?;
         let Some(keyspace) = catalogue.by_id.get(&operation.keyspace) else { return Ok(()) };
         let is_flushed = flushed.get(&operation.keyspace).is_some_and(|flushed| seqno <= *flushed);
         if is_flushed && !(operation.kind == Kind::Operands && planted!("flushed-operand-replayed")) {
@@ -466,8 +501,10 @@ fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<Keyspace
     });
     if outcome.is_err() || count != u64::from(record.seqno_count) {
         let why = outcome.err().map_or("a commit has another number of operations than it says", |d| d.0);
-        let message = format!("commit {}: {why}", record.first_seqno);
-        return Err(Error::new(ErrorKind::Corruption, message));
+        return Err(damaged_commit(record, why));
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

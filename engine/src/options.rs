@@ -157,6 +157,24 @@ pub struct KeyspaceOptions {
     merge_operator: Option<OperatorName>,
 }
 
+/// Settings for a keyspace, or a closure that makes them: what [`Db::keyspace`](crate::Db::keyspace) takes.
+pub trait IntoKeyspaceOptions {
+    /// The settings.
+    fn into_options(self) -> KeyspaceOptions;
+}
+
+impl IntoKeyspaceOptions for KeyspaceOptions {
+    fn into_options(self) -> KeyspaceOptions {
+        self
+    }
+}
+
+impl<F: FnOnce() -> KeyspaceOptions> IntoKeyspaceOptions for F {
+    fn into_options(self) -> KeyspaceOptions {
+        self()
+    }
+}
+
 impl KeyspaceOptions {
     /// Stores the keyspace in this tree. Default: [`Tree::turtle`].
     #[must_use]
@@ -165,8 +183,11 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Lets [`Keyspace::merge`](crate::Keyspace::merge) fold with the operator of this name: one of the built-in ones (`add-u64`,
-    /// `append`, `max`, `min`) or one of [`DbBuilder::merge_operator`](crate::DbBuilder::merge_operator). Default: none.
+    /// Lets [`Keyspace::merge`](crate::Keyspace::merge) change values by the operator of this name: one of
+    /// the built-in ones (`add-u64`, `append`, `max`, `min`; [`MergeOperators`](crate::MergeOperators) has a
+    /// table of the bytes that they take) or one of
+    /// [`DbBuilder::merge_operator`](crate::DbBuilder::merge_operator). The operator checks what is written
+    /// from then on, operands and whole values. Default: none.
     #[must_use]
     pub fn merge_operator(mut self, name: &str) -> Self {
         self.merge_operator = Some(OperatorName::new(name));

@@ -4,12 +4,10 @@
 //! - Sources are asked newest first; the first that knows the key decides, but for operands, which are folded upon what the others say.
 //! - Cached records stand for the tree of the view, and for nothing else.
 
-use std::{
-    cell::{Cell, RefCell},
-    ops::RangeBounds,
-};
+use std::cell::{Cell, RefCell};
 
 use testudo_base::{Entry, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack};
+use testudo_run::KeyBounds;
 use testudo_storage::{Access, Lookup, Trail};
 
 use crate::{Iter, Slice, view::View};
@@ -18,32 +16,94 @@ use crate::{Iter, Slice, view::View};
 /// small that pages are evicted before they are used.
 const MAX_ROUNDS: usize = 64;
 
-/// What can be read from: a keyspace as it is now, or as a snapshot shows it.
-pub trait Read {
+/// What can be read from: a [`Keyspace`](crate::Keyspace) as it is now, or as a snapshot shows it
+/// ([`SnapshotKeyspace`](crate::SnapshotKeyspace)). For code that takes either, as `&dyn ReadView` or by a
+/// type parameter; both types have the same methods for any bytes and any form of range themselves.
+///
+/// ```
+/// # fn main() -> testudo::Result<()> {
+/// use testudo::{Db, KeyRange, KeyspaceOptions, ReadView};
+///
+/// fn sizes(view: &dyn ReadView) -> testudo::Result<(usize, usize)> {
+///     Ok((view.iter()?.count(), view.range(("b"..).into_bounds())?.count()))
+/// }
+/// # let directory = std::env::temp_dir().join(format!("testudo-view-{}", std::process::id()));
+/// # let db = Db::builder(&directory).temporary().open()?;
+/// let letters = db.keyspace("letters", KeyspaceOptions::default())?;
+/// letters.insert("a", "1")?;
+/// let snapshot = db.snapshot()?;
+/// letters.insert("b", "2")?;
+/// assert_eq!(sizes(&letters)?, (2, 1));
+/// assert_eq!(sizes(&snapshot.of(&letters)?)?, (1, 0));
+/// # Ok(())
+/// # }
+/// ```
+pub trait ReadView {
     /// The value of `key`, or `None`.
     ///
-    /// Errors: `Corruption` with file and offset, `Io`. Never a wrong answer.
-    fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>>;
+    /// Errors: `Corruption` with file and offset, `Io`, `Closed`; where the key has operands, what their
+    /// operator says, or `Unsupported` without it. Never a wrong answer.
+    fn get(&self, key: &[u8]) -> Result<Option<Slice>>;
 
-    /// Whether `key` has a value.
-    fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
-    }
+    /// Whether `key` has a value. Operands are not merged for that, so a key has one also if it cannot be
+    /// read.
+    ///
+    /// Errors: `Corruption` with file and offset, `Io`, `Closed`.
+    fn contains_key(&self, key: &[u8]) -> Result<bool>;
 
     /// The values of many keys, in the order of `keys`. Pages that are not in memory are read together.
-    fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>>;
+    ///
+    /// Errors: as [`ReadView::get`], of any of the keys.
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>>;
 
-    /// The entries with keys in `range`, from both ends, as they are now.
-    fn range<K: AsRef<[u8]>, R: RangeBounds<K>>(&self, range: R) -> Result<Iter>;
+    /// The entries with keys in `range`, from both ends, as they are now. [`KeyRange`](crate::KeyRange) makes
+    /// bounds of a range.
+    ///
+    /// Errors: `Closed`. Those of reading come with the entries.
+    fn range(&self, range: KeyBounds) -> Result<Iter>;
 
     /// The entries whose keys start with `prefix`.
-    fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter>;
+    ///
+    /// Errors: as [`ReadView::range`].
+    fn prefix(&self, prefix: &[u8]) -> Result<Iter>;
 
     /// All entries.
+    ///
+    /// Errors: as [`ReadView::range`].
     fn iter(&self) -> Result<Iter> {
-        self.range::<&[u8], _>(..)
+        self.range(KeyBounds { low: None, high: None })
     }
 }
+
+/// The trait for a type that has its methods, for any bytes, already.
+macro_rules! read_view {
+    ($view:ty) => {
+        impl ReadView for $view {
+            fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+                <$view>::get(self, key)
+            }
+
+            fn contains_key(&self, key: &[u8]) -> Result<bool> {
+                <$view>::contains_key(self, key)
+            }
+
+            fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
+                <$view>::multi_get(self, keys)
+            }
+
+            fn range(&self, range: KeyBounds) -> Result<Iter> {
+                <$view>::range(self, range)
+            }
+
+            fn prefix(&self, prefix: &[u8]) -> Result<Iter> {
+                <$view>::prefix(self, prefix)
+            }
+        }
+    };
+}
+
+read_view!(crate::Keyspace);
+read_view!(crate::SnapshotKeyspace);
 
 /// The answer of the cached records, if they know the key.
 fn get_cached(view: &View, key: &[u8], hash: u64) -> Option<Slice> {
@@ -54,7 +114,10 @@ fn get_cached(view: &View, key: &[u8], hash: u64) -> Option<Slice> {
 fn found(view: &View, key: &[u8], hash: u64, kind: Kind, value: Vec<u8>) -> Result<Option<Slice>> {
     let value = match kind {
         Kind::Tombstone => return Ok(None),
-        Kind::Value => value,
+        Kind::Value => {
+            view.folding.note_value(key, value.len());
+            value
+        }
         Kind::Operands | Kind::Unfolded => view.folding.fold(&Entry { key, kind, value: &value })?,
     };
     view.records.fill(key, hash, &value);
@@ -131,6 +194,23 @@ pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
         Buffered::Known(answer) => Ok(answer),
         Buffered::Unknown => get_below(view, key),
         Buffered::Operands(operands) => fold_over(view, key, get_below(view, key)?.as_ref(), &operands),
+    }
+}
+
+/// Whether `key` has a value in `view`, as of `at`.
+pub(crate) fn contains(view: &View, key: &[u8], at: Seqno) -> Result<bool> {
+    if let Some(kind) = view.buffers().find_map(|buffer| buffer.table.get(key, at, |kind, _| kind)) {
+        view.records.note_buffered();
+        return Ok(kind != Kind::Tombstone);
+    }
+    let hash = hash_key(key);
+    if get_cached(view, key, hash).is_some() {
+        return Ok(true);
+    }
+    match view.tree.get(key, hash, Access::Blocking)? {
+        Lookup::Found(Kind::Value, value) => found(view, key, hash, Kind::Value, value).map(|_| true),
+        Lookup::Found(kind, _) => Ok(kind != Kind::Tombstone),
+        Lookup::Absent | Lookup::Waiting => Ok(false),
     }
 }
 

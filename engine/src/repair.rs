@@ -22,8 +22,8 @@ use testudo_storage::manifest_file_name;
 
 use crate::{
     Observer,
+    directory::{self, LOCK_FILE, UNFINISHED_FILE},
     long_work::Meter,
-    open::{self, LOCK_FILE, UNFINISHED_FILE},
     salvage::{evidence, plan::Plan},
 };
 
@@ -100,15 +100,18 @@ impl RepairReport {
 /// Errors: `Invalid` if the directory holds no store, `Locked` if it is open, `Corruption` if nothing tells which store it
 /// is, `Unsupported` for a newer format, `OutOfSpace`, `Io`, `Cancelled`.
 pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<RepairReport> {
+    let not_one = || Error::invalid(format!("{} is not a Testudo store", options.directory.display()));
+    let entered = directory::anchor(&options.env, &options.directory)?.ok_or_else(not_one)?;
+    let options = &RepairOptions { env: entered, ..options.clone() };
     let (env, directory) = (&options.env, options.directory.as_path());
-    let names = open::list(&**env, directory)?.unwrap_or_default();
-    let is_store = names.iter().any(|name| name != LOCK_FILE && open::is_store_file(name));
+    let names = directory::list(&**env, directory)?.unwrap_or_default();
+    let is_store = names.iter().any(|name| name != LOCK_FILE && directory::is_store_file(name));
     if !is_store || names.iter().any(|name| name == UNFINISHED_FILE) {
-        return Err(Error::invalid(format!("{} is not a Testudo store", directory.display())));
+        return Err(not_one());
     }
     let has_lock = names.iter().any(|name| name == LOCK_FILE);
     let _lock = (has_lock || !options.dry_run)
-        .then(|| open::lock_directory(&**env, directory, !options.dry_run, !options.dry_run))
+        .then(|| directory::lock(&**env, directory, !options.dry_run, !options.dry_run))
         .transpose()?;
     let mut meter = Meter::new(observer, 0);
     let mut evidence = evidence::gather(env, directory, &mut meter)?;

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use testudo_base::{Error, Result, sync::Arc};
 use testudo_env::{Env, RealEnv};
 
-use crate::{Observer, long_work::Meter, open};
+use crate::{Observer, directory, long_work::Meter};
 
 pub use report::{
     KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageReport,
@@ -44,7 +44,8 @@ pub struct SalvageOptions {
     pub target: PathBuf,
     /// The operating system.
     pub env: Arc<dyn Env>,
-    /// Memory that the new store may use while it is written. A value can be a quarter of it. Default 256 MiB.
+    /// Memory that the new store may use while it is written. A value beyond a quarter of it takes its own
+    /// length on top, a few times. Default 256 MiB.
     pub memory_bytes: u64,
     /// Where only a version is left that may not be the last one: in the key's keyspace (`true`), or in one beside it that is
     /// called `NAME.older`. Default `false`.
@@ -74,15 +75,16 @@ impl SalvageOptions {
 /// `Corruption` if nothing tells which store it was, `Unsupported` for a newer format, `OutOfSpace`, `Io`, `Cancelled`.
 /// Nothing is left of the target then.
 pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<SalvageReport> {
-    let names = open::list(&*options.env, &options.source)?;
-    let Some(names) = names.filter(|names| names.iter().any(|name| open::is_store_file(name))) else {
-        return Err(Error::invalid(format!("{} is not a Testudo store", options.source.display())));
-    };
-    let has_lock = names.iter().any(|name| name == open::LOCK_FILE);
-    let _lock =
-        has_lock.then(|| open::lock_directory(&*options.env, &options.source, false, false)).transpose()?;
+    let not_one = || Error::invalid(format!("{} is not a Testudo store", options.source.display()));
+    let source = directory::anchor(&options.env, &options.source)?.ok_or_else(not_one)?;
+    let names = directory::list(&*source, &options.source)?.unwrap_or_default();
+    if !names.iter().any(|name| directory::is_store_file(name)) {
+        return Err(not_one());
+    }
+    let has_lock = names.iter().any(|name| name == directory::LOCK_FILE);
+    let _lock = has_lock.then(|| directory::lock(&*source, &options.source, false, false)).transpose()?;
     let mut meter = Meter::new(observer, 0);
-    let mut evidence = evidence::gather(&options.env, &options.source, &mut meter)?;
+    let mut evidence = evidence::gather(&source, &options.source, &mut meter)?;
     let plan = plan::make(&mut evidence, &mut meter)?;
     let target = target::Target::begin(options)?;
     let outcome = log::collect(&target, &mut evidence, plan, &mut meter)

@@ -93,7 +93,13 @@ pub type ScrubObserver<'a> = dyn FnMut(ScrubProgress) -> ControlFlow<()> + 'a;
 impl Db {
     /// Verifies every live page, the sealed part of the log, manifest and superblock as the device has them, while the
     /// store is in use. Damage is a finding; a stop by the observer is not an error, the report then says where to go on.
+    ///
+    /// Errors: `Closed`, also if the store is closed meanwhile; `Io`.
     pub fn scrub(&self, options: &ScrubOptions, observer: &mut ScrubObserver<'_>) -> Result<ScrubReport> {
+        self.store().read_throughout(|| self.scrub_open(options, observer))
+    }
+
+    fn scrub_open(&self, options: &ScrubOptions, observer: &mut ScrubObserver<'_>) -> Result<ScrubReport> {
         let store = self.store();
         let mut report = ScrubReport::default();
         let fresh = ScrubPosition { run: RunId(0), page: 0, end: store.run_ids.next() };

@@ -17,6 +17,13 @@ impl From<Vec<u8>> for Slice {
     }
 }
 
+impl From<Slice> for Vec<u8> {
+    /// The bytes themselves, without a copy.
+    fn from(slice: Slice) -> Self {
+        slice.into_vec()
+    }
+}
+
 impl std::ops::Deref for Slice {
     type Target = [u8];
     fn deref(&self) -> &[u8] {

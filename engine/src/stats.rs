@@ -1,9 +1,6 @@
 //! Figures of a store and of a keyspace, as plain data.
 
-use testudo_base::{
-    num::u64_of,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
 
 use crate::{stages::Stage, store::Store, view::KeyspaceCore};
 
@@ -116,7 +113,7 @@ pub struct DbStats {
 }
 
 impl DbStats {
-    pub(crate) fn of(store: &Arc<Store>) -> Self {
+    pub(crate) fn of(store: &Store) -> Self {
         let (io, cache, space) = (store.data.io_stats(), store.data.cache_stats(), store.data.space_stats());
         let records = store.records.stats();
         let manifest = store.manifest.stats();

@@ -13,6 +13,8 @@ use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result, Seqno, StoreId,
     chunks::ChunkPool,
     merge_operator::{Folding, MergeOperators},
+    oversized_keys::OversizedKeys,
+    planted,
     sync::{
         Arc, Condvar, Mutex, RwLock,
         atomic::{
@@ -30,11 +32,13 @@ use testudo_wal::Wal;
 
 use crate::{
     backpressure::Backpressure,
+    held_views::Holdings,
     in_flight::InFlight,
     memory::Budget,
     options::{Durability, KeyspaceOptions},
     room::Room,
     stages::Stages,
+    status::Publisher,
     stripes::Stripes,
     view::KeyspaceCore,
 };
@@ -114,7 +118,9 @@ pub(crate) struct Store {
     pub(crate) memory: Budget,
     pub(crate) default_durability: Durability,
     pub(crate) merge_operators: MergeOperators,
-    pub(crate) manifest: Manifest,
+    /// Keys whose next operand is to be checked by reading.
+    pub(crate) oversized_keys: Arc<OversizedKeys>,
+    pub(crate) manifest: Arc<Manifest>,
     pub(crate) data: Arc<DataFile>,
     /// `None` in a store that is open for reading only.
     pub(crate) wal: Option<Arc<Wal>>,
@@ -135,10 +141,13 @@ pub(crate) struct Store {
     pub(crate) in_flight: InFlight,
     pub(crate) catalogue: RwLock<Catalogue>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) holdings: Holdings,
     pub(crate) backpressure: Backpressure,
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) bell: Bell,
     pub(crate) is_closing: AtomicBool,
+    /// What other processes are told.
+    pub(crate) publisher: Publisher,
     has_failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     /// Why draining cannot go on for now.
@@ -152,7 +161,7 @@ pub(crate) struct StoreParts {
     pub(crate) memory: Budget,
     pub(crate) default_durability: Durability,
     pub(crate) merge_operators: MergeOperators,
-    pub(crate) manifest: Manifest,
+    pub(crate) manifest: Arc<Manifest>,
     pub(crate) data: Arc<DataFile>,
     pub(crate) run_ids: Arc<RunIds>,
     pub(crate) arena_pool: Arc<ChunkPool>,
@@ -164,6 +173,8 @@ pub(crate) struct StoreParts {
 impl Store {
     pub(crate) fn new(parts: StoreParts) -> Self {
         let records = RecordCache::new(&parts.arena_pool, parts.memory.total());
+        let oversized_keys = Arc::new(OversizedKeys::default());
+        oversized_keys.set_value_bytes_max(parts.memory.max_value_bytes());
         Self {
             id: parts.manifest.store(),
             env: parts.env,
@@ -172,6 +183,7 @@ impl Store {
             memory: parts.memory,
             default_durability: parts.default_durability,
             merge_operators: parts.merge_operators,
+            oversized_keys,
             manifest: parts.manifest,
             data: parts.data,
             wal: None,
@@ -189,9 +201,11 @@ impl Store {
             in_flight: InFlight::new(),
             catalogue: RwLock::default(),
             snapshots: Snapshots::default(),
+            holdings: Holdings::default(),
             counters: CachePadded::default(),
             bell: Bell::default(),
             is_closing: false.into(),
+            publisher: Publisher::default(),
             has_failed: false.into(),
             failure: Mutex::new(None),
             stall: Mutex::new(None),
@@ -205,7 +219,8 @@ impl Store {
 
     /// How a keyspace of this name with these options folds operands.
     pub(crate) fn folding(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<Folding> {
-        self.merge_operators.folding(keyspace, options.merge_operator_name())
+        let name = options.merge_operator_name();
+        self.merge_operators.folding_of_store(keyspace, name, &self.oversized_keys)
     }
 
     /// The cached records of a keyspace that was just opened or created.
@@ -244,6 +259,39 @@ impl Store {
         self.catalogue.read().by_id.values().cloned().collect()
     }
 
+    /// Fails if the store was closed: its pages may belong to whoever opened it next.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closing.load(Relaxed) && !planted!("closed-store-still-read") {
+            return Err(closed());
+        }
+        Ok(())
+    }
+
+    /// Runs a read of a user. One that fails while the store is being closed says only that: what it came
+    /// across may be another writer's.
+    ///
+    /// Errors: `Closed`, and those of `read`.
+    #[inline]
+    pub(crate) fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.check_open()?;
+        read().map_err(|error| self.closed_or(error))
+    }
+
+    /// The same for a read whose answer may tell of damage: it is none if the store was closed meanwhile.
+    pub(crate) fn read_throughout<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
+        let answer = self.read(read)?;
+        self.check_open()?;
+        Ok(answer)
+    }
+
+    /// `Closed` if the store is, else `error`.
+    #[cold]
+    pub(crate) fn closed_or(&self, error: Error) -> Error {
+        // The lock is released after the flag was set: who sees pages of the next writer sees the flag.
+        if self.is_closing.load(Acquire) { closed() } else { error }
+    }
+
     /// Fails if the store must not be written to any more.
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -258,7 +306,7 @@ impl Store {
             let message = format!("writes stopped after a failure in the background: {failure}");
             return Error::new(ErrorKind::Poisoned, message);
         }
-        Error::new(ErrorKind::Closed, "the store is closed")
+        closed()
     }
 
     /// Stops all further writes; the first failure is kept.
@@ -281,4 +329,9 @@ impl Store {
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Acquire)
     }
+}
+
+#[cold]
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the store is closed")
 }

@@ -12,7 +12,7 @@ use testudo_base::{
     sync::{
         Arc, ArcSwap, Mutex,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
@@ -31,11 +31,35 @@ pub(crate) struct WriteBuffer {
     first_seqno: AtomicU64,
     /// The last seqno that may be in it, once it is sealed.
     sealed_at: AtomicU64,
+    /// Bytes of the longest value or list of operands that a commit has put into it.
+    longest_value_bytes: AtomicUsize,
+    /// Its tree has all of it.
+    is_drained: AtomicBool,
 }
 
 impl WriteBuffer {
     pub(crate) fn new(table: Memtable) -> Arc<Self> {
-        Arc::new(Self { table: Arc::new(table), first_seqno: 0.into(), sealed_at: 0.into() })
+        Arc::new(Self {
+            table: Arc::new(table),
+            first_seqno: 0.into(),
+            sealed_at: 0.into(),
+            longest_value_bytes: 0.into(),
+            is_drained: false.into(),
+        })
+    }
+
+    /// A commit has put a value of so many bytes into it, or operands that have become part of such an entry.
+    #[inline]
+    pub(crate) fn note_value(&self, bytes: usize) {
+        if bytes > self.longest_value_bytes.load(Relaxed) {
+            self.longest_value_bytes.fetch_max(bytes, Relaxed);
+        }
+    }
+
+    /// No entry that was written since the store was opened is longer. Exact for a key whose stripe is
+    /// locked.
+    pub(crate) fn longest_value_bytes(&self) -> usize {
+        self.longest_value_bytes.load(Relaxed)
     }
 
     /// A commit will write into it. REQUIRES: the commit lock is held.
@@ -53,6 +77,11 @@ impl WriteBuffer {
     /// Nothing after `seqno` is or will be in it. REQUIRES: the commit lock is held.
     pub(crate) fn seal(&self, seqno: Seqno) {
         self.sealed_at.store(seqno.0, Release);
+    }
+
+    /// Whether it is in no published view any more, because its tree has all of it.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained.load(Acquire)
     }
 
     pub(crate) fn sealed_at(&self) -> Seqno {
@@ -210,6 +239,7 @@ impl KeyspaceCore {
         let mut sealed = view.sealed.clone();
         if let Some(drained) = drained {
             sealed.retain(|buffer| !Arc::ptr_eq(buffer, drained));
+            drained.is_drained.store(true, Release);
         }
         let records = records.unwrap_or_else(|| view.records.clone());
         let (active, folding, options) = (Arc::clone(&view.active), Arc::clone(&self.folding), view.options);

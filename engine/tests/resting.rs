@@ -64,7 +64,6 @@ fn a_keyspace_rests_beside_one_that_is_always_written() {
         let tiers = resting.stats().buffered_runs;
         assert!(jobs > 0 && tiers <= 8, "{jobs} jobs, {tiers} tiers");
         let jobs = write_and_step(500..1000);
-        eprintln!("JOBS {jobs}");
         assert!(jobs < 250, "{jobs} jobs, although the other one does not rest");
         drop((resting, busy));
         db.check_invariants().unwrap();

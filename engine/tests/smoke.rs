@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Read};
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
 fn key(n: u64) -> String {
@@ -36,6 +36,10 @@ fn what_was_written_is_read_scanned_and_found_again_after_reopening() {
     check(&users, count);
     let report = db.verify(testudo::VerifyLevel::Full).unwrap();
     assert!(report.is_sound(), "{report:?}");
+    // Who asks for less is told so.
+    assert_eq!(testudo::VerifyLevel::default(), testudo::VerifyLevel::Full);
+    let report = db.verify(testudo::VerifyLevel::Fast).unwrap();
+    assert!(report.findings.is_empty() && !report.is_sound() && !report.level.not_read().is_empty());
     db.close().unwrap();
     let db = Db::builder(&path).read_only().open().unwrap();
     let users = db.open_keyspace("users").unwrap().unwrap();

@@ -1,11 +1,12 @@
 //! Bytes of a backup repository's files. Only this file knows them; docs/format/backup.md repeats the tables.
 //!
-//! Little-endian, `str` = u32 length and bytes. Every file begins with a magic of 8 bytes and the version u32 = 1, and none
-//! has a byte that no checksum covers.
+//! Little-endian, `str` = u32 length and bytes. Every file begins with a magic of 8 bytes and the version
+//! u32 = 2, and none has a byte that no checksum covers.
 //!
 //! - `repository`: magic `TSTDOREP` · version · u32 0 · repository id u128 · checksum of all before u64.
-//! - `run-STORE-RUN`, a run: magic `TSTDORUN` · version · length of the reference u32 · store id u128 · bytes of pages u64 ·
-//!   checksum of the pages u64 · run reference · checksum of all before u64 · the pages as the store has them.
+//! - `run-STORE-INCARNATION-RUN`, a run: magic `TSTDORUN` · version · length of the reference u32 · store
+//!   id u128 · bytes of pages u64 · checksum of the pages u64 · run reference · checksum of all before u64
+//!   · the pages as the store has them.
 //! - `tail-ID`, operations: magic `TSTDOTAI` · version · u32 0 · repository id u128 · backup id u64 · frames, each: payload
 //!   length u32 · operations u32 · checksum of both and the payload u64 · payload as in the log.
 //! - `backup-ID`: magic `TSTDOBAK` · version · u32 0 · repository id u128 · backup id u64 · store id u128 · time in ms since
@@ -25,7 +26,7 @@ use testudo_run::RunRef;
 use testudo_storage::ManifestState;
 
 /// Version of the repository's format that this build writes and reads.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Bytes of a frame before its payload.
 pub(crate) const FRAME_HEADER_BYTES: usize = 16;
 /// Bytes of a tail file before its first frame.
@@ -46,7 +47,7 @@ pub(crate) struct RepositoryId(pub(crate) u128);
 pub(crate) enum Unreadable {
     Damaged(&'static str),
     /// Sound as far as can be seen, but of this version.
-    Newer(u32),
+    OtherVersion(u32),
 }
 
 impl From<Damage> for Unreadable {
@@ -69,7 +70,7 @@ fn read_head(reader: &mut Reader<'_>, magic: &[u8; 8]) -> Result<u32, Unreadable
     }
     match reader.u32()? {
         VERSION => Ok(reader.u32()?),
-        newer if newer > VERSION => Err(Unreadable::Newer(newer)),
+        other if other > 0 => Err(Unreadable::OtherVersion(other)),
         _ => Err(Unreadable::Damaged("no such version")),
     }
 }

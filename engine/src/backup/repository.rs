@@ -7,17 +7,18 @@
 use std::{io, path::PathBuf};
 
 use testudo_base::{
-    Error, ErrorKind, Result, RunId, StoreId,
+    Error, ErrorKind, Result, StoreId,
     num::{u64_of, usize_of},
     sync::Arc,
 };
 use testudo_env::{DirLock, Env, File, OpenMode, OpenOptions};
+use testudo_run::RunRef;
 
 use super::{
     Repository,
     backup_format::{self, BackupRecord, RepositoryId, Unreadable},
 };
-use crate::open::{self, LOCK_FILE};
+use crate::directory::{self, LOCK_FILE};
 
 const REPOSITORY_FILE: &str = "repository";
 const TEMPORARY: &str = ".tmp";
@@ -32,8 +33,9 @@ pub(crate) struct OpenRepository {
     _lock: Option<Box<dyn DirLock>>,
 }
 
-pub(crate) fn run_name(store: StoreId, run: RunId) -> String {
-    format!("run-{:032x}-{:016x}", store.0, run.0)
+/// Copies of a store give the same ids to different runs; their incarnations differ.
+pub(crate) fn run_name(store: StoreId, run: &RunRef) -> String {
+    format!("run-{:032x}-{:08x}-{:016x}", store.0, run.incarnation, run.id.0)
 }
 
 pub(crate) fn tail_name(backup: u64) -> String {
@@ -62,17 +64,32 @@ impl Repository {
                 let message = format!("{} is in use by another process", self.directory.display());
                 Err(Error::new(ErrorKind::Locked, message))
             }
-            Err(error) => Err(open::io(&self.directory.join(LOCK_FILE), error)),
+            Err(error) => Err(directory::io(&self.directory.join(LOCK_FILE), error)),
         }
     }
 
-    fn names(&self) -> Result<Option<Vec<String>>> {
-        open::list(&*self.env, &self.directory)
+    fn names(&self) -> Result<Vec<String>> {
+        Ok(directory::list(&*self.env, &self.directory)?.unwrap_or_default())
+    }
+
+    /// The repository with its directory held open.
+    fn entered(&self, create: bool) -> Result<Self> {
+        let anchored = if create {
+            directory::anchor_or_make(&self.env, &self.directory)?.0
+        } else {
+            let anchored = directory::anchor(&self.env, &self.directory)?;
+            anchored.ok_or_else(|| self.not_one("there is no such directory"))?
+        };
+        Ok(Self { env: anchored, directory: self.directory.clone() })
     }
 
     /// Opens the repository to read it.
     pub(crate) fn open_for_reading(&self) -> Result<OpenRepository> {
-        let names = self.names()?.ok_or_else(|| self.not_one("there is no such directory"))?;
+        self.entered(false)?.read_in_place()
+    }
+
+    fn read_in_place(&self) -> Result<OpenRepository> {
+        let names = self.names()?;
         if !names.iter().any(|name| name == REPOSITORY_FILE) {
             return Err(self.not_one("the file `repository` is missing"));
         }
@@ -82,18 +99,19 @@ impl Repository {
 
     /// Opens the repository to change it; makes it in a directory that is empty or missing if told to.
     pub(crate) fn open_for_writing(&self, create: bool) -> Result<OpenRepository> {
+        self.entered(create)?.write_in_place(create)
+    }
+
+    fn write_in_place(&self, create: bool) -> Result<OpenRepository> {
         let is_known = |names: &[String]| names.iter().any(|name| name == REPOSITORY_FILE);
         let names = self.names()?;
-        if !names.as_deref().is_some_and(is_known) {
-            self.check_creatable(names.as_deref(), create)?;
-            if names.is_none() {
-                self.env.create_dir(&self.directory).map_err(|e| open::io(&self.directory, e))?;
-            }
+        if !is_known(&names) {
+            self.check_creatable(&names, create)?;
         }
         let lock = self.lock(true, true)?;
-        let names = self.names()?.unwrap_or_default();
+        let names = self.names()?;
         if !is_known(&names) {
-            self.check_creatable(Some(&names), create)?;
+            self.check_creatable(&names, create)?;
             self.make()?;
         }
         let repository = self.open(lock)?;
@@ -101,9 +119,9 @@ impl Repository {
         Ok(repository)
     }
 
-    fn check_creatable(&self, names: Option<&[String]>, create: bool) -> Result<()> {
+    fn check_creatable(&self, names: &[String], create: bool) -> Result<()> {
         let temporary = format!("{REPOSITORY_FILE}{TEMPORARY}");
-        let is_free = names.unwrap_or_default().iter().all(|name| *name == LOCK_FILE || *name == temporary);
+        let is_free = names.iter().all(|name| *name == LOCK_FILE || *name == temporary);
         match (is_free, create) {
             (true, true) => Ok(()),
             (true, false) => Err(self.not_one("there is nothing in it")),
@@ -118,10 +136,7 @@ impl Repository {
         new.remove_leftovers()?;
         new.put(REPOSITORY_FILE, &backup_format::encode_repository(id))?;
         new.sync_names()?;
-        if let Some(parent) = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            self.env.sync_dir(parent).map_err(|e| open::io(parent, e))?;
-        }
-        Ok(())
+        directory::sync_own_name(&*self.env, &self.directory)
     }
 
     fn open(&self, lock: Option<Box<dyn DirLock>>) -> Result<OpenRepository> {
@@ -138,7 +153,7 @@ impl Repository {
 pub(crate) fn unreadable(name: &str, why: Unreadable) -> Error {
     match why {
         Unreadable::Damaged(why) => Error::corruption(name, 0, why),
-        Unreadable::Newer(version) => {
+        Unreadable::OtherVersion(version) => {
             let message = format!(
                 "{name} has version {version} of the repository's format; this build reads version {}",
                 backup_format::VERSION
@@ -151,7 +166,7 @@ pub(crate) fn unreadable(name: &str, why: Unreadable) -> Error {
 impl OpenRepository {
     /// All names, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
-        Ok(open::list(&*self.env, &self.directory)?.unwrap_or_default())
+        Ok(directory::list(&*self.env, &self.directory)?.unwrap_or_default())
     }
 
     /// Numbers of the backups, ascending.
@@ -218,7 +233,7 @@ impl OpenRepository {
     }
 
     pub(crate) fn sync_names(&self) -> Result<()> {
-        self.env.sync_dir(&self.directory).map_err(|e| open::io(&self.directory, e))
+        self.env.sync_dir(&self.directory).map_err(|e| directory::io(&self.directory, e))
     }
 
     fn remove_leftovers(&self) -> Result<()> {

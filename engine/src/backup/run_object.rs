@@ -25,7 +25,7 @@ const PAGES_SEED: u64 = 0x5255_4e53;
 
 /// The run's file if the repository holds it already.
 pub(crate) fn find(repository: &OpenRepository, store: StoreId, run: &Run) -> Option<BackedRun> {
-    let name = run_name(store, run.reference().id);
+    let name = run_name(store, run.reference());
     let object = RunObject::open(repository, &name).ok()?;
     (object.header.store == store && object.header.reference == *run.reference()).then(|| object.backed())
 }
@@ -41,7 +41,7 @@ pub(crate) fn write(
     let page_bytes = u64::from(reference.page_count()) * PAGE_BYTES;
     let mut header = RunHeader { store, page_bytes, page_checksum: 0, reference };
     let pages_at = u64_of(header.encode().len());
-    let arrival = repository.begin(&run_name(store, run.reference().id))?;
+    let arrival = repository.begin(&run_name(store, run.reference()))?;
     let mut checksum = StreamChecksum::new(PAGES_SEED);
     let mut walk = PageWalk::new(run.reference(), store, 0);
     let mut read = |page: u32, buffer: &mut [u8]| run.read_pages(page, buffer);
@@ -100,7 +100,7 @@ impl RunObject {
 
     /// Opens the file of a run that a backup of `store` needs.
     pub(crate) fn open_for(repository: &OpenRepository, store: StoreId, run: &BackedRun) -> Result<Self> {
-        let object = Self::open(repository, &run_name(store, run.reference.id))?;
+        let object = Self::open(repository, &run_name(store, &run.reference))?;
         if object.header.store != store || object.backed() != *run {
             return Err(Error::corruption(&object.name, 0, "the file is not the run that the backup needs"));
         }

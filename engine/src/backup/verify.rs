@@ -105,11 +105,11 @@ pub(crate) fn verify(
     let total = run_bytes + records.iter().map(|record| record.tail.bytes).sum::<u64>();
     let mut meter = Meter::new(observer, total);
     meter.advance(0)?;
-    for (&(store, run_id, _), (run, backups)) in &needed {
+    for (&(store, ..), (run, backups)) in &needed {
         let store = StoreId(store);
         let checked =
             RunObject::open_for(&repository, store, run).and_then(|object| object.check(&mut meter));
-        report.note(&run_name(store, run_id), backups.clone(), checked)?;
+        report.note(&run_name(store, &run.reference), backups.clone(), checked)?;
         report.runs += 1;
         report.bytes += run.page_bytes;
     }
@@ -136,6 +136,6 @@ pub(crate) fn verify(
 pub(crate) fn used_names(records: &[BackupRecord]) -> BTreeSet<String> {
     let runs = records
         .iter()
-        .flat_map(|record| record.runs.iter().map(|run| run_name(record.store, run.reference.id)));
+        .flat_map(|record| record.runs.iter().map(|run| run_name(record.store, &run.reference)));
     runs.chain(records.iter().map(|record| tail_name(record.id))).collect()
 }

@@ -12,7 +12,7 @@ use testudo_storage::{list_manifests, manifest_file_name};
 use testudo_wal::{list_segments, segment_file_name};
 
 use super::Site;
-use crate::open::CREATING_FILE;
+use crate::directory::CREATING_FILE;
 
 impl Site<'_> {
     /// Removes what is left over. REQUIRES: the current manifest is sound.
@@ -33,7 +33,7 @@ impl Site<'_> {
         for number in list_segments(env, directory)?.into_iter().filter(|&number| number < log_segment) {
             leftovers.push((segment_file_name(number), "a segment that the log does not need any more"));
         }
-        for name in crate::open::list(env, directory)?.unwrap_or_default() {
+        for name in crate::directory::list(env, directory)?.unwrap_or_default() {
             if name == CREATING_FILE {
                 leftovers.push((name, "the mark of a creation that has ended"));
             } else if name == "superblock.new" || (name.starts_with("wal-") && name.ends_with(".copy")) {

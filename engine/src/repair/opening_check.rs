@@ -9,7 +9,11 @@ use testudo_storage::{DATA_FILE, DataFile, ManifestState};
 use testudo_wal::{LogEvent, Record, segment_file_name};
 
 use super::Site;
-use crate::{KeyspaceOptions, batch_format, long_work::Meter, open::stored_tree};
+use crate::{
+    KeyspaceOptions,
+    long_work::Meter,
+    open::{check_commit, stored_tree},
+};
 
 /// The page cache that trees are opened with; they do not read pages.
 const CACHE_BYTES: u64 = 1 << 20;
@@ -43,7 +47,7 @@ impl Site<'_> {
         let options = OpenOptions { mode: OpenMode::Read, direct: true };
         let file = self.options.env.open(&path, options).map_err(|e| Error::io(DATA_FILE, e))?;
         let live: Vec<_> = state.live_spans().collect();
-        let data = DataFile::new(file, self.evidence.store, CACHE_BYTES, live.into_iter(), true)?;
+        let data = DataFile::new(file, self.evidence.store, CACHE_BYTES, live.into_iter(), None)?;
         let mut names = std::collections::BTreeSet::new();
         for (&id, record) in &state.keyspaces {
             let damaged = |Damage(why)| self.damaged_keyspace(id, why);
@@ -107,26 +111,16 @@ impl Site<'_> {
             if std::mem::take(&mut is_first) && record.first_seqno.0 > start.0.saturating_add(1) {
                 return Err(hole("commits before the first one of the log are missing"));
             }
-            let mut count = 0;
-            let decoded = batch_format::decode::<Damage>(record.payload, |_, _| {
-                count += 1;
-                Ok(())
-            });
-            match decoded {
-                Ok(()) if count == record.seqno_count => Ok(()),
-                Ok(()) => Err(hole("a commit has another number of operations than it says")),
-                Err(Damage(why)) => Err(hole(why)),
-            }
+            check_commit(&record, state.next_keyspace)
         };
         let (env, directory) = (&*self.options.env, self.options.directory.as_path());
-        let end = testudo_wal::replay(env, directory, self.evidence.store, segment, take)?;
+        let end = testudo_wal::replay(env, directory, self.evidence.store, &self.evidence.of_log, take)?;
         let first = end.segments.iter().find(|segment| segment.first_seqno.0 > 0);
         if first.is_some_and(|segment| segment.first_seqno.0 > start.0.saturating_add(1)) {
             return Err(hole("the segment lost its header"));
         }
         let flushed = state.keyspaces.values().map(|record| record.flushed).max().unwrap_or_default();
-        let needed = flushed.max(self.evidence.floor.last_seqno);
-        if end.last_seqno < needed && needed > start {
+        if end.last_seqno < flushed && flushed > start {
             return Err(hole("the log ends before commits that were durable"));
         }
         Ok(())

@@ -2,13 +2,13 @@
 //!
 //! **Invariants**
 //! - The old bytes are in a copy of their own, durable, before the file is replaced, which happens at once.
-//! - The new floor states only what was found.
+//! - The new watermark states only what was found.
 
 use std::path::Path;
 
 use testudo_base::{Error, PAGE_SIZE, Result, num::usize_of};
 use testudo_env::{Env, OpenMode, OpenOptions};
-use testudo_storage::{Floor, SUPERBLOCK_FILE, Superblock, SuperblockFile, survey_superblock};
+use testudo_storage::{SUPERBLOCK_FILE, Superblock, SuperblockFile, Watermark, survey_superblock};
 
 use super::Site;
 
@@ -41,20 +41,17 @@ impl Site<'_> {
             Some(_) => return Ok(()),
         };
         let kept = newest.filter(|newest| is_ours && newest.manifest == manifest.number);
-        let floor = Floor {
-            manifest_bytes: manifest.end,
-            last_seqno: self.plan.proven.max(manifest.state.log_seqno),
-        };
+        let found =
+            Watermark { edit: manifest.last_edit, seqno: self.plan.proven.max(manifest.state.log_seqno) };
+        let openings = &manifest.state.openings;
         // Greater than whatever the lost slot may have held, as long as there is one to count from.
         let generation = newest.map_or(1, |newest| newest.generation + 2);
         let superblock = Superblock {
             store: self.evidence.store,
             generation,
             manifest: manifest.number,
-            floor: kept.map_or(floor, |kept| Floor {
-                manifest_bytes: kept.floor.manifest_bytes.max(floor.manifest_bytes),
-                last_seqno: kept.floor.last_seqno.max(floor.last_seqno),
-            }),
+            watermark: kept.map_or(found, |kept| found.max(kept.watermark)),
+            incarnation: openings.last().map(|opening| opening.incarnation).unwrap_or_default(),
             is_closed: false,
         };
         let action = match kept {

@@ -3,16 +3,18 @@
 //! **Invariants**
 //! - A manifest counts only as a whole: as recovery would take it, or if the log reaches back to it, so that nothing can be
 //!   missing between. Otherwise only the keyspaces that it names are believed.
+//! - What recovery takes for proof is proof here: superblock, watermark, and what the log says of edits and
+//!   incarnations.
 
 use std::{collections::BTreeMap, path::Path};
 
-use testudo_base::{Error, ErrorKind, Result, StoreId, sync::Arc};
+use testudo_base::{Error, ErrorKind, Result, Seqno, StoreId, sync::Arc};
 use testudo_env::{Env, File, OpenMode, OpenOptions};
 use testudo_storage::{
-    DATA_FILE, Floor, ManifestSurvey, SUPERBLOCK_FILE, Superblock, list_manifests, manifest_file_name,
-    survey_manifest, survey_superblock,
+    DATA_FILE, ManifestSurvey, SUPERBLOCK_FILE, Superblock, Watermark, check_superblock, list_manifests,
+    manifest_file_name, read_watermark, survey_manifest, survey_superblock,
 };
-use testudo_wal::{LogSurvey, survey_log};
+use testudo_wal::{LogEvidence, LogSurvey, survey_log};
 
 use crate::{long_work::Meter, salvage::page_scan};
 
@@ -20,12 +22,17 @@ use crate::{long_work::Meter, salvage::page_scan};
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub(crate) store: StoreId,
-    pub(crate) floor: Floor,
+    /// What superblock, watermark and log know to have been durable.
+    pub(crate) watermark: Watermark,
     /// The newest manifest of which anything can be read.
     pub(crate) manifest: Option<ManifestSurvey>,
     /// Whether its state is the truth, together with the log.
     pub(crate) manifest_counts: bool,
     pub(crate) log: LogSurvey,
+    /// What the rest of the store knows of the log, if the manifest counts.
+    pub(crate) of_log: LogEvidence,
+    /// Why commits may be lost of which nothing tells how many they were.
+    pub(crate) log_findings: Vec<String>,
     /// `None` if the file is gone.
     pub(crate) data: Option<Arc<dyn File>>,
     pub(crate) data_bytes: u64,
@@ -36,20 +43,51 @@ pub(crate) struct Evidence {
 pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_, '_>) -> Result<Evidence> {
     let mut findings = Vec::new();
     let superblock = newest_superblock(&**env, directory, &mut findings)?;
-    let log = survey_log(env, directory)?;
+    let mut log = survey_log(env, directory)?;
     let data = open_data(&**env, directory, &mut findings)?;
     let data_bytes = data.as_ref().map_or(Ok(0), |data| data.len()).map_err(|e| Error::io(DATA_FILE, e))?;
     let store = find_store(superblock.as_ref(), &log, data.as_ref(), data_bytes, &mut findings, meter)?;
     let superblock = superblock.filter(|superblock| superblock.store == store);
-    let manifest = find_manifest(&**env, directory, store, superblock.as_ref(), &mut findings)?;
-    let manifest_counts = manifest
-        .as_ref()
-        .is_some_and(|manifest| counts(manifest, superblock.as_ref(), &log, store, &mut findings));
     for segment in log.segments().iter().filter(|segment| segment.store.is_some_and(|id| id != store)) {
         findings.push(format!("log segment {} belongs to another store", segment.number));
     }
-    let floor = superblock.map(|superblock| superblock.floor).unwrap_or_default();
-    Ok(Evidence { store, floor, manifest, manifest_counts, log, data, data_bytes, findings })
+    meter.expect_more(log.segments().iter().map(|segment| segment.bytes).sum());
+    log.scan(store, |bytes| meter.advance(bytes))?;
+    let stated = superblock.map(|superblock| superblock.watermark).unwrap_or_default();
+    let of_log = Watermark { edit: log.newest_edit(), ..Watermark::default() };
+    let watermark = stated.max(read_watermark(&**env, directory, store)).max(of_log);
+    let manifest = find_manifest(&**env, directory, store, superblock.as_ref(), &mut findings)?;
+    let mut judge = Judge { superblock, watermark, first_seqno: log.first_seqno(store), findings };
+    let manifest_counts = manifest.as_ref().is_some_and(|manifest| judge.counts(manifest));
+    let mut findings = judge.findings;
+    let of_log = manifest.as_ref().filter(|_| manifest_counts).map(|manifest| of_log_in(manifest, watermark));
+    let log_findings = of_log.as_ref().map(|of_log| log.compare(of_log)).unwrap_or_default();
+    findings.extend(log_findings.iter().cloned());
+    let of_log = of_log.unwrap_or_default();
+    let evidence = Evidence {
+        store,
+        watermark,
+        manifest,
+        manifest_counts,
+        log,
+        of_log,
+        log_findings,
+        data,
+        data_bytes,
+        findings,
+    };
+    Ok(evidence)
+}
+
+/// What the rest of the store knows of the log.
+fn of_log_in(manifest: &ManifestSurvey, watermark: Watermark) -> LogEvidence {
+    let state = &manifest.state;
+    LogEvidence {
+        first_segment: state.log_segment,
+        durable_seqno: if watermark.seqno > state.log_seqno { watermark.seqno } else { Seqno(0) },
+        openings: Some(state.openings.clone()),
+        newest_edit: Some(manifest.last_edit),
+    }
 }
 
 fn newest_superblock(
@@ -136,30 +174,50 @@ fn find_manifest(
     Ok(None)
 }
 
-/// Whether the state of the manifest, together with the log, is all there is to know.
-fn counts(
-    manifest: &ManifestSurvey,
-    superblock: Option<&Superblock>,
-    log: &LogSurvey,
-    store: StoreId,
-    findings: &mut Vec<String>,
-) -> bool {
-    let name = manifest_file_name(manifest.number);
-    let is_cut = match superblock {
-        Some(superblock) if superblock.manifest == manifest.number => {
-            manifest.end < superblock.floor.manifest_bytes
+/// Judges whether a manifest is the store's, whole.
+struct Judge {
+    superblock: Option<Superblock>,
+    watermark: Watermark,
+    /// The first seqno that the log can hold, if its oldest segment tells.
+    first_seqno: Option<Seqno>,
+    findings: Vec<String>,
+}
+
+impl Judge {
+    /// Whether the state of the manifest, together with the log, is all there is to know.
+    fn counts(&mut self, manifest: &ManifestSurvey) -> bool {
+        let name = manifest_file_name(manifest.number);
+        let is_cut = self.is_cut(manifest);
+        if let Some(why) = manifest.damage.as_deref().filter(|_| manifest.has_later_edits || is_cut) {
+            self.findings.push(format!("{name} at offset {}: {why}", manifest.end));
+        } else if is_cut {
+            self.findings.push(format!("{name} at offset {}: not known to be whole", manifest.end));
         }
-        Some(superblock) if superblock.manifest > manifest.number => true,
-        _ => {
-            // The superblock is lost, or was one before the last: nothing says how long the manifest should be. An older state is as good if the log holds all that came after it.
-            let start = manifest.state.log_seqno.0 + 1;
-            log.first_seqno(store).is_none_or(|first| first.0 > start)
-        }
-    };
-    if let Some(why) = manifest.damage.as_deref().filter(|_| manifest.has_later_edits || is_cut) {
-        findings.push(format!("{name} at offset {}: {why}", manifest.end));
-    } else if is_cut {
-        findings.push(format!("{name} at offset {}: not known to be whole", manifest.end));
+        manifest.edits > 0 && !is_cut && !manifest.has_later_edits && self.belongs(manifest)
     }
-    manifest.edits > 0 && !is_cut && !manifest.has_later_edits
+
+    fn is_cut(&self, manifest: &ManifestSurvey) -> bool {
+        manifest.last_edit < self.watermark.edit
+            || match self.superblock {
+                Some(superblock) if superblock.manifest == manifest.number => false,
+                Some(superblock) if superblock.manifest > manifest.number => true,
+                _ => {
+                    // The superblock is lost, or was one before the last: nothing says how long the
+                    // manifest should be. An older state is as good if the log holds all that came after
+                    // it.
+                    let start = manifest.state.log_seqno.0.saturating_add(1);
+                    self.first_seqno.is_none_or(|first| first.0 > start)
+                }
+            }
+    }
+
+    /// Whether manifest and superblock are of one copy of the store.
+    fn belongs(&mut self, manifest: &ManifestSurvey) -> bool {
+        let Some(superblock) = self.superblock else { return true };
+        let outcome = check_superblock(&superblock, &manifest.state, manifest.last_edit);
+        if let Err(error) = &outcome {
+            self.findings.push(error.to_string());
+        }
+        outcome.is_ok() || superblock.manifest != manifest.number
+    }
 }

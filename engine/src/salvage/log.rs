@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{
-    ErrorKind, KeyspaceId, Kind, Result, Seqno,
+    KeyspaceId, Kind, Result, Seqno,
     codec::{self, Damage, Reader},
     num::{u64_of, usize_of},
 };
@@ -30,6 +30,8 @@ use crate::{
 const COMMIT_BYTES: usize = 256 << 10;
 /// Bytes before the value of an operation.
 const SCRATCH_HEAD_BYTES: usize = 13;
+/// Most bytes before an operand in a list of them.
+const OPERAND_HEAD_BYTES: usize = 10;
 
 /// The log, in the order of keys.
 #[derive(Default)]
@@ -83,7 +85,13 @@ pub(crate) fn collect(
     let mut log = SortedLog::default();
     log.report.segments = u64_of(evidence.log.segments().len());
     let flushed = plan.keyspaces.values().map(|keyspace| keyspace.flushed).min().unwrap_or_default();
-    let mut writer = Writer { target, plan: &mut plan, log: &mut log, batch: target.db.batch(), bytes: 0 };
+    let mut writer = Writer {
+        target,
+        plan: &mut plan,
+        log: &mut log,
+        batch: Batch::of_another_store(&target.db),
+        bytes: 0,
+    };
     let (store, proven) = (evidence.store, writer.plan.proven);
     evidence.log.read(store, start, proven, |event| match event {
         LogEvent::Commit(record) => writer.take(&record),
@@ -141,19 +149,22 @@ impl Writer<'_> {
             return Ok(());
         }
         let scratch = match self.log.scratch.get(&id) {
-            Some(scratch) => scratch,
+            Some(scratch) => scratch.clone(),
             None => {
                 let options = || KeyspaceOptions::default().merge_operator("append");
                 let scratch = self.target.db.keyspace(&self.scratch_name(id), options)?;
-                self.log.scratch.entry(id).or_insert(scratch)
+                self.log.scratch.entry(id).or_insert(scratch).clone()
             }
         };
         let logged = encode_scratch(seqno, operation);
+        if !self.batch.has_room_for(operation.key.len(), logged.len() + OPERAND_HEAD_BYTES) {
+            self.commit()?;
+        }
         self.bytes += operation.key.len() + logged.len();
         match operation.kind {
-            Kind::Operands => self.batch.merge(scratch, operation.key, logged),
+            Kind::Operands => self.batch.merge(&scratch, operation.key, logged),
             Kind::Value | Kind::Tombstone | Kind::Unfolded => {
-                self.batch.insert(scratch, operation.key, logged);
+                self.batch.insert(&scratch, operation.key, logged);
             }
         }
         Ok(())
@@ -170,12 +181,8 @@ impl Writer<'_> {
 
     fn commit(&mut self) -> Result<()> {
         self.bytes = 0;
-        let batch = std::mem::replace(&mut self.batch, self.target.db.batch());
-        let too_long = |error: testudo_base::Error| match error.kind() {
-            ErrorKind::Invalid => error.context("a value needs more memory to be written"),
-            _ => error,
-        };
-        if batch.is_empty() { Ok(()) } else { batch.commit().map_err(too_long) }
+        let batch = std::mem::replace(&mut self.batch, Batch::of_another_store(&self.target.db));
+        if batch.is_empty() { Ok(()) } else { batch.commit() }
     }
 
     /// Notes that commits are lost, as far as the trees do not hold them.

@@ -29,6 +29,8 @@ pub(crate) struct Fragment {
     pub(crate) page_count: u32,
     pub(crate) run: RunId,
     pub(crate) keyspace: KeyspaceId,
+    /// The incarnation that wrote the run, its lowest 32 bits.
+    pub(crate) incarnation: u32,
     /// First and last key, for data blocks.
     pub(crate) keys: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -56,7 +58,7 @@ pub(crate) fn find_store(
             continue;
         }
         let claimed = RunRecord::claimed_store(&pages.current()[PAGE_HEADER_BYTES..]);
-        let Some(store) = claimed.filter(|store| store.salt() == header.salt) else { continue };
+        let Some(store) = claimed else { continue };
         if let Some(bytes) = pages.block(&header)
             && verify_pages(&bytes, &identity(store, &header)).is_ok()
         {
@@ -77,9 +79,7 @@ pub(crate) fn scan(
     let mut fragments: Vec<Fragment> = Vec::new();
     let mut records = Vec::new();
     while let Some((page, header)) = pages.next(meter)? {
-        let Some(kind) = header.kind.filter(|_| header.page == page && header.salt == store.salt()) else {
-            continue;
-        };
+        let Some(kind) = header.kind.filter(|_| header.page == page) else { continue };
         let Some(bytes) = pages.block(&header) else { continue };
         if verify_pages(&bytes, &identity(store, &header)).is_err() {
             continue;
@@ -96,8 +96,9 @@ pub(crate) fn scan(
         {
             records.push(record);
         }
-        let (run, keyspace) = (header.generation, header.keyspace);
-        add(&mut fragments, Fragment { first_page: page, page_count, run, keyspace, keys });
+        let (run, keyspace, incarnation) = (header.generation, header.keyspace, header.incarnation);
+        let first_page = page;
+        add(&mut fragments, Fragment { first_page, page_count, run, keyspace, incarnation, keys });
     }
     Ok(sort_out(records, fragments))
 }
@@ -108,20 +109,21 @@ fn is_at_home(record: &RunRecord, header: &PageHeader, store: StoreId) -> bool {
     record.store == store
         && reference.id == header.generation
         && reference.keyspace == header.keyspace
+        && reference.incarnation == header.incarnation
         && reference.locate(reference.footer_page).is_some_and(|(page, _)| page == header.page)
 }
 
 fn identity(store: StoreId, header: &PageHeader) -> PageIdentity {
     let kind = header.kind.unwrap_or(PageKind::Data);
-    let (page, generation, keyspace) = (header.page, header.generation, header.keyspace);
-    PageIdentity { store, kind, page, generation, keyspace }
+    let PageHeader { page, generation, keyspace, incarnation, .. } = *header;
+    PageIdentity { store, kind, page, generation, keyspace, incarnation }
 }
 
 /// Adds a block to the fragment before it, if it continues that.
 fn add(fragments: &mut Vec<Fragment>, next: Fragment) {
     if let Some(last) = fragments.last_mut()
         && last.first_page + u64::from(last.page_count) == next.first_page
-        && (last.run, last.keyspace) == (next.run, next.keyspace)
+        && (last.run, last.keyspace, last.incarnation) == (next.run, next.keyspace, next.incarnation)
     {
         let joined = match (&mut last.keys, &next.keys) {
             (None, None) => true,
@@ -194,8 +196,13 @@ impl<'f> Pages<'f> {
     fn next(&mut self, meter: &mut Meter<'_, '_>) -> Result<Option<(u64, PageHeader)>> {
         while self.next_page < self.page_count {
             if self.next_page >= self.window_first + self.window_pages {
+                let first = self.next_page;
+                self.next_page = first.max(self.data.next_data(first * PAGE_BYTES) / PAGE_BYTES);
+                if self.next_page >= self.page_count {
+                    break;
+                }
                 self.fill();
-                meter.advance(self.window_pages * PAGE_BYTES)?;
+                meter.advance((self.next_page - first + self.window_pages) * PAGE_BYTES)?;
             }
             self.next_page += 1;
             if let Some(header) = PageHeader::read(self.current())

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage};
 use testudo_betree::read_layout;
-use testudo_run::{KeyBounds, RunRecord, RunRef};
+use testudo_run::{KeyBounds, KeyEnds, RunRecord, RunRef};
 
 use crate::{
     KeyspaceOptions,
     long_work::Meter,
     salvage::{
         evidence::Evidence,
-        key_ranges::{Age, Authority, after, uncovered},
+        key_ranges::{Age, Authority, uncovered},
         page_scan::{self, Found, Fragment},
         report::{NameSource, SalvageMethod},
     },
@@ -86,12 +86,16 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
         }
         plan.compare_with_log(evidence);
     }
+    if plan.unproven.is_none() && !evidence.log_findings.is_empty() {
+        let findings = evidence.log_findings.join("; ");
+        plan.unproven = Some(format!("commits may be lost that nothing else tells of: {findings}"));
+    }
     plan.note_proven();
     for keyspace in plan.keyspaces.values_mut() {
         // The next one to be opened is the last one.
-        keyspace.sources.sort_by(|a, b| b.reference.first_key.cmp(&a.reference.first_key));
+        keyspace.sources.sort_by(|a, b| b.reference.keys.first().cmp(a.reference.keys.first()));
     }
-    let total = plan.source_bytes() + evidence.log.segments().iter().map(|s| s.bytes * 2).sum::<u64>();
+    let total = plan.source_bytes() + evidence.log.segments().iter().map(|s| s.bytes).sum::<u64>();
     meter.expect_more(total);
     plan.name_uniquely();
     Ok(plan)
@@ -104,7 +108,7 @@ impl Plan {
             keyspaces: BTreeMap::new(),
             dropped: BTreeSet::new(),
             known_below: KeyspaceId(0),
-            proven: evidence.floor.last_seqno,
+            proven: evidence.watermark.seqno,
             unproven: None,
         };
         plan.take_catalogue(evidence);
@@ -195,6 +199,10 @@ impl Plan {
         if self.dropped.contains(&id) || (id < self.known_below && !self.keyspaces.contains_key(&id)) {
             return None;
         }
+        if id >= self.known_below && self.method == SalvageMethod::Manifest {
+            let why = "the log writes to keyspaces that the manifest does not know: it is older than the log";
+            self.unproven.get_or_insert_with(|| why.to_owned());
+        }
         let invented = || KeyspacePlan::new(format!("recovered-{id}"), NameSource::Invented);
         Some(self.keyspaces.entry(id).or_insert_with(invented))
     }
@@ -265,6 +273,7 @@ impl KeyspacePlan {
         let reference = RunRef {
             id: fragment.run,
             keyspace: fragment.keyspace,
+            incarnation: fragment.incarnation,
             newest_seqno: Seqno(0),
             spans: vec![span],
             data_pages: fragment.page_count,
@@ -273,8 +282,7 @@ impl KeyspacePlan {
             entries: 0,
             tombstones: 0,
             user_bytes: 0,
-            first_key,
-            last_key,
+            keys: KeyEnds::of(&first_key, &last_key),
         };
         let is_later = |authority: &Authority| later_run(authority, fragment.run);
         let left = uncovered(&range_of(&reference), &self.authorities, is_later);
@@ -290,6 +298,5 @@ fn later_run(authority: &Authority, run: RunId) -> bool {
 
 /// All keys from the first to the last one of a run.
 pub(crate) fn range_of(reference: &RunRef) -> KeyBounds {
-    let low = (!reference.first_key.is_empty()).then(|| reference.first_key.clone());
-    KeyBounds { low, high: Some(after(&reference.last_key)) }
+    reference.keys.bounds()
 }

@@ -101,7 +101,7 @@ impl<'p> Sweep<'p> {
             let head = self.heads.peek().map(|Reverse((key, _))| key.as_slice());
             let next = head.into_iter().chain(limit).min().map(<[u8]>::to_vec);
             let due = self.waiting.last().is_some_and(|waiting| {
-                next.as_deref().is_none_or(|next| waiting.reference.first_key.as_slice() <= next)
+                next.as_deref().is_none_or(|next| waiting.reference.keys.first() <= next)
             });
             match self.waiting.pop_if(|_| due) {
                 Some(source) => self.open(source),
@@ -142,9 +142,9 @@ impl<'p> Sweep<'p> {
     /// Pages between the keys `last` and `next` of a source are lost.
     fn note_gap(&mut self, source: &Source, last: Option<&[u8]>, next: Option<&[u8]>, lost: &LostPages) {
         let reference = &source.reference;
-        let low = last.map_or_else(|| reference.first_key.clone(), after);
-        let high = next.map_or_else(|| after(&reference.last_key), <[u8]>::to_vec);
-        let range = KeyBounds { low: (!low.is_empty()).then_some(low), high: Some(high) };
+        let whole = reference.keys.bounds();
+        let low = last.map(after).or(whole.low);
+        let range = KeyBounds { low, high: next.map(<[u8]>::to_vec).or(whole.high) };
         let counted = match &source.counts_in {
             None => vec![range],
             Some(bounds) => bounds.iter().map(|bounds| bounds.intersection(&range)).collect(),

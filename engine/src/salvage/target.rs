@@ -11,7 +11,7 @@ use testudo_env::{Env, OpenMode, OpenOptions};
 
 use crate::{
     Db, SalvageOptions,
-    open::{self, LOCK_FILE, UNFINISHED_FILE},
+    directory::{self, LOCK_FILE, UNFINISHED_FILE},
 };
 
 /// A store in the making.
@@ -27,12 +27,11 @@ impl Target {
     ///
     /// Errors: `Invalid` if the directory holds anything.
     pub(crate) fn begin(options: &SalvageOptions) -> Result<Self> {
-        let (env, directory) = (&options.env, options.target.as_path());
-        let names = open::list(&**env, directory)?;
-        let made_directory = names.is_none();
-        let names = names.unwrap_or_default();
+        let directory = options.target.as_path();
+        let (env, made_directory) = directory::anchor_or_make(&options.env, directory)?;
+        let names = directory::list(&*env, directory)?.unwrap_or_default();
         let is_unfinished = names.iter().any(|name| name == UNFINISHED_FILE);
-        let is_ours = is_unfinished && names.iter().all(|name| open::is_store_file(name));
+        let is_ours = is_unfinished && names.iter().all(|name| directory::is_store_file(name));
         if !is_ours && names.iter().any(|name| name != LOCK_FILE) {
             let directory = directory.display();
             let message = format!("{directory} is not empty: a new store needs a directory of its own");
@@ -42,10 +41,10 @@ impl Target {
         let mark = |name: &&String| *name == UNFINISHED_FILE;
         for name in names.iter().filter(|name| !mark(name)).chain(names.iter().filter(mark)) {
             let path = directory.join(name);
-            env.remove_file(&path).map_err(|e| open::io(&path, e))?;
+            env.remove_file(&path).map_err(|e| directory::io(&path, e))?;
         }
-        let db = Db::builder(directory).env(Arc::clone(env)).memory_bytes(options.memory_bytes).open()?;
-        let target = Self { db, env: Arc::clone(env), directory: directory.to_owned(), made_directory };
+        let db = Db::builder(directory).env(Arc::clone(&env)).memory_bytes(options.memory_bytes).open()?;
+        let target = Self { db, env, directory: directory.to_owned(), made_directory };
         match target.mark() {
             Ok(()) => Ok(target),
             Err(error) => target.end(Err(error)),
@@ -55,8 +54,8 @@ impl Target {
     fn mark(&self) -> Result<()> {
         let path = self.directory.join(UNFINISHED_FILE);
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
-        self.env.open(&path, options).map_err(|e| open::io(&path, e))?;
-        self.env.sync_dir(&self.directory).map_err(|e| open::io(&self.directory, e))
+        self.env.open(&path, options).map_err(|e| directory::io(&path, e))?;
+        self.env.sync_dir(&self.directory).map_err(|e| directory::io(&self.directory, e))
     }
 
     /// Ends the store: finished if the outcome is good, removed otherwise.
@@ -68,11 +67,11 @@ impl Target {
             env.sync_dir(&directory)
                 .and_then(|()| env.remove_file(&mark))
                 .and_then(|()| env.sync_dir(&directory))
-                .map_err(|e| open::io(&directory, e))?;
+                .map_err(|e| directory::io(&directory, e))?;
             Ok(value)
         });
         if ended.is_err() {
-            for name in open::list(&*env, &directory).ok().flatten().unwrap_or_default() {
+            for name in directory::list(&*env, &directory).ok().flatten().unwrap_or_default() {
                 if name != UNFINISHED_FILE {
                     let _ = env.remove_file(&directory.join(name));
                 }

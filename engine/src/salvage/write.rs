@@ -66,7 +66,7 @@ pub(crate) fn write_all(
                     keyspace: None,
                 }
             },
-            batch: target.db.batch(),
+            batch: Batch::of_another_store(&target.db),
             batch_bytes: 0,
             target,
             into,
@@ -211,6 +211,9 @@ impl Writer<'_> {
         if let Some(settled) = self.into.core.folding.settle(&Entry { key, kind, value: &value }, true) {
             (kind, value) = settled;
         }
+        if !self.batch.has_room_for(key.len(), value.len()) {
+            self.commit()?;
+        }
         self.report.older_records += u64::from(is_older);
         if is_older && let Some(beside) = self.keyspace_beside()? {
             self.batch.push(&beside, kind, key, &value);
@@ -237,14 +240,8 @@ impl Writer<'_> {
 
     fn commit(&mut self) -> Result<()> {
         self.batch_bytes = 0;
-        let batch = std::mem::replace(&mut self.batch, self.target.db.batch());
-        if batch.is_empty() {
-            return Ok(());
-        }
-        batch.commit().map_err(|error| match error.kind() {
-            ErrorKind::Invalid => error.context("a value needs more memory to be written"),
-            _ => error,
-        })
+        let batch = std::mem::replace(&mut self.batch, Batch::of_another_store(&self.target.db));
+        if batch.is_empty() { Ok(()) } else { batch.commit() }
     }
 }
 

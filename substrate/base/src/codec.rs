@@ -5,7 +5,10 @@
 //! - Its errors are plain [`Damage`]; the caller, who knows the file and the offset, turns them into
 //!   [`crate::ErrorKind::Corruption`].
 
-use crate::num::{u32_of, usize_of};
+use crate::{
+    key::common_prefix,
+    num::{u32_of, usize_of},
+};
 
 /// Bytes that do not decode, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,14 @@ pub const fn varint_bytes(value: u64) -> usize {
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(out, u32_of(bytes.len()));
     out.extend_from_slice(bytes);
+}
+
+/// Appends `bytes` by what they share with `before`: how much that is (32 bits), and the rest as
+/// [`put_bytes`] does.
+pub fn put_bytes_after(out: &mut Vec<u8>, before: &[u8], bytes: &[u8]) {
+    let shared = common_prefix(before, bytes);
+    put_u32(out, u32_of(shared));
+    put_bytes(out, &bytes[shared..]);
 }
 
 macro_rules! fixed {
@@ -107,6 +118,16 @@ impl<'a> Reader<'a> {
             return Err(Damage("a length is beyond its limit"));
         }
         self.take(count)
+    }
+
+    /// Takes what [`put_bytes_after`] wrote behind the same `before`, at most `limit` bytes.
+    pub fn bytes_after(&mut self, before: &[u8], limit: usize) -> Result<Vec<u8>, Damage> {
+        let shared = before.get(..usize_of(u64::from(self.u32()?)));
+        let shared = shared.ok_or(Damage("bytes share more than there is"))?;
+        if shared.len() > limit {
+            return Err(Damage("a length is beyond its limit"));
+        }
+        Ok([shared, self.bytes(limit - shared.len())?].concat())
     }
 
     /// Takes a varint.

@@ -15,7 +15,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// An argument is outside its limits; nothing was done.
     Invalid,
-    /// Another writer got there first; the same call may succeed when it is made again.
+    /// Another writer got there first, or a value is not the expected one; [`Error::is_retryable`] tells
+    /// whether the same call may succeed when it is made again.
     Conflict,
     /// Stored bytes contradict themselves; the message names file and offset.
     Corruption,
@@ -45,12 +46,21 @@ struct Detail {
     message: String,
     location: Option<(String, u64)>,
     source: Option<Arc<io::Error>>,
+    is_retryable: bool,
 }
 
 impl Error {
     /// An error of `kind` with a message in plain words.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Detail { kind, message: message.into(), location: None, source: None }))
+        let is_retryable = kind == ErrorKind::Conflict;
+        Self(Box::new(Detail { kind, message: message.into(), location: None, source: None, is_retryable }))
+    }
+
+    /// A `Conflict` with what the caller expected: the same call would fail again.
+    pub fn mismatch(message: impl Into<String>) -> Self {
+        let mut error = Self::new(ErrorKind::Conflict, message);
+        error.0.is_retryable = false;
+        error
     }
 
     /// An argument outside its limits.
@@ -65,8 +75,12 @@ impl Error {
         error
     }
 
-    /// A failed call of the operating system on `file`; a full device becomes `OutOfSpace`.
+    /// A failed call of the operating system on `file`; a full device becomes `OutOfSpace`, and an error of the store
+    /// that the call carried is that error.
     pub fn io(file: impl Into<String>, source: io::Error) -> Self {
+        if let Some(carried) = source.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
+            return carried.clone();
+        }
         let file = file.into();
         let kind = match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::OutOfSpace,
@@ -97,7 +111,7 @@ impl Error {
 
     /// Whether the same call may succeed when it is made again without any other change.
     pub fn is_retryable(&self) -> bool {
-        self.0.kind == ErrorKind::Conflict
+        self.0.is_retryable
     }
 }
 

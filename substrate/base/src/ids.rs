@@ -42,11 +42,34 @@ id!(
     StoreId(u128)
 );
 
-impl StoreId {
-    /// Thirty-two bits of the id, carried by every page and record.
-    pub fn salt(self) -> u32 {
-        let bytes = self.0.to_le_bytes();
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+id!(
+    /// One opening of a store for writing: random, never 0. It tells what copies of a store wrote after
+    /// they parted.
+    Incarnation(u64)
+);
+
+impl Incarnation {
+    /// The lowest thirty-two bits, carried by every page and by what refers to a run.
+    pub fn low(self) -> u32 {
+        crate::num::low32(self.0)
+    }
+}
+
+/// An opening of a store for writing, as the manifest keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Which one.
+    pub incarnation: Incarnation,
+    /// Number of the first log segment that it may have created.
+    pub first_segment: u64,
+}
+
+impl Opening {
+    /// The incarnation that wrote log segment `segment`, of openings in their order; `None` if it was none
+    /// of them.
+    pub fn writer_of(openings: &[Self], segment: u64) -> Option<Incarnation> {
+        let opening = openings.iter().rev().find(|opening| opening.first_segment <= segment)?;
+        Some(opening.incarnation)
     }
 }
 

@@ -18,13 +18,16 @@ mod large_slice;
 pub mod merge_operator;
 pub mod num;
 pub mod operands_format;
+pub mod oversized_keys;
 pub mod planted;
 pub mod sync;
 
 pub use cursor::Cursor;
 pub use entry::{Entry, Kind, OwnedEntry};
 pub use error::{Error, ErrorKind, Result};
-pub use ids::{ExtentSpan, KeyspaceId, ObjectId, PAGE_BYTES, PAGE_SIZE, RunId, Seqno, StoreId};
+pub use ids::{
+    ExtentSpan, Incarnation, KeyspaceId, ObjectId, Opening, PAGE_BYTES, PAGE_SIZE, RunId, Seqno, StoreId,
+};
 pub use large_slice::{LargeSlice, MAPPED_BYTES_MIN};
 
 /// Longest key that the store accepts, in bytes (64 KiB).

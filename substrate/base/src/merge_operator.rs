@@ -20,6 +20,7 @@ use crate::{
     key::shown,
     num::u64_of,
     operands_format::{Stack, begin_stack, encode_operand},
+    oversized_keys::OversizedKeys,
     planted,
 };
 
@@ -32,15 +33,25 @@ pub trait MergeOperator: Send + Sync + fmt::Debug {
     /// Its name, which the keyspaces that use it state for good. A change of what it does is another name.
     fn name(&self) -> &str;
 
-    /// Checks an operand before it is written; an error is what `merge` of a keyspace returns.
-    fn check(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+    /// Checks an operand before it is written; an error is what `merge` of a keyspace returns. By default any
+    /// is accepted.
+    fn check_operand(&self, key: &[u8], operand: &[u8]) -> Result<()> {
         let _ = (key, operand);
+        Ok(())
+    }
+
+    /// Checks a value before it is written whole; an error is what `insert` and `update` of a keyspace
+    /// return. By default any is accepted. An operator whose `merge` refuses some values should refuse them
+    /// here: otherwise they are found out when an operand has been written on top of them.
+    fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let _ = (key, value);
         Ok(())
     }
 
     /// The value of `key` after `operands`, oldest first, on top of `existing` (`None`: no value).
     ///
-    /// An error is what reads of the key return until it is written anew; the operands are kept.
+    /// An error is what reads of the key return until it is written anew or removed; the operands are kept,
+    /// and scans show them as they are.
     fn merge(&self, key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
 
     /// One operand that does what these do, oldest first; `None` where there is none. Keeps lists of operands short.
@@ -64,8 +75,12 @@ impl MergeOperator for AddU64 {
         "add-u64"
     }
 
-    fn check(&self, _: &[u8], operand: &[u8]) -> Result<()> {
+    fn check_operand(&self, _: &[u8], operand: &[u8]) -> Result<()> {
         number("an operand", operand).map(|_| ())
+    }
+
+    fn check_value(&self, _: &[u8], value: &[u8]) -> Result<()> {
+        number("a value", value).map(|_| ())
     }
 
     fn merge(&self, _: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
@@ -81,7 +96,7 @@ impl MergeOperator for AddU64 {
     }
 }
 
-/// `append`: operands go behind the value.
+/// `append`: operands go behind the value. Values and operands are any bytes; no value is an empty one.
 #[derive(Debug)]
 struct Append;
 
@@ -102,7 +117,8 @@ impl MergeOperator for Append {
     }
 }
 
-/// `max` and `min`: the greatest or the least of value and operands, in the order of bytes.
+/// `max` and `min`: the greatest or the least of value and operands, any bytes, in the order of bytes:
+/// numbers must be big-endian and of one width. No value counts for neither.
 #[derive(Debug)]
 struct Extreme {
     is_max: bool,
@@ -159,7 +175,14 @@ where
     }
 }
 
-/// The operators that a store knows, by name.
+/// The operators that a store knows, by name. Those that need no registering:
+///
+/// - `add-u64`: exactly 8 bytes, an unsigned number, little-endian; others are refused when they are written. The
+///   operand is added and the sum wraps around; no value is 0.
+/// - `append`: any bytes. The operand goes behind the value; no value is an empty one.
+/// - `max`: any bytes. The greater in the order of bytes stays: for numbers write them big-endian and of one width. On no
+///   value the operand is the value.
+/// - `min`: any bytes. The lesser in the same order stays.
 #[derive(Clone, Debug)]
 pub struct MergeOperators(BTreeMap<String, Arc<dyn MergeOperator>>);
 
@@ -186,10 +209,21 @@ impl MergeOperators {
         self.0.keys().map(String::as_str)
     }
 
-    /// How the keyspace of this name folds, which states this operator.
+    /// How the keyspace of this name folds, which states this operator; for use apart from a store.
     pub fn folding(&self, keyspace: &str, name: Option<&str>) -> Arc<Folding> {
+        self.folding_of_store(keyspace, name, &Arc::default())
+    }
+
+    /// The same in a store, which `oversized` belongs to.
+    pub fn folding_of_store(
+        &self,
+        keyspace: &str,
+        name: Option<&str>,
+        oversized: &Arc<OversizedKeys>,
+    ) -> Arc<Folding> {
         let operator = name.and_then(|name| self.0.get(name)).cloned();
-        Arc::new(Folding { keyspace: keyspace.to_owned(), name: name.map(str::to_owned), operator })
+        let (keyspace, name) = (keyspace.to_owned(), name.map(str::to_owned));
+        Arc::new(Folding { keyspace, name, operator, oversized: Arc::clone(oversized) })
     }
 }
 
@@ -200,6 +234,7 @@ pub struct Folding {
     keyspace: String,
     name: Option<String>,
     operator: Option<Arc<dyn MergeOperator>>,
+    oversized: Arc<OversizedKeys>,
 }
 
 impl Folding {
@@ -217,13 +252,62 @@ impl Folding {
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
+    /// Checks an operand before it is written.
+    ///
+    /// Errors: as [`Folding::operator`], and what the operator says, with keyspace and key.
+    pub fn check_operand(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        let operator = self.operator()?;
+        if planted!("refused-operand-written") {
+            return Ok(());
+        }
+        operator.check_operand(key, operand).map_err(|error| self.about(key, error))
+    }
+
+    /// Checks a value before it is written whole; without the operator any is accepted.
+    ///
+    /// Errors: what the operator says, with keyspace and key.
+    #[inline]
+    pub fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        match &self.operator {
+            Some(operator) if !planted!("refused-value-written") => {
+                operator.check_value(key, value).map_err(|error| self.about(key, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn about(&self, key: &[u8], error: Error) -> Error {
+        error.context(&format!("keyspace {:?}, key {}", self.keyspace, shown(key)))
+    }
+
+    /// Whether it is there.
+    pub fn has_operator(&self) -> bool {
+        self.operator.is_some()
+    }
+
+    /// Somebody saw a whole value of so many bytes, on top of which operands may come.
+    #[inline]
+    pub fn note_value(&self, key: &[u8], bytes: usize) {
+        if self.operator.is_some() {
+            self.oversized.check(key, bytes);
+        }
+    }
+
     /// The value that an entry with operands stands for, if nothing older is said about its key than it says.
     ///
-    /// Errors, which name keyspace and key: `Unsupported` without the operator; what the operator says; `Invalid` for a value that is too
-    /// long; `Corruption`.
+    /// A value longer than the store's longest is given like any other: its operands were accepted when
+    /// nobody knew. Its key, and one whose operands cannot be folded, is noted for the next operand.
+    ///
+    /// Errors, which name keyspace and key: `Unsupported` without the operator; what the operator says;
+    /// `Invalid` for a value beyond 4 GiB; `Corruption`.
     pub fn fold(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
-        let of = || format!("keyspace {:?}, key {}", self.keyspace, shown(entry.key));
-        self.try_fold(entry).map_err(|error| error.context(&of()))
+        let value = self.try_fold(entry);
+        match &value {
+            Ok(value) => self.oversized.check(entry.key, value.len()),
+            Err(_) => self.oversized.note(entry.key),
+        }
+        value.map_err(|error| self.about(entry.key, error))
     }
 
     fn try_fold(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
@@ -267,8 +351,10 @@ impl Folding {
                 let stack = Stack::decode(entry.kind, entry.value).ok().filter(|s| s.operands.len() > 1)?;
                 let operator = self.operator.as_ref()?;
                 let combine = || operator.combine(entry.key, &stack.operands);
-                let combined = catch_unwind(AssertUnwindSafe(combine)).ok().flatten()?;
-                Some((Kind::Operands, encode_operand(&combined)))
+                let combined = catch_unwind(AssertUnwindSafe(combine)).ok().flatten();
+                let list = combined.map(|combined| encode_operand(&combined));
+                self.oversized.check(entry.key, list.as_ref().map_or(entry.value.len(), Vec::len));
+                Some((Kind::Operands, list?))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What the store asks of an operating system: [`Env`] and the few types around it.
 //!
 //! **Invariants**
-//! - No call follows a symbolic link in the last component of a path.
+//! - No call but `anchor` follows a symbolic link in the last component of a path.
 //! - Every call may be made from many threads at once.
 
 use std::{fmt, io, path::Path, sync::Arc, time::Duration};
@@ -40,8 +40,21 @@ pub enum Execution {
     Stepped,
 }
 
+/// Who holds a lock that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockHolder {
+    /// Somebody, alone: the process, if it could say so.
+    Owner(Option<u32>),
+    /// Nobody alone: several may share it, or nobody has it any more.
+    NoOwner,
+}
+
 /// Held for as long as a directory is in use; dropping it releases the lock.
-pub trait DirLock: Send + Sync + fmt::Debug {}
+pub trait DirLock: Send + Sync + fmt::Debug {
+    /// Whether the name that was locked still is that of the locked file. If not, someone removed or replaced it, and
+    /// others may hold a lock of the same name.
+    fn is_in_place(&self) -> io::Result<bool>;
+}
 
 /// A joined thread had panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +76,20 @@ pub trait Thread: Send + fmt::Debug {
 
 /// The operating system, or a stand-in.
 ///
-/// Paths are used as given. No call follows a symbolic link in the last component of a path.
+/// Paths are used as given. No call but [`Env::anchor`] follows a symbolic link in the last component of a path.
 pub trait Env: Send + Sync + fmt::Debug + 'static {
+    /// This environment with `directory` opened once: every path that is `directory`, or begins with it, goes through
+    /// its descriptor from then on, wherever the directory is moved to, and whatever comes to its old path or
+    /// becomes of the working directory. `directory` itself may be a symbolic link, which is followed now and
+    /// never again. All other paths are as before. `NotFound` or `NotADirectory` if there is none.
+    ///
+    /// There, [`Env::remove_dir`] of `directory` removes it only if its name still is that of the directory.
+    fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>>;
     /// Opens or creates a regular file; `InvalidInput` if the path is anything else (a link, a FIFO).
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>>;
+    /// A new file without a name, for reading and writing: its content is gone with the last handle.
+    /// Direct, where the file system can.
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>>;
     /// Creates a directory with mode 0700; its parent must exist. `AlreadyExists` if the name is taken.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// The names in a directory, sorted.
@@ -81,8 +104,11 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Locks the file `path` (created if `create`), exclusively or shared with other shared holders;
     /// `WouldBlock` if someone else, in this process or another, holds it in a way that excludes this one.
-    /// Without `create`, permission to read the file is enough.
+    /// Without `create`, permission to read the file is enough. Who holds it exclusively leaves the number of its
+    /// process in the file, if that can be written and holds nothing else, and takes it out in the end.
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>>;
+    /// Who holds the lock `path`, for people who were refused: it may have changed hands since.
+    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder>;
     /// Time since some fixed moment; never goes back.
     fn monotonic(&self) -> Duration;
     /// Time since 1970; may jump. For people only, never for correctness.
@@ -97,6 +123,23 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     fn sleep(&self, duration: Duration);
     /// Free bytes of the file system that holds `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+}
+
+/// What a lock file says of its owner, a decimal number and a line feed, is shorter than this.
+pub(crate) const OWNER_BYTES_MAX: usize = 16;
+
+pub(crate) fn encode_owner(process: u32) -> String {
+    format!("{process}\n")
+}
+
+/// The process that the bytes of a lock file name, if they are what an owner writes.
+pub(crate) fn decode_owner(bytes: &[u8]) -> Option<u32> {
+    std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?.parse().ok()
+}
+
+/// Whether an owner may write its number over the bytes of a lock file: they are no one's work.
+pub(crate) fn may_hold_owner(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0) || decode_owner(bytes).is_some()
 }
 
 /// `InvalidInput` unless both paths name entries of the same directory.

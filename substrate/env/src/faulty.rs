@@ -14,8 +14,8 @@ use testudo_base::{
 };
 
 use crate::{
-    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, PendingRead, ReadRequest,
-    Thread, pending_read::FinishedRead,
+    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, PendingRead,
+    ReadRequest, Thread, pending_read::FinishedRead,
 };
 
 /// Kinds of calls that are counted apart.
@@ -243,12 +243,25 @@ impl FaultyEnv {
 }
 
 impl Env for FaultyEnv {
+    fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
+        self.faults.check(IoClass::Open, directory)?;
+        let inner = self.inner.anchor(directory)?;
+        Ok(Arc::new(Self { inner, faults: Arc::clone(&self.faults) }))
+    }
+
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
         let creates = options.mode == OpenMode::CreateNew;
         self.faults.check(if creates { IoClass::Create } else { IoClass::Open }, path)?;
         let inner = self.inner.open(path, options)?;
         let faults = Arc::clone(&self.faults);
         Ok(Arc::new(FaultyFile { inner, faults, path: path.into() }))
+    }
+
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
+        let path: Arc<Path> = Path::new("a temporary file").into();
+        self.faults.check(IoClass::Create, &path)?;
+        let inner = self.inner.temporary_file()?;
+        Ok(Arc::new(FaultyFile { inner, faults: Arc::clone(&self.faults), path }))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -284,6 +297,11 @@ impl Env for FaultyEnv {
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
         self.faults.check(IoClass::Lock, path)?;
         self.inner.lock(path, create, exclusive)
+    }
+
+    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
+        self.faults.check(IoClass::Metadata, path)?;
+        self.inner.lock_holder(path)
     }
 
     fn monotonic(&self) -> Duration {
@@ -397,6 +415,10 @@ impl File for FaultyFile {
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
         self.faults.check(IoClass::PunchHole, &self.path)?;
         self.inner.punch_hole(offset, length)
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        self.inner.next_data(offset)
     }
 
     fn allocated_bytes(&self) -> io::Result<u64> {

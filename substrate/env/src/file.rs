@@ -93,6 +93,11 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Gives the range back to the file system; it reads as zeros. The length stays. A file system that
     /// cannot do it leaves the range as it is.
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// The first offset from `offset` on behind which something other than zeros may stand; `u64::MAX`
+    /// if only a hole follows. Where the file system does not tell holes, that is `offset`.
+    fn next_data(&self, offset: u64) -> u64 {
+        offset
+    }
     /// Bytes that the file occupies on the device.
     fn allocated_bytes(&self) -> io::Result<u64>;
 }

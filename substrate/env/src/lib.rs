@@ -10,11 +10,14 @@
 //!   successful [`Env::sync_dir`] does the same for names in a directory. Nothing else does.
 //! - After a failed sync nothing is known about the unsynced writes, and a later sync proves nothing.
 
+mod anchor;
 mod buffer;
 mod contract;
 mod faulty;
 mod file;
+mod lock_check;
 mod memory;
+mod overlay;
 mod pending_read;
 mod pending_write;
 mod random;
@@ -23,17 +26,21 @@ mod read_threads;
 mod real;
 mod real_file;
 mod reserve;
+mod sparse;
 mod thread;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 mod uring;
 
 pub use buffer::AlignedBuffer;
-pub use contract::{DirEntry, DirLock, EntryType, Env, Execution, Thread, ThreadPanicked};
+pub use contract::{DirEntry, DirLock, EntryType, Env, Execution, LockHolder, Thread, ThreadPanicked};
 pub use faulty::{FaultError, FaultPlan, FaultyEnv, IoClass};
 pub use file::{File, OpenMode, OpenOptions, ReadRequest};
+pub use lock_check::LockCheckedEnv;
 pub use memory::{CrashPolicy, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
+pub use overlay::OverlayFile;
 pub use pending_read::PendingRead;
 pub use pending_write::PendingWrite;
 pub use random::SplitMix;
 pub use real::{RealEnv, RealEnvBuilder};
 pub use reserve::Reserve;
+pub use sparse::{read_sparse, read_sparse_leniently};

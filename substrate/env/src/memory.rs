@@ -7,6 +7,7 @@
 //!
 //! **Invariants**
 //! - In stepped execution no outcome depends on real time, addresses or the order of a hash table.
+//! - An anchored machine is the same machine: disk, clock, randomness.
 //! - An image shares no state with the disk it was taken from; handles on the old disk stay usable.
 
 mod crash;
@@ -33,12 +34,12 @@ use testudo_base::{
 
 pub use crash::{CrashPolicy, TornMode};
 use dir_node::Inode;
-use disk::Disk;
+use disk::{Disk, Place};
 pub use disk::{SIMULATED_CRASH, is_simulated_crash};
 use mem_file::MemFile;
 
 use crate::{
-    DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, SplitMix, Thread,
+    DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, SplitMix, Thread,
     contract::require_same_dir, random::mix, real::read_monotonic, thread,
 };
 
@@ -57,8 +58,31 @@ pub struct MemEnv {
     execution: Execution,
     started: Instant,
     /// Nanoseconds since the start, where time is simulated.
-    clock: AtomicU64,
-    random: Mutex<SplitMix>,
+    clock: Arc<AtomicU64>,
+    random: Arc<Mutex<SplitMix>>,
+    anchor: Option<Arc<MemAnchor>>,
+}
+
+/// A directory that is held open, and the path that stands for it.
+#[derive(Debug)]
+struct MemAnchor {
+    machine: Arc<Machine>,
+    directory: PathBuf,
+    inode: Inode,
+}
+
+/// Where `path` leads: from the root, or from a directory that is held open.
+fn place<'p>(anchor: Option<&Arc<MemAnchor>>, path: &'p Path) -> Place<'p> {
+    let within = |anchor: &Arc<MemAnchor>| {
+        Some(Place { from: anchor.inode, path: path.strip_prefix(&anchor.directory).ok()? })
+    };
+    anchor.and_then(within).unwrap_or(Place::of(path))
+}
+
+impl Drop for MemAnchor {
+    fn drop(&mut self) {
+        self.machine.disk.write().close(self.inode);
+    }
 }
 
 /// What handles share. Lock: a leaf; nothing is called while it is held.
@@ -102,8 +126,9 @@ impl MemEnv {
             machine: Arc::new(Machine { disk: RwLock::new(disk) }),
             execution,
             started: read_monotonic(),
-            clock: AtomicU64::new(clock),
-            random: Mutex::new(SplitMix::new(seed)),
+            clock: Arc::new(AtomicU64::new(clock)),
+            random: Arc::new(Mutex::new(SplitMix::new(seed))),
+            anchor: None,
         })
     }
 
@@ -154,7 +179,7 @@ impl MemEnv {
     /// Test access: flips the bits of `xor_mask` in one byte of a file, on the medium and in the cache.
     pub fn corrupt(&self, path: impl AsRef<Path>, offset: u64, xor_mask: u8) -> io::Result<()> {
         let mut disk = self.machine.disk.write();
-        let inode = disk.resolve_file(path.as_ref())?;
+        let inode = disk.resolve_file(Place::of(path.as_ref()))?;
         let file = disk.file_mut(inode)?;
         if offset >= file.live_length {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -166,7 +191,7 @@ impl MemEnv {
     /// Test access: the whole content of a file.
     pub fn file_bytes(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let disk = self.machine.disk.read();
-        let file = disk.file(disk.resolve_file(path.as_ref())?)?;
+        let file = disk.file(disk.resolve_file(Place::of(path.as_ref()))?)?;
         let mut bytes = vec![0; usize_of(file.live_length)];
         file.read(0, &mut bytes);
         Ok(bytes)
@@ -175,7 +200,7 @@ impl MemEnv {
     /// Test access: cuts or extends a file to `length` bytes, durably.
     pub fn truncate(&self, path: impl AsRef<Path>, length: u64) -> io::Result<()> {
         let mut disk = self.machine.disk.write();
-        let inode = disk.resolve_file(path.as_ref())?;
+        let inode = disk.resolve_file(Place::of(path.as_ref()))?;
         let file = disk.file_mut(inode)?;
         file.set_len(length);
         file.sync();
@@ -184,7 +209,7 @@ impl MemEnv {
 
     /// Test access: gives a file, created if there is none, exactly these bytes, durably.
     pub fn replace(&self, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
-        let path = path.as_ref();
+        let path = Place::of(path.as_ref());
         let mut disk = self.machine.disk.write();
         let inode = if disk.exists(path) { disk.resolve_file(path)? } else { disk.create_durably(path)? };
         let file = disk.file_mut(inode)?;
@@ -205,7 +230,7 @@ impl MemEnv {
         seed: u64,
     ) -> io::Result<()> {
         let mut disk = self.machine.disk.write();
-        let inode = disk.resolve_file(path.as_ref())?;
+        let inode = disk.resolve_file(Place::of(path.as_ref()))?;
         crash::fail_sync(disk.file_mut(inode)?, *policy, evicted, seed);
         Ok(())
     }
@@ -213,7 +238,7 @@ impl MemEnv {
     /// Test access: puts these bytes at an offset of a file, durably.
     pub fn overwrite(&self, path: impl AsRef<Path>, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut disk = self.machine.disk.write();
-        let inode = disk.resolve_file(path.as_ref())?;
+        let inode = disk.resolve_file(Place::of(path.as_ref()))?;
         let file = disk.file_mut(inode)?;
         file.write(offset, bytes);
         file.sync();
@@ -223,6 +248,29 @@ impl MemEnv {
     /// Test access: absolute paths of all files in all directories, sorted.
     pub fn all_files(&self) -> Vec<PathBuf> {
         self.machine.disk.read().all_files()
+    }
+
+    /// This machine with `directory` held open, as [`Env::anchor`] says.
+    pub fn anchored(&self, directory: &Path) -> io::Result<Arc<Self>> {
+        let inode = {
+            let mut disk = self.machine.disk.write();
+            disk.require_power()?;
+            disk.hold_dir(self.place(directory))?
+        };
+        let machine = Arc::clone(&self.machine);
+        let anchor = MemAnchor { machine, directory: directory.to_owned(), inode };
+        Ok(Arc::new(Self {
+            machine: Arc::clone(&self.machine),
+            execution: self.execution,
+            started: self.started,
+            clock: Arc::clone(&self.clock),
+            random: Arc::clone(&self.random),
+            anchor: Some(Arc::new(anchor)),
+        }))
+    }
+
+    fn place<'p>(&self, path: &'p Path) -> Place<'p> {
+        place(self.anchor.as_ref(), path)
     }
 
     fn is_stepped(&self) -> bool {
@@ -241,44 +289,59 @@ impl MemEnv {
 }
 
 impl Env for MemEnv {
+    fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
+        Ok(self.anchored(directory)?)
+    }
+
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let place = self.place(path);
         let inode = if options.mode == OpenMode::CreateNew {
-            self.machine.change(|disk| disk.open(path, options.mode))?
+            self.machine.change(|disk| disk.open(place, options.mode))?
         } else {
             let mut disk = self.machine.disk.write();
             disk.require_power()?;
-            disk.open(path, options.mode)?
+            disk.open(place, options.mode)?
         };
         Ok(Arc::new(MemFile::new(Arc::clone(&self.machine), inode, options)))
     }
 
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
+        let inode = self.machine.change(Disk::open_unnamed)?;
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+        Ok(Arc::new(MemFile::new(Arc::clone(&self.machine), inode, options)))
+    }
+
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.machine.change(|disk| disk.create_dir(path))
+        self.machine.change(|disk| disk.create_dir(self.place(path)))
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.machine.inspect(|disk| disk.list_dir(path))
+        self.machine.inspect(|disk| disk.list_dir(self.place(path)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         require_same_dir(from, to)?;
-        self.machine.change(|disk| disk.rename(from, to))
+        self.machine.change(|disk| disk.rename(self.place(from), self.place(to)))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.machine.change(|disk| disk.remove_file(path))
+        self.machine.change(|disk| disk.remove_file(self.place(path)))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.machine.change(|disk| disk.remove_dir(path))
+        self.machine.change(|disk| match &self.anchor {
+            Some(anchor) if anchor.directory == path => disk.remove_held_dir(anchor.inode, path),
+            _ => disk.remove_dir(self.place(path)),
+        })
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.machine.change(|disk| disk.sync_dir(path))
+        self.machine.change(|disk| disk.sync_dir(self.place(path)))
     }
 
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
-        if create && !self.machine.inspect(|disk| Ok(disk.exists(path)))? {
+        let place = self.place(path);
+        if create && !self.machine.inspect(|disk| Ok(disk.exists(place)))? {
             let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
             match self.open(path, options) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -287,8 +350,13 @@ impl Env for MemEnv {
         }
         let mut disk = self.machine.disk.write();
         disk.require_power()?;
-        let inode = disk.lock(path, exclusive)?;
-        Ok(Box::new(MemLock { machine: Arc::clone(&self.machine), inode }))
+        let inode = disk.lock(place, exclusive)?;
+        let (machine, anchor) = (Arc::clone(&self.machine), self.anchor.clone());
+        Ok(Box::new(MemLock { machine, inode, anchor, path: path.into(), is_exclusive: exclusive }))
+    }
+
+    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
+        self.machine.inspect(|disk| disk.lock_holder(self.place(path)))
     }
 
     fn monotonic(&self) -> Duration {
@@ -329,7 +397,7 @@ impl Env for MemEnv {
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         self.machine.inspect(|disk| {
-            if !disk.exists(path) {
+            if !disk.exists(self.place(path)) {
                 return Err(io::ErrorKind::NotFound.into());
             }
             Ok(disk.space_limit.map_or(UNLIMITED_FREE_BYTES, |limit| limit.saturating_sub(disk.used_bytes())))
@@ -342,12 +410,20 @@ impl Env for MemEnv {
 struct MemLock {
     machine: Arc<Machine>,
     inode: Inode,
+    anchor: Option<Arc<MemAnchor>>,
+    path: Box<Path>,
+    is_exclusive: bool,
 }
 
-impl DirLock for MemLock {}
+impl DirLock for MemLock {
+    fn is_in_place(&self) -> io::Result<bool> {
+        let place = place(self.anchor.as_ref(), &self.path);
+        self.machine.inspect(|disk| Ok(disk.resolve_file(place).is_ok_and(|inode| inode == self.inode)))
+    }
+}
 
 impl Drop for MemLock {
     fn drop(&mut self) {
-        self.machine.disk.write().unlock(self.inode);
+        self.machine.disk.write().unlock(self.inode, self.is_exclusive);
     }
 }

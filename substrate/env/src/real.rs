@@ -1,27 +1,29 @@
 //! The machine itself: files through system calls, clocks, entropy, threads.
 //!
 //! **Invariants**
-//! - No link in the last component of a path is followed; directories are made with mode 0700, files 0600.
+//! - No link in the last component of a path is followed, but by `anchor`; directories are made with mode 0700, files
+//!   0600.
 //! - A lock is a flock on a descriptor of its own, so it excludes other holders in this process as well, and
 //!   the kernel drops it when the process dies.
 
 use std::{
     io,
     os::fd::OwnedFd,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags},
+    fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat},
     io::{Errno, retry_on_intr},
     rand::GetRandomFlags,
 };
 
 use crate::{
-    DirEntry, DirLock, EntryType, Env, Execution, File, OpenOptions, Thread,
-    contract::require_same_dir,
+    DirEntry, DirLock, EntryType, Env, Execution, File, LockHolder, OpenOptions, Thread,
+    anchor::{self, Anchor, Place, is_same},
+    contract::{OWNER_BYTES_MAX, decode_owner, encode_owner, may_hold_owner, require_same_dir},
     read_backend::ReadBackend,
     real_file::{RealFile, open_regular},
     thread,
@@ -32,6 +34,7 @@ use crate::{
 pub struct RealEnv {
     reads: Arc<ReadBackend>,
     started: Instant,
+    anchor: Option<Anchor>,
 }
 
 /// Options of a [`RealEnv`] that differs from the default.
@@ -51,7 +54,7 @@ impl RealEnvBuilder {
     /// The environment.
     pub fn build(self) -> Arc<RealEnv> {
         let reads = Arc::new(ReadBackend::new(self.allow_ring));
-        Arc::new(RealEnv { reads, started: read_monotonic() })
+        Arc::new(RealEnv { reads, started: read_monotonic(), anchor: None })
     }
 }
 
@@ -70,19 +73,33 @@ impl RealEnv {
     pub fn io_backend(&self) -> &'static str {
         self.reads.name()
     }
+
+    fn place<'p>(&'p self, path: &'p Path) -> Place<'p> {
+        anchor::place(self.anchor.as_ref(), path)
+    }
 }
 
 impl Env for RealEnv {
+    fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
+        let anchor = Some(Anchor::open(self.place(directory))?);
+        Ok(Arc::new(Self { reads: Arc::clone(&self.reads), started: self.started, anchor }))
+    }
+
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(RealFile::open(path, options, Arc::clone(&self.reads))?))
+        Ok(Arc::new(RealFile::open(self.place(path), options, Arc::clone(&self.reads))?))
+    }
+
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(RealFile::temporary(self.random_u64(), Arc::clone(&self.reads))?))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        Ok(rustix::fs::mkdir(path, Mode::RWXU)?)
+        let place = self.place(path);
+        Ok(rustix::fs::mkdirat(place.directory, place.name, Mode::RWXU)?)
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        let directory = open_dir(path, OFlags::RDONLY)?;
+        let directory = open_dir(self.place(path))?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(&directory)? {
             let entry = entry?;
@@ -114,31 +131,46 @@ impl Env for RealEnv {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         require_same_dir(from, to)?;
-        Ok(rustix::fs::rename(from, to)?)
+        let (from, to) = (self.place(from), self.place(to));
+        Ok(rustix::fs::renameat(from.directory, from.name, to.directory, to.name)?)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        Ok(rustix::fs::unlink(path)?)
+        let place = self.place(path);
+        Ok(rustix::fs::unlinkat(place.directory, place.name, AtFlags::empty())?)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        Ok(rustix::fs::rmdir(path)?)
+        if let Some(anchor) = self.anchor.as_ref().filter(|anchor| anchor.is_at(path)) {
+            return anchor.remove_dir();
+        }
+        let place = self.place(path);
+        Ok(rustix::fs::unlinkat(place.directory, place.name, AtFlags::REMOVEDIR)?)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let directory = open_dir(path, OFlags::RDONLY)?;
+        let directory = open_dir(self.place(path))?;
         Ok(retry_on_intr(|| rustix::fs::fsync(&directory))?)
     }
 
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
-        let descriptor = open_lock_file(path, create, exclusive)?;
-        let operation = if exclusive {
-            FlockOperation::NonBlockingLockExclusive
-        } else {
-            FlockOperation::NonBlockingLockShared
-        };
-        retry_on_intr(|| rustix::fs::flock(&descriptor, operation))?;
-        Ok(Box::new(FlockGuard { _descriptor: descriptor }))
+        let descriptor = open_lock_file(self.place(path), create, exclusive)?;
+        try_lock(&descriptor, exclusive)?;
+        let anchor = self.anchor.clone();
+        let names_owner = exclusive && write_owner(&descriptor).unwrap_or(false);
+        let locked = rustix::fs::fstat(&descriptor)?;
+        Ok(Box::new(FlockGuard { descriptor, locked, anchor, path: path.to_owned(), names_owner }))
+    }
+
+    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
+        let descriptor = open_regular(self.place(path), OFlags::RDONLY)?;
+        match try_lock(&descriptor, false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // Readers hold it, or nobody does.
+            outcome => return outcome.map(|()| LockHolder::NoOwner),
+        }
+        let mut bytes = [0; OWNER_BYTES_MAX];
+        Ok(LockHolder::Owner(decode_owner(read_owner(&descriptor, &mut bytes)?)))
     }
 
     fn monotonic(&self) -> Duration {
@@ -172,7 +204,8 @@ impl Env for RealEnv {
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let descriptor = rustix::fs::open(path, flags, Mode::empty())?;
+        let place = self.place(path);
+        let descriptor = rustix::fs::openat(place.directory, place.name, flags, Mode::empty())?;
         let status = rustix::fs::fstatvfs(&descriptor)?;
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
@@ -181,33 +214,80 @@ impl Env for RealEnv {
 /// Releases the lock by closing the descriptor.
 #[derive(Debug)]
 struct FlockGuard {
-    _descriptor: OwnedFd,
+    descriptor: OwnedFd,
+    /// What the descriptor is of; as long as it is open no other file has its number.
+    locked: Stat,
+    anchor: Option<Anchor>,
+    path: PathBuf,
+    /// Whether the file has the number of this process.
+    names_owner: bool,
 }
 
-impl DirLock for FlockGuard {}
+fn read_owner<'b>(descriptor: &OwnedFd, bytes: &'b mut [u8; OWNER_BYTES_MAX]) -> io::Result<&'b [u8]> {
+    let length = retry_on_intr(|| rustix::io::pread(descriptor, &mut *bytes, 0))?;
+    Ok(&bytes[..length])
+}
+
+/// Writes the number of this process, for people who are refused; `false` if the file holds something else.
+fn write_owner(descriptor: &OwnedFd) -> io::Result<bool> {
+    if !may_hold_owner(read_owner(descriptor, &mut [0; OWNER_BYTES_MAX])?) {
+        return Ok(false);
+    }
+    rustix::fs::ftruncate(descriptor, 0)?;
+    rustix::io::pwrite(descriptor, encode_owner(std::process::id()).as_bytes(), 0)?;
+    Ok(true)
+}
+
+impl DirLock for FlockGuard {
+    fn is_in_place(&self) -> io::Result<bool> {
+        let place = anchor::place(self.anchor.as_ref(), &self.path);
+        match rustix::fs::statat(place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) => Ok(is_same(&named, &self.locked)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for FlockGuard {
+    fn drop(&mut self) {
+        if self.names_owner {
+            let _ = rustix::fs::ftruncate(&self.descriptor, 0);
+        }
+    }
+}
+
+fn try_lock(descriptor: &OwnedFd, exclusive: bool) -> io::Result<()> {
+    let operation = if exclusive {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    Ok(retry_on_intr(|| rustix::fs::flock(descriptor, operation))?)
+}
 
 /// Network file systems want a writable descriptor for an exclusive lock, so that is tried first; elsewhere a
 /// readable one is enough.
-fn open_lock_file(path: &Path, create: bool, exclusive: bool) -> io::Result<OwnedFd> {
+fn open_lock_file(place: Place<'_>, create: bool, exclusive: bool) -> io::Result<OwnedFd> {
     if create {
-        return open_regular(path, OFlags::RDWR | OFlags::CREATE);
+        return open_regular(place, OFlags::RDWR | OFlags::CREATE);
     }
     if exclusive {
-        match open_regular(path, OFlags::RDWR) {
+        match open_regular(place, OFlags::RDWR) {
             Err(error) if is_refusal(error.kind()) => {}
             result => return result,
         }
     }
-    open_regular(path, OFlags::RDONLY)
+    open_regular(place, OFlags::RDONLY)
 }
 
 fn is_refusal(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-fn open_dir(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
-    let flags = access | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+fn open_dir(place: Place<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(place.directory, place.name, flags, Mode::empty())?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else asks")]

@@ -8,7 +8,7 @@
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -16,13 +16,14 @@ use std::{
 };
 
 use rustix::{
-    fs::{FallocateFlags, FileType, Mode, OFlags},
+    fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom},
     io::{Errno, retry_on_intr},
 };
 use testudo_base::num::u64_of;
 
 use crate::{
     AlignedBuffer, File, OpenMode, OpenOptions, PendingRead, PendingWrite, ReadRequest,
+    anchor::{self, Place},
     file::{range_end, require_direct_alignment},
     pending_read::FinishedRead,
     pending_write::FinishedWrite,
@@ -44,20 +45,40 @@ pub(crate) struct RealFile {
 }
 
 impl RealFile {
-    pub(crate) fn open(path: &Path, options: OpenOptions, reads: Arc<ReadBackend>) -> io::Result<Self> {
+    pub(crate) fn open(place: Place<'_>, options: OpenOptions, reads: Arc<ReadBackend>) -> io::Result<Self> {
         let flags = match options.mode {
             OpenMode::Read => OFlags::RDONLY,
             OpenMode::Write => OFlags::RDWR,
             OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
         };
-        let descriptor = open_regular(path, flags)?;
+        Self::of(open_regular(place, flags)?, options.direct, reads)
+    }
+
+    fn of(descriptor: OwnedFd, aligned: bool, reads: Arc<ReadBackend>) -> io::Result<Self> {
         // Asked for after the open, because an open refused for O_DIRECT would leave a created file behind.
-        let direct = options.direct && set_direct(&descriptor, true).is_ok();
+        let direct = aligned && set_direct(&descriptor, true).is_ok();
         if !direct {
             set_direct(&descriptor, false)?;
         }
-        let descriptor = Arc::new(descriptor);
-        Ok(Self { descriptor, aligned: options.direct, direct: AtomicBool::new(direct), reads })
+        Ok(Self { descriptor: Arc::new(descriptor), aligned, direct: AtomicBool::new(direct), reads })
+    }
+
+    /// A file without a name, in `TMPDIR`, `/var/tmp` or `/tmp`, the first that there is. `random` is
+    /// for file systems that know only files with a name: it has one for a moment.
+    pub(crate) fn temporary(random: u64, reads: Arc<ReadBackend>) -> io::Result<Self> {
+        let given = std::env::var_os("TMPDIR").filter(|given| !given.is_empty());
+        let places = match given {
+            Some(given) => vec![PathBuf::from(given)],
+            None => vec!["/var/tmp".into(), "/tmp".into()],
+        };
+        let mut outcome = Err(io::ErrorKind::NotFound.into());
+        for place in places {
+            outcome = open_unnamed(&place, random);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        Self::of(outcome?, true, reads)
     }
 
     fn check(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -175,6 +196,14 @@ impl File for RealFile {
         }
     }
 
+    fn next_data(&self, offset: u64) -> u64 {
+        match rustix::fs::seek(&*self.descriptor, SeekFrom::Data(offset)) {
+            Ok(data) => data.max(offset),
+            Err(Errno::NXIO) => u64::MAX,
+            Err(_) => offset,
+        }
+    }
+
     fn allocated_bytes(&self) -> io::Result<u64> {
         let status = rustix::fs::fstat(&*self.descriptor)?;
         let blocks = u64::try_from(status.st_blocks).map_err(|_| io::ErrorKind::InvalidData)?;
@@ -184,17 +213,33 @@ impl File for RealFile {
 
 /// Opens a regular file without following a link in the last component and without waiting on a FIFO.
 /// The descriptor is left non-blocking.
-pub(crate) fn open_regular(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+pub(crate) fn open_regular(place: Place<'_>, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    match retry_on_intr(|| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)) {
+    let open = || rustix::fs::openat(place.directory, place.name, flags, Mode::RUSR | Mode::WUSR);
+    match retry_on_intr(open) {
         Ok(descriptor) => {
             let status = rustix::fs::fstat(&descriptor)?;
             let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-            if is_regular { Ok(descriptor) } else { Err(not_regular(path)) }
+            if is_regular { Ok(descriptor) } else { Err(not_regular(place.path)) }
         }
         // What a link, a directory opened for writing and a socket answer.
-        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Err(not_regular(path)),
+        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Err(not_regular(place.path)),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens a new file in `directory` that has no name.
+fn open_unnamed(directory: &Path, random: u64) -> io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match retry_on_intr(|| rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let path = directory.join(format!("testudo-{random:016x}"));
+            let descriptor =
+                open_regular(anchor::place(None, &path), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+            rustix::fs::unlink(&path)?;
+            Ok(descriptor)
+        }
+        opened => Ok(opened?),
     }
 }
 

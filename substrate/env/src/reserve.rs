@@ -24,8 +24,8 @@ use testudo_base::sync::{
 };
 
 use crate::{
-    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, OpenMode, OpenOptions, PendingRead, PendingWrite,
-    ReadRequest, Thread,
+    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, PendingRead,
+    PendingWrite, ReadRequest, Thread,
 };
 
 /// Room kept back in a directory.
@@ -170,12 +170,21 @@ struct ReservingEnv {
 }
 
 impl Env for ReservingEnv {
+    fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
+        let inner = self.inner.anchor(directory)?;
+        Ok(Arc::new(Self { inner, reserve: Arc::clone(&self.reserve), keep: self.keep }))
+    }
+
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
         let inner = self.reserve.with_room(self.keep, || self.inner.open(path, options))?;
         if options.mode == OpenMode::Read {
             return Ok(inner);
         }
         Ok(Arc::new(ReservingFile { inner, reserve: Arc::clone(&self.reserve), keep: self.keep }))
+    }
+
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
+        self.inner.temporary_file()
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -204,6 +213,10 @@ impl Env for ReservingEnv {
 
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
         self.inner.lock(path, create, exclusive)
+    }
+
+    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
+        self.inner.lock_holder(path)
     }
 
     fn monotonic(&self) -> Duration {
@@ -284,6 +297,10 @@ impl File for ReservingFile {
 
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
         self.inner.punch_hole(offset, length)
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        self.inner.next_data(offset)
     }
 
     fn allocated_bytes(&self) -> io::Result<u64> {

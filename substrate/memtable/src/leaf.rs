@@ -55,6 +55,8 @@ pub struct InsertOutcome {
     pub replaced_in_place: bool,
     /// The version was not stored, because a newer one is there and no snapshot needs this one.
     pub obsolete: bool,
+    /// Bytes of the entry that operands have become part of; 0 for other versions and for the first of a key.
+    pub stacked_bytes: usize,
 }
 
 /// A place in a leaf; `at` may be just past the last entry of its group.
@@ -366,7 +368,8 @@ impl Leaf {
         let (bytes_before, footprint) = (newest.value().len(), newest.footprint_bytes());
         if is_stack && !is_needed && arena.extend(entry, version.seqno, version.value) {
             self.user_bytes += signed(version.value.len());
-            return InsertOutcome { replaced_in_place: true, ..InsertOutcome::default() };
+            let stacked_bytes = bytes_before + version.value.len();
+            return InsertOutcome { replaced_in_place: true, stacked_bytes, ..InsertOutcome::default() };
         }
         let newest = arena.view(entry);
         let mut value = Vec::with_capacity(bytes_before + version.value.len() + 8);
@@ -379,7 +382,8 @@ impl Leaf {
         }
         let whole = Version { kind, value: &value, ..*version };
         let replaced_in_place = !is_needed && arena.overwrite(entry, &whole);
-        let mut outcome = InsertOutcome { replaced_in_place, ..InsertOutcome::default() };
+        let stacked_bytes = value.len();
+        let mut outcome = InsertOutcome { replaced_in_place, stacked_bytes, ..InsertOutcome::default() };
         if !outcome.replaced_in_place {
             // What grew will grow again, folded or not; as much room as there is value keeps the copies to about its bytes.
             let has_grown = value.len() > bytes_before;

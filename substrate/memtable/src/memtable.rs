@@ -1,44 +1,24 @@
-//! The write buffer itself: inserting, reading by key, and what the engine wants to know of it.
+//! The write buffer as others see it: made when something is first written, and until then nearly
+//! nothing, for there may be thousands of keyspaces into which nobody writes.
 //!
 //! **Invariants**
-//! - Lock order: `top`, then one leaf. Writers of records hold `top` shared and their leaf exclusively; only
-//!   splitting a leaf and freezing hold `top` exclusively, and no leaf is locked then.
-//! - `index_bytes` is the sum of what the top level and all leaves have on the heap.
-
-use std::iter::Sum;
+//! - What is made stays until the memtable is dropped.
 
 use testudo_base::{
-    Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Seqno,
+    Kind, Seqno,
     chunks::ChunkPool,
     merge_operator::Folding,
     num::{u64_of, usize_of},
-    sync::{
-        Arc, RwLock,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
 
-use crate::{
-    MemtableCursor,
-    arena::{Arena, Version, View},
-    leaf::{InsertOutcome, Leaf},
-    top::{Place, Top},
-};
-
-/// What [`Memtable::bytes_between`] counts for each entry beside key and value.
-const ENTRY_OVERHEAD_BYTES: u64 = 8;
-
-/// What the index costs the process, as a multiple of its bytes: pieces of many sizes, allocated by one thread and freed by another, leave as much
-/// memory unused in the heaps of the allocator.
-const INDEX_COST: u64 = 2;
+use crate::{MemtableCursor, arena::View, leaf::InsertOutcome, table::Table};
 
 /// An ordered, concurrent, in-memory table of versions of keys; see the head of the crate.
 #[derive(Debug)]
 pub struct Memtable {
-    top: RwLock<Top>,
-    arena: Arena,
-    /// Heap bytes of top and leaves; signed, because one split's delta may be negative.
-    index_bytes: AtomicI64,
+    table: OnceLock<Box<Table>>,
+    pool: Arc<ChunkPool>,
     folding: Arc<Folding>,
 }
 
@@ -50,21 +30,25 @@ impl Memtable {
 
     /// An empty memtable that takes its memory from `pool` and folds operands as its keyspace does.
     pub fn with_folding(pool: Arc<ChunkPool>, folding: Arc<Folding>) -> Self {
-        let top = Top::new();
-        let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
-        let (arena, index) = (Arena::new(pool), AtomicI64::new(0));
-        let table = Self { top: RwLock::new(top), arena, index_bytes: index, folding };
-        table.count_index(index_bytes);
-        table
+        Self { table: OnceLock::new(), pool, folding }
     }
 
-    /// The index grew by so many bytes, which count against the bound of the pool as well.
-    fn count_index(&self, grown: i64) {
-        self.index_bytes.fetch_add(grown, Ordering::Relaxed);
-        match u64::try_from(grown) {
-            Ok(grown) => self.arena.pool().charge(grown * INDEX_COST),
-            Err(_) => self.arena.pool().discharge(grown.unsigned_abs() * INDEX_COST),
+    /// What was written, if anything was.
+    #[inline]
+    pub(crate) fn table(&self) -> Option<&Table> {
+        self.table.get().map(|table| &**table)
+    }
+
+    /// The table, and the bytes that it took if this call has made it.
+    fn table_or_new(&self) -> (&Table, u64) {
+        let mut made = 0;
+        if self.table.get().is_none() {
+            let table = Box::new(Table::new(Arc::clone(&self.pool), Arc::clone(&self.folding)));
+            let bytes = table.memory_bytes();
+            // Of two who make one the first counts.
+            made = self.table.set(table).map_or(0, |()| bytes);
         }
+        (self.table().expect("there is one now"), made)
     }
 
     /// Inserts a version of `key`; threads may insert at the same time, in any order of their seqnos.
@@ -76,6 +60,7 @@ impl Memtable {
     /// is ignored. Operands join what the memtable has of their key; versions of such a key must come in the order of their seqnos.
     ///
     /// Panics if the memtable is frozen, and beyond the limits of the length of keys and values.
+    #[inline]
     pub fn insert(
         &self,
         seqno: Seqno,
@@ -84,49 +69,21 @@ impl Memtable {
         value: &[u8],
         keep_from: Option<Seqno>,
     ) -> InsertOutcome {
-        assert!(key.len() <= MAX_KEY_BYTES && u64_of(value.len()) <= MAX_VALUE_BYTES, "too long an entry");
-        let value = if kind == Kind::Tombstone { &[] } else { value };
-        let version = Version { seqno, kind, key, value };
-        let mut grown = 0;
-        loop {
-            {
-                let top = self.top.read();
-                assert!(!top.frozen, "insert into a frozen memtable");
-                let mut leaf = top.leaf(top.find(key)).write();
-                let index_before = leaf.heap_bytes();
-                if let Some(mut outcome) = leaf.insert(&self.arena, &version, keep_from, &self.folding) {
-                    let index_grown = leaf.heap_bytes() - index_before;
-                    if index_grown > 0 {
-                        self.count_index(index_grown.cast_signed());
-                    }
-                    outcome.memory_bytes_added += usize_of(u64::try_from(grown).unwrap_or(0));
-                    return outcome;
-                }
-            }
-            grown += self.split(key);
+        if let Some(table) = self.table() {
+            return table.insert(seqno, kind, key, value, keep_from);
         }
-    }
-
-    /// Splits the leaf that has `key`, if there is still no room for it; returns the bytes by which the index grew.
-    fn split(&self, key: &[u8]) -> i64 {
-        let mut top = self.top.write();
-        let place = top.find(key);
-        if top.leaf(place).read().has_room_for(&self.arena, key) {
-            return 0;
-        }
-        let grown = top.split(&self.arena, key);
-        self.count_index(grown);
-        grown
+        let (table, made) = self.table_or_new();
+        let mut outcome = table.insert(seqno, kind, key, value, keep_from);
+        outcome.memory_bytes_added += usize_of(made);
+        outcome
     }
 
     /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` gives the newest of all.
     ///
     /// `f` runs under the lock of the leaf: it should be short, and must not call this memtable.
+    #[inline]
     pub fn get<R>(&self, key: &[u8], at: Seqno, f: impl FnOnce(Kind, &[u8]) -> R) -> Option<R> {
-        self.with_newest(key, |view| {
-            let view = view.visible_at(at)?;
-            Some(f(view.kind(), view.value()))
-        })?
+        self.table()?.get(key, at, f)
     }
 
     /// The newest version of `key` at or before `at`, copied.
@@ -136,15 +93,7 @@ impl Memtable {
 
     /// The seqno of the newest version of `key`.
     pub fn newest_seqno(&self, key: &[u8]) -> Option<Seqno> {
-        self.with_newest(key, |view| view.seqno())
-    }
-
-    #[inline]
-    fn with_newest<R>(&self, key: &[u8], f: impl FnOnce(View<'_>) -> R) -> Option<R> {
-        let top = self.top.read();
-        let leaf = top.leaf(top.find(key)).read();
-        let entry = leaf.search(&self.arena, key).ok()?;
-        Some(f(leaf.newest(&self.arena, entry)))
+        self.table()?.newest_seqno(key)
     }
 
     /// A cursor over the entries as they were at `at`, tombstones included.
@@ -157,60 +106,47 @@ impl Memtable {
 
     /// Bytes of memory, used or reserved: records, index, tables.
     pub fn memory_bytes(&self) -> u64 {
-        let index = u64::try_from(self.index_bytes.load(Ordering::Relaxed)).unwrap_or(0);
-        u64_of(size_of::<Self>()) + index + self.arena.bytes()
+        u64_of(size_of::<Self>()) + self.table().map_or(0, Table::memory_bytes)
     }
 
     /// Bytes of all keys and their newest values. Visits all leaves.
     pub fn user_bytes(&self) -> u64 {
-        u64::try_from(self.sum(Leaf::user_bytes)).unwrap_or(0)
+        self.table().map_or(0, Table::user_bytes)
     }
 
     /// Bytes of memory that replaced records still take. Visits all leaves.
     pub fn garbage_bytes(&self) -> u64 {
-        self.sum(Leaf::garbage_bytes)
+        self.table().map_or(0, Table::garbage_bytes)
     }
 
     /// The number of keys. Visits all leaves.
     pub fn len(&self) -> usize {
-        self.sum(Leaf::len)
+        self.table().map_or(0, Table::len)
     }
 
     /// Whether there is no key at all.
     pub fn is_empty(&self) -> bool {
-        self.top.read().leaves().all(|(_, leaf)| leaf.read().len() == 0)
-    }
-
-    fn sum<N: Sum>(&self, of: impl Fn(&Leaf) -> N) -> N {
-        self.top.read().leaves().map(|(_, leaf)| of(&leaf.read())).sum()
+        self.table().is_none_or(Table::is_empty)
     }
 
     /// The least seqno that was inserted. Visits all leaves.
     pub fn min_seqno(&self) -> Option<Seqno> {
-        self.seqnos().map(|(min, _)| min)
+        self.table()?.min_seqno()
     }
 
     /// The greatest seqno that was inserted. Visits all leaves.
     pub fn max_seqno(&self) -> Option<Seqno> {
-        self.seqnos().map(|(_, max)| max)
-    }
-
-    fn seqnos(&self) -> Option<(Seqno, Seqno)> {
-        let top = self.top.read();
-        let spans = top.leaves().map(|(_, leaf)| leaf.read().seqnos());
-        spans.filter(|(min, max)| min <= max).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        self.table()?.max_seqno()
     }
 
     /// The least key.
     pub fn min_key(&self) -> Option<Vec<u8>> {
-        let top = self.top.read();
-        top.leaves().find_map(|(_, leaf)| Some(leaf.read().first_key(&self.arena)?.to_vec()))
+        self.table()?.min_key()
     }
 
     /// The greatest key.
     pub fn max_key(&self) -> Option<Vec<u8>> {
-        let top = self.top.read();
-        top.leaves().rev().find_map(|(_, leaf)| Some(leaf.read().last_key(&self.arena)?.to_vec()))
+        self.table()?.max_key()
     }
 
     /// About how many bytes the entries in `[low, high)` take: keys, newest values, and a little for each entry.
@@ -218,119 +154,46 @@ impl Memtable {
     /// Exact but where a bound lies within a leaf, whose entries are taken to be of equal size. Visits the leaves
     /// of the range.
     pub fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
-        let top = self.top.read();
-        let place_of = |bound: Option<&[u8]>| bound.map(|key| top.find(key));
-        let (first, last) = (place_of(low), place_of(high));
-        let mut bytes = 0;
-        for (place, leaf) in top.leaves() {
-            if first.is_some_and(|first| place < first) {
-                continue;
-            }
-            if last.is_some_and(|last| place > last) {
-                break;
-            }
-            let leaf = leaf.read();
-            let rank = |edge: Option<Place>, bound: Option<&[u8]>| {
-                let key = bound.filter(|_| edge == Some(place))?;
-                Some(u64_of(leaf.rank(leaf.search(&self.arena, key).unwrap_or_else(|slot| slot))))
-            };
-            let len = u64_of(leaf.len());
-            let from = rank(first, low).unwrap_or(0);
-            let count = rank(last, high).unwrap_or(len).saturating_sub(from);
-            bytes += count * ENTRY_OVERHEAD_BYTES
-                + u64::try_from(leaf.user_bytes()).unwrap_or(0) * count / len.max(1);
-        }
-        bytes
+        self.table().map_or(0, |table| table.bytes_between(low, high))
     }
 
     /// Forbids further inserts. When it returns, no insert is under way any more.
     pub fn freeze(&self) {
-        self.top.write().frozen = true;
+        self.table_or_new().0.freeze();
     }
 
     /// Whether the memtable should be sealed because it is running out of names for its memory, which happens
     /// long after any sensible size.
     pub fn must_seal(&self) -> bool {
-        self.arena.fill_percent() >= 75
+        self.table().is_some_and(Table::must_seal)
     }
 
-    /// Visits entries as they were at `at` from `start` on (after it, if `exclusive`), until `visit` returns
-    /// false; stops after the first leaf that had any.
+    /// As [`Table::visit_from`].
     pub(crate) fn visit_from(
         &self,
         start: &[u8],
         exclusive: bool,
         at: Seqno,
-        mut visit: impl FnMut(View<'_>) -> bool,
+        visit: impl FnMut(View<'_>) -> bool,
     ) {
-        let mut fence: Option<Vec<u8>> = None;
-        loop {
-            let start = fence.as_deref().unwrap_or(start);
-            let top = self.top.read();
-            let place = top.find(start);
-            let mut any = false;
-            {
-                let leaf = top.leaf(place).read();
-                let from = match leaf.search(&self.arena, start) {
-                    Ok(slot) if exclusive && fence.is_none() => slot.next(),
-                    Ok(slot) | Err(slot) => slot,
-                };
-                leaf.visit_forward(&self.arena, from, at, |view| {
-                    any = true;
-                    visit(view)
-                });
-            }
-            match top.high(place) {
-                Some(high) if !any => fence = Some(high.to_vec()),
-                _ => return,
-            }
+        if let Some(table) = self.table() {
+            table.visit_from(start, exclusive, at, visit);
         }
     }
 
-    /// Visits entries as they were at `at` below `end` (all, if there is none), last first, until `visit`
-    /// returns false; stops after the first leaf that had any.
-    pub(crate) fn visit_below(&self, end: Option<&[u8]>, at: Seqno, mut visit: impl FnMut(View<'_>) -> bool) {
-        let mut fence: Option<Vec<u8>> = None;
-        loop {
-            let end = fence.as_deref().or(end);
-            let top = self.top.read();
-            let place = end.map_or_else(|| top.last(), |end| top.find_before(end));
-            let mut any = false;
-            {
-                let leaf = top.leaf(place).read();
-                let below =
-                    end.map_or(leaf.end(), |end| leaf.search(&self.arena, end).unwrap_or_else(|slot| slot));
-                leaf.visit_backward(&self.arena, below, at, |view| {
-                    any = true;
-                    visit(view)
-                });
-            }
-            match top.low(place) {
-                Some(low) if !any => fence = Some(low.to_vec()),
-                _ => return,
-            }
+    /// As [`Table::visit_below`].
+    pub(crate) fn visit_below(&self, end: Option<&[u8]>, at: Seqno, visit: impl FnMut(View<'_>) -> bool) {
+        if let Some(table) = self.table() {
+            table.visit_below(end, at, visit);
         }
     }
 
-    /// Asserts the invariants of the index and that the bytes it reports are the bytes it has.
+    /// Asserts the invariants of what was written.
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        let top = self.top.read();
-        let mut index_bytes = top.heap_bytes();
-        let mut user_bytes = 0;
-        for (place, leaf) in top.leaves() {
-            let leaf = leaf.read();
-            user_bytes += leaf.check(&self.arena, top.low(place), top.high(place));
-            index_bytes += leaf.heap_bytes();
+        if let Some(table) = self.table() {
+            table.check();
         }
-        assert_eq!(user_bytes, top.leaves().map(|(_, leaf)| leaf.read().user_bytes()).sum());
-        assert_eq!(u64_of(size_of::<Self>()) + index_bytes + self.arena.bytes(), self.memory_bytes());
-    }
-}
-
-impl Drop for Memtable {
-    fn drop(&mut self) {
-        self.count_index(-self.index_bytes.load(Ordering::Relaxed));
     }
 }
 

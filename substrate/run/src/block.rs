@@ -8,6 +8,10 @@
 //! | 6 each | slots: head u32 (first four bytes of the key after the prefix, big-endian order), offset u16 of the cell |
 //! | … | cells: varint (suffix length × 4 + kind), varint value length, key suffix, value |
 //!
+//! In an index block the key of an entry is a separator of at most 256 bytes, and its value is the position
+//! of the data block: page u32 · pages u32, and behind a separator that was cut the fork: shared bytes u32 ·
+//! byte u8.
+//!
 //! Offsets count from the end of the slots. The block builder writes this, [`Block`] reads it; both are the only
 //! ones to know it.
 //!
@@ -18,10 +22,15 @@ use std::cmp::Ordering;
 
 use testudo_base::{
     Kind,
-    codec::{Damage, Reader},
+    codec::{self, Damage, Reader},
     key,
     num::usize_of,
     planted,
+};
+
+use crate::{
+    footer::BlockPosition,
+    long_separators::{Fork, MAX_SEPARATOR_BYTES},
 };
 
 /// Bytes of a slot.
@@ -44,6 +53,51 @@ pub(crate) struct Cell<'a> {
     pub(crate) kind: Kind,
     pub(crate) suffix: &'a [u8],
     pub(crate) value: &'a [u8],
+}
+
+/// What an index entry leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    pub(crate) position: BlockPosition,
+    /// There if the separator was cut.
+    pub(crate) fork: Option<Fork>,
+}
+
+impl IndexEntry {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_u32(out, self.position.page);
+        codec::put_u32(out, self.position.pages);
+        if let Some(fork) = self.fork {
+            fork.encode(out);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, Damage> {
+        let mut reader = Reader::new(value);
+        let position = BlockPosition { page: reader.u32()?, pages: reader.u32()? };
+        let fork = if reader.is_empty() { None } else { Some(Fork::decode(&mut reader)?) };
+        reader.finish()?;
+        Ok(Self { position, fork })
+    }
+}
+
+/// Where an index block leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lead {
+    /// To the data block of this entry.
+    Slot(usize),
+    /// To one of these, or to that of the entry before them.
+    Group(Group),
+}
+
+/// Entries whose separators were cut and do not tell where a key belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// Slot of the first one.
+    pub(crate) from: usize,
+    pub(crate) positions: Vec<BlockPosition>,
+    pub(crate) forks: Vec<Fork>,
 }
 
 /// A parsed view of a block's payload.
@@ -125,9 +179,43 @@ impl<'a> Block<'a> {
     }
 
     /// In an index block: the entry that leads to where `key` is or would be.
-    pub(crate) fn leading_slot(&self, key: &[u8]) -> Result<usize, Damage> {
+    #[inline]
+    pub(crate) fn lead(&self, key: &[u8]) -> Result<Lead, Damage> {
+        if key.len() >= MAX_SEPARATOR_BYTES {
+            return self.lead_among_cut(&key[..MAX_SEPARATOR_BYTES]);
+        }
         let (slot, is_equal) = self.lower_bound(key)?;
-        Ok(if is_equal { slot } else { slot.saturating_sub(1) })
+        Ok(Lead::Slot(if is_equal { slot } else { slot.saturating_sub(1) }))
+    }
+
+    /// The same for a key that begins with `start`, which may be all that is kept of separators.
+    fn lead_among_cut(&self, start: &[u8]) -> Result<Lead, Damage> {
+        let (slot, is_equal) = self.lower_bound(start)?;
+        if !is_equal {
+            return Ok(Lead::Slot(slot.saturating_sub(1)));
+        }
+        let equal = self.cell(slot)?.suffix;
+        let (mut from, mut to) = (slot, slot + 1);
+        while from > 0 && self.cell(from - 1)?.suffix == equal {
+            from -= 1;
+        }
+        while to < self.count && self.cell(to)?.suffix == equal {
+            to += 1;
+        }
+        // A separator that is just so long that it need not be cut comes first.
+        if IndexEntry::decode(self.cell(from)?.value)?.fork.is_none() {
+            from += 1;
+        }
+        if from == to {
+            return Ok(Lead::Slot(to - 1));
+        }
+        let entry = |slot: usize| {
+            let entry = IndexEntry::decode(self.cell(slot)?.value)?;
+            Ok((entry.position, entry.fork.ok_or(Damage("a separator is of two kinds"))?))
+        };
+        let (positions, forks) =
+            (from..to).map(entry).collect::<Result<Vec<_>, Damage>>()?.into_iter().unzip();
+        Ok(Lead::Group(Group { from, positions, forks }))
     }
 
     /// The first entry whose key is ≥ `key`, and whether it is equal.

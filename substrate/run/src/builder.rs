@@ -56,6 +56,12 @@ impl BlockBuilder {
         &self.bytes[self.last_key_start..self.last_key_end]
     }
 
+    /// The key that was added first; empty if there is none.
+    #[inline]
+    pub(crate) fn first_key(&self) -> &[u8] {
+        self.entries.first().map_or(&[], |entry| &self.bytes[..entry.key_bytes as usize])
+    }
+
     #[inline]
     fn prefix_with(&self, key: &[u8]) -> usize {
         if self.entries.is_empty() {

@@ -223,7 +223,7 @@ impl RunCursor {
         let slot = slot.unwrap_or(layout.count() - 1);
         let cell = layout.view(payload).cell(slot);
         let position = cell
-            .and_then(|cell| self.run.decode_position(cell.value))
+            .and_then(|cell| self.run.data_block_of(cell.value))
             .map_err(|damage| self.run.damaged(at.page, damage))?;
         (self.index_block, self.index_slot, self.index_count) = (number, slot, layout.count());
         Ok(Some(position))

@@ -3,12 +3,16 @@
 //! Who the run is stands here too, so that it can be found and placed among others when the manifest is lost.
 //!
 //! Payload, little-endian (`str` = u32 length and bytes): store id u128 · the run's own reference · name of the keyspace
-//! str · authority: u8 0 (none), or 1, low str and u8 0 (open) or 1 and high str · index blocks u32 · first filter page
-//! u32 · filter pages u32 · then per index block its page u32, its pages u32 and its first separator str.
+//! str · authority: u8 0 (none), or 1, low str and u8 0 (open) or 1, how much high shares with low u32 and
+//! the rest of high str · index blocks u32 · first filter page u32 · filter pages u32 · then per index block
+//! its page u32, its pages u32, its first separator str, and u8 0, or 1 and the fork of a separator that was
+//! cut: shared bytes u32 · byte u8.
 //!
 //! **Invariants**
 //! - Reading never panics: a footer that contradicts itself is [`Damage`].
 //! - The store id stands first, so that a lone footer page tells which store it is of.
+
+use std::ops::RangeInclusive;
 
 use testudo_base::{
     MAX_KEY_BYTES, StoreId,
@@ -16,7 +20,10 @@ use testudo_base::{
     num::{u32_of, usize_of},
 };
 
-use crate::{KeyBounds, RunRef};
+use crate::{
+    KeyBounds, RunRef,
+    long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
+};
 
 /// Longest name of a keyspace that a footer may state.
 const MAX_NAME_BYTES: usize = 1 << 16;
@@ -52,10 +59,11 @@ impl RunRecord {
             return;
         };
         codec::put_u8(out, 1);
-        codec::put_bytes(out, low.as_deref().unwrap_or_default());
+        let low = low.as_deref().unwrap_or_default();
+        codec::put_bytes(out, low);
         codec::put_u8(out, u8::from(high.is_some()));
         if let Some(high) = high {
-            codec::put_bytes(out, high);
+            codec::put_bytes_after(out, low, high);
         }
     }
 
@@ -92,7 +100,7 @@ fn decode_bounds(reader: &mut Reader<'_>) -> Result<KeyBounds, Damage> {
     let low = reader.bytes(MAX_KEY_BYTES)?.to_vec();
     let high = match reader.u8()? {
         0 => None,
-        1 => Some(reader.bytes(MAX_KEY_BYTES)?.to_vec()),
+        1 => Some(reader.bytes_after(&low, MAX_KEY_BYTES)?),
         _ => return Err(Damage("unknown bound of a run")),
     };
     Ok(KeyBounds { low: (!low.is_empty()).then_some(low), high })
@@ -104,7 +112,7 @@ pub(crate) struct Footer {
     pub(crate) filter_page: u32,
     pub(crate) filter_pages: u32,
     /// Index blocks with the separator before their first data block; the first one's is empty.
-    pub(crate) index: Vec<(Vec<u8>, BlockPosition)>,
+    pub(crate) index: Vec<(Separator, BlockPosition)>,
 }
 
 impl Footer {
@@ -117,7 +125,11 @@ impl Footer {
         for (separator, position) in &self.index {
             codec::put_u32(&mut out, position.page);
             codec::put_u32(&mut out, position.pages);
-            codec::put_bytes(&mut out, separator);
+            codec::put_bytes(&mut out, &separator.bytes);
+            codec::put_u8(&mut out, u8::from(separator.fork.is_some()));
+            if let Some(fork) = separator.fork {
+                fork.encode(&mut out);
+            }
         }
         out
     }
@@ -140,7 +152,13 @@ impl Footer {
             if position.page < data_pages || end > filter_page || position.pages == 0 {
                 return Err(Damage("index is outside its run"));
             }
-            index.push((reader.bytes(MAX_KEY_BYTES)?.to_vec(), position));
+            let bytes = reader.bytes(MAX_SEPARATOR_BYTES)?.to_vec();
+            let fork = match reader.u8()? {
+                0 => None,
+                1 if bytes.len() == MAX_SEPARATOR_BYTES => Some(Fork::decode(&mut reader)?),
+                _ => return Err(Damage("unknown separator of an index block")),
+            };
+            index.push((Separator { bytes, fork }, position));
         }
         reader.finish()?;
         if index.is_empty() {
@@ -149,9 +167,21 @@ impl Footer {
         Ok((record, Self { filter_page, filter_pages, index }))
     }
 
-    /// The index block that covers `key`.
-    pub(crate) fn index_block_for(&self, key: &[u8]) -> usize {
-        self.index.partition_point(|(separator, _)| separator.as_slice() <= key).saturating_sub(1)
+    /// The index blocks one of which covers `key`: those whose cut separators do not tell whether it does,
+    /// and the one before them.
+    #[inline]
+    pub(crate) fn index_blocks_for(&self, key: &[u8]) -> RangeInclusive<usize> {
+        let last = self.index.partition_point(|(separator, _)| separator.bytes.as_slice() <= key);
+        let mut first = last;
+        if key.len() >= MAX_SEPARATOR_BYTES {
+            let is_unsure = |(separator, _): &(Separator, _)| {
+                separator.fork.is_some() && key.starts_with(&separator.bytes)
+            };
+            while first > 0 && is_unsure(&self.index[first - 1]) {
+                first -= 1;
+            }
+        }
+        first.saturating_sub(1)..=last.saturating_sub(1)
     }
 }
 

@@ -3,13 +3,14 @@
 //! **Invariants**
 //! - Never fails as a whole: what can be decoded is given, with the reason why the rest cannot.
 
-use testudo_base::{
-    Entry, OwnedEntry,
-    codec::{Damage, Reader},
-};
+use testudo_base::{Entry, OwnedEntry, codec::Damage};
 use testudo_storage::PageKind;
 
-use crate::{RunRecord, block::Block, footer::Footer};
+use crate::{
+    RunRecord,
+    block::{Block, IndexEntry},
+    footer::Footer,
+};
 
 /// What a block holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
     let contents = match kind {
         PageKind::Data => {
             let mut entries = Vec::new();
-            damage = visit(payload, |entry| {
+            damage = visit(payload, false, |entry| {
                 entries.push(entry.to_owned());
                 Ok(())
             });
@@ -40,10 +41,10 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
         }
         PageKind::Index => {
             let mut blocks = Vec::new();
-            damage = visit(payload, |entry| {
-                let mut reader = Reader::new(entry.value);
-                blocks.push((entry.key.to_vec(), reader.u32()?, reader.u32()?));
-                reader.finish()
+            damage = visit(payload, true, |entry| {
+                let position = IndexEntry::decode(entry.value)?.position;
+                blocks.push((entry.key.to_vec(), position.page, position.pages));
+                Ok(())
             });
             BlockContents::Index(blocks)
         }
@@ -54,7 +55,7 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
         PageKind::Footer => match Footer::decode(payload) {
             Ok((record, footer)) => {
                 let index = footer.index.into_iter();
-                let index = index.map(|(separator, at)| (separator, at.page, at.pages)).collect();
+                let index = index.map(|(separator, at)| (separator.bytes, at.page, at.pages)).collect();
                 BlockContents::Footer(Box::new(record), index)
             }
             Err(Damage(why)) => {
@@ -67,14 +68,20 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
 }
 
 /// Hands on every entry of a block up to the first that does not decode or is out of order.
-fn visit(payload: &[u8], mut act: impl FnMut(Entry<'_>) -> Result<(), Damage>) -> Option<&'static str> {
+fn visit(
+    payload: &[u8],
+    may_repeat: bool,
+    mut act: impl FnMut(Entry<'_>) -> Result<(), Damage>,
+) -> Option<&'static str> {
     let mut previous: Option<Vec<u8>> = None;
     let mut walk = || {
         let block = Block::parse(payload)?;
         for index in 0..block.count() {
             let cell = block.cell(index)?;
             let key = [block.prefix(), cell.suffix].concat();
-            if previous.as_ref().is_some_and(|previous| *previous >= key) {
+            // Separators that were cut may be equal.
+            let is_out_of_order = |previous: &Vec<u8>| *previous > key || (*previous == key && !may_repeat);
+            if previous.as_ref().is_some_and(is_out_of_order) {
                 return Err(Damage("keys do not increase"));
             }
             act(Entry { key: &key, kind: cell.kind, value: cell.value })?;

@@ -161,7 +161,8 @@ impl LenientCursor {
         self.payload.extend_from_slice(payload_of(&self.bytes[start..self.next_byte]));
         let (first, last) = block_keys(&self.payload).map_err(|Damage(why)| why.to_owned())?;
         let follows = self.last_key.as_ref().is_none_or(|previous| *previous < first);
-        if !follows || first < self.reference.first_key || last > self.reference.last_key {
+        let keys = &self.reference.keys;
+        if !follows || !keys.may_hold(&first) || !keys.may_hold(&last) {
             return Err("keys are outside the range of their place".to_owned());
         }
         self.count = Block::parse(&self.payload).map_or(0, |block| block.count());

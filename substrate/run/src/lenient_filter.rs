@@ -59,6 +59,7 @@ impl LenientFilter {
             page: physical,
             generation: self.reference.id,
             keyspace: self.reference.keyspace,
+            incarnation: self.reference.incarnation,
         };
         let is_sound = read_leniently(&*self.file, physical, &mut bytes).is_empty()
             && verify_pages(&bytes, &identity).is_ok()

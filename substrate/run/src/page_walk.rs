@@ -162,6 +162,7 @@ impl<'a> PageWalk<'a> {
             page: physical,
             generation: self.reference.id,
             keyspace: self.reference.keyspace,
+            incarnation: self.reference.incarnation,
         };
         let bytes = &self.window[bytes_of(at)..bytes_of(at + pages)];
         let damage = verify_pages(bytes, &identity).err();

@@ -6,7 +6,7 @@
 
 use testudo_base::{
     Error, ExtentSpan, PAGE_BYTES, PAGE_SIZE, Result,
-    codec::{Damage, Reader},
+    codec::Damage,
     num::{u32_of, usize_of},
     sync::{
         Arc, OnceLock,
@@ -89,6 +89,7 @@ impl Run {
             page: physical,
             generation: self.reference.id,
             keyspace: self.reference.keyspace,
+            incarnation: self.reference.incarnation,
             kind,
         })
     }
@@ -221,7 +222,7 @@ impl Run {
     }
 
     fn may_hold(&self, key: &[u8]) -> bool {
-        key >= self.reference.first_key.as_slice() && key <= self.reference.last_key.as_slice()
+        self.reference.keys.may_hold(key)
     }
 
     /// Looks a key up that lies within the run.
@@ -297,31 +298,6 @@ impl Run {
         self.reference.user_bytes / self.reference.entries.max(1) > PAGE_BYTES / 2
     }
 
-    /// The data block that would hold `key`; `None` if the index page was missing and has been noted.
-    pub(crate) fn block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
-        let footer = self.footer()?;
-        let position = footer.index[footer.index_block_for(key)].1;
-        let search = |payload: &[u8]| {
-            let block = Block::parse(payload)?;
-            self.decode_position(block.cell(block.leading_slot(key)?)?.value)
-        };
-        match self.with_block(PageKind::Index, position, access, search)? {
-            None => Ok(None),
-            Some(found) => found.map(Some).map_err(|damage| self.damaged(position.page, damage)),
-        }
-    }
-
-    /// Decodes an index entry.
-    pub(crate) fn decode_position(&self, value: &[u8]) -> std::result::Result<BlockPosition, Damage> {
-        let mut reader = Reader::new(value);
-        let position = BlockPosition { page: reader.u32()?, pages: reader.u32()? };
-        let end = position.page.checked_add(position.pages).ok_or(Damage("a block is outside its run"))?;
-        if position.pages == 0 || end > self.reference.data_pages {
-            return Err(Damage("a block is outside its run"));
-        }
-        Ok(position)
-    }
-
     /// Fills `buffer` from page `page` of the run on, past the cache and *unverified*; the run's end must not be passed.
     pub fn read_pages(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
         let (mut page, mut rest) = (page, buffer);
@@ -340,9 +316,9 @@ impl Run {
     /// Verifies every page of the run against the device, past the cache.
     pub fn check_pages(&self) -> Result<()> {
         let footer = self.footer()?;
-        for &(_, position) in &footer.index {
+        for (_, position) in &footer.index {
             let address = self.address(PageKind::Index, position.page)?;
-            self.data.read_block(&self.pieces(position)?, &address)?;
+            self.data.read_block(&self.pieces(*position)?, &address)?;
         }
         for page in footer.filter_page..footer.filter_page + footer.filter_pages {
             let address = self.address(PageKind::Filter, page)?;
@@ -369,10 +345,10 @@ impl Run {
         let reference = &self.reference;
         let page_at = |key: Option<&[u8]>, open: u32| -> Result<u32> {
             let Some(key) = key else { return Ok(open) };
-            if key <= reference.first_key.as_slice() {
+            if reference.keys.begin_at_or_after(key) {
                 return Ok(0);
             }
-            if key > reference.last_key.as_slice() {
+            if reference.keys.end_before(key) {
                 return Ok(reference.data_pages);
             }
             Ok(self.block_for(key, Access::Blocking)?.map_or(0, |position| position.page))

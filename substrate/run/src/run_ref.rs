@@ -1,14 +1,17 @@
 //! What a tree keeps of a run: enough to read it, and to plan without reading it.
 //!
-//! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and bytes):
-//! run id u64 · keyspace u32 · newest seqno u64 · span count u32 · spans (first page u64, pages u32)… · data pages u32 ·
-//! footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64 · first key str · last key str.
+//! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
+//! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32 · spans (first
+//! page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 · entries u64 · tombstones
+//! u64 · user bytes u64 · ends of its keys, see `key_ends.rs`.
 
 use testudo_base::{
-    ExtentSpan, KeyspaceId, MAX_KEY_BYTES, PAGE_BYTES, RunId, Seqno,
+    ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, Seqno,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
 };
+
+use crate::KeyEnds;
 
 /// A reference to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct RunRef {
     pub id: RunId,
     /// The keyspace that wrote it, as its pages say.
     pub keyspace: KeyspaceId,
+    /// The incarnation that wrote it, its lowest 32 bits, as its pages say.
+    pub incarnation: u32,
     /// How new it is: of two runs that hold a key, the one with the greater newest seqno (then id) has the newer entry.
     pub newest_seqno: Seqno,
     /// Its pages, in order.
@@ -33,10 +38,8 @@ pub struct RunRef {
     pub tombstones: u64,
     /// Bytes of keys and values.
     pub user_bytes: u64,
-    /// Its first key.
-    pub first_key: Vec<u8>,
-    /// Its last key.
-    pub last_key: Vec<u8>,
+    /// Where its keys begin and end.
+    pub keys: KeyEnds,
 }
 
 /// A run has never more pieces than this.
@@ -56,6 +59,7 @@ impl RunRef {
     pub fn encode(&self, out: &mut Vec<u8>) {
         codec::put_u64(out, self.id.0);
         codec::put_u32(out, self.keyspace.0);
+        codec::put_u32(out, self.incarnation);
         codec::put_u64(out, self.newest_seqno.0);
         codec::put_u32(out, u32_of(self.spans.len()));
         for span in &self.spans {
@@ -68,14 +72,14 @@ impl RunRef {
         codec::put_u64(out, self.entries);
         codec::put_u64(out, self.tombstones);
         codec::put_u64(out, self.user_bytes);
-        codec::put_bytes(out, &self.first_key);
-        codec::put_bytes(out, &self.last_key);
+        self.keys.encode(out);
     }
 
     /// Reads the encoding back, checking that its numbers fit together.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
         let id = RunId(reader.u64()?);
         let keyspace = KeyspaceId(reader.u32()?);
+        let incarnation = reader.u32()?;
         let newest_seqno = Seqno(reader.u64()?);
         let count = reader.u32()?;
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
@@ -94,6 +98,7 @@ impl RunRef {
         let run = Self {
             id,
             keyspace,
+            incarnation,
             newest_seqno,
             spans,
             data_pages: reader.u32()?,
@@ -102,14 +107,12 @@ impl RunRef {
             entries: reader.u64()?,
             tombstones: reader.u64()?,
             user_bytes: reader.u64()?,
-            first_key: reader.bytes(MAX_KEY_BYTES)?.to_vec(),
-            last_key: reader.bytes(MAX_KEY_BYTES)?.to_vec(),
+            keys: KeyEnds::decode(reader)?,
         };
         let footer_end = u64::from(run.footer_page) + u64::from(run.footer_pages);
         if run.footer_pages == 0
             || run.data_pages > run.footer_page
             || footer_end > pages
-            || run.first_key > run.last_key
             || run.tombstones > run.entries
             || run.entries > u64::from(run.data_pages) * PAGE_BYTES
             || run.user_bytes > MAX_USER_BYTES

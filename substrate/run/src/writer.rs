@@ -12,18 +12,19 @@
 use std::sync::Arc;
 
 use testudo_base::{
-    Entry, Error, ErrorKind, ExtentSpan, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
+    Entry, Error, ErrorKind, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
     checksum::hash_key,
-    codec, key,
     num::{u32_of, u64_of, usize_of},
 };
 use testudo_env::AlignedBuffer;
 use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, seal_pages};
 
 use crate::{
-    KeyBounds, Run, RunRecord, RunRef,
+    KeyBounds, KeyEnds, Run, RunRecord, RunRef,
+    block::IndexEntry,
     builder::BlockBuilder,
     footer::{BlockPosition, Footer},
+    long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
 };
 
 /// Bytes collected before they go to the device, at most.
@@ -49,6 +50,8 @@ pub struct RunWriter {
     on_its_way: Option<PageWrite>,
     data: Arc<DataFile>,
     origin: RunOrigin,
+    /// Of the data file's writer.
+    incarnation: u32,
     extents: Vec<Arc<Extent>>,
     /// Pages in `extents`.
     taken_pages: u32,
@@ -58,12 +61,14 @@ pub struct RunWriter {
     buffered_pages: usize,
     block: BlockBuilder,
     /// Data blocks: separator before the block, and where it is.
-    index: Vec<(Vec<u8>, BlockPosition)>,
+    index: Vec<(Separator, BlockPosition)>,
     hashes: Vec<u64>,
     admitted: Vec<(u32, PageKind, Vec<u8>)>,
     /// Last key of the blocks that are finished.
     previous_key: Vec<u8>,
-    block_separator: Vec<u8>,
+    /// First key of the block that was finished last, if it is a long one.
+    previous_first: Vec<u8>,
+    block_separator: Separator,
     first_key: Vec<u8>,
     entries: u64,
     tombstones: u64,
@@ -78,12 +83,17 @@ impl RunWriter {
     pub fn new(data: Arc<DataFile>, origin: RunOrigin, expected_bytes: u64) -> Result<Self> {
         let pages =
             u32_of(usize_of(expected_bytes + expected_bytes / 16).div_ceil(PAGE_SIZE).clamp(2, 1 << 18) + 2);
+        let incarnation = data
+            .writer()
+            .map(Incarnation::low)
+            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the data file is open for reading only"))?;
         let extents = data.allocate(pages)?;
         Ok(Self {
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
             on_its_way: None,
             data,
             origin,
+            incarnation,
             extents,
             next_page: 0,
             // A small run needs no more than its pages, index, filter and footer.
@@ -94,7 +104,8 @@ impl RunWriter {
             hashes: Vec::new(),
             admitted: Vec::new(),
             previous_key: Vec::new(),
-            block_separator: Vec::new(),
+            previous_first: Vec::new(),
+            block_separator: Separator::default(),
             first_key: Vec::new(),
             entries: 0,
             tombstones: 0,
@@ -132,7 +143,7 @@ impl RunWriter {
         }
         if !self.block.push(entry) {
             self.finish_block()?;
-            self.block_separator = key::separator(&self.previous_key, entry.key);
+            self.block_separator = Separator::between(&self.previous_first, &self.previous_key, entry.key);
             let is_first = self.block.push(entry);
             debug_assert!(is_first, "an empty block takes any entry");
         }
@@ -146,6 +157,10 @@ impl RunWriter {
     fn finish_block(&mut self) -> Result<()> {
         self.previous_key.clear();
         self.previous_key.extend_from_slice(self.block.last_key());
+        self.previous_first.clear();
+        if self.block.first_key().len() > MAX_SEPARATOR_BYTES {
+            self.previous_first.extend_from_slice(self.block.first_key());
+        }
         let mut block = std::mem::take(&mut self.block);
         let written = self.write_block_of(PageKind::Data, &mut block);
         self.block = block;
@@ -254,27 +269,39 @@ impl RunWriter {
 
     fn address(&self, kind: PageKind, page: u32) -> PageAddress {
         let (physical, _) = locate(self.extents.iter().map(|e| e.span()), page).expect("space was taken");
-        PageAddress { page: physical, generation: self.origin.id, keyspace: self.origin.keyspace, kind }
+        let (generation, keyspace) = (self.origin.id, self.origin.keyspace);
+        PageAddress { page: physical, generation, keyspace, incarnation: self.incarnation, kind }
     }
 
-    fn write_index(&mut self) -> Result<Vec<(Vec<u8>, BlockPosition)>> {
-        let mut top = Vec::new();
+    fn write_index(&mut self) -> Result<Vec<(Separator, BlockPosition)>> {
+        let mut top: Vec<(Separator, BlockPosition)> = Vec::new();
         let mut block = BlockBuilder::default();
-        let mut first_separator: Option<Vec<u8>> = None;
+        let mut first: Option<Separator> = None;
+        // From the first entry of the open index block to the last one.
+        let mut way: Option<Fork> = None;
         let mut value = Vec::new();
         for (separator, position) in std::mem::take(&mut self.index) {
             value.clear();
-            codec::put_u32(&mut value, position.page);
-            codec::put_u32(&mut value, position.pages);
-            let entry = Entry { key: &separator, kind: Kind::Value, value: &value };
+            let fork = separator.fork;
+            IndexEntry { position, fork }.encode(&mut value);
+            let entry = Entry { key: &separator.bytes, kind: Kind::Value, value: &value };
+            way = match (way, fork) {
+                (Some(way), Some(fork)) => Some(way.then(fork)),
+                (_, fork) => fork,
+            };
             if !block.push(&entry) {
-                let first = first_separator.take().unwrap_or_default();
-                top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
+                top.push((
+                    first.take().unwrap_or_default(),
+                    self.write_block_of(PageKind::Index, &mut block)?,
+                ));
                 block.push(&entry);
             }
-            first_separator.get_or_insert(separator);
+            if first.is_none() {
+                first = Some(Separator { bytes: separator.bytes, fork: way.filter(|_| fork.is_some()) });
+                way = None;
+            }
         }
-        if let Some(first) = first_separator {
+        if let Some(first) = first {
             top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
         }
         Ok(top)
@@ -324,6 +351,7 @@ impl RunWriter {
             reference: RunRef {
                 id: self.origin.id,
                 keyspace: self.origin.keyspace,
+                incarnation: self.incarnation,
                 newest_seqno: self.origin.newest_seqno,
                 spans: Vec::new(),
                 data_pages,
@@ -332,8 +360,7 @@ impl RunWriter {
                 entries: self.entries,
                 tombstones: self.tombstones,
                 user_bytes: self.user_bytes,
-                first_key: std::mem::take(&mut self.first_key),
-                last_key: std::mem::take(&mut self.previous_key),
+                keys: KeyEnds::of(&self.first_key, &self.previous_key),
             },
             keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),
             authority,

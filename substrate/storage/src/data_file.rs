@@ -6,7 +6,7 @@
 //! - The page cache never holds a page of an extent that was given back.
 
 use testudo_base::{
-    Error, ErrorKind, ExtentSpan, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result, RunId, StoreId,
+    Error, ErrorKind, ExtentSpan, Incarnation, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result, RunId, StoreId,
     num::{u64_of, usize_of},
     planted,
     sync::{
@@ -34,6 +34,8 @@ pub struct PageAddress {
     pub generation: RunId,
     /// The keyspace that wrote it.
     pub keyspace: KeyspaceId,
+    /// The incarnation that wrote it, its lowest 32 bits.
+    pub incarnation: u32,
     /// What it holds.
     pub kind: PageKind,
 }
@@ -78,17 +80,18 @@ pub struct DataFile {
     io: IoCounters,
     streams: Arc<StreamMemory>,
     growing: Mutex<()>,
-    read_only: bool,
+    writer: Option<Incarnation>,
 }
 
 impl DataFile {
-    /// Takes over an open file. `live` lists the spans of the durable state with their references.
+    /// Takes over an open file. `live` lists the spans of the durable state with their references; `writer`
+    /// is the incarnation that writes new runs, `None` for reading only.
     pub fn new(
         file: Arc<dyn File>,
         store: StoreId,
         cache_bytes: u64,
         live: impl Iterator<Item = (ExtentSpan, u32)>,
-        read_only: bool,
+        writer: Option<Incarnation>,
     ) -> Result<Arc<Self>> {
         let file_pages = file.len().map_err(|e| Error::io(DATA_FILE, e))? / PAGE_BYTES;
         let cache = Arc::new(PageCache::new(cache_bytes));
@@ -104,12 +107,17 @@ impl DataFile {
         }
         let io = IoCounters::default();
         let streams = StreamMemory::beside_cache(cache_bytes);
-        Ok(Arc::new(Self { file, store, extents, cache, io, streams, growing: Mutex::new(()), read_only }))
+        Ok(Arc::new(Self { file, store, extents, cache, io, streams, growing: Mutex::new(()), writer }))
     }
 
     /// The store that the file belongs to.
     pub fn store(&self) -> StoreId {
         self.store
+    }
+
+    /// The incarnation that new runs are written by; `None` if the file is open for reading only.
+    pub fn writer(&self) -> Option<Incarnation> {
+        self.writer
     }
 
     /// The table of extents.
@@ -125,6 +133,7 @@ impl DataFile {
             page: address.page,
             generation: address.generation,
             keyspace: address.keyspace,
+            incarnation: address.incarnation,
         }
     }
 
@@ -319,7 +328,7 @@ impl DataFile {
 
     /// Takes `page_count` pages, growing the file if there is no room. `OutOfSpace` if that fails.
     pub fn allocate(&self, page_count: u32) -> Result<Vec<Arc<Extent>>> {
-        if self.read_only {
+        if self.writer.is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "the store is open for reading only"));
         }
         loop {

@@ -10,7 +10,7 @@ use testudo_base::{
     Error, PAGE_SIZE, Result, StoreId,
     num::{u64_of, usize_of},
 };
-use testudo_env::{AlignedBuffer, Env, OpenMode, OpenOptions};
+use testudo_env::{Env, OpenMode, OpenOptions, read_sparse};
 
 use crate::{
     SUPERBLOCK_FILE, Superblock,
@@ -94,16 +94,26 @@ pub fn inspect_manifest(bytes: &[u8], store: StoreId, number: u64, visit: &mut d
     }
 }
 
-/// The bytes of a file of the store as the device has them.
+/// Longer files of the store are read in pieces.
+const MAX_FILE_BYTES: usize = 8 << 30;
+
+/// The bytes of a file of the store as the device has them. Holes take no memory.
+///
+/// Errors: `Corruption` if it is longer than such a file can be; `Io`.
 pub fn read_file(env: &dyn Env, directory: &Path, name: &str) -> Result<Vec<u8>> {
     let options = OpenOptions { mode: OpenMode::Read, direct: true };
     let failed = |error| Error::io(name, error);
     let file = env.open(&directory.join(name), options).map_err(failed)?;
     let length = usize_of(file.len().map_err(failed)?);
+    if length > MAX_FILE_BYTES {
+        return Err(Error::corruption(
+            name,
+            u64_of(MAX_FILE_BYTES),
+            "the file is longer than any of its kind",
+        ));
+    }
     let whole = length / PAGE_SIZE * PAGE_SIZE;
-    let mut buffer = AlignedBuffer::zeroed(whole);
-    file.read_at(0, &mut buffer).map_err(failed)?;
-    let mut bytes = buffer.to_vec();
+    let mut bytes = read_sparse(&*file, u64_of(whole)).map_err(failed)?;
     if length > whole {
         let options = OpenOptions { mode: OpenMode::Read, direct: false };
         bytes.resize(length, 0);

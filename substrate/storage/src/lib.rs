@@ -25,13 +25,14 @@ mod page_format;
 mod page_write;
 mod stream_read;
 mod superblock;
+mod watermark;
 
 pub use access::{Access, Lookup, Reached, Trail};
 pub use cache::{Arrival, Awaited, CacheStats, Loading, PageCache, PageRef, Priority};
 pub use data_file::{DataFile, IoStats, PageAddress};
 pub use extents::{Extent, Extents, SpaceStats};
 pub use inspect::{ManifestPiece, SlotContents, inspect_manifest, inspect_superblock, read_file};
-pub use manifest::{Manifest, ManifestStats};
+pub use manifest::{Manifest, ManifestStats, check_superblock};
 pub use manifest_format::{Change, Edit};
 pub use manifest_state::{KeyspaceRecord, ManifestState};
 pub use manifest_survey::{ManifestSurvey, list_manifests, manifest_file_name, survey_manifest};
@@ -40,7 +41,8 @@ pub use page_format::{
 };
 pub use page_write::PageWrite;
 pub use stream_read::{StreamLease, StreamRead};
-pub use superblock::{FORMAT_VERSION, Floor, Superblock, SuperblockFile, survey_superblock};
+pub use superblock::{FORMAT_VERSION, Superblock, SuperblockFile, survey_superblock};
+pub use watermark::{WATERMARK_FILE, Watermark, read_watermark};
 
 /// Name of the file that holds all pages.
 pub const DATA_FILE: &str = "data";

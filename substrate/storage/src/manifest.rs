@@ -1,33 +1,41 @@
 //! The manifest: a log of edits, each of which becomes durable atomically, and its replay.
 //!
-//! Data flow: `commit` appends one record and syncs it, then raises the floor in the superblock, so that a manifest that
-//! is cut short later cannot pass for an older state. When the log has
-//! grown well beyond the state, the state is written as the first record of a new file and the superblock is
-//! pointed at it.
+//! Data flow: `commit` appends one record and syncs it, then raises the durable watermark in the
+//! superblock, so that a manifest that is cut short later cannot pass for an older state. When the log has
+//! grown well beyond the state, the state is written as the first record of a new file and the superblock
+//! is pointed at it. Numbers of edits go on from file to file.
 //!
 //! **Invariants**
 //! - The state in memory is the sum of the records that are durable.
+//! - The superblock states each edit before the next one is written: it is at most one edit behind.
+//! - Opening writes nothing: what looks left over may be what an older superblock does not know.
 //! - After a failed write or sync nothing is known about the last record: all later commits fail (`Poisoned`).
 //! - Replay ends at the first unsound record; that is a torn tail only if no sound record follows.
 
 use std::path::{Path, PathBuf};
 
 use testudo_base::{
-    Error, ErrorKind, PAGE_SIZE, Result, Seqno, StoreId,
+    Error, ErrorKind, Incarnation, PAGE_SIZE, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
     planted,
     sync::{Arc, Mutex},
 };
-use testudo_env::{Env, File, OpenMode, OpenOptions};
+use testudo_env::{Env, File, OpenMode, OpenOptions, read_sparse};
 
 use crate::{
-    Floor, Superblock, SuperblockFile,
+    SUPERBLOCK_FILE, Superblock, SuperblockFile, Watermark,
     manifest_format::{Change, Decoded, RecordSeed, decode_record, encode_record},
     manifest_state::ManifestState,
+    manifest_survey::list_manifests,
+    watermark::{WatermarkFile, read_watermark},
 };
 
 /// A log shorter than this is not worth a snapshot.
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
+/// Nor is one shorter than this when the store is closed.
+const CLOSED_BYTES: u64 = 64 << 10;
+/// Nobody makes more edits than this; there is room for more numbers behind it.
+const MAX_EDIT: u64 = 1 << 62;
 /// No manifest is longer: the states of the largest stores are a small part of it.
 const MAX_BYTES: u64 = 4 << 30;
 
@@ -37,7 +45,7 @@ struct Log {
     seed: RecordSeed,
     end: u64,
     snapshot_bytes: u64,
-    next_edit: u64,
+    last_edit: u64,
     superblock_file: SuperblockFile,
     superblock: Superblock,
     state: ManifestState,
@@ -50,8 +58,33 @@ pub struct Manifest {
     env: Arc<dyn Env>,
     directory: PathBuf,
     was_closed: bool,
+    /// Whether edits are written; otherwise they change the state in memory alone.
+    is_writable: bool,
     log: Mutex<Log>,
+    /// Taken after `log`, never held over a sync.
+    known: Mutex<Known>,
     bytes_written: std::sync::atomic::AtomicU64,
+}
+
+/// What is known to be durable, and who says so.
+#[derive(Debug, Default)]
+struct Known {
+    watermark: Watermark,
+    /// What the superblock states of it.
+    stated: Watermark,
+    /// The newest log segment of this opening that holds some of it, and the newest when the superblock was written.
+    segment: u64,
+    stated_segment: u64,
+    file: Option<WatermarkFile>,
+}
+
+impl Known {
+    fn raise(&mut self, watermark: Watermark) {
+        self.watermark = self.watermark.max(watermark);
+        if let Some(file) = &mut self.file {
+            file.write(&self.watermark);
+        }
+    }
 }
 
 /// Size and work of the manifest.
@@ -63,8 +96,8 @@ pub struct ManifestStats {
     pub bytes_written: u64,
     /// Number of the current file.
     pub number: u64,
-    /// Number of the next edit in it.
-    pub next_edit: u64,
+    /// Number of the newest edit.
+    pub last_edit: u64,
 }
 
 /// The name of a manifest file.
@@ -77,12 +110,13 @@ impl Manifest {
     pub fn create(env: Arc<dyn Env>, directory: &Path, store: StoreId, first: &[Change]) -> Result<Self> {
         let mut state = ManifestState::default();
         apply_all(&mut state, first)?;
-        let (file, seed, end) = write_snapshot(&*env, directory, store, 1, &state)?;
+        let (file, seed, end) = write_snapshot(&*env, directory, store, (1, 0), &state)?;
         let superblock = Superblock {
             store,
             generation: 1,
             manifest: 1,
-            floor: Floor { manifest_bytes: end, last_seqno: Seqno(0) },
+            watermark: Watermark::default(),
+            incarnation: newest_incarnation(&state),
             is_closed: true,
         };
         let superblock_file = SuperblockFile::create(&*env, directory, &superblock)?;
@@ -91,18 +125,20 @@ impl Manifest {
             seed,
             end,
             snapshot_bytes: end,
-            next_edit: 1,
+            last_edit: 0,
             superblock_file,
             superblock: Superblock { is_closed: false, ..superblock },
             state,
             failure: None,
         };
-        Ok(Self::from_log(env, directory, log))
+        Ok(Self::from_log(env, directory, log, Watermark::default()))
     }
 
-    /// Reads the current manifest. With `writable` a torn tail is overwritten by the next edit.
+    /// Reads the current manifest. With `writable` edits are written, and a torn tail is overwritten by the
+    /// next edit.
     ///
-    /// Errors: `Corruption` for damage before the tail, `Unsupported` for a format this build does not know.
+    /// Errors: `Corruption` for damage before the tail, and if superblock or watermark know of edits or
+    /// openings that are not there; `Unsupported` for a format this build does not know.
     pub fn open(env: Arc<dyn Env>, directory: &Path, writable: bool) -> Result<Self> {
         let (superblock_file, superblock) = SuperblockFile::open(&*env, directory, writable)?;
         let name = file_name(superblock.manifest);
@@ -117,36 +153,49 @@ impl Manifest {
         if length > MAX_BYTES {
             return Err(Error::corruption(&name, MAX_BYTES, "the file is longer than any manifest"));
         }
-        let mut bytes = vec![0u8; usize_of(length)];
-        file.read_at(0, &mut bytes).map_err(|e| Error::io(&name, e))?;
+        let bytes = read_sparse(&*file, length).map_err(|e| Error::io(&name, e))?;
         let seed = RecordSeed::new(superblock.store, superblock.manifest);
-        let (state, next_edit, end, snapshot_bytes) = replay(&bytes, seed, &name)?;
-        if end < superblock.floor.manifest_bytes {
+        let Replayed { state, last_edit, end, snapshot_bytes } = replay(&bytes, seed, &name)?;
+        let proven = superblock.watermark.max(read_watermark(&*env, directory, superblock.store));
+        if last_edit < proven.edit {
             return Err(Error::corruption(&name, end, "the file ends before edits that were durable"));
         }
+        check_superblock(&superblock, &state, last_edit)?;
         // An edit that the closing did not know of comes from an opening that failed.
-        let was_closed = superblock.is_closed && end == superblock.floor.manifest_bytes;
+        let was_closed = superblock.is_closed && last_edit == superblock.watermark.edit;
         let log = Log {
             file,
             seed,
             end,
             snapshot_bytes,
-            next_edit,
+            last_edit,
             superblock_file,
             superblock: Superblock { is_closed: false, ..superblock },
             state,
             failure: None,
         };
-        let manifest = Self { was_closed, ..Self::from_log(env, directory, log) };
-        if writable {
-            manifest.remove_strays()?;
-        }
-        Ok(manifest)
+        let watermark = Watermark { edit: last_edit, ..proven };
+        Ok(Self { was_closed, is_writable: writable, ..Self::from_log(env, directory, log, watermark) })
     }
 
-    fn from_log(env: Arc<dyn Env>, directory: &Path, log: Log) -> Self {
+    fn from_log(env: Arc<dyn Env>, directory: &Path, log: Log, watermark: Watermark) -> Self {
         let directory = directory.to_owned();
-        Self { env, directory, was_closed: true, log: Mutex::new(log), bytes_written: 0.into() }
+        let known = Known { watermark, stated: log.superblock.watermark, ..Known::default() };
+        let (log, known) = (Mutex::new(log), Mutex::new(known));
+        let bytes_written = 0.into();
+        Self { env, directory, was_closed: true, is_writable: true, log, known, bytes_written }
+    }
+
+    /// Removes what only an interrupted change can have left behind, and states in the file `watermark`
+    /// from now on what is durable. REQUIRES: everything else of the store has been found valid.
+    pub fn begin_writing(&self) -> Result<()> {
+        if !self.is_writable {
+            return Ok(());
+        }
+        self.remove_strays()?;
+        let file = WatermarkFile::open(&*self.env, &self.directory, self.store());
+        self.known.lock().file = file;
+        Ok(())
     }
 
     /// Id of the store.
@@ -159,7 +208,8 @@ impl Manifest {
         look(&self.log.lock().state)
     }
 
-    /// Makes `edit` durable, all of it or nothing. Once this returns `Ok` it survives a crash.
+    /// Makes `edit` durable, all of it or nothing. Once this returns `Ok` it survives a crash. Opened
+    /// for reading, the manifest only changes its state in memory.
     ///
     /// Errors: after `Io` or `OutOfSpace` the manifest is poisoned: it is not known whether the edit is durable.
     pub fn commit(&self, edit: &[Change]) -> Result<()> {
@@ -168,13 +218,24 @@ impl Manifest {
             let message = format!("the manifest failed earlier: {failure}");
             return Err(Error::new(ErrorKind::Poisoned, message));
         }
+        // An edit that was found at opening may not be stated yet. Before the state changes: the superblock must not
+        // know of an opening that is not durable.
+        if self.is_writable
+            && log.superblock.watermark.edit < log.last_edit
+            && let Err(error) = self.write_superblock(&mut log)
+        {
+            log.failure = Some(error.clone());
+            return Err(error);
+        }
         // An edit that contradicts the state is a bug of ours; the state in memory is then worth nothing.
         if let Err(error) = apply_all(&mut log.state, edit) {
             log.failure = Some(error.clone());
             return Err(error);
         }
-        let floor_seqno = log.superblock.floor.last_seqno;
-        let appended = self.append(&mut log, edit).and_then(|()| self.write_floor(&mut log, floor_seqno));
+        if !self.is_writable {
+            return Ok(());
+        }
+        let appended = self.append(&mut log, edit).and_then(|()| self.write_superblock(&mut log));
         if let Err(error) = appended {
             log.failure = Some(error.clone());
             return Err(error);
@@ -189,14 +250,15 @@ impl Manifest {
     }
 
     fn append(&self, log: &mut Log, edit: &[Change]) -> Result<()> {
-        let record = padded(encode_record(edit, log.next_edit, log.seed));
+        let record = padded(encode_record(edit, log.last_edit + 1, log.seed));
         let name = || file_name(log.superblock.manifest);
         log.file.write_at(log.end, &record).map_err(|e| Error::io(name(), e))?;
         if !planted!("manifest-edit-unsynced") {
             log.file.sync().map_err(|e| Error::io(name(), e))?;
         }
         log.end += u64_of(record.len());
-        log.next_edit += 1;
+        log.last_edit += 1;
+        self.known.lock().raise(Watermark { edit: log.last_edit, ..Watermark::default() });
         self.count(record.len());
         Ok(())
     }
@@ -231,20 +293,24 @@ impl Manifest {
     }
 
     fn rotate(&self, log: &mut Log) -> Result<()> {
-        let number = log.superblock.manifest + 1;
-        let store = log.superblock.store;
-        let (file, seed, end) = write_snapshot(&*self.env, &self.directory, store, number, &log.state)?;
-        let floor = Floor { manifest_bytes: end, ..log.superblock.floor };
-        let generation = log.superblock.generation + 1;
-        let superblock = Superblock { generation, manifest: number, floor, ..log.superblock };
-        log.superblock_file.write(&superblock)?;
-        let old = std::mem::replace(&mut log.superblock, superblock).manifest;
+        // A later one may be there, of which this superblock does not know.
+        let newest = list_manifests(&*self.env, &self.directory)?.pop().unwrap_or_default();
+        let old = log.superblock.manifest;
+        let number = newest.max(old).checked_add(1);
+        let number = number.ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "no manifest can follow"))?;
+        let (store, edit) = (log.superblock.store, log.last_edit);
+        let (file, seed, end) =
+            write_snapshot(&*self.env, &self.directory, store, (number, edit), &log.state)?;
+        log.superblock.manifest = number;
+        if let Err(error) = self.write_superblock(log) {
+            log.superblock.manifest = old;
+            return Err(error);
+        }
         log.file = file;
         log.seed = seed;
         log.end = end;
         log.snapshot_bytes = end;
-        log.next_edit = 1;
-        self.count(usize_of(end) + PAGE_SIZE);
+        self.count(usize_of(end));
         // A manifest that stays behind is removed at the next open.
         let _ = self.env.remove_file(&self.directory.join(file_name(old)));
         Ok(())
@@ -263,31 +329,90 @@ impl Manifest {
         Ok(())
     }
 
-    /// The log is known to have reached this seqno, durably.
-    pub fn floor_seqno(&self) -> Seqno {
-        self.log.lock().superblock.floor.last_seqno
+    /// What is known to be durable: in a store that was just opened, what superblock, manifest and
+    /// watermark prove.
+    pub fn watermark(&self) -> Watermark {
+        self.known.lock().watermark
     }
 
-    /// Notes that everything up to `last_seqno` is durable; when a store is opened and, with `is_closed`, when it is closed.
-    pub fn raise_floor(&self, last_seqno: Seqno, is_closed: bool) -> Result<()> {
+    /// Records that the log is durable up to `seqno`, of which the last part is in `segment`. The
+    /// superblock states it with the next edit; at once, synced, if it does not know of the segment.
+    ///
+    /// Errors: those of writing the superblock.
+    pub fn record_durable(&self, segment: u64, seqno: Seqno) -> Result<()> {
+        let is_known = {
+            let mut known = self.known.lock();
+            known.raise(Watermark { edit: 0, seqno });
+            known.segment = segment;
+            known.stated_segment >= segment
+        };
+        if is_known { Ok(()) } else { self.state_watermark() }
+    }
+
+    /// Lets the superblock state what is durable, if it does not yet.
+    pub fn state_watermark(&self) -> Result<()> {
+        let is_stated = {
+            let known = self.known.lock();
+            known.stated == known.watermark
+        };
+        if is_stated { Ok(()) } else { self.change_superblock(|_| {}) }
+    }
+
+    /// States that everything up to `seqno` is durable and that the store was closed.
+    pub fn close(&self, seqno: Seqno) -> Result<()> {
+        self.known.lock().raise(Watermark { edit: 0, seqno });
+        self.shorten()?;
+        self.change_superblock(|superblock| superblock.is_closed = true)
+    }
+
+    /// Writes the state to a new file if it is a small part of a log that the next opening would read.
+    fn shorten(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        let number = log.superblock.manifest;
+        let worth = (log.snapshot_bytes * 4).max(CLOSED_BYTES);
+        if log.failure.is_some() || log.end <= worth || planted!("manifest-never-shortened") {
+            return Ok(());
+        }
+        match self.rotate(&mut log) {
+            Err(error) if error.kind() == ErrorKind::OutOfSpace && log.superblock.manifest == number => {
+                Ok(())
+            }
+            Err(error) => {
+                log.failure = Some(error.clone());
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         let mut log = self.log.lock();
         if let Some(failure) = &log.failure {
             return Err(failure.clone());
         }
-        log.superblock.is_closed = is_closed;
-        let outcome = self.write_floor(&mut log, last_seqno);
+        change(&mut log.superblock);
+        let outcome = self.write_superblock(&mut log);
         if let Err(error) = &outcome {
             log.failure = Some(error.clone());
         }
         outcome
     }
 
-    fn write_floor(&self, log: &mut Log, last_seqno: Seqno) -> Result<()> {
-        let floor = Floor { manifest_bytes: log.end, last_seqno };
+    /// Writes the superblock with what is known to be durable by now.
+    fn write_superblock(&self, log: &mut Log) -> Result<()> {
+        let (known, segment) = {
+            let known = self.known.lock();
+            (known.watermark, known.segment)
+        };
+        let watermark = Watermark { edit: log.last_edit, ..known };
         let generation = log.superblock.generation + 1;
-        let superblock = Superblock { generation, floor, ..log.superblock };
+        let incarnation = newest_incarnation(&log.state);
+        let superblock = Superblock { generation, watermark, incarnation, ..log.superblock };
         log.superblock_file.write(&superblock)?;
         log.superblock = superblock;
+        let mut known = self.known.lock();
+        (known.stated, known.stated_segment) = (watermark, segment);
+        drop(known);
         self.count(PAGE_SIZE);
         Ok(())
     }
@@ -299,7 +424,7 @@ impl Manifest {
             file_bytes: log.end,
             bytes_written: self.bytes_written.load(std::sync::atomic::Ordering::Relaxed),
             number: log.superblock.manifest,
-            next_edit: log.next_edit,
+            last_edit: log.last_edit,
         }
     }
 }
@@ -323,7 +448,7 @@ fn write_snapshot(
     env: &dyn Env,
     directory: &Path,
     store: StoreId,
-    number: u64,
+    (number, edit): (u64, u64),
     state: &ManifestState,
 ) -> Result<(Arc<dyn File>, RecordSeed, u64)> {
     let name = file_name(number);
@@ -338,51 +463,84 @@ fn write_snapshot(
     };
     let file = file.map_err(|e| Error::io(&name, e))?;
     let seed = RecordSeed::new(store, number);
-    let record = padded(encode_record(&state.as_edit(), 0, seed));
+    let record = padded(encode_record(&state.as_edit(), edit, seed));
     file.write_at(0, &record).map_err(|e| Error::io(&name, e))?;
     file.sync().map_err(|e| Error::io(&name, e))?;
     env.sync_dir(directory).map_err(|e| Error::io(&name, e))?;
     Ok((file, seed, u64_of(record.len())))
 }
 
-/// The state, the number of the next edit, the end of the last sound record and the snapshot's length.
-fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<(ManifestState, u64, u64, u64)> {
+/// The incarnation of the newest opening; 0 if there was none.
+fn newest_incarnation(state: &ManifestState) -> Incarnation {
+    state.openings.last().map(|opening| opening.incarnation).unwrap_or_default()
+}
+
+/// Checks that superblock and manifest belong together: that each knows of the other's openings and edits.
+///
+/// Errors: `Corruption`.
+pub fn check_superblock(superblock: &Superblock, state: &ManifestState, last_edit: u64) -> Result<()> {
+    let damage = |why| Err(Error::corruption(SUPERBLOCK_FILE, 0, why));
+    let incarnation = superblock.incarnation;
+    let is_known = state.openings.iter().any(|opening| opening.incarnation == incarnation);
+    if incarnation.0 != 0 && !is_known {
+        return damage("superblock and manifest belong to different copies of the store");
+    }
+    if last_edit > superblock.watermark.edit.saturating_add(1) && !planted!("old-superblock-believed") {
+        return damage("the superblock is older than the manifest");
+    }
+    Ok(())
+}
+
+/// A manifest that was read.
+struct Replayed {
+    state: ManifestState,
+    last_edit: u64,
+    /// Where the last valid record ends.
+    end: u64,
+    /// Length of the first record.
+    snapshot_bytes: u64,
+}
+
+fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<Replayed> {
     let mut state = ManifestState::default();
-    let (mut at, mut next_edit, mut snapshot_bytes) = (0usize, 0u64, 0u64);
+    let (mut at, mut last_edit, mut snapshot_bytes) = (0usize, None::<u64>, 0u64);
     while at < bytes.len() {
         match decode_record(&bytes[at..], seed) {
-            Decoded::Record { edit, edit_number, bytes: length } if edit_number == next_edit => {
+            Decoded::Record { edit, edit_number, bytes: length }
+                if last_edit.is_none_or(|last| edit_number.checked_sub(1) == Some(last))
+                    && edit_number <= MAX_EDIT =>
+            {
                 for change in &edit {
                     state.apply(change).map_err(|d| Error::corruption(name, u64_of(at), d.0))?;
                 }
                 at = (at + length).next_multiple_of(PAGE_SIZE);
-                next_edit += 1;
-                if next_edit == 1 {
+                if last_edit.is_none() {
                     snapshot_bytes = u64_of(at);
                 }
+                last_edit = Some(edit_number);
             }
             Decoded::Record { .. } => {
                 return Err(Error::corruption(name, u64_of(at), "an edit is missing"));
             }
             damaged => {
                 let why = if let Decoded::DamagedPayload(d) = damaged { d.0 } else { "not a record" };
-                if next_edit == 0 || sound_record_follows(&bytes[at..], seed, next_edit) {
+                if last_edit.is_none_or(|last| sound_record_follows(&bytes[at..], seed, last)) {
                     return Err(Error::corruption(name, u64_of(at), why));
                 }
                 break;
             }
         }
     }
-    if next_edit == 0 {
+    let Some(last_edit) = last_edit else {
         return Err(Error::corruption(name, 0, "the manifest is empty"));
-    }
-    Ok((state, next_edit, u64_of(at), snapshot_bytes))
+    };
+    Ok(Replayed { state, last_edit, end: u64_of(at), snapshot_bytes })
 }
 
 /// Whether anything after the damage proves that it was once durable: edits are synced one by one.
-fn sound_record_follows(bytes: &[u8], seed: RecordSeed, missing_edit: u64) -> bool {
+fn sound_record_follows(bytes: &[u8], seed: RecordSeed, last_edit: u64) -> bool {
     (PAGE_SIZE..bytes.len()).step_by(PAGE_SIZE).any(|at| {
-        matches!(decode_record(&bytes[at..], seed), Decoded::Record { edit_number, .. } if edit_number > missing_edit)
+        matches!(decode_record(&bytes[at..], seed), Decoded::Record { edit_number, .. } if edit_number > last_edit.saturating_add(1))
     })
 }
 

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 4 | payload length |
 //! | 4 | 4 | low half of the XXH3 of bytes 0 … 4 and 8 … 16, seeded: the header's own checksum |
-//! | 8 | 8 | edit number, +1 from record to record |
+//! | 8 | 8 | edit number, +1 from edit to edit; that of a whole state is the number of the last edit in it |
 //! | 16 | 8 | XXH3 of the payload, seeded |
 //! | 24 | … | payload: changes, one after the other |
 //!
@@ -16,13 +16,14 @@
 //! 1 put object (keyspace u32, object u64, str) · 2 delete object (keyspace u32, object u64) ·
 //! 3 references (span, delta as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str,
 //! options str) · 6 drop keyspace (id u32) · 7 log start (WAL segment u64, seqno u64) · 8 next run (u64) ·
-//! 9 next keyspace (u32) · 10 options of a keyspace (id u32, options str).
+//! 9 next keyspace (u32) · 10 options of a keyspace (id u32, options str) ·
+//! 11 opened (incarnation u64, first log segment u64).
 //!
 //! **Invariants**
 //! - Decoding never allocates more than the bytes that are left.
 
 use testudo_base::{
-    ExtentSpan, KeyspaceId, ObjectId, RunId, Seqno, StoreId,
+    ExtentSpan, Incarnation, KeyspaceId, ObjectId, Opening, RunId, Seqno, StoreId,
     checksum::checksum64,
     codec::{self, Damage, Reader},
     num::{low32, u32_of, usize_of},
@@ -57,6 +58,8 @@ pub enum Change {
     NextKeyspace(KeyspaceId),
     /// A keyspace has other options from now on.
     SetOptions(KeyspaceId, Vec<u8>),
+    /// The store was opened for writing.
+    Opened(Opening),
 }
 
 /// Changes that become durable together or not at all.
@@ -147,6 +150,11 @@ fn encode_change(out: &mut Vec<u8>, change: &Change) {
             codec::put_u32(out, keyspace.0);
             codec::put_bytes(out, options);
         }
+        Change::Opened(opening) => {
+            codec::put_u8(out, 11);
+            codec::put_u64(out, opening.incarnation.0);
+            codec::put_u64(out, opening.first_segment);
+        }
     }
 }
 
@@ -173,6 +181,10 @@ fn decode_change(reader: &mut Reader<'_>) -> Result<Change, Damage> {
         8 => Change::NextRun(RunId(reader.u64()?)),
         9 => Change::NextKeyspace(KeyspaceId(reader.u32()?)),
         10 => Change::SetOptions(KeyspaceId(reader.u32()?), reader.bytes(1 << 20)?.to_vec()),
+        11 => {
+            let (incarnation, first_segment) = (Incarnation(reader.u64()?), reader.u64()?);
+            Change::Opened(Opening { incarnation, first_segment })
+        }
         _ => return Err(Damage("unknown change")),
     })
 }

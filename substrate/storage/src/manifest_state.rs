@@ -3,11 +3,15 @@
 //! **Invariants**
 //! - Spans with references never overlap.
 //! - Objects and flushed seqnos exist only for keyspaces in the catalogue.
+//! - Openings are in their order: first segments never go back. Kept are those that wrote a segment from
+//!   the log's start on, and the last two, of which the superblock states one.
 //! - An edit that breaks one of these is refused whole.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, PAGE_BYTES, RunId, Seqno, StoreId, codec::Damage};
+use testudo_base::{
+    ExtentSpan, KeyspaceId, ObjectId, Opening, PAGE_BYTES, RunId, Seqno, StoreId, codec::Damage,
+};
 
 use crate::manifest_format::{Change, Decoded, Edit, RecordSeed, decode_record, encode_record};
 
@@ -42,6 +46,8 @@ pub struct ManifestState {
     pub next_run: RunId,
     /// Keyspace ids below this one may have been used.
     pub next_keyspace: KeyspaceId,
+    /// The openings for writing that wrote the log, oldest first.
+    pub openings: Vec<Opening>,
 }
 
 impl ManifestState {
@@ -82,6 +88,7 @@ impl ManifestState {
             Change::LogStart(segment, seqno) => {
                 self.log_segment = *segment;
                 self.log_seqno = *seqno;
+                self.forget_openings();
             }
             Change::NextRun(run) => self.next_run = *run,
             Change::NextKeyspace(keyspace) => self.next_keyspace = *keyspace,
@@ -90,8 +97,25 @@ impl ManifestState {
                     self.keyspaces.get_mut(keyspace).ok_or(Damage("options of an unknown keyspace"))?;
                 record.options.clone_from(options);
             }
+            Change::Opened(opening) => {
+                let goes_back = self.openings.last().is_some_and(|last| {
+                    last.first_segment > opening.first_segment || last.incarnation == opening.incarnation
+                });
+                if opening.incarnation.0 == 0 || goes_back {
+                    return Err(Damage("an opening that cannot follow the one before it"));
+                }
+                self.openings.push(*opening);
+                self.forget_openings();
+            }
         }
         Ok(())
+    }
+
+    /// Forgets the openings of which no segment is left.
+    fn forget_openings(&mut self) {
+        let is_needed = |pair: &[Opening]| pair[1].first_segment > self.log_segment;
+        let gone = self.openings.windows(2).take_while(|pair| !is_needed(pair)).count();
+        self.openings.drain(..gone.min(self.openings.len().saturating_sub(2)));
     }
 
     fn change_references(&mut self, span: ExtentSpan, delta: i32) -> Result<(), Damage> {
@@ -167,6 +191,7 @@ impl ManifestState {
             Change::NextKeyspace(self.next_keyspace),
             Change::LogStart(self.log_segment, self.log_seqno),
         ];
+        edit.extend(self.openings.iter().copied().map(Change::Opened));
         for (&id, record) in &self.keyspaces {
             edit.push(Change::CreateKeyspace(id, record.name.clone(), record.options.clone()));
             edit.push(Change::Flushed(id, record.flushed));

@@ -10,11 +10,8 @@ use std::{
     path::Path,
 };
 
-use testudo_base::{
-    Error, KeyspaceId, PAGE_SIZE, Result, StoreId,
-    num::{u64_of, usize_of},
-};
-use testudo_env::{EntryType, Env, OpenMode, OpenOptions};
+use testudo_base::{Error, KeyspaceId, PAGE_SIZE, Result, StoreId, num::u64_of};
+use testudo_env::{EntryType, Env, OpenMode, OpenOptions, read_sparse_leniently};
 
 use crate::{
     KeyspaceRecord, ManifestState,
@@ -33,6 +30,8 @@ pub struct ManifestSurvey {
     pub state: ManifestState,
     /// Sound edits before it.
     pub edits: u64,
+    /// Number of the last of them; 0 if there is none.
+    pub last_edit: u64,
     /// Where they end.
     pub end: u64,
     /// Why the next bytes are no edit; `None` if the file ends there, or only zeros follow.
@@ -79,15 +78,7 @@ pub fn survey_manifest(
         let damage = Some("the file is longer than a manifest can be".to_owned());
         return Ok(ManifestSurvey { number, damage, ..ManifestSurvey::default() });
     }
-    let mut bytes = vec![0u8; usize_of(length)];
-    if file.read_at(0, &mut bytes).is_err() {
-        // A sector that cannot be read must not hide the others.
-        for (offset, page) in (0..).step_by(PAGE_SIZE).zip(bytes.chunks_mut(PAGE_SIZE)) {
-            if file.read_at(offset, page).is_err() {
-                page.fill(0);
-            }
-        }
-    }
+    let bytes = read_sparse_leniently(&*file, length);
     let mut survey = ManifestSurvey { number, ..ManifestSurvey::default() };
     survey.read(&bytes, RecordSeed::new(store, number));
     Ok(survey)
@@ -103,7 +94,7 @@ impl ManifestSurvey {
         }
         while let Some(rest) = bytes.get(at..) {
             if let Decoded::Record { edit, edit_number, .. } = decode_record(rest, seed)
-                && edit_number >= self.edits
+                && (self.edits == 0 || edit_number > self.last_edit)
             {
                 self.has_later_edits = true;
                 edit.iter().for_each(|change| self.note_later(change));
@@ -117,7 +108,12 @@ impl ManifestSurvey {
         let mut at = 0;
         while at < bytes.len() {
             let (edit, length) = match decode_record(&bytes[at..], seed) {
-                Decoded::Record { edit, edit_number, bytes } if edit_number == self.edits => (edit, bytes),
+                Decoded::Record { edit, edit_number, bytes }
+                    if self.edits == 0 || edit_number.checked_sub(1) == Some(self.last_edit) =>
+                {
+                    self.last_edit = edit_number;
+                    (edit, bytes)
+                }
                 Decoded::Record { .. } => {
                     // A sound edit out of its order is none that a crash leaves.
                     (self.damage, self.has_later_edits) = (Some("an edit is missing".to_owned()), true);

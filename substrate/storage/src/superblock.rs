@@ -13,19 +13,21 @@
 //! | 32 | 16 | store id |
 //! | 48 | 8 | generation of the superblock, +1 with each write |
 //! | 56 | 8 | number of the current manifest |
-//! | 64 | 8 | floor: the manifest is at least this long |
-//! | 72 | 8 | floor: the log reaches at least this seqno |
-//! | 80 | 8 | XXH3 of bytes 0 … 80 |
+//! | 64 | 8 | watermark: number of the newest manifest edit |
+//! | 72 | 8 | watermark: the log reaches at least this seqno |
+//! | 80 | 8 | XXH3 of bytes 0 … 80; here in every version |
+//! | 88 | 8 | incarnation: the newest opening for writing; 0 before the first |
+//! | 96 | 8 | XXH3 of bytes 0 … 96 |
 //!
 //! **Invariants**
 //! - The slot for generation `g` is `g % 2`; the newest valid slot is never overwritten.
-//! - The floor is raised only after what it states is durable.
+//! - The watermark is raised only after what it states is durable.
 //! - A version or a required feature that this build does not know is refused before anything is written.
 
 use std::{path::Path, sync::Arc};
 
 use testudo_base::{
-    Error, ErrorKind, PAGE_SIZE, Result, Seqno, StoreId,
+    Error, ErrorKind, Incarnation, PAGE_SIZE, Result, Seqno, StoreId,
     checksum::checksum64,
     codec::{self, Reader},
     num::u64_of,
@@ -33,14 +35,18 @@ use testudo_base::{
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
-use crate::SUPERBLOCK_FILE;
+use crate::{SUPERBLOCK_FILE, Watermark};
 
 /// The on-disk format that this build writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// A superblock that is about to replace the one that is there.
 const REPLACEMENT_FILE: &str = "superblock.new";
 const MAGIC: &[u8; 8] = b"TESTUDO\0";
-const BODY_BYTES: usize = 80;
+/// What the first checksum covers, in every version.
+const HEAD_BYTES: usize = 80;
+/// What the second one covers.
+const BODY_BYTES: usize = 96;
+const SLOT_BYTES: usize = BODY_BYTES + 8;
 const KNOWN_REQUIRED_FEATURES: u64 = 0;
 
 /// The contents of a slot.
@@ -53,18 +59,11 @@ pub struct Superblock {
     /// Number of the current manifest.
     pub manifest: u64,
     /// What was durable when this was written.
-    pub floor: Floor,
+    pub watermark: Watermark,
+    /// The newest opening for writing; 0 before the first.
+    pub incarnation: Incarnation,
     /// Whether the store was closed then: nothing of it is in caches alone.
     pub is_closed: bool,
-}
-
-/// How much of a store is known to be durable. Finding less later is damage: no crash can explain it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Floor {
-    /// Length of the current manifest.
-    pub manifest_bytes: u64,
-    /// Last seqno of the log.
-    pub last_seqno: Seqno,
 }
 
 impl Superblock {
@@ -78,40 +77,52 @@ impl Superblock {
         codec::put_u128(&mut out, self.store.0);
         codec::put_u64(&mut out, self.generation);
         codec::put_u64(&mut out, self.manifest);
-        codec::put_u64(&mut out, self.floor.manifest_bytes);
-        codec::put_u64(&mut out, self.floor.last_seqno.0);
-        let checksum = checksum64(&out, 0);
-        codec::put_u64(&mut out, checksum);
+        codec::put_u64(&mut out, self.watermark.edit);
+        codec::put_u64(&mut out, self.watermark.seqno.0);
+        put_checksum(&mut out);
+        codec::put_u64(&mut out, self.incarnation.0);
+        put_checksum(&mut out);
         out
     }
 
     /// `Ok(None)` if the slot holds nothing valid, an error if it is valid but not for this build.
     pub(crate) fn decode(slot: &[u8]) -> Result<Option<Self>> {
-        let mut reader = Reader::new(slot);
-        let mut parse = || -> std::result::Result<(u32, u64, Self), codec::Damage> {
-            let magic = reader.take(8)?;
-            let version = reader.u32()?;
-            let is_closed = reader.u32()? == 1;
-            let required = reader.u64()?;
-            reader.u64()?;
-            let store = StoreId(reader.u128()?);
-            let (generation, manifest) = (reader.u64()?, reader.u64()?);
-            let floor = Floor { manifest_bytes: reader.u64()?, last_seqno: Seqno(reader.u64()?) };
-            let checksum = reader.u64()?;
-            if magic != MAGIC || checksum != checksum64(&slot[..BODY_BYTES], 0) {
-                return Err(codec::Damage("not a superblock"));
-            }
-            Ok((version, required, Self { store, generation, manifest, floor, is_closed }))
-        };
-        let Ok((version, required, superblock)) = parse() else { return Ok(None) };
+        let Ok((version, required, superblock)) = decode_fields(slot) else { return Ok(None) };
         if version != FORMAT_VERSION || required & !KNOWN_REQUIRED_FEATURES != 0 {
             let message = format!(
                 "the store has format version {version} (features {required:#x}); this build reads version {FORMAT_VERSION}"
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        Ok(Some(superblock))
+        Ok(superblock)
     }
+}
+
+fn put_checksum(out: &mut Vec<u8>) {
+    let checksum = checksum64(out, 0);
+    codec::put_u64(out, checksum);
+}
+
+/// Version, required features, and the superblock if all of it is valid. What decides whether this build
+/// can read the slot is at the same place in every version.
+fn decode_fields(slot: &[u8]) -> std::result::Result<(u32, u64, Option<Superblock>), codec::Damage> {
+    let mut reader = Reader::new(slot);
+    let magic = reader.take(8)?;
+    let version = reader.u32()?;
+    let is_closed = reader.u32()? == 1;
+    let required = reader.u64()?;
+    reader.u64()?;
+    let store = StoreId(reader.u128()?);
+    let (generation, manifest) = (reader.u64()?, reader.u64()?);
+    let (edit, seqno) = (reader.u64()?, Seqno(reader.u64()?));
+    if magic != MAGIC || reader.u64()? != checksum64(&slot[..HEAD_BYTES], 0) {
+        return Err(codec::Damage("not a superblock"));
+    }
+    let watermark = Watermark { edit, seqno };
+    let incarnation = Incarnation(reader.u64()?);
+    let is_whole = reader.u64()? == checksum64(&slot[..BODY_BYTES], 0);
+    let superblock = Superblock { store, generation, manifest, watermark, incarnation, is_closed };
+    Ok((version, required, is_whole.then_some(superblock)))
 }
 
 /// The newest sound superblock of each slot, however little of the file is left.
@@ -125,7 +136,7 @@ pub fn survey_superblock(env: &dyn Env, directory: &Path) -> Result<[Option<Supe
     };
     let mut slots = [None, None];
     for (offset, slot) in (0..).step_by(PAGE_SIZE).zip(&mut slots) {
-        let mut bytes = [0u8; BODY_BYTES + 8];
+        let mut bytes = [0u8; SLOT_BYTES];
         if file.read_at(offset, &mut bytes).is_ok() {
             *slot = Superblock::decode(&bytes)?;
         }

@@ -11,9 +11,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use testudo_base::{Error, Result, StoreId};
+use testudo_base::{Error, Incarnation, Result, StoreId};
 use testudo_env::{AlignedBuffer, Env, MemEnv, OpenMode, OpenOptions, RealEnv};
-use testudo_wal::{Wal, WalOptions, WalStart, list_segments, remove_segments, replay, segment_file_name};
+use testudo_wal::{
+    LogEvidence, NoWitness, Wal, WalOptions, WalStart, list_segments, remove_segments, replay,
+    segment_file_name,
+};
 
 const PAYLOAD: [u8; 150] = [7; 150];
 
@@ -76,7 +79,9 @@ fn measure_memory(writers: u64) {
     let dir = Path::new("/m");
     env.create_dir(dir).expect("a new directory");
     let options = WalOptions { buffer_bytes: 64 << 20, buffer_count: 1, ..WalOptions::new(StoreId(1)) };
-    let wal = Wal::create(env.clone(), dir, options, WalStart::new_store()).expect("a log in memory");
+    let wal =
+        Wal::create(env.clone(), dir, options, WalStart::new_store(Incarnation(1)), Arc::new(NoWitness))
+            .expect("a log in memory");
     drop(wal.reserve(64 << 19, 1));
     wal.write_all().expect("written to memory");
     let commits = (60 << 20) / 192 / writers;
@@ -104,9 +109,9 @@ fn run(
 ) -> Result<Outcome> {
     let start = WalStart {
         segment_number: list_segments(&**env, dir)?.last().map_or(1, |last| last + 1),
-        ..WalStart::new_store()
+        ..WalStart::new_store(Incarnation(1))
     };
-    let wal = Wal::create(Arc::clone(env), dir, WalOptions::new(StoreId(1)), start)?;
+    let wal = Wal::create(Arc::clone(env), dir, WalOptions::new(StoreId(1)), start, Arc::new(NoWitness))?;
     let (commit_lock, is_over, commits) = (Mutex::new(()), AtomicBool::new(false), AtomicU64::new(0));
     let started = env.monotonic();
     let write = || -> Result<()> {
@@ -157,7 +162,7 @@ fn measure_replay(env: &Arc<dyn Env>, dir: &Path) -> Result<()> {
         segments.iter().rev().zip(segments.iter().rev().skip(1)).find(|(next, number)| **number + 1 < **next);
     let first = first.map_or(segments.first(), |(next, _)| Some(next)).copied().unwrap_or(0);
     let (started, mut payload_bytes) = (env.monotonic(), 0);
-    let end = replay(&**env, dir, StoreId(1), first, |record| {
+    let end = replay(&**env, dir, StoreId(1), &LogEvidence::starting_at(first), |record| {
         payload_bytes += record.payload.len();
         Ok(())
     })?;

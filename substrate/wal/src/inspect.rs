@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - Damage is part of the answer; only calls of the operating system that fail are errors.
-//! - After damage the look goes on at the next place where a record of the same epoch stands.
+//! - After damage the look goes on at the next place where a record of the same incarnation stands.
 
 use std::path::Path;
 
@@ -64,7 +64,7 @@ pub fn inspect_segment(
 ) -> Result<HeaderContents> {
     let (segment, header) = open(env, dir, number)?;
     if let HeaderContents::Header(header) = &header {
-        let salt = record_salt(header.store_id, header.epoch);
+        let salt = record_salt(header.store_id, header.incarnation);
         let mut walk = Walk { file: &*segment.file, end: segment.bytes, salt, damage: None, visit };
         walk.run().map_err(|error| Error::io(segment_file_name(number), error))?;
     }
@@ -119,6 +119,12 @@ impl Walk<'_> {
         let mut at = SEGMENT_HEADER_BYTES;
         while at < self.end {
             let start = at & !(PAGE_BYTES - 1);
+            if self.file.next_data(start) > start + WINDOW_BYTES {
+                // A header across the end of a hole is looked at from before it.
+                let data = self.file.next_data(start).min(self.end) & !(PAGE_BYTES - 1);
+                at = if data == self.end { data } else { data - PAGE_BYTES };
+                continue;
+            }
             let window = read(self.file, start, WINDOW_BYTES.min(self.end - start))?;
             let window: &[u8] = &window;
             let mut inside = usize_of(at - start);

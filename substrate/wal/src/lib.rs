@@ -18,6 +18,7 @@
 //!   segments, rounds of syncing). Only the first two are held over I/O, none while a caller's code runs.
 
 mod buffer;
+mod evidence;
 mod group_commit;
 mod inspect;
 mod poison;
@@ -32,6 +33,7 @@ mod tail;
 mod wal;
 mod wal_format;
 
+pub use evidence::{LogEvidence, NoWitness, Witness};
 pub use inspect::{HeaderContents, SegmentPiece, inspect_segment, inspect_segment_header};
 pub use replay::{Record, ReplayEnd, TornTail, replay};
 pub use reservation::Reservation;

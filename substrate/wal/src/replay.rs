@@ -3,18 +3,24 @@
 //! **Invariants**
 //! - Commits are delivered in order, each seqno at most once. Nothing is written.
 //! - Where the prefix ends, everything after it is searched for a proof that the missing commit had been
-//!   durable: a valid record or segment header of the same epoch that says so. With a proof it is
+//!   durable: a valid record or segment header of the same incarnation that says so. With a proof it is
 //!   `Corruption`, without one it is the torn tail that a crash leaves.
-//! - A new epoch continues the log where the recovery before it found its end: its segments' headers say
-//!   where that was, and it must be found there again. It may repeat commits that were read before.
+//! - What the rest of the store knows counts as well ([`LogEvidence`]): how far the log reaches, and which
+//!   incarnation wrote each segment. A log that builds on edits which the manifest does not have is not its log.
+//! - A new incarnation continues the log where the recovery before it found its end: its segments' headers
+//!   say where that was, and it must be found there again. It may repeat commits that were read before.
 //! - Every length is checked against the bytes left before anything is allocated.
 
 use std::path::Path;
 
-use testudo_base::{Error, PAGE_BYTES, Result, Seqno, StoreId, checksum::checksum64, num::u64_of, planted};
+use testudo_base::{
+    Error, Incarnation, Opening, PAGE_BYTES, Result, Seqno, StoreId, checksum::checksum64, num::u64_of,
+    planted,
+};
 use testudo_env::Env;
 
 use crate::{
+    evidence::LogEvidence,
     segment_reader::SegmentReader,
     segment_store::{SegmentInfo, list_segments},
     wal_format::{
@@ -32,6 +38,8 @@ pub struct Record<'a> {
     pub seqno_count: u32,
     /// What the engine wrote.
     pub payload: &'a [u8],
+    /// Where it stands: number of the segment, and offset in it.
+    pub place: (u64, u64),
 }
 
 /// Where a crash cut the log.
@@ -58,17 +66,19 @@ pub struct ReplayEnd {
     pub segments: Vec<SegmentInfo>,
 }
 
-/// Reads the log of `store_id` from segment `first_segment` on and hands every commit to `deliver`.
+/// Reads the log of `store_id` and hands every commit to `deliver`. `evidence` is what the rest of the
+/// store knows of it.
 ///
-/// Errors: `Corruption` with file and offset if durable commits are damaged or missing, `Unsupported` for a
-/// newer format, `Io`, and whatever `deliver` returns.
+/// Errors: `Corruption` with file and offset if durable commits are damaged or missing, or the log is not
+/// that of this copy of the store; `Unsupported` for another format, `Io`, and whatever `deliver` returns.
 pub fn replay(
     env: &dyn Env,
     dir: &Path,
     store_id: StoreId,
-    first_segment: u64,
+    evidence: &LogEvidence,
     deliver: impl FnMut(Record<'_>) -> Result<()>,
 ) -> Result<ReplayEnd> {
+    let first_segment = evidence.first_segment;
     let mut numbers = list_segments(env, dir)?;
     numbers.retain(|&number| number >= first_segment);
     for (expected, &number) in (first_segment..).zip(&numbers) {
@@ -76,18 +86,20 @@ pub fn replay(
             return Err(Error::corruption(segment_file_name(expected), 0, "the segment is missing"));
         }
     }
+    let newest = numbers.last().copied().unwrap_or(first_segment.saturating_sub(1));
+    let segments = Vec::new();
     let mut replay =
-        Replay { store_id, deliver, chain: None, stop: None, next_seqno: 0, segments: Vec::new() };
+        Replay { store_id, evidence, deliver, current: 0, chain: None, stop: None, next_seqno: 0, segments };
     for &number in &numbers {
         replay.read_segment(SegmentReader::open(env, dir, number)?, number)?;
     }
-    let last_segment = numbers.last().copied().unwrap_or(first_segment.saturating_sub(1));
-    Ok(replay.finish(last_segment))
+    replay.check_end(newest)?;
+    Ok(replay.finish(newest))
 }
 
-/// The epoch that is being read.
+/// The incarnation that is being read.
 struct Chain {
-    epoch: u64,
+    incarnation: Incarnation,
     salt: u64,
     next_seqno: u64,
 }
@@ -97,14 +109,17 @@ struct Stop {
     name: String,
     offset: u64,
     has_bytes: bool,
-    /// Whether a segment of the same epoch came that does not continue here.
+    /// Whether a segment of the same incarnation came that does not continue here.
     is_final: bool,
     ignored_segments: u64,
 }
 
-struct Replay<F> {
+struct Replay<'e, F> {
     store_id: StoreId,
+    evidence: &'e LogEvidence,
     deliver: F,
+    /// Number of the segment that is being read.
+    current: u64,
     chain: Option<Chain>,
     stop: Option<Stop>,
     /// The first seqno that was not delivered.
@@ -112,24 +127,27 @@ struct Replay<F> {
     segments: Vec<SegmentInfo>,
 }
 
-impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
+impl<F: FnMut(Record<'_>) -> Result<()>> Replay<'_, F> {
     fn read_segment(&mut self, mut reader: SegmentReader, number: u64) -> Result<()> {
+        self.current = number;
         let mut info = SegmentInfo { number, first_seqno: Seqno(0), last_seqno: Seqno(0), bytes: 0 };
         let Some(header) = reader.header()? else {
-            // Created ahead of its use, then came the crash. Nothing of the same epoch can follow.
+            // Created ahead of its use, then came the crash. Nothing of the same incarnation can follow.
             self.segments.push(info);
             return Ok(());
         };
         self.check_identity(&header, &reader, number)?;
-        // An unused segment may stand before the first one of an epoch only. `recovered_seqno + 1` is the
-        // most with which an epoch begins.
+        // An unused segment may stand before the first one of an incarnation only. `recovered_seqno + 1` is
+        // the most with which an incarnation begins.
         let follows_unused = self.segments.last().is_some_and(|last| last.first_seqno.0 == 0);
         if follows_unused && !self.is_final() && header.first_seqno.0 > header.recovered_seqno.0 + 1 {
             return Err(reader.damage(0, "a segment before this one lost its header"));
         }
         let continues = match &self.chain {
-            Some(chain) if chain.epoch == header.epoch => self.continue_epoch(&header, &mut reader)?,
-            _ => self.begin_epoch(&header, &reader)?,
+            Some(chain) if chain.incarnation == header.incarnation => {
+                self.continue_incarnation(&header, &mut reader)?
+            }
+            _ => self.begin_incarnation(&header, &reader)?,
         };
         if continues {
             info.first_seqno = header.first_seqno;
@@ -147,6 +165,13 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
         if header.number != number {
             return Err(reader.damage(0, "the segment's name does not match its header"));
         }
+        if let Some(openings) = &self.evidence.openings
+            && Opening::writer_of(openings, number) != Some(header.incarnation)
+            && !planted!("foreign-segment-believed")
+        {
+            return Err(reader.damage(0, "the segment belongs to another copy of the store"));
+        }
+        self.check_edit(header.newest_edit, reader, 0)?;
         if header.first_seqno.0 == 0 || header.recovered_seqno.0 == u64::MAX {
             return Err(reader.damage(0, "the segment's header has impossible seqnos"));
         }
@@ -156,8 +181,17 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
         Ok(())
     }
 
-    /// Whether the segment goes on where the epoch's last one stopped. If it does not, it is behind a hole.
-    fn continue_epoch(&mut self, header: &SegmentHeader, reader: &mut SegmentReader) -> Result<bool> {
+    /// Checks that the manifest has the edit that the log says to build on.
+    fn check_edit(&self, edit: u64, reader: &SegmentReader, offset: u64) -> Result<()> {
+        if self.evidence.lacks_edit(edit) && !planted!("edit-note-ignored") {
+            return Err(reader.damage(offset, "the log builds on an edit that the manifest does not have"));
+        }
+        Ok(())
+    }
+
+    /// Whether the segment goes on where the incarnation's last one stopped. If it does not, it is behind a
+    /// hole.
+    fn continue_incarnation(&mut self, header: &SegmentHeader, reader: &mut SegmentReader) -> Result<bool> {
         let missing = self.next_seqno;
         let chain = self.chain_mut();
         let (expected, salt) = (chain.next_seqno, chain.salt);
@@ -175,10 +209,10 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
         Ok(false)
     }
 
-    /// Checks that the epoch begins where the log was found to end before.
-    fn begin_epoch(&mut self, header: &SegmentHeader, reader: &SegmentReader) -> Result<bool> {
+    /// Checks that the incarnation begins where the log was found to end before.
+    fn begin_incarnation(&mut self, header: &SegmentHeader, reader: &SegmentReader) -> Result<bool> {
         if let Some(stop) = &self.stop {
-            let is_overlooked = planted!("hole-between-epochs-overlooked");
+            let is_overlooked = planted!("hole-between-incarnations-overlooked");
             if header.recovered_seqno.0 + 1 > self.next_seqno && !is_overlooked {
                 return Err(stop.damage());
             }
@@ -191,8 +225,8 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
         } else {
             self.next_seqno = header.first_seqno.0;
         }
-        let salt = record_salt(self.store_id, header.epoch);
-        self.chain = Some(Chain { epoch: header.epoch, salt, next_seqno: header.first_seqno.0 });
+        let salt = record_salt(self.store_id, header.incarnation);
+        self.chain = Some(Chain { incarnation: header.incarnation, salt, next_seqno: header.first_seqno.0 });
         Ok(true)
     }
 
@@ -234,7 +268,8 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
         Ok(page)
     }
 
-    /// Reads the record at `offset` if it is valid and the next one of its epoch; returns where it ends.
+    /// Reads the record at `offset` if it is valid and the next one of its incarnation; returns where it
+    /// ends.
     fn read_record(&mut self, reader: &mut SegmentReader, offset: u64) -> Result<Option<u64>> {
         let chain = self.chain_mut();
         let (salt, expected) = (chain.salt, chain.next_seqno);
@@ -254,7 +289,11 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
         }
         if header.kind == RecordKind::Commit && !is_repeated {
             let (first_seqno, seqno_count) = (header.first_seqno, header.seqno_count);
-            (self.deliver)(Record { first_seqno, seqno_count, payload })?;
+            let place = (self.current, offset);
+            (self.deliver)(Record { first_seqno, seqno_count, payload, place })?;
+        }
+        if let Some(edit) = header.stated_edit() {
+            self.check_edit(edit, reader, offset)?;
         }
         self.advance(&header);
         Ok(Some(offset + header.record_bytes()))
@@ -266,11 +305,23 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<F> {
     }
 
     fn chain_mut(&mut self) -> &mut Chain {
-        self.chain.as_mut().expect("an epoch has begun")
+        self.chain.as_mut().expect("an incarnation has begun")
     }
 
     fn is_final(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.is_final)
+    }
+
+    /// Checks that the log reaches as far as is known from elsewhere.
+    fn check_end(&self, newest: u64) -> Result<()> {
+        let durable = self.evidence.durable_seqno.0;
+        if self.next_seqno > durable || durable == 0 || planted!("lost-end-of-log-overlooked") {
+            return Ok(());
+        }
+        let at = self.stop.as_ref().map(|stop| (stop.name.clone(), stop.offset));
+        let (name, offset) =
+            at.unwrap_or_else(|| (segment_file_name(newest.max(self.evidence.first_segment)), 0));
+        Err(Error::corruption(name, offset, "the log ends before commits that were durable"))
     }
 
     fn finish(self, last_segment: u64) -> ReplayEnd {

@@ -101,7 +101,13 @@ fn copy(env: &dyn Env, dir: &Path, number: u64) -> Result<u64> {
     let mut copied = 0;
     // A last part of a page holds nothing that replay would read.
     let end = length & !(PAGE_BYTES - 1);
-    for offset in (0..end).step_by(usize_of(CHUNK_BYTES)) {
+    let mut next = 0;
+    while next < end {
+        let offset = next.max(from.next_data(next).min(end) & !(PAGE_BYTES - 1));
+        next = offset + CHUNK_BYTES;
+        if offset == end {
+            break;
+        }
         let chunk = &mut buffer[..usize_of(CHUNK_BYTES.min(end - offset))];
         from.read_at(offset, chunk).map_err(|error| Error::io(name.as_str(), error))?;
         let used = chunk.as_chunks::<PAGE_SIZE>().0.iter().rposition(|page| *page != [0; PAGE_SIZE]);

@@ -8,6 +8,7 @@ use std::{path::Path, sync::Arc};
 use testudo_base::{
     Error, PAGE_BYTES, PAGE_SIZE, Result,
     num::{u64_of, usize_of},
+    planted,
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
@@ -20,7 +21,7 @@ const WINDOW_BYTES: u64 = 256 << 10;
 pub(crate) struct SegmentReader {
     file: Arc<dyn File>,
     pub(crate) name: String,
-    /// Where reading stops: the length of the file in whole pages, or the segment's own length if less.
+    /// Where reading stops: the length of the file in whole pages.
     end: u64,
     window: AlignedBuffer,
     window_start: u64,
@@ -78,7 +79,6 @@ impl SegmentReader {
         if header.segment_bytes > self.end {
             return Err(self.damage(self.end, "the segment is shorter than its header says"));
         }
-        self.end = header.segment_bytes & !(PAGE_BYTES - 1);
         Ok(Some(header))
     }
 
@@ -105,16 +105,30 @@ impl SegmentReader {
         Ok(&self.window[start..start + usize_of(bytes)])
     }
 
+    /// The page from `offset` on in which something may stand; the end if there is none. Holes are
+    /// passed over unread.
+    pub(crate) fn behind_hole(&self, offset: u64) -> u64 {
+        if planted!("holes-of-the-log-read") {
+            return offset;
+        }
+        offset.max(self.file.next_data(offset).min(self.end) & !(PAGE_BYTES - 1))
+    }
+
     /// Searches the segment from `offset`, a multiple of 8, for a record that was reserved when `seqno` was
     /// durable, wherever it stands.
     pub(crate) fn rest(&mut self, mut offset: u64, salt: u64, seqno: u64) -> Result<Rest> {
         let mut rest = Rest { proof_at: None, has_bytes: false };
         while offset < self.end {
-            let left = self.end - offset;
             // What the window holds already is not read again.
             let window_end = self.window_start + u64_of(self.window_bytes);
             let here = window_end.saturating_sub(offset);
             let has_header = offset >= self.window_start && here >= u64_of(RECORD_HEADER_BYTES);
+            if !has_header {
+                // A header that begins before the end of a hole may go on behind it.
+                let overlap = u64_of(RECORD_HEADER_BYTES - 8);
+                offset = offset.max(self.behind_hole(offset).saturating_sub(overlap));
+            }
+            let left = self.end - offset;
             let wanted = if has_header { here } else { WINDOW_BYTES };
             let bytes = self.bytes_at(offset, wanted.min(left))?;
             let mut at = 0;

@@ -19,8 +19,9 @@ use testudo_env::{EntryType, Env, File, OpenMode, OpenOptions};
 
 use crate::wal_format::{SEGMENT_HEADER_BYTES, segment_file_name, segment_number};
 
-/// A segment has its full length from the start, but its place on the device is reserved in steps of this size, so that
-/// a store that is opened for a few writes does not take a whole segment.
+/// A segment begins with this length, which its header states: a shorter file is a damaged one.
+pub(crate) const INITIAL_BYTES: u64 = 64 << 10;
+/// Then it grows, and its place on the device is reserved, in steps of at least this size.
 pub(crate) const ALLOCATION_BYTES: u64 = 1 << 20;
 
 /// Reserves place on the device ahead of writes. `false` on a full device, which is no failure yet: the write will tell.
@@ -65,13 +66,16 @@ pub fn remove_segments(env: &dyn Env, dir: &Path, below: u64) -> Result<()> {
     Ok(())
 }
 
-/// A segment's file, the first step of its place on the device reserved, its name durable.
+/// A segment's file, of its first length and with place on the device for that, its name durable.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) file: Arc<dyn File>,
     pub(crate) name: String,
     pub(crate) number: u64,
+    /// How long it may become.
     pub(crate) bytes: u64,
+    /// How long it is at least.
+    pub(crate) initial_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -127,10 +131,7 @@ impl SegmentStore {
             None => self.create(number)?,
         };
         assert_eq!(segment.number, number, "segments are prepared in order");
-        if bytes_min > segment.bytes {
-            segment.file.set_len(bytes_min).map_err(|error| Error::io(segment.name.as_str(), error))?;
-            segment.bytes = bytes_min;
-        }
+        segment.bytes = segment.bytes.max(bytes_min);
         write_header(&segment)?;
         let last_seqno = Seqno(first_seqno.0 - 1);
         self.live.lock().push_back(SegmentInfo {
@@ -181,6 +182,29 @@ impl SegmentStore {
         Ok(())
     }
 
+    /// Removes the newest segments if they hold no commit, but not the last one there is; durable on return.
+    /// REQUIRES: nothing is written any more.
+    pub(crate) fn remove_unused(&self) -> Result<()> {
+        let mut unused: Vec<u64> = self.next.lock().take().iter().map(|segment| segment.number).collect();
+        let is_empty = |segment: &SegmentInfo| segment.last_seqno < segment.first_seqno;
+        {
+            // The only one stays: its header says where the log has come to, which proves the manifest whole where
+            // the superblock is lost.
+            let live = self.live.lock();
+            let current = live.back().filter(|current| live.len() > 1 && is_empty(current));
+            unused.extend(current.map(|current| current.number));
+        }
+        if unused.is_empty() || planted!("unused-segment-kept") {
+            return Ok(());
+        }
+        for &number in &unused {
+            let name = segment_file_name(number);
+            self.env.remove_file(&self.dir.join(&name)).map_err(|error| Error::io(name, error))?;
+        }
+        // A later opening gives their numbers to other segments.
+        self.env.sync_dir(&self.dir).map_err(|error| Error::io(self.dir.display().to_string(), error))
+    }
+
     fn releasable(&self, seqno: Seqno) -> Option<u64> {
         let live = self.live.lock();
         let is_past = |oldest: &SegmentInfo| oldest.last_seqno <= seqno || planted!("log-released-early");
@@ -195,10 +219,9 @@ impl SegmentStore {
         let file =
             self.env.open(&path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).map_err(failed)?;
         let bytes = self.segment_bytes.load(Relaxed);
-        let reserved = file
-            .set_len(bytes)
-            .and_then(|()| reserve_ahead(&*file, 0, ALLOCATION_BYTES.min(bytes)))
-            .and_then(
+        let initial_bytes = INITIAL_BYTES.min(bytes);
+        let reserved =
+            file.set_len(initial_bytes).and_then(|()| reserve_ahead(&*file, 0, initial_bytes)).and_then(
                 |_| if planted!("segment-name-unsynced") { Ok(()) } else { self.env.sync_dir(&self.dir) },
             );
         if let Err(error) = reserved {
@@ -206,6 +229,6 @@ impl SegmentStore {
             let _ = self.env.remove_file(&path);
             return Err(failed(error));
         }
-        Ok(SegmentFile { file, name, number, bytes })
+        Ok(SegmentFile { file, name, number, bytes, initial_bytes })
     }
 }

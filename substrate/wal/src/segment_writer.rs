@@ -10,14 +10,15 @@
 use std::sync::Arc;
 
 use testudo_base::{
-    Error, PAGE_BYTES, Result, Seqno, StoreId,
+    Error, Incarnation, PAGE_BYTES, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
     planted,
 };
 use testudo_env::AlignedBuffer;
 
 use crate::{
-    segment_store::{ALLOCATION_BYTES, SegmentFile, SegmentStore, reserve_ahead},
+    evidence::Witness,
+    segment_store::{ALLOCATION_BYTES, INITIAL_BYTES, SegmentFile, SegmentStore, reserve_ahead},
     wal_format::{
         RECORD_HEADER_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt,
     },
@@ -32,10 +33,12 @@ const SMALL_ROUND_BYTES: u64 = 64 << 10;
 const SMALL_ROUNDS_BEFORE_ZEROS: u32 = 8;
 
 /// Who the log is, for the headers of its segments.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LogIdentity {
     pub(crate) store_id: StoreId,
-    pub(crate) epoch: u64,
+    /// Knows the newest edit.
+    pub(crate) witness: Arc<dyn Witness>,
+    pub(crate) incarnation: Incarnation,
     pub(crate) recovered_seqno: Seqno,
 }
 
@@ -72,6 +75,8 @@ pub(crate) struct SegmentWriter {
     written_seqno: Seqno,
     /// The greatest durable seqno that stands in the log itself.
     attested_seqno: Seqno,
+    /// The newest manifest edit that stands there.
+    attested_edit: u64,
     pub(crate) counts: WriteCounts,
 }
 
@@ -84,7 +89,9 @@ impl SegmentWriter {
         next_seqno: Seqno,
     ) -> Result<Self> {
         let durable = Seqno(next_seqno.0 - 1);
-        let current = begin_segment(&store, &identity, (number, 0), next_seqno, durable)?;
+        let attested_edit = identity.witness.newest_edit();
+        let seqnos = (next_seqno, durable);
+        let current = begin_segment(&store, &identity, (number, 0), seqnos, attested_edit)?;
         let mut counts = WriteCounts::default();
         counts.note_segment();
         Ok(Self {
@@ -92,7 +99,7 @@ impl SegmentWriter {
             store,
             current,
             position: SEGMENT_HEADER_BYTES,
-            allocated_until: ALLOCATION_BYTES,
+            allocated_until: INITIAL_BYTES,
             zeroed_until: 0,
             small_rounds: 0,
             bytes_in_round: 0,
@@ -100,6 +107,7 @@ impl SegmentWriter {
             zeros: None,
             written_seqno: durable,
             attested_seqno: durable,
+            attested_edit,
             counts,
         })
     }
@@ -124,23 +132,39 @@ impl SegmentWriter {
     /// Writes a record that says that everything up to `durable` is, unless the log says so already. It makes
     /// damage to the last synced commits visible, which nothing after them would prove otherwise.
     pub(crate) fn append_marker(&mut self, durable: Seqno) -> Result<()> {
-        let has_room = self.position + PAGE_BYTES <= self.current.bytes;
-        if durable <= self.attested_seqno || !has_room {
+        if durable <= self.attested_seqno {
             return Ok(());
         }
+        self.write_marker(durable)
+    }
+
+    /// Writes a record that says which manifest edit the log builds on from here, unless it says so already.
+    pub(crate) fn append_edit(&mut self, durable: Seqno) -> Result<()> {
+        if self.identity.witness.newest_edit() <= self.attested_edit || planted!("edit-not-noted") {
+            return Ok(());
+        }
+        self.write_marker(durable)
+    }
+
+    /// Where there is no room for it, the header of the next segment says the same.
+    fn write_marker(&mut self, durable: Seqno) -> Result<()> {
+        if self.position + PAGE_BYTES > self.current.bytes {
+            return Ok(());
+        }
+        let newest_edit = self.identity.witness.newest_edit();
         let mut page = AlignedBuffer::for_bytes(PAGE_BYTES);
         let marker = RecordHeader {
             kind: RecordKind::Marker,
             payload_bytes: 0,
-            payload_checksum: 0,
+            payload_checksum: newest_edit,
             first_seqno: Seqno(self.written_seqno.0 + 1),
             seqno_count: 0,
             durable_seqno: durable,
         };
-        let salt = record_salt(self.identity.store_id, self.identity.epoch);
+        let salt = record_salt(self.identity.store_id, self.identity.incarnation);
         marker.encode(&mut page[..RECORD_HEADER_BYTES], salt);
         self.write_pages(&page)?;
-        self.attested_seqno = durable;
+        (self.attested_seqno, self.attested_edit) = (durable, newest_edit);
         self.store.advance(self.written_seqno, self.position);
         Ok(())
     }
@@ -156,6 +180,11 @@ impl SegmentWriter {
             self.write_zeros_ahead()?;
         }
         Ok(std::mem::take(&mut self.unsynced))
+    }
+
+    /// Number of the current segment.
+    pub(crate) fn current_number(&self) -> u64 {
+        self.current.number
     }
 
     /// Number of the segment to create ahead, once the current one is half full.
@@ -190,11 +219,9 @@ impl SegmentWriter {
         Ok(is_reserved)
     }
 
-    /// Gives back what was reserved but not written. Only space: a failure changes nothing.
+    /// Cuts the current segment to what it holds, but not below its first length. Only space: a failure changes nothing.
     pub(crate) fn give_back_space(&mut self) {
-        if self.current.bytes > self.position {
-            let _ = self.current.file.punch_hole(self.position, self.current.bytes - self.position);
-        }
+        let _ = self.current.file.set_len(self.position.max(self.current.initial_bytes));
     }
 
     fn note_unsynced(&mut self) {
@@ -205,10 +232,12 @@ impl SegmentWriter {
 
     fn switch_segment(&mut self, bytes_min: u64, first: Seqno, durable: Seqno) -> Result<()> {
         let size = (self.current.number + 1, bytes_min);
-        self.current = begin_segment(&self.store, &self.identity, size, first, durable)?;
+        let newest_edit = self.identity.witness.newest_edit();
+        self.current = begin_segment(&self.store, &self.identity, size, (first, durable), newest_edit)?;
+        self.attested_edit = newest_edit;
         self.counts.note_segment();
         self.position = SEGMENT_HEADER_BYTES;
-        self.allocated_until = ALLOCATION_BYTES;
+        self.allocated_until = INITIAL_BYTES;
         self.zeroed_until = 0;
         Ok(())
     }
@@ -236,18 +265,19 @@ fn begin_segment(
     store: &SegmentStore,
     identity: &LogIdentity,
     (number, bytes_min): (u64, u64),
-    first_seqno: Seqno,
-    durable_seqno: Seqno,
+    (first_seqno, durable_seqno): (Seqno, Seqno),
+    newest_edit: u64,
 ) -> Result<Arc<SegmentFile>> {
     let segment = store.begin_segment(number, bytes_min, first_seqno, |segment| {
         let header = SegmentHeader {
             store_id: identity.store_id,
             number,
-            epoch: identity.epoch,
+            incarnation: identity.incarnation,
             first_seqno,
             durable_seqno,
             recovered_seqno: identity.recovered_seqno,
-            segment_bytes: segment.bytes,
+            segment_bytes: segment.initial_bytes,
+            newest_edit,
         };
         let mut page = AlignedBuffer::for_bytes(SEGMENT_HEADER_BYTES);
         header.encode(&mut page);

@@ -12,7 +12,7 @@ use std::{fmt, path::Path, time::Duration};
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
-    Error, PAGE_BYTES, Result, Seqno, StoreId,
+    Error, Incarnation, PAGE_BYTES, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
     planted,
     sync::{
@@ -23,6 +23,7 @@ use testudo_base::{
 use testudo_env::Env;
 
 use crate::{
+    evidence::Witness,
     group_commit::GroupCommit,
     poison::Poison,
     replay::ReplayEnd,
@@ -60,6 +61,8 @@ impl WalOptions {
 /// Where a log begins.
 #[derive(Clone, Debug)]
 pub struct WalStart {
+    /// The opening of the store that writes it; the manifest knows of it, durably.
+    pub incarnation: Incarnation,
     /// Number of its first segment; greater than that of any segment in the directory.
     pub segment_number: u64,
     /// The first seqno that it assigns, at least 1. At most one more than `recovered_seqno`; less if the
@@ -73,13 +76,15 @@ pub struct WalStart {
 
 impl WalStart {
     /// The log of a new store, from seqno 1.
-    pub fn new_store() -> Self {
-        Self { segment_number: 1, next_seqno: Seqno(1), recovered_seqno: Seqno(0), old_segments: Vec::new() }
+    pub fn new_store(incarnation: Incarnation) -> Self {
+        let (next_seqno, recovered_seqno) = (Seqno(1), Seqno(0));
+        Self { incarnation, segment_number: 1, next_seqno, recovered_seqno, old_segments: Vec::new() }
     }
 
     /// A log that goes on where replay ended, keeping the segments that were read.
-    pub fn after(end: &ReplayEnd) -> Self {
+    pub fn after(end: &ReplayEnd, incarnation: Incarnation) -> Self {
         Self {
+            incarnation,
             segment_number: end.last_segment + 1,
             next_seqno: Seqno(
                 end.last_seqno.0 + u64::from(!planted!("seqno-reused") || end.last_seqno.0 == 0),
@@ -129,19 +134,27 @@ pub struct Wal {
     sync_rounds: AtomicU64,
     syncs: AtomicU64,
     poison: Poison,
+    witness: Arc<dyn Witness>,
 }
 
 impl Wal {
     /// Begins a log: creates its first segment, whose header is durable on return. REQUIRES: the old segments are durable
     /// ([`crate::rewrite_unproven`], or the log was closed), for what was read back may have stood in caches alone.
-    pub fn create(env: Arc<dyn Env>, dir: &Path, options: WalOptions, start: WalStart) -> Result<Arc<Self>> {
+    pub fn create(
+        env: Arc<dyn Env>,
+        dir: &Path,
+        options: WalOptions,
+        start: WalStart,
+        witness: Arc<dyn Witness>,
+    ) -> Result<Arc<Self>> {
         let is_in_order = start.next_seqno.0 >= 1 && start.next_seqno.0 <= start.recovered_seqno.0 + 1;
         if options.buffer_count == 0 || options.buffer_bytes == 0 || !is_in_order {
             return Err(Error::invalid("a log needs a buffer and a next seqno within 1..=recovered + 1"));
         }
         let identity = LogIdentity {
             store_id: options.store_id,
-            epoch: env.random_u64(),
+            witness: Arc::clone(&witness),
+            incarnation: start.incarnation,
             recovered_seqno: start.recovered_seqno,
         };
         let segment_bytes = whole_segment(options.segment_bytes);
@@ -151,7 +164,7 @@ impl Wal {
             SegmentWriter::create(Arc::clone(&segments), identity, start.segment_number, next_seqno)?;
         let buffer_bytes = options.buffer_bytes.next_multiple_of(usize_of(PAGE_BYTES));
         Ok(Arc::new(Self {
-            salt: record_salt(options.store_id, identity.epoch),
+            salt: record_salt(options.store_id, start.incarnation),
             tail: CachePadded::new(Mutex::new(Tail::new(buffer_bytes, options.buffer_count, next_seqno))),
             was_sealed: Condvar::new(),
             has_space: Condvar::new(),
@@ -162,6 +175,7 @@ impl Wal {
             sync_rounds: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             poison: Poison::default(),
+            witness,
         }))
     }
 
@@ -256,6 +270,13 @@ impl Wal {
         self.write_sealed()
     }
 
+    /// Notes in the log that it builds on the newest manifest edit from here, so that a commit behind it
+    /// proves that edit. Written, not synced: it is as durable as the next commit.
+    pub fn note_edit(&self) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        writer.append_edit(self.durable_seqno()).map_err(|error| self.fail(error))
+    }
+
     /// Waits until a full buffer is there to be written, the log has failed, or `timeout` has passed; says
     /// whether there is one.
     pub fn wait_for_sealed(&self, timeout: Duration) -> bool {
@@ -317,8 +338,12 @@ impl Wal {
     pub fn close(&self) -> Result<()> {
         self.sync_all()?;
         let mut writer = self.lock_writer()?;
-        writer.append_marker(self.durable_seqno()).map_err(|error| self.fail(error))?;
+        let durable = self.durable_seqno();
+        let noted = writer.append_marker(durable).and_then(|()| writer.append_edit(durable));
+        noted.map_err(|error| self.fail(error))?;
         writer.give_back_space();
+        // Only an opening without a commit leaves one; it stays if it cannot be removed.
+        let _ = self.segments.remove_unused();
         self.poison.close();
         drop(writer);
         self.wake_all();
@@ -331,6 +356,7 @@ impl Wal {
         let began = self.group.covers(covered).then(|| self.segments.monotonic());
         self.write_oldest(&mut writer, count)?;
         let unsynced = writer.take_unsynced().map_err(|error| self.fail(error))?;
+        let newest_segment = writer.current_number();
         // The writer is free during the sync: full buffers can be written meanwhile.
         drop(writer);
         for segment in unsynced {
@@ -340,6 +366,8 @@ impl Wal {
             }
             self.syncs.fetch_add(1, Ordering::Relaxed);
         }
+        let recorded = self.witness.record_durable(newest_segment, covered);
+        recorded.map_err(|error| self.fail(error))?;
         self.durable_seqno.fetch_max(covered.0, Ordering::AcqRel);
         self.sync_rounds.fetch_add(1, Ordering::Relaxed);
         if let Some(began) = began {

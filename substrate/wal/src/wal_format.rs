@@ -4,25 +4,26 @@
 //!
 //! ```text
 //!    0   8  magic "TSTDOWAL"
-//!    8   4  format version, 1
+//!    8   4  format version, 2
 //!   12   4  required feature flags, 0; an unknown flag means a newer format
 //!   16   8  checksum of the page (seed 0), computed with these eight bytes as zeros
 //!   24  16  store id
 //!   40   8  segment number, the one in the file's name
-//!   48   8  epoch: random, one per opening of the log
+//!   48   8  incarnation: random, one per opening of the store for writing
 //!   56   8  first seqno: of the first record, if there is one
 //!   64   8  durable seqno: everything up to it was synced when this page was written
-//!   72   8  recovered seqno: end of the log as found by the recovery that began the epoch
-//!   80   8  segment bytes: length of the file, a multiple of 4096
-//!   88      zeros to the end of the page
+//!   72   8  recovered seqno: end of the log as found by the recovery that began the incarnation
+//!   80   8  segment bytes: the file is at least this long; a multiple of 4096
+//!   88   8  newest manifest edit that was durable when this page was written
+//!   96      zeros to the end of the page
 //! ```
 //!
-//! Record, at a multiple of 8; the seed of its checksums is `salt = checksum64(store id, epoch)`:
+//! Record, at a multiple of 8; the seed of its checksums is `salt = checksum64(store id, incarnation)`:
 //!
 //! ```text
 //!    0   4  header checksum: low 32 bits over bytes 4..40
 //!    4   4  payload length
-//!    8   8  payload checksum
+//!    8   8  payload checksum; of a marker: newest manifest edit that was durable when it was written
 //!   16   8  first seqno
 //!   24   8  durable seqno: everything up to it was synced when this record was reserved
 //!   32   4  seqno count; 0 for a marker
@@ -37,15 +38,15 @@
 //! - A valid record header is never all zeros (the kind is not 0), so that untouched space is never a record.
 
 use testudo_base::{
-    Error, ErrorKind, PAGE_SIZE, Result, Seqno, StoreId,
+    Error, ErrorKind, Incarnation, PAGE_SIZE, Result, Seqno, StoreId,
     checksum::checksum64,
     codec::{Damage, Reader},
     num::{low32, u32_of, u64_of},
     planted,
 };
 
-/// Version of the log's format that this build writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// Version of the log's format that this build writes, and the only one that it reads.
+pub const FORMAT_VERSION: u32 = 2;
 /// Bytes of a segment before its first record.
 pub const SEGMENT_HEADER_BYTES: u64 = 4096;
 /// Longest payload of one record, in bytes (4 GiB minus one page).
@@ -73,9 +74,9 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// Seed of the checksums of all records of an epoch.
-pub(crate) fn record_salt(store_id: StoreId, epoch: u64) -> u64 {
-    checksum64(&store_id.0.to_le_bytes(), epoch)
+/// Seed of the checksums of all records of an incarnation.
+pub(crate) fn record_salt(store_id: StoreId, incarnation: Incarnation) -> u64 {
+    checksum64(&store_id.0.to_le_bytes(), incarnation.0)
 }
 
 /// What the first page of a segment says.
@@ -85,16 +86,18 @@ pub struct SegmentHeader {
     pub store_id: StoreId,
     /// Number of the segment, as in the file's name.
     pub number: u64,
-    /// Random, one per opening of the log.
-    pub epoch: u64,
+    /// Random, one per opening of the store for writing.
+    pub incarnation: Incarnation,
     /// Seqno of the first record, if there is one.
     pub first_seqno: Seqno,
     /// Everything up to it was synced when the header was written.
     pub durable_seqno: Seqno,
-    /// End of the log as found by the recovery that began the epoch.
+    /// End of the log as found by the recovery that began the incarnation.
     pub recovered_seqno: Seqno,
-    /// Length of the file.
+    /// The file is at least this long.
     pub segment_bytes: u64,
+    /// Newest manifest edit that was durable when the header was written.
+    pub newest_edit: u64,
 }
 
 impl SegmentHeader {
@@ -107,11 +110,12 @@ impl SegmentHeader {
         page[24..40].copy_from_slice(&self.store_id.0.to_le_bytes());
         let fields = [
             self.number,
-            self.epoch,
+            self.incarnation.0,
             self.first_seqno.0,
             self.durable_seqno.0,
             self.recovered_seqno.0,
             self.segment_bytes,
+            self.newest_edit,
         ];
         for (slot, field) in page[40..].chunks_exact_mut(8).zip(fields) {
             slot.copy_from_slice(&field.to_le_bytes());
@@ -121,18 +125,18 @@ impl SegmentHeader {
     }
 
     /// Reads a header page of file `name`: `None` if its bytes contradict themselves, an error of kind
-    /// `Unsupported` if they are sound but of a newer format.
+    /// `Unsupported` if they are valid but of another format.
     pub(crate) fn decode(page: &[u8], name: &str) -> Result<Option<Self>> {
         if !is_sound(page) {
             return Ok(None);
         }
         let (version, flags, header) =
             decode_fields(page).map_err(|Damage(reason)| Error::corruption(name, 0, reason))?;
-        if version > FORMAT_VERSION || flags != 0 {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("{name}: log format {version} (features {flags:#x}) is newer than this build reads"),
-            ));
+        if version != FORMAT_VERSION || flags != 0 {
+            let message = format!(
+                "{name}: the log has format version {version} (features {flags:#x}); this build reads version {FORMAT_VERSION}"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(Some(header))
     }
@@ -157,18 +161,19 @@ fn decode_fields(page: &[u8]) -> std::result::Result<(u32, u32, SegmentHeader), 
     let header = SegmentHeader {
         store_id: StoreId(reader.u128()?),
         number: reader.u64()?,
-        epoch: reader.u64()?,
+        incarnation: Incarnation(reader.u64()?),
         first_seqno: Seqno(reader.u64()?),
         durable_seqno: Seqno(reader.u64()?),
         recovered_seqno: Seqno(reader.u64()?),
         segment_bytes: reader.u64()?,
+        newest_edit: reader.u64()?,
     };
     Ok((version, flags, header))
 }
 
-/// The epoch that a header page states, sound or not. Records under it prove whether that is so.
-pub(crate) fn claimed_epoch(page: &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(*page.get(48..)?.first_chunk()?))
+/// The incarnation that a header page states, sound or not. Records under it prove whether that is so.
+pub(crate) fn claimed_incarnation(page: &[u8]) -> Option<Incarnation> {
+    Some(Incarnation(u64::from_le_bytes(*page.get(48..)?.first_chunk()?)))
 }
 
 /// What a record is.
@@ -190,7 +195,7 @@ pub struct RecordHeader {
     pub kind: RecordKind,
     /// Length of the payload.
     pub payload_bytes: u32,
-    /// Checksum of the payload.
+    /// Checksum of the payload; of a marker the newest manifest edit that was durable when it was written.
     pub payload_checksum: u64,
     /// The first of its seqnos.
     pub first_seqno: Seqno,
@@ -250,6 +255,11 @@ impl RecordHeader {
     /// Bytes of the whole record, padding included.
     pub(crate) fn record_bytes(&self) -> u64 {
         record_bytes(u64::from(self.payload_bytes))
+    }
+
+    /// The newest manifest edit that a marker states.
+    pub(crate) fn stated_edit(&self) -> Option<u64> {
+        (self.kind == RecordKind::Marker).then_some(self.payload_checksum)
     }
 
     /// The seqno after the record's last one.

@@ -56,12 +56,14 @@ pub(crate) fn base_stores() -> &'static [BaseStore] {
     STORES.get_or_init(|| {
         let narrow = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
         let small = Profile { key_count: 120, ..Profile::default() };
+        let alike = Profile { key_count: 120, ..Profile::alike() };
         let tall = Profile { keyspace_count: 1, key_count: 900, ..Profile::default() };
         vec![
             make(narrow, &small, 240, true),
             make(narrow, &small, 240, false),
             make(narrow, &tall, 700, true),
             make(Tree::default(), &small, 60, false),
+            make(Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 4 }, &alike, 240, true),
         ]
     })
 }

@@ -59,7 +59,7 @@ pub(crate) fn exercise(machine: &Arc<MemEnv>, db: Db) {
     let _ = (db.stats(), db.check_invariants());
     for name in db.keyspace_names() {
         if let Ok(Some(keyspace)) = db.open_keyspace(&name) {
-            let _ = (keyspace.stats(), keyspace.outline(), keyspace.estimate::<&[u8], _>(..));
+            let _ = (keyspace.stats(), keyspace.outline(), keyspace.estimate(..));
         }
     }
     let closed = db.close();

@@ -67,8 +67,10 @@ pub(crate) fn manifest_record(payload: &[u8], edit_number: u64, store: StoreId, 
 
 /// Seals a superblock slot that starts at `at`.
 pub(crate) fn seal_superblock(file: &mut [u8], at: usize) -> Option<()> {
-    let checksum = checksum64(file.get(at..at + 80)?, 0);
-    file.get_mut(at + 80..at + 88)?.copy_from_slice(&checksum.to_le_bytes());
+    for end in [80, 96] {
+        let checksum = checksum64(file.get(at..at + end)?, 0);
+        file.get_mut(at + end..at + end + 8)?.copy_from_slice(&checksum.to_le_bytes());
+    }
     Some(())
 }
 

@@ -39,12 +39,23 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("unproven-log-believed", "recovery builds on a log that stands in caches alone", &["crash"]),
     bug("manifest-synced-in-place", "recovery syncs the manifest after a sync that failed", &["simulate"]),
     bug("lost-end-of-log-overlooked", "a log that ends too early is believed", &["corruption"]),
-    bug("hole-between-epochs-overlooked", "a log goes on behind commits that are missing", &["corruption"]),
+    bug(
+        "hole-between-incarnations-overlooked",
+        "a log goes on behind commits that are missing",
+        &["corruption"],
+    ),
     bug("last-of-batch-not-replayed", "recovery leaves out the last operation of a batch", &["crash"]),
     bug("record-checksum-ignored", "recovery takes a torn record for a commit", &["crash"]),
     bug("torn-segment-header-accepted", "a segment's damaged header is believed", &["corruption"]),
     bug("damage-taken-for-torn-tail", "damage within the log cuts it off silently", &["corruption"]),
     bug("seqno-reused", "the first seqno after recovery is that of the last commit before it", &["crash"]),
+    // What the files of a store prove of each other.
+    bug("watermark-ignored", "what the file `watermark` proves is not asked for", &["files"]),
+    bug("old-superblock-believed", "a superblock that is many edits behind is believed", &["files"]),
+    bug("foreign-segment-believed", "a log segment of another copy of the store is replayed", &["files"]),
+    bug("foreign-page-believed", "a page of another copy of the store is read", &["files"]),
+    bug("edit-note-ignored", "a log that builds on lost manifest edits is replayed", &["files"]),
+    bug("edit-not-noted", "the log does not say which changes of the catalogue it builds on", &["files"]),
     // Verification of what is read.
     bug("page-checksum-ignored", "a page with a wrong checksum is believed", &["corruption"]),
     bug("page-identity-ignored", "any sound page passes for the one asked for", &["corruption"]),
@@ -57,6 +68,14 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("sync-error-ignored", "a failed sync of the log is not noticed", &["nth"]),
     bug("full-disk-swallowed", "a write to a full disk passes for done", &["full-disk"]),
     bug("second-open-not-locked", "a store that is open can be opened again", &["model"]),
+    // Directories.
+    bug("names-by-path", "files of a store are named by its path, wherever it is now", &["directories"]),
+    bug("lost-lock-unnoticed", "an owner goes on writing when its lock file is another", &["directories"]),
+    bug("temporary-removes-all", "a temporary store removes whatever is in its directory", &["directories"]),
+    // Openings.
+    bug("unused-segment-kept", "closing leaves a log segment that holds no commit", &["openings"]),
+    bug("log-never-renewed", "log segments pile up with the openings of a store", &["openings"]),
+    bug("manifest-never-shortened", "closing leaves a long manifest for the next opening", &["openings"]),
     // Answers.
     bug("tombstone-dropped-early", "tombstones are dropped above what they hide", &["model"]),
     bug("merge-prefers-older", "of equal keys a merge shows the oldest", &["model"]),
@@ -65,12 +84,29 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("operands-without-their-value", "a merge leaves out what operands change", &["model"]),
     bug("flushed-operand-replayed", "recovery applies operands that the tree has already", &["model"]),
     bug("first-of-block-lost", "a cursor misses the first entry of each further block", &["model"]),
+    bug("seek-ignored-from-the-back", "after a seek the back goes on below it", &["model"]),
+    bug("closed-store-still-read", "handles of a closed store read on", &["model"]),
+    bug("write-inside-update", "the function of an update can write to its store", &["model"]),
+    bug("merged-length-unchecked", "operands make values beyond the limit unnoticed", &["metamorphic"]),
+    bug("refused-value-written", "values are written that the merge operator refuses", &["model"]),
+    bug("refused-operand-written", "operands are written that the merge operator refuses", &["model"]),
     bug("backward-skips-a-part", "going back, a cursor skips a child at a border", &["model"]),
     bug(
         "key-within-prefix-sorts-last",
         "a key that is part of a block's prefix is sought at its end",
         &["model"],
     ),
+    bug(
+        "cut-last-key-taken-for-whole",
+        "a run seems to end before its long last key",
+        &["model", "metamorphic"],
+    ),
+    bug(
+        "forks-believed-unread",
+        "where separators are cut, forks are followed without a look",
+        &["model", "metamorphic"],
+    ),
+    bug("shared-start-of-fence-lost", "a pivot loses what it shares with the one before", &["model"]),
     bug("filter-run-cut-short", "a filter denies some of its keys", &["model"]),
     bug("flush-forgets-a-tier", "a flush leaves the third-newest tier behind", &["model"]),
     bug("merged-tiers-on-top", "older tiers that are merged hide newer ones", &["model"]),
@@ -143,6 +179,12 @@ pub(crate) const BUGS: &[Bug] = &[
         "an extent is given back although it was taken hold of anew",
         &["schedules/extents"],
     ),
+    // Bounds of memory.
+    bug("batch-bound-ignored", "a batch takes as much memory as it is given", &["bounds"]),
+    bug("drained-buffers-kept", "snapshots keep write buffers that were drained", &["bounds"]),
+    bug("relieved-snapshot-sees-later", "a snapshot's own tree holds later writes too", &["bounds"]),
+    bug("holes-of-the-log-read", "a salvage reads the holes of the log page by page", &["bounds"]),
+    bug("reader-holds-the-whole-log", "a reader's memtables take all of the log", &["bounds"]),
 ];
 
 #[cfg(test)]

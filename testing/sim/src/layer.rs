@@ -96,6 +96,8 @@ pub struct LayerReport {
     pub counts: BTreeMap<String, u64>,
     /// Why the layer was not run, if it was not.
     pub not_run: Option<String>,
+    /// The first of the seeds that nobody had tried before, if there were any.
+    pub fresh_seeds_from: Option<u64>,
 }
 
 impl LayerReport {
@@ -115,6 +117,7 @@ impl LayerReport {
     pub fn merge(&mut self, other: Self) {
         other.counts.into_iter().for_each(|(name, count)| self.add(name, count));
         self.not_run = self.not_run.take().or(other.not_run);
+        self.fresh_seeds_from = self.fresh_seeds_from.or(other.fresh_seeds_from);
     }
 }
 
@@ -142,6 +145,9 @@ impl fmt::Display for LayerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(reason) = &self.not_run {
             writeln!(f, "NOT RUN: {reason}")?;
+        }
+        if let Some(seed) = self.fresh_seeds_from {
+            writeln!(f, "fresh seeds from {seed}")?;
         }
         self.counts.iter().try_for_each(|(name, count)| writeln!(f, "{count:>12}  {name}"))
     }

@@ -3,15 +3,19 @@
 //! **Invariants**
 //! - Every layer is in [`LAYERS`], so that the program, CI and the runner of planted bugs know the same ones.
 
+pub mod bounds;
 pub mod concurrency;
 pub mod corruption;
 pub mod crash;
+pub mod directories;
 pub mod exhaustive;
+pub mod files;
 pub mod full_disk;
 pub mod loop_device;
 pub mod metamorphic;
 pub mod model;
 pub mod nth;
+pub mod openings;
 pub mod simulate;
 pub mod snapshots;
 pub mod soak;
@@ -75,10 +79,34 @@ pub const LAYERS: &[Layer] = &[
         run: loop_device::run,
     },
     Layer {
+        name: bounds::NAME,
+        about: "what is held in memory is bounded by the budget, whatever is asked",
+        unit: None,
+        run: bounds::run,
+    },
+    Layer {
         name: corruption::NAME,
         about: "damaged files give right answers or an error that names file and offset",
         unit: None,
         run: corruption::run,
+    },
+    Layer {
+        name: directories::NAME,
+        about: "directories and locks that are moved, replaced and removed under open stores",
+        unit: None,
+        run: directories::run,
+    },
+    Layer {
+        name: files::NAME,
+        about: "files lost, older, or of another copy of the store, in every combination of two",
+        unit: None,
+        run: files::run,
+    },
+    Layer {
+        name: openings::NAME,
+        about: "files, their length and the calls of an opening stay the same, however often a store is opened",
+        unit: Some(openings::UNIT),
+        run: openings::run,
     },
     Layer {
         name: concurrency::NAME,

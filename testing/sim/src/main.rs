@@ -130,6 +130,7 @@ fn as_json(layer: &Layer, seconds: f64, outcome: &Result<LayerReport, LayerFailu
             "layer": layer.name,
             "right": report.not_run.is_none(),
             "not_run": report.not_run,
+            "fresh_seeds_from": report.fresh_seeds_from,
             "seconds": seconds,
             "counts": report.counts,
         }),

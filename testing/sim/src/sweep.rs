@@ -1,10 +1,13 @@
 //! Shares the runs of a layer between threads, until there are enough of them, the time is up or one fails.
 //!
 //! **Invariants**
-//! - Each run is a function of its item; which items are run may depend on the threads, how they end does not.
+//! - Each run is a function of its item.
+//! - Where a count ends the sweep, the report is that of the first items, in their order, that reach the count: it is
+//!   the same with any number of threads and on any machine.
+//! - What a short run requires of its coverage is required of fixed seeds alone; fresh seeds search and count for nothing.
 //! - After a failure no further item is begun.
 
-use std::{sync::Mutex, thread, time::Duration};
+use std::{collections::BTreeMap, sync::Mutex, thread, time::Duration};
 
 use testudo_base::num::u64_of;
 use testudo_env::{Env, RealEnv};
@@ -29,8 +32,54 @@ pub(crate) struct Enough {
 
 struct Progress<I> {
     items: I,
+    /// Items that were handed out.
+    begun: usize,
+    /// The first items, in their order, as far as all of them have ended.
     total: LayerReport,
+    /// How many items `total` covers.
+    covered: usize,
+    /// Items that ended before an earlier one.
+    ahead: BTreeMap<usize, LayerReport>,
     failure: Option<LayerFailure>,
+}
+
+impl<I: Iterator> Progress<I> {
+    fn new(items: I) -> Self {
+        let (total, ahead) = (LayerReport::default(), BTreeMap::new());
+        Self { items, begun: 0, total, covered: 0, ahead, failure: None }
+    }
+
+    fn has(&self, enough: Option<Enough>) -> bool {
+        enough.is_some_and(|enough| self.total.count(enough.unit) >= enough.count)
+    }
+
+    fn next(&mut self) -> Option<(usize, I::Item)> {
+        let item = self.items.next()?;
+        self.begun += 1;
+        Some((self.begun - 1, item))
+    }
+
+    /// Item `index` has ended well.
+    fn record(&mut self, index: usize, report: LayerReport, enough: Option<Enough>) {
+        self.ahead.insert(index, report);
+        while !self.has(enough)
+            && let Some(next) = self.ahead.remove(&self.covered)
+        {
+            self.total.merge(next);
+            self.covered += 1;
+        }
+    }
+
+    /// The counts of the first items that are enough, or of all if there were not so many.
+    fn finish(mut self, enough: Option<Enough>) -> Outcome {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        if !self.has(enough) {
+            self.ahead.into_values().for_each(|report| self.total.merge(report));
+        }
+        Ok(self.total)
+    }
 }
 
 /// Runs `items` on the threads of the limits.
@@ -45,26 +94,24 @@ pub(crate) fn sweep<T: Send>(
         Amount::Time(time) => clock.monotonic().saturating_add(time),
         _ => Duration::MAX,
     };
-    let progress =
-        Mutex::new(Progress { items: items.into_iter(), total: LayerReport::default(), failure: None });
+    let progress = Mutex::new(Progress::new(items.into_iter()));
     let next = || {
         let mut progress = progress.lock().expect("nothing panics under this lock");
-        let is_enough = enough.is_some_and(|enough| progress.total.count(enough.unit) >= enough.count);
-        if progress.failure.is_some() || is_enough || clock.monotonic() >= end {
+        if progress.failure.is_some() || progress.has(enough) || clock.monotonic() >= end {
             return None;
         }
-        progress.items.next()
+        progress.next()
     };
     thread::scope(|scope| {
         for _ in 0..limits.threads.max(1) {
             scope.spawn(|| {
-                while let Some(item) = next() {
+                while let Some((index, item)) = next() {
                     let outcome = run(item);
                     let mut progress = progress.lock().expect("nothing panics under this lock");
                     match outcome {
                         Ok(report) => {
                             limits.tick(enough.map_or(1, |enough| report.count(enough.unit)));
-                            progress.total.merge(report);
+                            progress.record(index, report, enough);
                         }
                         Err(failure) => {
                             progress.failure.get_or_insert(failure);
@@ -74,8 +121,7 @@ pub(crate) fn sweep<T: Send>(
             });
         }
     });
-    let progress = progress.into_inner().expect("nothing panics under this lock");
-    progress.failure.map_or(Ok(progress.total), Err)
+    progress.into_inner().expect("nothing panics under this lock").finish(enough)
 }
 
 /// The configurations that the limits select; a failure if there are none.
@@ -110,17 +156,35 @@ pub(crate) fn chosen_by_size(
     Ok(chosen)
 }
 
-/// Every configuration with every seed: the seed of a replay alone, else 0, a fresh one, 1, the next and so on.
-pub(crate) fn seeded<'a>(
+/// Runs every configuration with one seed after the other until there is enough.
+///
+/// A short run takes the seeds 0, 1, 2 … for the whole amount, asks `is_covered` of what they reached, and then goes on
+/// with fresh seeds for a fifth of it. Longer runs take fixed and fresh seeds in turn. A replay takes its one seed.
+pub(crate) fn search(
     limits: &Limits,
-    configurations: &'a [Configuration],
-) -> Box<dyn Iterator<Item = (&'a Configuration, u64)> + Send + 'a> {
+    configurations: &[Configuration],
+    enough: Enough,
+    is_covered: impl Fn(&LayerReport) -> Result<(), LayerFailure>,
+    run: impl Fn(&Configuration, u64) -> Outcome + Sync,
+) -> Outcome {
+    let of_seed = |seed| configurations.iter().map(move |configuration| (configuration, seed));
+    let run = |(configuration, seed): (&Configuration, u64)| run(configuration, seed);
     if let Some(seed) = limits.seed {
-        return Box::new(configurations.iter().map(move |configuration| (configuration, seed)));
+        return sweep(limits, of_seed(seed), Some(enough), run);
     }
     let fresh = RealEnv::new().random_u64() >> 16;
-    let seeds = (0_u64..).map(move |round| if round % 2 == 0 { round / 2 } else { fresh + round / 2 });
-    Box::new(seeds.flat_map(|seed| configurations.iter().map(move |configuration| (configuration, seed))))
+    let mut report = if limits.amount == Amount::Short {
+        let mut report = sweep(limits, (0..).flat_map(of_seed), Some(enough), run)?;
+        is_covered(&report)?;
+        let searched = Enough { count: enough.count / 5, ..enough };
+        report.merge(sweep(limits, (fresh..).flat_map(of_seed), Some(searched), run)?);
+        report
+    } else {
+        let seeds = (0..).map(|round| if round % 2 == 0 { round / 2 } else { fresh + round / 2 });
+        sweep(limits, seeds.flat_map(of_seed), Some(enough), run)?
+    };
+    report.fresh_seeds_from = Some(fresh);
+    Ok(report)
 }
 
 /// Runs `body`; an error or a panic becomes a failure of the layer.

@@ -13,6 +13,9 @@ fn run(name: &str) {
                 // Past the harness, which hides what passing tests print.
                 let _ = writeln!(std::io::stderr(), "{name} was NOT RUN: {reason}");
             }
+            if let Some(seed) = report.fresh_seeds_from {
+                let _ = writeln!(std::io::stderr(), "{name}: fresh seeds from {seed}");
+            }
             println!("{name}\n{report}");
         }
         Err(failure) => panic!("{failure}"),
@@ -65,8 +68,28 @@ fn a_full_file_system_on_a_loop_device_loses_nothing() {
 }
 
 #[test]
+fn memory_is_bounded_whatever_is_asked() {
+    run("bounds");
+}
+
+#[test]
+fn lost_older_and_exchanged_files_never_pass_for_the_store() {
+    run("files");
+}
+
+#[test]
 fn damage_never_gives_a_wrong_answer() {
     run("corruption");
+}
+
+#[test]
+fn moved_and_replaced_directories_never_mix_two_stores() {
+    run("directories");
+}
+
+#[test]
+fn a_thousand_openings_leave_what_one_does() {
+    run("openings");
 }
 
 #[test]

@@ -102,7 +102,7 @@ pub fn read_whole(opener: &EngineOpener, machine: &Arc<MemEnv>, directory: &str)
     let env: Arc<dyn Env> = Arc::<MemEnv>::clone(machine);
     let db = opener.open_db(env, Path::new(directory)).expect("the store opens");
     let report = db.verify(VerifyLevel::Full).expect("the store can be read");
-    assert_eq!(report.findings, Vec::<String>::new(), "{directory}");
+    assert_eq!(report.findings, [], "{directory}");
     contents_of(&db).expect("every record can be read")
 }
 

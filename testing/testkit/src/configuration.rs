@@ -43,6 +43,7 @@ pub fn shapes() -> Vec<(&'static str, u64, Profile)> {
         ("wide", 1 << 20, Profile::wide()),
         ("bulky", 2 << 20, Profile::bulky()),
         ("roomy", 16 << 20, Profile::default()),
+        ("alike", 1 << 20, Profile::alike()),
     ]
 }
 

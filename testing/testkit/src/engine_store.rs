@@ -6,14 +6,14 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
-    Batch, Db, DbBuilder, Durability, Entry, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Result,
-    Slice, Snapshot, Tree, VerifyLevel,
+    Batch, Db, DbBuilder, Durability, Entry, Error, ErrorKind, Finding, Iter, Keyspace, KeyspaceOptions,
+    Result, Slice, Snapshot, Tree, VerifyLevel,
 };
 use testudo_env::Env;
 
 use crate::{
     op::Slot,
-    operator::{chain_operator, operator_name},
+    operator::{REFUSED, chain_operator, operator_name},
     store::{Opener, Pair, RawScan, RawWrite, Store, UpdateFn, View, keyspace_name, keyspace_slot},
 };
 
@@ -30,7 +30,8 @@ pub struct EngineOpener {
 }
 
 impl EngineOpener {
-    fn builder(&self, env: Arc<dyn Env>, directory: &Path) -> DbBuilder {
+    /// How a database in `directory` is opened.
+    pub fn builder(&self, env: Arc<dyn Env>, directory: &Path) -> DbBuilder {
         let builder = Db::builder(directory).memory_bytes(self.memory_bytes);
         builder.env(env).merge_operator(chain_operator())
     }
@@ -77,6 +78,17 @@ struct EngineStore {
 }
 
 impl EngineStore {
+    /// What an operator refuses is not written, by no call.
+    fn check_refusals(&self) {
+        let of_chain = |k: &&Keyspace| k.options().merge_operator_name() == Some(operator_name(0));
+        let Some(keyspace) = self.keyspaces.values().find(of_chain) else { return };
+        assert!(keyspace.insert("", REFUSED).is_err(), "a refused value was written");
+        assert!(keyspace.merge("", REFUSED).is_err(), "a refused operand was written");
+        let mut batch = self.db.batch();
+        batch.insert(keyspace, "", REFUSED);
+        assert!(batch.commit().is_err(), "a refused value was written by a batch");
+    }
+
     fn keyspace(&self, slot: Slot) -> Result<&Keyspace> {
         find(&self.keyspaces, slot)
     }
@@ -197,7 +209,12 @@ impl Store for EngineStore {
     }
 
     fn update(&self, keyspace: Slot, key: &[u8], change: UpdateFn<'_>) -> Result<Option<Vec<u8>>> {
-        self.keyspace(keyspace)?.update(key, change).map(owned)
+        let keyspace = self.keyspace(keyspace)?;
+        let guarded = |old: Option<&[u8]>| {
+            assert!(keyspace.insert("", "written inside an update").is_err(), "a write inside an update");
+            change(old)
+        };
+        keyspace.update(key, guarded).map(owned)
     }
 
     fn compare_and_swap(
@@ -259,21 +276,33 @@ impl Store for EngineStore {
     }
 
     fn verify(&self) -> Result<()> {
+        self.check_refusals();
         let report = self.db.verify(VerifyLevel::Full)?;
         match report.findings.first() {
             None => Ok(()),
             // What the device refuses to give is no damage.
-            Some(finding) if finding.contains("cannot be read: ") => Err(Error::new(ErrorKind::Io, finding)),
-            // A finding is text; one that says where the damage is passes for an error that does.
-            Some(finding) if finding.contains(" at offset ") => Err(Error::corruption("verify", 0, finding)),
-            Some(finding) => Err(Error::new(ErrorKind::Corruption, finding)),
+            Some(finding) if finding.what.contains("cannot be read: ") => {
+                Err(Error::new(ErrorKind::Io, finding.to_string()))
+            }
+            Some(Finding { file, what, .. }) if file.is_empty() => {
+                Err(Error::new(ErrorKind::Corruption, what))
+            }
+            Some(finding) => Err(Error::corruption(&finding.file, finding.offset, finding.to_string())),
         }
     }
 
     fn close(self: Box<Self>) -> Result<()> {
         let Self { db, keyspaces, .. } = *self;
-        drop(keyspaces);
-        db.close()
+        let held = keyspaces.into_values().next();
+        let iter = held.as_ref().map(Keyspace::iter).transpose()?;
+        db.close()?;
+        let is_closed =
+            |answer: Option<ErrorKind>| assert_eq!(answer, Some(ErrorKind::Closed), "a read after close");
+        if let Some((keyspace, mut iter)) = held.zip(iter) {
+            is_closed(keyspace.get("").err().map(|error| error.kind()));
+            is_closed(iter.next().and_then(Result::err).map(|error| error.kind()));
+        }
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use testudo_env::{CrashPolicy, SplitMix};
 
 use crate::{
     Key, Profile, Script, Value,
-    op::{Change, Crash, Op, Scan, Slot, Span, Walk, Write},
+    op::{Change, Crash, Move, Op, Scan, Slot, Span, Walk, Write},
 };
 
 /// Slots for snapshots.
@@ -23,6 +23,9 @@ const SNAPSHOT_SLOTS: u64 = 3;
 const TREE_CHOICES: u64 = 4;
 /// Stems that many keys share.
 const PREFIXES: [&str; 5] = ["", "a", "b/", "user/", "user/with-a-long-shared-prefix/and-more-of-it/"];
+
+/// How many bytes many keys share, at and around what indexes and references keep of a key, and beyond it.
+const LONG_STARTS: [u32; 4] = [254, 256, 900, 4200];
 
 /// Makes ops.
 #[derive(Debug)]
@@ -107,6 +110,10 @@ impl<'a> Generator<'a> {
         let prefix = PREFIXES[usize_of(u64::from(number)) % PREFIXES.len()];
         let mut key = Key::of(format!("{prefix}{number:04}"));
         let one_in = profile.long_key_one_in;
+        if profile.shares_long_starts && !number.is_multiple_of(5) {
+            let pad = LONG_STARTS[usize_of(u64::from(number)) % LONG_STARTS.len()];
+            return Key { tail: key.stem, ..Key::padded(prefix, pad) };
+        }
         if profile.longest_keys && (5..7).contains(&number) {
             key.pad = u32_of(MAX_KEY_BYTES - key.stem.len());
         } else if one_in > 0 && number.is_multiple_of(one_in) {
@@ -177,7 +184,13 @@ impl<'a> Generator<'a> {
     fn batch(&mut self) -> Op {
         let count = self.random.below(u64::from(self.profile.batch_writes_max) + 1);
         let write = |_| Write { keyspace: self.slot(), key: self.key(), value: self.value_or_none() };
-        let writes = (0..count).map(write).collect();
+        let mut writes: Vec<Write> = (0..count).map(write).collect();
+        let mut bytes = 0;
+        let fits = writes.iter().position(|Write { key, value, .. }| {
+            bytes += key.length() + value.map_or(0, |value| usize_of(value.length.into()));
+            bytes > self.profile.batch_bytes_max
+        });
+        writes.truncate(fits.map_or(writes.len(), |too_many| too_many.max(1)));
         Op::Batch { writes, synced: self.random.percent(self.profile.synced_percent) }
     }
 
@@ -214,7 +227,7 @@ impl<'a> Generator<'a> {
                 let mut key = self.key();
                 let length = self.random.below(u64_of(key.stem.len()) + 1);
                 key.stem.truncate(usize_of(length));
-                Span::Prefix(Key { stem: key.stem, pad: 0 })
+                Span::Prefix(Key::of(key.stem))
             }
             _ => self.range(),
         };
@@ -222,11 +235,22 @@ impl<'a> Generator<'a> {
             0..=3 => Walk::Forward,
             4 | 5 => Walk::Backward,
             6 => Walk::Zigzag,
-            _ => Walk::Seek(self.key()),
+            _ if self.random.percent(30) => Walk::Seek(self.key()),
+            _ => Walk::Moves(self.moves()),
         };
         // Long scans are rare; limits end most walks somewhere inside.
         let limit = if self.random.percent(3) { 100_000 } else { self.small(40) };
         Scan { span, walk, limit }
+    }
+
+    fn moves(&mut self) -> Vec<Move> {
+        let count = 1 + self.random.below(8);
+        let step = |_| match self.random.below(3) {
+            0 => Move::Front(1 + self.small(5)),
+            1 => Move::Back(1 + self.small(5)),
+            _ => Move::Seek(self.key()),
+        };
+        (0..count).map(step).collect()
     }
 
     fn range(&mut self) -> Span {

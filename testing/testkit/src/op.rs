@@ -47,6 +47,19 @@ pub enum Walk {
     Zigzag,
     /// One from the front, then a seek to the key, then ascending.
     Seek(Key),
+    /// Steps of both ends and seeks, each once.
+    Moves(Vec<Move>),
+}
+
+/// A part of a walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// So many from the front.
+    Front(u32),
+    /// So many from the back.
+    Back(u32),
+    /// A seek.
+    Seek(Key),
 }
 
 /// A scan.

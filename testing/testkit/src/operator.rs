@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use testudo::{MergeFunction, MergeOperator, Result};
+use testudo::{Error, MergeOperator, Result};
 use testudo_base::checksum::checksum64;
 
 use crate::op::Slot;
@@ -22,15 +22,40 @@ pub fn operator_name(keyspace: Slot) -> &'static str {
     if keyspace.is_multiple_of(2) { CHAIN } else { "append" }
 }
 
+/// A value and an operand that the chain operator refuses; no script writes it.
+pub const REFUSED: &str = "refused by the operator";
+
 /// The operator that the store does not know by itself.
 pub fn chain_operator() -> Arc<dyn MergeOperator> {
-    let merge = |_: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]| -> Result<Vec<u8>> {
+    Arc::new(Chain)
+}
+
+#[derive(Debug)]
+struct Chain;
+
+fn refuse(bytes: &[u8]) -> Result<()> {
+    if bytes == REFUSED.as_bytes() { Err(Error::invalid("refused on purpose")) } else { Ok(()) }
+}
+
+impl MergeOperator for Chain {
+    fn name(&self) -> &'static str {
+        CHAIN
+    }
+
+    fn check_operand(&self, _: &[u8], operand: &[u8]) -> Result<()> {
+        refuse(operand)
+    }
+
+    fn check_value(&self, _: &[u8], value: &[u8]) -> Result<()> {
+        refuse(value)
+    }
+
+    fn merge(&self, _: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
         let value = operands
             .iter()
             .fold(existing.map(<[u8]>::to_vec), |value, operand| Some(chained(value.as_deref(), operand)));
         Ok(value.unwrap_or_default())
-    };
-    Arc::new(MergeFunction::new(CHAIN, merge))
+    }
 }
 
 fn chained(existing: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {

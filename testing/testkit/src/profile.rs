@@ -127,10 +127,14 @@ pub struct Profile {
     pub long_key_one_in: u32,
     /// Whether two keys have the greatest length, 64 KiB.
     pub longest_keys: bool,
+    /// Whether most keys differ only behind hundreds or thousands of bytes that many share.
+    pub shares_long_starts: bool,
     /// Share of batches that are synced.
     pub synced_percent: u8,
     /// Writes of a batch, at most.
     pub batch_writes_max: u32,
+    /// Bytes of keys and values of a batch, at most; what a store with the least memory takes.
+    pub batch_bytes_max: usize,
     /// I/O operations after which an armed power loss strikes, at most.
     pub arm_operations_max: u64,
     /// I/O operations of a recovery after which the power fails again, at most.
@@ -148,8 +152,10 @@ impl Default for Profile {
             key_count: 600,
             long_key_one_in: 60,
             longest_keys: false,
+            shares_long_starts: false,
             synced_percent: 20,
             batch_writes_max: 12,
+            batch_bytes_max: 260_000,
             arm_operations_max: 60,
             nested_operations_max: 30,
             nested_percent: 30,
@@ -174,10 +180,23 @@ impl Profile {
         Self { keyspace_count: 24, key_count: 40, ..Self::default() }
     }
 
+    /// Keys that differ only at their ends, many more than one leaf has room for.
+    pub fn alike() -> Self {
+        let values = ValueSizes { huge: 0, page: 10, ..ValueSizes::default() };
+        Self { values, keyspace_count: 2, key_count: 500, shares_long_starts: true, ..Self::default() }
+    }
+
     /// Keys and values of extreme sizes.
     pub fn bulky() -> Self {
         let values =
             ValueSizes { empty: 200, small: 500, medium: 300, page: 300, huge: 30, huge_bytes: 300_000 };
-        Self { values, key_count: 80, long_key_one_in: 4, longest_keys: true, ..Self::default() }
+        Self {
+            values,
+            key_count: 80,
+            long_key_one_in: 4,
+            longest_keys: true,
+            batch_bytes_max: 520_000,
+            ..Self::default()
+        }
     }
 }

@@ -14,28 +14,42 @@ const PAD: u8 = b'p';
 /// Text of the empty stem.
 const EMPTY: &str = "@";
 
-/// A key: a stem and a number of padding bytes after it.
+/// A key: a stem, a number of padding bytes after it, and a tail.
 ///
 /// As text the stem's letters, digits, `/`, `_` and `-` stand for themselves, other bytes are `%` and two hex
-/// digits, the empty stem is `@`; padding follows as `+count`.
+/// digits, the empty stem is `@`; padding follows as `+count`, and a tail, written as the stem is, as
+/// `+tail`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Key {
     /// Leading bytes.
     pub stem: Vec<u8>,
     /// Padding bytes that follow.
     pub pad: u32,
+    /// Bytes at the end.
+    pub tail: Vec<u8>,
 }
 
 impl Key {
     /// A key without padding.
     pub fn of(stem: impl AsRef<[u8]>) -> Self {
-        Self { stem: stem.as_ref().to_vec(), pad: 0 }
+        Self::padded(stem, 0)
+    }
+
+    /// A key without a tail.
+    pub fn padded(stem: impl AsRef<[u8]>, pad: u32) -> Self {
+        Self { stem: stem.as_ref().to_vec(), pad, tail: Vec::new() }
+    }
+
+    /// Its length in bytes.
+    pub fn length(&self) -> usize {
+        self.stem.len() + usize_of(self.pad.into()) + self.tail.len()
     }
 
     /// The bytes that go to the store.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.stem.clone();
         bytes.resize(bytes.len() + usize_of(self.pad.into()), PAD);
+        bytes.extend_from_slice(&self.tail);
         bytes
     }
 }
@@ -45,49 +59,64 @@ impl fmt::Display for Key {
         if self.stem.is_empty() {
             f.write_str(EMPTY)?;
         }
-        for &byte in &self.stem {
-            if is_plain(byte) {
-                write!(f, "{}", char::from(byte))?;
-            } else {
-                write!(f, "%{byte:02x}")?;
-            }
-        }
-        if self.pad > 0 {
+        write_bytes(f, &self.stem)?;
+        if self.pad > 0 || !self.tail.is_empty() {
             write!(f, "+{}", self.pad)?;
+        }
+        if !self.tail.is_empty() {
+            f.write_str("+")?;
+            write_bytes(f, &self.tail)?;
         }
         Ok(())
     }
+}
+
+fn write_bytes(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    for &byte in bytes {
+        if is_plain(byte) {
+            write!(f, "{}", char::from(byte))?;
+        } else {
+            write!(f, "%{byte:02x}")?;
+        }
+    }
+    Ok(())
+}
+
+fn parse_bytes(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if is_plain(first) {
+            bytes.push(first);
+            continue;
+        }
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let (b'%', Some(byte)) = (first, byte) else {
+            return Err(format!("{text:?} is no key"));
+        };
+        bytes.push(byte);
+        rest = &after[2..];
+    }
+    Ok(bytes)
 }
 
 impl FromStr for Key {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (stem, pad) = text.split_once('+').unwrap_or((text, "0"));
+        let mut parts = text.splitn(3, '+');
+        let stem = parts.next().unwrap_or_default();
+        let pad = parts.next().unwrap_or("0");
         let pad = pad.parse().map_err(|_| format!("padding {pad:?} of a key is no number"))?;
-        if stem == EMPTY {
-            return Ok(Self { stem: Vec::new(), pad });
-        }
-        let mut bytes = Vec::new();
-        let mut rest = stem.as_bytes();
-        while let Some((&first, tail)) = rest.split_first() {
-            rest = tail;
-            if is_plain(first) {
-                bytes.push(first);
-                continue;
-            }
-            let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-            let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-            let (b'%', Some(byte)) = (first, byte) else {
-                return Err(format!("{text:?} is no key"));
-            };
-            bytes.push(byte);
-            rest = &tail[2..];
-        }
-        if bytes.is_empty() {
-            return Err("a key is missing".into());
-        }
-        Ok(Self { stem: bytes, pad })
+        let tail = parse_bytes(parts.next().unwrap_or_default())?;
+        let stem = if stem == EMPTY {
+            ""
+        } else {
+            Some(stem).filter(|stem| !stem.is_empty()).ok_or("a key is missing")?
+        };
+        Ok(Self { stem: parse_bytes(stem)?, pad, tail })
     }
 }
 

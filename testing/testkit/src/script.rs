@@ -5,6 +5,7 @@
 //! insert 0 user/1 7:100
 //! batch synced 0/a=1:10 1/b=- 0/c=2:5000
 //! scan 0 seek:user/2 [a..user/9) 20
+//! scan 0 moves:2,-1,=user/2,3 all 20
 //! crash 50 mix 99 nested 3 12
 //! ```
 //!
@@ -17,7 +18,7 @@ use testudo_env::{CrashPolicy, TornMode};
 
 use crate::{
     Value,
-    op::{Change, Crash, Op, Scan, Span, Walk, Write},
+    op::{Change, Crash, Move, Op, Scan, Span, Walk, Write},
 };
 
 /// A list of ops.
@@ -196,9 +197,10 @@ impl<'a> Words<'a> {
             "forward" => Walk::Forward,
             "backward" => Walk::Backward,
             "zigzag" => Walk::Zigzag,
-            word => match word.strip_prefix("seek:") {
-                Some(key) => Walk::Seek(key.parse()?),
-                None => return Err(format!("{word:?} is no walk")),
+            word => match (word.strip_prefix("seek:"), word.strip_prefix("moves:")) {
+                (Some(key), _) => Walk::Seek(key.parse()?),
+                (_, Some(moves)) => Walk::Moves(moves.split(',').map(str::parse).collect::<Result<_, _>>()?),
+                _ => return Err(format!("{word:?} is no walk")),
             },
         };
         Ok(Scan { walk, span: self.next("a span")?.parse()?, limit: self.parse("a limit")? })
@@ -306,8 +308,38 @@ impl fmt::Display for Scan {
             Walk::Backward => f.write_str("backward")?,
             Walk::Zigzag => f.write_str("zigzag")?,
             Walk::Seek(key) => write!(f, "seek:{key}")?,
+            Walk::Moves(moves) => {
+                f.write_str("moves:")?;
+                for (index, step) in moves.iter().enumerate() {
+                    write!(f, "{}{step}", if index > 0 { "," } else { "" })?;
+                }
+            }
         }
         write!(f, " {} {}", self.span, self.limit)
+    }
+}
+
+/// So many steps of the front, `-` and as many of the back, or `=` and the key of a seek.
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Front(count) => write!(f, "{count}"),
+            Self::Back(count) => write!(f, "-{count}"),
+            Self::Seek(key) => write!(f, "={key}"),
+        }
+    }
+}
+
+impl FromStr for Move {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let count = |text: &str| text.parse().map_err(|_| format!("{text:?} is no move, as in 3, -3 or =a"));
+        match (text.strip_prefix('='), text.strip_prefix('-')) {
+            (Some(key), _) => Ok(Self::Seek(key.parse()?)),
+            (_, Some(back)) => count(back).map(Self::Back),
+            _ => count(text).map(Self::Front),
+        }
     }
 }
 

@@ -149,10 +149,11 @@ impl State {
                 Bound::Included(lower) | Bound::Excluded(lower) => key > lower.as_slice(),
                 Bound::Unbounded => true,
             };
-            walk.pairs = pairs_of(map, if inside { &target } else { &lower }, &upper);
+            walk.pairs = pairs_of(map, if inside { &target } else { &lower }, &walk.upper);
             Ok(())
         };
-        scan.collect(Walk { pairs: pairs_of(map, &lower, &upper) }, seek).unwrap_or_default()
+        let pairs = pairs_of(map, &lower, &upper);
+        scan.collect(Walk { pairs, upper }, seek).unwrap_or_default()
     }
 
     /// Some differences to another state, in words, to explain a failure.
@@ -188,6 +189,8 @@ impl State {
 struct Walk<'a> {
     /// `None` where the bounds leave no room.
     pairs: Option<btree_map::Range<'a, Bytes, Cell>>,
+    /// Before what the back has returned.
+    upper: Bound<Vec<u8>>,
 }
 
 impl<'a> Iterator for Walk<'a> {
@@ -200,7 +203,9 @@ impl<'a> Iterator for Walk<'a> {
 
 impl DoubleEndedIterator for Walk<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.pairs.as_mut()?.next_back().map(|(key, cell)| Ok((&**key, &*cell.value)))
+        let (key, cell) = self.pairs.as_mut()?.next_back()?;
+        self.upper = Bound::Excluded(key.to_vec());
+        Some(Ok((&**key, &*cell.value)))
     }
 }
 

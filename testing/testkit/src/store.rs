@@ -10,7 +10,7 @@ use std::{fmt, ops::Bound, sync::Arc};
 use testudo_base::Result;
 use testudo_env::Env;
 
-use crate::op::{Scan, Slot, Span, Walk};
+use crate::op::{Move, Scan, Slot, Span, Walk};
 
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -54,6 +54,30 @@ pub enum RawWalk {
     Zigzag,
     /// One from the front, then a seek, then ascending.
     Seek(Vec<u8>),
+    /// Steps of both ends and seeks, each once.
+    Moves(Vec<RawMove>),
+}
+
+/// A part of a walk, as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawMove {
+    /// So many from the front.
+    Front(usize),
+    /// So many from the back.
+    Back(usize),
+    /// A seek.
+    Seek(Vec<u8>),
+}
+
+impl RawMove {
+    fn of(step: &Move) -> Self {
+        let count = |count: u32| testudo_base::num::usize_of(count.into());
+        match step {
+            Move::Front(steps) => Self::Front(count(*steps)),
+            Move::Back(steps) => Self::Back(count(*steps)),
+            Move::Seek(key) => Self::Seek(key.bytes()),
+        }
+    }
 }
 
 impl RawScan {
@@ -69,6 +93,7 @@ impl RawScan {
             Walk::Backward => RawWalk::Backward,
             Walk::Zigzag => RawWalk::Zigzag,
             Walk::Seek(key) => RawWalk::Seek(key.bytes()),
+            Walk::Moves(moves) => RawWalk::Moves(moves.iter().map(RawMove::of).collect()),
         };
         let limit = testudo_base::num::usize_of(scan.limit.into());
         let all = Self { limit, ..Self::all(walk) };
@@ -83,7 +108,11 @@ impl RawScan {
     }
 
     /// Walks `iter` as the scan says; `seek` moves its front.
-    pub fn collect<I, T>(&self, mut iter: I, seek: impl FnOnce(&mut I, &[u8]) -> Result<()>) -> Result<Vec<T>>
+    pub fn collect<I, T>(
+        &self,
+        mut iter: I,
+        mut seek: impl FnMut(&mut I, &[u8]) -> Result<()>,
+    ) -> Result<Vec<T>>
     where
         I: DoubleEndedIterator<Item = Result<T>>,
     {
@@ -107,6 +136,19 @@ impl RawScan {
                 }
                 let rest: Result<Vec<T>> = iter.take(limit - pairs.len()).collect();
                 pairs.extend(rest?);
+                Ok(pairs)
+            }
+            RawWalk::Moves(moves) => {
+                let mut pairs: Vec<T> = Vec::new();
+                for step in moves {
+                    let left = limit - pairs.len();
+                    let taken: Result<Vec<T>> = match step {
+                        RawMove::Front(count) => iter.by_ref().take(left.min(*count)).collect(),
+                        RawMove::Back(count) => iter.by_ref().rev().take(left.min(*count)).collect(),
+                        RawMove::Seek(key) => seek(&mut iter, key).map(|()| Vec::new()),
+                    };
+                    pairs.extend(taken?);
+                }
                 Ok(pairs)
             }
         }

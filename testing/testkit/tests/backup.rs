@@ -3,7 +3,7 @@
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
-use testudo::{ErrorKind, backup::Repository, unobserved};
+use testudo::{ErrorKind, backup::Repository};
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv, OpenMode, OpenOptions};
 use testudo_testkit::{
     busy_store::{BusyStore, Contents, contents_of, judge_copy, read_whole},
@@ -25,11 +25,11 @@ fn repository(env: Arc<dyn Env>) -> Repository {
 }
 
 fn restore(repository: &Repository, id: Option<u64>) -> testudo::Result<u64> {
-    repository.restore(id, Path::new(TARGET), &mut unobserved()).map(|info| info.id)
+    repository.restore(id, TARGET).map(|info| info.id)
 }
 
 fn findings(repository: &Repository) -> Vec<String> {
-    let report = repository.verify(None, &mut unobserved()).unwrap();
+    let report = repository.verify(None).unwrap();
     report.findings.into_iter().map(|finding| finding.what).collect()
 }
 
@@ -164,7 +164,7 @@ fn a_stopped_backup_is_none_and_its_runs_are_used_by_the_next() {
     });
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
     assert!(repository.list().unwrap().is_empty());
-    assert_eq!(repository.verify(None, &mut unobserved()).unwrap().unused_files.len(), 2);
+    assert_eq!(repository.verify(None).unwrap().unused_files.len(), 2);
     let temporary = |path: &std::path::PathBuf| path.to_string_lossy().ends_with(".tmp");
     assert!(!machine.all_files().iter().any(temporary));
     let info = repository.create(&store.db).unwrap().info;
@@ -312,8 +312,7 @@ fn every_flipped_byte_is_found_and_never_restores_a_wrong_store() {
             damaged.corrupt(&path, u64::try_from(offset).unwrap(), 1 << (offset % 8)).unwrap();
             let repository = repository(damaged.clone());
             let what = format!("{} at {offset}", path.display());
-            let report = catch_panic(|| repository.verify(None, &mut unobserved()))
-                .unwrap_or_else(|e| panic!("{what}: {e}"));
+            let report = catch_panic(|| repository.verify(None)).unwrap_or_else(|e| panic!("{what}: {e}"));
             match report {
                 Ok(report) => assert!(!report.is_sound(), "{what}: not found"),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{what}: {error}"),
@@ -353,7 +352,7 @@ fn every_missing_or_cut_file_is_found() {
         }
         let damaged = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
         damaged.remove_file(&path).unwrap();
-        let outcome = repository(damaged.clone()).verify(None, &mut unobserved());
+        let outcome = repository(damaged.clone()).verify(None);
         match outcome {
             // A backup that is gone is a backup less; its files show that there was more.
             Ok(report) if name.starts_with("backup-") => {

@@ -67,7 +67,7 @@ fn check_repaired(machine: &Arc<MemEnv>, expected: &Contents, what: &str) {
     assert_eq!(run(machine.clone(), true).unwrap().findings, [], "{what}");
     let db = open(machine);
     assert!(contents_of(&db).unwrap() == *expected, "{what}");
-    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, Vec::<String>::new(), "{what}");
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, [], "{what}");
     db.open_keyspace("numbers").unwrap().unwrap().insert("more", "and more").unwrap();
     db.close().unwrap();
     open(machine).close().unwrap();

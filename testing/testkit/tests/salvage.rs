@@ -107,7 +107,7 @@ impl Subject {
         let after: Vec<_> = source.map(|path| machine.file_bytes(path).unwrap()).collect();
         assert!(before == after, "the source was changed");
         let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap();
-        assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, Vec::<String>::new());
+        assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
         let mut found = contents_of(&db).unwrap();
         for keyspace in &report.keyspaces {
             let Some(name) = &keyspace.older_keyspace else { continue };

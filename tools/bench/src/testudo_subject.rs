@@ -104,8 +104,8 @@ impl Records for Keyspace {
         mut see: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
         let entries = match end {
-            Some(end) => self.range::<&[u8], _>(first..end)?,
-            None => self.range::<&[u8], _>(first..)?,
+            Some(end) => self.range(first..end)?,
+            None => self.range(first..)?,
         };
         for entry in entries {
             let entry = entry?;

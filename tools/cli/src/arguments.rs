@@ -1,17 +1,44 @@
 //! What can be typed: the verbs, and the arguments that many of them share.
 //!
 //! **Invariants**
-//! - Every verb but `demo` and `bench` takes the store's directory first.
+//! - Every verb that is about a store takes its directory first. Only where that leaves an argument too few is it the one
+//!   that `TESTUDO_DIR` names: what is typed always counts.
+//! - `--json` is understood before and after the verb.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
+    error::ErrorKind,
+};
 
 use crate::{
-    backup, bench, checkpoint, compact, context::Context, del, demo, dump, failure::Outcome, get, info,
-    keyspace, load, ls, manifest, merge, page, put, repair, salvage, scan, scrub, size::parse_size, space,
-    stat, tree, verify, wal,
+    context::Context,
+    failure::Outcome,
+    input::{bytes_text::unescape, format::FormatArguments},
+    output::size::parse_size,
+    verbs::{
+        backup, bench, checkpoint, compact, completions, count, del, demo, dump, get, info, keyspace, load,
+        ls, man, manifest, merge, page, put, repair, salvage, scan, scrub, space, stat, tree, verify, wal,
+    },
 };
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done; nothing wrong was found. A range, a prefix or a file may hold nothing
+  1  no: damage was found, or what was named is not there: the store, the keyspace, a key, a page, a backup
+     (with --json: {\"found\": false, \"missing\": \"key\"})
+  2  could not: bad arguments or input, in use by another process, not permitted, failed; the reason is on standard error
+
+Keys, values and names of keyspaces are read and printed escaped: \\\\ \\t \\n \\r and \\xNN stand for bytes, all else for
+itself. --key-format and --value-format choose another form, see `testudo get --help`.
+
+SIZE is in bytes, or has a unit: KiB, MiB, GiB (powers of 1024), k, M, G (powers of 1000).
+
+TESTUDO_DIR names the directory of the store where none is given: `testudo get KEY`.";
+/// The flag that all verbs have but those that answer in a form of their own.
+const JSON: &str = "json";
+const WITHOUT_JSON: [&str; 4] = ["bench", "completions", "man", "demo-writer"];
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -19,8 +46,7 @@ use crate::{
     name = "testudo",
     version,
     about = "Look into, change and check Testudo stores",
-    after_help = "Exit codes: 0 done; 1 damage found, or not found; 2 could not (the reason is on standard error).\n\
-                  SIZE is in bytes, or has a unit: KiB, MiB, GiB (powers of 1024), k, M, G (powers of 1000)."
+    after_help = AFTER_HELP
 )]
 pub(crate) struct Arguments {
     /// What to do.
@@ -43,15 +69,18 @@ pub(crate) enum Verb {
     Space(space::SpaceArguments),
     /// The keyspaces
     Ls(ls::LsArguments),
-    /// The value of a key (exit code 1 if there is none)
+    /// The value of a key
     Get(get::GetArguments),
     /// Records in the order of their keys
     Scan(scan::ScanArguments),
+    /// How many records there are
+    Count(count::CountArguments),
     /// Sets the value of a key, durably (changes the store)
     Put(put::PutArguments),
-    /// Change the value of one key by an operand of its merge operator
+    /// Changes the value of one key by an operand of its merge operator (changes the store)
     Merge(merge::MergeArguments),
-    /// Removes a key, durably (changes the store; exit code 1 if it is not there)
+    /// Removes keys, durably: those named, those of a file, or all with a prefix (changes the store)
+    #[command(visible_alias = "rm")]
     Del(del::DelArguments),
     /// Puts the records of a file (changes the store)
     Load(load::LoadArguments),
@@ -81,6 +110,10 @@ pub(crate) enum Verb {
     Keyspace(keyspace::KeyspaceArguments),
     /// Workloads, traces and what the device itself gives
     Bench(bench::BenchArguments),
+    /// Completions for a shell, on standard output
+    Completions(completions::CompletionsArguments),
+    /// The manual page of the program or of a verb, on standard output
+    Man(man::ManArguments),
     /// The child that `demo` kills.
     #[command(hide = true)]
     DemoWriter(demo::WriterArguments),
@@ -98,6 +131,7 @@ impl Verb {
             Self::Ls(arguments) => ls::run(context, &arguments),
             Self::Get(arguments) => get::run(context, &arguments),
             Self::Scan(arguments) => scan::run(context, &arguments),
+            Self::Count(arguments) => count::run(context, &arguments),
             Self::Put(arguments) => put::run(context, &arguments),
             Self::Merge(arguments) => merge::run(context, &arguments),
             Self::Del(arguments) => del::run(context, &arguments),
@@ -115,20 +149,73 @@ impl Verb {
             Self::Compact(arguments) => compact::run(context, &arguments),
             Self::Keyspace(arguments) => keyspace::run(context, &arguments),
             Self::Bench(arguments) => bench::run(context, &arguments),
+            Self::Completions(arguments) => completions::run(context, &arguments),
+            Self::Man(arguments) => man::run(context, &arguments),
             Self::DemoWriter(arguments) => demo::run_writer(context, &arguments),
         }
     }
 }
 
-/// Which store, and how the answer looks.
+/// The command line with `--json` where it belongs.
+pub(crate) fn command() -> Command {
+    let flag = |what: &'static str| Arg::new(JSON).long("json").action(ArgAction::SetTrue).help(what);
+    Arguments::command().arg(flag("Answer in JSON: one document, or one line a record")).mut_subcommands(
+        |verb| match WITHOUT_JSON.contains(&verb.get_name()) {
+            true => verb,
+            false => verb.arg(flag("Answer in JSON: one document, or one line a record").global(true)),
+        },
+    )
+}
+
+/// Reads the command line: the verb, and whether to answer in JSON. `default_dir` is what `TESTUDO_DIR` says.
+pub(crate) fn parse(
+    typed: &[OsString],
+    default_dir: Option<OsString>,
+) -> Result<(Arguments, bool), clap::Error> {
+    let matches = match (command().try_get_matches_from(typed), default_dir) {
+        (Err(error), Some(dir)) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            let typed = with_directory(typed, dir).ok_or(error)?;
+            command().try_get_matches_from(typed)?
+        }
+        (outcome, _) => outcome?,
+    };
+    let arguments = Arguments::from_arg_matches(&matches)?;
+    if matches.get_flag(JSON) && WITHOUT_JSON.iter().any(|verb| matches.subcommand_name() == Some(verb)) {
+        let message =
+            "this verb does not answer in JSON (`bench` writes it to a file: --json FILE at the end)\n";
+        return Err(command().error(ErrorKind::ArgumentConflict, message));
+    }
+    Ok((arguments, asks_for_json(&matches)))
+}
+
+fn asks_for_json(matches: &ArgMatches) -> bool {
+    let here = matches.try_get_one::<bool>(JSON).ok().flatten() == Some(&true);
+    here || matches.subcommand().is_some_and(|(_, matches)| asks_for_json(matches))
+}
+
+/// The command line with `dir` right behind the verb; `None` if the verb takes no directory of a store.
+fn with_directory(typed: &[OsString], dir: OsString) -> Option<Vec<OsString>> {
+    let mut verb = command();
+    let mut end = 1;
+    for (at, word) in typed.iter().enumerate().skip(1) {
+        if word.to_str().is_some_and(|word| word.starts_with('-')) {
+            continue;
+        }
+        let Some(found) = verb.find_subcommand(word) else { break };
+        (verb, end) = (found.clone(), at + 1);
+    }
+    verb.get_positionals().find(|argument| argument.get_id() == "dir")?;
+    let mut typed = typed.to_vec();
+    typed.insert(end, dir);
+    Some(typed)
+}
+
+/// Which store.
 #[derive(Args, Debug)]
 pub(crate) struct StoreArguments {
-    /// Directory of the store
+    /// Directory of the store; TESTUDO_DIR where it is left out
     pub(crate) dir: PathBuf,
-    /// Answer in JSON: one document, or one line a record
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Memory that the store may use
+    /// Memory that the store may use; a value can be as long as a quarter of it [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) memory: Option<u64>,
 }
@@ -136,10 +223,21 @@ pub(crate) struct StoreArguments {
 /// Which keyspace, and how keys and values are written.
 #[derive(Args, Debug)]
 pub(crate) struct RecordArguments {
+    #[command(flatten)]
+    pub(crate) keyspace: KeyspaceArgument,
+    #[command(flatten)]
+    pub(crate) formats: FormatArguments,
+}
+
+/// Which keyspace.
+#[derive(Args, Debug)]
+pub(crate) struct KeyspaceArgument {
     /// Keyspace
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub(crate) keyspace: String,
-    /// Keys and values are hex, on the command line and in the answer
-    #[arg(long)]
-    pub(crate) hex: bool,
+    #[arg(long = "keyspace", value_name = "NAME", default_value = "default", value_parser = parse_name)]
+    pub(crate) name: String,
+}
+
+/// The name of a keyspace as it is typed: escaped.
+pub(crate) fn parse_name(text: &str) -> Result<String, String> {
+    String::from_utf8(unescape(text.as_bytes())?).map_err(|_| "not UTF-8".to_owned())
 }

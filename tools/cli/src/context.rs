@@ -27,13 +27,15 @@ pub(crate) struct Context {
     pub(crate) env: Arc<RealEnv>,
     /// Standard output.
     pub(crate) console: Console,
+    /// Whether to answer in JSON: one document, or one line a record.
+    pub(crate) json: bool,
     interruption: Option<Interruption>,
 }
 
 impl Context {
     /// The machine as it is, output buffered, Ctrl-C not caught.
-    pub(crate) fn new() -> Self {
-        Self { env: RealEnv::new(), console: Console::new(), interruption: None }
+    pub(crate) fn new(json: bool) -> Self {
+        Self { env: RealEnv::new(), console: Console::new(), json, interruption: None }
     }
 
     /// From now on Ctrl-C (and SIGTERM) only raises the returned flag; a second one ends the program.

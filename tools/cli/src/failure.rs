@@ -6,6 +6,7 @@
 
 use std::{fmt::Display, io, path::Path, process::ExitCode};
 
+use serde_json::{Value, json};
 use testudo::Error;
 
 /// What a verb that ran to its end found.
@@ -13,15 +14,49 @@ use testudo::Error;
 pub(crate) enum Verdict {
     /// Exit code 0.
     Fine,
-    /// Exit code 1: damage was found, or what was asked for is not there.
+    /// Exit code 1: damage was found, or something of what was named is not there.
     Negative,
 }
 
-/// Why a verb could not run to its end: exit code 2.
+/// What was named and is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// No store in the directory.
+    Store,
+    /// No such keyspace in the store.
+    Keyspace,
+    /// No such key in the keyspace.
+    Key,
+    /// The data file has no such page.
+    Page,
+    /// No repository of backups in the directory.
+    Repository,
+    /// No such backup in the repository.
+    Backup,
+}
+
+impl Missing {
+    /// The answer of every verb with `--json`.
+    pub(crate) fn document(self) -> Value {
+        let what = match self {
+            Self::Store => "store",
+            Self::Keyspace => "keyspace",
+            Self::Key => "key",
+            Self::Page => "page",
+            Self::Repository => "repository",
+            Self::Backup => "backup",
+        };
+        json!({ "found": false, "missing": what })
+    }
+}
+
+/// Why a verb did not run to its end.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The line to print.
+    /// Exit code 2, and the line to print.
     Message(String),
+    /// Exit code 1: what was named is not there; and the line to print.
+    Missing(Missing, String),
     /// Nobody reads the output any more.
     ClosedPipe,
 }
@@ -38,6 +73,11 @@ impl Failure {
     /// A failed call of the store in directory `dir`.
     pub(crate) fn store(dir: &Path, error: &Error) -> Self {
         Self::about(dir.display(), error)
+    }
+
+    /// Something of `thing` that was named is not there, as `reason` says.
+    pub(crate) fn missing(missing: Missing, thing: impl Display, reason: impl Display) -> Self {
+        Self::Missing(missing, format!("{thing}: {reason}"))
     }
 
     /// A failure of `thing`, which the line names first unless the message already does.
@@ -70,6 +110,10 @@ pub(crate) fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(Verdict::Fine) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Ok(Verdict::Negative) => ExitCode::from(1),
+        Err(Failure::Missing(_, message)) => {
+            say(&message);
+            ExitCode::from(1)
+        }
         Err(Failure::Message(message)) => {
             say(&message);
             ExitCode::from(2)

@@ -3,7 +3,10 @@
 //! **Invariants**
 //! - Nothing is opened for writing, locked or believed.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -14,9 +17,9 @@ use testudo_storage::{SlotContents, inspect_superblock};
 use testudo_wal::survey_log;
 
 use crate::{
-    bytes_text::{escape, to_hex},
     context::Context,
-    failure::Failure,
+    failure::{Failure, Missing},
+    input::bytes_text::{escape, to_hex},
 };
 
 /// Longer values are cut where people read them.
@@ -27,9 +30,6 @@ const SHOWN_BYTES: usize = 100;
 pub(crate) struct RawArguments {
     /// Directory of the store; it may be damaged, or in use (then the end of a file may be half written)
     pub(crate) dir: PathBuf,
-    /// Answer in JSON, one line for each piece
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 impl RawArguments {
@@ -38,17 +38,27 @@ impl RawArguments {
         Failure::store(&self.dir, error)
     }
 
-    /// Fails where there is no directory to look into.
-    pub(crate) fn check_directory(&self, context: &Context) -> Result<(), Failure> {
-        let listed = context.env.list_dir(&self.dir);
-        listed.map(drop).map_err(|error| Failure::about(self.dir.display(), error))
+    /// The machine with the directory held open; fails where there is none to look into.
+    pub(crate) fn enter(&self, context: &Context) -> Result<Arc<dyn Env>, Failure> {
+        enter(context, &self.dir)
+    }
+}
+
+/// The machine with the directory held open, which may be named by a link; fails where there is none. What is in it, only a
+/// look at its files can tell.
+pub(crate) fn enter(context: &Context, dir: &Path) -> Result<Arc<dyn Env>, Failure> {
+    match context.env.anchor(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Failure::missing(Missing::Store, dir.display(), "there is no such directory"))
+        }
+        entered => entered.map_err(|error| Failure::about(dir.display(), error)),
     }
 }
 
 /// The id of the store, from the superblock or from the log.
-pub(crate) fn find_store_id(context: &Context, dir: &Path) -> Option<StoreId> {
+pub(crate) fn find_store_id(env: &Arc<dyn Env>, dir: &Path) -> Option<StoreId> {
     let mut newest = None;
-    for slot in inspect_superblock(&*context.env, dir).into_iter().flatten() {
+    for slot in inspect_superblock(&**env, dir).into_iter().flatten() {
         if let SlotContents::Superblock(superblock) = slot {
             newest = newest.max(Some((superblock.generation, superblock.store.0)));
         }
@@ -56,8 +66,7 @@ pub(crate) fn find_store_id(context: &Context, dir: &Path) -> Option<StoreId> {
     if let Some((_, store)) = newest {
         return Some(StoreId(store));
     }
-    let env: std::sync::Arc<dyn Env> = context.env.clone();
-    survey_log(&env, dir).ok()?.segments().iter().find_map(|segment| segment.store)
+    survey_log(env, dir).ok()?.segments().iter().find_map(|segment| segment.store)
 }
 
 /// A key or a value for people, cut if it is long.

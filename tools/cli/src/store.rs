@@ -2,34 +2,73 @@
 //!
 //! **Invariants**
 //! - Nothing is created unless the verb was told to create.
+//! - What is not there is [`Failure::Missing`], in every verb.
 
-use std::sync::Arc;
+use std::{io, path::Path, sync::Arc};
 
 use testudo::{Db, DbBuilder, Error, Keyspace, KeyspaceOptions};
+use testudo_base::MAX_VALUE_BYTES;
 use testudo_env::Env;
 use testudo_storage::SuperblockFile;
 
 use crate::{
     arguments::StoreArguments,
     context::Context,
-    failure::{Failure, Outcome},
+    failure::{Failure, Missing, Outcome},
+    input::bytes_text::escape,
+    output::size::show_size,
 };
+
+/// The budget where none is given.
+const MEMORY_BYTES: u64 = 256 << 20;
 
 fn builder(context: &Context, store: &StoreArguments) -> DbBuilder {
     let env: Arc<dyn Env> = context.env.clone();
-    let builder = Db::builder(&store.dir).env(env).create(false);
-    match store.memory {
-        Some(bytes) => builder.memory_bytes(bytes),
-        None => builder,
+    Db::builder(&store.dir).env(env).create(false).memory_bytes(store.memory_bytes())
+}
+
+/// Fails where there is no store. A directory that cannot be listed, or holds anything of a store, is left to the opening.
+pub(crate) fn require(context: &Context, dir: &Path) -> Result<(), Failure> {
+    let missing = |why: &str| Err(Failure::missing(Missing::Store, dir.display(), why));
+    // The path may be a link.
+    match context.env.anchor(dir).and_then(|env| env.list_dir(dir)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => missing("there is no such directory"),
+        Ok(entries) => {
+            let of_store =
+                |name: &str| name == "superblock" || name == "UNFINISHED" || name.starts_with("manifest-");
+            match entries.iter().any(|entry| of_store(&entry.name)) {
+                true => Ok(()),
+                false => missing("there is no Testudo store in this directory"),
+            }
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Makes the directories above `dir` that do not exist.
+fn create_parents(env: &dyn Env, dir: &Path) -> io::Result<()> {
+    let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
+    match env.create_dir(parent) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            create_parents(env, parent)?;
+            env.create_dir(parent)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        outcome => outcome?,
+    }
+    match parent.parent().filter(|above| !above.as_os_str().is_empty()) {
+        Some(above) => env.sync_dir(above),
+        None => Ok(()),
     }
 }
 
 /// Opens an existing store to look at it; any number of readers can, as long as nobody writes.
 pub(crate) fn open_for_reading(context: &Context, store: &StoreArguments) -> Result<Db, Failure> {
+    require(context, &store.dir)?;
     try_open_for_reading(context, store).map_err(|error| store.failure(&error))
 }
 
-/// As [`open_for_reading`], for a verb that looks at the error itself.
+/// As [`open_for_reading`], for a verb that looks at the error itself. REQUIRES: [`require`] found a store.
 pub(crate) fn try_open_for_reading(context: &Context, store: &StoreArguments) -> testudo::Result<Db> {
     builder(context, store).read_only().open()
 }
@@ -40,6 +79,11 @@ pub(crate) fn open_for_writing(
     store: &StoreArguments,
     create: bool,
 ) -> Result<Db, Failure> {
+    match create {
+        true => create_parents(&*context.env, &store.dir)
+            .map_err(|error| Failure::about(store.dir.display(), error))?,
+        false => require(context, &store.dir)?,
+    }
     builder(context, store).create(create).open().map_err(|error| store.failure(&error))
 }
 
@@ -59,7 +103,48 @@ impl StoreArguments {
     /// The keyspace `name`, which must exist.
     pub(crate) fn existing_keyspace(&self, db: &Db, name: &str) -> Result<Keyspace, Failure> {
         let found = db.open_keyspace(name).map_err(|error| self.failure(&error))?;
-        found.ok_or_else(|| Failure::about(self.dir.display(), format!("has no keyspace '{name}'")))
+        found.ok_or_else(|| self.no_keyspace(name))
+    }
+
+    /// There is no keyspace `name`.
+    pub(crate) fn no_keyspace(&self, name: &str) -> Failure {
+        let reason = format!("has no keyspace '{}'", escape(name.as_bytes()));
+        Failure::missing(Missing::Keyspace, self.dir.display(), reason)
+    }
+
+    /// There is no `key` in the keyspace `name`.
+    pub(crate) fn no_key(&self, key: &[u8], name: &str) -> Failure {
+        let reason = format!("no key '{}' in keyspace '{}'", escape(key), escape(name.as_bytes()));
+        Failure::missing(Missing::Key, self.dir.display(), reason)
+    }
+
+    /// The memory that the store gets.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory.unwrap_or(MEMORY_BYTES)
+    }
+
+    /// No value is longer with this memory.
+    pub(crate) fn max_value_bytes(&self) -> u64 {
+        (self.memory_bytes() / 4).min(MAX_VALUE_BYTES)
+    }
+
+    /// Fails for a value of so many bytes that the store would not take, and says how it would.
+    pub(crate) fn check_value(&self, bytes: u64) -> Result<(), String> {
+        if bytes <= self.max_value_bytes() {
+            return Ok(());
+        }
+        Err(self.value_too_long(&bytes.to_string(), bytes))
+    }
+
+    /// What to say of a value of `bytes` bytes or more, which has `length` of them.
+    pub(crate) fn value_too_long(&self, length: &str, bytes: u64) -> String {
+        let (memory, limit) = (show_size(self.memory_bytes()), self.max_value_bytes());
+        let message =
+            format!("the value has {length} bytes, but with --memory {memory} at most {limit} are allowed");
+        match bytes > MAX_VALUE_BYTES {
+            true => format!("{message}, and never more than {MAX_VALUE_BYTES}"),
+            false => format!("{message}; it needs a --memory of at least {}", bytes.saturating_mul(4)),
+        }
     }
 
     /// The keyspace `name`, created with the default tree if told to.

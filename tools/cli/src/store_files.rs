@@ -20,18 +20,23 @@ pub(crate) struct StoreFile {
 
 /// All files of the directory, sorted by name.
 pub(crate) fn list_store_files(context: &Context, dir: &Path) -> Result<Vec<StoreFile>, Failure> {
-    let entries = context.env.list_dir(dir).map_err(|error| Failure::about(dir.display(), error))?;
+    // The path may be a link.
+    let listed = context.env.anchor(dir).and_then(|env| env.list_dir(dir));
+    let entries = listed.map_err(|error| Failure::about(dir.display(), error))?;
     let files = entries.into_iter().filter(|entry| entry.entry_type == EntryType::File);
-    files.map(|entry| measure(context, dir, entry.name)).collect()
+    files.filter_map(|entry| measure(context, dir, entry.name).transpose()).collect()
 }
 
-fn measure(context: &Context, dir: &Path, name: String) -> Result<StoreFile, Failure> {
+/// `None` for a file that has gone meanwhile: who writes the store makes and removes some.
+fn measure(context: &Context, dir: &Path, name: String) -> Result<Option<StoreFile>, Failure> {
     let path = dir.join(&name);
-    let sizes = || {
+    let sizes = || -> std::io::Result<(u64, u64)> {
         let file = context.env.open(&path, OpenOptions { mode: OpenMode::Read, direct: false })?;
         Ok((file.len()?, file.allocated_bytes()?))
     };
-    let (bytes, allocated_bytes) =
-        sizes().map_err(|error: std::io::Error| Failure::about(path.display(), error))?;
-    Ok(StoreFile { name, bytes, allocated_bytes })
+    match sizes() {
+        Ok((bytes, allocated_bytes)) => Ok(Some(StoreFile { name, bytes, allocated_bytes })),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::about(path.display(), error)),
+    }
 }

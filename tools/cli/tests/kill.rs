@@ -32,7 +32,8 @@ use script::{KEYSPACES, MARKER, Model, Step, step};
 const MEMORY_BYTES: u64 = 8 << 20;
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
-const REPORT_WITHIN: Duration = Duration::from_secs(20);
+/// A writer that says nothing for so long hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(300);
 
 fn number_from_env(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
@@ -194,12 +195,15 @@ fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
     let mut chance = SplitMix::new(seed);
     let mut model = Model::default();
     let mut done = 0;
+    // Writers that were let live until they had synced something: each of them moves on by a step at least.
+    let mut heard = 0;
     for kill in 1..=kills {
         let writer = Writer::start(&dir, seed, done);
         if chance.percent(75) {
+            heard += 1;
             let started = machine.monotonic();
             while !writer.reported.load(Ordering::SeqCst) {
-                assert!(machine.monotonic() - started < REPORT_WITHIN, "the writer never syncs");
+                assert!(machine.monotonic() - started < HANGS_AFTER, "the writer never syncs");
                 machine.sleep(Duration::from_millis(1));
             }
             machine.sleep(Duration::from_millis(chance.below(120)));
@@ -243,5 +247,5 @@ fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
         done = survived;
     }
     println!("{kills} kills, {done} steps survived");
-    assert!(done > kills, "the writers hardly wrote");
+    assert!(done >= heard, "{heard} writers synced something, {done} steps are there");
 }

@@ -7,6 +7,8 @@ mod program;
 
 #[path = "verbs/bad_input.rs"]
 mod bad_input;
+#[path = "verbs/beside_writer.rs"]
+mod beside_writer;
 #[path = "verbs/change.rs"]
 mod change;
 #[path = "verbs/copies.rs"]
@@ -17,12 +19,18 @@ mod damage;
 mod demo;
 #[path = "verbs/dumps.rs"]
 mod dumps;
+#[path = "verbs/exit_codes.rs"]
+mod exit_codes;
+#[path = "verbs/formats.rs"]
+mod formats;
 #[path = "verbs/interruption.rs"]
 mod interruption;
 #[path = "verbs/look.rs"]
 mod look;
 #[path = "verbs/planted.rs"]
 mod planted;
+#[path = "verbs/removal.rs"]
+mod removal;
 #[path = "verbs/repair.rs"]
 mod repair;
 #[path = "verbs/salvage.rs"]
@@ -31,3 +39,5 @@ mod salvage;
 mod salvage_cases;
 #[path = "verbs/scrub.rs"]
 mod scrub;
+#[path = "verbs/typing.rs"]
+mod typing;

@@ -14,14 +14,16 @@ use crate::{
 
 const DOCUMENT: &str = "docs/FORMAT.md";
 /// Format code in files with other names.
-const OTHER_FORMAT_FILES: [&str; 7] = [
+const OTHER_FORMAT_FILES: [&str; 9] = [
     "engine/src/options.rs",
     "substrate/filter/src/partition.rs",
     "substrate/run/src/block.rs",
     "substrate/run/src/builder.rs",
     "substrate/run/src/footer.rs",
+    "substrate/run/src/key_ends.rs",
     "substrate/run/src/run_ref.rs",
     "substrate/storage/src/superblock.rs",
+    "substrate/storage/src/watermark.rs",
 ];
 
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {

@@ -7,13 +7,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{ObjectId, Result, key};
-use testudo_run::Run;
+use testudo_base::{ObjectId, Result};
 
 use crate::{
     BeTreeOptions,
-    flow::{bytes_of_runs, clip_runs},
-    node::{Child, Node, Pivot, Share, Tier, bounds_among},
+    fence::Fence,
+    flow::{bytes_of_runs, clip_runs, runs_within},
+    node::{Child, FencedRun, Node, Pivot, Share, Tier, bounds_among},
     overwrites::Overwrites,
     plan::{PlanChild, PlanNode, PlanTier, active_bounds},
     scan_charges::ScanCharges,
@@ -132,10 +132,10 @@ impl Assembly {
                 }
                 PlanChild::Output { output, bytes, held_bytes } => {
                     let runs = std::mem::take(&mut self.outputs[output]);
-                    let written: u64 = runs.iter().map(|run| run.reference().user_bytes).sum();
+                    let written: u64 = runs.iter().map(|fenced| fenced.run.reference().user_bytes).sum();
                     incoming += bytes - held_bytes;
                     dropped += bytes.saturating_sub(written);
-                    pivots.extend(leaf_pivots(low, runs).map(|pivot| NewPivot { pivot, old }));
+                    pivots.extend(leaf_pivots(low, runs).into_iter().map(|pivot| NewPivot { pivot, old }));
                 }
                 PlanChild::Joined => {}
                 PlanChild::Leaf { .. } => unreachable!("every planned leaf was written"),
@@ -147,7 +147,7 @@ impl Assembly {
     fn build_tiers(&mut self, base: &Node, tiers: Vec<PlanTier>, pivots: &[NewPivot]) -> Result<Vec<Tier>> {
         let mut built = Vec::with_capacity(tiers.len());
         for tier in tiers {
-            let (runs, full): (Vec<Arc<Run>>, Vec<Option<Share>>) = match tier {
+            let (runs, full): (Vec<FencedRun>, Vec<Option<Share>>) = match tier {
                 PlanTier::Existing(tier) => (tier.runs, tier.shares),
                 PlanTier::Output { output, active } => {
                     let share = |active: bool| active.then_some(Share { from: None, bytes: 0 });
@@ -158,7 +158,7 @@ impl Assembly {
             let shares = new_shares(base, &runs, &full, pivots)?;
             let mut tier = Tier { runs, shares };
             let plain: Vec<Pivot> = pivots.iter().map(|new| new.pivot.clone()).collect();
-            prune(&mut tier, &plain, base.high.as_deref());
+            prune(&mut tier, &plain, base.high.as_ref());
             if tier.is_active() {
                 built.push(tier);
             }
@@ -179,7 +179,7 @@ impl Assembly {
                 left += 1;
                 continue;
             }
-            let joined = Arc::new(concatenate(a, b));
+            let joined = Arc::new(concatenate(a, b).with_shared_starts());
             let (a, b) = (Arc::clone(a), Arc::clone(b));
             self.forget(&a);
             self.forget(&b);
@@ -206,7 +206,7 @@ impl Assembly {
             let mut tiers = Vec::with_capacity(node.tiers.len());
             for tier in &node.tiers {
                 let mut part = Tier { runs: tier.runs.clone(), shares: tier.shares[from..to].to_vec() };
-                prune(&mut part, &pivots, high.as_deref());
+                prune(&mut part, &pivots, high.as_ref());
                 if part.is_active() {
                     tiers.push(part);
                 }
@@ -215,7 +215,8 @@ impl Assembly {
             let charges = std::mem::take(&mut node.scan_charges);
             let scan_charges = if pieces == 1 { charges } else { ScanCharges::default() };
             let (height, overwrites) = (node.height, node.overwrites);
-            let part = Arc::new(Node { id, height, pivots, high, tiers, scan_charges, overwrites });
+            let part = Node { id, height, pivots, high, tiers, scan_charges, overwrites };
+            let part = Arc::new(part.with_shared_starts());
             self.put.insert(id, Arc::clone(&part));
             out.push(part);
         }
@@ -227,23 +228,22 @@ fn child_pivot(node: Arc<Node>) -> Pivot {
     Pivot { low: node.pivots[0].low.clone(), child: Child::Node(node) }
 }
 
-/// Pivots for the runs that a leaf has become; an empty leaf stays as a pivot without a run.
-fn leaf_pivots(low: Vec<u8>, runs: Vec<Arc<Run>>) -> impl Iterator<Item = Pivot> {
-    let mut lows = vec![low];
-    for pair in runs.windows(2) {
-        lows.push(key::separator(&pair[0].reference().last_key, &pair[1].reference().first_key));
+/// Pivots for the runs that a leaf has become, the first of them at `low`; an empty leaf stays as a pivot
+/// without a run.
+fn leaf_pivots(low: Fence, runs: Vec<FencedRun>) -> Vec<Pivot> {
+    let leaf = |fenced: FencedRun| Pivot { low: fenced.low, child: Child::Leaf(Some(fenced.run)) };
+    let mut pivots: Vec<Pivot> = runs.into_iter().map(leaf).collect();
+    match pivots.first_mut() {
+        Some(first) => first.low = low,
+        None => pivots.push(Pivot { low, child: Child::Leaf(None) }),
     }
-    let mut runs: Vec<Option<Arc<Run>>> = runs.into_iter().map(Some).collect();
-    if runs.is_empty() {
-        runs.push(None);
-    }
-    lows.into_iter().zip(runs).map(|(low, run)| Pivot { low, child: Child::Leaf(run) })
+    pivots
 }
 
 /// The shares of a tier after its node's pivots were replaced.
 fn new_shares(
     base: &Node,
-    runs: &[Arc<Run>],
+    runs: &[FencedRun],
     old_shares: &[Option<Share>],
     pivots: &[NewPivot],
 ) -> Result<Vec<Option<Share>>> {
@@ -257,9 +257,9 @@ fn new_shares(
             None => None,
             Some(share) if !is_split && share.bytes > 0 => Some(share.clone()),
             Some(share) => {
-                let bounds = active_bounds(&bounds_among(&plain, base.high.as_deref(), index), share);
+                let bounds = active_bounds(&bounds_among(&plain, base.high.as_ref(), index), share);
                 let some = !bounds.is_empty() && !clip_runs(runs, &bounds).is_empty();
-                let from = share.from.clone().filter(|from| *from > new.pivot.low);
+                let from = share.from.clone().filter(|from| new.pivot.low.is_less_than(from));
                 let bytes = if some { bytes_of_runs(runs, &bounds)?.max(1) } else { 0 };
                 some.then_some(Share { from, bytes })
             }
@@ -270,20 +270,15 @@ fn new_shares(
 }
 
 /// Drops the runs of a tier from which nothing is left for any pivot, and shares that no run covers.
-fn prune(tier: &mut Tier, pivots: &[Pivot], high: Option<&[u8]>) {
+fn prune(tier: &mut Tier, pivots: &[Pivot], high: Option<&Fence>) {
     let mut needed = vec![false; tier.runs.len()];
     for (pivot, share) in tier.shares.iter_mut().enumerate() {
         let Some(active) = share else { continue };
         let bounds = active_bounds(&bounds_among(pivots, high, pivot), active);
         let mut any = false;
-        for (run, needed) in tier.runs.iter().zip(&mut needed) {
-            let reference = run.reference();
-            let before = bounds.low.as_deref().is_some_and(|low| reference.last_key.as_slice() < low);
-            let after = bounds.high.as_deref().is_some_and(|high| reference.first_key.as_slice() >= high);
-            if !before && !after {
-                *needed = true;
-                any = true;
-            }
+        for (at, _) in runs_within(&tier.runs, &bounds) {
+            needed[at] = true;
+            any = true;
         }
         if !any {
             *share = None;
@@ -333,15 +328,18 @@ pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
             .runs
             .last()
             .zip(beside.runs.first())
-            .is_some_and(|(a, b)| a.reference().id == b.reference().id);
+            .is_some_and(|(a, b)| a.run.reference().id == b.run.reference().id);
         if is_shared {
             beside.runs.remove(0);
         }
         // What a run holds beyond its own node was flushed long ago and must not count again.
-        let border = right.pivots[0].low.as_slice();
-        let reaches_right = tier.runs.last().is_some_and(|run| run.reference().last_key.as_slice() >= border);
-        let reaches_left =
-            beside.runs.first().is_some_and(|run| run.reference().first_key.as_slice() < border);
+        let border = right.pivots[0].low.to_vec();
+        let keys = |fenced: &'_ FencedRun| fenced.run.reference().keys.clone();
+        let reaches_right = tier.runs.last().is_some_and(|last| !keys(last).end_before(&border));
+        let reaches_left = beside
+            .runs
+            .first()
+            .is_some_and(|first| first.low.is_less_than(&border) && !keys(first).begin_at_or_after(&border));
         if !is_shared && (reaches_right || reaches_left) {
             tier.shares.extend(vec![None; right.pivots.len()]);
             let shares = std::mem::take(&mut beside.shares);
@@ -349,6 +347,10 @@ pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
             tiers.push(tier);
             tiers.push(beside);
         } else {
+            if let Some(first) = beside.runs.first_mut().filter(|_| !is_shared) {
+                // Where nothing reaches over the border, that is a fence as good as any.
+                first.low = right.pivots[0].low.clone().max(first.low.clone());
+            }
             tier.runs.extend(beside.runs);
             tier.shares.extend(beside.shares);
             tiers.push(tier);

@@ -6,9 +6,12 @@
 //! **Invariants**
 //! - The parts of a destination are disjoint, in key order, and together the whole.
 
-use testudo_run::KeyBounds;
-
-use crate::{BeTreeOptions, node::Node, plan::MergeInput};
+use crate::{
+    BeTreeOptions,
+    fence::{Bounds, Fence},
+    node::Node,
+    plan::MergeInput,
+};
 
 /// Parts for each hand: some slack, so that the hands end together although sizes are estimates.
 const PARTS_PER_HAND: u64 = 2;
@@ -17,7 +20,7 @@ const PARTS_PER_HAND: u64 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seam {
     /// First key of what follows.
-    pub(crate) key: Vec<u8>,
+    pub(crate) key: Fence,
     /// About how many bytes lie before it.
     pub(crate) bytes_before: u64,
 }
@@ -25,7 +28,7 @@ pub(crate) struct Seam {
 /// A part of a destination.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    pub(crate) bounds: KeyBounds,
+    pub(crate) bounds: Bounds,
     /// About how many bytes of entries are in it.
     pub(crate) bytes: u64,
 }
@@ -35,10 +38,8 @@ pub(crate) fn seams_of(node: &Node, inputs: &[MergeInput]) -> Vec<Seam> {
     let mut bytes_before = 0;
     let mut seams = Vec::new();
     for pivot in 0..node.pivots.len() {
-        if pivot > 0
-            && let Some(key) = node.bounds_of(pivot).low
-        {
-            seams.push(Seam { key, bytes_before });
+        if pivot > 0 {
+            seams.push(Seam { key: node.pivots[pivot].low.clone(), bytes_before });
         }
         let shares = inputs.iter().filter_map(|input| input.shares[pivot].as_ref());
         bytes_before += shares.map(|share| share.bytes).sum::<u64>();
@@ -62,12 +63,12 @@ pub(crate) fn cut(bytes: u64, seams: &[Seam], bytes_max: u64) -> Vec<Part> {
         let due = next * (bytes / count);
         if next < count && seam.bytes_before > done && seam.bytes_before >= due && seam.bytes_before < bytes {
             let high = Some(seam.key.clone());
-            let bounds = KeyBounds { low: std::mem::replace(&mut low, high.clone()), high };
+            let bounds = Bounds { low: std::mem::replace(&mut low, high.clone()), high };
             parts.push(Part { bounds, bytes: seam.bytes_before - done });
             done = seam.bytes_before;
         }
     }
-    parts.push(Part { bounds: KeyBounds { low, high: None }, bytes: bytes.saturating_sub(done) });
+    parts.push(Part { bounds: Bounds { low, high: None }, bytes: bytes.saturating_sub(done) });
     parts
 }
 

@@ -6,7 +6,8 @@ use testudo_base::{Error, ErrorKind, Result};
 use testudo_run::Run;
 
 use crate::{
-    node::{Child, Node, Tier},
+    fence::{Bounds, Fence},
+    node::{Child, FencedRun, Node, Tier},
     plan::MAX_HEIGHT,
 };
 
@@ -44,7 +45,8 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32) -> Result<()> {
             Child::Node(child) => {
                 if child.height + 1 != node.height
                     || child.pivots[0].low != pivot.low
-                    || child.high != bounds.high
+                    || child.high.as_ref()
+                        != node.pivots.get(index + 1).map(|next| &next.low).or(node.high.as_ref())
                 {
                     return broken(child, "does not fit the pivot of its parent");
                 }
@@ -54,7 +56,7 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32) -> Result<()> {
             Child::Leaf(None) => {}
             Child::Leaf(Some(run)) => {
                 let reference = run.reference();
-                if !bounds.contains(&reference.first_key) || !bounds.contains(&reference.last_key) {
+                if is_outside(run, &bounds, deep)? {
                     return broken(node, "a leaf has keys outside its fences");
                 }
                 if reference.tombstones > 0 && reference.entries > 1 {
@@ -76,17 +78,38 @@ fn check_tier(node: &Node, tier: &Tier, deep: bool) -> Result<()> {
     if !tier.is_active() || tier.runs.is_empty() {
         return broken(node, "a tier from which nothing is left");
     }
-    let disjoint =
-        tier.runs.windows(2).all(|pair| pair[0].reference().last_key < pair[1].reference().first_key);
-    if !disjoint {
-        return broken(node, "runs of a tier overlap");
+    if !tier.runs.windows(2).all(|pair| pair[0].low < pair[1].low) {
+        return broken(node, "fences of a tier do not increase");
     }
-    if deep {
-        for run in &tier.runs {
+    for (at, FencedRun { low, run }) in tier.runs.iter().enumerate() {
+        let high = tier.runs.get(at + 1).map(|next| next.low.clone());
+        if is_outside(run, &Bounds { low: low.as_low(), high }, deep)? {
+            return broken(node, "runs of a tier overlap");
+        }
+        if deep {
             check_run(run)?;
         }
     }
     Ok(())
+}
+
+/// Whether a run has keys outside its bounds. Its first and last key are read if its reference does not have them whole
+/// and leaves that open, or if `deep`.
+fn is_outside(run: &Arc<Run>, bounds: &Bounds, deep: bool) -> Result<bool> {
+    let keys = &run.reference().keys;
+    let (low, high) = (bounds.low.as_ref().map(Fence::head), bounds.high.as_ref().map(Fence::head));
+    if low.as_ref().is_some_and(|low| keys.begin_before(low))
+        || high.as_ref().is_some_and(|high| keys.reach(high))
+    {
+        return Ok(true);
+    }
+    let is_inside =
+        low.is_none_or(|low| keys.begin_at_or_after(&low)) && high.is_none_or(|high| keys.end_before(&high));
+    if is_inside && !deep {
+        return Ok(false);
+    }
+    let (first, last) = run.exact_ends()?;
+    Ok(!bounds.contains(&first) || !bounds.contains(&last))
 }
 
 /// Reads a whole run: every page verifies, keys increase, counts agree, the filter knows every key.

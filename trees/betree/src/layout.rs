@@ -11,6 +11,7 @@ use testudo_base::{ObjectId, RunId, codec::Damage, sync::Arc};
 use testudo_run::{KeyBounds, RunRef};
 
 use crate::{
+    fence::Fence,
     node_format::{ROOT_POINTER, StoredChild, StoredNode, decode_node, decode_root_pointer},
     plan::MAX_HEIGHT,
 };
@@ -54,8 +55,14 @@ fn collect(
             let Some(share) = share else { continue };
             let from = KeyBounds { low: share.from.clone(), high: None };
             let active = bounds.intersection(&from);
-            for run in &tier.runs {
-                note(uses, run, &active);
+            for (at, (low, run)) in tier.runs.iter().enumerate() {
+                let next = tier.runs.get(at + 1).map(|(next, _)| next);
+                let is_behind = active.high.as_deref().is_some_and(|high| !low.is_less_than(high));
+                let is_before =
+                    active.low.as_deref().zip(next).is_some_and(|(low, next)| next.is_at_most(low));
+                if !is_behind && !is_before {
+                    note(uses, run, &active);
+                }
             }
         }
     }
@@ -70,15 +77,14 @@ fn collect(
 }
 
 fn bounds_of(node: &StoredNode, pivot: usize) -> KeyBounds {
-    let low = &node.pivots[pivot].0;
-    let high = node.pivots.get(pivot + 1).map(|(low, _)| low.clone()).or_else(|| node.high.clone());
-    KeyBounds { low: (!low.is_empty()).then(|| low.clone()), high }
+    let high = node.pivots.get(pivot + 1).map(|(low, _)| low).or(node.high.as_ref());
+    KeyBounds { low: node.pivots[pivot].0.as_low().map(|low| low.to_vec()), high: high.map(Fence::to_vec) }
 }
 
 /// Notes that a run counts in `bounds`, if it has keys there.
 fn note(uses: &mut BTreeMap<RunId, RunUse>, run: &RunRef, bounds: &KeyBounds) {
-    let before = bounds.high.as_deref().is_some_and(|high| run.first_key.as_slice() >= high);
-    let after = bounds.low.as_deref().is_some_and(|low| run.last_key.as_slice() < low);
+    let before = bounds.high.as_deref().is_some_and(|high| run.keys.begin_at_or_after(high));
+    let after = bounds.low.as_deref().is_some_and(|low| run.keys.end_before(low));
     if before || after || bounds.is_empty() {
         return;
     }

@@ -18,6 +18,7 @@
 mod assemble;
 mod chain;
 mod cut;
+mod fence;
 mod flow;
 mod invariants;
 mod layout;
@@ -29,6 +30,7 @@ mod policy;
 mod references;
 mod scan_charges;
 mod simulation;
+mod stack;
 mod strand;
 mod tree;
 mod tree_cursor;

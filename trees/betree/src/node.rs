@@ -4,13 +4,18 @@
 //! - `pivots` is not empty and strictly increasing by `low`; a node's range is `[pivots[0].low, high)`.
 //! - Every tier has one share per pivot. Entries of a tier count for pivot `i` only inside
 //!   `[max(low, share.from), low of i + 1)`; everything else of its runs was flushed or belongs elsewhere.
+//! - A run of a tier has keys from its own `low` on, and below that of the next run.
 
 use std::sync::Arc;
 
 use testudo_base::{ObjectId, Seqno};
-use testudo_run::{KeyBounds, Run};
+use testudo_run::Run;
 
-use crate::{overwrites::Overwrites, scan_charges::ScanCharges};
+use crate::{
+    fence::{Bounds, Fence, share_starts},
+    overwrites::Overwrites,
+    scan_charges::ScanCharges,
+};
 
 /// What hangs below a pivot.
 #[derive(Clone, Debug)]
@@ -33,7 +38,7 @@ impl Child {
 /// A child and the least key that belongs to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Pivot {
-    pub(crate) low: Vec<u8>,
+    pub(crate) low: Fence,
     pub(crate) child: Child,
 }
 
@@ -46,10 +51,18 @@ pub(crate) struct Share {
     pub(crate) bytes: u64,
 }
 
+/// A run among others that are disjoint from it, and in order.
+#[derive(Clone, Debug)]
+pub(crate) struct FencedRun {
+    /// Greater than all keys of the run before it; none of its own is less.
+    pub(crate) low: Fence,
+    pub(crate) run: Arc<Run>,
+}
+
 /// A sorted sequence of runs in a node's buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Tier {
-    pub(crate) runs: Vec<Arc<Run>>,
+    pub(crate) runs: Vec<FencedRun>,
     /// One per pivot; `None`: nothing is left for it.
     pub(crate) shares: Vec<Option<Share>>,
 }
@@ -61,7 +74,7 @@ impl Tier {
 
     /// How new the newest of its entries may be; all of its runs say the same.
     pub(crate) fn newest_seqno(&self) -> Seqno {
-        self.runs.iter().map(|run| run.reference().newest_seqno).max().unwrap_or_default()
+        self.runs.iter().map(|fenced| fenced.run.reference().newest_seqno).max().unwrap_or_default()
     }
 
     pub(crate) fn is_active(&self) -> bool {
@@ -76,7 +89,7 @@ pub(crate) struct Node {
     pub(crate) height: u32,
     pub(crate) pivots: Vec<Pivot>,
     /// Least key beyond the node; `None` at the right edge of the tree.
-    pub(crate) high: Option<Vec<u8>>,
+    pub(crate) high: Option<Fence>,
     /// Newest first, also by what their runs say of their age.
     pub(crate) tiers: Vec<Tier>,
     pub(crate) scan_charges: ScanCharges,
@@ -84,6 +97,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// The same node, whose long fences keep only once what they share.
+    pub(crate) fn with_shared_starts(mut self) -> Self {
+        let lows = self.pivots.iter_mut().map(|pivot| &mut pivot.low);
+        let runs = self.tiers.iter_mut().flat_map(|tier| &mut tier.runs).map(|fenced| &mut fenced.low);
+        share_starts(lows.chain(runs).chain(&mut self.high).collect());
+        self
+    }
+
     /// Bytes that wait in the buffer for a child.
     pub(crate) fn pending_of(&self, pivot: usize) -> u64 {
         self.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref()).map(|share| share.bytes).sum()
@@ -91,12 +112,12 @@ impl Node {
 
     /// The pivot that `key` belongs to. REQUIRES: the key is in the node's range.
     pub(crate) fn pivot_of(&self, key: &[u8]) -> usize {
-        self.pivots.partition_point(|pivot| pivot.low.as_slice() <= key).saturating_sub(1)
+        self.pivots.partition_point(|pivot| pivot.low.is_at_most(key)).saturating_sub(1)
     }
 
     /// The range of keys of a pivot.
-    pub(crate) fn bounds_of(&self, pivot: usize) -> KeyBounds {
-        bounds_among(&self.pivots, self.high.as_deref(), pivot)
+    pub(crate) fn bounds_of(&self, pivot: usize) -> Bounds {
+        bounds_among(&self.pivots, self.high.as_ref(), pivot)
     }
 
     /// All runs that the node refers to, leaves included, once per reference.
@@ -105,7 +126,7 @@ impl Node {
             Child::Leaf(run) => run.as_ref(),
             Child::Node(_) => None,
         });
-        self.tiers.iter().flat_map(|tier| &tier.runs).chain(leaves)
+        self.tiers.iter().flat_map(|tier| &tier.runs).map(|fenced| &fenced.run).chain(leaves)
     }
 
     pub(crate) fn child_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
@@ -117,10 +138,7 @@ impl Node {
 }
 
 /// The range of keys of a pivot among others.
-pub(crate) fn bounds_among(pivots: &[Pivot], high: Option<&[u8]>, pivot: usize) -> KeyBounds {
-    let low = &pivots[pivot].low;
-    KeyBounds {
-        low: (!low.is_empty()).then(|| low.clone()),
-        high: pivots.get(pivot + 1).map(|next| next.low.clone()).or_else(|| high.map(<[u8]>::to_vec)),
-    }
+pub(crate) fn bounds_among(pivots: &[Pivot], high: Option<&Fence>, pivot: usize) -> Bounds {
+    let high = pivots.get(pivot + 1).map(|next| &next.low).or(high);
+    Bounds { low: pivots[pivot].low.as_low(), high: high.cloned() }
 }

@@ -11,11 +11,12 @@
 use std::{ops::RangeInclusive, sync::Arc};
 
 use testudo_base::{Error, ErrorKind, Result, planted};
-use testudo_run::{KeyBounds, Run};
+use testudo_run::Run;
 
 use crate::{
     BeTreeOptions,
-    flow::{Layer, Slice, clip_layer, clip_runs},
+    fence::Bounds,
+    flow::{Layer, Slice, clip_layer, clip_runs, slices_of},
     node::{Child, Node, Share, Tier},
     policy::{IdleWork, NodeLoad},
     undisturbed::seems_undisturbed,
@@ -315,10 +316,9 @@ impl PlanNode {
         for tier in self.tiers.drain(which) {
             match tier {
                 PlanTier::Merge(inputs) => merged.extend(inputs),
-                PlanTier::Existing(tier) => merged.push(MergeInput {
-                    slices: tier.runs.iter().map(Slice::whole_run).collect(),
-                    shares: tier.shares,
-                }),
+                PlanTier::Existing(tier) => {
+                    merged.push(MergeInput { slices: slices_of(&tier.runs), shares: tier.shares })
+                }
                 PlanTier::Output { .. } => unreachable!("nothing is merged after its plan is closed"),
             }
         }
@@ -416,9 +416,9 @@ fn leaf_with(mut layers: Vec<Layer>, bytes: u64, run: Option<&Arc<Run>>) -> Plan
 }
 
 /// What of a pivot's range a share still covers.
-pub(crate) fn active_bounds(bounds: &KeyBounds, share: &Share) -> KeyBounds {
+pub(crate) fn active_bounds(bounds: &Bounds, share: &Share) -> Bounds {
     match &share.from {
-        Some(from) => bounds.intersection(&KeyBounds { low: Some(from.clone()), high: None }),
+        Some(from) => bounds.intersection(&Bounds { low: Some(from.as_slice().into()), high: None }),
         None => bounds.clone(),
     }
 }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use testudo_base::{Cursor, Entry, Result};
 use testudo_run::{Direction, Missing, Placing, ReadAhead, Run, RunCursor, Target};
 
+use crate::{fence::Fence, node::FencedRun};
+
 /// Pages that the first read of a leaf takes: a scan that gets there goes on in it.
 const LEAF_PAGES_AT_ONCE: u32 = 4;
 
 /// A cursor over one source of entries.
 pub(crate) struct Strand {
     /// In key order, disjoint; never empty.
-    runs: Vec<Arc<Run>>,
+    runs: Vec<FencedRun>,
     low: Option<Arc<[u8]>>,
     high: Option<Arc<[u8]>>,
     is_leaf: bool,
@@ -27,12 +29,10 @@ pub(crate) struct Strand {
 
 impl Strand {
     /// The entries of `runs` with keys from `low` up to `high`.
-    pub(crate) fn new(runs: Vec<Arc<Run>>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
-        let high = high.filter(|high| {
-            runs.last().is_none_or(|run| run.reference().last_key.as_slice() >= high.as_ref())
-        });
-        let low = low
-            .filter(|low| runs.first().is_none_or(|run| run.reference().first_key.as_slice() < low.as_ref()));
+    pub(crate) fn new(runs: Vec<FencedRun>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
+        let keys = |fenced: &FencedRun| fenced.run.reference().keys.clone();
+        let high = high.filter(|high| runs.last().is_none_or(|last| !keys(last).end_before(high)));
+        let low = low.filter(|low| runs.first().is_none_or(|first| !keys(first).begin_at_or_after(low)));
         Self {
             runs,
             low,
@@ -47,13 +47,18 @@ impl Strand {
 
     /// The entries of a leaf.
     pub(crate) fn leaf(run: &Arc<Run>) -> Self {
-        Self { is_leaf: true, ..Self::new(vec![Arc::clone(run)], None, None) }
+        Self {
+            is_leaf: true,
+            ..Self::new(vec![FencedRun { low: Fence::default(), run: Arc::clone(run) }], None, None)
+        }
     }
 
     /// Takes over the open run of the strand that came before in the order of the scan, if it is one of this strand's.
     pub(crate) fn take_over(&mut self, earlier: &mut Self) -> bool {
         let Some(cursor) = &earlier.cursor else { return false };
-        let Some(at) = self.runs.iter().position(|run| Arc::ptr_eq(run, cursor.run())) else { return false };
+        let Some(at) = self.runs.iter().position(|fenced| Arc::ptr_eq(&fenced.run, cursor.run())) else {
+            return false;
+        };
         self.at = at;
         self.cursor = earlier.cursor.take();
         true
@@ -100,19 +105,34 @@ impl Strand {
             (Target::Before(key), _, Some(high)) => Target::Before(key.min(high)),
             (target, ..) => target,
         };
-        let run_for = |key: &[u8]| self.runs.partition_point(|run| run.reference().last_key.as_slice() < key);
         let at = match target {
-            Target::First => 0,
-            Target::Last => self.runs.len() - 1,
-            Target::From(key) => run_for(key),
-            // The entry before the key is in the last run that begins before it.
-            Target::Before(key) => run_for(key).min(self.runs.len() - 1),
+            Target::First => Some(0),
+            Target::Last => Some(self.runs.len() - 1),
+            Target::From(key) => self.run_from(key),
+            Target::Before(key) => self.run_before(key),
         };
-        if at < self.runs.len() {
-            self.open(at).begin(target);
-        } else {
-            self.cursor = None;
+        match at {
+            Some(at) => self.open(at).begin(target),
+            None => self.cursor = None,
         }
+    }
+
+    /// The run that would have `key`.
+    fn run_of(&self, key: &[u8]) -> usize {
+        self.runs.partition_point(|fenced| fenced.low.is_at_most(key)).saturating_sub(1)
+    }
+
+    /// Where to look for the first entry from `key` on.
+    fn run_from(&self, key: &[u8]) -> Option<usize> {
+        let at = self.run_of(key);
+        let is_behind = self.runs[at].run.reference().keys.end_before(key);
+        Some(at + usize::from(is_behind)).filter(|at| *at < self.runs.len())
+    }
+
+    /// Where to look for the last entry before `key`.
+    fn run_before(&self, key: &[u8]) -> Option<usize> {
+        let at = self.run_of(key);
+        if self.runs[at].run.reference().keys.begin_at_or_after(key) { at.checked_sub(1) } else { Some(at) }
     }
 
     fn open(&mut self, at: usize) -> &mut RunCursor {
@@ -120,7 +140,7 @@ impl Strand {
             self.cursor = None;
             self.at = at;
         }
-        let run = &self.runs[at];
+        let run = &self.runs[at].run;
         self.cursor.get_or_insert_with(|| {
             let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
             if self.is_leaf {
@@ -157,7 +177,7 @@ impl Strand {
 
     /// Settles without company.
     fn settle(&mut self) -> Result<()> {
-        let data = Arc::clone(self.runs[0].data());
+        let data = Arc::clone(self.runs[0].run.data());
         testudo_run::place_together(std::slice::from_mut(self), &data)
     }
 

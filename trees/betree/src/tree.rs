@@ -10,21 +10,23 @@ use testudo_base::{
     operands_format::begin_stack,
 };
 use testudo_contract::{Job, OutlineLine, Tree, TreeEdit, TreeStats, Updates, Work};
-use testudo_run::{KeyBounds, Run};
+use testudo_run::Run;
 use testudo_storage::{Access, Change, DataFile, Lookup, PageAddress, Reached, Trail};
 
 use crate::{
     BeTreeOptions,
     assemble::Assembly,
+    fence::{Bounds, Fence},
     flow::{Slice, Source, bytes_of_runs},
     invariants,
-    node::{Child, Node, Pivot, Share, Tier},
+    node::{Child, FencedRun, Node, Pivot, Share, Tier},
     node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
     overwrites::Overwrites,
     plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
     policy::{IdleWork, NodeLoad},
     references::{all_runs, all_spans, changes_of},
     scan_charges::ScanCharges,
+    stack::stack,
     tree_cursor::TreeCursor,
     write::write_plan,
 };
@@ -60,7 +62,7 @@ impl BeTree {
         let root = Node {
             id: ObjectId(1),
             height: 1,
-            pivots: vec![Pivot { low: Vec::new(), child: Child::Leaf(None) }],
+            pivots: vec![Pivot { low: Fence::default(), child: Child::Leaf(None) }],
             high: None,
             tiers: Vec::new(),
             scan_charges: ScanCharges::default(),
@@ -120,9 +122,9 @@ impl BeTree {
                 if share.from.as_deref().is_some_and(|from| key < from) {
                     continue;
                 }
-                let run = tier.runs.partition_point(|run| run.reference().last_key.as_slice() < key);
-                let Some(run) = tier.runs.get(run) else { continue };
-                let found = run.get(key, hash, access)?;
+                let run = tier.runs.partition_point(|fenced| fenced.low.is_at_most(key)).checked_sub(1);
+                let Some(run) = run.and_then(|run| tier.runs.get(run)) else { continue };
+                let found = run.run.get(key, hash, access)?;
                 if found != Lookup::Absent {
                     return Ok(found);
                 }
@@ -226,10 +228,11 @@ fn load_node(
     }
     let mut tiers = Vec::with_capacity(stored.tiers.len());
     for tier in stored.tiers {
+        let open = |(low, reference)| Ok(FencedRun { low, run: open(reference)? });
         let runs = tier.runs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
         tiers.push(Tier { runs, shares: tier.shares });
     }
-    Ok(Arc::new(Node {
+    let node = Node {
         id,
         height: stored.height,
         pivots,
@@ -237,7 +240,8 @@ fn load_node(
         tiers,
         scan_charges: ScanCharges::default(),
         overwrites: Overwrites::UNKNOWN,
-    }))
+    };
+    Ok(Arc::new(node.with_shared_starts()))
 }
 
 impl Tree for BeTree {
@@ -260,10 +264,16 @@ impl Tree for BeTree {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
         let bytes = updates.bytes();
-        let slice = Slice { source: Source::Updates(updates), bounds: KeyBounds::default() };
+        let slice = Slice { source: Source::Updates(updates), bounds: Bounds::default() };
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
         plan.join_children(&self.options, 0)?;
         self.finish(plan, work, Origin::Updates)
+    }
+
+    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
+        let root = Arc::new(stack(&self.root, work, updates, &self.options)?);
+        let (data, options) = (Arc::clone(&self.data), self.options);
+        Ok(Arc::new(Self { data, options, root, next_object: self.next_object, is_stored: self.is_stored }))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
@@ -335,7 +345,7 @@ impl Tree for BeTree {
     }
 
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
-        let bounds = KeyBounds { low: low.map(<[u8]>::to_vec), high: high.map(<[u8]>::to_vec) };
+        let bounds = Bounds { low: low.map(Fence::from), high: high.map(Fence::from) };
         node_bytes(&self.root, &bounds)
     }
 
@@ -387,7 +397,7 @@ fn find_join<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a Arc
 /// nearer to the leaves, where they and what they delete disappear.
 fn find_tombstones(node: &Arc<Node>) -> Option<(&Arc<Node>, &Tier)> {
     for tier in &node.tiers {
-        let count = |of: fn(&Run) -> u64| -> u64 { tier.runs.iter().map(|run| of(run)).sum() };
+        let count = |of: fn(&Run) -> u64| -> u64 { tier.runs.iter().map(|fenced| of(&fenced.run)).sum() };
         let tombstones = count(|run| run.reference().tombstones);
         if tombstones > 0 && tombstones * 4 >= count(|run| run.reference().entries) {
             return Some((node, tier));
@@ -467,10 +477,10 @@ fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {
         stats.entries += reference.entries;
         stats.tombstones += reference.tombstones;
         stats.stored_bytes += reference.stored_bytes();
-        stats.metadata_bytes += 256 + u64_of(reference.first_key.len() + reference.last_key.len());
+        stats.metadata_bytes += 256 + u64_of(reference.keys.first().len() + reference.keys.last().len());
     }
     for pivot in &node.pivots {
-        stats.metadata_bytes += 64 + u64_of(pivot.low.len());
+        stats.metadata_bytes += 64 + u64_of(pivot.low.own_bytes());
         match &pivot.child {
             Child::Node(child) => add_stats(child, stats),
             Child::Leaf(None) => {}
@@ -482,7 +492,7 @@ fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {
     }
 }
 
-fn node_bytes(node: &Arc<Node>, bounds: &KeyBounds) -> Result<u64> {
+fn node_bytes(node: &Arc<Node>, bounds: &Bounds) -> Result<u64> {
     let mut bytes = 0;
     for (index, pivot) in node.pivots.iter().enumerate() {
         let inside = node.bounds_of(index).intersection(bounds);
@@ -498,14 +508,17 @@ fn node_bytes(node: &Arc<Node>, bounds: &KeyBounds) -> Result<u64> {
         bytes += match &pivot.child {
             Child::Node(child) => node_bytes(child, &inside)?,
             Child::Leaf(None) => 0,
-            Child::Leaf(Some(run)) => run.bytes_between(inside.low.as_deref(), inside.high.as_deref())?,
+            Child::Leaf(Some(run)) => {
+                let keys = inside.to_keys();
+                run.bytes_between(keys.low.as_deref(), keys.high.as_deref())?
+            }
         };
     }
     Ok(bytes)
 }
 
 fn outline_node(node: &Arc<Node>, depth: u32, lines: &mut Vec<OutlineLine>) {
-    let entries = |runs: &[Arc<Run>]| runs.iter().map(|run| run.reference().entries).sum();
+    let entries = |runs: &[FencedRun]| runs.iter().map(|fenced| fenced.run.reference().entries).sum();
     let buffered = node.tiers.iter().map(Tier::active_bytes).sum();
     let count = u64_of(node.pivots.len());
     lines.push(OutlineLine { depth, what: "node", count, bytes: buffered, entries: 0 });

@@ -15,8 +15,9 @@ use testudo_run::{Direction, MergeCursor, Run, Target, place_together};
 use testudo_storage::DataFile;
 
 use crate::{
+    fence::{Bounds, Fence},
     flow::runs_within,
-    node::{Child, Node},
+    node::{Child, FencedRun, Node},
     strand::Strand,
 };
 
@@ -51,7 +52,7 @@ impl Entrance<'_> {
         match self {
             Self::At(key) => node.pivot_of(key),
             Self::Before(key) => {
-                node.pivots.partition_point(|pivot| pivot.low.as_slice() < key).saturating_sub(1)
+                node.pivots.partition_point(|pivot| pivot.low.is_less_than(key)).saturating_sub(1)
             }
             Self::Last => node.pivots.len() - 1,
         }
@@ -119,9 +120,8 @@ impl TreeCursor {
         let (mut low, mut high) = (None, None);
         loop {
             let pivot = entrance.pivot(&node);
-            low =
-                Some(node.pivots[pivot].low.as_slice()).filter(|low| !low.is_empty()).map(Arc::from).or(low);
-            high = node.pivots.get(pivot + 1).map(|next| Arc::from(next.low.as_slice())).or(high);
+            low = node.pivots[pivot].low.as_low().map(|low| Arc::from(low.to_vec())).or(low);
+            high = node.pivots.get(pivot + 1).map(|next| Arc::from(next.low.to_vec())).or(high);
             let child = node.pivots[pivot].child.clone();
             path.push((node, pivot));
             match child {
@@ -144,8 +144,10 @@ impl TreeCursor {
                 let flushed =
                     share.from.as_deref().filter(|from| low.as_deref().is_none_or(|low| low < *from));
                 let from = flushed.map(Arc::from).or_else(|| low.clone());
-                let runs: Vec<Arc<Run>> =
-                    runs_within(&tier.runs, from.as_deref(), high.as_deref()).cloned().collect();
+                let bounds =
+                    Bounds { low: from.clone().map(Fence::from), high: high.clone().map(Fence::from) };
+                let within = runs_within(&tier.runs, &bounds);
+                let runs: Vec<FencedRun> = within.map(|(_, fenced)| fenced.clone()).collect();
                 if !runs.is_empty() {
                     strands.push(Strand::new(runs, from, high.clone()));
                 }

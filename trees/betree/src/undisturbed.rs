@@ -8,10 +8,11 @@
 //! - It is half a leaf or more, and so is what becomes leaves on either side of it: staying does not make the leaves small.
 
 use testudo_base::{Result, sync::Arc};
-use testudo_run::{KeyBounds, Run};
+use testudo_run::Run;
 
 use crate::{
     BeTreeOptions,
+    fence::{Bounds, Fence},
     flow::{Layer, Slice, Source},
 };
 
@@ -26,7 +27,7 @@ pub(crate) fn take_undisturbed(layers: &mut Vec<Layer>, options: &BeTreeOptions)
         return Ok(None);
     };
     let run = Arc::clone(run);
-    if *bounds != KeyBounds::default() || !stays(&run, &layers[..layers.len() - 1], options)? {
+    if *bounds != Bounds::default() || !stays(&run, &layers[..layers.len() - 1], options)? {
         return Ok(None);
     }
     layers.pop();
@@ -34,12 +35,12 @@ pub(crate) fn take_undisturbed(layers: &mut Vec<Layer>, options: &BeTreeOptions)
 }
 
 /// Whether it looks as if the run may stay where `newer` flows in. Makes do with estimates.
-pub(crate) fn seems_undisturbed(run: &Run, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
-    let [left, inside, right] = around(run);
+pub(crate) fn seems_undisturbed(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
     let is_large = |bytes: u64| bytes >= options.leaf_bytes / 2;
     if !is_large(run.reference().user_bytes) {
         return Ok(false);
     }
+    let [left, inside, right] = around(run)?;
     let mut bytes = [0; 3];
     for slice in newer.iter().flatten() {
         for (bytes, bounds) in bytes.iter_mut().zip([&inside, &left, &right]) {
@@ -53,12 +54,12 @@ pub(crate) fn seems_undisturbed(run: &Run, newer: &[Layer], options: &BeTreeOpti
     Ok(left + right > 0 && [left, right].into_iter().all(|side| side == 0 || is_large(side)))
 }
 
-fn stays(run: &Run, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
+fn stays(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
     if !seems_undisturbed(run, newer, options)? {
         return Ok(false);
     }
-    let [left, inside, right] = around(run);
-    let holds_any = |bounds: &KeyBounds| -> Result<bool> {
+    let [left, inside, right] = around(run)?;
+    let holds_any = |bounds: &Bounds| -> Result<bool> {
         for slice in newer.iter().flatten() {
             if slice.holds_any(bounds)? {
                 return Ok(true);
@@ -80,11 +81,9 @@ fn stays(run: &Run, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
 }
 
 /// What lies before the first key of the run, from there to its last key, and behind that.
-fn around(run: &Run) -> [KeyBounds; 3] {
-    let reference = run.reference();
-    let first = Some(reference.first_key.clone());
-    let behind = Some([reference.last_key.as_slice(), &[0]].concat());
-    let bounds =
-        |low: &Option<Vec<u8>>, high: &Option<Vec<u8>>| KeyBounds { low: low.clone(), high: high.clone() };
-    [bounds(&None, &first), bounds(&first, &behind), bounds(&behind, &None)]
+fn around(run: &Arc<Run>) -> Result<[Bounds; 3]> {
+    let (first, last) = run.exact_ends()?;
+    let (first, behind) = (Some(first.into()), Some([last.as_slice(), &[0]].concat().into()));
+    let bounds = |low: &Option<Fence>, high: &Option<Fence>| Bounds { low: low.clone(), high: high.clone() };
+    Ok([bounds(&None, &first), bounds(&first, &behind), bounds(&behind, &None)])
 }

@@ -23,17 +23,18 @@ use testudo_run::{KeyBounds, MergeCursor, Run, RunOrigin, RunWriter};
 use crate::{
     BeTreeOptions,
     cut::{Part, Seam, cut, part_bytes_max, seams_of},
+    fence::{Bounds, Fence},
     flow::{Layer, Slice, clip_layer, layer_cursor, shared_prefix},
-    node::Node,
+    node::{FencedRun, Node},
     plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
     undisturbed::take_undisturbed,
 };
 
 /// Runs written for each destination.
-pub(crate) type Outputs = Vec<Vec<Arc<Run>>>;
+pub(crate) type Outputs = Vec<Vec<FencedRun>>;
 
 /// Where the runs of a part are put.
-type PartResult = Arc<Mutex<Option<Result<Vec<Arc<Run>>>>>>;
+type PartResult = Arc<Mutex<Option<Result<Vec<FencedRun>>>>>;
 
 /// One destination: a tier or a leaf.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ struct Destination {
     /// About how many bytes of entries flow into it, shadowed ones included.
     bytes: u64,
     /// For a leaf: the keys that belong to it.
-    leaf_bounds: Option<KeyBounds>,
+    leaf_bounds: Option<Bounds>,
     /// Where it may be cut.
     seams: Vec<Seam>,
 }
@@ -52,7 +53,9 @@ struct Destination {
 struct Piece {
     layers: Vec<Layer>,
     bytes: u64,
-    leaf_bounds: Option<KeyBounds>,
+    /// The keys that can be in it; for a leaf, those that belong to it.
+    bounds: Bounds,
+    is_leaf: bool,
     /// Of all sources of the destination: its runs are equally new, wherever it was cut.
     newest_seqno: Seqno,
 }
@@ -84,7 +87,7 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
 }
 
 /// The runs of one destination, out of those of its parts.
-fn joined(parts: Vec<PartResult>) -> Result<Vec<Arc<Run>>> {
+fn joined(parts: Vec<PartResult>) -> Result<Vec<FencedRun>> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
     let mut runs = Vec::new();
     for part in parts {
@@ -100,11 +103,12 @@ fn cut_destination(destination: Destination, bytes_max: u64) -> Vec<Piece> {
     let newest_seqno = newest_seqno.unwrap_or_default();
     let parts = cut(bytes, &seams, bytes_max);
     if parts.len() == 1 {
-        return vec![Piece { layers, bytes, leaf_bounds, newest_seqno }];
+        let is_leaf = leaf_bounds.is_some();
+        return vec![Piece { layers, bytes, bounds: leaf_bounds.unwrap_or_default(), is_leaf, newest_seqno }];
     }
     let piece = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
-        Piece { layers, bytes, leaf_bounds: None, newest_seqno }
+        Piece { layers, bytes, bounds, is_leaf: false, newest_seqno }
     };
     parts.into_iter().map(piece).collect()
 }
@@ -139,11 +143,11 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
 }
 
 /// The keys of the leaf at `pivot`, those of leaves that were joined into it included.
-fn leaf_bounds(plan: &PlanNode, pivot: usize) -> KeyBounds {
+fn leaf_bounds(plan: &PlanNode, pivot: usize) -> Bounds {
     let joined =
         plan.children[pivot + 1..].iter().take_while(|child| matches!(child, PlanChild::Joined)).count();
     let (first, last) = (plan.base.bounds_of(pivot), plan.base.bounds_of(pivot + joined));
-    KeyBounds { low: first.low, high: last.high }
+    Bounds { low: first.low, high: last.high }
 }
 
 /// What the shares leave of an input, with neighbouring pieces of one source put together again.
@@ -162,9 +166,11 @@ fn active_layer(node: &Node, input: &MergeInput) -> Layer {
 }
 
 fn continues(left: &Slice, right: &Slice) -> bool {
-    use crate::flow::Source::{Run, Updates};
+    use crate::flow::Source::{Run, TierRun, Updates};
     let same = match (&left.source, &right.source) {
-        (Run(a), Run(b)) => Arc::ptr_eq(a, b),
+        (Run(a), Run(b)) | (TierRun(FencedRun { run: a, .. }, _), TierRun(FencedRun { run: b, .. }, _)) => {
+            Arc::ptr_eq(a, b)
+        }
         (Updates(a), Updates(b)) => Arc::ptr_eq(a, b),
         _ => false,
     };
@@ -172,21 +178,21 @@ fn continues(left: &Slice, right: &Slice) -> bool {
 }
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
-fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<Arc<Run>>> {
-    let Piece { mut layers, mut bytes, leaf_bounds, newest_seqno } = piece;
-    let staying = if leaf_bounds.is_some() { take_undisturbed(&mut layers, options)? } else { None };
+fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<FencedRun>> {
+    let Piece { mut layers, mut bytes, bounds, is_leaf, newest_seqno } = piece;
+    let staying = if is_leaf { take_undisturbed(&mut layers, options)? } else { None };
     if let Some(run) = &staying {
         bytes = bytes.saturating_sub(run.reference().user_bytes);
         work.progress.advance(run.reference().user_bytes);
     }
-    let rewrites_leaf = leaf_bounds.is_some() && layers.len() > 1 && staying.is_none();
+    let rewrites_leaf = is_leaf && layers.len() > 1 && staying.is_none();
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
-    let run_bytes = if leaf_bounds.is_some() { options.leaf_bytes } else { options.tier_run_bytes() };
+    let run_bytes = if is_leaf { options.leaf_bytes } else { options.tier_run_bytes() };
     let pieces = bytes.div_ceil(run_bytes).max(1);
     let target = (bytes / pieces).clamp(1, run_bytes);
-    let mut runs = RunSequence::new(work, newest_seqno, target, leaf_bounds, staying);
+    let mut runs = RunSequence::new(work, newest_seqno, target, (bounds.to_keys(), is_leaf), staying)?;
     let mut reported = 0;
     // Those of the open run begin behind `earlier`; the last `new` of them are not from the leaf as it was.
     let (mut written, mut earlier, mut new) = (0u64, 0u64, 0u64);
@@ -194,7 +200,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     while let Some(entry) = merge.entry() {
         let settled = match entry.kind {
             Kind::Value | Kind::Tombstone => None,
-            Kind::Operands | Kind::Unfolded => work.folding.settle(&entry, runs.leaf_bounds.is_some()),
+            Kind::Operands | Kind::Unfolded => work.folding.settle(&entry, is_leaf),
         };
         let entry = match &settled {
             None => entry,
@@ -252,16 +258,24 @@ struct RunSequence<'w> {
     work: &'w Work,
     newest_seqno: Seqno,
     target: u64,
-    /// For a leaf: the keys from the start of the open run to the end of the leaf.
-    leaf_bounds: Option<KeyBounds>,
+    is_leaf: bool,
+    /// The keys from the start of the open run to the end of the destination.
+    rest: KeyBounds,
     open: Option<RunWriter>,
     /// The open run gets no more entries.
     is_full: bool,
-    runs: Vec<Arc<Run>>,
+    runs: Vec<FencedRun>,
     /// The run that the leaf held, if it stays: it is put in its place among the others.
-    staying: Option<Arc<Run>>,
+    staying: Option<Staying>,
     /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as nothing else was written there.
     first_tombstone: Option<Vec<u8>>,
+}
+
+/// A run that stays, and its first and last key.
+struct Staying {
+    run: Arc<Run>,
+    first: Vec<u8>,
+    last: Vec<u8>,
 }
 
 impl<'w> RunSequence<'w> {
@@ -269,28 +283,36 @@ impl<'w> RunSequence<'w> {
         work: &'w Work,
         newest_seqno: Seqno,
         target: u64,
-        leaf_bounds: Option<KeyBounds>,
+        (rest, is_leaf): (KeyBounds, bool),
         staying: Option<Arc<Run>>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self> {
+        let staying = match staying {
+            None => None,
+            Some(run) => {
+                let (first, last) = run.exact_ends()?;
+                Some(Staying { run, first, last })
+            }
+        };
+        Ok(Self {
             work,
             newest_seqno,
             target,
-            leaf_bounds,
+            is_leaf,
+            rest,
             open: None,
             is_full: false,
             runs: Vec::new(),
             staying,
             first_tombstone: None,
-        }
+        })
     }
 
     /// Adds an entry; `false` if it is a tombstone that ends here.
     fn push(&mut self, entry: &Entry<'_>) -> Result<bool> {
-        if let Some(staying) = self.staying.take_if(|run| entry.key > run.reference().first_key.as_slice()) {
+        if let Some(staying) = self.staying.take_if(|staying| entry.key > staying.first.as_slice()) {
             self.put(staying, Some(entry.key))?;
         }
-        let is_bottom = self.leaf_bounds.is_some() || planted!("tombstone-dropped-early");
+        let is_bottom = self.is_leaf || planted!("tombstone-dropped-early");
         if is_bottom && entry.kind == Kind::Tombstone {
             if self.open.is_none() && self.first_tombstone.is_none() {
                 self.first_tombstone = Some(entry.key.to_vec());
@@ -312,58 +334,68 @@ impl<'w> RunSequence<'w> {
         self.open.as_ref().map_or(0, RunWriter::data_bytes)
     }
 
+    /// The fence before the next run: a plan can write many before a node shares what they begin with.
+    fn fence(&self, low: Option<&[u8]>) -> Fence {
+        let key = low.unwrap_or_default();
+        self.runs.last().map_or_else(|| key.into(), |last| Fence::beside(&last.low, key))
+    }
+
     /// Finishes the open run; `next` is the first key of the one that follows.
     fn finish_open(&mut self, next: Option<&[u8]>) -> Result<()> {
         let Some(writer) = self.open.take() else { return Ok(()) };
-        let authority = match (&mut self.leaf_bounds, next) {
-            (None, _) => None,
-            (Some(rest), None) => Some(rest.clone()),
-            (Some(rest), Some(next)) => {
-                let border = Some(key::separator(writer.last_key(), next));
-                let low = std::mem::replace(&mut rest.low, border.clone());
-                Some(KeyBounds { low, high: border })
-            }
-        };
-        self.runs.push(writer.finish(authority)?);
+        let border = next.map(|next| key::separator(writer.last_key(), next));
+        let high = border.clone().or_else(|| self.rest.high.clone());
+        let low = std::mem::replace(&mut self.rest.low, border);
+        let fence = self.fence(low.as_deref());
+        let authority = self.is_leaf.then_some(KeyBounds { low, high });
+        self.runs.push(FencedRun { low: fence, run: writer.finish(authority)? });
         Ok(())
     }
 
     /// Puts the run that stays behind what was written; `next` is the first key of what follows.
-    fn put(&mut self, staying: Arc<Run>, next: Option<&[u8]>) -> Result<()> {
-        let reference = staying.reference();
-        let behind = next.map(|next| key::separator(&reference.last_key, next));
+    fn put(&mut self, staying: Staying, next: Option<&[u8]>) -> Result<()> {
+        let Staying { run, first, last } = staying;
+        let behind = next.map(|next| key::separator(&last, next));
         // Authority reaches up to the run that stays: tombstones that have ended may lie behind what was written.
-        let high = self.leaf_bounds.as_mut().and_then(|rest| rest.high.replace(reference.first_key.clone()));
-        self.end_side()?;
-        if let Some(rest) = &mut self.leaf_bounds {
-            *rest = KeyBounds { low: behind, high };
-        }
+        let high = self.rest.high.replace(first.clone());
+        self.take_tombstone()?;
+        let low = match &self.open {
+            Some(writer) => Some(key::separator(writer.last_key(), &first)),
+            None => self.rest.low.clone(),
+        };
+        self.finish_open(None)?;
+        self.rest = KeyBounds { low: behind, high };
         self.is_full = false;
-        self.runs.push(staying);
+        let low = self.fence(low.as_deref());
+        self.runs.push(FencedRun { low, run });
         Ok(())
     }
 
-    /// Finishes what begins at the start of the leaf, or behind the run that stays.
-    fn end_side(&mut self) -> Result<()> {
+    /// If all that lies at the start of the leaf, or behind the run that stays, are tombstones: writes the
+    /// first of them.
+    fn take_tombstone(&mut self) -> Result<()> {
         if let Some(key) = self.first_tombstone.take()
             && self.open.is_none()
         {
             let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
             self.open.insert(new_writer(self.work, self.newest_seqno, self.target)?).push(&tombstone)?;
         }
-        self.finish_open(None)
+        Ok(())
     }
 
-    fn finish(mut self) -> Result<Vec<Arc<Run>>> {
+    fn finish(mut self) -> Result<Vec<FencedRun>> {
         match self.staying.take() {
             Some(staying) => self.put(staying, None)?,
-            None => self.end_side()?,
+            None => {
+                self.take_tombstone()?;
+                self.finish_open(None)?;
+            }
         }
         Ok(self.runs)
     }
 }
 
-fn new_writer(work: &Work, newest_seqno: Seqno, target: u64) -> Result<RunWriter> {
+pub(crate) fn new_writer(work: &Work, newest_seqno: Seqno, target: u64) -> Result<RunWriter> {
     let origin = RunOrigin {
         id: work.run_ids.take(),
         keyspace: work.keyspace,

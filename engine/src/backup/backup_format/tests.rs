@@ -1,4 +1,5 @@
 use testudo_base::{ExtentSpan, KeyspaceId, RunId, Seqno};
+use testudo_run::KeyEnds;
 
 use super::*;
 
@@ -6,6 +7,7 @@ fn reference() -> RunRef {
     RunRef {
         id: RunId(7),
         keyspace: KeyspaceId(1),
+        incarnation: 6,
         spans: vec![ExtentSpan { first_page: 3, page_count: 4 }],
         data_pages: 1,
         footer_page: 3,
@@ -14,8 +16,7 @@ fn reference() -> RunRef {
         tombstones: 1,
         newest_seqno: Seqno(40),
         user_bytes: 60,
-        first_key: b"a".to_vec(),
-        last_key: b"k".to_vec(),
+        keys: KeyEnds::of(b"a", b"k"),
     }
 }
 
@@ -77,10 +78,12 @@ fn a_backup_whose_runs_do_not_fit_its_state_is_refused() {
 }
 
 #[test]
-fn a_newer_version_is_told_from_damage() {
+fn another_version_is_told_from_damage() {
     let mut bytes = encode_repository(RepositoryId(1));
-    bytes[8] = 2;
-    assert_eq!(decode_repository(&bytes), Err(Unreadable::Newer(2)));
+    for version in [1, 3] {
+        bytes[8] = version;
+        assert_eq!(decode_repository(&bytes), Err(Unreadable::OtherVersion(version.into())));
+    }
 }
 
 #[test]

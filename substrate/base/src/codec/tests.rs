@@ -27,3 +27,24 @@ fn a_length_beyond_the_bytes_is_damage_not_an_allocation() {
     assert!(Reader::new(&out).bytes(16).is_err());
     assert!(Reader::new(&[0xff; 11]).varint().is_err());
 }
+
+#[test]
+fn bytes_that_share_a_beginning_read_back_within_their_limit() {
+    for (before, bytes) in
+        [("", ""), ("abc", "abd"), ("abc", "abc"), ("abc", "abcdef"), ("abc", "x"), ("abc", "")]
+    {
+        let mut out = Vec::new();
+        put_bytes_after(&mut out, before.as_bytes(), bytes.as_bytes());
+        let read = |limit| Reader::new(&out).bytes_after(before.as_bytes(), limit);
+        assert_eq!(read(bytes.len()).as_deref(), Ok(bytes.as_bytes()));
+        assert!(bytes.is_empty() || read(bytes.len() - 1).is_err());
+        assert!(
+            bytes.is_empty()
+                || before == bytes
+                || Reader::new(&out[..out.len() - 1]).bytes_after(b"abc", 9).is_err()
+        );
+    }
+    let mut out = Vec::new();
+    put_bytes_after(&mut out, b"abc", b"abcd");
+    assert!(Reader::new(&out).bytes_after(b"ab", 9).is_err());
+}

@@ -34,11 +34,14 @@ fn built_in_operators_do_what_they_say() {
 }
 
 #[test]
-fn an_operand_is_checked_before_it_is_written() {
+fn operands_and_values_are_checked_before_they_are_written() {
     let folding = MergeOperators::default().folding("k", Some("add-u64"));
     let operator = folding.operator().unwrap();
-    assert!(operator.check(b"", &[0; 8]).is_ok());
-    assert_eq!(operator.check(b"", b"7").unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(operator.check_operand(b"", &[0; 8]).is_ok() && operator.check_value(b"", &[0; 8]).is_ok());
+    assert_eq!(operator.check_operand(b"", b"7").unwrap_err().kind(), ErrorKind::Invalid);
+    let error = folding.check_value(b"a", b"7").unwrap_err();
+    assert_eq!(error.to_string(), "keyspace \"k\", key \"a\": add-u64: a value is not of 8 bytes");
+    assert!(MergeOperators::default().folding("k", None).check_value(b"a", b"7").is_ok());
 }
 
 #[test]

@@ -6,18 +6,22 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     path::{Component, Path, PathBuf},
 };
 
 use rustix::io::Errno;
+use testudo_base::num::{u64_of, usize_of};
 
 use super::{
     dir_node::{DirNode, Inode},
     file_node::FileNode,
 };
-use crate::{DirEntry, EntryType, OpenMode};
+use crate::{
+    DirEntry, EntryType, LockHolder, OpenMode,
+    contract::{OWNER_BYTES_MAX, decode_owner, encode_owner, may_hold_owner},
+};
 
 /// Message of every error after [`MemEnv::crash_after`](crate::MemEnv::crash_after) has struck.
 pub const SIMULATED_CRASH: &str = "simulated crash";
@@ -28,6 +32,23 @@ pub fn is_simulated_crash(error: &io::Error) -> bool {
 }
 
 const ROOT: Inode = 0;
+/// The number of the one process of this machine.
+const PROCESS_ID: u32 = 1;
+
+/// Where a path leads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'p> {
+    /// The directory where `path` begins, unless it begins at the root.
+    pub(super) from: Inode,
+    pub(super) path: &'p Path,
+}
+
+impl<'p> Place<'p> {
+    /// A path from the root. A relative path starts there as well.
+    pub(super) fn of(path: &'p Path) -> Self {
+        Self { from: ROOT, path }
+    }
+}
 
 /// A file or a directory.
 #[derive(Clone, Debug)]
@@ -90,12 +111,19 @@ impl Disk {
     }
 
     /// Opens or creates a file and counts the handle.
-    pub(super) fn open(&mut self, path: &Path, mode: OpenMode) -> io::Result<Inode> {
+    pub(super) fn open(&mut self, place: Place<'_>, mode: OpenMode) -> io::Result<Inode> {
         let inode = match mode {
-            OpenMode::CreateNew => self.create(path, Node::File(FileNode::default()))?,
-            OpenMode::Read | OpenMode::Write => self.resolve_file(path)?,
+            OpenMode::CreateNew => self.create(place, Node::File(FileNode::default()))?,
+            OpenMode::Read | OpenMode::Write => self.resolve_file(place)?,
         };
         *self.handles.entry(inode).or_default() += 1;
+        Ok(inode)
+    }
+
+    /// Makes a file without a name and counts the handle.
+    pub(super) fn open_unnamed(&mut self) -> io::Result<Inode> {
+        let inode = self.add_node(Node::File(FileNode::default()));
+        self.handles.insert(inode, 1);
         Ok(inode)
     }
 
@@ -111,12 +139,12 @@ impl Disk {
         }
     }
 
-    pub(super) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
-        self.create(path, Node::Directory(DirNode::default())).map(drop)
+    pub(super) fn create_dir(&mut self, place: Place<'_>) -> io::Result<()> {
+        self.create(place, Node::Directory(DirNode::default())).map(drop)
     }
 
-    pub(super) fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        let names = &self.directory(self.resolve(path)?)?.live;
+    pub(super) fn list_dir(&self, place: Place<'_>) -> io::Result<Vec<DirEntry>> {
+        let names = &self.directory(self.resolve(place)?)?.live;
         let entry = |(name, inode): (&OsString, &Inode)| DirEntry {
             name: name.to_string_lossy().into_owned(),
             entry_type: match self.nodes.get(inode) {
@@ -128,12 +156,12 @@ impl Disk {
     }
 
     /// REQUIRES: both paths have the same parent.
-    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+    pub(super) fn rename(&mut self, from: Place<'_>, to: Place<'_>) -> io::Result<()> {
         let (parent, from_name) = self.resolve_parent(from)?;
         let (_, to_name) = self.resolve_parent(to)?;
         let names = &self.directory(parent)?.live;
-        let inode = *names.get(&from_name).ok_or(Errno::NOENT)?;
-        if let Some(target) = names.get(&to_name) {
+        let inode = *names.get(from_name).ok_or(Errno::NOENT)?;
+        if let Some(target) = names.get(to_name) {
             if *target == inode {
                 return Ok(());
             }
@@ -143,36 +171,54 @@ impl Disk {
                 (Node::Directory(_), _) => return Err(Errno::NOTDIR.into()),
             }
         }
-        self.directory_mut(parent)?.rename(to_name, inode);
+        self.directory_mut(parent)?.rename(to_name.to_owned(), inode);
         Ok(())
     }
 
-    pub(super) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        let inode = self.resolve(path)?;
+    pub(super) fn remove_file(&mut self, place: Place<'_>) -> io::Result<()> {
+        let inode = self.resolve(place)?;
         if matches!(self.nodes[&inode], Node::Directory(_)) {
             return Err(Errno::ISDIR.into());
         }
-        self.unlink(path, inode)
+        self.unlink(place, inode)
     }
 
-    pub(super) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
-        let inode = self.resolve(path)?;
+    pub(super) fn remove_dir(&mut self, place: Place<'_>) -> io::Result<()> {
+        let inode = self.resolve(place)?;
         if !self.directory(inode)?.live.is_empty() {
             return Err(Errno::NOTEMPTY.into());
         }
-        self.unlink(path, inode)
+        self.unlink(place, inode)
     }
 
-    pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
-        let inode = self.resolve(path)?;
+    /// Removes a directory that is held open, if it is empty and the last name of `path`, beside it, is its own.
+    pub(super) fn remove_held_dir(&mut self, inode: Inode, path: &Path) -> io::Result<()> {
+        let place =
+            Place { from: self.parent_of(inode)?, path: Path::new(path.file_name().ok_or(Errno::INVAL)?) };
+        if self.resolve(place)? != inode {
+            return Err(Errno::NOENT.into());
+        }
+        self.remove_dir(place)
+    }
+
+    /// A directory, held open.
+    pub(super) fn hold_dir(&mut self, place: Place<'_>) -> io::Result<Inode> {
+        let inode = self.resolve(place)?;
+        self.directory(inode)?;
+        *self.handles.entry(inode).or_default() += 1;
+        Ok(inode)
+    }
+
+    pub(super) fn sync_dir(&mut self, place: Place<'_>) -> io::Result<()> {
+        let inode = self.resolve(place)?;
         self.directory_mut(inode)?.sync();
         self.collect();
         Ok(())
     }
 
     /// Locks an existing file; `WouldBlock` if that is excluded.
-    pub(super) fn lock(&mut self, path: &Path, exclusive: bool) -> io::Result<Inode> {
-        let inode = self.resolve_file(path)?;
+    pub(super) fn lock(&mut self, place: Place<'_>, exclusive: bool) -> io::Result<Inode> {
+        let inode = self.resolve_file(place)?;
         let holders = match (self.locks.get(&inode), exclusive) {
             (None, true) => Holders::One,
             (None, false) => Holders::Shared(1),
@@ -181,21 +227,56 @@ impl Disk {
         };
         self.locks.insert(inode, holders);
         *self.handles.entry(inode).or_default() += 1;
+        if exclusive && may_hold_owner(&self.owner_bytes(inode)?) {
+            self.write_owner(inode, &encode_owner(PROCESS_ID))?;
+        }
         Ok(inode)
     }
 
-    pub(super) fn unlock(&mut self, inode: Inode) {
+    /// Writes who holds a lock, if there is space.
+    fn write_owner(&mut self, inode: Inode, owner: &str) -> io::Result<()> {
+        if self.require_space(self.file(inode)?.missing_bytes(0, u64_of(owner.len()))).is_ok() {
+            let file = self.file_mut(inode)?;
+            file.set_len(0);
+            file.write(0, owner.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// What a lock file holds, as far as an owner's number can be long.
+    fn owner_bytes(&self, inode: Inode) -> io::Result<Vec<u8>> {
+        let file = self.file(inode)?;
+        let mut bytes = vec![0; usize_of(file.live_length.min(u64_of(OWNER_BYTES_MAX)))];
+        file.read(0, &mut bytes);
+        Ok(bytes)
+    }
+
+    pub(super) fn unlock(&mut self, inode: Inode, is_exclusive: bool) {
         match self.locks.get_mut(&inode) {
             Some(Holders::Shared(count)) if *count > 1 => *count -= 1,
             _ => {
                 self.locks.remove(&inode);
             }
         }
+        let names_owner = self.owner_bytes(inode).is_ok_and(|bytes| decode_owner(&bytes).is_some());
+        if is_exclusive && names_owner && self.require_power().is_ok() {
+            let _ = self.file_mut(inode).map(|file| file.set_len(0));
+        }
         self.close(inode);
     }
 
-    pub(super) fn exists(&self, path: &Path) -> bool {
-        self.resolve(path).is_ok()
+    /// Who holds the lock.
+    pub(super) fn lock_holder(&self, place: Place<'_>) -> io::Result<LockHolder> {
+        let inode = self.resolve_file(place)?;
+        let bytes = self.owner_bytes(inode)?;
+        Ok(match self.locks.get(&inode) {
+            Some(Holders::One) => LockHolder::Owner(decode_owner(&bytes)),
+            _ => LockHolder::NoOwner,
+        })
+    }
+
+    pub(super) fn exists(&self, place: Place<'_>) -> bool {
+        self.resolve(place).is_ok()
     }
 
     /// The file behind a handle.
@@ -248,30 +329,34 @@ impl Disk {
     }
 
     /// A regular file by its name; `InvalidInput` if it is something else.
-    pub(super) fn resolve_file(&self, path: &Path) -> io::Result<Inode> {
-        let inode = self.resolve(path)?;
+    pub(super) fn resolve_file(&self, place: Place<'_>) -> io::Result<Inode> {
+        let inode = self.resolve(place)?;
         if matches!(self.nodes[&inode], Node::File(_)) {
             return Ok(inode);
         }
-        let message = format!("{} is not a regular file", path.display());
+        let message = format!("{} is not a regular file", place.path.display());
         Err(io::Error::new(io::ErrorKind::InvalidInput, message))
     }
 
     /// Creates a file whose name is durable at once.
-    pub(super) fn create_durably(&mut self, path: &Path) -> io::Result<Inode> {
-        let (parent, name) = self.resolve_parent(path)?;
+    pub(super) fn create_durably(&mut self, place: Place<'_>) -> io::Result<Inode> {
+        let (parent, name) = self.resolve_parent(place)?;
         let inode = self.add_node(Node::File(FileNode::default()));
-        self.directory_mut(parent)?.link_durably(name, inode);
+        self.directory_mut(parent)?.link_durably(name.to_owned(), inode);
         Ok(inode)
     }
 
-    fn create(&mut self, path: &Path, node: Node) -> io::Result<Inode> {
-        if self.exists(path) {
+    fn create(&mut self, place: Place<'_>, node: Node) -> io::Result<Inode> {
+        if self.exists(place) {
             return Err(Errno::EXIST.into());
         }
-        let (parent, name) = self.resolve_parent(path)?;
+        let (parent, name) = self.resolve_parent(place)?;
+        if parent != ROOT && !self.is_named(parent) {
+            // A directory that was removed and is still open takes no names.
+            return Err(Errno::NOENT.into());
+        }
         let inode = self.add_node(node);
-        self.directory_mut(parent)?.link(name, inode);
+        self.directory_mut(parent)?.link(name.to_owned(), inode);
         Ok(inode)
     }
 
@@ -282,9 +367,9 @@ impl Disk {
         inode
     }
 
-    fn unlink(&mut self, path: &Path, inode: Inode) -> io::Result<()> {
-        let (parent, name) = self.resolve_parent(path)?;
-        self.directory_mut(parent)?.unlink(name, inode);
+    fn unlink(&mut self, place: Place<'_>, inode: Inode) -> io::Result<()> {
+        let (parent, name) = self.resolve_parent(place)?;
+        self.directory_mut(parent)?.unlink(name.to_owned(), inode);
         Ok(())
     }
 
@@ -302,24 +387,35 @@ impl Disk {
         }
     }
 
-    fn resolve(&self, path: &Path) -> io::Result<Inode> {
-        let mut inode = ROOT;
-        for name in names_of(path) {
-            inode = *self.directory(inode)?.live.get(&name).ok_or(Errno::NOENT)?;
+    fn resolve(&self, place: Place<'_>) -> io::Result<Inode> {
+        let mut inode = place.from;
+        for component in place.path.components() {
+            inode = match component {
+                Component::Normal(name) => *self.directory(inode)?.live.get(name).ok_or(Errno::NOENT)?,
+                Component::ParentDir => self.parent_of(inode)?,
+                Component::RootDir => ROOT,
+                Component::CurDir | Component::Prefix(_) => inode,
+            };
         }
-        Ok(inode)
+        if self.nodes.contains_key(&inode) { Ok(inode) } else { Err(Errno::NOENT.into()) }
     }
 
     /// The directory that holds the last name of the path, and that name.
-    fn resolve_parent(&self, path: &Path) -> io::Result<(Inode, OsString)> {
-        let mut names = names_of(path);
-        let last = names.pop().ok_or(Errno::BUSY)?;
-        let mut inode = ROOT;
-        for name in names {
-            inode = *self.directory(inode)?.live.get(&name).ok_or(Errno::NOENT)?;
-        }
+    fn resolve_parent<'p>(&self, place: Place<'p>) -> io::Result<(Inode, &'p OsStr)> {
+        let name = place.path.file_name().ok_or(Errno::BUSY)?;
+        let parent = Place { path: place.path.parent().ok_or(Errno::BUSY)?, ..place };
+        let inode = self.resolve(parent)?;
         self.directory(inode)?;
-        Ok((inode, last))
+        Ok((inode, name))
+    }
+
+    fn parent_of(&self, inode: Inode) -> io::Result<Inode> {
+        let holds = |node: &Node| matches!(node, Node::Directory(directory) if directory.live.values().any(|named| *named == inode));
+        match self.nodes.iter().find(|(_, node)| holds(node)) {
+            Some((&parent, _)) => Ok(parent),
+            None if inode == ROOT => Ok(ROOT),
+            None => Err(Errno::NOENT.into()),
+        }
     }
 
     fn directories(&self) -> impl Iterator<Item = &DirNode> {
@@ -346,19 +442,4 @@ impl Disk {
         }
         self.nodes.retain(|inode, _| reached.contains(inode));
     }
-}
-
-/// The names from the root on. A relative path starts at the root as well.
-fn names_of(path: &Path) -> Vec<OsString> {
-    let mut names = Vec::new();
-    for component in path.components() {
-        match component {
-            Component::Normal(name) => names.push(name.to_owned()),
-            Component::ParentDir => {
-                names.pop();
-            }
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    names
 }

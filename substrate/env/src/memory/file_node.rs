@@ -122,6 +122,12 @@ impl FileNode {
         self.reserved.missing(offset / CHUNK_BYTES, end) * CHUNK_BYTES
     }
 
+    /// The first offset from `offset` on that is not in a hole.
+    pub(super) fn next_data(&self, offset: u64) -> u64 {
+        let next = self.live.range(offset / CHUNK_BYTES..).next();
+        next.map_or(u64::MAX, |(&chunk, _)| offset.max(chunk * CHUNK_BYTES))
+    }
+
     pub(super) fn allocated_bytes(&self) -> u64 {
         self.reserved.count() * CHUNK_BYTES
     }

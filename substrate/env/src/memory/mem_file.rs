@@ -117,6 +117,10 @@ impl File for MemFile {
         })
     }
 
+    fn next_data(&self, offset: u64) -> u64 {
+        self.machine.inspect(|disk| Ok(disk.file(self.inode)?.next_data(offset))).unwrap_or(offset)
+    }
+
     fn allocated_bytes(&self) -> io::Result<u64> {
         self.machine.inspect(|disk| Ok(disk.file(self.inode)?.allocated_bytes()))
     }

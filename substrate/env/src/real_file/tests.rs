@@ -5,11 +5,12 @@ use std::{io, sync::Arc};
 use rustix::io::Errno;
 
 use super::RealFile;
-use crate::{AlignedBuffer, File, OpenMode, OpenOptions, ReadRequest, read_backend::ReadBackend};
+use crate::{AlignedBuffer, File, OpenMode, OpenOptions, ReadRequest, anchor, read_backend::ReadBackend};
 
 fn direct_file(place: &tempfile::TempDir) -> RealFile {
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
-    RealFile::open(&place.path().join("a"), options, Arc::new(ReadBackend::new(true))).unwrap()
+    let path = place.path().join("a");
+    RealFile::open(anchor::place(None, &path), options, Arc::new(ReadBackend::new(true))).unwrap()
 }
 
 #[test]

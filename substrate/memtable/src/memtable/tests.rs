@@ -307,7 +307,7 @@ fn ascending_keys_fill_leaves_and_descending_ones_work() {
     up.check();
     down.check();
     assert_eq!((up.len(), down.len()), (count as usize, count as usize));
-    let index_bytes = up.memory_bytes() - up.arena.bytes();
+    let index_bytes = up.memory_bytes() - up.table().unwrap().arena_bytes();
     assert!(index_bytes < count * 17, "{index_bytes} bytes of index");
 }
 

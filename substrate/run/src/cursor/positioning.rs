@@ -17,7 +17,8 @@ use testudo_storage::{PageKind, payload_of};
 use super::{Awaited, Phase, ReadAhead, RunCursor, Sought};
 use crate::{
     Missing, Placing,
-    block::Block,
+    block::{Block, Lead},
+    find_block::IndexSlot,
     footer::BlockPosition,
     window::{Window, page_bytes},
     writer::locate,
@@ -36,20 +37,24 @@ impl RunCursor {
         let number = match sought {
             Sought::First => 0,
             Sought::Last => footer.index.len() - 1,
-            Sought::From | Sought::Before => footer.index_block_for(&self.key),
+            Sought::From | Sought::Before => self.run.index_block_for(&self.key)?,
         };
         let at = footer.index[number].1;
         let key = self.key.as_slice();
         let search = |payload: &[u8]| {
             let block = Block::parse(payload)?;
             let last = block.count().checked_sub(1).ok_or(Damage("an index block is empty"))?;
-            let slot = match sought {
-                Sought::First => 0,
-                Sought::Last => last,
-                Sought::From | Sought::Before => block.leading_slot(key)?,
+            let lead = match sought {
+                Sought::First => Lead::Slot(0),
+                Sought::Last => Lead::Slot(last),
+                Sought::From | Sought::Before => block.lead(key)?,
             };
-            let position = self.run.decode_position(block.cell(slot)?.value)?;
-            Ok((slot, block.count(), position))
+            let slot = match &lead {
+                Lead::Slot(slot) => *slot,
+                Lead::Group(group) => group.from.saturating_sub(1),
+            };
+            let position = self.run.data_block_of(block.cell(slot)?.value)?;
+            Ok((lead, IndexSlot { slot, count: block.count(), position }))
         };
         let found = match &self.index {
             Some((copied, payload, _)) if *copied == number => search(payload),
@@ -64,9 +69,14 @@ impl RunCursor {
                 found
             }
         };
-        let (slot, count, position) = found.map_err(|damage| self.run.damaged(at.page, damage))?;
-        (self.index_block, self.index_slot, self.index_count) = (number, slot, count);
-        Ok(Some(position))
+        let (lead, mut found) = found.map_err(|damage| self.run.damaged(at.page, damage))?;
+        if let Lead::Group(group) = lead
+            && let Some(last) = self.run.passed_in_group(key, &group)?.checked_sub(1)
+        {
+            (found.slot, found.position) = (group.from + last, group.positions[last]);
+        }
+        (self.index_block, self.index_slot, self.index_count) = (number, found.slot, found.count);
+        Ok(Some(found.position))
     }
 
     /// Reads a small run whole, its index included, for who reads ahead from the first entry on; `false` if it is too large for that.

@@ -1,6 +1,7 @@
 use testudo_base::{ExtentSpan, KeyspaceId, RunId, Seqno};
 
 use super::*;
+use crate::KeyEnds;
 
 fn record() -> RunRecord {
     RunRecord {
@@ -8,6 +9,7 @@ fn record() -> RunRecord {
         reference: RunRef {
             id: RunId(9),
             keyspace: KeyspaceId(3),
+            incarnation: 6,
             newest_seqno: Seqno(77),
             spans: vec![ExtentSpan { first_page: 4, page_count: 5 }],
             data_pages: 2,
@@ -16,8 +18,7 @@ fn record() -> RunRecord {
             entries: 12,
             tombstones: 1,
             user_bytes: 300,
-            first_key: b"a".to_vec(),
-            last_key: b"m".to_vec(),
+            keys: KeyEnds::of(b"a", b"m"),
         },
         keyspace_name: "städte".to_owned(),
         authority: Some(KeyBounds { low: None, high: Some(b"n".to_vec()) }),
@@ -25,7 +26,10 @@ fn record() -> RunRecord {
 }
 
 fn footer() -> Footer {
-    let index = vec![(Vec::new(), BlockPosition { page: 2, pages: 1 })];
+    let position = BlockPosition { page: 2, pages: 1 };
+    let fork = Some(Fork { shared: 300, byte: 7 });
+    let cut = Separator { bytes: vec![b'c'; MAX_SEPARATOR_BYTES], fork };
+    let index = vec![(Separator::default(), position), (cut, position)];
     Footer { filter_page: 3, filter_pages: 1, index }
 }
 
@@ -36,6 +40,7 @@ fn a_footer_reads_back_as_it_was_written() {
         Some(KeyBounds::default()),
         Some(KeyBounds { low: Some(b"k".to_vec()), high: None }),
         Some(KeyBounds { low: Some(b"k".to_vec()), high: Some(b"n".to_vec()) }),
+        Some(KeyBounds { low: Some(b"long a".to_vec()), high: Some(b"long b".to_vec()) }),
     ];
     for authority in bounds {
         let record = RunRecord { authority, ..record() };
@@ -62,4 +67,22 @@ fn no_flipped_byte_of_a_footer_makes_decoding_panic() {
             let _ = Footer::decode(&damaged);
         }
     }
+}
+
+#[test]
+fn cut_separators_leave_open_which_index_block_has_a_key() {
+    let cut = |byte: u8, fork| Separator { bytes: vec![byte; MAX_SEPARATOR_BYTES], fork };
+    let fork = Some(Fork { shared: 300, byte: 7 });
+    let separators =
+        [Separator::default(), cut(b'c', None), cut(b'c', fork), cut(b'c', fork), cut(b'd', fork)];
+    let position = BlockPosition { page: 2, pages: 1 };
+    let index = separators.into_iter().map(|separator| (separator, position)).collect();
+    let footer = Footer { filter_page: 3, filter_pages: 1, index };
+    let long = |byte: u8| vec![byte; MAX_SEPARATOR_BYTES + 9];
+    assert_eq!(footer.index_blocks_for(b"a"), 0..=0);
+    assert_eq!(footer.index_blocks_for(&[b'c'; MAX_SEPARATOR_BYTES - 1]), 0..=0);
+    assert_eq!(footer.index_blocks_for(&long(b'c')), 1..=3);
+    assert_eq!(footer.index_blocks_for(&long(b'd')), 3..=4);
+    assert_eq!(footer.index_blocks_for(b"cd"), 3..=3);
+    assert_eq!(footer.index_blocks_for(b"e"), 4..=4);
 }

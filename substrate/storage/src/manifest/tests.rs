@@ -50,7 +50,9 @@ fn rotation_keeps_the_state_and_one_file() {
     assert!(manifest.stats().number > 1);
     let before = manifest.with_state(Clone::clone);
     let reopened = Manifest::open(env.clone(), &directory, true).unwrap();
+    reopened.begin_writing().unwrap();
     assert_eq!(reopened.with_state(Clone::clone), before);
+    assert_eq!(reopened.stats().last_edit, 200, "numbers of edits go on from file to file");
     let names = env.list_dir(&directory).unwrap();
     assert_eq!(names.iter().filter(|e| e.name.starts_with("manifest-")).count(), 1);
 }
@@ -116,7 +118,7 @@ fn a_span_whose_offset_no_number_holds_is_refused() {
 fn an_edit_whose_sync_failed_while_a_closed_store_was_opened_is_not_trusted() {
     let env = MemEnv::new(1);
     let (manifest, directory) = created(&env);
-    manifest.raise_floor(Seqno(0), true).unwrap();
+    manifest.close(Seqno(0)).unwrap();
     drop(manifest);
     let faulty = FaultyEnv::new(env.clone());
     let opening = Manifest::open(faulty.clone(), &directory, true).unwrap();

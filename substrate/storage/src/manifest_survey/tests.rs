@@ -1,4 +1,4 @@
-use testudo_base::{ObjectId, sync::Arc};
+use testudo_base::{ObjectId, num::usize_of, sync::Arc};
 use testudo_env::{CrashPolicy, MemEnv};
 
 use super::*;

@@ -7,6 +7,7 @@ fn identity() -> PageIdentity {
         page: 12,
         generation: RunId(9),
         keyspace: KeyspaceId(3),
+        incarnation: 6,
     }
 }
 
@@ -34,6 +35,7 @@ fn a_page_of_another_place_generation_keyspace_or_store_is_refused() {
         PageIdentity { page: 13, ..identity() },
         PageIdentity { generation: RunId(8), ..identity() },
         PageIdentity { keyspace: KeyspaceId(4), ..identity() },
+        PageIdentity { incarnation: 7, ..identity() },
         PageIdentity { store: StoreId(1), ..identity() },
         PageIdentity { store: StoreId(78 << 64 | 5), ..identity() },
         PageIdentity { kind: PageKind::Index, ..identity() },

@@ -4,7 +4,7 @@ use testudo_base::ErrorKind;
 use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 
 use super::*;
-use crate::{Wal, WalOptions, WalStart, remove_segments, rewrite_unproven};
+use crate::{NoWitness, Wal, WalOptions, WalStart, remove_segments, rewrite_unproven};
 
 const STORE: StoreId = StoreId(0xbeef_0000_0000_0001);
 
@@ -26,7 +26,8 @@ fn open(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
         buffer_count: 2,
         ..WalOptions::new(STORE)
     };
-    Wal::create(env.clone(), &dir(), options, start).unwrap()
+    let start = WalStart { incarnation: Incarnation(env.random_u64()), ..start };
+    Wal::create(env.clone(), &dir(), options, start, Arc::new(NoWitness)).unwrap()
 }
 
 /// The payload that the commit beginning at `seqno` has in every test.
@@ -50,7 +51,7 @@ fn read(env: &MemEnv) -> Result<ReplayEnd> {
 
 fn read_from(env: &MemEnv, first_segment: u64) -> Result<ReplayEnd> {
     let mut delivered = 0;
-    let end = replay(env, &dir(), STORE, first_segment, |record| {
+    let end = replay(env, &dir(), STORE, &LogEvidence::starting_at(first_segment), |record| {
         assert_eq!(record.payload, payload(record.first_seqno.0, record.payload.len()));
         assert!(record.first_seqno.0 > delivered);
         delivered = record.first_seqno.0 + u64::from(record.seqno_count) - 1;
@@ -108,7 +109,7 @@ fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_pre
     for seed in 0..seeds {
         let mut random = SplitMix::new(seed);
         let mut env = new_env(seed);
-        let (mut start, mut skipped) = (WalStart::new_store(), BTreeSet::new());
+        let (mut start, mut skipped) = (WalStart::new_store(Incarnation(1)), BTreeSet::new());
         for life in 0..3 {
             let (durable, reserved) = live(&env, start, &mut random, &mut skipped);
             env = if random.percent(20) {
@@ -122,7 +123,7 @@ fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_pre
             assert!(durable <= last && last <= reserved, "seed {seed}: {durable} <= {last} <= {reserved}");
             skipped.retain(|&seqno| seqno <= last);
             assert_eq!(missing_seqnos(&env, last), skipped, "seed {seed}, life {life}: no hole");
-            start = WalStart::after(&end);
+            start = WalStart::after(&end, Incarnation(2));
             if random.percent(30) {
                 // The engine writes the recovered commits into the new log again.
                 start.next_seqno = Seqno(1);
@@ -132,7 +133,7 @@ fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_pre
                 rewrite_unproven(&*env, &dir(), 1).unwrap();
                 let again = read(&env).unwrap_or_else(|error| panic!("seed {seed}, rewritten: {error}"));
                 assert_eq!(again.last_seqno.0, last, "seed {seed}: nothing recovered is lost");
-                start = WalStart::after(&again);
+                start = WalStart::after(&again, Incarnation(2));
             }
         }
     }
@@ -141,7 +142,7 @@ fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_pre
 /// Those of `1..=last` that replay does not deliver.
 fn missing_seqnos(env: &MemEnv, last: u64) -> BTreeSet<u64> {
     let mut missing: BTreeSet<u64> = (1..=last).collect();
-    replay(env, &dir(), STORE, 1, |record| {
+    replay(env, &dir(), STORE, &LogEvidence::starting_at(1), |record| {
         let first = record.first_seqno.0;
         missing.retain(|&seqno| seqno < first || seqno >= first + u64::from(record.seqno_count));
         Ok(())
@@ -154,7 +155,7 @@ fn missing_seqnos(env: &MemEnv, last: u64) -> BTreeSet<u64> {
 fn rewrite(env: &MemEnv, wal: &Wal, last: u64, random: &mut SplitMix) {
     let mut left = random.below(last + 2);
     let mut next = 1;
-    replay(env, &dir(), STORE, 1, |record| {
+    replay(env, &dir(), STORE, &LogEvidence::starting_at(1), |record| {
         while next < record.first_seqno.0 && left > 0 {
             drop(wal.reserve(0, 1).unwrap());
             next += 1;
@@ -175,7 +176,7 @@ fn rewrite(env: &MemEnv, wal: &Wal, last: u64, random: &mut SplitMix) {
 #[test]
 fn torn_tail_is_cut_and_reported() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     let durable = commit(&wal, 100, 1);
     wal.sync_to(durable).unwrap();
     commit(&wal, 3000, 1);
@@ -192,7 +193,7 @@ fn torn_tail_is_cut_and_reported() {
 #[test]
 fn end_that_recovery_has_seen_must_be_found_again() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..5 {
         commit(&wal, 100, 1);
     }
@@ -202,7 +203,7 @@ fn end_that_recovery_has_seen_must_be_found_again() {
     env.corrupt(path(1), offset, 1).unwrap();
     assert_eq!(read(&env).unwrap().last_seqno, Seqno(4), "nothing proves yet that there were five");
     env.corrupt(path(1), offset, 1).unwrap();
-    drop(open(&env, WalStart::after(&end)));
+    drop(open(&env, WalStart::after(&end, Incarnation(2))));
     assert_eq!(read(&env).unwrap().last_seqno, Seqno(5));
     env.corrupt(path(1), offset, 1).unwrap();
     assert_eq!(read(&env).unwrap_err().location(), Some((segment_file_name(1).as_str(), offset)));
@@ -210,7 +211,7 @@ fn end_that_recovery_has_seen_must_be_found_again() {
 
 /// Fills the seven pages of segment 1 with one commit each, every one followed by `after`, and begins segment 2.
 fn fill_first_segment(env: &Arc<MemEnv>, after: impl Fn(&Wal)) -> Arc<Wal> {
-    let wal = open(env, WalStart::new_store());
+    let wal = open(env, WalStart::new_store(Incarnation(1)));
     for _ in 0..7 {
         commit(&wal, 500, 1);
         after(&wal);
@@ -256,7 +257,7 @@ fn segments_behind_an_unproven_hole_are_ignored_and_counted() {
 #[test]
 fn no_flipped_byte_of_a_closed_log_loses_a_commit_silently() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..60 {
         let seqno = commit(&wal, 500, 1);
         if seqno.0.is_multiple_of(10) {
@@ -286,7 +287,7 @@ fn no_flipped_byte_of_a_closed_log_loses_a_commit_silently() {
 #[test]
 fn no_truncation_of_a_closed_log_loses_a_commit_silently() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..60 {
         commit(&wal, 500, 1);
     }
@@ -304,7 +305,7 @@ fn no_truncation_of_a_closed_log_loses_a_commit_silently() {
 #[test]
 fn record_of_another_place_or_segment_is_never_taken_for_the_expected_one() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..60 {
         wal.sync_to(commit(&wal, 500, 1)).unwrap();
     }
@@ -324,14 +325,14 @@ fn record_of_another_place_or_segment_is_never_taken_for_the_expected_one() {
 #[test]
 fn stale_records_of_an_earlier_log_in_the_same_place_are_never_replayed() {
     let env = new_env(1);
-    let old = open(&env, WalStart::new_store());
+    let old = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..20 {
         commit(&old, 500, 1);
     }
     old.close().unwrap();
     let stale = env.file_bytes(path(1)).unwrap();
     let other = new_env(2);
-    let new = open(&other, WalStart::new_store());
+    let new = open(&other, WalStart::new_store(Incarnation(1)));
     let seqno = commit(&new, 500, 1);
     new.sync_to(seqno).unwrap();
     let mut mixed = other.file_bytes(path(1)).unwrap();
@@ -346,7 +347,7 @@ fn stale_records_of_an_earlier_log_in_the_same_place_are_never_replayed() {
 fn missing_segment_is_corruption_that_names_it() {
     for missing in [1, 2] {
         let env = new_env(1);
-        let wal = open(&env, WalStart::new_store());
+        let wal = open(&env, WalStart::new_store(Incarnation(1)));
         for _ in 0..200 {
             commit(&wal, 500, 1);
         }
@@ -361,15 +362,17 @@ fn missing_segment_is_corruption_that_names_it() {
 #[test]
 fn segment_of_another_store_is_corruption_that_names_it() {
     let env = new_env(1);
-    open(&env, WalStart::new_store()).close().unwrap();
-    let error = replay(&*env, &dir(), StoreId(5), 1, |_| Ok(())).unwrap_err();
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
+    commit(&wal, 1, 1);
+    wal.close().unwrap();
+    let error = replay(&*env, &dir(), StoreId(5), &LogEvidence::starting_at(1), |_| Ok(())).unwrap_err();
     assert_eq!(error.location(), Some((segment_file_name(1).as_str(), 0)));
 }
 
 #[test]
 fn segment_whose_header_was_zeroed_is_not_taken_for_an_unused_one() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..200 {
         commit(&wal, 500, 1);
     }
@@ -396,7 +399,7 @@ fn random_bytes_are_never_a_log_and_never_a_panic() {
     let seeds = if cfg!(miri) { 2 } else { 300 };
     for seed in 0..seeds {
         let env = new_env(seed);
-        let wal = open(&env, WalStart::new_store());
+        let wal = open(&env, WalStart::new_store(Incarnation(1)));
         for _ in 0..20 {
             commit(&wal, 500, 1);
         }
@@ -416,16 +419,17 @@ fn random_bytes_are_never_a_log_and_never_a_panic() {
 #[test]
 fn error_of_the_receiver_ends_replay() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     wal.sync_to(commit(&wal, 5, 1)).unwrap();
-    let error = replay(&*env, &dir(), STORE, 1, |_| Err(Error::invalid("enough"))).unwrap_err();
+    let error = replay(&*env, &dir(), STORE, &LogEvidence::starting_at(1), |_| Err(Error::invalid("enough")))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
 #[test]
 fn replay_twice_is_replay_once_and_changes_nothing() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..100 {
         commit(&wal, 300, 1);
     }
@@ -439,13 +443,13 @@ fn replay_twice_is_replay_once_and_changes_nothing() {
 #[test]
 fn removed_old_segments_leave_the_new_log() {
     let env = new_env(1);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..100 {
         commit(&wal, 500, 1);
     }
     wal.close().unwrap();
     let end = read(&env).unwrap();
-    let mut start = WalStart::after(&end);
+    let mut start = WalStart::after(&end, Incarnation(2));
     start.old_segments.clear();
     let first = start.segment_number;
     let next = open(&env, start);

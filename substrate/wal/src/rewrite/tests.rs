@@ -1,8 +1,8 @@
-use testudo_base::{Seqno, StoreId};
+use testudo_base::{Incarnation, Seqno, StoreId};
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 use super::*;
-use crate::{ReplayEnd, Wal, WalOptions, WalStart, replay};
+use crate::{LogEvidence, NoWitness, ReplayEnd, Wal, WalOptions, WalStart, replay};
 
 const STORE: StoreId = StoreId(77);
 
@@ -26,7 +26,7 @@ fn low_byte(seqno: Seqno) -> u8 {
 }
 
 fn read(env: &MemEnv) -> ReplayEnd {
-    replay(env, dir(), STORE, 1, |record| {
+    replay(env, dir(), STORE, &LogEvidence::starting_at(1), |record| {
         assert!(record.payload.iter().all(|byte| *byte == low_byte(record.first_seqno)));
         Ok(())
     })
@@ -35,7 +35,9 @@ fn read(env: &MemEnv) -> ReplayEnd {
 
 /// A log of several segments, synced up to `synced`, then written on without a sync.
 fn log(env: &Arc<MemEnv>, synced: u64, written: u64) {
-    let wal = Wal::create(env.clone(), dir(), options(), WalStart::new_store()).unwrap();
+    let wal =
+        Wal::create(env.clone(), dir(), options(), WalStart::new_store(Incarnation(1)), Arc::new(NoWitness))
+            .unwrap();
     for _ in 0..synced {
         let seqno = commit(&wal);
         wal.sync_to(seqno).unwrap();
@@ -94,7 +96,14 @@ fn a_full_device_gets_a_sync_instead_of_a_copy() {
 fn after_a_failed_sync_the_copy_is_what_survives() {
     let env = MemEnv::new(4);
     let faulty = FaultyEnv::new(env.clone());
-    let wal = Wal::create(faulty.clone(), dir(), options(), WalStart::new_store()).unwrap();
+    let wal = Wal::create(
+        faulty.clone(),
+        dir(),
+        options(),
+        WalStart::new_store(Incarnation(1)),
+        Arc::new(NoWitness),
+    )
+    .unwrap();
     faulty.set_plan(Some(FaultPlan::once(0, FaultError::Device).of_class(IoClass::Sync)));
     let seqno = commit(&wal);
     wal.sync_to(seqno).unwrap_err();

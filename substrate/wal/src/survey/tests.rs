@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use testudo_base::PAGE_SIZE;
 use testudo_env::MemEnv;
 
 use super::*;
@@ -17,7 +18,7 @@ fn dir() -> PathBuf {
     PathBuf::from("/db")
 }
 
-/// Writes `count` commits of one operation each in an epoch of its own, each synced.
+/// Writes `count` commits of one operation each in an incarnation of its own, each synced.
 fn live(env: &Arc<MemEnv>, start: WalStart, count: u64) {
     let options = WalOptions {
         segment_bytes: 32 << 10,
@@ -25,7 +26,7 @@ fn live(env: &Arc<MemEnv>, start: WalStart, count: u64) {
         buffer_count: 2,
         ..WalOptions::new(STORE)
     };
-    let wal = Wal::create(env.clone(), &dir(), options, start).unwrap();
+    let wal = Wal::create(env.clone(), &dir(), options, start, Arc::new(crate::NoWitness)).unwrap();
     for _ in 0..count {
         let reservation = wal.reserve(300, 1).unwrap();
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
@@ -37,6 +38,7 @@ fn live(env: &Arc<MemEnv>, start: WalStart, count: u64) {
 fn read(env: &Arc<MemEnv>, start: Option<Seqno>, proven: u64) -> (Vec<u64>, Vec<(u64, u64)>) {
     let (mut commits, mut holes) = (Vec::new(), Vec::new());
     let mut survey = survey_log(&(env.clone() as Arc<dyn Env>), &dir()).unwrap();
+    survey.scan(STORE, |_| Ok(())).unwrap();
     survey
         .read(STORE, start, Seqno(proven), |event| {
             match event {
@@ -54,24 +56,24 @@ fn read(env: &Arc<MemEnv>, start: Option<Seqno>, proven: u64) -> (Vec<u64>, Vec<
     (commits, holes)
 }
 
-fn two_epochs() -> Arc<MemEnv> {
+fn two_incarnations() -> Arc<MemEnv> {
     let env = new_env();
-    live(&env, WalStart::new_store(), 60);
-    let end = replay(&*env, &dir(), STORE, 1, |_| Ok(())).unwrap();
-    live(&env, WalStart::after(&end), 40);
+    live(&env, WalStart::new_store(Incarnation(1)), 60);
+    let end = replay(&*env, &dir(), STORE, &LogEvidence::starting_at(1), |_| Ok(())).unwrap();
+    live(&env, WalStart::after(&end, Incarnation(2)), 40);
     env
 }
 
 #[test]
 fn a_sound_log_is_read_as_replay_reads_it() {
-    let env = two_epochs();
+    let env = two_incarnations();
     assert_eq!(read(&env, None, 0), ((1..=100).collect(), vec![]));
     assert_eq!(read(&env, Some(Seqno(30)), 100), ((31..=100).collect(), vec![]));
 }
 
 #[test]
 fn commits_behind_damage_are_found_and_the_hole_is_told() {
-    let env = two_epochs();
+    let env = two_incarnations();
     let path = dir().join(segment_file_name(1));
     for offset in (4096 + 9 * 4096)..(4096 + 11 * 4096) {
         env.corrupt(&path, offset, 0x5a).ok();
@@ -88,7 +90,7 @@ fn commits_behind_damage_are_found_and_the_hole_is_told() {
 
 #[test]
 fn a_lost_header_or_segment_costs_no_other_segment() {
-    let env = two_epochs();
+    let env = two_incarnations();
     let numbers = list_segments(&*env, &dir()).unwrap();
     assert!(numbers.len() > 3);
     for &number in &numbers {
@@ -113,7 +115,14 @@ fn what_only_a_crash_cut_off_is_no_hole() {
         buffer_count: 2,
         ..WalOptions::new(STORE)
     };
-    let wal = Wal::create(env.clone(), &dir(), options, WalStart::new_store()).unwrap();
+    let wal = Wal::create(
+        env.clone(),
+        &dir(),
+        options,
+        WalStart::new_store(Incarnation(1)),
+        Arc::new(crate::NoWitness),
+    )
+    .unwrap();
     for _ in 0..20 {
         let reservation = wal.reserve(300, 1).unwrap();
         let first = reservation.first_seqno();
@@ -122,10 +131,64 @@ fn what_only_a_crash_cut_off_is_no_hole() {
     wal.sync_to(Seqno(20)).unwrap();
     let path = dir().join(segment_file_name(1));
     env.corrupt(&path, 4096 + 340 * 12, 0xff).unwrap();
-    let end = replay(&*env, &dir(), STORE, 1, |_| Ok(())).unwrap().last_seqno.0;
+    let end = replay(&*env, &dir(), STORE, &LogEvidence::starting_at(1), |_| Ok(())).unwrap().last_seqno.0;
     assert!(end < 20);
     assert_eq!(read(&env, None, 0), ((1..=end).collect(), vec![]));
     // What proves from elsewhere that more had been durable makes it a hole.
     let (commits, holes) = read(&env, None, 20);
     assert_eq!((u64_of(commits.len()), holes), (19, vec![(end + 1, end + 1)]));
+}
+
+/// The bytes of a segment's file.
+fn bytes_of(env: &MemEnv, number: u64) -> Vec<u8> {
+    let options = testudo_env::OpenOptions { mode: testudo_env::OpenMode::Read, direct: false };
+    let file = env.open(&dir().join(segment_file_name(number)), options).unwrap();
+    let mut bytes = vec![0; testudo_base::num::usize_of(file.len().unwrap())];
+    file.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Copies `bytes` of a segment from `from` to `to`.
+fn copy_within(env: &MemEnv, number: u64, from: usize, bytes: usize, to: usize) {
+    let all = bytes_of(env, number);
+    let options = testudo_env::OpenOptions { mode: testudo_env::OpenMode::Write, direct: false };
+    let file = env.open(&dir().join(segment_file_name(number)), options).unwrap();
+    file.write_at(u64_of(to), &all[from..from + bytes]).unwrap();
+}
+
+/// Each commit of 300 bytes is synced by itself: it has a page, of which the rest is padding.
+const PADDING: usize = 512;
+
+#[test]
+fn a_copy_of_a_later_record_in_the_padding_hides_nothing() {
+    for page in [1, 3] {
+        let env = two_incarnations();
+        copy_within(&env, 1, 6 * PAGE_SIZE, 344, page * PAGE_SIZE + PADDING);
+        let mut replayed = Vec::new();
+        replay(&*env, &dir(), STORE, &LogEvidence::starting_at(1), |record| {
+            replayed.push(record.first_seqno.0);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(replayed, (1..=100).collect::<Vec<_>>());
+        assert_eq!(read(&env, None, 100), (replayed, vec![]), "page {page}");
+    }
+}
+
+#[test]
+fn a_copy_of_a_later_header_hides_nothing_either() {
+    let env = two_incarnations();
+    // Without its payload: the length that it states reaches over what follows.
+    copy_within(&env, 1, 6 * PAGE_SIZE, RECORD_HEADER_BYTES, 2 * PAGE_SIZE - RECORD_HEADER_BYTES);
+    assert_eq!(read(&env, None, 100), ((1..=100).collect(), vec![]));
+}
+
+#[test]
+fn a_stray_record_behind_damage_costs_what_is_damaged_only() {
+    let env = two_incarnations();
+    env.corrupt(dir().join(segment_file_name(1)), u64_of(2 * PAGE_SIZE + 100), 0x5a).unwrap();
+    copy_within(&env, 1, 6 * PAGE_SIZE, 344, 2 * PAGE_SIZE + PADDING);
+    let (commits, holes) = read(&env, None, 100);
+    assert_eq!(holes, vec![(2, 2)]);
+    assert_eq!(commits, (1..=100).filter(|&seqno| seqno != 2).collect::<Vec<u64>>());
 }

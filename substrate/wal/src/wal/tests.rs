@@ -4,7 +4,7 @@ use testudo_base::ErrorKind;
 use testudo_env::{FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 use super::*;
-use crate::replay::replay;
+use crate::{LogEvidence, NoWitness, replay::replay};
 
 const STORE: StoreId = StoreId(0xfeed);
 
@@ -18,13 +18,14 @@ fn options() -> WalOptions {
 
 fn open(env: &Arc<impl Env>, start: WalStart) -> Arc<Wal> {
     let env: Arc<dyn Env> = Arc::clone(env) as Arc<dyn Env>;
-    Wal::create(env, &dir(), options(), start).unwrap()
+    let start = WalStart { incarnation: Incarnation(env.random_u64()), ..start };
+    Wal::create(env, &dir(), options(), start, Arc::new(NoWitness)).unwrap()
 }
 
 fn new_log(env: &Arc<MemEnv>) -> Arc<Wal> {
     env.create_dir(&dir()).unwrap();
     env.sync_dir(std::path::Path::new("/")).unwrap();
-    open(env, WalStart::new_store())
+    open(env, WalStart::new_store(Incarnation(1)))
 }
 
 /// Commits `payload` as one operation and returns its seqno.
@@ -41,7 +42,7 @@ fn patterned(index: usize) -> u8 {
 
 fn read(env: &MemEnv) -> Result<(BTreeMap<u64, Vec<u8>>, ReplayEnd)> {
     let mut commits = BTreeMap::new();
-    let end = replay(env, &dir(), STORE, 1, |record| {
+    let end = replay(env, &dir(), STORE, &LogEvidence::starting_at(1), |record| {
         commits.insert(record.first_seqno.0, record.payload.to_vec());
         Ok(())
     })?;
@@ -135,7 +136,9 @@ fn one_buffer_is_enough() {
     let env = MemEnv::new(1);
     env.create_dir(&dir()).unwrap();
     let options = WalOptions { buffer_count: 1, ..options() };
-    let wal = Wal::create(env.clone(), &dir(), options, WalStart::new_store()).unwrap();
+    let wal =
+        Wal::create(env.clone(), &dir(), options, WalStart::new_store(Incarnation(1)), Arc::new(NoWitness))
+            .unwrap();
     for _ in 0..50 {
         wal.wait_for_space(900).unwrap();
         commit(&wal, &[1; 900]);
@@ -208,7 +211,7 @@ fn released_segments_are_gone_and_the_rest_is_read_from_the_first_needed() {
     assert_eq!(wal.segments()[0].number, first);
     assert!(before.iter().all(|old| old.number >= first || old.last_seqno <= Seqno(50)));
     let mut seqnos = Vec::new();
-    replay(&*env, &dir(), STORE, first, |record| {
+    replay(&*env, &dir(), STORE, &LogEvidence::starting_at(first), |record| {
         seqnos.push(record.first_seqno.0);
         Ok(())
     })
@@ -229,20 +232,49 @@ fn segment_created_ahead_is_used_and_does_no_harm_if_it_is_not() {
         let listed = crate::list_segments(&*env, &dir()).unwrap().len();
         assert!(listed <= wal.segments().len() + 1);
     }
-    wal.close().unwrap();
-    let (commits, end) = read(&env).unwrap();
+    wal.sync_all().unwrap();
+    let killed = env.live_image();
+    let (commits, end) = read(&killed).unwrap();
     assert_eq!((commits.len(), end.torn_tail.clone()), (26, None));
     assert!(end.last_segment > wal.segments().last().unwrap().number, "one was created ahead");
-    let again = open(&env, WalStart::after(&end));
+    let again = open(&killed, WalStart::after(&end, Incarnation(2)));
     again.sync_to(commit(&again, b"next")).unwrap();
-    assert_eq!(read(&env).unwrap().0.len(), 27);
+    assert_eq!(read(&killed).unwrap().0.len(), 27);
+    wal.close().unwrap();
+    let last = wal.segments().last().unwrap().number;
+    assert_eq!(crate::list_segments(&*env, &dir()).unwrap().pop(), Some(last), "closing removes it");
+}
+
+#[test]
+fn a_closed_log_is_as_long_as_what_it_holds_and_keeps_no_second_segment_without_a_commit() {
+    let env = MemEnv::new(1);
+    let listed = || crate::list_segments(&*env, &dir()).unwrap();
+    let length_of =
+        |number| env.file_bytes(dir().join(crate::segment_file_name(number))).unwrap().len() as u64;
+    let go_on = |incarnation| open(&env, WalStart::after(&read(&env).unwrap().1, Incarnation(incarnation)));
+    // The sole one stays: its header says where the log has come to.
+    new_log(&env).close().unwrap();
+    assert_eq!(listed(), [1]);
+    assert!(length_of(1) <= 64 << 10, "{} bytes", length_of(1));
+    let wal = go_on(2);
+    for _ in 0..20 {
+        wal.sync_to(commit(&wal, &[3; 100])).unwrap();
+    }
+    let last = wal.segments().pop().unwrap();
+    wal.close().unwrap();
+    let before = listed();
+    assert_eq!(before.last(), Some(&last.number));
+    assert!(length_of(last.number) <= last.bytes.max(64 << 10) + 4096, "{last:?}");
+    go_on(3).close().unwrap();
+    assert_eq!(listed(), before);
+    assert_eq!(read(&env).unwrap().0.len(), 20);
 }
 
 fn faulty_log() -> (Arc<FaultyEnv>, Arc<Wal>) {
     let inner = MemEnv::new(1);
     inner.create_dir(&dir()).unwrap();
     let env = FaultyEnv::new(inner);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     (env, wal)
 }
 
@@ -300,7 +332,13 @@ fn every_failing_call_ends_in_an_error_and_keeps_what_was_acknowledged() {
         let env = FaultyEnv::new(Arc::clone(&inner) as Arc<dyn Env>);
         env.set_plan(Some(FaultPlan::once(skip, FaultError::Device).with_partial_writes()));
         let mut synced = 0;
-        let created = Wal::create(env.clone(), &dir(), options(), WalStart::new_store());
+        let created = Wal::create(
+            env.clone(),
+            &dir(),
+            options(),
+            WalStart::new_store(Incarnation(1)),
+            Arc::new(NoWitness),
+        );
         if let Ok(wal) = created {
             for index in 0..60usize {
                 let Ok(reservation) = wal.reserve(index * 50, 1) else { break };
@@ -391,7 +429,7 @@ fn eight_writers_with_syncs_leave_every_seqno_in_order() {
     run_writers(&wal, 8, commits);
     wal.close().unwrap();
     let mut next = 1;
-    replay(&*env, &dir(), STORE, 1, |record| {
+    replay(&*env, &dir(), STORE, &LogEvidence::starting_at(1), |record| {
         assert_eq!(record.first_seqno, Seqno(next));
         assert_eq!(record.payload[..8], next.to_le_bytes());
         next += 1;
@@ -408,7 +446,7 @@ fn failing_sync_wakes_every_waiter_with_an_error() {
     let inner = MemEnv::with_threads(1, 4);
     inner.create_dir(&dir()).unwrap();
     let env = FaultyEnv::new(inner);
-    let wal = open(&env, WalStart::new_store());
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
     env.set_plan(Some(FaultPlan::once(20, FaultError::Device).of_class(IoClass::Sync)));
     std::thread::scope(|scope| {
         for _ in 0..8 {

@@ -4,11 +4,12 @@ fn header() -> SegmentHeader {
     SegmentHeader {
         store_id: StoreId(7),
         number: 3,
-        epoch: 11,
+        incarnation: Incarnation(11),
         first_seqno: Seqno(40),
         durable_seqno: Seqno(39),
         recovered_seqno: Seqno(12),
         segment_bytes: 65536,
+        newest_edit: 17,
     }
 }
 

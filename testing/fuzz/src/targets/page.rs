@@ -10,7 +10,7 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, ExtentSpan, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId, checksum::hash_key,
+    Cursor, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId, checksum::hash_key,
     num::usize_of, operands_format::encode_operand,
 };
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
@@ -36,7 +36,8 @@ fn open_file(machine: &MemEnv, mode: OpenMode, live: &[ExtentSpan]) -> Arc<DataF
     let options = OpenOptions { mode, direct: true };
     let file = machine.open(Path::new("/data"), options).expect("the disk is sound");
     let live = live.iter().map(|span| (*span, 1));
-    DataFile::new(file, STORE, 64 << 10, live, mode == OpenMode::Read).expect("the file is long enough")
+    DataFile::new(file, STORE, 64 << 10, live, (mode != OpenMode::Read).then_some(Incarnation(1)))
+        .expect("the file is long enough")
 }
 
 fn base_run() -> &'static BaseRun {
@@ -53,7 +54,9 @@ fn base_run() -> &'static BaseRun {
         let mut writer = RunWriter::new(data, origin, 1 << 16).expect("the disk has room");
         let mut keys = Vec::new();
         for number in 0..900u32 {
-            let key = format!("key/{:04}/{}", number / 3, number % 3).into_bytes();
+            // The last third differs behind what an index keeps of a separator.
+            let stem = if number < 600 { "key/".to_owned() } else { "p".repeat(300) };
+            let key = format!("{stem}{:04}/{}", number / 3, number % 3).into_bytes();
             let value = vec![b'v'; if number % 300 == 299 { 9000 } else { usize_of(u64::from(number % 40)) }];
             let (kind, value) = match number % 10 {
                 3 => (Kind::Tombstone, Vec::new()),
@@ -97,8 +100,9 @@ pub fn run(bytes: &[u8]) {
     let payload = input.take(room - PAGE_HEADER_BYTES);
     if let (Some(kind), Some(pages)) = (header.kind, file.get_mut(at..at + room)) {
         overwrite(pages, PAGE_HEADER_BYTES, payload);
-        let (generation, keyspace) = (base.reference.id, base.reference.keyspace);
-        let identity = PageIdentity { store: STORE, kind, page: header.page, generation, keyspace };
+        let RunRef { id: generation, keyspace, incarnation, .. } = base.reference;
+        let (store, page) = (STORE, header.page);
+        let identity = PageIdentity { store, kind, page, generation, keyspace, incarnation };
         seal_pages(pages, &identity, payload.len());
     }
     let machine = MemEnv::new(1);

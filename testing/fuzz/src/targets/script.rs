@@ -8,7 +8,7 @@ use testudo_env::CrashPolicy;
 use testudo_testkit::{
     Key, Runner, Script, Value,
     engine_store::EngineOpener,
-    op::{Change, Crash, Op, Scan, Slot, Span, Walk, Write},
+    op::{Change, Crash, Move, Op, Scan, Slot, Span, Walk, Write},
 };
 
 use crate::{base_store::MEMORY_BYTES, input::Input};
@@ -39,7 +39,10 @@ fn key(input: &mut Input<'_>) -> Key {
     match input.u8() {
         0 => Key::default(),
         number @ 1..=200 => Key::of(format!("key/{}", number % 64)),
-        201..=230 => Key { stem: vec![input.u8(), input.u8()], pad: u32::from(input.u16() % 700) },
+        201..=230 => Key {
+            tail: vec![input.u8()],
+            ..Key::padded([input.u8(), input.u8()], u32::from(input.u16() % 700))
+        },
         _ => {
             let length = usize::from(input.u8() % 16);
             Key::of(input.take(length))
@@ -67,13 +70,22 @@ fn scan(input: &mut Input<'_>) -> Scan {
         1 => Span::Prefix(key(input)),
         _ => Span::Range(Bound::Included(key(input)), Bound::Excluded(key(input))),
     };
-    let walk = match input.u8() % 4 {
+    let walk = match input.u8() % 5 {
         0 => Walk::Forward,
         1 => Walk::Backward,
         2 => Walk::Zigzag,
-        _ => Walk::Seek(key(input)),
+        3 => Walk::Seek(key(input)),
+        _ => Walk::Moves((0..1 + input.u8() % 8).map(|_| scan_move(input)).collect()),
     };
     Scan { span, walk, limit: input.u8().into() }
+}
+
+fn scan_move(input: &mut Input<'_>) -> Move {
+    match input.u8() % 3 {
+        0 => Move::Front((input.u8() % 6).into()),
+        1 => Move::Back((input.u8() % 6).into()),
+        _ => Move::Seek(key(input)),
+    }
 }
 
 fn crash(input: &mut Input<'_>) -> Crash {

@@ -6,14 +6,14 @@
 
 use std::path::Path;
 
-use testudo_base::{PAGE_SIZE, Seqno, StoreId};
+use testudo_base::{Incarnation, PAGE_SIZE, Seqno, StoreId};
 use testudo_env::{Env, MemEnv};
-use testudo_storage::{Floor, Superblock, SuperblockFile};
+use testudo_storage::{Superblock, SuperblockFile, Watermark};
 
 use crate::{base_store::base_stores, input::Input, mutate::overwrite, seal::seal_superblock};
 
 /// Bytes of a slot that mean something.
-const SLOT_BYTES: usize = 88;
+const SLOT_BYTES: usize = 104;
 
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
@@ -51,7 +51,8 @@ fn read(slot: &[u8]) -> Superblock {
         store: StoreId(u128::from_le_bytes(*slot[32..].first_chunk().expect("a slot is longer"))),
         generation: number(48),
         manifest: number(56),
-        floor: Floor { manifest_bytes: number(64), last_seqno: Seqno(number(72)) },
+        watermark: Watermark { edit: number(64), seqno: Seqno(number(72)) },
+        incarnation: Incarnation(number(88)),
         is_closed: slot[12..16] == [1, 0, 0, 0],
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use testudo_base::StoreId;
 use testudo_env::MemEnv;
-use testudo_wal::{Record, replay};
+use testudo_wal::{LogEvidence, Record, replay};
 
 use crate::{
     base_store::{DIRECTORY, base_stores},
@@ -46,7 +46,7 @@ fn read(machine: &MemEnv, store: StoreId, first: u64) -> (u64, u64, String) {
         bytes += testudo_base::num::u64_of(record.payload.len());
         Ok(())
     };
-    let outcome = replay(machine, Path::new(DIRECTORY), store, first, deliver);
+    let outcome = replay(machine, Path::new(DIRECTORY), store, &LogEvidence::starting_at(first), deliver);
     if let Ok(end) = &outcome {
         assert!(end.last_seqno.0 + 1 >= next, "the end is before the last commit");
     }

@@ -6,8 +6,8 @@
 use testudo_testkit::{Campaign, configuration::crash_configurations};
 
 use crate::{
-    Limits,
-    sweep::{Enough, Outcome, chosen, judge, require, seeded, sweep},
+    LayerReport, Limits,
+    sweep::{Enough, Outcome, chosen, judge, require, search},
 };
 
 pub(crate) const NAME: &str = "crash";
@@ -22,17 +22,16 @@ const OP_COUNT: usize = 1_000;
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
     let enough = Enough { unit: UNIT, count: limits.count_or(IMAGES_SHORT) };
-    let report = sweep(limits, seeded(limits, &configurations), Some(enough), |(configuration, seed)| {
-        let campaign =
-            Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count: OP_COUNT };
-        judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(seed).map(Into::into))
-    })?;
     let least = [
         ("crashes within a call", 5_000),
         ("crashes in recovery", 1_200),
         ("unsynced commits lost", 6_000),
         ("unsynced commits kept", 6_000),
     ];
-    require(NAME, limits, &report, &least)?;
-    Ok(report)
+    let is_covered = |report: &LayerReport| require(NAME, limits, report, &least);
+    search(limits, &configurations, enough, is_covered, |configuration, seed| {
+        let campaign =
+            Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count: OP_COUNT };
+        judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(seed).map(Into::into))
+    })
 }

@@ -13,8 +13,8 @@ use testudo_testkit::{
 };
 
 use crate::{
-    Limits,
-    sweep::{Enough, Outcome, chosen, judge, require, seeded, sweep},
+    LayerReport, Limits,
+    sweep::{Enough, Outcome, chosen, judge, require, search},
 };
 
 pub(crate) const NAME: &str = "full-disk";
@@ -52,11 +52,10 @@ fn run_seed(configuration: &Configuration, seed: u64) -> Result<Report, Failure>
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
     let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
-    let report = sweep(limits, seeded(limits, &configurations), Some(enough), |(configuration, seed)| {
+    let is_covered = |report: &LayerReport| require(NAME, limits, report, &[("errors tolerated", 100)]);
+    search(limits, &configurations, enough, is_covered, |configuration, seed| {
         judge(NAME, Some(&configuration.name), Some(seed), || {
             run_seed(configuration, seed).map(Into::into).map_err(|failure| failure.to_string())
         })
-    })?;
-    require(NAME, limits, &report, &[("errors tolerated", 100)])?;
-    Ok(report)
+    })
 }

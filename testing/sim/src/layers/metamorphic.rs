@@ -5,14 +5,15 @@
 //! - Ways differ in what users cannot see: sizes of pages and leaves, memory, and when background work is done.
 //! - An answer that a way cannot give (a snapshot does not survive a reopen) is left out of the comparison.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use testudo::KeyspaceOptions;
 use testudo_base::{Error, ErrorKind, Result, checksum::checksum64};
 use testudo_env::{Env, MemEnv};
 use testudo_testkit::{
     Generator, Key, Profile, Script, Value, Weights,
     configuration::{crash_configurations, trees},
-    engine_store::EngineOpener,
+    engine_store::{DIRECTORY, EngineOpener},
     op::{Change, Op},
     read_state,
     store::{Opener, Pair, RawScan, RawWalk, RawWrite, Store, View},
@@ -20,7 +21,7 @@ use testudo_testkit::{
 
 use crate::{
     LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, counted, judge, seeded, sweep},
+    sweep::{Enough, Outcome, chosen, counted, judge, search},
 };
 
 pub(crate) const NAME: &str = "metamorphic";
@@ -76,17 +77,22 @@ pub fn run(limits: &Limits) -> Outcome {
     let mut configurations = chosen(NAME, limits, crash_configurations())?;
     configurations.truncate(1);
     let enough = Enough { unit: UNIT, count: limits.count_or(SCRIPTS_SHORT) };
-    sweep(limits, seeded(limits, &configurations), Some(enough), |(_, seed)| {
-        judge(NAME, None, Some(seed), || run_seed(seed))
-    })
+    search(
+        limits,
+        &configurations,
+        enough,
+        |_| Ok(()),
+        |_, seed| judge(NAME, None, Some(seed), || run_seed(seed)),
+    )
 }
 
 /// Scripts without power losses, since a way could lose less than another.
 fn profile(seed: u64) -> Profile {
     let weights = Weights { crash: 0, arm: 0, kill: 0, snapshot: 60, drop: 8, ..Weights::default() };
-    let base = match seed % 3 {
+    let base = match seed % 4 {
         0 => Profile::tall(),
         1 => Profile { key_count: 120, ..Profile::default() },
+        2 => Profile::alike(),
         _ => Profile::default(),
     };
     Profile { weights, ..base }
@@ -174,6 +180,7 @@ impl<'a> Performance<'a> {
         }
         let last = performance.last().map_err(|error| format!("the final content: {error:?}"))?;
         answers.push(Some(last));
+        performance.check_length_of_merges()?;
         Ok(answers)
     }
 
@@ -205,6 +212,24 @@ impl<'a> Performance<'a> {
         match self.store.take() {
             Some(store) => store.close(),
             None => Ok(()),
+        }
+    }
+
+    /// Operands that make more than the longest value of what the write buffer has are refused.
+    fn check_length_of_merges(&self) -> std::result::Result<(), String> {
+        if self.opener.memory_bytes > SMALL_MEMORY {
+            return Ok(());
+        }
+        let fail = |error: Error| format!("a value that grows: {error:?}");
+        let env = Arc::clone(&self.machine) as Arc<dyn Env>;
+        let db = self.opener.open_db(env, Path::new(DIRECTORY)).map_err(fail)?;
+        let appending = || KeyspaceOptions::default().merge_operator("append");
+        let keyspace = db.keyspace("growing", appending).map_err(fail)?;
+        let half = vec![b'x'; testudo_base::num::usize_of(self.opener.memory_bytes / 8 + 1)];
+        keyspace.insert("key", &half).map_err(fail)?;
+        match keyspace.merge("key", &half) {
+            Err(error) if error.kind() == ErrorKind::Invalid => db.close().map_err(fail),
+            outcome => Err(format!("an operand makes too long a value, and the answer is {outcome:?}")),
         }
     }
 

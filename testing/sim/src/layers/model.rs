@@ -6,8 +6,8 @@
 use testudo_testkit::{Campaign, configuration::configurations};
 
 use crate::{
-    Limits,
-    sweep::{Enough, Outcome, chosen, judge, require, seeded, sweep},
+    LayerReport, Limits,
+    sweep::{Enough, Outcome, chosen, judge, require, search},
 };
 
 pub(crate) const NAME: &str = "model";
@@ -22,11 +22,11 @@ const OP_COUNT: usize = 6_000;
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, configurations())?;
     let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
-    let report = sweep(limits, seeded(limits, &configurations), Some(enough), |(configuration, seed)| {
+    let least = [("reopens", 100), ("kills", 100), ("crash images", 100)];
+    let is_covered = |report: &LayerReport| require(NAME, limits, report, &least);
+    search(limits, &configurations, enough, is_covered, |configuration, seed| {
         let campaign =
             Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count: OP_COUNT };
         judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(seed).map(Into::into))
-    })?;
-    require(NAME, limits, &report, &[("reopens", 100), ("kills", 100), ("crash images", 100)])?;
-    Ok(report)
+    })
 }

@@ -30,8 +30,8 @@ use self::{
     fault::{Activity, Armed, Fault},
 };
 use crate::{
-    LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, counted, judge, require, seeded, sweep},
+    LayerFailure, LayerReport, Limits,
+    sweep::{Enough, Outcome, chosen, counted, judge, require, search},
 };
 
 pub(crate) const NAME: &str = "simulate";
@@ -78,18 +78,27 @@ pub struct Run {
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
     let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
-    let report = sweep(limits, seeded(limits, &configurations), Some(enough), |(configuration, seed)| {
-        judge(NAME, Some(&configuration.name), Some(seed), || {
-            run_seed(configuration, seed).map(|run| run.report)
-        })
-    })?;
+    search(
+        limits,
+        &configurations,
+        enough,
+        |report| is_covered(limits, report),
+        |configuration, seed| {
+            judge(NAME, Some(&configuration.name), Some(seed), || {
+                run_seed(configuration, seed).map(|run| run.report)
+            })
+        },
+    )
+}
+
+/// Whether faults struck in every phase, and everything else happened often enough.
+fn is_covered(limits: &Limits, report: &LayerReport) -> std::result::Result<(), LayerFailure> {
     for phase in PHASES {
-        let struck = counted(phase, usize::from(reached(&report, phase) > 0));
+        let struck = counted(phase, usize::from(reached(report, phase) > 0));
         require(NAME, limits, &struck, &[(phase, 1)])?;
     }
     let least = [("damaged stores", 100), ("second opens refused", 50), ("crash images", 500)];
-    require(NAME, limits, &report, &least)?;
-    Ok(report)
+    require(NAME, limits, report, &least)
 }
 
 /// Faults that struck in a phase.

@@ -17,7 +17,7 @@ use testudo_testkit::{
 
 use crate::{
     Limits,
-    sweep::{Enough, Outcome, chosen, counted, judge, seeded, sweep},
+    sweep::{Enough, Outcome, chosen, counted, judge, search},
 };
 
 pub(crate) const NAME: &str = "snapshots";
@@ -48,16 +48,23 @@ pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
     let profile = profile();
     let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
-    sweep(limits, seeded(limits, &configurations), Some(enough), |(configuration, seed)| {
-        judge(NAME, Some(&configuration.name), Some(seed), || {
-            let campaign = Campaign { opener: &configuration.opener, profile: &profile, op_count: OP_COUNT };
-            let mut report = campaign.run(seed)?.into();
-            hashes_are_stable(configuration, seed);
-            reads_on_after_its_keyspace_is_gone(configuration, seed);
-            crate::LayerReport::merge(&mut report, counted("hashed rounds", ROUNDS.into()));
-            Ok(report)
-        })
-    })
+    search(
+        limits,
+        &configurations,
+        enough,
+        |_| Ok(()),
+        |configuration, seed| {
+            judge(NAME, Some(&configuration.name), Some(seed), || {
+                let campaign =
+                    Campaign { opener: &configuration.opener, profile: &profile, op_count: OP_COUNT };
+                let mut report = campaign.run(seed)?.into();
+                hashes_are_stable(configuration, seed);
+                reads_on_after_its_keyspace_is_gone(configuration, seed);
+                crate::LayerReport::merge(&mut report, counted("hashed rounds", ROUNDS.into()));
+                Ok(report)
+            })
+        },
+    )
 }
 
 /// Rounds of writes and snapshots of one hash test.

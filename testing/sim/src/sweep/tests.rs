@@ -1,14 +1,54 @@
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use super::{Enough, counted, judge, require, sweep};
+use testudo_testkit::configuration::crash_configurations;
+
+use super::{Enough, counted, judge, require, search, sweep};
 use crate::{Amount, LayerReport, Limits};
 
 #[test]
 fn a_sweep_ends_when_there_is_enough() {
     let enough = Some(Enough { unit: "items", count: 10 });
     let report = sweep(&Limits::default(), 0.., enough, |_: u64| Ok(counted("items", 3))).unwrap();
-    let threads = u64::try_from(Limits::default().threads).unwrap();
-    assert!((12..12 + 3 * threads).contains(&report.count("items")), "{report}");
+    assert_eq!(report.count("items"), 12);
+}
+
+#[test]
+fn what_a_sweep_counts_does_not_depend_on_the_threads() {
+    let counts = |threads| {
+        let limits = Limits { threads, ..Limits::default() };
+        let enough = Some(Enough { unit: "items", count: 500 });
+        // Later items end long before earlier ones.
+        let run = |item: u64| {
+            if item.is_multiple_of(7) {
+                (0..20_000).for_each(|_| std::thread::yield_now());
+            }
+            Ok(counted("items", usize::try_from(item % 5).unwrap()))
+        };
+        sweep(&limits, 0.., enough, run).unwrap()
+    };
+    let alone = counts(1);
+    assert_eq!((counts(2), counts(8)), (alone.clone(), alone));
+}
+
+#[test]
+fn coverage_is_asked_of_fixed_seeds_only_and_fresh_ones_are_told() {
+    let configurations = crash_configurations();
+    let rounds = u64::try_from(configurations.len()).unwrap();
+    let (seen, asked) = (std::sync::Mutex::new(BTreeSet::new()), std::sync::Mutex::new(0));
+    let enough = Enough { unit: "items", count: 30 * rounds };
+    let is_covered = |report: &LayerReport| {
+        *asked.lock().unwrap() = report.count("items");
+        Ok(())
+    };
+    let report = search(&Limits::default(), &configurations, enough, is_covered, |_, seed| {
+        seen.lock().unwrap().insert(seed);
+        Ok(counted("items", 1))
+    })
+    .unwrap();
+    let fresh = report.fresh_seeds_from.unwrap();
+    assert_eq!((report.count("items"), *asked.lock().unwrap()), (36 * rounds, 30 * rounds));
+    let seen = seen.into_inner().unwrap();
+    assert!((0..30).chain(fresh..fresh + 6).all(|seed| seen.contains(&seed)), "{seen:?}");
 }
 
 #[test]

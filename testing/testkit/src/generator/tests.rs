@@ -25,7 +25,7 @@ fn every_kind_of_op_occurs() {
 
 #[test]
 fn keys_are_distinct_and_within_the_limit() {
-    for profile in [Profile::default(), Profile::bulky(), Profile::tall()] {
+    for profile in [Profile::default(), Profile::bulky(), Profile::tall(), Profile::alike()] {
         let keys: BTreeSet<_> =
             (0..profile.key_count).map(|number| Generator::key_of(&profile, number).bytes()).collect();
         assert_eq!(keys.len(), usize::try_from(profile.key_count).unwrap());

@@ -6,8 +6,10 @@ fn keys_survive_their_text() {
         Key::of(""),
         Key::of("user/12_a-B"),
         Key::of([0, 255, b'%', b'+', b' ', b'@']),
-        Key { stem: Vec::new(), pad: 7 },
-        Key { stem: b"k".to_vec(), pad: 65_535 },
+        Key::padded("", 7),
+        Key::padded("k", 65_535),
+        Key { tail: b"t+/".to_vec(), ..Key::padded("k", 300) },
+        Key { tail: vec![0], ..Key::of("") },
     ];
     for key in keys {
         assert_eq!(key.to_string().parse(), Ok(key));
@@ -16,7 +18,7 @@ fn keys_survive_their_text() {
 
 #[test]
 fn bad_keys_and_values_are_refused() {
-    for text in ["", "a b", "%zz", "%0", "a+x", "%é"] {
+    for text in ["", "+3", "a b", "%zz", "%0", "a+x", "a+1+ ", "%é"] {
         assert!(text.parse::<Key>().is_err(), "{text:?}");
     }
     for text in ["", "7", "7:x", ":", "-1:4"] {

@@ -53,6 +53,9 @@ impl Runner<'_> {
         if self.model.has_doubts() {
             // Doubtful keys are taken out of both sides, so that a limit would cut in different places.
             raw.limit = usize::MAX;
+            if matches!(raw.walk, RawWalk::Moves(_)) {
+                raw.walk = RawWalk::Forward;
+            }
         }
         let result = self.store().scan(keyspace, &raw);
         let Some(mut found) = self.excuse(result)? else {

@@ -14,6 +14,7 @@ scan 0 forward all 10
 scan 0 backward prefix:%ff 1
 scan 0 zigzag [a..b) 4294967295
 scan 0 seek:m (a..*] 3
+scan 0 moves:2,-3,=user/-,1,=@ all 9
 scan 0 forward *..b] 3
 scan 0 forward *..* 3
 update 0 a set:1:2

@@ -1,7 +1,7 @@
 use std::ops::Bound;
 
 use super::{Delta, State};
-use crate::store::{RawScan, RawWalk};
+use crate::store::{RawMove, RawScan, RawWalk};
 
 fn write(state: &mut State, keyspace: u8, key: &str, value: Option<&str>) {
     let value = value.map(|value| value.as_bytes().into());
@@ -80,6 +80,17 @@ fn a_seek_stays_within_the_bounds() {
     assert_eq!(seek(""), "b b c d");
     assert_eq!(seek("a"), "b b c d");
     assert_eq!(seek("z"), "b");
+}
+
+#[test]
+fn moves_of_both_ends_lie_in_what_the_last_seek_has_left() {
+    let state = abc();
+    let all = Bound::Unbounded;
+    let seek = |key: &str| RawMove::Seek(key.as_bytes().to_vec());
+    let walk = |moves: &[RawMove]| keys(&state, &range(all, all, RawWalk::Moves(moves.to_vec())));
+    assert_eq!(walk(&[seek("c"), RawMove::Back(9)]), "e d c");
+    let moves = [RawMove::Front(2), RawMove::Back(1), seek("b"), RawMove::Back(1), RawMove::Front(9)];
+    assert_eq!(walk(&moves), "a b e d b c");
 }
 
 #[test]

@@ -5,7 +5,9 @@
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 
-use testudo_env::{DirEntry, DirLock, Env, Execution, File, OpenOptions, ReadRequest, RealEnv, Thread};
+use testudo_env::{
+    DirEntry, DirLock, Env, Execution, File, LockHolder, OpenOptions, ReadRequest, RealEnv, Thread,
+};
 
 /// The environment; clock, randomness and threads are the machine's.
 #[derive(Debug)]
@@ -20,7 +22,13 @@ fn nothing_there() -> io::Error {
 }
 
 impl Env for ForgetfulEnv {
+    fn anchor(&self, _directory: &Path) -> io::Result<Arc<dyn Env>> {
+        Ok(Arc::new(Self(Arc::clone(&self.0))))
+    }
     fn open(&self, _path: &Path, _options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(ForgetfulFile))
+    }
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
         Ok(Arc::new(ForgetfulFile))
     }
     fn create_dir(&self, _path: &Path) -> io::Result<()> {
@@ -43,6 +51,9 @@ impl Env for ForgetfulEnv {
     }
     fn lock(&self, _path: &Path, _create: bool, _exclusive: bool) -> io::Result<Box<dyn DirLock>> {
         Err(nothing_there())
+    }
+    fn lock_holder(&self, _path: &Path) -> io::Result<LockHolder> {
+        Ok(LockHolder::NoOwner)
     }
     fn monotonic(&self) -> Duration {
         self.0.monotonic()

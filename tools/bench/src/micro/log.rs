@@ -6,9 +6,9 @@
 use std::{path::Path, sync::Arc};
 
 use testudo::{Error, Result};
-use testudo_base::StoreId;
+use testudo_base::{Incarnation, StoreId};
 use testudo_env::{Env, MemEnv};
-use testudo_wal::{Wal, WalOptions, WalStart};
+use testudo_wal::{NoWitness, Wal, WalOptions, WalStart};
 
 use super::Bench;
 
@@ -27,7 +27,13 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     env.create_dir(directory).map_err(|error| Error::io("a directory in memory", error))?;
     let options = WalOptions { buffer_bytes: 1 << 20, buffer_count: 4, ..WalOptions::new(StoreId(1)) };
     let env: Arc<dyn Env> = env;
-    let wal = Wal::create(Arc::clone(&env), directory, options, WalStart::new_store())?;
+    let wal = Wal::create(
+        Arc::clone(&env),
+        directory,
+        options,
+        WalStart::new_store(Incarnation(1)),
+        Arc::new(NoWitness),
+    )?;
     let ops = bench.args.ops;
     bench.measure("log", "append", ops, |number| {
         wal.reserve(PAYLOAD.len(), 1).expect("room in memory").write(&PAYLOAD);

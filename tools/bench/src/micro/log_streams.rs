@@ -31,10 +31,10 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 use testudo::{Error, Result};
-use testudo_base::{Kind, Seqno, StoreId, chunks::ChunkPool, num::usize_of};
+use testudo_base::{Incarnation, Kind, Seqno, StoreId, chunks::ChunkPool, num::usize_of};
 use testudo_env::Env;
 use testudo_memtable::Memtable;
-use testudo_wal::{Wal, WalOptions, WalStart};
+use testudo_wal::{NoWitness, Wal, WalOptions, WalStart};
 
 use super::{
     Bench, MicroResult,
@@ -182,7 +182,13 @@ fn measure(bench: &Bench<'_>, plan: Plan<'_>, subject: usize) -> Result<f64> {
         let failed = |error| Error::io(directory.display().to_string(), error);
         env.create_dir(directory).map_err(failed)?;
         let options = WalOptions::new(StoreId(1));
-        logs.push(Wal::create(Arc::clone(&env), directory, options, WalStart::new_store())?);
+        logs.push(Wal::create(
+            Arc::clone(&env),
+            directory,
+            options,
+            WalStart::new_store(Incarnation(1)),
+            Arc::new(NoWitness),
+        )?);
     }
     let memtable = Memtable::new(Arc::clone(plan.pool));
     let is_done = AtomicBool::new(false);

@@ -22,7 +22,8 @@ impl MemoryFile {
         let sealed = |page: u64| {
             let mut bytes = [0; PAGE_SIZE];
             let (generation, keyspace) = (RunId(1), KeyspaceId(1));
-            let identity = PageIdentity { store: STORE, kind: PageKind::Data, page, generation, keyspace };
+            let (kind, incarnation) = (PageKind::Data, 1);
+            let identity = PageIdentity { store: STORE, kind, page, generation, keyspace, incarnation };
             bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + 8].copy_from_slice(&page.to_le_bytes());
             seal_pages(&mut bytes, &identity, PAGE_SIZE - PAGE_HEADER_BYTES);
             bytes

@@ -167,12 +167,12 @@ fn measure(bench: &Bench<'_>, plan: Plan<'_>) -> Result<MicroResult> {
 fn misses(bench: &Bench<'_>, plan: Plan<'_>) -> Result<MicroResult> {
     let pages = plan.pages * 2;
     let file = Arc::new(MemoryFile::new(pages));
-    let data = DataFile::new(file, STORE, plan.pages / 8 * PAGE_BYTES, std::iter::empty(), true)?;
+    let data = DataFile::new(file, STORE, plan.pages / 8 * PAGE_BYTES, std::iter::empty(), None)?;
     let next = AtomicU64::new(0);
     Ok(timed(bench, plan, bench.args.ops, |_| {
         let page = next.fetch_add(1, Relaxed) % pages;
         let (generation, keyspace, kind) = (RunId(1), KeyspaceId(1), PageKind::Data);
-        let address = PageAddress { page, generation, keyspace, kind };
+        let address = PageAddress { page, generation, keyspace, incarnation: 1, kind };
         if data.cached_page(&address).is_some() {
             return true;
         }

@@ -12,7 +12,9 @@
 use std::{hint::black_box, sync::Arc};
 
 use testudo::Result;
-use testudo_base::{Cursor, Entry, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key, num::u64_of};
+use testudo_base::{
+    Cursor, Entry, Incarnation, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key, num::u64_of,
+};
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{InlineExecutor, Progress, RunIds, Tree, Updates, Work};
 use testudo_storage::{Access, DataFile, Lookup};
@@ -35,8 +37,13 @@ const TIER_RECORDS: [u64; 12] =
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.check_names("tiers", &CASES)?;
-    let data =
-        DataFile::new(Arc::new(GrowingFile::default()), StoreId(1), CACHE_BYTES, std::iter::empty(), false)?;
+    let data = DataFile::new(
+        Arc::new(GrowingFile::default()),
+        StoreId(1),
+        CACHE_BYTES,
+        std::iter::empty(),
+        Some(Incarnation(1)),
+    )?;
     let work = Work {
         data: Arc::clone(&data),
         keyspace: KeyspaceId(1),

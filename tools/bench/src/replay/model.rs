@@ -98,9 +98,7 @@ impl Model {
             let range = (Bound::Excluded(&pair[0][..]), Bound::Included(&pair[1][..]));
             let expected = self.live.range::<[u8], _>(range).count();
             let mut found = 0;
-            for entry in
-                keyspace.range::<&[u8], _>((Bound::Excluded(&pair[0][..]), Bound::Included(&pair[1][..])))?
-            {
+            for entry in keyspace.range((Bound::Excluded(&pair[0][..]), Bound::Included(&pair[1][..])))? {
                 entry?;
                 found += 1;
             }

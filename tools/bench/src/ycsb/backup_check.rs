@@ -131,14 +131,14 @@ impl<'a> BackupCheck<'a> {
 
     fn compare(&self, args: &YcsbArgs, id: u64, expected: &Contents) -> Result<bool> {
         let mut observer = |_| self.stop_if_asked();
-        let report = self.repository.verify(Some(id), &mut observer)?;
+        let report = self.repository.verify_observed(Some(id), &mut observer)?;
         for finding in &report.findings {
             eprintln!("wrong: backup {id}: {} at offset {}: {}", finding.file, finding.offset, finding.what);
         }
         let beside = args.store.tmp.as_deref().or(args.store.dir.as_deref().and_then(Path::parent));
         let beside = beside.filter(|parent| !parent.as_os_str().is_empty());
         let scratch = Scratch::new(&*self.context.env, None, beside)?;
-        self.repository.restore(Some(id), scratch.path(), &mut observer)?;
+        self.repository.restore_observed(Some(id), scratch.path(), &mut observer)?;
         let builder = Db::builder(scratch.path()).create(false).memory_bytes(args.store.memory);
         let db = builder.env(self.context.env.clone()).open()?;
         let mut found = Contents::new();

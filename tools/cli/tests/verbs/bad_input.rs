@@ -26,12 +26,15 @@ const VERBS: [&[&str]; 15] = [
     &["keyspace", "convert", "STORE", "default", "--tree", "splinter"],
 ];
 
+/// Those that look at a store while another process writes it.
+const BESIDE_A_WRITER: [&str; 5] = ["info", "stat", "tree", "space", "ls"];
+
 #[test]
 fn a_directory_that_does_not_exist_is_named_and_not_made() {
     let place = Place::new();
     place.write("words", b"a\n");
     for verb in VERBS {
-        place.run(verb).refused(&["STORE"]);
+        place.run(verb).missing(&["STORE"]);
         assert!(!place.store().exists(), "{verb:?} made the directory");
     }
 }
@@ -59,7 +62,11 @@ fn a_directory_with_foreign_files_is_refused_and_kept() {
     let before = place.store_files();
     let create: [&[&str]; 2] =
         [&["put", "STORE", "k", "v", "--create"], &["load", "STORE", "words", "--create"]];
-    for verb in VERBS.into_iter().chain(create) {
+    for verb in VERBS {
+        place.run(verb).missing(&["STORE"]);
+        assert_eq!(place.store_files(), before, "{verb:?} wrote");
+    }
+    for verb in create {
         place.run(verb).refused(&["STORE"]);
         assert_eq!(place.store_files(), before, "{verb:?} wrote");
     }
@@ -72,9 +79,14 @@ fn a_store_that_is_open_elsewhere_is_refused() {
     let db = Db::open(place.store()).unwrap();
     let before = place.store_files();
     for verb in VERBS {
-        place.run(verb).refused(&["STORE"]);
+        if !BESIDE_A_WRITER.contains(&verb[0]) {
+            place.run(verb).refused(&["STORE", &std::process::id().to_string()]);
+        }
     }
-    assert_eq!(place.store_files(), before);
+    let without_status = |files: BTreeMap<String, Vec<u8>>| {
+        files.into_iter().filter(|(name, _)| name != "status").collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(without_status(place.store_files()), without_status(before));
     db.close().unwrap();
     place.run(&["get", "STORE", "k00"]).fine();
 }
@@ -129,9 +141,9 @@ fn nonsense_on_the_command_line_is_named() {
     place.run(&["scan", "STORE", "--prefix", "a", "--from", "b"]).not_understood(&["--prefix", "--from"]);
     place.run(&["scan", "STORE", "--from", "b", "--to", "a"]).refused(&["--from", "--to"]);
     place.run(&["get", "STORE", "--hex", "zz"]).refused(&["zz", "hex"]);
-    place.run(&["get", "STORE", "--hex", "abc"]).refused(&["abc", "even"]);
-    place.run(&["get", "STORE", "k", "--keyspace", "nope"]).refused(&["STORE", "nope"]);
-    place.run(&["put", "STORE", "k", "v", "--keyspace", "nope"]).refused(&["STORE", "nope"]);
+    place.run(&["get", "STORE", "--hex", "abc"]).refused(&["abc", "odd"]);
+    place.run(&["get", "STORE", "k", "--keyspace", "nope"]).missing(&["STORE", "nope"]);
+    place.run(&["put", "STORE", "k", "v", "--keyspace", "nope"]).missing(&["STORE", "nope"]);
     place.run(&["keyspace", "create", "STORE", "x", "--tree", "oak"]).not_understood(&["oak", "turtle"]);
     place.run(&["load", "STORE", "absent-file"]).refused(&["absent-file"]);
     place.run(&["load", "STORE", "."]).refused(&["directory"]);

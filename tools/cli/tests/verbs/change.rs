@@ -1,8 +1,9 @@
 //! Verbs that change a store, and the way of records out of it and back.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink, sync::Arc};
 
 use serde_json::json;
+use testudo::{Db, Error, KeyspaceOptions, MergeFunction};
 
 use crate::program::Place;
 
@@ -19,7 +20,10 @@ fn put_and_del_are_seen_by_the_next_program() {
     assert_eq!(place.run(&["scan", "STORE"]).fine(), "\t\n");
     let answer = place.run(&["put", "STORE", "key", "value", "--json"]).json();
     assert_eq!(answer, json!({ "keyspace": "default", "value_bytes": 5 }));
-    assert_eq!(place.run(&["del", "STORE", "key", "--json"]).json(), json!({ "found": true }));
+    assert_eq!(
+        place.run(&["del", "STORE", "key", "--json"]).json(),
+        json!({ "removed": 1, "not_found": 0, "dry_run": false })
+    );
 }
 
 #[test]
@@ -42,7 +46,7 @@ fn keyspaces_are_created_listed_and_dropped() {
     assert_eq!(place.run(&["keyspace", "convert", "STORE", "none", "--tree", "turtle"]).code, Some(1));
     place.run(&["keyspace", "drop", "STORE", "other"]).fine();
     assert_eq!(place.run(&["keyspace", "drop", "STORE", "other"]).code, Some(1));
-    place.run(&["get", "STORE", "key", "--keyspace", "other"]).refused(&["STORE", "no keyspace 'other'"]);
+    place.run(&["get", "STORE", "key", "--keyspace", "other"]).missing(&["STORE", "no keyspace 'other'"]);
     assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
 }
 
@@ -155,4 +159,32 @@ fn a_dump_overwrites_nothing() {
     place.run(&["dump", "STORE", "--output", "link"]).refused(&["link"]);
     assert_eq!(fs::read(place.path("precious")).unwrap(), b"mine");
     assert!(!place.path("nowhere").exists());
+}
+
+#[test]
+fn records_that_their_operator_refuses_are_dumped_raw_and_removed() {
+    let place = Place::new();
+    let refuse = |_: &[u8], _: Option<&[u8]>, _: &[&[u8]]| Err(Error::invalid("refused"));
+    let operator = Arc::new(MergeFunction::new("refusing", refuse));
+    let db = Db::builder(place.store()).merge_operator(operator).open().unwrap();
+    let keyspace = db.keyspace("default", || KeyspaceOptions::default().merge_operator("refusing")).unwrap();
+    keyspace.insert("a", "whole").unwrap();
+    keyspace.insert("b", "base").unwrap();
+    keyspace.merge("b", "one").unwrap();
+    keyspace.merge("b", [0xff]).unwrap();
+    keyspace.merge("c", "two").unwrap();
+    db.close().unwrap();
+    place.run(&["dump", "STORE", "--output", "all.tsv"]).refused(&["\"b\"", "dump --raw"]);
+    let lines = place.run(&["dump", "STORE", "--raw"]).json_lines();
+    let expected = [
+        json!({ "key": "a", "value": "whole" }),
+        json!({ "key": "b", "base_hex": "62617365", "operands_hex": ["6f6e65", "ff"] }),
+        json!({ "key": "c", "base": null, "operands": ["two"] }),
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(place.run(&["scan", "STORE", "--keys-only"]).fine(), "a\nb\nc\n");
+    place.run(&["verify", "STORE"]).fine();
+    place.run(&["del", "STORE", "b"]).fine();
+    place.run(&["put", "STORE", "c", "whole"]).fine();
+    assert_eq!(place.run(&["dump", "STORE"]).fine(), "a\twhole\nc\twhole\n");
 }

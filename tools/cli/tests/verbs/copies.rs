@@ -97,11 +97,11 @@ fn a_damaged_backup_is_found_and_not_restored() {
 #[test]
 fn what_cannot_be_backed_up_is_refused() {
     let place = Place::with_records();
-    place.run(&["backup", "create", "NOWHERE", "REPO"]).refused(&["NOWHERE"]);
+    place.run(&["backup", "create", "NOWHERE", "REPO"]).missing(&["NOWHERE"]);
     assert!(!place.path("REPO").exists());
-    place.run(&["backup", "list", "REPO"]).refused(&["REPO", "not a backup repository"]);
+    place.run(&["backup", "list", "REPO"]).missing(&["REPO", "no such directory"]);
     place.run(&["backup", "create", "STORE", "STORE"]).refused(&["STORE", "not a backup repository"]);
     place.run(&["backup", "create", "STORE", "REPO"]).fine();
-    place.run(&["backup", "restore", "REPO", "NEW", "--id", "7"]).refused(&["REPO", "no backup 7"]);
-    place.run(&["backup", "delete", "REPO", "7"]).refused(&["no backup 7"]);
+    place.run(&["backup", "restore", "REPO", "NEW", "--id", "7"]).missing(&["REPO", "no backup 7"]);
+    place.run(&["backup", "delete", "REPO", "7"]).missing(&["no backup 7"]);
 }

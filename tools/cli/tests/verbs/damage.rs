@@ -1,4 +1,4 @@
-//! Damaged stores and stores of a newer format: refused or reported, never changed.
+//! Damaged stores and stores of another format: refused or reported, never changed.
 
 use std::fs;
 
@@ -22,20 +22,22 @@ fn change_superblock(place: &Place, change: impl Fn(&mut [u8])) {
 }
 
 #[test]
-fn a_newer_format_is_refused_and_not_touched() {
-    let place = Place::with_records();
-    change_superblock(&place, |slot| {
-        slot[8..12].copy_from_slice(&2u32.to_le_bytes());
-        let checksum = checksum64(&slot[..CHECKED_BYTES], 0);
-        slot[CHECKED_BYTES..CHECKED_BYTES + 8].copy_from_slice(&checksum.to_le_bytes());
-    });
-    let before = place.store_files();
-    for verb in
-        [&["get", "STORE", "k00"][..], &["verify", "STORE"], &["put", "STORE", "k00", "v", "--create"]]
-    {
-        place.run(verb).refused(&["STORE", "version 2"]);
+fn an_older_or_newer_format_is_refused_and_not_touched() {
+    for version in [1u32, 3] {
+        let place = Place::with_records();
+        change_superblock(&place, |slot| {
+            slot[8..12].copy_from_slice(&version.to_le_bytes());
+            let checksum = checksum64(&slot[..CHECKED_BYTES], 0);
+            slot[CHECKED_BYTES..CHECKED_BYTES + 8].copy_from_slice(&checksum.to_le_bytes());
+        });
+        let before = place.store_files();
+        for verb in
+            [&["get", "STORE", "k00"][..], &["verify", "STORE"], &["put", "STORE", "k00", "v", "--create"]]
+        {
+            place.run(verb).refused(&["STORE", &format!("version {version}")]);
+        }
+        assert_eq!(place.store_files(), before);
     }
-    assert_eq!(place.store_files(), before);
 }
 
 #[test]

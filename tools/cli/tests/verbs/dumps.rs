@@ -83,9 +83,9 @@ fn pages_are_dumped_with_their_entries() {
     for kind in ["data block", "index block", "filter block", "footer block", "keyspace default"] {
         assert!(text.contains(kind), "{kind}: {text}");
     }
-    place.run(&["page", "dump", "STORE", "99999999999"]).refused(&["no page 99999999999"]);
+    place.run(&["page", "dump", "STORE", "99999999999"]).missing(&["no page 99999999999"]);
     place.run(&["page", "dump", "STORE", "first"]).not_understood(&["not a page"]);
-    place.run(&["wal", "dump", "NOWHERE"]).refused(&["NOWHERE"]);
+    place.run(&["wal", "dump", "NOWHERE"]).missing(&["NOWHERE"]);
 }
 
 #[test]

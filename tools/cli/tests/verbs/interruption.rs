@@ -6,14 +6,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
 use testudo_env::{Env, RealEnv};
 
-use crate::program::{Answer, Place, program};
-
-fn interrupt(child: &Child) {
-    kill_process(Pid::from_child(child), Signal::INT).unwrap();
-}
+use crate::program::{Answer, Place, await_handler, interrupt, program};
 
 fn start(place: &Place, arguments: &[&str], input: Stdio) -> Child {
     let mut command = program();
@@ -38,9 +33,8 @@ fn ctrl_c_while_loading_keeps_what_was_read() {
         number += 1;
     }
     input.flush().unwrap();
-    // The program now waits for more input, which never comes.
-    RealEnv::new().sleep(Duration::from_millis(300));
-    interrupt(&child);
+    // Most of it does not fit into the pipe: the program has read it, and now waits for more, which never comes.
+    interrupt(&mut child);
     let answer = Answer::of(child.wait_with_output().unwrap());
     answer.refused(&["interrupted", "are stored"]);
     assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), format!("{}\n", stored(&answer.err)));
@@ -56,11 +50,12 @@ fn ctrl_c_in_the_middle_of_a_file_ends_after_a_batch() {
     place.write("many", lines.as_bytes());
     for pause in [150, 400] {
         let mut child = start(&place, &["load", "STORE", "many", "--create"], Stdio::null());
+        await_handler(&mut child);
         RealEnv::new().sleep(Duration::from_millis(pause));
         if child.try_wait().unwrap().is_some() {
             continue;
         }
-        interrupt(&child);
+        interrupt(&mut child);
         let answer = Answer::of(child.wait_with_output().unwrap());
         if answer.code.is_none() || answer.code == Some(0) {
             // Too early to be caught, or too late to matter.
@@ -85,7 +80,7 @@ fn ctrl_c_ends_the_demo_and_removes_its_directory() {
     let mut output = child.stdout.take().unwrap();
     let mut first = [0; 16];
     output.read_exact(&mut first).unwrap();
-    interrupt(&child);
+    interrupt(&mut child);
     // Keeps the pipe empty, so that the demo can go on to where it looks.
     let mut rest = Vec::new();
     output.read_to_end(&mut rest).unwrap();

@@ -31,7 +31,7 @@ fn a_key_that_is_not_there_is_exit_code_one() {
         assert_eq!((answer.code, answer.err.as_str()), (Some(1), ""));
         assert_eq!(
             serde_json::from_slice::<serde_json::Value>(&answer.out).unwrap(),
-            json!({ "found": false })
+            json!({ "found": false, "missing": "key" })
         );
     }
 }
@@ -58,7 +58,7 @@ fn scan_gives_the_range_that_was_asked_for() {
 fn every_looking_verb_answers_in_json() {
     let place = Place::with_records();
     let info = place.run(&["info", "STORE", "--json"]).json();
-    assert_eq!(info["format_version"], 1);
+    assert_eq!(info["format_version"], 2);
     assert_eq!(info["store_id"].as_str().unwrap().len(), 32);
     assert_eq!(info["keyspaces"], json!([{ "keyspace": "default", "tree": "turtle" }]));
     assert!(info["files"].as_array().unwrap().iter().any(|file| file["name"] == "superblock"));

@@ -23,7 +23,7 @@ fn the_program_holds_no_planted_bug() {
     ["substrate", "trees", "engine"].iter().for_each(|folder| planted_below(&root.join(folder), &mut names));
     assert!(names.len() > 22, "the bugs were not found");
     let program = fs::read(env!("CARGO_BIN_EXE_testudo")).unwrap();
-    let known = "is open in another process or handle";
+    let known = "for reading in another process or handle";
     let found = texts_in(&program, names.iter().map(String::as_str).chain([known]));
     assert_eq!(found, BTreeSet::from([known]), "the known text, and no bug, is in the program");
 }

@@ -5,9 +5,11 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
+    thread,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -27,6 +29,26 @@ pub(crate) struct Answer {
 /// The program, not yet started.
 pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_testudo"))
+}
+
+/// Waits until the program catches SIGINT, however slow the machine is; or has ended.
+pub(crate) fn await_handler(child: &mut Child) {
+    let caught = format!("/proc/{}/status", child.id());
+    let catches = || {
+        let status = fs::read_to_string(&caught).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask >> (Signal::INT.as_raw() - 1) & 1 == 1)
+    };
+    while !catches() && child.try_wait().unwrap().is_none() {
+        thread::yield_now();
+    }
+}
+
+/// Presses Ctrl-C once the program can be interrupted.
+pub(crate) fn interrupt(child: &mut Child) {
+    await_handler(child);
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
 impl Place {
@@ -119,6 +141,14 @@ impl Answer {
     #[track_caller]
     pub(crate) fn refused(&self, things: &[&str]) {
         assert_eq!((self.code, self.out.as_slice()), (Some(2), &b""[..]), "{}", self.err);
+        assert!(self.err.starts_with("testudo: ") && self.err.lines().count() == 1, "{}", self.err);
+        self.names(things);
+    }
+
+    /// What was named is not there: exit code 1, one line that names `things`, nothing on standard output.
+    #[track_caller]
+    pub(crate) fn missing(&self, things: &[&str]) {
+        assert_eq!((self.code, self.out.as_slice()), (Some(1), &b""[..]), "{}", self.err);
         assert!(self.err.starts_with("testudo: ") && self.err.lines().count() == 1, "{}", self.err);
         self.names(things);
     }

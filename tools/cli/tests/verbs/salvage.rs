@@ -81,7 +81,7 @@ fn a_damaged_page_is_reported_as_a_range_of_keys() {
 #[test]
 fn what_cannot_be_salvaged_is_said_and_leaves_nothing() {
     let place = place();
-    place.run(&["salvage", "NOWHERE", "NEW"]).refused(&["NOWHERE", "not a Testudo store"]);
+    place.run(&["salvage", "NOWHERE", "NEW"]).missing(&["NOWHERE", "no such directory"]);
     place.run(&["salvage", "STORE", "STORE"]).refused(&["STORE", "not empty"]);
     for name in
         place.store_files().into_keys().filter(|name| name != "LOCK" && !name.starts_with("manifest-"))

@@ -1,13 +1,11 @@
 //! Scrubbing and the levels of verification, on real files.
 
-use std::{fs, process::Stdio, time::Duration};
+use std::{fs, process::Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use testudo::Db;
-use testudo_env::{Env, RealEnv};
 
-use crate::program::{Answer, Place, program};
+use crate::program::{Answer, Place, interrupt, program};
 
 const PAGE: usize = 4096;
 
@@ -58,13 +56,30 @@ fn damage_is_found_and_named() {
     let answer = place.run(&["scrub", "STORE"]);
     assert_eq!(answer.code, Some(1));
     assert!(String::from_utf8(answer.out).unwrap().starts_with("damaged: data at offset "));
-    // What opening reads is sound.
+    // What opening reads is as it should be.
     place.run(&["verify", "STORE", "--level", "fast"]).fine();
     let report = document(place.run(&["verify", "STORE", "--level", "full", "--json"]), 1);
     assert_eq!((&report["sound"], &report["level"]), (&false.into(), &"full".into()));
     fs::write(place.store().join("superblock"), vec![7; 2 * PAGE]).unwrap();
     assert_eq!(document(place.run(&["scrub", "STORE", "--json"]), 1)["sound"], false);
-    place.run(&["scrub", "NOWHERE"]).refused(&["NOWHERE"]);
+    place.run(&["scrub", "NOWHERE"]).missing(&["NOWHERE"]);
+}
+
+#[test]
+fn verification_reads_everything_unless_it_is_told_not_to() {
+    let place = place();
+    assert!(place.run(&["verify", "STORE"]).fine().starts_with("sound (full check of "));
+    assert_eq!(place.run(&["verify", "STORE", "--json"]).json()["not_read"], json!([]));
+    assert!(damage(&place, format!("{:0100}", 2345).as_bytes()) > 0);
+    let report = document(place.run(&["verify", "STORE", "--json"]), 1);
+    assert_eq!((&report["sound"], &report["level"]), (&false.into(), &"full".into()));
+    assert_eq!(place.run(&["verify", "STORE", "--full"]).code, Some(1));
+    // A fast check may miss the damage, and says where it did not look.
+    let text = place.run(&["verify", "STORE", "--level", "fast"]).fine();
+    assert!(!text.contains("sound") && text.contains("not read: the pages of runs"), "{text}");
+    let report = document(place.run(&["verify", "STORE", "--level", "fast", "--json"]), 0);
+    assert_eq!((&report["sound"], &report["level"]), (&Value::Null, &"fast".into()), "{report}");
+    assert!(report["not_read"].to_string().contains("the pages of runs"), "{report}");
 }
 
 #[test]
@@ -73,9 +88,9 @@ fn a_scrub_that_is_interrupted_goes_on_where_it_stopped() {
     let whole = document(place.run(&["scrub", "STORE", "--json"]), 0)["bytes"].as_u64().unwrap();
     let mut command = program();
     command.args(["scrub", "STORE", "--json", "--rate", "30k"]).current_dir(place.path("."));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    RealEnv::new().sleep(Duration::from_millis(700));
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // At this rate the whole store takes many seconds.
+    interrupt(&mut child);
     let answer = Answer::of(child.wait_with_output().unwrap());
     assert!(answer.err.contains("--resume"), "{}", answer.err);
     let first = document(answer, 2);
@@ -111,7 +126,7 @@ fn a_store_that_somebody_writes_is_said_to_be_locked() {
         &["backup", "create", "STORE", "REPO"],
         &["checkpoint", "STORE", "COPY"],
     ] {
-        place.run(verb).refused(&["STORE", "open in another process"]);
+        place.run(verb).refused(&["STORE", "is open for writing in process"]);
     }
     db.close().unwrap();
     place.run(&["verify", "STORE", "--level", "full"]).fine();

@@ -5,7 +5,7 @@ fn seams(bytes: &[u64]) -> Vec<Seam> {
     let mut seams = Vec::new();
     for (pivot, bytes) in bytes.iter().enumerate() {
         if pivot > 0 {
-            seams.push(Seam { key: vec![u8::try_from(pivot).unwrap()], bytes_before: before });
+            seams.push(Seam { key: vec![u8::try_from(pivot).unwrap()].into(), bytes_before: before });
         }
         before += bytes;
     }

@@ -3,9 +3,10 @@ use std::{
     path::Path,
 };
 
-use testudo_base::{Entry, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key};
+use testudo_base::{Entry, Incarnation, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key};
 use testudo_contract::{Progress, RunIds};
 use testudo_env::{Env, FaultyEnv, MemEnv, OpenMode, OpenOptions, SplitMix};
+use testudo_run::KeyBounds;
 
 use super::*;
 use crate::Policy;
@@ -97,7 +98,8 @@ impl Bed {
         let env = FaultyEnv::new(MemEnv::new(1));
         let path = Path::new("/data");
         let file = env.open(path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).unwrap();
-        let data = DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), false).unwrap();
+        let data =
+            DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), Some(Incarnation(1))).unwrap();
         let work = Work {
             folding: Arc::default(),
             data,
@@ -194,7 +196,7 @@ impl Bed {
         let options = OpenOptions { mode: OpenMode::Write, direct: true };
         let file = self.env.open(Path::new("/data"), options).unwrap();
         let live = self.references.iter().map(|(span, count)| (*span, u32::try_from(*count).unwrap()));
-        self.work.data = DataFile::new(file, StoreId(7), cache_bytes, live, false).unwrap();
+        self.work.data = DataFile::new(file, StoreId(7), cache_bytes, live, Some(Incarnation(1))).unwrap();
         self.reopen();
     }
 
@@ -382,6 +384,7 @@ mod age_order;
 mod cold_pivots;
 mod idle;
 mod in_order;
+mod long_keys;
 mod merge_reads;
 mod operands;
 mod parts;

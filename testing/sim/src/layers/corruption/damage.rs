@@ -106,9 +106,7 @@ pub(super) fn bytes_and_lengths(subject: &Subject, is_long: bool) -> Vec<Damage>
         let stride = if is_long { 1 } else { subject.stride(file) };
         for offset in places(&stored.bytes, stride) {
             all.extend(masks.iter().map(|&mask| Damage::Flip { file, offset, mask }));
-            if offset >= PAGE_SIZE || !subject.may_vanish(file) {
-                all.push(Damage::Cut { file, length: offset });
-            }
+            all.push(Damage::Cut { file, length: offset });
         }
     }
     all
@@ -121,9 +119,7 @@ pub(super) fn pages_and_files(subject: &Subject) -> Vec<Damage> {
         if stored.bytes.is_empty() {
             all.push(Damage::Foreign { file, bytes: GARBAGE.into() });
         }
-        if !subject.may_vanish(file) {
-            all.push(Damage::Missing { file });
-        }
+        all.push(Damage::Missing { file });
         all.extend(pages_in_wrong_places(subject, file));
         all.extend(other_pages(subject, file));
     }

@@ -128,14 +128,6 @@ impl Subject {
         }
     }
 
-    /// Whether this file may vanish without anybody knowing that it was there: a segment that was begun after the last
-    /// floor, and from which nothing has drained, is known to nobody but itself.
-    pub(super) fn may_vanish(&self, file: usize) -> bool {
-        let segments = (0..self.files.len()).filter(|&file| self.is_log(file));
-        let newest = segments.max_by_key(|&file| &self.files[file].path);
-        self.state != CLOSED && newest == Some(file)
-    }
-
     /// Whether the file is a segment of the log.
     pub(super) fn is_log(&self, file: usize) -> bool {
         self.files[file].path.to_string_lossy().contains("wal-")

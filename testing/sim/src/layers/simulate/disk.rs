@@ -14,7 +14,7 @@ use std::{
 
 use testudo_base::{PAGE_BYTES, PAGE_SIZE, checksum::checksum64, num::u64_of};
 use testudo_env::{
-    CrashPolicy, DirEntry, DirLock, Env, Execution, File, IoClass, MemEnv, OpenMode, OpenOptions,
+    CrashPolicy, DirEntry, DirLock, Env, Execution, File, IoClass, LockHolder, MemEnv, OpenMode, OpenOptions,
     ReadRequest, Thread,
 };
 use testudo_testkit::Overlay;
@@ -187,9 +187,21 @@ impl SimEnv {
 }
 
 impl Env for SimEnv {
+    fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
+        let machine = self.plain(IoClass::Open, directory, |machine| machine.anchored(directory))?;
+        Ok(Arc::new(Self { machine, disk: self.disk.clone() }))
+    }
+
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
         let class = if options.mode == OpenMode::CreateNew { IoClass::Create } else { IoClass::Open };
         let inner = self.plain(class, path, |machine| machine.open(path, options))?;
+        let env = Self { machine: Arc::clone(&self.machine), disk: self.disk.clone() };
+        Ok(Arc::new(SimFile { inner, env, path: path.into() }))
+    }
+
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
+        let path = Path::new("a temporary file");
+        let inner = self.plain(IoClass::Create, path, |machine| machine.temporary_file())?;
         let env = Self { machine: Arc::clone(&self.machine), disk: self.disk.clone() };
         Ok(Arc::new(SimFile { inner, env, path: path.into() }))
     }
@@ -221,6 +233,10 @@ impl Env for SimEnv {
 
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
         self.plain(IoClass::Lock, path, |machine| machine.lock(path, create, exclusive))
+    }
+
+    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
+        self.plain(IoClass::Metadata, path, |machine| machine.lock_holder(path))
     }
 
     fn monotonic(&self) -> Duration {
@@ -332,6 +348,10 @@ impl File for SimFile {
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
         let call = self.call(IoClass::PunchHole, offset, length);
         self.env.call(call, || self.inner.punch_hole(offset, length), |()| 0)
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        self.inner.next_data(offset)
     }
 
     fn allocated_bytes(&self) -> io::Result<u64> {

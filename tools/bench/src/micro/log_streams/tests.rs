@@ -74,7 +74,8 @@ fn commits_of_all_threads_are_written_when_the_time_is_taken() {
         Arc::clone(&context.env) as Arc<dyn Env>,
         directory.path(),
         WalOptions::new(StoreId(1)),
-        WalStart::new_store(),
+        WalStart::new_store(Incarnation(1)),
+        Arc::new(NoWitness),
     )
     .unwrap();
     let pool = &ChunkPool::new(1 << 20);

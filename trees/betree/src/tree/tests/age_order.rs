@@ -172,14 +172,14 @@ fn tiers_of_joined_nodes_follow_each_other_by_age() {
     let bed = Bed::new(splinter(4096, 4));
     let node = |low: &[u8], high: Option<&[u8]>, key: &[u8], seqnos: &[u64]| {
         let tier = |seqno: &u64| Tier {
-            runs: vec![run_of(&bed, key, *seqno)],
+            runs: vec![FencedRun { low: Fence::default(), run: run_of(&bed, key, *seqno) }],
             shares: vec![Some(Share { from: None, bytes: 1 })],
         };
         Node {
             id: ObjectId(9),
             height: 1,
-            pivots: vec![Pivot { low: low.to_vec(), child: Child::Leaf(None) }],
-            high: high.map(<[u8]>::to_vec),
+            pivots: vec![Pivot { low: low.into(), child: Child::Leaf(None) }],
+            high: high.map(Fence::from),
             tiers: seqnos.iter().map(tier).collect(),
             scan_charges: ScanCharges::default(),
             overwrites: Overwrites::UNKNOWN,

@@ -31,8 +31,8 @@ fn the_filter_of_a_leaf_is_read_only_once_keys_were_not_there() {
     bed.cool(4 << 20);
     let numbers: BTreeMap<_, _> = (0..RECORDS).map(|n| (key(2 * n), 2 * n)).collect();
     for run in bed.tree.runs() {
-        let first = numbers[&run.reference().first_key];
-        let last = numbers[&run.reference().last_key];
+        let first = numbers[run.reference().keys.first()];
+        let last = numbers[run.reference().keys.last()];
         assert_eq!(reads_of(&bed, first), 3, "footer, index and data");
         assert_eq!(reads_of(&bed, first + 2), 0, "all of that is in memory");
         assert_eq!(reads_of(&bed, last), 1, "data");

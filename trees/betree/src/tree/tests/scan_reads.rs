@@ -59,7 +59,7 @@ fn a_cold_scan_reads_a_page_of_each_source_and_all_of_them_at_once() {
     bed.cool(4 << 20);
     for run in bed.tree.runs() {
         // Footers and indexes are there, data is not.
-        run.bytes_between(Some(&run.reference().last_key), None).unwrap();
+        run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
     }
     let sources = sources(&bed);
     assert!(sources > 3, "{sources} sources are not worth a test");
@@ -89,7 +89,7 @@ fn a_cold_scan_reads_a_page_of_each_source_and_all_of_them_at_once() {
         assert_eq!(after.stream_read_bytes, before.stream_read_bytes, "a short scan reads ahead");
         bed.cool(4 << 20);
         for run in bed.tree.runs() {
-            run.bytes_between(Some(&run.reference().last_key), None).unwrap();
+            run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
         }
     }
 }

@@ -1,0 +1,162 @@
+//! The directory of a store: how it is entered and locked, which files in it are the store's, how they go.
+//!
+//! Whoever makes, opens, copies, repairs or salvages a store enters its directory once ([`Env::anchor`]) and reaches all
+//! files through that, so that a directory that is moved stays this one, and another one at its old path is never
+//! touched (decision 0031).
+//!
+//! **Invariants**
+//! - Nothing is written in a directory before its lock is held, and nothing once it was lost.
+//! - Files that no store makes are never removed.
+
+use std::{io::ErrorKind as IoErrorKind, path::Path};
+
+use testudo_base::{Error, ErrorKind, Result, planted, sync::Arc};
+use testudo_env::{DirLock, EntryType, Env, LockHolder};
+use testudo_storage::{DATA_FILE, SUPERBLOCK_FILE, WATERMARK_FILE};
+
+/// Locked for as long as the store is open; an owner's process id stands in it.
+pub(crate) const LOCK_FILE: &str = "LOCK";
+/// There while a store is being created.
+pub(crate) const CREATING_FILE: &str = "CREATING";
+/// There while a checkpoint or a restore fills the directory; such a directory is no store.
+pub(crate) const UNFINISHED_FILE: &str = "UNFINISHED";
+/// Keeps room for what must still be written when the device is full.
+pub(crate) const RESERVE_FILE: &str = "reserve";
+/// Figures for people who look at the store while it is in use; nothing depends on it.
+pub(crate) const STATUS_FILE: &str = "status";
+/// How often a lock is tried whose file is removed by those who held it before.
+const LOCK_TRIES: u32 = 16;
+
+pub(crate) fn io(what: &Path, error: std::io::Error) -> Error {
+    Error::io(what.display().to_string(), error)
+}
+
+/// The environment that holds `directory` open; `None` if there is no such directory.
+///
+/// Errors: `Invalid` if it is something else.
+pub(crate) fn anchor(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Arc<dyn Env>>> {
+    match env.anchor(directory) {
+        Ok(anchored) => Ok(Some(anchored)),
+        Err(error) if error.kind() == IoErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == IoErrorKind::NotADirectory => {
+            Err(Error::invalid(format!("{} is not a directory", directory.display())))
+        }
+        Err(error) => Err(io(directory, error)),
+    }
+}
+
+/// As [`anchor`], making the directory if there is none; says whether it did.
+pub(crate) fn anchor_or_make(env: &Arc<dyn Env>, directory: &Path) -> Result<(Arc<dyn Env>, bool)> {
+    if let Some(anchored) = anchor(env, directory)? {
+        return Ok((anchored, false));
+    }
+    let is_made = match env.create_dir(directory) {
+        // Somebody else was faster.
+        Err(error) if error.kind() == IoErrorKind::AlreadyExists => false,
+        outcome => outcome.map(|()| true).map_err(|e| io(directory, e))?,
+    };
+    let gone = || Error::invalid(format!("{} is a link that leads nowhere", directory.display()));
+    Ok((anchor(env, directory)?.ok_or_else(gone)?, is_made))
+}
+
+/// Makes a directory that must not exist, and holds it open.
+pub(crate) fn make(env: &Arc<dyn Env>, directory: &Path) -> Result<Arc<dyn Env>> {
+    env.create_dir(directory).map_err(|error| match error.kind() {
+        IoErrorKind::AlreadyExists => {
+            Error::invalid(format!("a temporary store makes its directory: {} exists", directory.display()))
+        }
+        _ => io(directory, error),
+    })?;
+    let gone = || Error::invalid(format!("{} was removed", directory.display()));
+    anchor(env, directory)?.ok_or_else(gone)
+}
+
+/// Makes the name of the directory durable. REQUIRES: `env` holds it open.
+pub(crate) fn sync_own_name(env: &dyn Env, directory: &Path) -> Result<()> {
+    let parent = directory.join("..");
+    env.sync_dir(&parent).map_err(|e| io(&parent, e))
+}
+
+/// The names in a directory; `None` if there is none.
+pub(crate) fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
+    match env.list_dir(directory) {
+        Ok(entries) => {
+            let regular = [LOCK_FILE, SUPERBLOCK_FILE, WATERMARK_FILE, DATA_FILE, RESERVE_FILE];
+            let odd = |name: &str| regular.contains(&name);
+            if let Some(entry) = entries.iter().find(|e| odd(&e.name) && e.entry_type != EntryType::File) {
+                let path = directory.join(&entry.name);
+                return Err(Error::invalid(format!("{} is not a regular file", path.display())));
+            }
+            Ok(Some(entries.into_iter().map(|entry| entry.name).collect()))
+        }
+        Err(error) if error.kind() == IoErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == IoErrorKind::NotADirectory => {
+            Err(Error::invalid(format!("{} is not a directory", directory.display())))
+        }
+        Err(error) => Err(io(directory, error)),
+    }
+}
+
+/// Whether a store makes files of this name.
+pub(crate) fn is_store_file(name: &str) -> bool {
+    let is_numbered = |prefix: &str, suffix: &str| {
+        let digits = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
+        digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let named =
+        [LOCK_FILE, CREATING_FILE, UNFINISHED_FILE, DATA_FILE, SUPERBLOCK_FILE, RESERVE_FILE, STATUS_FILE];
+    named.contains(&name)
+        || [WATERMARK_FILE, "superblock.new"].contains(&name)
+        || is_numbered("superblock.before-repair-", "")
+        || is_numbered("manifest-", "")
+        || is_numbered("wal-", ".log")
+        || is_numbered("wal-", ".log.copy")
+}
+
+/// Locks a directory; `Locked` if somebody else holds it in a way that excludes this one.
+pub(crate) fn lock(
+    env: &dyn Env,
+    directory: &Path,
+    create: bool,
+    exclusive: bool,
+) -> Result<Arc<dyn DirLock>> {
+    let path = directory.join(LOCK_FILE);
+    let is_exclusive = exclusive && !planted!("second-open-not-locked");
+    for _ in 0..LOCK_TRIES {
+        let lock = env.lock(&path, create, is_exclusive).map_err(|error| match error.kind() {
+            IoErrorKind::WouldBlock => locked(env, directory, &path),
+            _ => io(&path, error),
+        })?;
+        // Whoever held it before may have removed the file between its opening and its locking.
+        if lock.is_in_place().map_err(|e| io(&path, e))? {
+            return Ok(lock.into());
+        }
+    }
+    Err(Error::new(ErrorKind::Locked, format!("{} is removed again and again", path.display())))
+}
+
+fn locked(env: &dyn Env, directory: &Path, path: &Path) -> Error {
+    let holder = match env.lock_holder(path) {
+        Ok(LockHolder::Owner(Some(process))) => format!("for writing in process {process}"),
+        Ok(LockHolder::Owner(None)) => "for writing in another process or handle".to_owned(),
+        Ok(LockHolder::NoOwner) => "for reading in another process or handle".to_owned(),
+        Err(_) => "elsewhere".to_owned(),
+    };
+    Error::new(ErrorKind::Locked, format!("{} is open {holder}", directory.display()))
+}
+
+/// Removes the files of a store and the directory, unless it holds anything else. REQUIRES: `env` is that of the lock's
+/// owner.
+pub(crate) fn remove_store(env: &dyn Env, directory: &Path) {
+    let names = list(env, directory).ok().flatten().unwrap_or_default();
+    let is_own = |name: &String| is_store_file(name) || planted!("temporary-removes-all");
+    let mut own = names.iter().filter(|name| *name != LOCK_FILE && is_own(name));
+    if own.any(|name| env.remove_file(&directory.join(name)).is_err()) {
+        return;
+    }
+    // From here on there is no lock, and nothing that it guards.
+    if let Ok(env) = env.anchor(directory) {
+        let _ = env.remove_file(&directory.join(LOCK_FILE));
+        let _ = env.remove_dir(directory);
+    }
+}

@@ -1,0 +1,180 @@
+//! The bytes of the file `status`: text, so that a person can read it, with a length and a checksum before it.
+//!
+//! ```text
+//! testudo-status LLLLLLLLLL CCCCCCCCCCCCCCCC\n     length of the rest in bytes, decimal; XXH3 of the rest, hex
+//! store 0123456789abcdef0123456789abcdef\n
+//! process 4711\n
+//! time_ms 1763823909000\n                          since 1970
+//! user_writes 12\n                                 … a line for each figure of the store
+//! keyspace 3\n                                     … then for each keyspace its id and its figures
+//! entries 100\n
+//! ```
+//!
+//! It is written over what was there before; bytes behind the length mean nothing.
+//!
+//! **Invariants**
+//! - A status that is torn, by a crash or because it is being written, does not decode.
+//! - Figures that this build does not know are passed over, those that are missing are 0.
+
+use std::time::Duration;
+
+use testudo_base::{
+    KeyspaceId, StoreId,
+    checksum::checksum64,
+    num::{u64_of, usize_of},
+};
+
+use crate::{DbStats, KeyspaceStats};
+
+/// No status is longer.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
+const HEADER_BYTES: usize = "testudo-status 0000000000 0000000000000000\n".len();
+
+/// What a writing process says of its store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) store: StoreId,
+    pub(super) process: u32,
+    /// Since 1970.
+    pub(super) time: Duration,
+    pub(super) stats: DbStats,
+    /// Names and trees are in the manifest.
+    pub(super) keyspaces: Vec<(KeyspaceId, KeyspaceStats)>,
+}
+
+/// Shows every figure with its name. The list is complete, or this does not compile.
+macro_rules! figures {
+    ($stats:ident { $($figure:ident),* $(,)? } $(except $other:ident)?) => {
+        impl $stats {
+            fn for_each_figure(&mut self, mut each: impl FnMut(&'static str, &mut u64)) {
+                let Self { $($figure,)* $($other: _)? } = self;
+                $(each(stringify!($figure), $figure);)*
+            }
+        }
+    };
+}
+
+figures!(DbStats {
+    user_bytes_written,
+    user_writes,
+    wal_bytes_written,
+    data_bytes_written,
+    manifest_bytes_written,
+    device_bytes_written,
+    device_bytes_read,
+    page_reads,
+    page_read_bytes,
+    stream_read_bytes,
+    cache_hits,
+    cache_misses,
+    cache_used_bytes,
+    cache_capacity_bytes,
+    record_hits,
+    record_misses,
+    record_inserts,
+    record_evictions,
+    cached_records,
+    record_cache_bytes,
+    memtable_bytes,
+    wal_live_bytes,
+    data_file_bytes,
+    live_bytes,
+    held_bytes,
+    free_bytes,
+    manifest_bytes,
+    reserve_bytes,
+    whole_reserve_bytes,
+    disk_bytes,
+    flushes,
+    drain_log_micros,
+    drain_apply_micros,
+    drain_data_micros,
+    drain_edit_micros,
+    drain_publish_micros,
+    max_drain_micros,
+    drained_bytes,
+    jobs,
+    throttled_micros,
+    write_stalls,
+    max_stall_micros,
+    wal_syncs,
+    seqno,
+    durable_seqno,
+    keyspaces,
+    memory_bytes,
+    write_memory_bytes,
+    checkpoint_distance_bytes,
+    metadata_bytes,
+    snapshots,
+});
+
+figures!(KeyspaceStats {
+    height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes, entries, tombstones,
+    stored_bytes, memtable_bytes, memtable_entries, flushed_seqno,
+} except tree);
+
+impl Status {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Self { store, process, time, stats, keyspaces } = self;
+        let mut text = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
+        let mut add = |name: &str, figure: &mut u64| text.push_str(&format!("{name} {figure}\n"));
+        stats.clone().for_each_figure(&mut add);
+        for (keyspace, stats) in keyspaces {
+            add("keyspace", &mut u64::from(keyspace.0));
+            stats.clone().for_each_figure(&mut add);
+        }
+        let checksum = checksum64(text.as_bytes(), 0);
+        format!("testudo-status {:010} {checksum:016x}\n{text}", text.len()).into_bytes()
+    }
+
+    /// `None` if the bytes are no whole status.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
+        let mut words = std::str::from_utf8(header).ok()?.strip_suffix('\n')?.split(' ');
+        let length: u64 = match (words.next()?, words.next()?.parse()) {
+            ("testudo-status", Ok(length)) => length,
+            _ => return None,
+        };
+        let checksum = u64::from_str_radix(words.next()?, 16).ok()?;
+        let text = rest.get(..usize_of(length.min(u64_of(usize::MAX))))?;
+        if checksum != checksum64(text, 0) {
+            return None;
+        }
+        let mut status = Self::default();
+        for line in std::str::from_utf8(text).ok()?.lines() {
+            status.take(line)?;
+        }
+        Some(status)
+    }
+
+    fn take(&mut self, line: &str) -> Option<()> {
+        let (name, value) = line.split_once(' ')?;
+        if name == "store" {
+            self.store = StoreId(u128::from_str_radix(value, 16).ok()?);
+            return Some(());
+        }
+        let value: u64 = value.parse().ok()?;
+        match name {
+            "process" => self.process = u32::try_from(value).ok()?,
+            "time_ms" => self.time = Duration::from_millis(value),
+            "keyspace" => {
+                self.keyspaces.push((KeyspaceId(u32::try_from(value).ok()?), KeyspaceStats::default()));
+            }
+            _ => {
+                let set = |figure: &'static str, place: &mut u64| {
+                    if figure == name {
+                        *place = value;
+                    }
+                };
+                match self.keyspaces.last_mut() {
+                    Some((_, stats)) => stats.for_each_figure(set),
+                    None => self.stats.for_each_figure(set),
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

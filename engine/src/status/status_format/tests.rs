@@ -1,0 +1,51 @@
+use std::time::Duration;
+
+use testudo_base::{KeyspaceId, StoreId};
+
+use super::Status;
+use crate::{DbStats, KeyspaceStats};
+
+fn status() -> Status {
+    let (mut stats, mut keyspace, mut next) = (DbStats::default(), KeyspaceStats::default(), 0);
+    let mut number = |_: &'static str, figure: &mut u64| {
+        next += 1;
+        *figure = next * 1_000_003;
+    };
+    stats.for_each_figure(&mut number);
+    keyspace.for_each_figure(&mut number);
+    Status {
+        store: StoreId(7 << 100),
+        process: 4711,
+        time: Duration::from_millis(1_763_823_909_123),
+        stats,
+        keyspaces: vec![(KeyspaceId(3), keyspace), (KeyspaceId(9), KeyspaceStats::default())],
+    }
+}
+
+#[test]
+fn every_figure_comes_back_whatever_stands_behind() {
+    let mut bytes = status().encode();
+    assert_eq!(Status::decode(&bytes).as_ref(), Some(&status()));
+    bytes.extend_from_slice(b"entries 5\n of a longer one before");
+    assert_eq!(Status::decode(&bytes), Some(status()));
+}
+
+#[test]
+fn a_torn_status_is_none() {
+    let bytes = status().encode();
+    for end in 0..bytes.len() {
+        assert_eq!(Status::decode(&bytes[..end]), None, "the first {end} bytes");
+    }
+    let other = Status { stats: DbStats::default(), ..status() }.encode();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 4;
+        assert_eq!(Status::decode(&damaged), None, "byte {at}");
+        // The beginning of one over another.
+        damaged = bytes.clone();
+        let torn = at.min(other.len());
+        damaged[..torn].copy_from_slice(&other[..torn]);
+        let is_whole = damaged.starts_with(&other) || damaged == bytes;
+        assert!(is_whole || Status::decode(&damaged).is_none(), "{torn} bytes of another one");
+    }
+}

@@ -1,0 +1,128 @@
+//! The published figures, on a disk in memory whose clock moves only when it is told to.
+
+use std::{path::Path, time::Duration};
+
+use testudo_base::sync::Arc;
+use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
+
+use super::{STATUS_FILE, inspect_store};
+use crate::{Db, Keyspace, KeyspaceOptions};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Beside {
+    env: Arc<dyn Env>,
+    db: Db,
+    keyspace: Keyspace,
+}
+
+impl Beside {
+    fn new() -> Self {
+        let env: Arc<dyn Env> = MemEnv::new(1);
+        let db = Db::builder("/db").env(Arc::clone(&env)).memory_bytes(1 << 20).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
+        // There are no threads to do it.
+        db.store().publisher.start(db.store());
+        Self { env, db, keyspace }
+    }
+
+    fn publish(&self) {
+        self.db.store().publisher.publish(self.db.store());
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let options = OpenOptions { mode: OpenMode::Read, direct: false };
+        let file = self.env.open(&Path::new("/db").join(STATUS_FILE), options).unwrap();
+        let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+        file.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let options = OpenOptions { mode: OpenMode::Write, direct: false };
+        let file = self.env.open(&Path::new("/db").join(STATUS_FILE), options).unwrap();
+        file.write_at(0, bytes).unwrap();
+    }
+
+    fn inspect(&self) -> super::StoreInspection {
+        inspect_store(&self.env, Path::new("/db")).unwrap()
+    }
+}
+
+#[test]
+fn figures_are_written_once_a_second_and_only_if_they_changed() {
+    let beside = Beside::new();
+    beside.publish();
+    let first = beside.bytes();
+    beside.keyspace.insert("a", "1").unwrap();
+    beside.publish();
+    assert_eq!(beside.bytes(), first, "less than a second later");
+    beside.env.sleep(SECOND);
+    beside.publish();
+    let second = beside.bytes();
+    assert_ne!(second, first);
+    for _ in 0..100 {
+        beside.env.sleep(SECOND);
+        beside.publish();
+    }
+    assert_eq!(beside.bytes(), second, "nothing has happened");
+    assert!(beside.inspect().published.unwrap().age >= 100 * SECOND);
+}
+
+#[test]
+fn a_look_beside_the_writer_tells_what_is_in_its_memory() {
+    let beside = Beside::new();
+    assert!(beside.inspect().published.is_none(), "nothing was published");
+    assert_eq!(beside.inspect().keyspaces[0].name, "k");
+    for n in 0..100 {
+        beside.keyspace.insert(format!("key {n}"), "value").unwrap();
+    }
+    beside.db.flush().unwrap();
+    beside.keyspace.insert("one more", "value").unwrap();
+    beside.publish();
+    let seen = beside.inspect();
+    assert_eq!((&seen.stats, &seen.keyspaces[0].stats), (&beside.db.stats(), &beside.keyspace.stats()));
+    assert_eq!((seen.keyspaces[0].stats.entries, seen.keyspaces[0].stats.memtable_entries), (100, 1));
+    assert_eq!(seen.keyspaces[0].outline, beside.keyspace.outline());
+    // A keyspace that has come since is seen without what is in memory.
+    beside.db.keyspace("later", KeyspaceOptions::default).unwrap();
+    assert_eq!(beside.inspect().keyspaces.len(), 2);
+}
+
+#[test]
+fn what_is_no_status_of_the_writer_is_not_believed() {
+    let beside = Beside::new();
+    beside.keyspace.insert("a", "1").unwrap();
+    beside.publish();
+    let sound = super::status_format::Status::decode(&beside.bytes()).unwrap();
+    assert_eq!(beside.inspect().stats.user_writes, 1);
+    let other_process = super::Status { process: sound.process + 1, ..sound.clone() };
+    let other_store = super::Status { store: testudo_base::StoreId(1), ..sound.clone() };
+    for other in [other_process, other_store] {
+        beside.write(&other.encode());
+        let seen = beside.inspect();
+        assert!(seen.published.is_none() && seen.stats.user_writes == 0);
+    }
+    beside.write(b"testudo-status torn");
+    assert!(beside.inspect().published.is_none());
+    beside.write(&sound.encode());
+    assert!(beside.inspect().published.is_some());
+}
+
+#[test]
+fn a_closed_store_has_no_status_and_a_killed_one_is_not_believed() {
+    let beside = Beside::new();
+    beside.publish();
+    let left = beside.bytes();
+    let env = Arc::clone(&beside.env);
+    beside.db.clone().close().unwrap();
+    assert!(env.list_dir(Path::new("/db")).unwrap().iter().all(|entry| entry.name != STATUS_FILE));
+    let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
+    env.open(&Path::new("/db").join(STATUS_FILE), options).unwrap().write_at(0, &left).unwrap();
+    let seen = beside.inspect();
+    assert!(seen.writer.is_none() && seen.published.is_none());
+    // The next one begins with its own.
+    let db = Db::builder("/db").env(env).memory_bytes(1 << 20).open().unwrap();
+    db.store().publisher.start(db.store());
+    assert!(beside.inspect().published.is_none());
+}

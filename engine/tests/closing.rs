@@ -1,0 +1,178 @@
+//! A closed store answers nothing: its pages may belong to the next one who opened it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use testudo::{
+    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, MergeFunction, Result, ScrubOptions, VerifyLevel,
+    backup::Repository,
+};
+
+fn key(n: u64) -> String {
+    format!("user{:020}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// With so little memory nearly every read goes to the data file.
+fn builder(path: &std::path::Path) -> DbBuilder {
+    Db::builder(path).memory_bytes(1 << 20)
+}
+
+fn write_all(k: &Keyspace, what: &str) {
+    for n in 0..20_000 {
+        k.insert(key(n), format!("{what} {n} {}", "x".repeat(100))).unwrap();
+    }
+}
+
+fn is_closed<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
+    let kind = answer.map_err(|error| error.kind());
+    assert_eq!(kind.unwrap_err(), ErrorKind::Closed, "{what}");
+}
+
+#[test]
+fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = builder(&path).open().unwrap();
+    let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
+    write_all(&k, "old");
+    db.flush().unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let shown = snapshot.of(&k).unwrap();
+    let (mut fresh, mut forward, mut backward) = (k.iter().unwrap(), k.iter().unwrap(), k.iter().unwrap());
+    let mut sought = shown.range(..).unwrap();
+    let first = forward.next().unwrap().unwrap();
+    backward.next_back().unwrap().unwrap();
+    let held = k.get(key(7)).unwrap().unwrap();
+    db.clone().close().unwrap();
+
+    let next = builder(&path).open().unwrap();
+    let rewritten = next.open_keyspace("k").unwrap().unwrap();
+    write_all(&rewritten, "new");
+    next.settle().unwrap();
+
+    for n in 0..200 {
+        is_closed("get", k.get(key(n)));
+        is_closed("contains_key", k.contains_key(key(n)));
+        is_closed("snapshot get", snapshot.get(&k, key(n)));
+        is_closed("get of a keyspace of a snapshot", shown.get(key(n)));
+    }
+    is_closed("multi_get", k.multi_get(&[key(1), key(2)]));
+    is_closed("multi_get of a snapshot", snapshot.multi_get(&k, &[key(1), key(2)]));
+    is_closed("iter", k.iter());
+    is_closed("range", k.range(key(1)..key(2)));
+    is_closed("prefix", k.prefix("user"));
+    is_closed("iter of a snapshot", shown.iter());
+    is_closed("estimate", k.estimate(key(1)..key(2)));
+    is_closed("snapshot", db.snapshot());
+    is_closed("open_keyspace", db.open_keyspace("k"));
+    is_closed("keyspace", db.keyspace("k", KeyspaceOptions::default));
+    is_closed("update", k.update(key(1), |_| None));
+    is_closed("verify", db.verify(VerifyLevel::Full));
+    is_closed("invariants", db.check_invariants());
+    is_closed("scrub", db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())));
+    is_closed("checkpoint", db.checkpoint(dir.path().join("copy")));
+    is_closed("backup", Repository::at(dir.path().join("backups")).create(&db));
+    for (name, iter) in [("fresh", &mut fresh), ("begun", &mut forward)] {
+        is_closed(name, iter.next().unwrap());
+        assert!(
+            iter.next().is_none() && iter.next_back().is_none(),
+            "{name}: after an error there is nothing"
+        );
+    }
+    is_closed("begun from the back", backward.next_back().unwrap());
+    is_closed("seek", sought.seek(key(5).as_bytes()));
+
+    // What was read before stays.
+    assert!(held.starts_with(b"old 7 "));
+    assert!(first.value().unwrap().starts_with(b"old "));
+    assert!(rewritten.get(key(7)).unwrap().unwrap().starts_with(b"new 7 "));
+    assert!(next.verify(VerifyLevel::Full).unwrap().is_sound());
+}
+
+#[test]
+fn reads_under_way_while_a_store_is_closed_and_written_anew_are_right_or_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = builder(&path).open().unwrap();
+    let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
+    write_all(&k, "old");
+    db.flush().unwrap();
+    let (is_over, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let start = |thread| {
+            let (k, is_over, reads) = (&k, &is_over, &reads);
+            scope.spawn(move || {
+                let mut n = thread;
+                while !is_over.load(Ordering::Acquire) {
+                    n = (n + 7) % 20_000;
+                    match k.get(key(n)) {
+                        Ok(value) => assert!(value.unwrap().starts_with(format!("old {n} ").as_bytes())),
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{error}"),
+                    }
+                    for entry in k.iter().into_iter().flatten().take(20) {
+                        match entry {
+                            Ok(entry) => assert!(entry.value().unwrap().starts_with(b"old ")),
+                            Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{error}"),
+                        }
+                    }
+                    reads.fetch_add(1, Ordering::AcqRel);
+                }
+            })
+        };
+        let readers: Vec<_> = (0..3).map(start).collect();
+        while reads.load(Ordering::Acquire) < 300 {
+            // One that fails ends the test, which would wait for it for ever.
+            assert!(!readers.iter().any(|reader| reader.is_finished()), "a reader ended by itself");
+            thread::yield_now();
+        }
+        db.clone().close().unwrap();
+        let next = builder(&path).open().unwrap();
+        write_all(&next.open_keyspace("k").unwrap().unwrap(), "new");
+        next.settle().unwrap();
+        is_over.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn a_read_that_fails_because_the_store_was_closed_meanwhile_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let open: Arc<Mutex<Option<Db>>> = Arc::default();
+    // The one piece of user code that runs inside a read stands for whatever happens there.
+    let closer = Arc::clone(&open);
+    let refuse = MergeFunction::new("closing", move |_, _, _: &[&[u8]]| {
+        if let Some(db) = closer.lock().unwrap().take() {
+            db.close().unwrap();
+        }
+        Err(testudo::Error::new(ErrorKind::Corruption, "a page is not the one that belongs here"))
+    });
+    let db = builder(&dir.path().join("db")).merge_operator(Arc::new(refuse)).open().unwrap();
+    let k = db.keyspace("k", || KeyspaceOptions::default().merge_operator("closing")).unwrap();
+    k.merge("a", "1").unwrap();
+    assert_eq!(k.get("a").unwrap_err().kind(), ErrorKind::Corruption);
+    *open.lock().unwrap() = Some(db);
+    is_closed("a read under way", k.get("a"));
+}
+
+#[test]
+fn a_closed_store_that_was_open_for_reading_answers_nothing_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = builder(&path).open().unwrap();
+    db.keyspace("k", KeyspaceOptions::default).unwrap().insert("a", "1").unwrap();
+    db.close().unwrap();
+    let db = builder(&path).read_only().open().unwrap();
+    let k = db.open_keyspace("k").unwrap().unwrap();
+    let mut iter = k.iter().unwrap();
+    assert_eq!(k.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    db.close().unwrap();
+    is_closed("get", k.get("a"));
+    is_closed("iterator", iter.next().unwrap());
+}

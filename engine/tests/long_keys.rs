@@ -1,0 +1,174 @@
+//! Stores of long keys stay within their memory budget, and their manifest stays small.
+//!
+//! Each case runs in processes of its own, whose peak of resident memory is compared with the budget: one
+//! that loads, one that opens the store again, looks keys up and scans it both ways.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{env, fs, path::Path, process::Command};
+
+use testudo::{Db, Keyspace, KeyspaceOptions, Tree};
+
+/// What a process may take beyond the budget: code, stacks, what the allocator keeps.
+const ALLOWANCE: u64 = 24 << 20;
+/// Cursors that two merges and a scan have open, each with its key and the block that it is in.
+const CURSORS: u64 = 64;
+/// Set for the processes that a test starts: what they do, and with which store.
+const ROLE: &str = "TESTUDO_LONG_KEYS";
+
+/// One store of this test.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    key_bytes: usize,
+    /// How many of them all keys share; the others are random.
+    shared_bytes: usize,
+    count: u64,
+    memory: u64,
+    is_splinter: bool,
+}
+
+impl Case {
+    /// The key number `n`, in no order.
+    fn key(&self, n: u64) -> Vec<u8> {
+        let mut key = vec![b'p'; self.shared_bytes];
+        let mut state = n;
+        while key.len() < self.key_bytes {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            key.extend_from_slice(&(state ^ state >> 32).to_be_bytes());
+        }
+        key.truncate(self.key_bytes);
+        key
+    }
+
+    fn open(&self, directory: &Path) -> (Db, Keyspace) {
+        let db = Db::builder(directory).memory_bytes(self.memory).open().unwrap();
+        let tree = if self.is_splinter { Tree::splinter() } else { Tree::turtle() };
+        let keyspace = db.keyspace("long", || KeyspaceOptions::default().tree(tree)).unwrap();
+        (db, keyspace)
+    }
+
+    fn load(&self, directory: &Path) {
+        let (db, keyspace) = self.open(directory);
+        for n in 0..self.count {
+            keyspace.insert(self.key(n), n.to_be_bytes()).unwrap();
+        }
+        say("loading", resident_peak());
+        db.settle().unwrap();
+        let manifest_bytes = db.stats().manifest_bytes;
+        db.close().unwrap();
+        say("manifest", manifest_bytes);
+        say("loaded", resident_peak());
+    }
+
+    fn read(&self, directory: &Path) {
+        let (db, keyspace) = self.open(directory);
+        say("opened", resident_peak());
+        for n in (0..self.count).step_by(7) {
+            assert_eq!(keyspace.get(self.key(n)).unwrap().as_deref(), Some(&n.to_be_bytes()[..]));
+        }
+        say("got", resident_peak());
+        let (mut seen, mut previous) = (0, Vec::new());
+        for entry in keyspace.iter().unwrap() {
+            let entry = entry.unwrap();
+            let (key, value) = (entry.key(), entry.value().unwrap());
+            assert!(key > previous.as_slice(), "keys increase");
+            assert_eq!(key, self.key(u64::from_be_bytes((*value).try_into().unwrap())), "key {seen}");
+            previous = key.to_vec();
+            seen += 1;
+        }
+        assert_eq!(seen, self.count);
+        say("scanned", resident_peak());
+        assert_eq!(keyspace.iter().unwrap().rev().count() as u64, self.count);
+        db.close().unwrap();
+        say("read", resident_peak());
+    }
+}
+
+fn say(what: &str, bytes: u64) {
+    println!("FIGURE {what} {bytes}");
+}
+
+/// The most memory that this process has ever had, in bytes.
+fn resident_peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Runs the test `name` again in a process of its own that plays `role`; returns what it said.
+fn in_process(name: &str, role: &str, directory: &Path) -> Vec<(String, u64)> {
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(ROLE, format!("{role} {}", directory.display()))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{role}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    let figures = text.lines().filter_map(|line| line.split_once("FIGURE ")?.1.split_once(' '));
+    figures.map(|(what, bytes)| (what.to_owned(), bytes.parse().unwrap())).collect()
+}
+
+/// Loads and reads the stores of a test, each in processes of their own, and judges what they took.
+fn check(name: &str, cases: &[Case]) {
+    if let Ok(role) = env::var(ROLE) {
+        let (role, directory) = role.split_once(' ').unwrap();
+        let (role, number) = role.split_once('-').unwrap();
+        let case = cases[number.parse::<usize>().unwrap()];
+        return if role == "load" {
+            case.load(Path::new(directory))
+        } else {
+            case.read(Path::new(directory))
+        };
+    }
+    let mut broken = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("db");
+        let user_bytes = case.count * case.key_bytes as u64;
+        for role in ["load", "read"] {
+            for (what, bytes) in in_process(name, &format!("{role}-{number}"), &store) {
+                let bound = if what == "manifest" {
+                    (2 << 20) + user_bytes / 16
+                } else {
+                    case.memory + ALLOWANCE + CURSORS * 2 * case.key_bytes as u64
+                };
+                println!(
+                    "{case:?}: {what} {:.1} MiB of {:.1}",
+                    bytes as f64 / 1048576.0,
+                    bound as f64 / 1048576.0
+                );
+                if bytes > bound {
+                    broken.push(format!("{case:?}: {what} took {bytes} bytes, at most {bound} are allowed"));
+                }
+            }
+        }
+        println!(
+            "{case:?}: disk {:.1} MiB",
+            fs::metadata(store.join("data")).unwrap().len() as f64 / 1048576.0
+        );
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Both trees, two budgets, keys that share all but 16 bytes and such that share nothing.
+fn cases(key_bytes: usize, count: u64) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for is_splinter in [false, true] {
+        for memory in [4 << 20, 16 << 20] {
+            for shared_bytes in [key_bytes - 16, 0] {
+                cases.push(Case { key_bytes, shared_bytes, count, memory, is_splinter });
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn keys_of_4_kib_stay_within_the_budget() {
+    check("keys_of_4_kib_stay_within_the_budget", &cases(4096, 20_000));
+}
+
+#[test]
+fn keys_of_64_kib_stay_within_the_budget() {
+    check("keys_of_64_kib_stay_within_the_budget", &cases(65_536, 1_600));
+}

@@ -1,0 +1,228 @@
+//! An environment for the owner of a directory: before anything is written it looks whether the owner's lock still is
+//! where others look for it.
+//!
+//! A lock file that was removed or replaced lets a second owner in, and both would write into the same files. The look
+//! is one call to the system before each write of a file, which is never part of a commit that is only
+//! buffered.
+//!
+//! **Invariants**
+//! - Once the lock is known to be gone nothing is written, created, renamed or removed any more, even if the name
+//!   comes back.
+//! - Reads, and syncs of what was written before, need no lock.
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use testudo_base::{Error, ErrorKind, planted};
+
+use crate::{
+    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, PendingRead,
+    PendingWrite, ReadRequest, Thread, pending_write::FinishedWrite,
+};
+
+/// What the lock's owner sees of a machine.
+#[derive(Debug)]
+pub struct LockCheckedEnv {
+    inner: Arc<dyn Env>,
+    check: Arc<LockCheck>,
+}
+
+#[derive(Debug)]
+struct LockCheck {
+    /// Whoever owns the store releases it.
+    lock: Weak<dyn DirLock>,
+    /// The lock file's path, for the message.
+    path: Box<Path>,
+    is_lost: AtomicBool,
+}
+
+impl LockCheck {
+    /// Fails with an [`Error`] of kind `Poisoned` if the lock is gone.
+    fn check(&self) -> io::Result<()> {
+        if planted!("lost-lock-unnoticed") {
+            return Ok(());
+        }
+        let Some(lock) = self.lock.upgrade().filter(|_| !self.is_lost.load(Relaxed)) else {
+            return Err(self.lost());
+        };
+        if lock.is_in_place()? {
+            return Ok(());
+        }
+        self.is_lost.store(true, Relaxed);
+        Err(self.lost())
+    }
+
+    fn lost(&self) -> io::Error {
+        let message = format!(
+            "{} was removed or replaced while the store was open: another process may have opened the store, so \
+             nothing more was written",
+            self.path.display()
+        );
+        io::Error::other(Error::new(ErrorKind::Poisoned, message))
+    }
+}
+
+impl LockCheckedEnv {
+    /// `inner` for the owner of `lock`, which was taken on `path`. Nothing can be written once the lock is dropped.
+    pub fn new(inner: Arc<dyn Env>, lock: &Arc<dyn DirLock>, path: &Path) -> Arc<Self> {
+        let check = LockCheck { lock: Arc::downgrade(lock), path: path.into(), is_lost: false.into() };
+        Arc::new(Self { inner, check: Arc::new(check) })
+    }
+}
+
+impl Env for LockCheckedEnv {
+    /// Another directory, or the same one without the lock.
+    fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
+        self.inner.anchor(directory)
+    }
+
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        if options.mode == OpenMode::Read {
+            return self.inner.open(path, options);
+        }
+        if options.mode == OpenMode::CreateNew {
+            self.check.check()?;
+        }
+        let inner = self.inner.open(path, options)?;
+        Ok(Arc::new(LockCheckedFile { inner, check: Arc::clone(&self.check) }))
+    }
+
+    /// Nobody else's.
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
+        self.inner.temporary_file()
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.check.check()?;
+        self.inner.create_dir(path)
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.inner.list_dir(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check.check()?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.check.check()?;
+        self.inner.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.check.check()?;
+        self.inner.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        self.inner.lock(path, create, exclusive)
+    }
+
+    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
+        self.inner.lock_holder(path)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.inner.monotonic()
+    }
+
+    fn wall_clock(&self) -> Duration {
+        self.inner.wall_clock()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.inner.random_u64()
+    }
+
+    fn execution(&self) -> Execution {
+        self.inner.execution()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
+        self.inner.spawn(name, body)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.inner.sleep(duration);
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.inner.free_bytes(path)
+    }
+}
+
+#[derive(Debug)]
+struct LockCheckedFile {
+    inner: Arc<dyn File>,
+    check: Arc<LockCheck>,
+}
+
+impl File for LockCheckedFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        self.inner.read_batch(requests);
+    }
+
+    fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
+        self.inner.start_read(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check.check()?;
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
+        match self.check.check() {
+            Ok(()) => self.inner.start_write(offset, buffer, length),
+            Err(error) => Box::new(FinishedWrite { buffer, result: Err(error) }),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.check.check()?;
+        self.inner.set_len(length)
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.check.check()?;
+        self.inner.allocate(offset, length)
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.check.check()?;
+        self.inner.punch_hole(offset, length)
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        self.inner.next_data(offset)
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.inner.allocated_bytes()
+    }
+}

@@ -1,0 +1,65 @@
+//! Reads whole files that may be much longer than what is in them.
+//!
+//! **Invariants**
+//! - Holes and pages of zeros take no memory, only address space.
+
+use std::io;
+
+use testudo_base::{
+    PAGE_BYTES, PAGE_SIZE,
+    num::{u64_of, usize_of},
+};
+
+use crate::{AlignedBuffer, File};
+
+/// Bytes read at once.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// The first `length` bytes of a file.
+///
+/// Errors: the first that reading meets; nothing is known of what is behind it.
+pub fn read_sparse(file: &dyn File, length: u64) -> io::Result<Vec<u8>> {
+    read_pieces(file, length, |offset, piece| file.read_at(offset, piece))
+}
+
+/// As [`read_sparse`], with zeros for pages that cannot be read, so that such a page does not hide the
+/// others.
+pub fn read_sparse_leniently(file: &dyn File, length: u64) -> Vec<u8> {
+    let read = |offset: u64, piece: &mut [u8]| {
+        if file.read_at(offset, piece).is_err() {
+            for (offset, page) in (offset..).step_by(PAGE_SIZE).zip(piece.chunks_mut(PAGE_SIZE)) {
+                if file.read_at(offset, page).is_err() {
+                    page.fill(0);
+                }
+            }
+        }
+        Ok(())
+    };
+    read_pieces(file, length, read).unwrap_or_default()
+}
+
+fn read_pieces(
+    file: &dyn File,
+    length: u64,
+    read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
+) -> io::Result<Vec<u8>> {
+    // Zeroed memory of this size comes from the system, which makes a page of it when it is first written.
+    let mut bytes = vec![0; usize_of(length)];
+    let mut buffer = AlignedBuffer::unfilled(usize_of(PIECE_BYTES.min(length)));
+    let mut at = 0;
+    while at < length {
+        at = at.max(file.next_data(at) & !(PAGE_BYTES - 1));
+        if at >= length {
+            break;
+        }
+        let piece = &mut buffer[..usize_of(PIECE_BYTES.min(length - at))];
+        read(at, piece)?;
+        for (page, target) in piece.chunks(PAGE_SIZE).zip(bytes[usize_of(at)..].chunks_mut(PAGE_SIZE)) {
+            if page.iter().any(|&byte| byte != 0) {
+                target.copy_from_slice(page);
+            }
+        }
+        at += u64_of(piece.len());
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,143 @@
+//! Where the keys of a run begin and end, as far as a bounded number of bytes says it.
+//!
+//! A reference is kept in memory for every run, and keys can be long: of the first and the last key no more
+//! than [`MAX_END_BYTES`] are kept. What is left is a bound on each side, exact for shorter keys. Who needs
+//! more reads the run ([`crate::Run::exact_ends`]).
+//!
+//! Encoded (little-endian; `str` = u32 length and bytes): first key str · last key str · u8, 1 if the first
+//! key was cut + 2 if the last one was.
+//!
+//! **Invariants**
+//! - The first key begins with `first`, the last key with `last`; each is equal to it unless it was cut.
+//! - Only a key longer than [`MAX_END_BYTES`] is cut, to that length.
+
+use testudo_base::{
+    codec::{self, Damage, Reader},
+    key, planted,
+};
+
+use crate::KeyBounds;
+
+/// Most bytes of a key that are kept of either end.
+pub const MAX_END_BYTES: usize = 256;
+
+const FIRST_IS_CUT: u8 = 1;
+const LAST_IS_CUT: u8 = 2;
+
+/// Bounds of the keys of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEnds {
+    first: Box<[u8]>,
+    last: Box<[u8]>,
+    cuts: u8,
+}
+
+impl KeyEnds {
+    /// The ends of a run from `first` to `last`.
+    pub fn of(first: &[u8], last: &[u8]) -> Self {
+        let kept = |key: &[u8]| key[..key.len().min(MAX_END_BYTES)].into();
+        let cut = |key: &[u8], mark: u8| if key.len() > MAX_END_BYTES { mark } else { 0 };
+        Self { first: kept(first), last: kept(last), cuts: cut(first, FIRST_IS_CUT) | cut(last, LAST_IS_CUT) }
+    }
+
+    /// The first key, or the first [`MAX_END_BYTES`] of it. No key of the run is less.
+    #[inline]
+    pub fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// The last key, or the first [`MAX_END_BYTES`] of it.
+    #[inline]
+    pub fn last(&self) -> &[u8] {
+        &self.last
+    }
+
+    /// Whether more of the first key is not kept.
+    pub fn first_is_cut(&self) -> bool {
+        self.cuts & FIRST_IS_CUT != 0
+    }
+
+    /// Whether more of the last key is not kept.
+    #[inline]
+    pub fn last_is_cut(&self) -> bool {
+        self.cuts & LAST_IS_CUT != 0
+    }
+
+    /// Whether it is sure that no key of the run is less than `key`.
+    #[inline]
+    pub fn begin_at_or_after(&self, key: &[u8]) -> bool {
+        &*self.first >= key
+    }
+
+    /// Whether it is sure that all keys of the run are less than `key`.
+    #[inline]
+    pub fn end_before(&self, key: &[u8]) -> bool {
+        &*self.last < key && !self.goes_on_with(key)
+    }
+
+    /// Whether the last key was cut, and what is left of it does not tell whether `key` is beyond it.
+    #[inline]
+    fn goes_on_with(&self, key: &[u8]) -> bool {
+        self.last_is_cut() && key.starts_with(&self.last) && !planted!("cut-last-key-taken-for-whole")
+    }
+
+    /// Whether `key` is not surely outside.
+    #[inline]
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        &*self.first <= key && !self.end_before(key)
+    }
+
+    /// The least range that is sure to have all keys.
+    pub fn bounds(&self) -> KeyBounds {
+        let low = (!self.first.is_empty()).then(|| self.first.to_vec());
+        let high = if self.last_is_cut() {
+            key::prefix_end(&self.last)
+        } else {
+            Some([&self.last, &[0][..]].concat())
+        };
+        KeyBounds { low, high }
+    }
+
+    /// Whether `key` can be the first key.
+    pub fn can_begin_with(&self, key: &[u8]) -> bool {
+        *self.first == key[..key.len().min(MAX_END_BYTES)]
+            && self.first_is_cut() == (key.len() > MAX_END_BYTES)
+    }
+
+    /// Whether `key` can be the last key.
+    pub fn can_end_with(&self, key: &[u8]) -> bool {
+        *self.last == key[..key.len().min(MAX_END_BYTES)] && self.last_is_cut() == (key.len() > MAX_END_BYTES)
+    }
+
+    /// Whether it is sure that a key of the run is at `border` or beyond it.
+    pub fn reach(&self, border: &[u8]) -> bool {
+        &*self.last >= border
+    }
+
+    /// Whether it is sure that a key of the run is before `border`.
+    pub fn begin_before(&self, border: &[u8]) -> bool {
+        &*self.first < border && !(self.first_is_cut() && border.starts_with(&self.first))
+    }
+
+    /// Appends the encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_bytes(out, &self.first);
+        codec::put_bytes(out, &self.last);
+        codec::put_u8(out, self.cuts);
+    }
+
+    /// Reads the encoding back.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
+        let (first, last) = (reader.bytes(MAX_END_BYTES)?.into(), reader.bytes(MAX_END_BYTES)?.into());
+        let ends = Self { first, last, cuts: reader.u8()? };
+        let fits = |key: &[u8], is_cut: bool| !is_cut || key.len() == MAX_END_BYTES;
+        let is_sound = ends.first <= ends.last
+            && ends.cuts <= FIRST_IS_CUT | LAST_IS_CUT
+            && fits(&ends.first, ends.first_is_cut())
+            && fits(&ends.last, ends.last_is_cut());
+        if is_sound { Ok(ends) } else { Err(Damage("the ends of a run contradict each other")) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! What log and store say of each other: the rest of the store knows how far the log reaches and who wrote which
+//! segments; the log knows which manifest edits it builds on.
+//!
+//! **Invariants**
+//! - Evidence only adds to what the log proves by itself: without any a log is read as far as it goes.
+
+use std::fmt;
+
+use testudo_base::{Opening, Result, Seqno};
+
+/// What the rest of a store knows of its log, for recovery. Finding less is damage.
+#[derive(Clone, Debug, Default)]
+pub struct LogEvidence {
+    /// Number of the segment where the log begins.
+    pub first_segment: u64,
+    /// Everything up to here is known to be durable.
+    pub durable_seqno: Seqno,
+    /// Who wrote which segments; `None` if nothing says so.
+    pub openings: Option<Vec<Opening>>,
+    /// The newest edit of the manifest; `None` if there is none to compare with.
+    pub newest_edit: Option<u64>,
+}
+
+impl LogEvidence {
+    /// Of a log of which only the beginning is known.
+    pub fn starting_at(first_segment: u64) -> Self {
+        Self { first_segment, ..Self::default() }
+    }
+
+    /// Whether a log that says that edit `edit` had been made is newer than the manifest.
+    pub(crate) fn lacks_edit(&self, edit: u64) -> bool {
+        self.newest_edit.is_some_and(|newest| edit > newest)
+    }
+}
+
+/// The rest of an open store, as far as its log tells it what is durable and asks what that builds on.
+pub trait Witness: fmt::Debug + Send + Sync {
+    /// Number of the newest manifest edit that is durable.
+    fn newest_edit(&self) -> u64;
+
+    /// Everything up to `seqno`, of which the last part is in segment `segment`, is durable. Called by each round of
+    /// syncing before anybody is told. Must not write to the log.
+    ///
+    /// Errors: they end the log, as a sync that failed does.
+    fn record_durable(&self, segment: u64, seqno: Seqno) -> Result<()>;
+}
+
+/// Nobody: of a log without a store.
+#[derive(Debug)]
+pub struct NoWitness;
+
+impl Witness for NoWitness {
+    fn newest_edit(&self) -> u64 {
+        0
+    }
+
+    fn record_durable(&self, _segment: u64, _seqno: Seqno) -> Result<()> {
+        Ok(())
+    }
+}

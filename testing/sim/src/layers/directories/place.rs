@@ -1,0 +1,142 @@
+//! A place for stores on the real file system, and what is known of a store there.
+//!
+//! **Invariants**
+//! - Everything is below one temporary directory, which goes with the place.
+
+#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use testudo::{Db, Durability, Error, ErrorKind, Keyspace, VerifyLevel};
+use testudo_env::RealEnv;
+use testudo_testkit::engine_store::EngineOpener;
+
+/// Where the stores are, and how they are opened.
+pub(super) struct Place {
+    opener: EngineOpener,
+    guard: tempfile::TempDir,
+}
+
+/// An open store with one keyspace, and what it must hold.
+pub(super) struct Subject {
+    pub(super) db: Db,
+    keyspace: Keyspace,
+    expected: Expected,
+}
+
+/// The records that were synced.
+#[derive(Clone, Default)]
+pub(super) struct Expected(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Place {
+    pub(super) fn new(opener: EngineOpener) -> Result<Self, String> {
+        let guard = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+        Ok(Self { opener, guard })
+    }
+
+    /// The path of this name.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.guard.path().join(name)
+    }
+
+    pub(super) fn rename(&self, from: &str, to: &str) {
+        fs::rename(self.path(from), self.path(to)).unwrap();
+    }
+
+    /// Opens the store, which holds `expected`.
+    pub(super) fn open(&self, name: &str, expected: Expected) -> Subject {
+        let db = self.try_open(name).unwrap();
+        let keyspace = db.keyspace("k", || self.opener.options).unwrap();
+        Subject { db, keyspace, expected }
+    }
+
+    pub(super) fn try_open(&self, name: &str) -> testudo::Result<Db> {
+        self.opener.open_db(RealEnv::new(), &self.path(name))
+    }
+
+    /// Opens the store at this path, checks that it is valid and holds `expected` and nothing else, and closes it.
+    pub(super) fn check(&self, name: &str, expected: &Expected) {
+        let subject = self.open(name, expected.clone());
+        subject.check();
+        let report = subject.db.verify(VerifyLevel::Full).unwrap();
+        assert!(report.is_sound(), "{name}: {:?}", report.findings);
+        subject.db.close().unwrap();
+    }
+
+    /// All files below the directory with their bytes.
+    pub(super) fn contents(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        files_below(&self.path(name))
+            .into_iter()
+            .map(|path| (path.clone(), fs::read(&path).unwrap()))
+            .collect()
+    }
+}
+
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+impl Subject {
+    /// Writes `count` records of about a KiB and makes them durable.
+    pub(super) fn write(&mut self, what: &str, count: u32) {
+        self.try_write(what, count).unwrap();
+    }
+
+    /// As [`Subject::write`]; nothing is expected of records that were not synced.
+    pub(super) fn try_write(&mut self, what: &str, count: u32) -> testudo::Result<()> {
+        let records: Vec<_> = (0..count).map(|n| record(what, n)).collect();
+        for (key, value) in &records {
+            self.keyspace.insert(key, value)?;
+        }
+        self.db.persist(Durability::Sync)?;
+        self.expected.0.extend(records);
+        Ok(())
+    }
+
+    /// Checks that all expected records, and no others, are there.
+    pub(super) fn check(&self) {
+        let found: BTreeMap<Vec<u8>, Vec<u8>> = self
+            .keyspace
+            .iter()
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| (entry.key().to_vec(), entry.value().unwrap().to_vec()))
+            .collect();
+        assert_eq!(found.len(), self.expected.0.len(), "number of records");
+        assert!(found == self.expected.0, "a record has another value");
+    }
+
+    pub(super) fn expected(&self) -> Expected {
+        self.expected.clone()
+    }
+
+    /// Closes the store; what it must hold from now on.
+    pub(super) fn close(self) -> Expected {
+        self.db.close().unwrap();
+        self.expected
+    }
+
+    /// Closes a store that has lost its lock; the error says so.
+    pub(super) fn close_without_lock(self) -> Expected {
+        require_lost(self.db.close());
+        self.expected
+    }
+}
+
+fn record(what: &str, n: u32) -> (Vec<u8>, Vec<u8>) {
+    let number = n.wrapping_mul(0x9e37_79b9);
+    (format!("{what} {number:010}").into_bytes(), format!("{what} {n} ").repeat(100).into_bytes())
+}
+
+/// Panics unless the outcome is the error of an owner without a lock.
+pub(super) fn require_lost<T>(outcome: testudo::Result<T>) -> Error {
+    let Err(error) = outcome else { panic!("written without a lock") };
+    assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+    assert!(error.to_string().contains("LOCK was removed or replaced"), "{error}");
+    error
+}

@@ -1,0 +1,11 @@
+//! What people and scripts hand in: keys and values as text, records, lines.
+//!
+//! **Invariants**
+//! - What verbs print is read back as the same bytes.
+
+pub(crate) mod bytes_text;
+pub(crate) mod format;
+pub(crate) mod interruptible_input;
+pub(crate) mod json_record;
+pub(crate) mod key_range;
+pub(crate) mod line_reader;

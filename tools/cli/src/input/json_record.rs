@@ -1,0 +1,146 @@
+//! A record as one JSON object, the same for `scan --json`, `dump` and `load`.
+//!
+//! The names of the fields say how key and value are written: `key` and `value` are text, `key_hex` hex, `key_escaped`
+//! escaped text, `key_u64` a number, `key_json` a JSON document, and so for values ([`super::format`]). Unless a form is
+//! chosen, bytes that are UTF-8 are text and others hex.
+//!
+//! **Invariants**
+//! - Reading back what was written gives the same bytes.
+//! - Fields that are not known are refused, so that a misspelt one is not silently an empty value.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::input::{
+    bytes_text::{escape, from_hex, to_hex, unescape},
+    format::{Format, FormatArguments, Role, compact, number_of},
+};
+
+/// A record as JSON; of the forms of key and value exactly one is there.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JsonRecord<'a> {
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    key: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    key_hex: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    key_escaped: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_u64: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_json: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    value: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    value_hex: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    value_escaped: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_u64: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_json: Option<Box<RawValue>>,
+}
+
+/// A key or a value in one of its forms.
+enum Field<'a> {
+    Text(Cow<'a, str>),
+    Hex(Cow<'a, str>),
+    Escaped(Cow<'a, str>),
+    U64(u64),
+    Json(Box<RawValue>),
+}
+
+impl<'a> JsonRecord<'a> {
+    /// A record, or a key alone. The error says why it cannot be written in the chosen form.
+    pub(crate) fn new(
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+        formats: FormatArguments,
+    ) -> Result<Self, String> {
+        let mut record = Self::default();
+        match Field::of(key, formats.chosen_key(), Role::Key)? {
+            Field::Text(text) => record.key = Some(text),
+            Field::Hex(hex) => record.key_hex = Some(hex),
+            Field::Escaped(text) => record.key_escaped = Some(text),
+            Field::U64(number) => record.key_u64 = Some(number),
+            Field::Json(document) => record.key_json = Some(document),
+        }
+        match value.map(|value| Field::of(value, formats.chosen_value(), Role::Value)).transpose()? {
+            Some(Field::Text(text)) => record.value = Some(text),
+            Some(Field::Hex(hex)) => record.value_hex = Some(hex),
+            Some(Field::Escaped(text)) => record.value_escaped = Some(text),
+            Some(Field::U64(number)) => record.value_u64 = Some(number),
+            Some(Field::Json(document)) => record.value_json = Some(document),
+            None => {}
+        }
+        Ok(record)
+    }
+
+    /// Key and value of one line of JSON.
+    pub(crate) fn parse(line: &'a [u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+        let record: Self = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let key = [
+            record.key.map(Field::Text),
+            record.key_hex.map(Field::Hex),
+            record.key_escaped.map(Field::Escaped),
+            record.key_u64.map(Field::U64),
+            record.key_json.map(Field::Json),
+        ];
+        let value = [
+            record.value.map(Field::Text),
+            record.value_hex.map(Field::Hex),
+            record.value_escaped.map(Field::Escaped),
+            record.value_u64.map(Field::U64),
+            record.value_json.map(Field::Json),
+        ];
+        Ok((only("key", key)?.bytes(Role::Key)?, only("value", value)?.bytes(Role::Value)?))
+    }
+}
+
+impl<'a> Field<'a> {
+    fn of(bytes: &'a [u8], format: Option<Format>, role: Role) -> Result<Self, String> {
+        let failed = |why: String| {
+            let what = if role == Role::Key { "the key" } else { "the value" };
+            format!("{what} '{}': {why}", escape(&bytes[..bytes.len().min(60)]))
+        };
+        let text = || std::str::from_utf8(bytes).map(|text| Self::Text(Cow::Borrowed(text)));
+        let hex = || Self::Hex(Cow::Owned(to_hex(bytes)));
+        Ok(match format {
+            None => text().unwrap_or_else(|_| hex()),
+            Some(Format::Text) => text().map_err(|error| failed(error.to_string()))?,
+            Some(Format::Hex) => hex(),
+            Some(Format::Escaped) => Self::Escaped(Cow::Owned(escape(bytes))),
+            Some(Format::U64) => Self::U64(number_of(bytes, role).map_err(failed)?),
+            Some(Format::Json) => {
+                let document = compact(bytes).map_err(failed)?;
+                Self::Json(RawValue::from_string(document).map_err(|error| failed(error.to_string()))?)
+            }
+        })
+    }
+
+    fn bytes(self, role: Role) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Text(text) => Ok(text.into_owned().into_bytes()),
+            Self::Hex(hex) => from_hex(hex.as_bytes()),
+            Self::Escaped(text) => unescape(text.as_bytes()),
+            Self::U64(number) => Format::U64.parse(number.to_string().as_bytes(), role),
+            Self::Json(document) => Ok(document.get().as_bytes().to_vec()),
+        }
+    }
+}
+
+/// The one form that is there.
+fn only<'a>(name: &str, forms: [Option<Field<'a>>; 5]) -> Result<Field<'a>, String> {
+    let mut forms = forms.into_iter().flatten();
+    match (forms.next(), forms.next()) {
+        (Some(form), None) => Ok(form),
+        (None, _) => Err(format!("no {name} is there, nor {name}_hex or another form of it")),
+        (Some(_), Some(_)) => Err(format!("{name} is there in two forms")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+use super::JsonRecord;
+use crate::input::format::{Format, FormatArguments};
+
+fn formats(format: Option<Format>) -> FormatArguments {
+    FormatArguments { key_format: format, value_format: format, ..FormatArguments::default() }
+}
+
+fn round_trip(key: &[u8], value: &[u8], format: Option<Format>) -> String {
+    let line = serde_json::to_string(&JsonRecord::new(key, Some(value), formats(format)).unwrap()).unwrap();
+    assert_eq!(JsonRecord::parse(line.as_bytes()), Ok((key.to_vec(), value.to_vec())));
+    line
+}
+
+#[test]
+fn what_is_written_reads_back() {
+    let all: Vec<u8> = (0..=255).collect();
+    for format in [None, Some(Format::Hex), Some(Format::Escaped)] {
+        round_trip(b"", b"", format);
+        round_trip("grün \"quoted\"\n".as_bytes(), &all, format);
+        round_trip(&all, "\0\u{1f}\\".as_bytes(), format);
+    }
+    let numbers = round_trip(&[0, 0, 0, 0, 0, 0, 0, 7], &[7, 0, 0, 0, 0, 0, 0, 0], Some(Format::U64));
+    assert_eq!(numbers, r#"{"key_u64":7,"value_u64":7}"#);
+    let documents = round_trip(b"1.50", br#"{"b":1,"a":[]}"#, Some(Format::Json));
+    assert_eq!(documents, r#"{"key_json":1.50,"value_json":{"b":1,"a":[]}}"#);
+    assert!(JsonRecord::new(b"\xff", None, formats(Some(Format::Text))).is_err());
+}
+
+#[test]
+fn records_with_missing_double_or_unknown_fields_are_refused() {
+    for line in [
+        &br#"{"value":"v"}"#[..],
+        br#"{"key":"k"}"#,
+        br#"{"key":"k","key_hex":"00","value":"v"}"#,
+        br#"{"key":"k","key_u64":1,"value":"v"}"#,
+        br#"{"key":"k","valve":"v"}"#,
+        br#"{"key":1,"value":"v"}"#,
+        br#"{"key_hex":"0","value":"v"}"#,
+        br#"{"key_escaped":"\\q","value":"v"}"#,
+        br#"["k","v"]extra"#,
+        br#"{"key":"k","value":"v"} {}"#,
+        b"",
+    ] {
+        assert!(JsonRecord::parse(line).is_err(), "{}", String::from_utf8_lossy(line));
+    }
+}

@@ -1,0 +1,62 @@
+//! Which keys: all, those of a range, or those with a prefix.
+
+use std::ops::Bound;
+
+use clap::Args;
+use testudo::{Iter, Keyspace};
+
+use crate::{failure::Failure, input::format::FormatArguments};
+
+/// Which keys.
+#[derive(Args, Debug)]
+pub(crate) struct RangeArguments {
+    /// First key, included
+    #[arg(long, value_name = "KEY", visible_alias = "start", allow_hyphen_values = true)]
+    from: Option<String>,
+    /// End of the keys, not included
+    #[arg(long, value_name = "KEY", visible_alias = "end", allow_hyphen_values = true)]
+    to: Option<String>,
+    /// Only keys that start with this
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"], allow_hyphen_values = true)]
+    prefix: Option<String>,
+}
+
+/// Which keys, as bytes.
+#[derive(Debug)]
+pub(crate) enum KeyRange {
+    Between(Bound<Vec<u8>>, Bound<Vec<u8>>),
+    Prefix(Vec<u8>),
+}
+
+impl RangeArguments {
+    /// The keys that are meant.
+    pub(crate) fn parse(&self, formats: FormatArguments) -> Result<KeyRange, Failure> {
+        let parse = |name: &str, key: &Option<String>| {
+            let parse = |key: &String| formats.parse_key(key.as_bytes());
+            key.as_ref().map(parse).transpose().map_err(|why| Failure::new(format!("{name}: {why}")))
+        };
+        if let Some(prefix) = parse("--prefix", &self.prefix)? {
+            return Ok(KeyRange::Prefix(prefix));
+        }
+        let (from, to) = (parse("--from", &self.from)?, parse("--to", &self.to)?);
+        if let (Some(from), Some(to)) = (&from, &to)
+            && from > to
+        {
+            return Err(Failure::new("--from is beyond --to, so that the range holds no key"));
+        }
+        Ok(KeyRange::Between(
+            from.map_or(Bound::Unbounded, Bound::Included),
+            to.map_or(Bound::Unbounded, Bound::Excluded),
+        ))
+    }
+}
+
+impl KeyRange {
+    /// The records with these keys.
+    pub(crate) fn open(&self, keyspace: &Keyspace) -> testudo::Result<Iter> {
+        match self {
+            Self::Prefix(prefix) => keyspace.prefix(prefix),
+            Self::Between(from, to) => keyspace.range((from.clone(), to.clone())),
+        }
+    }
+}

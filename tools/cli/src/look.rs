@@ -1,0 +1,107 @@
+//! What looking verbs see of a store: opened for reading, or beside the process that writes it.
+//!
+//! **Invariants**
+//! - A store that another process writes is looked at without its lock; the answer says so, and how old its figures are.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use testudo::{Db, DbStats, ErrorKind, KeyspaceInspection, StoreInspection, inspect_store};
+use testudo_env::Env;
+
+use crate::{arguments::StoreArguments, context::Context, failure::Failure, store};
+
+/// A store that is closed while it is looked at is tried to be opened so often.
+const TRIES: u32 = 5;
+
+/// What a looking verb sees.
+pub(crate) struct Look {
+    /// Id of the store in hex.
+    pub(crate) store_id: String,
+    pub(crate) stats: DbStats,
+    /// By name.
+    pub(crate) keyspaces: Vec<KeyspaceInspection>,
+    /// Who has it open for writing, if somebody has.
+    in_use: Option<InUse>,
+}
+
+struct InUse {
+    process: Option<u32>,
+    /// Age of the figures; `None` where only the last durable state is known.
+    age: Option<Duration>,
+}
+
+/// Opens the store and looks at it; or looks at it beside the process that has it open for writing.
+pub(crate) fn look(context: &Context, arguments: &StoreArguments) -> Result<Look, Failure> {
+    store::require(context, &arguments.dir)?;
+    let env: Arc<dyn Env> = context.env.clone();
+    let mut locked = None;
+    for _ in 0..TRIES {
+        match store::try_open_for_reading(context, arguments) {
+            Ok(db) => return Look::of_db(context, arguments, &db),
+            Err(error) if error.kind() == ErrorKind::Locked => {
+                let inspection = inspect_store(&env, &arguments.dir).map_err(|e| arguments.failure(&e))?;
+                let is_held = inspection.writer.is_some();
+                locked = Some(inspection);
+                if is_held {
+                    break;
+                }
+            }
+            Err(error) => return Err(arguments.failure(&error)),
+        }
+    }
+    let nobody = || Failure::about(arguments.dir.display(), "is opened and closed all the time");
+    locked.map(Look::beside_writer).ok_or_else(nobody)
+}
+
+impl Look {
+    fn of_db(context: &Context, arguments: &StoreArguments, db: &Db) -> Result<Self, Failure> {
+        let mut keyspaces = Vec::new();
+        for name in db.keyspace_names() {
+            let keyspace = arguments.existing_keyspace(db, &name)?;
+            let (options, stats, outline) = (keyspace.options(), keyspace.stats(), keyspace.outline());
+            keyspaces.push(KeyspaceInspection { name, options, stats, outline });
+        }
+        let store_id = store::store_id(context, arguments)?;
+        Ok(Self { store_id, stats: db.stats(), keyspaces, in_use: None })
+    }
+
+    fn beside_writer(inspection: StoreInspection) -> Self {
+        let StoreInspection { store, writer, published, stats, keyspaces, .. } = inspection;
+        let age = published.map(|published| published.age);
+        let in_use = Some(InUse { process: writer, age });
+        Self { store_id: format!("{store:032x}"), stats, keyspaces, in_use }
+    }
+
+    /// The keyspace called `name`, which must exist.
+    pub(crate) fn keyspace(
+        &self,
+        arguments: &StoreArguments,
+        name: &str,
+    ) -> Result<&KeyspaceInspection, Failure> {
+        let found = self.keyspaces.iter().find(|keyspace| keyspace.name == name);
+        found.ok_or_else(|| arguments.no_keyspace(name))
+    }
+
+    /// Adds to a JSON document, if the store is in use, by which process and how old the figures are.
+    pub(crate) fn describe(&self, document: &mut Value) {
+        if let Some(InUse { process, age }) = &self.in_use {
+            let age_ms = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+            document["in_use"] = json!({ "process": process, "age_ms": age_ms });
+        }
+    }
+
+    /// Says the same in a line of its own, to people.
+    pub(crate) fn say(&self, context: &mut Context) -> Result<(), Failure> {
+        if context.json {
+            return Ok(());
+        }
+        let Some(InUse { process, age }) = &self.in_use else { return Ok(()) };
+        let who = process.map_or("another process".to_owned(), |process| format!("process {process}"));
+        let figures = match age {
+            Some(age) => format!("figures of {:.1} s ago", age.as_secs_f64()),
+            None => "which tells no figures: these are of its files, without what is in memory".to_owned(),
+        };
+        context.console.line(format_args!("in use by {who}, {figures}"))
+    }
+}

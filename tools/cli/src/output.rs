@@ -1,0 +1,10 @@
+//! What people see: tables, sizes, moments, progress.
+//!
+//! **Invariants**
+//! - Nothing here knows a store.
+
+pub(crate) mod moment;
+pub(crate) mod progress;
+pub(crate) mod size;
+pub(crate) mod table;
+pub(crate) mod watched_work;

@@ -1,0 +1,26 @@
+//! `testudo completions`: a script by which a shell completes verbs and options.
+
+use clap::Args;
+use clap_complete::{Shell, generate};
+
+use crate::{
+    arguments::command,
+    context::Context,
+    failure::{Outcome, Verdict},
+};
+
+/// Arguments of `testudo completions`.
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArguments {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script.
+pub(crate) fn run(context: &mut Context, arguments: &CompletionsArguments) -> Outcome {
+    // Not straight to the console: the library panics if that fails.
+    let mut script = Vec::new();
+    generate(arguments.shell, &mut command(), "testudo", &mut script);
+    context.console.write(&script)?;
+    Ok(Verdict::Fine)
+}

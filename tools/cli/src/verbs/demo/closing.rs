@@ -1,0 +1,104 @@
+//! Last part of the tour: everything is verified, and the figures of the whole are put together.
+
+use std::{fs, time::Duration};
+
+use testudo::{Db, DbStats, VerifyLevel};
+
+use super::{Demo, synthetic::record_bytes};
+use crate::{
+    failure::Failure,
+    output::size::{show_count, show_size},
+};
+
+/// Figures of the store before the kills, which begin its counters anew.
+pub(super) struct Totals {
+    stats: DbStats,
+}
+
+impl Totals {
+    /// Takes them now.
+    pub(super) fn of(db: &Db) -> Result<Self, Failure> {
+        Ok(Self { stats: db.stats() })
+    }
+}
+
+impl Demo<'_> {
+    /// Checks everything that is on disk.
+    pub(super) fn verify(&mut self) -> Result<(), Failure> {
+        self.report.section("verify", "Everything on disk, checked")?;
+        let db = self.open()?;
+        let (report, time) = self.measure(|_| Ok(db.verify(VerifyLevel::Full)))?;
+        match report {
+            Ok(report) => {
+                for finding in &report.findings {
+                    self.report.check(false, &format!("verification: {finding}"))?;
+                }
+                let text = format!(
+                    "{}: {} keyspaces, {} entries, {}, in {:.1} s",
+                    if report.is_sound() { "sound" } else { "DAMAGED" },
+                    report.keyspaces,
+                    show_count(report.entries),
+                    show_size(report.bytes),
+                    time.as_secs_f64()
+                );
+                self.report.figure("verify --full", &text, "sound", report.is_sound())?;
+            }
+            Err(error) => self.report.check(false, &format!("verification: {error}"))?,
+        }
+        let stats = db.stats();
+        let live = stats.live_bytes;
+        let text = format!("{} on the device, {} of it live", show_size(stats.disk_bytes), show_size(live));
+        self.report.figure("space", &text, "disk_bytes", stats.disk_bytes)?;
+        Ok(db.close()?)
+    }
+
+    /// Sums up.
+    pub(super) fn close(&mut self, totals: &Totals, time: Duration) -> Result<(), Failure> {
+        let stats = &totals.stats;
+        self.report.section("summary", "Summary")?;
+        let writes = format!(
+            "{} writes, {} of records",
+            show_count(stats.user_writes),
+            show_size(stats.user_bytes_written)
+        );
+        self.report.figure("written", &writes, "user_bytes_written", stats.user_bytes_written)?;
+        let ratio = stats.device_bytes_written as f64 / stats.user_bytes_written.max(1) as f64;
+        let text = format!("{ratio:.2}, write-ahead log included");
+        self.report.figure("write amplification", &text, "write_amplification", ratio)?;
+        self.memory(stats)?;
+        let synthetic = record_bytes(self.records);
+        self.report.figure("synthetic records", &show_size(synthetic), "synthetic_bytes", synthetic)?;
+        let seconds = time.as_secs_f64();
+        self.report.figure("time", &format!("{seconds:.1} s"), "seconds", seconds)?;
+        match self.report.wrong() {
+            0 => self.report.note("\nEvery answer was right."),
+            wrong => self.report.note(&format!("\n{wrong} WRONG ANSWERS.")),
+        }
+    }
+
+    fn memory(&mut self, stats: &DbStats) -> Result<(), Failure> {
+        let text = format!(
+            "{} in all: {} for write buffers, {} for cached pages ({} used)",
+            show_size(stats.memory_bytes),
+            show_size(stats.write_memory_bytes),
+            show_size(stats.cache_capacity_bytes),
+            show_size(stats.cache_used_bytes),
+        );
+        self.report.figure("memory of the store", &text, "memory_bytes", stats.memory_bytes)?;
+        match peak_resident_bytes() {
+            Some(peak) => {
+                let text = format!("{} at most, with the history and its model", show_size(peak));
+                self.report.figure("memory of the process", &text, "peak_rss_bytes", peak)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The most memory that this process ever had, where the system tells.
+fn peak_resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}

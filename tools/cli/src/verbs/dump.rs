@@ -1,0 +1,194 @@
+//! `testudo dump`: all records of a keyspace as text that `testudo load` reads back byte for byte.
+//!
+//! **Invariants**
+//! - A file that exists is never overwritten, and a dump that did not end leaves no file.
+
+use std::{
+    fs,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use testudo::{BaseWithOperands, Entry, Keyspace};
+
+use crate::{
+    arguments::{RecordArguments, StoreArguments},
+    context::{Context, Interruption},
+    failure::{Failure, Outcome, Verdict},
+    input::{bytes_text::to_hex, json_record::JsonRecord},
+    output::{
+        progress::{Progress, Unit},
+        size::show_count,
+    },
+    store,
+};
+
+const OUTPUT_BUFFER_BYTES: usize = 256 << 10;
+const RECORDS_BETWEEN_LOOKS: u64 = 1000;
+
+/// Arguments of `testudo dump`.
+#[derive(Args, Debug)]
+pub(crate) struct DumpArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    #[command(flatten)]
+    record: RecordArguments,
+    /// How records are written; by default jsonl with --json or for a file named .jsonl, else tsv
+    #[arg(long, value_enum)]
+    format: Option<DumpFormat>,
+    /// Write records whose merge operator refuses or is not registered too, with what they have in place of a
+    /// value ("base" and "operands"); `load` refuses these lines. Always jsonl
+    #[arg(long, conflicts_with = "format")]
+    raw: bool,
+    /// Write to this new file in place of standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DumpFormat {
+    /// Key, tab, value, escaped unless another form is chosen
+    Tsv,
+    /// {"key": …, "value": …}, or key_hex and value_hex where the bytes are not UTF-8; a chosen form names its fields
+    Jsonl,
+}
+
+/// Dumps the keyspace.
+pub(crate) fn run(context: &mut Context, arguments: &DumpArguments) -> Outcome {
+    let store = &arguments.store;
+    let db = store::open_for_reading(context, store)?;
+    let keyspace = store.existing_keyspace(&db, &arguments.record.keyspace.name)?;
+    let Some(path) = &arguments.output else {
+        let mut dump = Dump::new(context, arguments, &keyspace);
+        dump.run(&mut context.console, None, |error| Failure::output(&error))?;
+        return Ok(Verdict::Fine);
+    };
+    let interruption = context.catch_interruption()?;
+    let failure = |error: io::Error| Failure::about(path.display(), error);
+    let file = create_output(path).map_err(failure)?;
+    let mut dump = Dump::new(context, arguments, &keyspace);
+    let mut out = BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, file);
+    let written = dump.run(&mut out, Some(&interruption), failure).and_then(|records| {
+        let file = out.into_inner().map_err(|error| failure(error.into_error()))?;
+        file.sync_all().map_err(failure)?;
+        Ok(records)
+    });
+    let records = match written {
+        Ok(records) => records,
+        Err(failure) => {
+            // The failure itself is what the person must know; a file that stays behind shows itself.
+            let _ = fs::remove_file(path);
+            return Err(failure);
+        }
+    };
+    drop(dump);
+    if context.json {
+        let output = path.display().to_string();
+        context.console.json(&json!({ "records": records, "output": output }))?;
+    } else {
+        context.console.line(format_args!("{} records in {}", show_count(records), path.display()))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+struct Dump<'a> {
+    arguments: &'a DumpArguments,
+    keyspace: &'a Keyspace,
+    format: DumpFormat,
+    progress: Progress,
+}
+
+impl<'a> Dump<'a> {
+    fn new(context: &Context, arguments: &'a DumpArguments, keyspace: &'a Keyspace) -> Self {
+        let progress = Progress::new(context, "dump", None, Unit::Records);
+        Self { arguments, keyspace, format: arguments.format(context.json), progress }
+    }
+
+    fn run(
+        &mut self,
+        out: &mut impl Write,
+        interruption: Option<&Interruption>,
+        failure: impl Fn(io::Error) -> Failure,
+    ) -> Result<u64, Failure> {
+        let store = &self.arguments.store;
+        let mut records = 0;
+        for entry in self.keyspace.iter().map_err(|error| store.failure(&error))? {
+            let entry = entry.map_err(|error| store.failure(&error))?;
+            let line = self.line(&entry)?;
+            out.write_all(&line).map_err(&failure)?;
+            records += 1;
+            if records % RECORDS_BETWEEN_LOOKS == 0 {
+                self.progress.set(records);
+                if interruption.is_some_and(Interruption::is_raised) {
+                    return Err(Failure::new("interrupted; no file was written"));
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    fn line(&self, entry: &Entry) -> Result<Vec<u8>, Failure> {
+        if let Some(parts) = entry.base_with_operands().filter(|_| self.arguments.raw) {
+            let mut line = serde_json::to_vec(&raw_record(entry.key(), &parts))
+                .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
+            line.push(b'\n');
+            return Ok(line);
+        }
+        let value = entry.value().map_err(|error| {
+            let is_unmerged = entry.base_with_operands().is_some();
+            let hint = if is_unmerged { "; `dump --raw` writes such records as they are" } else { "" };
+            Failure::about(self.arguments.store.dir.display(), format!("{error}{hint}"))
+        })?;
+        let formats = self.arguments.record.formats;
+        let mut line = Vec::with_capacity(entry.key().len() + value.len() + 32);
+        match self.format {
+            DumpFormat::Tsv => {
+                formats.show_key(&mut line, entry.key()).map_err(Failure::new)?;
+                line.push(b'\t');
+                formats.show_value(&mut line, &value).map_err(Failure::new)?;
+            }
+            DumpFormat::Jsonl => {
+                let record = JsonRecord::new(entry.key(), Some(&value), formats).map_err(Failure::new)?;
+                serde_json::to_writer(&mut line, &record)
+                    .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?
+            }
+        }
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+impl DumpArguments {
+    fn format(&self, json: bool) -> DumpFormat {
+        let named_jsonl =
+            self.output.as_deref().and_then(Path::extension).is_some_and(|name| name == "jsonl");
+        let default = if json || self.raw || named_jsonl { DumpFormat::Jsonl } else { DumpFormat::Tsv };
+        self.format.unwrap_or(default)
+    }
+}
+
+/// A record as it is stored: text where the bytes are UTF-8, else hex.
+fn raw_record(key: &[u8], parts: &BaseWithOperands<'_>) -> serde_json::Value {
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_owned);
+    let all_text: Result<Vec<_>, _> =
+        parts.operands.iter().chain(&parts.base).map(|part| text(part)).collect();
+    let mut record = match text(key) {
+        Ok(key) => json!({ "key": key }),
+        Err(_) => json!({ "key_hex": to_hex(key) }),
+    };
+    if all_text.is_ok() {
+        let shown: Vec<_> = parts.operands.iter().map(|part| String::from_utf8_lossy(part)).collect();
+        record["base"] = json!(parts.base.map(String::from_utf8_lossy));
+        record["operands"] = json!(shown);
+    } else {
+        record["base_hex"] = json!(parts.base.map(to_hex));
+        record["operands_hex"] = json!(parts.operands.iter().map(|part| to_hex(part)).collect::<Vec<_>>());
+    }
+    record
+}
+
+fn create_output(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().write(true).create_new(true).open(path)
+}

@@ -1,0 +1,129 @@
+//! `testudo keyspace`: creates, converts, drops and lists keyspaces.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use testudo::{Db, KeyspaceOptions, Tree};
+
+use crate::{
+    arguments::{StoreArguments, parse_name},
+    context::Context,
+    failure::{Failure, Outcome, Verdict},
+    input::bytes_text::escape,
+    store,
+    verbs::ls,
+};
+
+/// Arguments of `testudo keyspace`.
+#[derive(Args, Debug)]
+pub(crate) struct KeyspaceArguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Creates a keyspace; it must not exist yet
+    Create {
+        #[command(flatten)]
+        store: StoreArguments,
+        /// Name of the keyspace
+        #[arg(value_parser = parse_name)]
+        name: String,
+        /// Kind of tree
+        #[arg(long, default_value_t = Tree::turtle())]
+        tree: Tree,
+        /// Merge operator: add-u64, append, max or min
+        #[arg(long, value_name = "NAME")]
+        merge_operator: Option<String>,
+        /// Create the store and the directories above it if they do not exist
+        #[arg(long)]
+        create: bool,
+    },
+    /// Stores a keyspace in another tree from now on
+    Convert {
+        #[command(flatten)]
+        store: StoreArguments,
+        /// Name of the keyspace
+        #[arg(value_parser = parse_name)]
+        name: String,
+        /// Kind of tree
+        #[arg(long)]
+        tree: Tree,
+    },
+    /// Drops a keyspace with all its records
+    Drop {
+        #[command(flatten)]
+        store: StoreArguments,
+        /// Name of the keyspace
+        #[arg(value_parser = parse_name)]
+        name: String,
+    },
+    /// Lists the keyspaces, as `testudo ls` does
+    List(ls::LsArguments),
+}
+
+/// Does what was asked.
+pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outcome {
+    match &arguments.command {
+        Command::Create { store, name, tree, merge_operator, create: may_create } => {
+            let db = store::open_for_writing(context, store, *may_create)?;
+            let options = KeyspaceOptions::default().tree(*tree);
+            let options = merge_operator.iter().fold(options, |options, name| options.merge_operator(name));
+            let outcome = create(&db, store, name, options);
+            store.close(db, outcome)?;
+            if context.json {
+                let mut document = json!({ "keyspace": name, "tree": tree.to_string() });
+                if let Some(operator) = merge_operator {
+                    document["merge_operator"] = json!(operator);
+                }
+                context.console.json(&document)?;
+            }
+            Ok(Verdict::Fine)
+        }
+        Command::Convert { store, name, tree } => {
+            let db = store::open_for_writing(context, store, false)?;
+            let outcome = convert(&db, store, name, *tree);
+            store.close(db, outcome)?;
+            report(context, &json!({ "keyspace": name, "tree": tree.to_string() }))
+        }
+        Command::Drop { store, name } => {
+            let db = store::open_for_writing(context, store, false)?;
+            let outcome = drop_keyspace(&db, store, name);
+            store.close(db, outcome)?;
+            report(context, &json!({ "keyspace": name, "dropped": true }))
+        }
+        Command::List(arguments) => ls::run(context, arguments),
+    }
+}
+
+fn create(db: &Db, store: &StoreArguments, name: &str, options: KeyspaceOptions) -> Outcome {
+    if db.keyspace_names().iter().any(|existing| existing == name) {
+        return Err(Failure::about(
+            store.dir.display(),
+            format!("has a keyspace '{}' already", escape(name.as_bytes())),
+        ));
+    }
+    db.keyspace(name, || options).map_err(|error| store.failure(&error))?;
+    Ok(Verdict::Fine)
+}
+
+/// Says what was done.
+fn report(context: &mut Context, document: &Value) -> Outcome {
+    if context.json {
+        context.console.json(document)?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn convert(db: &Db, store: &StoreArguments, name: &str, tree: Tree) -> Outcome {
+    let keyspace = store.existing_keyspace(db, name)?;
+    keyspace.set_tree(tree).map_err(|error| store.failure(&error))?;
+    Ok(Verdict::Fine)
+}
+
+fn drop_keyspace(db: &Db, store: &StoreArguments, name: &str) -> Outcome {
+    match db.drop_keyspace(name).map_err(|error| store.failure(&error))? {
+        true => Ok(Verdict::Fine),
+        false => Err(store.no_keyspace(name)),
+    }
+}

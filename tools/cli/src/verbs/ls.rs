@@ -1,0 +1,66 @@
+//! `testudo ls`: the keyspaces with their trees and sizes.
+//!
+//! The number of entries is what the trees and write buffers hold, older versions and tombstones that are not yet
+//! merged away included; `testudo count` counts exactly.
+
+use clap::Args;
+use serde_json::json;
+use testudo::KeyspaceInspection;
+
+use crate::{
+    arguments::StoreArguments,
+    context::Context,
+    failure::{Outcome, Verdict},
+    input::bytes_text::escape,
+    look::look,
+    output::{
+        size::{show_count, show_size},
+        table::{Align, lay_out},
+    },
+};
+
+/// Arguments of `testudo ls`.
+#[derive(Args, Debug)]
+pub(crate) struct LsArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+}
+
+/// Prints the keyspaces.
+pub(crate) fn run(context: &mut Context, arguments: &LsArguments) -> Outcome {
+    let look = look(context, &arguments.store)?;
+    look.say(context)?;
+    let mut rows = Vec::new();
+    for KeyspaceInspection { name, stats, .. } in &look.keyspaces {
+        let entries = stats.entries + stats.memtable_entries;
+        if context.json {
+            let mut document = json!({
+                "keyspace": name, "tree": stats.tree, "entries": entries, "tree_entries": stats.entries,
+                "buffer_entries": stats.memtable_entries, "tombstones": stats.tombstones,
+                "stored_bytes": stats.stored_bytes, "memtable_bytes": stats.memtable_bytes,
+            });
+            look.describe(&mut document);
+            context.console.json(&document)?;
+            continue;
+        }
+        let counts = [entries, stats.entries, stats.memtable_entries].map(show_count);
+        let sizes = [stats.stored_bytes, stats.memtable_bytes].map(show_size);
+        let names = [escape(name.as_bytes()), stats.tree.clone()];
+        rows.push(names.into_iter().chain(counts).chain(sizes).collect());
+    }
+    if !context.json {
+        let columns = [
+            ("keyspace", Align::Left),
+            ("tree", Align::Left),
+            ("entries", Align::Right),
+            ("in tree", Align::Right),
+            ("in buffers", Align::Right),
+            ("stored", Align::Right),
+            ("in memory", Align::Right),
+        ];
+        for line in lay_out(&columns, &rows) {
+            context.console.line(format_args!("{line}"))?;
+        }
+    }
+    Ok(Verdict::Fine)
+}

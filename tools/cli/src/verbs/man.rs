@@ -1,0 +1,34 @@
+//! `testudo man`: manual pages, of the program or of one of its verbs.
+
+use clap::Args;
+use clap_mangen::Man;
+
+use crate::{
+    arguments::command,
+    context::Context,
+    failure::{Failure, Outcome, Verdict},
+};
+
+/// Arguments of `testudo man`.
+#[derive(Args, Debug)]
+pub(crate) struct ManArguments {
+    /// The verb, as in `testudo man keyspace create`; the whole program without it
+    verb: Vec<String>,
+}
+
+/// Prints the page.
+pub(crate) fn run(context: &mut Context, arguments: &ManArguments) -> Outcome {
+    let mut command = command();
+    // Names the pages of verbs, and gives them the options that all have.
+    command.build();
+    for word in &arguments.verb {
+        let found = command.find_subcommand(word).cloned();
+        command =
+            found.ok_or_else(|| Failure::new(format!("there is no verb '{}'", arguments.verb.join(" "))))?;
+    }
+    let mut page = Vec::new();
+    let rendered = Man::new(command).render(&mut page);
+    rendered.map_err(|error| Failure::new(format!("the manual page cannot be made: {error}")))?;
+    context.console.write(&page)?;
+    Ok(Verdict::Fine)
+}

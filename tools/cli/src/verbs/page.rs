@@ -1,0 +1,300 @@
+//! `testudo page dump`: pages as they stand in the data file.
+//!
+//! **Invariants**
+//! - Damage is told and stepped over; exit code 1 says that there was some.
+//! - A header is believed about its length only where it says the right page.
+
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use testudo_base::{
+    PAGE_BYTES, PAGE_SIZE, StoreId,
+    num::{u64_of, usize_of},
+};
+use testudo_env::{AlignedBuffer, File, OpenMode, OpenOptions};
+use testudo_run::{BlockContents, inspect_block};
+use testudo_storage::{
+    DATA_FILE, PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages,
+};
+
+use crate::{
+    context::{Console, Context},
+    failure::{Failure, Missing, Outcome, Verdict},
+    input::bytes_text::{escape, to_hex},
+    raw_store::{RawArguments, find_store_id, operation_document, operation_line, shown},
+};
+
+/// Arguments of `testudo page`.
+#[derive(Args, Debug)]
+pub(crate) struct PageArguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Header and entries of the block that begins at a page
+    Dump {
+        #[command(flatten)]
+        raw: RawArguments,
+        /// Number of the page, or `@` and an offset in the data file, as messages name it: the page that contains it
+        #[arg(value_parser = parse_page)]
+        page: PageName,
+        /// How many pages to look at
+        #[arg(long, default_value_t = 1)]
+        count: u64,
+    },
+}
+
+/// A page as it was named.
+#[derive(Clone, Copy, Debug)]
+struct PageName {
+    page: u64,
+    /// The offset that was typed, if one was.
+    offset: Option<u64>,
+}
+
+/// The page of `17` or of `@69632`.
+fn parse_page(text: &str) -> Result<PageName, String> {
+    let number =
+        |digits: &str| digits.parse::<u64>().map_err(|_| "not a page, nor an offset like @4096".to_owned());
+    match text.strip_prefix('@') {
+        None => Ok(PageName { page: number(text)?, offset: None }),
+        Some(offset) => {
+            let offset = number(offset)?;
+            Ok(PageName { page: offset / PAGE_BYTES, offset: Some(offset) })
+        }
+    }
+}
+
+/// Does it.
+pub(crate) fn run(context: &mut Context, arguments: &PageArguments) -> Outcome {
+    let Action::Dump { raw, page: PageName { page, offset }, count } = &arguments.action;
+    let env = raw.enter(context)?;
+    let store = find_store_id(&env, &raw.dir);
+    let path = raw.dir.join(DATA_FILE);
+    let failed = |error| Failure::about(path.display(), error);
+    let options = OpenOptions { mode: OpenMode::Read, direct: true };
+    let file = env.open(&path, options).map_err(failed)?;
+    let pages = file.len().map_err(failed)? / PAGE_BYTES;
+    if *page >= pages {
+        let reason = format!("has {pages} pages; there is no page {page}");
+        return Err(Failure::missing(Missing::Page, path.display(), reason));
+    }
+    if let Some(offset) = offset.filter(|offset| !context.json && !offset.is_multiple_of(PAGE_BYTES)) {
+        let start = page * PAGE_BYTES;
+        context.console.line(format_args!("offset {offset} is in page {page}, which begins at @{start}"))?;
+    }
+    let end = page.saturating_add(*count).min(pages);
+    let mut dump =
+        Dump { console: &mut context.console, json: context.json, file, pages, store, is_sound: true };
+    let mut next = *page;
+    while next < end {
+        next += dump.block(next)?;
+    }
+    Ok(if dump.is_sound { Verdict::Fine } else { Verdict::Negative })
+}
+
+struct Dump<'a> {
+    console: &'a mut Console,
+    json: bool,
+    file: Arc<dyn File>,
+    /// Pages of the file.
+    pages: u64,
+    store: Option<StoreId>,
+    is_sound: bool,
+}
+
+impl Dump<'_> {
+    /// Tells what begins at page `page`; gives how many pages that is.
+    fn block(&mut self, page: u64) -> Result<u64, Failure> {
+        let mut bytes = match self.read(page, 1) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.damaged(page, None, &format!("cannot be read: {error}"))?;
+                return Ok(1);
+            }
+        };
+        if bytes.iter().all(|&byte| byte == 0) {
+            let document = json!({ "page": page, "offset": page * PAGE_BYTES, "empty": true });
+            self.put(&document, &[format!("page {page}: zeros")])?;
+            return Ok(1);
+        }
+        let Some((header, kind)) = PageHeader::read(&bytes).and_then(|header| Some((header, header.kind?)))
+        else {
+            self.damaged(page, None, "no header: damaged, or the inside of a longer block")?;
+            return Ok(1);
+        };
+        if header.page != page {
+            let why =
+                format!("its header says page {}: damaged, or the inside of a longer block", header.page);
+            self.damaged(page, Some(&header), &why)?;
+            return Ok(1);
+        }
+        let length = u64_of(PAGE_HEADER_BYTES) + u64::from(header.payload_bytes);
+        let block_pages = length.div_ceil(PAGE_BYTES);
+        if block_pages > self.pages - page {
+            self.damaged(page, Some(&header), "its length is beyond the end of the file")?;
+            return Ok(1);
+        }
+        if block_pages > 1 {
+            match self.read(page, block_pages) {
+                Ok(all) => bytes = all,
+                Err(error) => {
+                    self.damaged(page, Some(&header), &format!("cannot be read whole: {error}"))?;
+                    return Ok(1);
+                }
+            }
+        }
+        let damage = self.store.and_then(|store| {
+            let PageHeader { generation, keyspace, incarnation, .. } = header;
+            let identity = PageIdentity { store, kind, page, generation, keyspace, incarnation };
+            verify_pages(&bytes, &identity).err()
+        });
+        self.contents(&header, kind, &bytes, damage)?;
+        // The length of a block that is not sound cannot be believed.
+        Ok(if damage.is_some() { 1 } else { block_pages })
+    }
+
+    fn contents(
+        &mut self,
+        header: &PageHeader,
+        kind: PageKind,
+        bytes: &[u8],
+        damage: Option<&str>,
+    ) -> Result<(), Failure> {
+        let (contents, undecoded) = inspect_block(kind, payload_of(bytes));
+        let mut lines = vec![format!(
+            "page {}: {} block of {} pages, {} bytes, run {}, keyspace {}, incarnation …{:08x}",
+            header.page,
+            name_of(kind),
+            bytes.len() / PAGE_SIZE,
+            header.payload_bytes,
+            header.generation,
+            header.keyspace.0,
+            header.incarnation,
+        )];
+        if self.store.is_none() {
+            lines.push(
+                "  neither superblock nor log tell the store's id: the checksum is not checked".to_owned(),
+            );
+        }
+        let why = damage.or(undecoded);
+        if let Some(why) = why {
+            self.is_sound = false;
+            lines.push(format!("  damaged: {why}"));
+        }
+        let document = json!({
+            "page": header.page, "offset": header.page * PAGE_BYTES, "kind": name_of(kind),
+            "pages": bytes.len() / PAGE_SIZE, "payload_bytes": header.payload_bytes, "run": header.generation.0,
+            "keyspace": header.keyspace.0, "incarnation": header.incarnation, "checksum_checked": self.store.is_some(), "damage": why,
+            "contents": if self.json { document_of(&contents) } else { Value::Null },
+        });
+        if !self.json {
+            add_lines(&mut lines, &contents);
+        }
+        self.put(&document, &lines)
+    }
+
+    fn damaged(&mut self, page: u64, header: Option<&PageHeader>, why: &str) -> Result<(), Failure> {
+        self.is_sound = false;
+        let header = header.map(|header| {
+            json!({
+                "page": header.page, "kind": header.kind_number, "payload_bytes": header.payload_bytes,
+                "run": header.generation.0, "keyspace": header.keyspace.0,
+            })
+        });
+        let document = json!({ "page": page, "offset": page * PAGE_BYTES, "damage": why, "header": header });
+        self.put(&document, &[format!("page {page}: {why}")])
+    }
+
+    fn read(&self, page: u64, pages: u64) -> std::io::Result<AlignedBuffer> {
+        let mut bytes = AlignedBuffer::zeroed(usize_of(pages * PAGE_BYTES));
+        self.file.read_at(page * PAGE_BYTES, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn put(&mut self, document: &Value, lines: &[String]) -> Result<(), Failure> {
+        if self.json {
+            return self.console.json(document);
+        }
+        lines.iter().try_for_each(|line| self.console.line(format_args!("{line}")))
+    }
+}
+
+fn name_of(kind: PageKind) -> &'static str {
+    match kind {
+        PageKind::Data => "data",
+        PageKind::Index => "index",
+        PageKind::Filter => "filter",
+        PageKind::Footer => "footer",
+    }
+}
+
+fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
+    let places = |blocks: &[(Vec<u8>, u32, u32)]| -> Vec<String> {
+        let line = |(key, page, pages): &(Vec<u8>, u32, u32)| {
+            format!("  from {}: {pages} pages from page {page} of the run", shown(key))
+        };
+        blocks.iter().map(line).collect()
+    };
+    match contents {
+        BlockContents::Entries(entries) => {
+            lines.extend(entries.iter().map(|entry| format!("  {}", operation_line(&entry.as_entry()))))
+        }
+        BlockContents::Index(blocks) => lines.extend(places(blocks)),
+        BlockContents::Filter(bytes) => lines.push(format!("  a partition of the filter, {bytes} bytes")),
+        BlockContents::Footer(record, blocks) => {
+            let reference = &record.reference;
+            // Of a long key only the beginning is kept.
+            let end = |key: &[u8], is_cut: bool| format!("{}{}", shown(key), if is_cut { "…" } else { "" });
+            lines.push(format!(
+                "  run {} of keyspace {} in store {:032x}: {} entries, {} of them removals, newest seqno {}, keys {} to {}",
+                reference.id,
+                escape(record.keyspace_name.as_bytes()),
+                record.store.0,
+                reference.entries,
+                reference.tombstones,
+                reference.newest_seqno.0,
+                end(reference.keys.first(), reference.keys.first_is_cut()),
+                end(reference.keys.last(), reference.keys.last_is_cut()),
+            ));
+            lines.extend(places(blocks));
+        }
+        BlockContents::Nothing => {}
+    }
+}
+
+fn document_of(contents: &BlockContents) -> Value {
+    let places = |blocks: &[(Vec<u8>, u32, u32)]| -> Vec<Value> {
+        let place = |(key, page, pages): &(Vec<u8>, u32, u32)| json!({ "separator_hex": to_hex(key), "page": page, "pages": pages });
+        blocks.iter().map(place).collect()
+    };
+    match contents {
+        BlockContents::Entries(entries) => {
+            let document =
+                |entry: &testudo_base::OwnedEntry| Value::Object(operation_document(&entry.as_entry()));
+            json!({ "entries": entries.iter().map(document).collect::<Vec<_>>() })
+        }
+        BlockContents::Index(blocks) => json!({ "blocks": places(blocks) }),
+        BlockContents::Filter(bytes) => json!({ "filter_bytes": bytes }),
+        BlockContents::Footer(record, blocks) => {
+            let reference = &record.reference;
+            let spans: Vec<Value> = reference
+                .spans
+                .iter()
+                .map(|span| json!({ "first_page": span.first_page, "pages": span.page_count }))
+                .collect();
+            json!({
+                "store_id": format!("{:032x}", record.store.0), "keyspace_name": record.keyspace_name,
+                "run": reference.id.0, "newest_seqno": reference.newest_seqno.0, "entries": reference.entries,
+                "tombstones": reference.tombstones, "spans": spans,
+                "first_key_hex": to_hex(reference.keys.first()), "first_key_is_cut": reference.keys.first_is_cut(),
+                "last_key_hex": to_hex(reference.keys.last()), "last_key_is_cut": reference.keys.last_is_cut(),
+                "index_blocks": places(blocks),
+            })
+        }
+        BlockContents::Nothing => Value::Null,
+    }
+}

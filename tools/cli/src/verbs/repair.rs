@@ -1,0 +1,69 @@
+//! `testudo repair`: puts right in place what follows from sound parts, and says what needs salvage.
+//!
+//! **Invariants**
+//! - Exit code 0 only if the store is sound at the end.
+
+use std::{path::PathBuf, sync::Arc};
+
+use clap::Args;
+use serde_json::json;
+use testudo::{Remedy, RepairOptions, RepairReport, repair};
+
+use crate::{
+    context::Context,
+    failure::{Failure, Outcome, Verdict},
+    output::{size::show_size, watched_work::watched},
+    raw_store::enter,
+};
+
+/// Arguments of `testudo repair`.
+#[derive(Args, Debug)]
+pub(crate) struct RepairArguments {
+    /// Directory of the store
+    dir: PathBuf,
+    /// Only say what would be done; writes nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Repairs and says what was found.
+pub(crate) fn run(context: &mut Context, arguments: &RepairArguments) -> Outcome {
+    let options = RepairOptions {
+        env: Arc::clone(&context.env) as Arc<dyn testudo_env::Env>,
+        dry_run: arguments.dry_run,
+        ..RepairOptions::new(&arguments.dir)
+    };
+    enter(context, &arguments.dir)?;
+    let stopwatch = context.stopwatch();
+    let report = watched(context, "repair", |observer| repair(&options, observer))?;
+    let report = report
+        .map_err(|error| Failure::about(format_args!("repair of {}", arguments.dir.display()), error))?;
+    let seconds = stopwatch.elapsed().as_secs_f64();
+    if context.json {
+        context.console.json(&json!({
+            "sound": report.is_sound(), "dry_run": arguments.dry_run, "findings": report.findings,
+            "checked_bytes": report.checked_bytes, "seconds": seconds,
+        }))?;
+    } else {
+        print(context, &report, seconds)?;
+    }
+    Ok(if report.is_sound() { Verdict::Fine } else { Verdict::Negative })
+}
+
+fn print(context: &mut Context, report: &RepairReport, seconds: f64) -> Result<(), Failure> {
+    for finding in &report.findings {
+        let remedy = match finding.remedy {
+            Remedy::Repaired => "repaired",
+            Remedy::Repairable => "repairable",
+            Remedy::NeedsSalvage => "needs salvage",
+        };
+        let (file, offset) = (&finding.file, finding.offset);
+        context.console.line(format_args!(
+            "{remedy}: {file} at offset {offset}: {} ({})",
+            finding.what, finding.action
+        ))?;
+    }
+    let verdict = if report.is_sound() { "sound" } else { "not sound" };
+    let bytes = show_size(report.checked_bytes);
+    context.console.line(format_args!("{verdict} ({bytes} of runs checked, in {seconds:.1} s)"))
+}

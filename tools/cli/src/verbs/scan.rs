@@ -1,0 +1,98 @@
+//! `testudo scan`: the records of a range, in either direction.
+//!
+//! Text output is key, tab, value, escaped unless another form is chosen, which is what `load --format tsv` reads; JSON output is what
+//! `load --format jsonl` reads.
+
+use clap::Args;
+use serde_json::json;
+use testudo::Entry;
+
+use crate::{
+    arguments::{RecordArguments, StoreArguments},
+    context::Context,
+    failure::{Failure, Outcome, Verdict},
+    input::{json_record::JsonRecord, key_range::RangeArguments},
+    store,
+};
+
+/// Arguments of `testudo scan`.
+#[derive(Args, Debug)]
+pub(crate) struct ScanArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    #[command(flatten)]
+    record: RecordArguments,
+    #[command(flatten)]
+    range: RangeArguments,
+    /// At most so many records
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// From the last key to the first
+    #[arg(long)]
+    reverse: bool,
+    /// Leave out the values
+    #[arg(long)]
+    keys_only: bool,
+    /// Print only how many records there are
+    #[arg(long, conflicts_with = "keys_only")]
+    count: bool,
+    /// Write the bytes of the values and nothing else
+    #[arg(long, conflicts_with_all = ["value_format", "json", "keys_only", "count"])]
+    raw: bool,
+}
+
+/// Prints the records.
+pub(crate) fn run(context: &mut Context, arguments: &ScanArguments) -> Outcome {
+    let store = &arguments.store;
+    let range = arguments.range.parse(arguments.record.formats)?;
+    let db = store::open_for_reading(context, store)?;
+    let keyspace = store.existing_keyspace(&db, &arguments.record.keyspace.name)?;
+    let mut entries = range.open(&keyspace).map_err(|error| store.failure(&error))?;
+    let mut count = 0;
+    let mut line = Vec::new();
+    while arguments.limit.is_none_or(|limit| count < limit) {
+        let next = if arguments.reverse { entries.next_back() } else { entries.next() };
+        let Some(entry) = next else { break };
+        let entry = entry.map_err(|error| store.failure(&error))?;
+        count += 1;
+        if !arguments.count {
+            print(context, arguments, &entry, &mut line)?;
+        }
+    }
+    match (arguments.count, context.json) {
+        (false, _) => {}
+        (true, true) => context.console.json(&json!({ "count": count }))?,
+        (true, false) => context.console.line(format_args!("{count}"))?,
+    }
+    Ok(Verdict::Fine)
+}
+
+fn print(
+    context: &mut Context,
+    arguments: &ScanArguments,
+    entry: &Entry,
+    line: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let formats = arguments.record.formats;
+    let value = match arguments.keys_only {
+        true => None,
+        false => Some(entry.value().map_err(|error| arguments.store.failure(&error))?),
+    };
+    if context.json {
+        return context
+            .console
+            .json(&JsonRecord::new(entry.key(), value.as_deref(), formats).map_err(Failure::new)?);
+    }
+    line.clear();
+    if arguments.raw {
+        line.extend_from_slice(value.as_deref().unwrap_or_default());
+        return context.console.write(line);
+    }
+    formats.show_key(line, entry.key()).map_err(Failure::new)?;
+    if let Some(value) = value {
+        line.push(b'\t');
+        formats.show_value(line, &value).map_err(Failure::new)?;
+    }
+    line.push(b'\n');
+    context.console.write(line)
+}

@@ -1,0 +1,186 @@
+//! `testudo scrub`: reads everything that is live at a chosen pace, and can go on where it stopped.
+//!
+//! Where it stands is kept in the file `scrub` of the store's directory, a line of text with a checksum that names the store.
+//!
+//! **Invariants**
+//! - The store itself is only read.
+//! - A file that is damaged or of another store is not believed: the scrub begins anew and says so.
+
+use std::{io, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
+
+use clap::Args;
+use serde_json::json;
+use testudo::{Error, ErrorKind, ScrubOptions, ScrubPosition, ScrubReport};
+use testudo_base::{checksum::checksum64, num::usize_of};
+use testudo_env::{Env, OpenMode, OpenOptions};
+
+use crate::{
+    arguments::StoreArguments,
+    context::Context,
+    failure::{Failure, Outcome, Verdict, say},
+    output::{
+        progress::{Progress, Unit},
+        size::{parse_size, show_count, show_size},
+    },
+    store,
+};
+
+/// The position is kept this often, for a scrub that is killed.
+const KEEP_EVERY: Duration = Duration::from_secs(5);
+/// No position is longer.
+const LONGEST_LINE: u64 = 256;
+
+/// Arguments of `testudo scrub`.
+#[derive(Args, Debug)]
+pub(crate) struct ScrubArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    /// Bytes to read in a second, at most
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+    /// Go on where the last scrub stopped
+    #[arg(long)]
+    resume: bool,
+}
+
+/// Scrubs and says what was found.
+pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome {
+    let store = &arguments.store;
+    let interruption = context.catch_interruption()?;
+    let stopwatch = context.stopwatch();
+    store::require(context, &store.dir)?;
+    let db = match store::try_open_for_reading(context, store) {
+        Ok(db) => db,
+        // Damage that already keeps the store from being opened is a finding like any other.
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            return unopened(context, &error);
+        }
+        Err(error) => return Err(store.failure(&error)),
+    };
+    let keeper = Keeper::new(context, store)?;
+    let resume_from = if arguments.resume { keeper.read() } else { None };
+    let is_resumed = resume_from.is_some();
+    let options = ScrubOptions { bytes_per_second: arguments.rate.filter(|&rate| rate > 0), resume_from };
+    let mut progress = Progress::new(context, "scrub", Some(0), Unit::Bytes);
+    let mut kept_at = Duration::ZERO;
+    let report = db.scrub(&options, &mut |now| {
+        progress.set_total(now.done.total_bytes);
+        progress.set(now.done.done_bytes);
+        // Findings are told at the end; a scrub that is killed before must come across them again.
+        if stopwatch.elapsed() >= kept_at + KEEP_EVERY && now.findings == 0 {
+            kept_at = stopwatch.elapsed();
+            keeper.keep(now.position);
+        }
+        if interruption.is_raised() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    drop(progress);
+    let report = report.map_err(|error| store.failure(&error))?;
+    let seconds = stopwatch.elapsed().as_secs_f64();
+    if context.json {
+        context.console.json(&json!({
+            "sound": report.findings.is_empty(), "complete": report.position.is_none(), "resumed": is_resumed,
+            "runs": report.runs, "bytes": report.bytes, "findings": report.findings, "seconds": seconds,
+        }))?;
+    } else {
+        print(context, &report, seconds)?;
+    }
+    context.console.flush()?;
+    match report.position {
+        Some(position) => keeper.keep(position),
+        None => keeper.forget(),
+    }
+    match (report.findings.is_empty(), report.position) {
+        (false, _) => Ok(Verdict::Negative),
+        (true, Some(_)) => Err(Failure::new("interrupted; go on with --resume")),
+        (true, None) => Ok(Verdict::Fine),
+    }
+}
+
+fn unopened(context: &mut Context, error: &Error) -> Outcome {
+    if context.json {
+        context.console.json(&json!({
+            "sound": false, "complete": false, "resumed": false, "runs": 0, "bytes": 0, "findings": [],
+            "error": error.to_string(), "seconds": 0.0,
+        }))?;
+    } else {
+        context.console.line(format_args!("damaged: {error}"))?;
+    }
+    Ok(Verdict::Negative)
+}
+
+fn print(context: &mut Context, report: &ScrubReport, seconds: f64) -> Result<(), Failure> {
+    for finding in &report.findings {
+        context.console.line(format_args!("damaged: {finding}"))?;
+    }
+    let verdict = match (report.findings.is_empty(), report.position) {
+        (false, _) => "damaged",
+        (true, Some(_)) => "sound so far",
+        (true, None) => "sound",
+    };
+    let (runs, bytes) = (show_count(report.runs), show_size(report.bytes));
+    context.console.line(format_args!("{verdict} ({runs} runs, {bytes} read in {seconds:.1} s)"))
+}
+
+/// Keeps the position between two scrubs.
+struct Keeper {
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    store_id: String,
+}
+
+impl Keeper {
+    fn new(context: &Context, store: &StoreArguments) -> Result<Self, Failure> {
+        let store_id = store::store_id(context, store)?;
+        Ok(Self { env: context.env.clone(), path: store.dir.join("scrub"), store_id })
+    }
+
+    fn line(&self, position: &str) -> String {
+        let text = format!("testudo-scrub {} {position}", self.store_id);
+        format!("{text} {:016x}\n", checksum64(text.as_bytes(), 0))
+    }
+
+    fn read(&self) -> Option<ScrubPosition> {
+        let text = match self.read_text() {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                say(&format!("{}: {error}; beginning anew", self.path.display()));
+                return None;
+            }
+        };
+        let position = text.split(' ').nth(2).filter(|position| self.line(position) == text);
+        let position = position.and_then(|position| position.parse().ok());
+        if position.is_none() {
+            say(&format!("{} is damaged or of another store; beginning anew", self.path.display()));
+        }
+        position
+    }
+
+    fn read_text(&self) -> io::Result<String> {
+        let file = self.env.open(&self.path, OpenOptions { mode: OpenMode::Read, direct: false })?;
+        let mut bytes = vec![0; usize_of(file.len()?.min(LONGEST_LINE))];
+        file.read_at(0, &mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// A position that cannot be kept costs nothing but a scrub from the beginning.
+    fn keep(&self, position: ScrubPosition) {
+        if let Err(error) = self.write(&self.line(&position.to_string())) {
+            say(&format!("{}: {error}; the position is not kept", self.path.display()));
+        }
+    }
+
+    fn write(&self, line: &str) -> io::Result<()> {
+        let temporary = self.path.with_extension("tmp");
+        // One that a killed scrub left.
+        let _ = self.env.remove_file(&temporary);
+        let file = self.env.open(&temporary, OpenOptions { mode: OpenMode::CreateNew, direct: false })?;
+        file.write_at(0, line.as_bytes())?;
+        self.env.rename(&temporary, &self.path)
+    }
+
+    fn forget(&self) {
+        // One that stays behind is of an earlier scrub: `--resume` then covers less, and nothing worse.
+        let _ = self.env.remove_file(&self.path);
+    }
+}

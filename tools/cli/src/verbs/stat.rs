@@ -1,0 +1,107 @@
+//! `testudo stat`: every counter and gauge that the store keeps.
+//!
+//! Counters count since the store was opened: by the process that writes it, if there is one, and otherwise by this verb, a
+//! moment ago. Gauges (sizes, seqnos) tell the state of the store.
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    arguments::{StoreArguments, parse_name},
+    context::Context,
+    failure::{Failure, Outcome, Verdict},
+    look::{Look, look},
+    output::size::{show_count, show_size},
+};
+
+/// Groups of figures, by the beginnings of their names; the first that fits takes the figure.
+const GROUPS: [(&str, &[&str]); 5] = [
+    (
+        "memory",
+        &["memory", "memtable", "cache", "record_cache", "write_memory", "metadata", "checkpoint_distance"],
+    ),
+    ("reads", &["record_", "page_read", "stream_read", "device_bytes_read"]),
+    (
+        "writes",
+        &["user", "wal_bytes", "wal_syncs", "data_bytes", "manifest_bytes_written", "device_bytes_written"],
+    ),
+    ("space", &["data_file", "live", "free", "held", "disk", "wal_live", "manifest_bytes", "stored"]),
+    ("background", &["flushes", "drain", "max_drain", "jobs", "throttled", "write_stalls", "max_stall"]),
+];
+
+/// Arguments of `testudo stat`.
+#[derive(Args, Debug)]
+pub(crate) struct StatArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    /// One keyspace in place of the whole store
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    keyspace: Option<String>,
+}
+
+/// Prints the figures.
+pub(crate) fn run(context: &mut Context, arguments: &StatArguments) -> Outcome {
+    let store = &arguments.store;
+    let look = look(context, store)?;
+    if let Some(name) = &arguments.keyspace {
+        let figures = figures_of(&look.keyspace(store, name)?.stats)?;
+        return print(context, &look, &figures, None);
+    }
+    let mut keyspaces = Map::new();
+    for keyspace in &look.keyspaces {
+        keyspaces.insert(keyspace.name.clone(), Value::Object(figures_of(&keyspace.stats)?));
+    }
+    print(context, &look, &figures_of(&look.stats)?, Some(keyspaces))
+}
+
+/// The figures as a JSON object.
+pub(crate) fn figures_of(stats: &impl Serialize) -> Result<Map<String, Value>, Failure> {
+    match serde_json::to_value(stats) {
+        Ok(Value::Object(figures)) => Ok(figures),
+        Ok(_) => Err(Failure::new("the figures are not an object")),
+        Err(error) => Err(Failure::new(format!("cannot write the figures as JSON: {error}"))),
+    }
+}
+
+fn print(
+    context: &mut Context,
+    look: &Look,
+    figures: &Map<String, Value>,
+    keyspaces: Option<Map<String, Value>>,
+) -> Outcome {
+    if context.json {
+        let mut document = match keyspaces {
+            Some(keyspaces) => json!({ "store": figures, "keyspaces": keyspaces }),
+            None => json!(figures),
+        };
+        look.describe(&mut document);
+        context.console.json(&document)?;
+        return Ok(Verdict::Fine);
+    }
+    look.say(context)?;
+    let group_of =
+        |name: &str| GROUPS.iter().position(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
+    for (at, title) in GROUPS.iter().map(|(title, _)| *title).chain(["state"]).enumerate() {
+        let members = figures.iter().filter(|(name, _)| group_of(name).unwrap_or(GROUPS.len()) == at);
+        for (order, (name, value)) in members.enumerate() {
+            if order == 0 {
+                context.console.line(format_args!("{title}"))?;
+            }
+            context.console.line(format_args!("  {name:<28}{:>20}", show_figure(name, value)))?;
+        }
+    }
+    Ok(Verdict::Fine)
+}
+
+fn show_figure(name: &str, value: &Value) -> String {
+    match value {
+        Value::Number(number) => match number.as_u64() {
+            Some(bytes) if name.contains("bytes") => show_size(bytes),
+            Some(count) => show_count(count),
+            None => number.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

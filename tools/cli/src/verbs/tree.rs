@@ -1,0 +1,110 @@
+//! `testudo tree`: the policy of a keyspace's tree, and its outline.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::{
+    arguments::{KeyspaceArgument, StoreArguments},
+    context::Context,
+    failure::{Outcome, Verdict},
+    look::look,
+    output::{
+        size::{show_count, show_size},
+        table::{Align, lay_out},
+    },
+};
+
+/// Arguments of `testudo tree`.
+#[derive(Args, Debug)]
+pub(crate) struct TreeArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    #[command(flatten)]
+    keyspace: KeyspaceArgument,
+    /// Every node, tier and leaf, in the order of their keys, in place of sums by depth
+    #[arg(long)]
+    full: bool,
+}
+
+/// Sums of the outline's lines with the same depth and kind.
+#[derive(Default)]
+struct Sum {
+    lines: u64,
+    parts: u64,
+    bytes: u64,
+    entries: u64,
+}
+
+/// Prints by which settings the tree goes, then its outline.
+pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
+    let store = &arguments.store;
+    let look = look(context, store)?;
+    let keyspace = look.keyspace(store, &arguments.keyspace.name)?;
+    let (outline, tree) = (&keyspace.outline, keyspace.options.chosen_tree());
+    look.say(context)?;
+    let console = &mut context.console;
+    if context.json {
+        let (leaf_bytes, max_pivots) = (tree.leaf_bytes(), tree.max_pivots());
+        let mut settings =
+            json!({ "tree": tree.to_string(), "leaf_bytes": leaf_bytes, "max_pivots": max_pivots });
+        look.describe(&mut settings);
+        console.json(&settings)?;
+    } else {
+        let (leaf_bytes, max_pivots) = (show_size(tree.leaf_bytes()), tree.max_pivots());
+        console.line(format_args!("{tree}: leaves of {leaf_bytes}, at most {max_pivots} pivots"))?;
+    }
+    if arguments.full {
+        for line in outline {
+            if context.json {
+                console.json(&json!({
+                    "depth": line.depth, "what": line.what, "parts": line.count,
+                    "bytes": line.bytes, "entries": line.entries,
+                }))?;
+                continue;
+            }
+            let indent = 2 * usize::try_from(line.depth).unwrap_or(0);
+            let (parts, bytes) = (show_count(line.count), show_size(line.bytes));
+            let entries = show_count(line.entries);
+            let what = line.what;
+            console.line(format_args!("{:indent$}{what}: {parts} parts, {bytes}, {entries} entries", ""))?;
+        }
+        return Ok(Verdict::Fine);
+    }
+    let mut sums: BTreeMap<(u32, &str), Sum> = BTreeMap::new();
+    for line in outline {
+        let sum = sums.entry((line.depth, line.what)).or_default();
+        sum.lines += 1;
+        sum.parts += line.count;
+        sum.bytes += line.bytes;
+        sum.entries += line.entries;
+    }
+    if context.json {
+        for ((depth, what), sum) in &sums {
+            console.json(&json!({
+                "depth": depth, "what": what, "count": sum.lines, "parts": sum.parts,
+                "bytes": sum.bytes, "entries": sum.entries,
+            }))?;
+        }
+        return Ok(Verdict::Fine);
+    }
+    let row = |(&(depth, what), sum): (&(u32, &str), &Sum)| {
+        let figures =
+            [show_count(sum.lines), show_count(sum.parts), show_size(sum.bytes), show_count(sum.entries)];
+        [depth.to_string(), what.to_owned()].into_iter().chain(figures).collect()
+    };
+    let rows: Vec<Vec<String>> = sums.iter().map(row).collect();
+    let columns = [
+        ("depth", Align::Right),
+        ("what", Align::Left),
+        ("count", Align::Right),
+        ("parts", Align::Right),
+        ("bytes", Align::Right),
+        ("entries", Align::Right),
+    ];
+    for line in lay_out(&columns, &rows) {
+        console.line(format_args!("{line}"))?;
+    }
+    Ok(Verdict::Fine)
+}

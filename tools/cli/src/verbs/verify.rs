@@ -1,0 +1,105 @@
+//! `testudo verify`: checks what is on disk, without changing it.
+//!
+//! **Invariants**
+//! - Exit code 1 only where stored bytes are damaged; where it could not look (no store, locked, no permission)
+//!   the exit code is 2.
+//! - A check that does not read everything never calls the store sound, and says what it did not read.
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use testudo::{ErrorKind, Finding, VerifyLevel, VerifyReport};
+
+use crate::{
+    arguments::StoreArguments,
+    context::Context,
+    failure::{Failure, Outcome, Verdict},
+    output::{
+        size::{show_count, show_size},
+        watched_work::watched,
+    },
+    store,
+};
+
+/// Arguments of `testudo verify`.
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    /// How much is looked at
+    #[arg(long, value_enum, default_value_t = Level::Full)]
+    level: Level,
+    /// The same as `--level full`, which is the default
+    #[arg(long, conflicts_with = "level")]
+    full: bool,
+}
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// What opening reads, the structure of the trees and the references to extents
+    Fast,
+    /// Everything: also the bytes of superblock, manifest and log, every page, every record, filters and the order of all keys
+    Full,
+}
+
+/// Checks the store and says what was found.
+pub(crate) fn run(context: &mut Context, arguments: &VerifyArguments) -> Outcome {
+    let store = &arguments.store;
+    let level = match arguments.level {
+        Level::Full => VerifyLevel::Full,
+        Level::Fast => VerifyLevel::Fast,
+    };
+    let stopwatch = context.stopwatch();
+    let report = match verify(context, store, level)? {
+        Ok(report) => report,
+        // Damage that already keeps the store from being opened is a finding like any other.
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            VerifyReport { level, findings: vec![Finding::from(&error)], ..VerifyReport::default() }
+        }
+        Err(error) => return Err(Failure::store(&store.dir, &error)),
+    };
+    let seconds = stopwatch.elapsed().as_secs_f64();
+    if context.json {
+        // Not known, where not everything was read.
+        let sound = (!report.findings.is_empty() || report.is_sound()).then_some(report.is_sound());
+        context.console.json(&json!({
+            "sound": sound, "level": report.level, "not_read": level.not_read(), "seconds": seconds,
+            "keyspaces": report.keyspaces, "entries": report.entries, "bytes": report.bytes,
+            "findings": report.findings,
+        }))?;
+    } else {
+        print(context, &report, seconds)?;
+    }
+    Ok(if report.findings.is_empty() { Verdict::Fine } else { Verdict::Negative })
+}
+
+fn print(context: &mut Context, report: &VerifyReport, seconds: f64) -> Result<(), Failure> {
+    let console = &mut context.console;
+    for finding in &report.findings {
+        console.line(format_args!("damaged: {finding}"))?;
+    }
+    let (keyspaces, entries, bytes) = (report.keyspaces, show_count(report.entries), show_size(report.bytes));
+    let not_read = report.level.not_read();
+    if not_read.is_empty() {
+        let verdict = if report.is_sound() { "sound" } else { "damaged" };
+        return console.line(format_args!(
+            "{verdict} (full check of {keyspaces} keyspaces, {entries} entries, {bytes}, in {seconds:.1} s)"
+        ));
+    }
+    let verdict = if report.findings.is_empty() { "nothing found" } else { "damaged" };
+    console.line(format_args!("{verdict} (fast check of {keyspaces} keyspaces, in {seconds:.1} s)"))?;
+    console
+        .line(format_args!("not read: {} ({bytes} of runs); `--level full` reads them", not_read.join(", ")))
+}
+
+fn verify(
+    context: &mut Context,
+    store: &StoreArguments,
+    level: VerifyLevel,
+) -> Result<testudo::Result<VerifyReport>, Failure> {
+    store::require(context, &store.dir)?;
+    match store::try_open_for_reading(context, store) {
+        Ok(db) => watched(context, "verify", |observer| db.verify_observed(level, observer)),
+        Err(error) => Ok(Err(error)),
+    }
+}

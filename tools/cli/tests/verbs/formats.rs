@@ -1,0 +1,147 @@
+//! How keys and values are typed and printed: one escape syntax in and out, and the forms to choose from.
+
+use serde_json::json;
+
+use crate::program::Place;
+
+/// A store with keys and values that are no text.
+fn place() -> Place {
+    let place = Place::new();
+    let records = [("00ff0a5c", "095c6e00"), ("6772c3bc6e", "78"), ("00fe", "ff")];
+    let line = |(key, value): (&str, &str)| format!("{{\"key_hex\":\"{key}\",\"value_hex\":\"{value}\"}}\n");
+    let lines: String = records.into_iter().map(line).collect();
+    place.feed(lines.as_bytes(), &["load", "STORE", "-", "--format", "jsonl", "--create"]).fine();
+    place
+}
+
+#[test]
+fn what_scan_prints_every_verb_reads() {
+    let place = place();
+    let scanned = place.run(&["scan", "STORE"]).fine();
+    assert_eq!(scanned, "\\x00\\xfe\t\\xff\n\\x00\\xff\\n\\\\\t\\t\\\\n\\x00\ngrün\tx\n");
+    let key = scanned.lines().nth(1).unwrap().split('\t').next().unwrap();
+    assert_eq!(place.run(&["get", "STORE", key]).fine(), "\\t\\\\n\\x00\n");
+    for range in
+        [&["--prefix", "\\x00\\xff"][..], &["--from", key, "--to", "g"], &["--start", key, "--end", "g"]]
+    {
+        assert_eq!(
+            place.run(&[&["scan", "STORE", "--keys-only"], range].concat()).fine(),
+            format!("{key}\n")
+        );
+        assert_eq!(place.run(&[&["count", "STORE"], range].concat()).fine(), "1\n");
+    }
+    place.run(&["put", "STORE", key, "\\xff\\\\"]).fine();
+    assert_eq!(place.run(&["get", "STORE", key, "--value-format", "hex"]).fine(), "ff5c\n");
+    place.run(&["del", "STORE", key]).fine();
+    place.run(&["get", "STORE", key]).missing(&["'\\x00\\xff\\n\\\\'"]);
+    let dump = place.run(&["dump", "STORE"]).fine();
+    place.feed(dump.as_bytes(), &["load", "COPY", "-", "--format", "tsv", "--create"]).fine();
+    assert_eq!(place.run(&["scan", "COPY"]).fine(), dump);
+}
+
+#[test]
+fn names_of_keyspaces_are_escaped_too() {
+    let place = place();
+    place.run(&["keyspace", "create", "STORE", "a\\tb"]).fine();
+    place.run(&["put", "STORE", "k", "v", "--keyspace", "a\\tb"]).fine();
+    for verb in ["ls", "info", "space"] {
+        assert!(place.run(&[verb, "STORE"]).fine().contains("a\\tb"), "{verb}");
+    }
+    assert_eq!(place.run(&["ls", "STORE", "--json"]).json_lines()[0]["keyspace"], "a\tb");
+    place.run(&["get", "STORE", "k", "--keyspace", "a\\qb"]).not_understood(&["'\\q'", "character 2"]);
+    place.run(&["keyspace", "drop", "STORE", "a\\tb"]).fine();
+}
+
+#[test]
+fn keys_and_values_have_forms_of_their_own() {
+    let place = place();
+    let forms = ["--key-format", "u64", "--value-format", "json"];
+    place
+        .run(&[&["put", "STORE", "258", "{ \"b\": [1.50], \"a\": \"\\u0000 \" }"], &forms[..]].concat())
+        .fine();
+    assert_eq!(place.run(&["get", "STORE", "0000000000000102", "--hex"]).fine().len(), 2 * 31 + 1);
+    let get = |more: &[&str]| place.run(&[&["get", "STORE"], more].concat()).fine();
+    assert_eq!(get(&[&["258"], &forms[..]].concat()), "{\"b\":[1.50],\"a\":\"\\u0000 \"}\n");
+    let record = get(&[&["258", "--json"], &forms[..]].concat());
+    assert_eq!(record, "{\"key_u64\":258,\"value_json\":{\"b\":[1.50],\"a\":\"\\u0000 \"}}\n");
+    place.feed(record.as_bytes(), &["load", "COPY", "-", "--format", "jsonl", "--create"]).fine();
+    assert_eq!(place.run(&[&["scan", "COPY"], &forms[..]].concat()).fine().split('\t').next(), Some("258"));
+    // In their own forms, and through every verb that reads or prints.
+    place.run(&["put", "STORE", "6b", "a\\n", "--key-format", "hex", "--value-format", "text"]).fine();
+    assert_eq!(get(&["k"]), "a\\\\n\n");
+    assert_eq!(get(&["k", "--value-format", "text"]), "a\\n\n");
+    assert_eq!(place.run(&["scan", "STORE", "--prefix", "6b", "--key-format", "hex"]).fine(), "6b\ta\\\\n\n");
+    assert_eq!(place.run(&["count", "STORE", "--prefix", "6b", "--key-format", "hex"]).fine(), "1\n");
+    place.run(&["del", "STORE", "6b", "--key-format", "hex"]).fine();
+    let dump = ["dump", "STORE", "--key-format", "hex", "--value-format", "hex"];
+    let hex = place.run(&dump).fine();
+    assert!(hex.starts_with("0000000000000102\t7b"), "{hex}");
+    let load =
+        ["load", "HEX", "-", "--format", "tsv", "--create", "--key-format", "hex", "--value-format", "hex"];
+    place.feed(hex.as_bytes(), &load).fine();
+    assert_eq!(place.run(&["dump", "HEX"]).fine(), place.run(&["dump", "STORE"]).fine());
+    assert_eq!(
+        place.run(&[&dump[..], &["--json"]].concat()).json_lines()[1],
+        json!({ "key_hex": "00fe", "value_hex": "ff" })
+    );
+    place.feed(b"6b\n", &["load", "HEX", "-", "--key-format", "hex"]).fine();
+    assert_eq!(place.run(&["get", "HEX", "k"]).fine(), "1\n");
+    let refused = [("lines", "--value-format"), ("jsonl", "--key-format")];
+    for (format, option) in refused {
+        place.feed(b"", &["load", "HEX", "-", "--format", format, option, "hex"]).refused(&[]);
+    }
+}
+
+#[test]
+fn operands_are_numbers_unless_another_form_is_chosen() {
+    let place = Place::new();
+    place.run(&["keyspace", "create", "STORE", "counts", "--merge-operator", "add-u64", "--create"]).fine();
+    let verb = |verb: &[&str], more: &[&str]| place.run(&[verb, &["--keyspace", "counts"], more].concat());
+    verb(&["merge", "STORE", "k", "5"], &[]).fine();
+    verb(&["merge", "STORE", "k", "0100000000000000"], &["--value-format", "hex"]).fine();
+    verb(
+        &["merge", "STORE", "k", "\\x02\\x00\\x00\\x00\\x00\\x00\\x00\\x00"],
+        &["--value-format", "escaped"],
+    )
+    .fine();
+    assert_eq!(verb(&["get", "STORE", "k"], &["--value-format", "u64"]).fine(), "8\n");
+    let record = json!({ "key": "k", "value_u64": 8 });
+    assert_eq!(verb(&["get", "STORE", "k"], &["--value-format", "u64", "--json"]).json(), record);
+}
+
+#[test]
+fn what_does_not_fit_a_form_names_the_character() {
+    let place = place();
+    let before = place.run(&["dump", "STORE"]).fine();
+    let refused = |arguments: &[&str], things: &[&str]| place.run(arguments).refused(things);
+    refused(&["get", "STORE", "a\\q"], &["key", "a\\\\q", "'\\q'", "character 2"]);
+    refused(&["put", "STORE", "k", "v\\x0g"], &["value", "'g'", "character 5"]);
+    refused(&["put", "STORE", "k", "12a", "--value-format", "u64"], &["value", "'a'", "character 3"]);
+    refused(&["put", "STORE", "k", "[1,]", "--value-format", "json"], &["value", "character 4 of line 1"]);
+    refused(&["del", "STORE", "0g", "--key-format", "hex"], &["key", "'g'", "character 2"]);
+    refused(&["del", "STORE", "--prefix", "\\"], &["backslash", "character 1"]);
+    refused(&["scan", "STORE", "--from", "\\z"], &["--from", "'\\z'"]);
+    let load = ["load", "STORE", "-", "--format", "tsv"];
+    place.feed(b"good\t1\nbad\t\\y\n", &load).refused(&["line 2", "'\\y'", "character 1"]);
+    assert_eq!(place.run(&["dump", "STORE"]).fine(), before);
+    // Bytes that are not of the form cannot be printed in it.
+    refused(&["get", "STORE", "grün", "--value-format", "u64"], &["value 'x'", "1 bytes, not 8"]);
+    refused(&["get", "STORE", "\\x00\\xfe", "--value-format", "text"], &["value '\\xff'", "0xff"]);
+    refused(&["get", "STORE", "\\x00\\xfe", "--value-format", "text", "--json"], &["value '\\xff'"]);
+}
+
+#[test]
+fn a_value_that_is_too_long_is_refused_with_the_memory_it_needs() {
+    let place = place();
+    let before = place.run(&["dump", "STORE"]).fine();
+    let limit = 262_144;
+    let put = ["put", "STORE", "k", "--stdin", "--memory", "1MiB"];
+    let answer = place.feed(&vec![b'v'; limit + 1], &put);
+    answer.refused(&["more than 262144", "--memory", "1048580"]);
+    let line = format!("long\t{}\n", "v".repeat(limit + 1));
+    let load = ["load", "STORE", "-", "--format", "tsv", "--memory", "1MiB"];
+    place.feed(line.as_bytes(), &load).refused(&["line 1", "262145 bytes", "--memory", "1048580"]);
+    assert_eq!(place.run(&["dump", "STORE"]).fine(), before);
+    place.feed(&vec![b'v'; limit], &put).fine();
+    assert_eq!(place.run(&["get", "STORE", "k", "--raw"]).out.len(), limit);
+}

@@ -1,0 +1,222 @@
+//! Separators that the trunk keeps: what parts one child from the next, and one run of a tier from the next.
+//!
+//! They are exact, for they say where a key belongs, and so can be as long as keys. Long ones that stand in
+//! one node keep what they share only once ([`share_starts`]), and copies share all of it.
+//!
+//! **Invariants**
+//! - How a fence is put together never shows: order and equality are those of its bytes.
+
+use std::{borrow::Cow, cmp::Ordering, sync::Arc};
+
+use testudo_base::key::common_prefix;
+use testudo_run::{KeyBounds, MAX_END_BYTES};
+
+/// Fewer bytes than these are not worth sharing.
+const SHARED_BYTES_MIN: usize = 768;
+
+/// A key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fence {
+    /// It begins with as much of this as `start_bytes` says, which others may begin with, too.
+    start: Option<Arc<[u8]>>,
+    start_bytes: usize,
+    rest: Arc<[u8]>,
+}
+
+impl From<&[u8]> for Fence {
+    fn from(key: &[u8]) -> Self {
+        Self { rest: key.into(), ..Self::default() }
+    }
+}
+
+impl From<Arc<[u8]>> for Fence {
+    fn from(rest: Arc<[u8]>) -> Self {
+        Self { rest, ..Self::default() }
+    }
+}
+
+impl From<Vec<u8>> for Fence {
+    fn from(key: Vec<u8>) -> Self {
+        Self { rest: key.into(), ..Self::default() }
+    }
+}
+
+impl Fence {
+    /// The first `shared` bytes of `before`, and `tail`.
+    ///
+    /// Of many fences that are made so one after the other, each takes little more memory than its tail, or
+    /// than what it is the first one to share.
+    pub(crate) fn after(before: &Self, shared: usize, tail: &[u8]) -> Self {
+        if shared <= before.start_bytes {
+            let start = before.start.clone().filter(|_| shared > 0);
+            return Self { start, start_bytes: shared, rest: tail.into() };
+        }
+        let of_rest = shared - before.start_bytes;
+        if of_rest >= SHARED_BYTES_MIN {
+            let start = [before.start(), &before.rest[..of_rest]].concat().into();
+            return Self { start: Some(start), start_bytes: shared, rest: tail.into() };
+        }
+        let rest = [&before.rest[..of_rest], tail].concat().into();
+        Self { start: before.start.clone(), start_bytes: before.start_bytes, rest }
+    }
+
+    /// The fence `key`, which shares with `before` what is worth it.
+    pub(crate) fn beside(before: &Self, key: &[u8]) -> Self {
+        if key.len() < SHARED_BYTES_MIN {
+            return key.into();
+        }
+        let shared = common_prefix(&before.bytes(), key);
+        Self::after(before, shared, &key[shared..])
+    }
+
+    /// Whether it is the least key.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty() && self.start_bytes == 0
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.start_bytes + self.rest.len()
+    }
+
+    /// Bytes of memory that are its own.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// All of it.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        [self.start(), &self.rest].concat()
+    }
+
+    /// All of it, borrowed where nothing is shared.
+    pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
+        if self.start_bytes == 0 { Cow::Borrowed(&self.rest) } else { Cow::Owned(self.to_vec()) }
+    }
+
+    /// As much of it as the ends of a run can be compared with.
+    pub(crate) fn head(&self) -> Cow<'_, [u8]> {
+        match self.start().get(..=MAX_END_BYTES) {
+            Some(head) => Cow::Borrowed(head),
+            None => self.bytes(),
+        }
+    }
+
+    /// As a lower bound; none if it is the least key.
+    pub(crate) fn as_low(&self) -> Option<Self> {
+        (!self.is_empty()).then(|| self.clone())
+    }
+
+    fn start(&self) -> &[u8] {
+        self.start.as_deref().map_or(&[], |start| &start[..self.start_bytes])
+    }
+
+    /// Whether it is `key` or less.
+    #[inline]
+    pub(crate) fn is_at_most(&self, key: &[u8]) -> bool {
+        match &self.start {
+            None => &*self.rest <= key,
+            Some(_) => self.order_to(key) != Ordering::Greater,
+        }
+    }
+
+    /// Whether it is less than `key`.
+    #[inline]
+    pub(crate) fn is_less_than(&self, key: &[u8]) -> bool {
+        self.order_to(key) == Ordering::Less
+    }
+
+    /// How it compares with `key`.
+    #[inline]
+    pub(crate) fn order_to(&self, key: &[u8]) -> Ordering {
+        let start = self.start();
+        let (begin, end) = key.split_at(start.len().min(key.len()));
+        start.cmp(begin).then_with(|| (*self.rest).cmp(end))
+    }
+
+    /// Whether they begin with the same bytes in the same place.
+    fn begins_as(&self, other: &Self) -> bool {
+        let is_one = match (&self.start, &other.start) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        };
+        is_one && self.start_bytes == other.start_bytes
+    }
+}
+
+impl PartialEq for Fence {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Fence {}
+
+impl PartialOrd for Fence {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Fence {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.begins_as(other) {
+            return self.rest.cmp(&other.rest);
+        }
+        if other.start_bytes == 0 { self.order_to(&other.rest) } else { self.order_to(&other.to_vec()) }
+    }
+}
+
+/// The keys from `low` (included) to `high` (excluded), as [`KeyBounds`], of which a plan can hold many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) low: Option<Fence>,
+    pub(crate) high: Option<Fence>,
+}
+
+impl Bounds {
+    /// Whether `key` is inside.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.low.as_ref().is_none_or(|low| low.is_at_most(key))
+            && self.high.as_ref().is_none_or(|high| !high.is_at_most(key))
+    }
+
+    /// Whether no key at all is inside.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!((&self.low, &self.high), (Some(low), Some(high)) if low >= high)
+            || self.high.as_ref().is_some_and(Fence::is_empty)
+    }
+
+    /// The keys inside both.
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let low = match (&self.low, &other.low) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.as_ref().or(b.as_ref()),
+        };
+        let high = match (&self.high, &other.high) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.as_ref().or(b.as_ref()),
+        };
+        Self { low: low.cloned(), high: high.cloned() }
+    }
+
+    /// With the whole keys.
+    pub(crate) fn to_keys(&self) -> KeyBounds {
+        KeyBounds { low: self.low.as_ref().map(Fence::to_vec), high: self.high.as_ref().map(Fence::to_vec) }
+    }
+}
+
+/// Lets long fences that begin alike keep that only once.
+pub(crate) fn share_starts(mut fences: Vec<&mut Fence>) {
+    fences.retain(|fence| fence.len() >= SHARED_BYTES_MIN);
+    fences.sort_unstable();
+    let mut before = Fence::default();
+    for fence in fences {
+        *fence = Fence::beside(&before, &fence.to_vec());
+        before = fence.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests;
