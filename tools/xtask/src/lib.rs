@@ -1,7 +1,8 @@
 //! Checks of the repository itself, run by `cargo run -p xtask -- tidy` and, as a test, by `cargo test`.
 //!
 //! ```text
-//! main.rs -> tidy.rs -> sources.rs -> file_rules.rs · text_rules.rs · layers.rs · documents.rs · format_lock.rs
+//! main.rs -> tidy.rs -> sources.rs -> file_rules.rs · text_rules.rs · columns.rs · layers.rs · documents.rs
+//!            · format_lock.rs
 //!         -> schedules.rs · planted.rs · instructions.rs -> special_build.rs
 //! ```
 //!
@@ -9,6 +10,7 @@
 //! - No dependencies, and no network but cargo's. `tidy` only reads the checkout.
 //! - Each rule is a pure function from texts to findings, so that a test can show that it fails on a bad one.
 
+mod columns;
 mod documents;
 mod file_rules;
 mod finding;

@@ -2,7 +2,9 @@
 
 use std::{io, path::Path};
 
-use crate::{Finding, documents, file_rules, format_lock, layers, sources::read_sources, text_rules};
+use crate::{
+    Finding, columns, documents, file_rules, format_lock, layers, sources::read_sources, text_rules,
+};
 
 /// Checks the checkout at `root` and returns what is wrong, sorted by file and line.
 ///
@@ -16,6 +18,7 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Finding>> {
     for source in &sources {
         findings.extend(file_rules::check(source));
         findings.extend(text_rules::check(source));
+        findings.extend(columns::check(source));
     }
     findings.sort();
     Ok(findings)
