@@ -46,7 +46,6 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("last-of-batch-not-replayed", "recovery leaves out the last operation of a batch", &["crash"]),
     bug("record-checksum-ignored", "recovery takes a torn record for a commit", &["crash"]),
-    bug("torn-segment-header-accepted", "a segment's damaged header is believed", &["corruption"]),
     bug("damage-taken-for-torn-tail", "damage within the log cuts it off silently", &["corruption"]),
     bug("seqno-reused", "the first seqno after recovery is that of the last commit before it", &["crash"]),
     // What the files of a store prove of each other.

@@ -102,7 +102,7 @@ impl Damage {
 pub(super) fn bytes_and_lengths(subject: &Subject, is_long: bool) -> Vec<Damage> {
     let masks = if is_long { EVERY_BIT } else { MASKS };
     let mut all = Vec::new();
-    for (file, stored) in subject.files.iter().enumerate() {
+    for (file, stored) in subject.files.iter().enumerate().filter(|(file, _)| subject.is_damaged(*file)) {
         let stride = if is_long { 1 } else { subject.stride(file) };
         for offset in places(&stored.bytes, stride) {
             all.extend(masks.iter().map(|&mask| Damage::Flip { file, offset, mask }));
@@ -115,7 +115,7 @@ pub(super) fn bytes_and_lengths(subject: &Subject, is_long: bool) -> Vec<Damage>
 /// Whole pages and files of a subject that are missing or in wrong places.
 pub(super) fn pages_and_files(subject: &Subject) -> Vec<Damage> {
     let mut all = Vec::new();
-    for (file, stored) in subject.files.iter().enumerate() {
+    for (file, stored) in subject.files.iter().enumerate().filter(|(file, _)| subject.is_damaged(*file)) {
         if stored.bytes.is_empty() {
             all.push(Damage::Foreign { file, bytes: GARBAGE.into() });
         }

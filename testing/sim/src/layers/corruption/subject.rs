@@ -28,6 +28,10 @@ const CLOSED: &str = "closed";
 const SAMPLE_STRIDE: usize = 23;
 /// The state of the store whose commits are in the log only.
 const UNDRAINED: &str = "killed before a drain";
+/// The state of a store of one log segment, which alone proves what was synced since the superblock was written.
+const UNPROVEN: &str = "killed in its first segment, its watermark lost";
+/// What is written last in it: it proves what was synced before.
+const LAST_WRITE: &str = "\nbatch buffered 0/tail/5=24:100\nstep 3\n";
 /// I/O operations of a creation after which its mark is there and its superblock is not.
 const CREATION_OPERATIONS_MAX: u64 = 200;
 
@@ -52,8 +56,8 @@ pub(super) struct Subject {
     model: Model,
 }
 
-/// The store of the script, closed cleanly, killed, killed with everything in the log only, and one whose creation was cut
-/// short.
+/// The store of the script, closed cleanly, killed, killed with everything in the log only, killed early without its
+/// watermark, and one whose creation was cut short.
 pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, String> {
     let mut subjects = Vec::new();
     let undrained = SCRIPT.replace("\nflush\n", "\n");
@@ -70,6 +74,7 @@ pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, St
         }
         subjects.push(subject);
     }
+    subjects.push(unproven(configuration, &undrained)?);
     subjects.push(unfinished(configuration)?);
     Ok(subjects)
 }
@@ -92,6 +97,16 @@ fn perform(configuration: &Configuration, script: &str, seed: u64, clean: bool) 
         if clean { runner.close()? } else { (Arc::clone(runner.machine()), runner.model().clone()) };
     // As after a power loss, so that everything is durable and no lock is held.
     Ok((machine.crash_image(&CrashPolicy::KEEP_ALL, 1), model, earlier))
+}
+
+/// A store killed in its first log segment, without the file `watermark`.
+fn unproven(configuration: &Configuration, script: &str) -> Result<Subject, String> {
+    let (first, _) = script.split_once("\nkill\n").ok_or("the script kills nothing")?;
+    let (machine, model, _) = perform(configuration, &format!("{first}{LAST_WRITE}"), 1, false)?;
+    let files = machine.all_files();
+    let watermark = files.iter().find(|path| path.ends_with("watermark")).ok_or("there is no watermark")?;
+    machine.remove_file(watermark).map_err(|error| format!("the watermark stays: {error}"))?;
+    Ok(Subject::new(configuration, UNPROVEN, machine, model))
 }
 
 /// The last moment at which the store is still being created.
@@ -128,6 +143,11 @@ impl Subject {
         }
     }
 
+    /// Whether the bytes of this file are damaged. Without its watermark a store is damaged in its log only.
+    pub(super) fn is_damaged(&self, file: usize) -> bool {
+        self.state != UNPROVEN || self.is_log(file)
+    }
+
     /// Whether the file is a segment of the log.
     pub(super) fn is_log(&self, file: usize) -> bool {
         self.files[file].path.to_string_lossy().contains("wal-")
@@ -137,7 +157,7 @@ impl Subject {
     /// same, except for their superblocks.
     pub(super) fn stride(&self, file: usize) -> usize {
         let is_superblock = self.files[file].path.ends_with("superblock");
-        if [CLOSED, UNDRAINED].contains(&self.state) && !is_superblock { SAMPLE_STRIDE } else { 1 }
+        if [CLOSED, UNDRAINED, UNPROVEN].contains(&self.state) && !is_superblock { SAMPLE_STRIDE } else { 1 }
     }
 
     /// Opens a damaged copy and reads everything: true if all answers were right, false if some were errors.
