@@ -42,7 +42,6 @@ use testudo_base::{
     checksum::checksum64,
     codec::{Damage, Reader},
     num::{low32, u32_of, u64_of},
-    planted,
 };
 
 /// Version of the log's format that this build writes, and the only one that it reads.
