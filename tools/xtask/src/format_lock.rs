@@ -1,7 +1,7 @@
 //! Format code changed means FORMAT.md changed: it carries a hash of each file that knows bytes on disk.
 //!
-//! The hash covers the code without comments, spaces and line breaks, so that only what the compiler sees
-//! counts. A line of the lock is ``- `path` hash``.
+//! The hash covers the code without comments, spaces, line breaks and imports: a module that moves changes no
+//! byte on disk. A line of the lock is ``- `path` hash``.
 //!
 //! **Invariants**
 //! - Every file of the store named `*_format.rs`, and those of the list, has its line; no other file has one.
@@ -69,14 +69,29 @@ fn lock_line(line: usize, text: &str) -> Option<(usize, &str, &str)> {
     (is_hash && path.ends_with(".rs")).then_some((line, path, hash))
 }
 
-/// FNV-1a over the code.
+/// FNV-1a over the code without its imports.
 fn hash_of(text: &str) -> String {
-    let code = code_of(text, Literals::Keep);
+    let code = without_imports(&code_of(text, Literals::Keep));
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for byte in code.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
     format!("{hash:016x}")
+}
+
+/// Code without `use` items at the start of a line.
+fn without_imports(code: &str) -> String {
+    let mut kept = String::with_capacity(code.len());
+    let mut in_import = false;
+    for line in code.split_inclusive('\n') {
+        let item = line.strip_prefix("pub(crate) ").or_else(|| line.strip_prefix("pub ")).unwrap_or(line);
+        in_import |= item.starts_with("use ");
+        if !in_import {
+            kept.push_str(line);
+        }
+        in_import &= !line.trim_end().ends_with(';');
+    }
+    kept
 }
 
 #[cfg(test)]

@@ -39,3 +39,10 @@ fn lines_for_other_files_and_a_missing_document_are_found() {
     );
     assert_eq!(check(&[]).len(), 1);
 }
+
+#[test]
+fn imports_do_not_count_but_what_stands_behind_them_does() {
+    let imports = "use std::{\n    fmt,\n    io,\n};\npub(crate) use crate::a::B;\n";
+    assert_eq!(hash_of(&format!("{imports}{CODE}")), hash_of(CODE));
+    assert_ne!(hash_of(&format!("{imports}{CODE}const MORE: u8 = 1;\n")), hash_of(CODE));
+}
