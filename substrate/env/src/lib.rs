@@ -10,37 +10,26 @@
 //!   successful [`Env::sync_dir`] does the same for names in a directory. Nothing else does.
 //! - After a failed sync nothing is known about the unsynced writes, and a later sync proves nothing.
 
-mod anchor;
 mod buffer;
 mod contract;
-mod faulty;
 mod file;
-mod lock_check;
 mod memory;
-mod overlay;
 mod pending_read;
 mod pending_write;
 mod random;
-mod read_backend;
-mod read_threads;
 mod real;
-mod real_file;
-mod reserve;
-mod sparse;
-mod thread;
-#[cfg(all(feature = "io-uring", target_os = "linux"))]
-mod uring;
+mod wrappers;
 
 pub use buffer::AlignedBuffer;
 pub use contract::{DirEntry, DirLock, EntryType, Env, Execution, LockHolder, Thread, ThreadPanicked};
-pub use faulty::{FaultError, FaultPlan, FaultyEnv, IoClass};
 pub use file::{File, OpenMode, OpenOptions, ReadRequest};
-pub use lock_check::LockCheckedEnv;
 pub use memory::{CrashPolicy, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
-pub use overlay::OverlayFile;
 pub use pending_read::PendingRead;
 pub use pending_write::PendingWrite;
 pub use random::SplitMix;
 pub use real::{RealEnv, RealEnvBuilder};
-pub use reserve::Reserve;
-pub use sparse::{read_sparse, read_sparse_leniently};
+pub use wrappers::faulty::{FaultError, FaultPlan, FaultyEnv, IoClass};
+pub use wrappers::lock_check::LockCheckedEnv;
+pub use wrappers::overlay::OverlayFile;
+pub use wrappers::reserve::Reserve;
+pub use wrappers::sparse::{read_sparse, read_sparse_leniently};

@@ -40,7 +40,9 @@ use mem_file::MemFile;
 
 use crate::{
     DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, SplitMix, Thread,
-    contract::require_same_dir, random::mix, real::read_monotonic, thread,
+    contract::require_same_dir,
+    random::mix,
+    real::{read_monotonic, thread},
 };
 
 /// Space that an unlimited disk says it has left (1 TiB).

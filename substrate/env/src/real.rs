@@ -6,6 +6,13 @@
 //! - A lock is a flock on a descriptor of its own, so it excludes other holders in this process as well, and
 //!   the kernel drops it when the process dies.
 
+pub(crate) mod file;
+pub(crate) mod read_backend;
+pub(crate) mod read_threads;
+pub(crate) mod thread;
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+pub(crate) mod uring;
+
 use std::{
     io,
     os::fd::OwnedFd,
@@ -22,11 +29,12 @@ use rustix::{
 
 use crate::{
     DirEntry, DirLock, EntryType, Env, Execution, File, LockHolder, OpenOptions, Thread,
-    anchor::{self, Anchor, Place, is_same},
     contract::{OWNER_BYTES_MAX, decode_owner, encode_owner, may_hold_owner, require_same_dir},
-    read_backend::ReadBackend,
-    real_file::{RealFile, open_regular},
-    thread,
+    real::{
+        file::{RealFile, open_regular},
+        read_backend::ReadBackend,
+    },
+    wrappers::anchor::{self, Anchor, Place, is_same},
 };
 
 /// The real machine.

@@ -9,6 +9,12 @@
 //!   positioned, `key` is the key that it looks for.
 //! - Every block is verified before it is parsed, whichever way it was read.
 
+pub(crate) mod batched_seek;
+pub(crate) mod bounded;
+pub(crate) mod merge;
+pub(crate) mod page_walk;
+pub(crate) mod window;
+
 mod positioning;
 
 use std::{ops::Range, sync::Arc};
@@ -23,10 +29,11 @@ use testudo_storage::{Access, PageKind, payload_of};
 
 use crate::{
     Run,
-    block::Layout,
-    footer::BlockPosition,
-    placing::place_together,
-    window::{Ahead, Window, page_bytes},
+    cursor::{
+        batched_seek::place_together,
+        window::{Ahead, Window, page_bytes},
+    },
+    format::{block::Layout, footer::BlockPosition},
     writer::locate,
 };
 

@@ -11,36 +11,22 @@
 //! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or of an
 //!   older one at the same place, is refused.
 
-mod block;
-mod bounded;
-mod builder;
-mod check;
 mod cursor;
-mod find_block;
-mod footer;
-mod inspect;
-mod key_ends;
-mod lenient_cursor;
-mod lenient_filter;
-mod long_separators;
-mod merge;
-mod page_walk;
-mod placing;
+mod format;
 mod reader;
-mod run_ref;
-mod window;
+mod rescue;
 mod writer;
 
-pub use bounded::{BoundedCursor, KeyBounds};
+pub use cursor::batched_seek::{Missing, Placing, place_together};
+pub use cursor::bounded::{BoundedCursor, KeyBounds};
+pub use cursor::merge::{Direction, MergeCursor};
+pub use cursor::page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};
 pub use cursor::{ReadAhead, RunCursor, Target};
-pub use footer::RunRecord;
-pub use inspect::{BlockContents, inspect_block};
-pub use key_ends::{KeyEnds, MAX_END_BYTES};
-pub use lenient_cursor::{LenientCursor, LostPages, block_keys, read_leniently};
-pub use lenient_filter::LenientFilter;
-pub use merge::{Direction, MergeCursor};
-pub use page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};
-pub use placing::{Missing, Placing, place_together};
+pub use format::footer::RunRecord;
+pub use format::key_ends::{KeyEnds, MAX_END_BYTES};
+pub use format::run_ref::RunRef;
 pub use reader::Run;
-pub use run_ref::RunRef;
+pub use rescue::inspect::{BlockContents, inspect_block};
+pub use rescue::lenient_cursor::{LenientCursor, LostPages, block_keys, read_leniently};
+pub use rescue::lenient_filter::LenientFilter;
 pub use writer::{RunOrigin, RunWriter};

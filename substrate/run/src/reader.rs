@@ -19,8 +19,10 @@ use testudo_storage::{
 
 use crate::{
     RunRecord, RunRef,
-    block::Block,
-    footer::{BlockPosition, Footer},
+    format::{
+        block::Block,
+        footer::{BlockPosition, Footer},
+    },
     writer::locate,
 };
 

@@ -21,10 +21,12 @@ use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind
 
 use crate::{
     KeyBounds, KeyEnds, Run, RunRecord, RunRef,
-    block::IndexEntry,
-    builder::BlockBuilder,
-    footer::{BlockPosition, Footer},
-    long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
+    format::{
+        block::IndexEntry,
+        builder::BlockBuilder,
+        footer::{BlockPosition, Footer},
+        long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
+    },
 };
 
 /// Bytes collected before they go to the device, at most.

@@ -5,6 +5,11 @@
 //! - All I/O is in whole pages from aligned buffers.
 //! - The page cache never holds a page of an extent that was given back.
 
+pub(crate) mod access;
+pub(crate) mod page_format;
+pub(crate) mod page_write;
+pub(crate) mod stream_read;
+
 use testudo_base::{
     Error, ErrorKind, ExtentSpan, Incarnation, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result, RunId, StoreId,
     num::{u64_of, usize_of},
@@ -19,10 +24,12 @@ use testudo_env::{AlignedBuffer, File, ReadRequest};
 use crate::{
     DATA_FILE, Extent, Extents, PageCache, PageRef,
     cache::{Arrival, Awaited, CacheStats, Priority},
-    extents::SpaceStats,
-    page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
-    page_write::{PageWrite, outcome},
-    stream_read::{StreamLease, StreamMemory, StreamRead},
+    data_file::{
+        page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
+        page_write::{PageWrite, outcome},
+        stream_read::{StreamLease, StreamMemory, StreamRead},
+    },
+    space::extents::SpaceStats,
 };
 
 /// Where a page is and which one it must be.

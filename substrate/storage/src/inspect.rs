@@ -14,7 +14,7 @@ use testudo_env::{Env, OpenMode, OpenOptions, read_sparse};
 
 use crate::{
     SUPERBLOCK_FILE, Superblock,
-    manifest_format::{Decoded, Edit, RecordSeed, decode_record},
+    manifest::manifest_format::{Decoded, Edit, RecordSeed, decode_record},
 };
 
 /// What a slot of the superblock holds.

@@ -10,39 +10,28 @@
 //! - A page read from the device is verified (checksum, store, location, generation) before anyone sees it.
 //! - The newest valid superblock slot is never overwritten.
 
-mod access;
 mod cache;
 mod data_file;
-mod demand;
-mod extents;
-mod free_space;
 mod inspect;
 mod manifest;
-mod manifest_format;
-mod manifest_state;
-mod manifest_survey;
-mod page_format;
-mod page_write;
-mod stream_read;
-mod superblock;
-mod watermark;
+mod space;
 
-pub use access::{Access, Lookup, Reached, Trail};
 pub use cache::{Arrival, Awaited, CacheStats, Loading, PageCache, PageRef, Priority};
-pub use data_file::{DataFile, IoStats, PageAddress};
-pub use extents::{Extent, Extents, SpaceStats};
-pub use inspect::{ManifestPiece, SlotContents, inspect_manifest, inspect_superblock, read_file};
-pub use manifest::{Manifest, ManifestStats, check_superblock};
-pub use manifest_format::{Change, Edit};
-pub use manifest_state::{KeyspaceRecord, ManifestState};
-pub use manifest_survey::{ManifestSurvey, list_manifests, manifest_file_name, survey_manifest};
-pub use page_format::{
+pub use data_file::access::{Access, Lookup, Reached, Trail};
+pub use data_file::page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };
-pub use page_write::PageWrite;
-pub use stream_read::{StreamLease, StreamRead};
-pub use superblock::{FORMAT_VERSION, Superblock, SuperblockFile, survey_superblock};
-pub use watermark::{WATERMARK_FILE, Watermark, read_watermark};
+pub use data_file::page_write::PageWrite;
+pub use data_file::stream_read::{StreamLease, StreamRead};
+pub use data_file::{DataFile, IoStats, PageAddress};
+pub use inspect::{ManifestPiece, SlotContents, inspect_manifest, inspect_superblock, read_file};
+pub use manifest::manifest_format::{Change, Edit};
+pub use manifest::state::{KeyspaceRecord, ManifestState};
+pub use manifest::superblock::{FORMAT_VERSION, Superblock, SuperblockFile, survey_superblock};
+pub use manifest::survey::{ManifestSurvey, list_manifests, manifest_file_name, survey_manifest};
+pub use manifest::watermark::{WATERMARK_FILE, Watermark, read_watermark};
+pub use manifest::{Manifest, ManifestStats, check_superblock};
+pub use space::extents::{Extent, Extents, SpaceStats};
 
 /// Name of the file that holds all pages.
 pub const DATA_FILE: &str = "data";

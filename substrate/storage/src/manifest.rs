@@ -12,6 +12,12 @@
 //! - After a failed write or sync nothing is known about the last record: all later commits fail (`Poisoned`).
 //! - Replay ends at the first unsound record; that is a torn tail only if no sound record follows.
 
+pub(crate) mod manifest_format;
+pub(crate) mod state;
+pub(crate) mod superblock;
+pub(crate) mod survey;
+pub(crate) mod watermark;
+
 use std::path::{Path, PathBuf};
 
 use testudo_base::{
@@ -24,10 +30,12 @@ use testudo_env::{Env, File, OpenMode, OpenOptions, read_sparse};
 
 use crate::{
     SUPERBLOCK_FILE, Superblock, SuperblockFile, Watermark,
-    manifest_format::{Change, Decoded, RecordSeed, decode_record, encode_record},
-    manifest_state::ManifestState,
-    manifest_survey::list_manifests,
-    watermark::{WatermarkFile, read_watermark},
+    manifest::{
+        manifest_format::{Change, Decoded, RecordSeed, decode_record, encode_record},
+        state::ManifestState,
+        survey::list_manifests,
+        watermark::{WatermarkFile, read_watermark},
+    },
 };
 
 /// A log shorter than this is not worth a snapshot.

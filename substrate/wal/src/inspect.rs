@@ -14,7 +14,7 @@ use testudo_base::{
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
-use crate::wal_format::{
+use crate::segment::wal_format::{
     RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt, segment_file_name,
 };
 

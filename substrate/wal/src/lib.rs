@@ -17,31 +17,22 @@
 //! - Lock order: the segment writer, then the prepared segment, then one of the leaves (tail, list of live
 //!   segments, rounds of syncing). Only the first two are held over I/O, none while a caller's code runs.
 
-mod buffer;
-mod evidence;
-mod group_commit;
+mod append;
 mod inspect;
 mod poison;
-mod replay;
-mod reservation;
-mod rewrite;
-mod segment_reader;
-mod segment_store;
-mod segment_writer;
-mod survey;
-mod tail;
+mod recovery;
+mod segment;
 mod wal;
-mod wal_format;
 
-pub use evidence::{LogEvidence, NoWitness, Witness};
+pub use append::reservation::Reservation;
 pub use inspect::{HeaderContents, SegmentPiece, inspect_segment, inspect_segment_header};
-pub use replay::{Record, ReplayEnd, TornTail, replay};
-pub use reservation::Reservation;
-pub use rewrite::rewrite_unproven;
-pub use segment_store::{SegmentInfo, list_segments, remove_segments};
-pub use survey::{LogEvent, LogHole, LogSurvey, SurveyedSegment, survey_log};
-pub use wal::{Wal, WalOptions, WalStart, WalStats};
-pub use wal_format::{
+pub use recovery::evidence::{LogEvidence, NoWitness, Witness};
+pub use recovery::replay::{Record, ReplayEnd, TornTail, replay};
+pub use recovery::rewrite::rewrite_unproven;
+pub use recovery::survey::{LogEvent, LogHole, LogSurvey, SurveyedSegment, survey_log};
+pub use segment::store::{SegmentInfo, list_segments, remove_segments};
+pub use segment::wal_format::{
     FORMAT_VERSION, MAX_PAYLOAD_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader,
     segment_file_name,
 };
+pub use wal::{Wal, WalOptions, WalStart, WalStats};

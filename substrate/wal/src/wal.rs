@@ -23,15 +23,14 @@ use testudo_base::{
 use testudo_env::Env;
 
 use crate::{
-    evidence::Witness,
-    group_commit::GroupCommit,
+    append::{group_commit::GroupCommit, reservation::Reservation, tail::Tail},
     poison::Poison,
-    replay::ReplayEnd,
-    reservation::Reservation,
-    segment_store::{SegmentInfo, SegmentStore},
-    segment_writer::{LogIdentity, SegmentWriter},
-    tail::Tail,
-    wal_format::{MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, record_bytes, record_salt},
+    recovery::{evidence::Witness, replay::ReplayEnd},
+    segment::{
+        store::{SegmentInfo, SegmentStore},
+        wal_format::{MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, record_bytes, record_salt},
+        writer::{LogIdentity, SegmentWriter},
+    },
 };
 
 /// How long a writer without a buffer sleeps before it looks by itself; it is woken when one is free.

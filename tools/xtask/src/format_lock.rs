@@ -17,13 +17,13 @@ const DOCUMENT: &str = "docs/FORMAT.md";
 const OTHER_FORMAT_FILES: [&str; 9] = [
     "engine/src/options.rs",
     "substrate/filter/src/partition.rs",
-    "substrate/run/src/block.rs",
-    "substrate/run/src/builder.rs",
-    "substrate/run/src/footer.rs",
-    "substrate/run/src/key_ends.rs",
-    "substrate/run/src/run_ref.rs",
-    "substrate/storage/src/superblock.rs",
-    "substrate/storage/src/watermark.rs",
+    "substrate/run/src/format/block.rs",
+    "substrate/run/src/format/builder.rs",
+    "substrate/run/src/format/footer.rs",
+    "substrate/run/src/format/key_ends.rs",
+    "substrate/run/src/format/run_ref.rs",
+    "substrate/storage/src/manifest/superblock.rs",
+    "substrate/storage/src/manifest/watermark.rs",
 ];
 
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {

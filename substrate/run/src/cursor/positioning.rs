@@ -17,10 +17,12 @@ use testudo_storage::{PageKind, payload_of};
 use super::{Awaited, Phase, ReadAhead, RunCursor, Sought};
 use crate::{
     Missing, Placing,
-    block::{Block, Lead},
-    find_block::IndexSlot,
-    footer::BlockPosition,
-    window::{Window, page_bytes},
+    cursor::window::{Window, page_bytes},
+    format::{
+        block::{Block, Lead},
+        find_block::IndexSlot,
+        footer::BlockPosition,
+    },
     writer::locate,
 };
 

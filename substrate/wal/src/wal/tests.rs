@@ -4,7 +4,7 @@ use testudo_base::ErrorKind;
 use testudo_env::{FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 use super::*;
-use crate::{LogEvidence, NoWitness, replay::replay};
+use crate::{LogEvidence, NoWitness, recovery::replay::replay};
 
 const STORE: StoreId = StoreId(0xfeed);
 

@@ -5,13 +5,13 @@ fn findings(map_text: &str, dependencies: &str) -> Vec<String> {
     let mut sources: Vec<Source> = MAPS.iter().map(|path| Source::new(path, map_text)).collect();
     sources.push(Source::new("Cargo.toml", &format!("[workspace.dependencies]\n{dependencies}\n")));
     sources.push(Source::new(DEPENDENCY_RECORD, "- `serde` – results as JSON."));
-    sources.push(Source::new("substrate/run/src/block.rs", ""));
+    sources.push(Source::new("substrate/run/src/format/block.rs", ""));
     check(&sources).iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn files_that_exist_and_dependencies_with_a_reason_pass() {
-    let map = "`block.rs`, `run/src/block.rs` and `*_format.rs`: one page each.";
+    let map = "`block.rs`, `run/src/format/block.rs` and `*_format.rs`: one page each.";
     assert!(findings(map, "serde = \"1\"\ntestudo = { path = \"engine\" }").is_empty());
 }
 

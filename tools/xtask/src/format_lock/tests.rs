@@ -1,7 +1,7 @@
 use super::{DOCUMENT, check, hash_of};
 use crate::sources::Source;
 
-const PATH: &str = "substrate/wal/src/wal_format.rs";
+const PATH: &str = "substrate/wal/src/segment/wal_format.rs";
 const CODE: &str = "//! Table.\nconst MAGIC: &[u8] = b\"A\";\n";
 
 fn findings(document: &str, code: &str) -> Vec<String> {

@@ -1,0 +1,149 @@
+//! Which data block of a run has a key: the index, and where separators were cut the blocks themselves.
+//!
+//! **Invariants**
+//! - A key that the run holds is in the block that is found; damage is an error, or leads to a wrong block at
+//!   worst.
+
+use std::cmp::Ordering;
+
+use testudo_base::{Cursor, Result, codec::Damage, sync::Arc};
+use testudo_storage::{Access, PageKind};
+
+use crate::{
+    ReadAhead, Run, RunCursor,
+    format::{
+        block::{Block, Group, IndexEntry, Lead},
+        footer::BlockPosition,
+        long_separators::{Fork, Separator, compare_first, count_at_or_before},
+    },
+};
+
+/// An entry of an index block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexSlot {
+    pub(crate) slot: usize,
+    /// Entries of the index block.
+    pub(crate) count: usize,
+    /// The data block.
+    pub(crate) position: BlockPosition,
+}
+
+impl Run {
+    /// The data block that would hold `key`; `None` if the index page was missing and has been
+    /// noted. Data blocks that must be looked into are read at once.
+    pub(crate) fn block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
+        let number = self.index_block_for(key)?;
+        let at = self.footer()?.index[number].1;
+        let search = |payload: &[u8]| {
+            let block = Block::parse(payload)?;
+            Ok(match block.lead(key)? {
+                Lead::Slot(slot) => (None, self.data_block_of(block.cell(slot)?.value)?),
+                Lead::Group(group) => {
+                    let before = self.data_block_of(block.cell(group.from.saturating_sub(1))?.value)?;
+                    (Some(group), before)
+                }
+            })
+        };
+        let Some(found) = self.with_block(PageKind::Index, at, access, search)? else { return Ok(None) };
+        let (group, before) = found.map_err(|damage| self.damaged(at.page, damage))?;
+        let Some(group) = group else { return Ok(Some(before)) };
+        let passed = self.passed_in_group(key, &group)?;
+        Ok(Some(passed.checked_sub(1).map_or(before, |last| group.positions[last])))
+    }
+
+    /// The number of the index block that covers `key`.
+    #[inline]
+    pub(crate) fn index_block_for(&self, key: &[u8]) -> Result<usize> {
+        let candidates = self.footer()?.index_blocks_for(key);
+        if candidates.start() == candidates.end() {
+            return Ok(*candidates.start());
+        }
+        self.choose_index_block(key, *candidates.start(), *candidates.end())
+    }
+
+    /// One of the index blocks from `before` to `last`; the separators of all but the first were cut.
+    #[cold]
+    fn choose_index_block(&self, key: &[u8], before: usize, last: usize) -> Result<usize> {
+        let unsure = &self.footer()?.index[before + 1..=last];
+        let fork_of = |separator: &Separator| separator.fork.unwrap_or(Fork { shared: 0, byte: 0 });
+        let forks: Vec<Fork> = unsure.iter().map(|(separator, _)| fork_of(separator)).collect();
+        let passed = count_at_or_before(key, &forks, |number| {
+            let first = |payload: &[u8]| self.data_block_of(Block::parse(payload)?.cell(0)?.value);
+            let first = self.look_into(PageKind::Index, unsure[number].1, first)?;
+            self.compare_with_block(key, first)
+        })?;
+        Ok(before + passed)
+    }
+
+    /// How many blocks of a group begin at or before `key`.
+    #[cold]
+    pub(crate) fn passed_in_group(&self, key: &[u8], group: &Group) -> Result<usize> {
+        count_at_or_before(key, &group.forks, |at| self.compare_with_block(key, group.positions[at]))
+    }
+
+    /// Compares a key with the first one of a data block.
+    fn compare_with_block(&self, key: &[u8], position: BlockPosition) -> Result<(usize, Ordering)> {
+        Ok(compare_first(key, &self.first_key_of(position)?))
+    }
+
+    /// The first key of a data block.
+    pub(crate) fn first_key_of(&self, position: BlockPosition) -> Result<Vec<u8>> {
+        self.look_into(PageKind::Data, position, |payload| {
+            let block = Block::parse(payload)?;
+            Ok([block.prefix(), block.cell(0)?.suffix].concat())
+        })
+    }
+
+    /// Separators and entries of an index block.
+    pub(crate) fn index_entries(&self, position: BlockPosition) -> Result<Vec<(Vec<u8>, IndexEntry)>> {
+        self.look_into(PageKind::Index, position, |payload| {
+            let block = Block::parse(payload)?;
+            let entry = |slot: usize| {
+                let cell = block.cell(slot)?;
+                let entry = IndexEntry::decode(cell.value)?;
+                self.data_block_of(cell.value)?;
+                Ok(([block.prefix(), cell.suffix].concat(), entry))
+            };
+            (0..block.count()).map(entry).collect()
+        })
+    }
+
+    /// Reads a block and lets `look` see it.
+    fn look_into<R>(
+        &self,
+        kind: PageKind,
+        position: BlockPosition,
+        look: impl FnOnce(&[u8]) -> std::result::Result<R, Damage>,
+    ) -> Result<R> {
+        let seen = self.with_block(kind, position, Access::Blocking, look)?;
+        seen.expect("a blocking read returns its block").map_err(|damage| self.damaged(position.page, damage))
+    }
+
+    /// The data block of an index entry.
+    #[inline]
+    pub(crate) fn data_block_of(&self, value: &[u8]) -> std::result::Result<BlockPosition, Damage> {
+        let position = IndexEntry::decode(value)?.position;
+        let end = position.page.checked_add(position.pages).ok_or(Damage("a block is outside its run"))?;
+        if position.pages == 0 || end > self.reference().data_pages {
+            return Err(Damage("a block is outside its run"));
+        }
+        Ok(position)
+    }
+
+    /// The first and the last key, which are read if the reference does not have them whole.
+    pub fn exact_ends(self: &Arc<Self>) -> Result<(Vec<u8>, Vec<u8>)> {
+        let keys = &self.reference().keys;
+        let (mut first, mut last) = (keys.first().to_vec(), keys.last().to_vec());
+        if keys.first_is_cut() || keys.last_is_cut() {
+            let mut cursor = RunCursor::new(Arc::clone(self), ReadAhead::Adaptive);
+            cursor.seek_first()?;
+            first = cursor.entry().map_or(first, |entry| entry.key.to_vec());
+            cursor.seek_last()?;
+            last = cursor.entry().map_or(last, |entry| entry.key.to_vec());
+        }
+        Ok((first, last))
+    }
+}
+
+#[cfg(test)]
+mod tests;

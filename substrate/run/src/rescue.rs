@@ -1,0 +1,6 @@
+//! Reading runs that may be damaged: what is left of them, for verification, salvage and dumps.
+
+pub(crate) mod check;
+pub(crate) mod inspect;
+pub(crate) mod lenient_cursor;
+pub(crate) mod lenient_filter;

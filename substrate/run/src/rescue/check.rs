@@ -1,0 +1,105 @@
+//! Checks the contents of a run: order, counts, positions, and that filter and index lead to every key. Forks must be
+//! right for keys, too, that the run does not hold.
+//!
+//! **Invariants**
+//! - Fails with the first contradiction, as `Corruption`.
+
+use testudo_base::{
+    Cursor, Error, ErrorKind, Result, codec::Damage, operands_format::check_value, sync::Arc,
+};
+
+use testudo_storage::{Access, PageKind};
+
+use crate::{
+    ReadAhead, Run, RunCursor,
+    format::{footer::BlockPosition, long_separators::Fork},
+};
+
+impl Run {
+    /// Checks what the partitions of the filter must agree on within themselves.
+    pub fn check_filters(&self) -> Result<()> {
+        let footer = self.footer()?;
+        for page in footer.filter_page..footer.filter_page + footer.filter_pages {
+            let position = BlockPosition { page, pages: 1 };
+            let checked =
+                self.with_block(PageKind::Filter, position, Access::Blocking, testudo_filter::check)?;
+            checked.unwrap_or(Ok(())).map_err(|damage| self.damaged(page, damage))?;
+        }
+        Ok(())
+    }
+
+    /// Checks the forks of separators that were cut against the blocks that they part.
+    pub fn check_forks(&self) -> Result<()> {
+        let (mut before, mut top_before) = (None, None);
+        for (separator, at) in &self.footer()?.index {
+            for (slot, (key, entry)) in self.index_entries(*at)?.into_iter().enumerate() {
+                let top = Some(separator).filter(|_| slot == 0);
+                if top.is_some_and(|top| top.fork.is_some() != entry.fork.is_some()) {
+                    return Err(
+                        self.damaged(at.page, Damage("an index block begins elsewhere than its footer says"))
+                    );
+                }
+                let Some(fork) = entry.fork else {
+                    before = None;
+                    top_before = top_before.filter(|_| slot > 0);
+                    continue;
+                };
+                let first = self.first_key_of(entry.position)?;
+                let mut is_right = first.starts_with(&key) && parts(&before, &key, &first, fork);
+                if let Some((bytes, fork)) = top.and_then(|top| Some((&top.bytes, top.fork?))) {
+                    is_right &= *bytes == key && parts(&top_before, &key, &first, fork);
+                    top_before = Some((key.clone(), first.clone()));
+                }
+                if !is_right {
+                    return Err(self.damaged(at.page, Damage("a fork is not where its blocks part")));
+                }
+                before = Some((key, first));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter denies none, index
+    /// and blocks lead to each.
+    pub fn check_entries(self: &Arc<Self>) -> Result<()> {
+        let reference = self.reference();
+        let broken =
+            |what: &str| Err(Error::new(ErrorKind::Corruption, format!("data: run {} {what}", reference.id)));
+        let mut cursor = RunCursor::new(Arc::clone(self), ReadAhead::bytes(256 << 10));
+        let (mut entries, mut previous): (u64, Option<Vec<u8>>) = (0, None);
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            if previous.as_deref().is_some_and(|previous| previous >= entry.key) {
+                return broken("has keys that do not increase");
+            }
+            if entries == 0 && !reference.keys.can_begin_with(entry.key) {
+                return broken("starts with another key than it says");
+            }
+            if check_value(entry.kind, entry.value).is_err() {
+                return broken("has an entry of operands that cannot be read");
+            }
+            self.check_filter(entry.key)?;
+            if !cursor.is_where_a_query_looks()? {
+                return broken("has an entry that no query finds");
+            }
+            let previous = previous.get_or_insert_default();
+            previous.clear();
+            previous.extend_from_slice(entry.key);
+            entries += 1;
+            cursor.next()?;
+        }
+        self.check_forks()?;
+        if entries != reference.entries {
+            return broken("has another number of entries than it says");
+        }
+        if !previous.is_some_and(|last| reference.keys.can_end_with(&last)) {
+            return broken("ends with another key than it says");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a fork is right behind the separator and first key `before`; it says nothing behind another separator.
+fn parts(before: &Option<(Vec<u8>, Vec<u8>)>, separator: &[u8], first: &[u8], fork: Fork) -> bool {
+    before.as_ref().is_none_or(|(other, before)| other != separator || fork == Fork::between(before, first))
+}

@@ -1,0 +1,248 @@
+//! Reads whatever of a run's entries can still be read, block by block, for salvage.
+//!
+//! Needs nothing but the file and a reference: no index, no filter, no footer. What cannot be read is told, not hidden.
+//!
+//! **Invariants**
+//! - Every entry comes from a block that verified as the one that belongs there, and keys increase strictly.
+//! - Pages that cannot be read, or hold something else, are reported exactly once.
+//! - Memory is bounded by one stretch of pages and the longest block.
+
+use std::collections::VecDeque;
+
+use testudo_base::{
+    Entry, Kind, MAX_KEY_BYTES, PAGE_BYTES, PAGE_SIZE, Result, StoreId,
+    codec::Damage,
+    num::{u32_of, u64_of, usize_of},
+    operands_format::check_value,
+    sync::Arc,
+};
+use testudo_env::File;
+use testudo_storage::payload_of;
+
+use crate::{PageWalk, RunRef, WalkedBlock, format::block::Block};
+
+/// Pages of a run that gave no entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostPages {
+    /// How many.
+    pub pages: u32,
+    /// Where the first of them is in the data file, in bytes.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// A cursor that goes forward over what is left of a run.
+#[derive(Debug)]
+pub struct LenientCursor {
+    file: Arc<dyn File>,
+    store: StoreId,
+    /// The run, cut to its data blocks.
+    reference: RunRef,
+    next_page: u32,
+    bytes: Vec<u8>,
+    blocks: VecDeque<WalkedBlock>,
+    next_byte: usize,
+    unreadable: Vec<(u32, String)>,
+    payload: Vec<u8>,
+    count: usize,
+    slot: usize,
+    key: Option<Vec<u8>>,
+    last_key: Option<Vec<u8>>,
+    bytes_read: u64,
+}
+
+impl LenientCursor {
+    /// A cursor over the data blocks of `reference`, as store `store` wrote them; stands before the first entry.
+    pub fn new(file: Arc<dyn File>, store: StoreId, reference: &RunRef) -> Self {
+        let reference = RunRef { footer_page: reference.data_pages, footer_pages: 0, ..reference.clone() };
+        Self {
+            file,
+            store,
+            reference,
+            next_page: 0,
+            bytes: Vec::new(),
+            blocks: VecDeque::new(),
+            next_byte: 0,
+            unreadable: Vec::new(),
+            payload: Vec::new(),
+            count: 0,
+            slot: 0,
+            key: None,
+            last_key: None,
+            bytes_read: 0,
+        }
+    }
+
+    /// Moves to the next entry that can be read, or past the end; tells what was skipped on the way.
+    pub fn advance(&mut self) -> Option<LostPages> {
+        if let Some(key) = self.key.take() {
+            self.last_key = Some(key);
+        }
+        let mut lost: Option<LostPages> = None;
+        self.slot += 1;
+        while self.slot >= self.count {
+            let Some(block) = self.next_block() else { return lost };
+            if let Err(why) = self.load(&block) {
+                let first = lost.get_or_insert_with(|| LostPages {
+                    pages: 0,
+                    offset: self.offset_of(block.page),
+                    why,
+                });
+                first.pages += block.pages;
+            }
+        }
+        self.key = self.key_at(self.slot);
+        lost
+    }
+
+    /// The entry that it stands on; `None` before the first and past the last.
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        let key = self.key.as_deref()?;
+        let cell = Block::parse(&self.payload).ok()?.cell(self.slot).ok()?;
+        Some(Entry { key, kind: cell.kind, value: cell.value })
+    }
+
+    /// The last entry's key, once it has been left.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.last_key.as_deref()
+    }
+
+    /// Bytes of pages that were looked at since the last call.
+    pub fn take_bytes_read(&mut self) -> u64 {
+        std::mem::take(&mut self.bytes_read)
+    }
+
+    fn offset_of(&self, page: u32) -> u64 {
+        self.reference.locate(page).map_or(0, |(physical, _)| physical.saturating_mul(PAGE_BYTES))
+    }
+
+    fn key_at(&self, slot: usize) -> Option<Vec<u8>> {
+        let block = Block::parse(&self.payload).ok()?;
+        Some(full_key(&block, slot).ok()?.0)
+    }
+
+    fn next_block(&mut self) -> Option<WalkedBlock> {
+        if self.blocks.is_empty() {
+            self.read_stretch();
+        }
+        self.blocks.pop_front()
+    }
+
+    fn read_stretch(&mut self) {
+        let mut walk = PageWalk::new(&self.reference, self.store, self.next_page);
+        self.unreadable.clear();
+        let (file, reference, unreadable) = (&*self.file, &self.reference, &mut self.unreadable);
+        let mut read = |first: u32, buffer: &mut [u8]| -> Result<()> {
+            read_run_leniently(file, reference, first, buffer, unreadable);
+            Ok(())
+        };
+        let Ok(Some(stretch)) = walk.next_stretch(&mut read) else { return };
+        self.bytes.clear();
+        self.bytes.extend_from_slice(stretch.bytes);
+        self.blocks.extend(stretch.blocks.iter().cloned());
+        self.next_byte = 0;
+        self.bytes_read += u64_of(self.bytes.len());
+        self.next_page = walk.next_page();
+    }
+
+    /// Makes a block the current one, if all of it is sound.
+    fn load(&mut self, block: &WalkedBlock) -> std::result::Result<(), String> {
+        let start = self.next_byte;
+        self.next_byte += usize_of(u64::from(block.pages)) * PAGE_SIZE;
+        (self.count, self.slot) = (0, 0);
+        if let Some((_, why)) = self.unreadable.iter().find(|(page, _)| *page == block.page) {
+            return Err(why.clone());
+        }
+        if let Some(why) = block.damage {
+            return Err(why.to_owned());
+        }
+        self.payload.clear();
+        self.payload.extend_from_slice(payload_of(&self.bytes[start..self.next_byte]));
+        let (first, last) = block_keys(&self.payload).map_err(|Damage(why)| why.to_owned())?;
+        let follows = self.last_key.as_ref().is_none_or(|previous| *previous < first);
+        let keys = &self.reference.keys;
+        if !follows || !keys.may_hold(&first) || !keys.may_hold(&last) {
+            return Err("keys are outside the range of their place".to_owned());
+        }
+        self.count = Block::parse(&self.payload).map_or(0, |block| block.count());
+        Ok(())
+    }
+}
+
+/// The first and the last key of a block of entries, after all of it was found to make sense.
+pub fn block_keys(payload: &[u8]) -> std::result::Result<(Vec<u8>, Vec<u8>), Damage> {
+    let block = Block::parse(payload)?;
+    if block.count() == 0 {
+        return Err(Damage("a block without entries"));
+    }
+    let (first, _) = full_key(&block, 0)?;
+    let mut last = first.clone();
+    for slot in 1..block.count() {
+        let (key, _) = full_key(&block, slot)?;
+        if key <= last {
+            return Err(Damage("keys of a block do not increase"));
+        }
+        last = key;
+    }
+    Ok((first, last))
+}
+
+fn full_key(block: &Block<'_>, slot: usize) -> std::result::Result<(Vec<u8>, Kind), Damage> {
+    let cell = block.cell(slot)?;
+    if block.prefix().len() + cell.suffix.len() > MAX_KEY_BYTES {
+        return Err(Damage("a key is too long"));
+    }
+    check_value(cell.kind, cell.value)?;
+    Ok(([block.prefix(), cell.suffix].concat(), cell.kind))
+}
+
+/// Fills `buffer` from page `first` of a run; what cannot be read becomes zeros and is noted.
+pub(crate) fn read_run_leniently(
+    file: &dyn File,
+    reference: &RunRef,
+    first: u32,
+    buffer: &mut [u8],
+    unreadable: &mut Vec<(u32, String)>,
+) {
+    let (mut page, mut rest) = (first, buffer);
+    while !rest.is_empty() {
+        let Some((physical, room)) = reference.locate(page) else {
+            rest.fill(0);
+            unreadable.push((page, "the run has fewer pages than it says".to_owned()));
+            return;
+        };
+        let length = rest.len().min(usize_of(u64::from(room)).saturating_mul(PAGE_SIZE));
+        let (piece, after) = rest.split_at_mut(length);
+        for (index, why) in read_leniently(file, physical, piece) {
+            unreadable.push((page + index, why));
+        }
+        page += u32_of(length / PAGE_SIZE);
+        rest = after;
+    }
+}
+
+/// Fills `buffer` from consecutive pages of a file; pages that cannot be read become zeros and are listed with the reason.
+pub fn read_leniently(file: &dyn File, first_page: u64, buffer: &mut [u8]) -> Vec<(u32, String)> {
+    let offset = |index: usize| {
+        let bytes = u64_of(index * PAGE_SIZE);
+        first_page.checked_mul(PAGE_BYTES).and_then(|start| start.checked_add(bytes))
+    };
+    if offset(0).is_some_and(|offset| file.read_at(offset, buffer).is_ok()) {
+        return Vec::new();
+    }
+    let mut unreadable = Vec::new();
+    for (index, page) in buffer.chunks_mut(PAGE_SIZE).enumerate() {
+        let failed = match offset(index).map(|offset| file.read_at(offset, page)) {
+            Some(Ok(())) => continue,
+            Some(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                "the file ends before this page".to_owned()
+            }
+            Some(Err(error)) => error.to_string(),
+            None => "no file is so long".to_owned(),
+        };
+        page.fill(0);
+        unreadable.push((u32_of(index), failed));
+    }
+    unreadable
+}

@@ -1,0 +1,69 @@
+//! Asks what is left of a run's filter which keys the run never held, for salvage.
+//!
+//! **Invariants**
+//! - The answer is "no" only if footer and filter page verified as those of this run; all else is "maybe".
+//! - One page is in memory, and nothing between calls.
+
+use testudo_base::{StoreId, checksum::hash_key, sync::Arc};
+use testudo_env::File;
+use testudo_storage::{PageIdentity, PageKind, payload_of, verify_pages};
+
+use crate::{
+    PageWalk, RunRef,
+    format::footer::Footer,
+    rescue::lenient_cursor::{read_leniently, read_run_leniently},
+};
+
+/// The filter of a run that may be damaged.
+#[derive(Clone, Debug)]
+pub struct LenientFilter {
+    file: Arc<dyn File>,
+    store: StoreId,
+    reference: RunRef,
+    filter_page: u32,
+    filter_pages: u32,
+}
+
+impl LenientFilter {
+    /// The filter of the run of `reference`, as store `store` wrote it; `None` if it has none or lost its footer.
+    pub fn open(file: Arc<dyn File>, store: StoreId, reference: &RunRef) -> Option<Self> {
+        let mut walk = PageWalk::new(reference, store, reference.footer_page);
+        let mut read = |first: u32, buffer: &mut [u8]| {
+            // Pages that cannot be read become zeros, which do not verify.
+            read_run_leniently(&*file, reference, first, buffer, &mut Vec::new());
+            Ok(())
+        };
+        let stretch = walk.next_stretch(&mut read).ok()??;
+        stretch.blocks.first().filter(|block| block.damage.is_none())?;
+        let (record, footer) = Footer::decode(payload_of(stretch.bytes)).ok()?;
+        let is_ours = record.reference == *reference && record.store == store && footer.filter_pages > 0;
+        let (filter_page, filter_pages) = (footer.filter_page, footer.filter_pages);
+        is_ours.then(|| Self {
+            store,
+            reference: reference.clone(),
+            filter_page,
+            filter_pages,
+            file: Arc::clone(&file),
+        })
+    }
+
+    /// `false` only if the run never held `key`.
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        let hash = hash_key(key);
+        let page = self.filter_page + testudo_filter::partition_of(hash, self.filter_pages);
+        let Some((physical, _)) = self.reference.locate(page) else { return true };
+        let mut bytes = [0; testudo_base::PAGE_SIZE];
+        let identity = PageIdentity {
+            store: self.store,
+            kind: PageKind::Filter,
+            page: physical,
+            generation: self.reference.id,
+            keyspace: self.reference.keyspace,
+            incarnation: self.reference.incarnation,
+        };
+        let is_sound = read_leniently(&*self.file, physical, &mut bytes).is_empty()
+            && verify_pages(&bytes, &identity).is_ok()
+            && testudo_filter::check(payload_of(&bytes)).is_ok();
+        !is_sound || testudo_filter::may_contain(payload_of(&bytes), hash)
+    }
+}

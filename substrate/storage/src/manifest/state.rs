@@ -1,0 +1,207 @@
+//! The committed state of a store, as the manifest's edits add up to it.
+//!
+//! **Invariants**
+//! - Spans with references never overlap.
+//! - Objects and flushed seqnos exist only for keyspaces in the catalogue.
+//! - Openings are in their order: first segments never go back. Kept are those that wrote a segment from
+//!   the log's start on, and the last two, of which the superblock states one.
+//! - An edit that breaks one of these is refused whole.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{
+    ExtentSpan, KeyspaceId, ObjectId, Opening, PAGE_BYTES, RunId, Seqno, StoreId, codec::Damage,
+};
+
+use crate::manifest::manifest_format::{Change, Decoded, Edit, RecordSeed, decode_record, encode_record};
+
+/// No file has more pages: beyond them no offset in bytes can be computed.
+const MAX_PAGES: u64 = i64::MAX.cast_unsigned() / PAGE_BYTES;
+
+/// A keyspace of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyspaceRecord {
+    /// Its name, unique in the store.
+    pub name: String,
+    /// The engine's encoding of its options.
+    pub options: Vec<u8>,
+    /// Everything of the keyspace up to this seqno is in its tree.
+    pub flushed: Seqno,
+}
+
+/// What edits add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManifestState {
+    /// The catalogue.
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
+    /// Metadata objects of the trees.
+    pub objects: BTreeMap<(KeyspaceId, ObjectId), Arc<[u8]>>,
+    /// Length and references of each span, by first page.
+    pub references: BTreeMap<u64, (u32, u32)>,
+    /// The WAL segment where recovery starts.
+    pub log_segment: u64,
+    /// Every write up to here is in the trees.
+    pub log_seqno: Seqno,
+    /// Run ids below this one may have been used.
+    pub next_run: RunId,
+    /// Keyspace ids below this one may have been used.
+    pub next_keyspace: KeyspaceId,
+    /// The openings for writing that wrote the log, oldest first.
+    pub openings: Vec<Opening>,
+}
+
+impl ManifestState {
+    /// Applies a change; on error the state is unchanged by it.
+    pub(crate) fn apply(&mut self, change: &Change) -> Result<(), Damage> {
+        match change {
+            Change::PutObject(keyspace, object, bytes) => {
+                if !self.keyspaces.contains_key(keyspace) {
+                    return Err(Damage("object of an unknown keyspace"));
+                }
+                self.objects.insert((*keyspace, *object), Arc::from(bytes.as_slice()));
+            }
+            Change::DeleteObject(keyspace, object) => {
+                self.objects.remove(&(*keyspace, *object)).ok_or(Damage("unknown object deleted"))?;
+            }
+            Change::References(span, delta) => self.change_references(*span, *delta)?,
+            Change::Flushed(keyspace, seqno) => {
+                let record =
+                    self.keyspaces.get_mut(keyspace).ok_or(Damage("flush of an unknown keyspace"))?;
+                record.flushed = record.flushed.max(*seqno);
+            }
+            Change::CreateKeyspace(keyspace, name, options) => {
+                if self.keyspaces.contains_key(keyspace) {
+                    return Err(Damage("keyspace created twice"));
+                }
+                let record =
+                    KeyspaceRecord { name: name.clone(), options: options.clone(), flushed: self.log_seqno };
+                self.keyspaces.insert(*keyspace, record);
+            }
+            Change::DropKeyspace(keyspace) => {
+                self.keyspaces.remove(keyspace).ok_or(Damage("unknown keyspace dropped"))?;
+                let range = (*keyspace, ObjectId(0))..=(*keyspace, ObjectId(u64::MAX));
+                let gone: Vec<_> = self.objects.range(range).map(|(&id, _)| id).collect();
+                for id in gone {
+                    self.objects.remove(&id);
+                }
+            }
+            Change::LogStart(segment, seqno) => {
+                self.log_segment = *segment;
+                self.log_seqno = *seqno;
+                self.forget_openings();
+            }
+            Change::NextRun(run) => self.next_run = *run,
+            Change::NextKeyspace(keyspace) => self.next_keyspace = *keyspace,
+            Change::SetOptions(keyspace, options) => {
+                let record =
+                    self.keyspaces.get_mut(keyspace).ok_or(Damage("options of an unknown keyspace"))?;
+                record.options.clone_from(options);
+            }
+            Change::Opened(opening) => {
+                let goes_back = self.openings.last().is_some_and(|last| {
+                    last.first_segment > opening.first_segment || last.incarnation == opening.incarnation
+                });
+                if opening.incarnation.0 == 0 || goes_back {
+                    return Err(Damage("an opening that cannot follow the one before it"));
+                }
+                self.openings.push(*opening);
+                self.forget_openings();
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the openings of which no segment is left.
+    fn forget_openings(&mut self) {
+        let is_needed = |pair: &[Opening]| pair[1].first_segment > self.log_segment;
+        let gone = self.openings.windows(2).take_while(|pair| !is_needed(pair)).count();
+        self.openings.drain(..gone.min(self.openings.len().saturating_sub(2)));
+    }
+
+    fn change_references(&mut self, span: ExtentSpan, delta: i32) -> Result<(), Damage> {
+        let end =
+            span.first_page.checked_add(u64::from(span.page_count)).ok_or(Damage("span is too long"))?;
+        if end > MAX_PAGES {
+            return Err(Damage("a span lies beyond every file"));
+        }
+        if span.page_count == 0 {
+            return Err(Damage("span without pages"));
+        }
+        if let Some((pages, references)) = self.references.get_mut(&span.first_page) {
+            if *pages != span.page_count {
+                return Err(Damage("two spans start at one page"));
+            }
+            let count = references.checked_add_signed(delta).ok_or(Damage("references below zero"))?;
+            if i32::try_from(count).is_err() {
+                return Err(Damage("more references than a change can state"));
+            }
+            *references = count;
+            if count == 0 {
+                self.references.remove(&span.first_page);
+            }
+            return Ok(());
+        }
+        let before = self.references.range(..span.first_page).next_back();
+        let overlaps_before =
+            before.is_some_and(|(&first, &(pages, _))| first + u64::from(pages) > span.first_page);
+        if overlaps_before || self.references.range(span.first_page..end).next().is_some() {
+            return Err(Damage("spans overlap"));
+        }
+        let count = u32::try_from(delta).map_err(|_| Damage("references below zero"))?;
+        if count > 0 {
+            self.references.insert(span.first_page, (span.page_count, count));
+        }
+        Ok(())
+    }
+
+    /// The objects of one keyspace, by id.
+    pub fn objects_of(&self, keyspace: KeyspaceId) -> BTreeMap<ObjectId, Arc<[u8]>> {
+        let range = (keyspace, ObjectId(0))..=(keyspace, ObjectId(u64::MAX));
+        self.objects.range(range).map(|(&(_, id), bytes)| (id, Arc::clone(bytes))).collect()
+    }
+
+    /// Spans with their references.
+    pub fn live_spans(&self) -> impl Iterator<Item = (ExtentSpan, u32)> + '_ {
+        self.references
+            .iter()
+            .map(|(&first_page, &(page_count, count))| (ExtentSpan { first_page, page_count }, count))
+    }
+
+    /// The whole state as one record, for copies that are kept outside a manifest.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        encode_record(&self.as_edit(), 0, RecordSeed::new(StoreId(0), 0))
+    }
+
+    /// Reads [`ManifestState::to_bytes`] back.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        let edit = match decode_record(bytes, RecordSeed::new(StoreId(0), 0)) {
+            Decoded::Record { edit, edit_number: 0, bytes: length } if length == bytes.len() => edit,
+            Decoded::DamagedPayload(damage) => return Err(damage),
+            _ => return Err(Damage("not a state")),
+        };
+        let mut state = Self::default();
+        edit.iter().try_for_each(|change| state.apply(change))?;
+        Ok(state)
+    }
+
+    /// One edit that makes this state out of an empty one.
+    pub fn as_edit(&self) -> Edit {
+        let mut edit = vec![
+            Change::NextRun(self.next_run),
+            Change::NextKeyspace(self.next_keyspace),
+            Change::LogStart(self.log_segment, self.log_seqno),
+        ];
+        edit.extend(self.openings.iter().copied().map(Change::Opened));
+        for (&id, record) in &self.keyspaces {
+            edit.push(Change::CreateKeyspace(id, record.name.clone(), record.options.clone()));
+            edit.push(Change::Flushed(id, record.flushed));
+        }
+        for (&(keyspace, object), bytes) in &self.objects {
+            edit.push(Change::PutObject(keyspace, object, bytes.to_vec()));
+        }
+        for (span, count) in self.live_spans() {
+            edit.push(Change::References(span, count.cast_signed()));
+        }
+        edit
+    }
+}

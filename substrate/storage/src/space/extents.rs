@@ -1,0 +1,292 @@
+//! Which pages of the data file are in use, and by whom.
+//!
+//! Two counts keep an extent from being reused: the references of the *durable* state, which change only when
+//! a manifest edit is durable, and an [`Extent`] handle held in memory (by a run that readers may still use).
+//! One mechanism serves copy-on-write, shared runs, snapshots and aborted work: whoever drops the last of
+//! both gives the pages back.
+//!
+//! **Invariants**
+//! - Live spans are disjoint; every page below the end of the file is live or free, never both.
+//! - References change only in [`Extents::apply_durable`].
+
+use std::collections::BTreeMap;
+
+use testudo_base::{
+    ExtentSpan, PAGE_BYTES, planted,
+    sync::{Arc, Mutex, Weak},
+};
+
+use crate::space::{demand::Demand, free_space::FreeSpace};
+
+/// A hold on a span of pages; the span is not reused while any clone of the `Arc` lives.
+#[derive(Debug)]
+pub struct Extent {
+    span: ExtentSpan,
+    owner: Weak<Extents>,
+}
+
+impl Extent {
+    /// The pages.
+    pub fn span(&self) -> ExtentSpan {
+        self.span
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.upgrade() {
+            owner.drop_handle(self.span);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Live {
+    page_count: u32,
+    durable_references: u32,
+    handle: Weak<Extent>,
+    held: bool,
+}
+
+#[derive(Debug)]
+struct Table {
+    free: FreeSpace,
+    /// Pages taken in the present round of work.
+    taken: u64,
+    demand: Demand,
+    live: BTreeMap<u64, Live>,
+}
+
+type FreedHook = Box<dyn Fn(ExtentSpan) + Send + Sync>;
+
+/// The table of all extents of one data file.
+pub struct Extents {
+    table: Mutex<Table>,
+    on_free: FreedHook,
+}
+
+impl std::fmt::Debug for Extents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Extents({:?})", self.stats())
+    }
+}
+
+/// Space of the data file by use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceStats {
+    /// Bytes in extents that the durable state refers to.
+    pub live_bytes: u64,
+    /// Bytes in extents that only memory still holds.
+    pub held_bytes: u64,
+    /// Bytes that can be reused at once. After a restart also what was given back to the file system before it.
+    pub free_bytes: u64,
+    /// Bytes that were given back to the file system since, and get space again before they are reused.
+    pub hole_bytes: u64,
+    /// Length of the managed part of the file.
+    pub file_bytes: u64,
+}
+
+impl Extents {
+    /// The table after recovery: `live` lists each span of the durable state with its references.
+    /// `on_free` is told of every span before it can be reused.
+    pub fn new(
+        file_pages: u64,
+        live: impl Iterator<Item = (ExtentSpan, u32)>,
+        on_free: impl Fn(ExtentSpan) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let live: BTreeMap<u64, Live> = live
+            .map(|(span, references)| {
+                let entry = Live {
+                    page_count: span.page_count,
+                    durable_references: references,
+                    handle: Weak::new(),
+                    held: false,
+                };
+                (span.first_page, entry)
+            })
+            .collect();
+        let spans = live.iter().map(|(&first_page, l)| ExtentSpan { first_page, page_count: l.page_count });
+        let end = live.iter().next_back().map_or(0, |(&first, l)| first + u64::from(l.page_count));
+        let free = FreeSpace::from_live(0, file_pages.max(end), spans);
+        Arc::new(Self {
+            table: Mutex::new(Table { free, taken: 0, demand: Demand::default(), live }),
+            on_free: Box::new(on_free),
+        })
+    }
+
+    /// Takes `page_count` pages in as few pieces as possible; `None` if the file must grow first.
+    pub fn take(self: &Arc<Self>, page_count: u32) -> Option<Vec<Arc<Extent>>> {
+        let mut table = self.table.lock();
+        let spans = table.free.take(page_count)?;
+        table.taken += u64::from(page_count);
+        Some(spans.into_iter().map(|span| self.hold_new(&mut table, span)).collect())
+    }
+
+    fn hold_new(self: &Arc<Self>, table: &mut Table, span: ExtentSpan) -> Arc<Extent> {
+        let extent = Arc::new(Extent { span, owner: Arc::downgrade(self) });
+        let entry = Live {
+            page_count: span.page_count,
+            durable_references: 0,
+            handle: Arc::downgrade(&extent),
+            held: true,
+        };
+        table.live.insert(span.first_page, entry);
+        extent
+    }
+
+    /// Adds `pages` at the end of the managed file.
+    pub fn grow(&self, pages: u64) {
+        self.table.lock().free.grow(pages);
+    }
+
+    /// A hold on a span of the durable state; all holders of a span share one handle. `None` if no such
+    /// span is live.
+    pub fn hold(self: &Arc<Self>, span: ExtentSpan) -> Option<Arc<Extent>> {
+        let mut table = self.table.lock();
+        let entry = table.live.get_mut(&span.first_page)?;
+        if entry.page_count != span.page_count {
+            return None;
+        }
+        if let Some(extent) = entry.handle.upgrade() {
+            return Some(extent);
+        }
+        let extent = Arc::new(Extent { span, owner: Arc::downgrade(self) });
+        entry.handle = Arc::downgrade(&extent);
+        entry.held = true;
+        Some(extent)
+    }
+
+    /// Cuts a freshly taken, not yet referenced extent down to its first `page_count` pages (at least one).
+    pub fn shorten(self: &Arc<Self>, extent: Arc<Extent>, page_count: u32) -> Arc<Extent> {
+        let span = extent.span;
+        if page_count >= span.page_count {
+            return extent;
+        }
+        assert!(page_count > 0, "an extent has at least one page");
+        let mut table = self.table.lock();
+        let kept = ExtentSpan { page_count, ..span };
+        // The new handle takes the place of the old one, whose drop then finds a longer span and does nothing.
+        let shortened = self.hold_new(&mut table, kept);
+        let rest = u64::from(span.page_count - page_count);
+        table.free.release(kept.end_page(), rest);
+        table.taken = table.taken.saturating_sub(rest);
+        drop(table);
+        drop(extent);
+        shortened
+    }
+
+    /// Applies the reference changes of an edit that has just become durable.
+    pub fn apply_durable(&self, deltas: impl Iterator<Item = (ExtentSpan, i32)>) {
+        let mut table = self.table.lock();
+        for (span, delta) in deltas {
+            let entry = table.live.get_mut(&span.first_page).expect("delta for an extent that is not live");
+            assert_eq!(entry.page_count, span.page_count, "delta for another span");
+            entry.durable_references =
+                entry.durable_references.checked_add_signed(delta).expect("references never go below zero");
+            let mut is_held = entry.held;
+            if planted!("extent-freed-while-held") {
+                is_held = false;
+            }
+            if planted!("extent-freed-before-edit") {
+                is_held = false;
+            }
+            if entry.durable_references == 0 && !is_held {
+                self.free(&mut table, span);
+            }
+        }
+    }
+
+    fn drop_handle(&self, span: ExtentSpan) {
+        let mut table = self.table.lock();
+        let Some(entry) = table.live.get_mut(&span.first_page) else { return };
+        // Another handle may have been made for the same span between the last drop and this call.
+        let has_new_handle = entry.handle.strong_count() > 0 && !planted!("new-handle-overlooked");
+        if entry.page_count != span.page_count || has_new_handle {
+            return;
+        }
+        entry.held = false;
+        if entry.durable_references == 0 {
+            self.free(&mut table, span);
+        }
+    }
+
+    fn free(&self, table: &mut Table, span: ExtentSpan) {
+        (self.on_free)(span);
+        table.live.remove(&span.first_page);
+        table.free.release(span.first_page, u64::from(span.page_count));
+    }
+
+    /// Gives up free pages until `kept_pages` are left: the end of the file, and at most `most` pieces of it. `act` is told the new end and
+    /// the pieces, under the lock, so that nobody takes them while it gives them back to the file system, the first one last; those that it
+    /// leaves in the list are free again.
+    pub(crate) fn give_up<R>(
+        &self,
+        kept_pages: u64,
+        most: usize,
+        act: impl FnOnce(u64, &mut Vec<(u64, u64)>) -> R,
+    ) -> R {
+        let mut table = self.table.lock();
+        let mut pieces = table.free.give_up(kept_pages, most);
+        let outcome = act(table.free.end_page(), &mut pieces);
+        pieces.into_iter().for_each(|piece| table.free.restore(piece));
+        outcome
+    }
+
+    /// Takes at most `pages` pages that were given up, to be given space and then passed to [`Extents::end_hole`].
+    pub(crate) fn take_hole(&self, pages: u64) -> Option<(u64, u64)> {
+        self.table.lock().free.take_hole(pages)
+    }
+
+    /// The pages of a hole that was taken are free again if they have got space.
+    pub(crate) fn end_hole(&self, (start, pages): (u64, u64), has_space: bool) {
+        let mut table = self.table.lock();
+        if has_space { table.free.release(start, pages) } else { table.free.put_hole((start, pages)) }
+    }
+
+    /// Notes that a round of work begins.
+    pub(crate) fn begin_round(&self) {
+        self.table.lock().taken = 0;
+    }
+
+    /// Notes that it has ended; how many free pages are worth keeping, if there are far more.
+    pub(crate) fn end_round(&self) -> Option<u64> {
+        let mut table = self.table.lock();
+        let Table { free, taken, demand, .. } = &mut *table;
+        demand.note(*taken);
+        demand.kept_pages(free.free_pages(), free.end_page() - free.hole_pages())
+    }
+
+    /// Space by use.
+    pub fn stats(&self) -> SpaceStats {
+        let table = self.table.lock();
+        let mut stats = SpaceStats {
+            free_bytes: table.free.free_pages() * PAGE_BYTES,
+            hole_bytes: table.free.hole_pages() * PAGE_BYTES,
+            file_bytes: table.free.end_page() * PAGE_BYTES,
+            ..SpaceStats::default()
+        };
+        for entry in table.live.values() {
+            let bytes = u64::from(entry.page_count) * PAGE_BYTES;
+            if entry.durable_references > 0 {
+                stats.live_bytes += bytes;
+            } else {
+                stats.held_bytes += bytes;
+            }
+        }
+        stats
+    }
+
+    /// Every live span with its durable references, for recounting.
+    pub fn references(&self) -> Vec<(ExtentSpan, u32)> {
+        let table = self.table.lock();
+        let entries = table.live.iter().filter(|(_, live)| live.durable_references > 0);
+        entries
+            .map(|(&first_page, l)| {
+                (ExtentSpan { first_page, page_count: l.page_count }, l.durable_references)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! A commit's place in the log, between the moment it gets its seqnos and the moment its bytes are there.
+//!
+//! **Invariants**
+//! - A reservation always ends as a valid record: filled, or skipped if it is dropped before (a panic, an
+//!   error). The log waits for it, so it must not be kept longer than a copy takes, and never be leaked.
+
+use testudo_base::Seqno;
+
+use crate::{
+    append::buffer::Claim,
+    segment::wal_format::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, seal_record},
+};
+
+/// A commit's seqnos and its place in the log. Dropping it unfilled gives the commit up, not its seqnos.
+#[derive(Debug)]
+pub struct Reservation {
+    claim: Claim,
+    payload_bytes: usize,
+    header: RecordHeader,
+    salt: u64,
+    is_filled: bool,
+}
+
+impl Reservation {
+    pub(crate) fn new(
+        claim: Claim,
+        payload_bytes: usize,
+        (first_seqno, seqno_count): (Seqno, u32),
+        durable_seqno: Seqno,
+        salt: u64,
+    ) -> Self {
+        let kind = RecordKind::Commit;
+        let header = RecordHeader {
+            kind,
+            payload_bytes: 0,
+            payload_checksum: 0,
+            first_seqno,
+            seqno_count,
+            durable_seqno,
+        };
+        Self { claim, payload_bytes, header, salt, is_filled: false }
+    }
+
+    /// The first of the commit's seqnos.
+    #[inline]
+    pub fn first_seqno(&self) -> Seqno {
+        self.header.first_seqno
+    }
+
+    /// The last of the commit's seqnos, which is also its position for [`crate::Wal::sync_to`].
+    #[inline]
+    pub fn last_seqno(&self) -> Seqno {
+        Seqno(self.header.end_seqno() - 1)
+    }
+
+    /// Copies the payload into the log. REQUIRES: it has the reserved length.
+    #[inline]
+    pub fn write(self, payload: &[u8]) {
+        self.fill(|bytes| bytes.copy_from_slice(payload));
+    }
+
+    /// Lets `encode` write the payload in place. It must set every byte: what stood there before is arbitrary.
+    #[inline]
+    pub fn fill(mut self, encode: impl FnOnce(&mut [u8])) {
+        let end = RECORD_HEADER_BYTES + self.payload_bytes;
+        encode(&mut self.claim.bytes_mut()[RECORD_HEADER_BYTES..end]);
+        self.seal();
+    }
+
+    fn seal(&mut self) {
+        seal_record(self.claim.bytes_mut(), self.payload_bytes, self.salt, self.header);
+        self.is_filled = true;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.is_filled {
+            self.header.kind = RecordKind::Skipped;
+            self.claim.bytes_mut().fill(0);
+            self.seal();
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The end of the log that is still in memory: assigns seqnos and room, keeps the buffers in turn.
+//!
+//! **Invariants**
+//! - Seqnos are assigned in the order of the bytes: a record's place in (sealed buffers, active buffer) and
+//!   its seqno grow together.
+//! - At most `buffer_count` buffers exist, the one being written included. A record longer than a buffer gets
+//!   a buffer of its own size in the place of an ordinary one.
+
+use std::collections::VecDeque;
+
+use testudo_base::{Seqno, num::u64_of};
+
+use crate::{
+    append::buffer::{ActiveBuffer, Claim, EmptyBuffer, SealedBuffer},
+    segment::wal_format::RECORD_HEADER_BYTES,
+};
+
+/// A buffer on its way to the file.
+pub(crate) struct SealedRecords {
+    pub(crate) buffer: SealedBuffer,
+    pub(crate) first_seqno: Seqno,
+    pub(crate) last_seqno: Seqno,
+}
+
+/// The fields that every commit touches stand first, in one cache line.
+#[repr(C)]
+pub(crate) struct Tail {
+    active: Option<(ActiveBuffer, Seqno)>,
+    next_seqno: u64,
+    commit_count: u64,
+    payload_bytes: u64,
+    sealed: VecDeque<SealedRecords>,
+    empty: Vec<EmptyBuffer>,
+    /// Buffers that may still be created.
+    unborn_count: usize,
+    buffer_bytes: usize,
+}
+
+impl Tail {
+    pub(crate) fn new(buffer_bytes: usize, buffer_count: usize, next_seqno: Seqno) -> Self {
+        Self {
+            active: None,
+            sealed: VecDeque::new(),
+            empty: Vec::new(),
+            unborn_count: buffer_count,
+            buffer_bytes,
+            next_seqno: next_seqno.0,
+            commit_count: 0,
+            payload_bytes: 0,
+        }
+    }
+
+    /// Room for a record of `bytes` and the first of `seqno_count` seqnos, or `None` if the active buffer has
+    /// too little room.
+    #[inline]
+    pub(crate) fn claim(&mut self, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
+        let (buffer, _) = self.active.as_mut().filter(|(buffer, _)| buffer.free_bytes() >= bytes)?;
+        let first_seqno = Seqno(self.next_seqno);
+        self.next_seqno += u64::from(seqno_count);
+        self.commit_count += 1;
+        self.payload_bytes += u64_of(bytes) - u64_of(RECORD_HEADER_BYTES);
+        Some((buffer.claim(bytes), first_seqno))
+    }
+
+    /// Seals the active buffer and takes an empty one with room for a record of `bytes`; `false` if there is
+    /// none.
+    pub(crate) fn turn(&mut self, bytes: usize) -> bool {
+        self.seal();
+        let empty = self.take_empty(bytes);
+        self.active = empty.map(|buffer| (buffer.activate(), Seqno(self.next_seqno)));
+        self.active.is_some()
+    }
+
+    /// Whether [`Tail::claim`] would find no room for `bytes`.
+    pub(crate) fn is_full(&self, bytes: usize) -> bool {
+        let has_room = self.active.as_ref().is_some_and(|(buffer, _)| buffer.free_bytes() >= bytes);
+        !has_room && self.empty.is_empty() && self.unborn_count == 0
+    }
+
+    /// Seals the active buffer, if there is one with records.
+    pub(crate) fn seal(&mut self) {
+        if let Some((buffer, first_seqno)) = self.active.take() {
+            let last_seqno = self.last_seqno();
+            self.sealed.push_back(SealedRecords { buffer: buffer.seal(), first_seqno, last_seqno });
+        }
+    }
+
+    /// Takes the oldest sealed buffer. REQUIRES: the caller holds the segment writer, which keeps the order.
+    pub(crate) fn pop_sealed(&mut self) -> Option<SealedRecords> {
+        self.sealed.pop_front()
+    }
+
+    /// Number of buffers that wait to be written.
+    pub(crate) fn sealed_count(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Takes back a buffer that was written.
+    pub(crate) fn recycle(&mut self, buffer: EmptyBuffer) {
+        if buffer.capacity() == self.buffer_bytes {
+            self.empty.push(buffer);
+        } else {
+            self.unborn_count += 1;
+        }
+    }
+
+    /// The last seqno that was assigned.
+    pub(crate) fn last_seqno(&self) -> Seqno {
+        Seqno(self.next_seqno - 1)
+    }
+
+    /// Commits reserved so far, and the bytes of their payloads, padding included.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.commit_count, self.payload_bytes)
+    }
+
+    fn take_empty(&mut self, bytes: usize) -> Option<EmptyBuffer> {
+        let reused = self.empty.pop();
+        if reused.is_none() {
+            self.unborn_count = self.unborn_count.checked_sub(1)?;
+        }
+        match reused {
+            Some(buffer) if bytes <= self.buffer_bytes => Some(buffer),
+            _ => Some(EmptyBuffer::new(bytes.max(self.buffer_bytes))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,355 @@
+//! Reads the log back: the longest prefix of commits without a hole, or an error if less than what was durable.
+//!
+//! **Invariants**
+//! - Commits are delivered in order, each seqno at most once. Nothing is written.
+//! - Where the prefix ends, everything after it is searched for a proof that the missing commit had been
+//!   durable: a valid record or segment header of the same incarnation that says so. With a proof it is
+//!   `Corruption`, without one it is the torn tail that a crash leaves.
+//! - What the rest of the store knows counts as well ([`LogEvidence`]): how far the log reaches, and which
+//!   incarnation wrote each segment. A log that builds on edits which the manifest does not have is not its log.
+//! - A new incarnation continues the log where the recovery before it found its end: its segments' headers
+//!   say where that was, and it must be found there again. It may repeat commits that were read before.
+//! - Every length is checked against the bytes left before anything is allocated.
+
+use std::path::Path;
+
+use testudo_base::{
+    Error, Incarnation, Opening, PAGE_BYTES, Result, Seqno, StoreId, checksum::checksum64, num::u64_of,
+    planted,
+};
+use testudo_env::Env;
+
+use crate::{
+    recovery::evidence::LogEvidence,
+    segment::{
+        reader::SegmentReader,
+        store::{SegmentInfo, list_segments},
+        wal_format::{
+            RECORD_HEADER_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt,
+            segment_file_name,
+        },
+    },
+};
+
+/// A commit read back from the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The first of its seqnos.
+    pub first_seqno: Seqno,
+    /// How many it has, at least one.
+    pub seqno_count: u32,
+    /// What the engine wrote.
+    pub payload: &'a [u8],
+    /// Where it stands: number of the segment, and offset in it.
+    pub place: (u64, u64),
+}
+
+/// Where a crash cut the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// The file's name.
+    pub file: String,
+    /// The first byte that was not read as a record.
+    pub offset: u64,
+    /// Number of later segments that hold nothing but what follows the cut.
+    pub ignored_segments: u64,
+}
+
+/// How replay ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayEnd {
+    /// Last seqno of the prefix; 0 if there is no log. Skipped commits count.
+    pub last_seqno: Seqno,
+    /// Greatest number of a segment in the directory; one less than the first one asked for if there is none.
+    pub last_segment: u64,
+    /// What was cut off, if anything was.
+    pub torn_tail: Option<TornTail>,
+    /// The segments that were found, oldest first, for [`crate::WalStart`].
+    pub segments: Vec<SegmentInfo>,
+}
+
+/// Reads the log of `store_id` and hands every commit to `deliver`. `evidence` is what the rest of the
+/// store knows of it.
+///
+/// Errors: `Corruption` with file and offset if durable commits are damaged or missing, or the log is not
+/// that of this copy of the store; `Unsupported` for another format, `Io`, and whatever `deliver` returns.
+pub fn replay(
+    env: &dyn Env,
+    dir: &Path,
+    store_id: StoreId,
+    evidence: &LogEvidence,
+    deliver: impl FnMut(Record<'_>) -> Result<()>,
+) -> Result<ReplayEnd> {
+    let first_segment = evidence.first_segment;
+    let mut numbers = list_segments(env, dir)?;
+    numbers.retain(|&number| number >= first_segment);
+    for (expected, &number) in (first_segment..).zip(&numbers) {
+        if number != expected {
+            return Err(Error::corruption(segment_file_name(expected), 0, "the segment is missing"));
+        }
+    }
+    let newest = numbers.last().copied().unwrap_or(first_segment.saturating_sub(1));
+    let segments = Vec::new();
+    let mut replay =
+        Replay { store_id, evidence, deliver, current: 0, chain: None, stop: None, next_seqno: 0, segments };
+    for &number in &numbers {
+        replay.read_segment(SegmentReader::open(env, dir, number)?, number)?;
+    }
+    replay.check_end(newest)?;
+    Ok(replay.finish(newest))
+}
+
+/// The incarnation that is being read.
+struct Chain {
+    incarnation: Incarnation,
+    salt: u64,
+    next_seqno: u64,
+}
+
+/// Where reading stopped, and whether it must go on in the next segment to be a clean end.
+struct Stop {
+    name: String,
+    offset: u64,
+    has_bytes: bool,
+    /// Whether a segment of the same incarnation came that does not continue here.
+    is_final: bool,
+    ignored_segments: u64,
+}
+
+struct Replay<'e, F> {
+    store_id: StoreId,
+    evidence: &'e LogEvidence,
+    deliver: F,
+    /// Number of the segment that is being read.
+    current: u64,
+    chain: Option<Chain>,
+    stop: Option<Stop>,
+    /// The first seqno that was not delivered.
+    next_seqno: u64,
+    segments: Vec<SegmentInfo>,
+}
+
+impl<F: FnMut(Record<'_>) -> Result<()>> Replay<'_, F> {
+    fn read_segment(&mut self, mut reader: SegmentReader, number: u64) -> Result<()> {
+        self.current = number;
+        let mut info = SegmentInfo { number, first_seqno: Seqno(0), last_seqno: Seqno(0), bytes: 0 };
+        let Some(header) = reader.header()? else {
+            // Created ahead of its use, then came the crash. Nothing of the same incarnation can follow.
+            self.segments.push(info);
+            return Ok(());
+        };
+        self.check_identity(&header, &reader, number)?;
+        // An unused segment may stand before the first one of an incarnation only. `recovered_seqno + 1` is
+        // the most with which an incarnation begins.
+        let follows_unused = self.segments.last().is_some_and(|last| last.first_seqno.0 == 0);
+        if follows_unused && !self.is_final() && header.first_seqno.0 > header.recovered_seqno.0 + 1 {
+            return Err(reader.damage(0, "a segment before this one lost its header"));
+        }
+        let continues = match &self.chain {
+            Some(chain) if chain.incarnation == header.incarnation => {
+                self.continue_incarnation(&header, &mut reader)?
+            }
+            _ => self.begin_incarnation(&header, &reader)?,
+        };
+        if continues {
+            info.first_seqno = header.first_seqno;
+            info.bytes = self.read_records(&mut reader)?;
+            info.last_seqno = Seqno(self.chain_mut().next_seqno - 1);
+        }
+        self.segments.push(info);
+        Ok(())
+    }
+
+    fn check_identity(&self, header: &SegmentHeader, reader: &SegmentReader, number: u64) -> Result<()> {
+        if header.store_id != self.store_id {
+            return Err(reader.damage(0, "the segment belongs to another store"));
+        }
+        if header.number != number {
+            return Err(reader.damage(0, "the segment's name does not match its header"));
+        }
+        if let Some(openings) = &self.evidence.openings
+            && Opening::writer_of(openings, number) != Some(header.incarnation)
+            && !planted!("foreign-segment-believed")
+        {
+            return Err(reader.damage(0, "the segment belongs to another copy of the store"));
+        }
+        self.check_edit(header.newest_edit, reader, 0)?;
+        if header.first_seqno.0 == 0 || header.recovered_seqno.0 == u64::MAX {
+            return Err(reader.damage(0, "the segment's header has impossible seqnos"));
+        }
+        if !header.segment_bytes.is_multiple_of(PAGE_BYTES) || header.segment_bytes < SEGMENT_HEADER_BYTES {
+            return Err(reader.damage(0, "the segment's header has an impossible length"));
+        }
+        Ok(())
+    }
+
+    /// Checks that the manifest has the edit that the log says to build on.
+    fn check_edit(&self, edit: u64, reader: &SegmentReader, offset: u64) -> Result<()> {
+        if self.evidence.lacks_edit(edit) && !planted!("edit-note-ignored") {
+            return Err(reader.damage(offset, "the log builds on an edit that the manifest does not have"));
+        }
+        Ok(())
+    }
+
+    /// Whether the segment goes on where the incarnation's last one stopped. If it does not, it is behind a
+    /// hole.
+    fn continue_incarnation(&mut self, header: &SegmentHeader, reader: &mut SegmentReader) -> Result<bool> {
+        let missing = self.next_seqno;
+        let chain = self.chain_mut();
+        let (expected, salt) = (chain.next_seqno, chain.salt);
+        if header.first_seqno.0 == expected && !self.is_final() {
+            return Ok(true);
+        }
+        let is_proof = header.durable_seqno.0 >= missing
+            || reader.rest(SEGMENT_HEADER_BYTES, salt, missing)?.proof_at.is_some();
+        let stop = self.stop.as_mut().expect("a segment was read before");
+        if is_proof || header.first_seqno.0 < expected {
+            return Err(stop.damage());
+        }
+        stop.is_final = true;
+        stop.ignored_segments += 1;
+        Ok(false)
+    }
+
+    /// Checks that the incarnation begins where the log was found to end before.
+    fn begin_incarnation(&mut self, header: &SegmentHeader, reader: &SegmentReader) -> Result<bool> {
+        if let Some(stop) = &self.stop {
+            let is_overlooked = planted!("hole-between-incarnations-overlooked");
+            if header.recovered_seqno.0 + 1 > self.next_seqno && !is_overlooked {
+                return Err(stop.damage());
+            }
+            if header.first_seqno.0 > self.next_seqno && is_overlooked {
+                self.next_seqno = header.first_seqno.0;
+            }
+            if header.recovered_seqno.0 + 1 < self.next_seqno || header.first_seqno.0 > self.next_seqno {
+                return Err(reader.damage(0, "the segment does not continue the one before it"));
+            }
+        } else {
+            self.next_seqno = header.first_seqno.0;
+        }
+        let salt = record_salt(self.store_id, header.incarnation);
+        self.chain = Some(Chain { incarnation: header.incarnation, salt, next_seqno: header.first_seqno.0 });
+        Ok(true)
+    }
+
+    /// Reads the records of a segment up to the first that is not valid; returns the bytes of the pages until there.
+    fn read_records(&mut self, reader: &mut SegmentReader) -> Result<u64> {
+        let mut offset = SEGMENT_HEADER_BYTES;
+        loop {
+            if let Some(end) = self.read_record(reader, offset)? {
+                offset = end;
+                continue;
+            }
+            // A written buffer ends with zeros up to the page; the next record is the one expected, so that
+            // nothing can be missing between.
+            let page = offset.next_multiple_of(PAGE_BYTES);
+            match self.read_record(reader, page)? {
+                Some(end) => offset = end,
+                None => break,
+            }
+        }
+        // Name the place where something should stand, not the zeros before it.
+        let page = offset.next_multiple_of(PAGE_BYTES);
+        if reader.bytes_at(offset, page - offset)?.iter().all(|&byte| byte == 0) {
+            offset = page;
+        }
+        let missing = self.next_seqno;
+        let rest = reader.rest(offset, self.chain_mut().salt, missing)?;
+        let ignored_segments = 0;
+        let stop = Stop {
+            name: reader.name.clone(),
+            offset,
+            has_bytes: rest.has_bytes,
+            is_final: false,
+            ignored_segments,
+        };
+        if rest.proof_at.is_some() && !planted!("damage-taken-for-torn-tail") {
+            return Err(stop.damage());
+        }
+        self.stop = Some(stop);
+        Ok(page)
+    }
+
+    /// Reads the record at `offset` if it is valid and the next one of its incarnation; returns where it
+    /// ends.
+    fn read_record(&mut self, reader: &mut SegmentReader, offset: u64) -> Result<Option<u64>> {
+        let chain = self.chain_mut();
+        let (salt, expected) = (chain.salt, chain.next_seqno);
+        let Some(header) = reader.record_header(offset, salt)? else { return Ok(None) };
+        if header.first_seqno.0 != expected {
+            return Ok(None);
+        }
+        let payload_at = offset + u64_of(RECORD_HEADER_BYTES);
+        let payload = reader.bytes_at(payload_at, u64::from(header.payload_bytes))?;
+        let is_checked = header.kind != RecordKind::Marker && !planted!("record-checksum-ignored");
+        if is_checked && checksum64(payload, salt) != header.payload_checksum {
+            return Ok(None);
+        }
+        let is_repeated = header.first_seqno.0 < self.next_seqno;
+        if is_repeated && header.end_seqno() > self.next_seqno {
+            return Err(reader.damage(offset, "the record overlaps one that was read before"));
+        }
+        if header.kind == RecordKind::Commit && !is_repeated {
+            let (first_seqno, seqno_count) = (header.first_seqno, header.seqno_count);
+            let place = (self.current, offset);
+            (self.deliver)(Record { first_seqno, seqno_count, payload, place })?;
+        }
+        if let Some(edit) = header.stated_edit() {
+            self.check_edit(edit, reader, offset)?;
+        }
+        self.advance(&header);
+        Ok(Some(offset + header.record_bytes()))
+    }
+
+    fn advance(&mut self, header: &RecordHeader) {
+        self.chain_mut().next_seqno = header.end_seqno();
+        self.next_seqno = self.next_seqno.max(header.end_seqno());
+    }
+
+    fn chain_mut(&mut self) -> &mut Chain {
+        self.chain.as_mut().expect("an incarnation has begun")
+    }
+
+    fn is_final(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.is_final)
+    }
+
+    /// Checks that the log reaches as far as is known from elsewhere.
+    fn check_end(&self, newest: u64) -> Result<()> {
+        let durable = self.evidence.durable_seqno.0;
+        if self.next_seqno > durable || durable == 0 || planted!("lost-end-of-log-overlooked") {
+            return Ok(());
+        }
+        let at = self.stop.as_ref().map(|stop| (stop.name.clone(), stop.offset));
+        let (name, offset) =
+            at.unwrap_or_else(|| (segment_file_name(newest.max(self.evidence.first_segment)), 0));
+        Err(Error::corruption(name, offset, "the log ends before commits that were durable"))
+    }
+
+    fn finish(self, last_segment: u64) -> ReplayEnd {
+        let torn = self.stop.filter(|stop| stop.has_bytes || stop.ignored_segments > 0);
+        ReplayEnd {
+            last_seqno: Seqno(self.next_seqno.saturating_sub(1)),
+            last_segment,
+            torn_tail: torn.map(|stop| TornTail {
+                file: stop.name,
+                offset: stop.offset,
+                ignored_segments: stop.ignored_segments,
+            }),
+            segments: self.segments,
+        }
+    }
+}
+
+impl Stop {
+    fn damage(&self) -> Error {
+        Error::corruption(
+            self.name.as_str(),
+            self.offset,
+            "a record that had been durable is damaged or missing",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

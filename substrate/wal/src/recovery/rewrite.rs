@@ -1,0 +1,126 @@
+//! After a crash, what was read back from the log may stand in caches alone: an fsync that failed leaves its pages
+//! looking clean, and no later fsync would write them. So the segments that nothing proves durable are copied
+//! to fresh files, which are synced and take their names, before anybody is shown what they hold.
+//!
+//! **Invariants**
+//! - Bytes are copied as they are; what they mean is for replay to say. At every instant a segment's name stands for all of it.
+//! - A segment is left alone only if a later segment states that everything in it was durable.
+
+use std::path::Path;
+
+use testudo_base::{
+    Error, ErrorKind, PAGE_BYTES, PAGE_SIZE, Result,
+    num::{u64_of, usize_of},
+    sync::Arc,
+};
+use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
+
+use crate::segment::{
+    store::list_segments,
+    wal_format::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_file_name},
+};
+
+const CHUNK_BYTES: u64 = 256 << 10;
+/// Follows the name of the segment that is being copied.
+const COPY_SUFFIX: &str = ".copy";
+
+/// Makes the segments from `first_segment` on durable, by copies where their durability is not proven; returns the
+/// bytes copied. On a full device they are only synced. For a store that was not closed, before replay.
+///
+/// Errors: `Io`; nothing is lost, the call can be repeated.
+pub fn rewrite_unproven(env: &dyn Env, dir: &Path, first_segment: u64) -> Result<u64> {
+    remove_leftovers(env, dir)?;
+    let mut numbers = list_segments(env, dir)?;
+    numbers.retain(|&number| number >= first_segment);
+    let headers = numbers.iter().map(|&number| read_header(env, dir, number)).collect::<Result<Vec<_>>>()?;
+    let mut copied = 0;
+    for (index, &number) in numbers.iter().enumerate() {
+        if is_proven(&headers[index + 1..]) {
+            continue;
+        }
+        copied += match copy(env, dir, number) {
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                remove_leftovers(env, dir)?;
+                sync(env, dir, number)?;
+                0
+            }
+            outcome => outcome?,
+        };
+    }
+    env.sync_dir(dir).map_err(|error| Error::io(dir.display().to_string(), error))?;
+    Ok(copied)
+}
+
+/// Whether a later header states that everything before the first of them was durable.
+fn is_proven(later: &[Option<SegmentHeader>]) -> bool {
+    let Some(Some(next)) = later.first() else { return false };
+    later.iter().flatten().any(|header| header.durable_seqno.0.saturating_add(1) >= next.first_seqno.0)
+}
+
+fn remove_leftovers(env: &dyn Env, dir: &Path) -> Result<()> {
+    let entries = env.list_dir(dir).map_err(|error| Error::io(dir.display().to_string(), error))?;
+    for entry in entries {
+        if entry.name.starts_with("wal-") && entry.name.ends_with(COPY_SUFFIX) {
+            env.remove_file(&dir.join(&entry.name)).map_err(|error| Error::io(entry.name, error))?;
+        }
+    }
+    Ok(())
+}
+
+fn open(env: &dyn Env, dir: &Path, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+    env.open(&dir.join(name), OpenOptions { mode, direct: true }).map_err(|error| Error::io(name, error))
+}
+
+fn read_header(env: &dyn Env, dir: &Path, number: u64) -> Result<Option<SegmentHeader>> {
+    let name = segment_file_name(number);
+    let file = open(env, dir, &name, OpenMode::Read)?;
+    let failed = |error| Error::io(name.as_str(), error);
+    if file.len().map_err(failed)? < SEGMENT_HEADER_BYTES {
+        return Ok(None);
+    }
+    let mut page = AlignedBuffer::for_bytes(SEGMENT_HEADER_BYTES);
+    file.read_at(0, &mut page).map_err(failed)?;
+    SegmentHeader::decode(&page, &name)
+}
+
+fn sync(env: &dyn Env, dir: &Path, number: u64) -> Result<()> {
+    let name = segment_file_name(number);
+    open(env, dir, &name, OpenMode::Write)?.sync().map_err(|error| Error::io(name, error))
+}
+
+/// Copies a segment, holes left out, syncs the copy and gives it the segment's name.
+fn copy(env: &dyn Env, dir: &Path, number: u64) -> Result<u64> {
+    let name = segment_file_name(number);
+    let copy_name = format!("{name}{COPY_SUFFIX}");
+    let from = open(env, dir, &name, OpenMode::Read)?;
+    let to = open(env, dir, &copy_name, OpenMode::CreateNew)?;
+    let failed = |error| Error::io(copy_name.as_str(), error);
+    let length = from.len().map_err(|error| Error::io(name.as_str(), error))?;
+    to.set_len(length).map_err(failed)?;
+    let mut buffer = AlignedBuffer::unfilled(usize_of(CHUNK_BYTES.min(length)));
+    let mut copied = 0;
+    // A last part of a page holds nothing that replay would read.
+    let end = length & !(PAGE_BYTES - 1);
+    let mut next = 0;
+    while next < end {
+        let offset = next.max(from.next_data(next).min(end) & !(PAGE_BYTES - 1));
+        next = offset + CHUNK_BYTES;
+        if offset == end {
+            break;
+        }
+        let chunk = &mut buffer[..usize_of(CHUNK_BYTES.min(end - offset))];
+        from.read_at(offset, chunk).map_err(|error| Error::io(name.as_str(), error))?;
+        let used = chunk.as_chunks::<PAGE_SIZE>().0.iter().rposition(|page| *page != [0; PAGE_SIZE]);
+        let used = used.map_or(0, |last| (last + 1) * PAGE_SIZE);
+        if used > 0 {
+            to.write_at(offset, &chunk[..used]).map_err(failed)?;
+            copied += u64_of(used);
+        }
+    }
+    to.sync().map_err(failed)?;
+    env.rename(&dir.join(&copy_name), &dir.join(&name)).map_err(failed)?;
+    Ok(copied)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! Reads a segment through a window of large aligned reads, for replay.
+//!
+//! **Invariants**
+//! - Never reads past the bytes that the file has, and never allocates more than them.
+
+use std::{path::Path, sync::Arc};
+
+use testudo_base::{
+    Error, PAGE_BYTES, PAGE_SIZE, Result,
+    num::{u64_of, usize_of},
+    planted,
+};
+use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
+
+use crate::segment::wal_format::{
+    RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, segment_file_name,
+};
+
+const WINDOW_BYTES: u64 = 256 << 10;
+
+pub(crate) struct SegmentReader {
+    file: Arc<dyn File>,
+    pub(crate) name: String,
+    /// Where reading stops: the length of the file in whole pages.
+    end: u64,
+    window: AlignedBuffer,
+    window_start: u64,
+    window_bytes: usize,
+    /// Sectors that cannot be read count as zeros.
+    is_lenient: bool,
+}
+
+/// What the rest of a segment says.
+pub(crate) struct Rest {
+    /// Where a record says that the seqno asked for had been durable.
+    pub(crate) proof_at: Option<u64>,
+    /// Whether there is anything but zeros.
+    pub(crate) has_bytes: bool,
+}
+
+impl SegmentReader {
+    pub(crate) fn open(env: &dyn Env, dir: &Path, number: u64) -> Result<Self> {
+        let name = segment_file_name(number);
+        let failed = |error| Error::io(name.as_str(), error);
+        let options = OpenOptions { mode: OpenMode::Read, direct: true };
+        let file = env.open(&dir.join(&name), options).map_err(failed)?;
+        let end = file.len().map_err(failed)? & !(PAGE_BYTES - 1);
+        let window = AlignedBuffer::zeroed(0);
+        Ok(Self { file, name, end, window, window_start: 0, window_bytes: 0, is_lenient: false })
+    }
+
+    /// Opens a segment to read whatever can be read of it.
+    pub(crate) fn open_lenient(env: &dyn Env, dir: &Path, number: u64) -> Result<Self> {
+        Ok(Self { is_lenient: true, ..Self::open(env, dir, number)? })
+    }
+
+    /// Where reading stops.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The header page, whatever the rest of the file is; `None` if it is not sound.
+    pub(crate) fn lenient_header(&mut self) -> Result<Option<SegmentHeader>> {
+        let page = self.bytes_at(0, SEGMENT_HEADER_BYTES.min(self.end))?.to_vec();
+        SegmentHeader::decode(&page, &self.name)
+    }
+
+    /// The header page: `None` if the segment was created but never used. Damage is an error.
+    pub(crate) fn header(&mut self) -> Result<Option<SegmentHeader>> {
+        let page_bytes = SEGMENT_HEADER_BYTES.min(self.end);
+        let page = self.bytes_at(0, page_bytes)?.to_vec();
+        let Some(header) = SegmentHeader::decode(&page, &self.name)? else {
+            // Records are written only after the header is durable.
+            if self.end > SEGMENT_HEADER_BYTES && self.rest(SEGMENT_HEADER_BYTES, 0, u64::MAX)?.has_bytes {
+                return Err(self.damage(0, "the segment has records but no valid header"));
+            }
+            return Ok(None);
+        };
+        if header.segment_bytes > self.end {
+            return Err(self.damage(self.end, "the segment is shorter than its header says"));
+        }
+        Ok(Some(header))
+    }
+
+    /// The header of a record at `offset`, if one stands there that fits into the segment.
+    pub(crate) fn record_header(&mut self, offset: u64, salt: u64) -> Result<Option<RecordHeader>> {
+        let header_bytes = u64_of(RECORD_HEADER_BYTES);
+        let left = self.end.saturating_sub(offset);
+        if left < header_bytes {
+            return Ok(None);
+        }
+        let bytes = self.bytes_at(offset, header_bytes)?.first_chunk().expect("read so many");
+        let header = RecordHeader::decode(bytes, salt);
+        Ok(header.filter(|header| header.record_bytes() <= left))
+    }
+
+    /// The bytes at `offset`. REQUIRES: they lie within the segment.
+    pub(crate) fn bytes_at(&mut self, offset: u64, bytes: u64) -> Result<&[u8]> {
+        let end = offset + bytes;
+        assert!(end <= self.end, "reads stay within the segment");
+        if offset < self.window_start || end > self.window_start + u64_of(self.window_bytes) {
+            self.load(offset, end)?;
+        }
+        let start = usize_of(offset - self.window_start);
+        Ok(&self.window[start..start + usize_of(bytes)])
+    }
+
+    /// The page from `offset` on in which something may stand; the end if there is none. Holes are
+    /// passed over unread.
+    pub(crate) fn behind_hole(&self, offset: u64) -> u64 {
+        if planted!("holes-of-the-log-read") {
+            return offset;
+        }
+        offset.max(self.file.next_data(offset).min(self.end) & !(PAGE_BYTES - 1))
+    }
+
+    /// Searches the segment from `offset`, a multiple of 8, for a record that was reserved when `seqno` was
+    /// durable, wherever it stands.
+    pub(crate) fn rest(&mut self, mut offset: u64, salt: u64, seqno: u64) -> Result<Rest> {
+        let mut rest = Rest { proof_at: None, has_bytes: false };
+        while offset < self.end {
+            // What the window holds already is not read again.
+            let window_end = self.window_start + u64_of(self.window_bytes);
+            let here = window_end.saturating_sub(offset);
+            let has_header = offset >= self.window_start && here >= u64_of(RECORD_HEADER_BYTES);
+            if !has_header {
+                // A header that begins before the end of a hole may go on behind it.
+                let overlap = u64_of(RECORD_HEADER_BYTES - 8);
+                offset = offset.max(self.behind_hole(offset).saturating_sub(overlap));
+            }
+            let left = self.end - offset;
+            let wanted = if has_header { here } else { WINDOW_BYTES };
+            let bytes = self.bytes_at(offset, wanted.min(left))?;
+            let mut at = 0;
+            while at < bytes.len() {
+                // Most of a segment is prepared space. The kind in a header is not zero, so that none of the headers
+                // that lie within a page of zeros needs to be looked at.
+                if at.is_multiple_of(PAGE_SIZE) && bytes[at..].first_chunk() == Some(&[0; PAGE_SIZE]) {
+                    at += PAGE_SIZE - RECORD_HEADER_BYTES + 8;
+                    continue;
+                }
+                rest.has_bytes |= bytes[at..at + 8] != [0; 8];
+                if let Some(head) = bytes[at..].first_chunk()
+                    && let Some(header) = RecordHeader::decode(head, salt)
+                    && header.durable_seqno.0 >= seqno
+                {
+                    rest.proof_at = Some(offset + u64_of(at));
+                    return Ok(rest);
+                }
+                at += 8;
+            }
+            // A header across the end of this piece is found again at the start of the next one.
+            let overlap = if u64_of(bytes.len()) < left { RECORD_HEADER_BYTES - 8 } else { 0 };
+            offset += u64_of(bytes.len() - overlap);
+        }
+        Ok(rest)
+    }
+
+    pub(crate) fn damage(&self, offset: u64, message: &str) -> Error {
+        Error::corruption(self.name.as_str(), offset, message)
+    }
+
+    fn load(&mut self, offset: u64, end: u64) -> Result<()> {
+        let start = offset & !(PAGE_BYTES - 1);
+        let bytes =
+            usize_of((end - start).next_multiple_of(PAGE_BYTES).max(WINDOW_BYTES).min(self.end - start));
+        self.window_bytes = 0;
+        if bytes > self.window.len() {
+            self.window = AlignedBuffer::unfilled(bytes);
+        }
+        let read = self.file.read_at(start, &mut self.window[..bytes]);
+        if let Err(error) = read {
+            if !self.is_lenient {
+                return Err(Error::io(self.name.as_str(), error));
+            }
+            for (offset, page) in (start..).step_by(PAGE_SIZE).zip(self.window[..bytes].chunks_mut(PAGE_SIZE))
+            {
+                if self.file.read_at(offset, page).is_err() {
+                    page.fill(0);
+                }
+            }
+        }
+        self.window_start = start;
+        self.window_bytes = bytes;
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! Appends whole pages of records to the current segment and moves on to the next one.
+//!
+//! **Invariants**
+//! - Owned by one thread at a time (the lock around it is the right to write), so that the order of the calls
+//!   is the order of the log.
+//! - `position` is a multiple of the page and only grows: no page of records is written twice. Zeros are
+//!   written ahead of `position` only.
+//! - `unsynced` holds every file that was written to since it was last handed to a sync, oldest first.
+
+use std::sync::Arc;
+
+use testudo_base::{
+    Error, Incarnation, PAGE_BYTES, Result, Seqno, StoreId,
+    num::{u64_of, usize_of},
+    planted,
+};
+use testudo_env::AlignedBuffer;
+
+use crate::{
+    recovery::evidence::Witness,
+    segment::{
+        store::{ALLOCATION_BYTES, INITIAL_BYTES, SegmentFile, SegmentStore, reserve_ahead},
+        wal_format::{
+            RECORD_HEADER_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt,
+        },
+    },
+};
+
+/// Zeros written at once ahead of small synced commits: a sync after a write into space that was never
+/// written costs a change of the file system's metadata each time, this way once per so many bytes.
+const ZERO_AHEAD_BYTES: u64 = 512 << 10;
+/// A round of syncing that wrote at most this much counts as small.
+const SMALL_ROUND_BYTES: u64 = 64 << 10;
+/// Zeros are written ahead after so many small rounds in a row; bulk loads never get there.
+const SMALL_ROUNDS_BEFORE_ZEROS: u32 = 8;
+
+/// Who the log is, for the headers of its segments.
+#[derive(Clone, Debug)]
+pub(crate) struct LogIdentity {
+    pub(crate) store_id: StoreId,
+    /// Knows the newest edit.
+    pub(crate) witness: Arc<dyn Witness>,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) recovered_seqno: Seqno,
+}
+
+/// What was written so far, in bytes and calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WriteCounts {
+    pub(crate) bytes_written: u64,
+    pub(crate) zero_bytes: u64,
+    pub(crate) header_syncs: u64,
+    pub(crate) segments_begun: u64,
+}
+
+impl WriteCounts {
+    fn note_segment(&mut self) {
+        self.bytes_written += SEGMENT_HEADER_BYTES;
+        self.header_syncs += 1;
+        self.segments_begun += 1;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SegmentWriter {
+    identity: LogIdentity,
+    store: Arc<SegmentStore>,
+    current: Arc<SegmentFile>,
+    position: u64,
+    /// Place on the device is reserved up to here.
+    allocated_until: u64,
+    zeroed_until: u64,
+    small_rounds: u32,
+    bytes_in_round: u64,
+    unsynced: Vec<Arc<SegmentFile>>,
+    zeros: Option<AlignedBuffer>,
+    written_seqno: Seqno,
+    /// The greatest durable seqno that stands in the log itself.
+    attested_seqno: Seqno,
+    /// The newest manifest edit that stands there.
+    attested_edit: u64,
+    pub(crate) counts: WriteCounts,
+}
+
+impl SegmentWriter {
+    /// Begins segment `number`; its header is durable on return.
+    pub(crate) fn create(
+        store: Arc<SegmentStore>,
+        identity: LogIdentity,
+        number: u64,
+        next_seqno: Seqno,
+    ) -> Result<Self> {
+        let durable = Seqno(next_seqno.0 - 1);
+        let attested_edit = identity.witness.newest_edit();
+        let seqnos = (next_seqno, durable);
+        let current = begin_segment(&store, &identity, (number, 0), seqnos, attested_edit)?;
+        let mut counts = WriteCounts::default();
+        counts.note_segment();
+        Ok(Self {
+            identity,
+            store,
+            current,
+            position: SEGMENT_HEADER_BYTES,
+            allocated_until: INITIAL_BYTES,
+            zeroed_until: 0,
+            small_rounds: 0,
+            bytes_in_round: 0,
+            unsynced: Vec::new(),
+            zeros: None,
+            written_seqno: durable,
+            attested_seqno: durable,
+            attested_edit,
+            counts,
+        })
+    }
+
+    /// Writes whole pages of records, `first..=last`, to the current segment or, if they do not fit, the next.
+    pub(crate) fn append(
+        &mut self,
+        pages: &[u8],
+        (first, last): (Seqno, Seqno),
+        durable: Seqno,
+    ) -> Result<()> {
+        let bytes = u64_of(pages.len());
+        if self.position + bytes > self.current.bytes {
+            self.switch_segment(SEGMENT_HEADER_BYTES + bytes, first, durable)?;
+        }
+        self.write_pages(pages)?;
+        self.written_seqno = last;
+        self.store.advance(last, self.position);
+        Ok(())
+    }
+
+    /// Writes a record that says that everything up to `durable` is, unless the log says so already. It makes
+    /// damage to the last synced commits visible, which nothing after them would prove otherwise.
+    pub(crate) fn append_marker(&mut self, durable: Seqno) -> Result<()> {
+        if durable <= self.attested_seqno {
+            return Ok(());
+        }
+        self.write_marker(durable)
+    }
+
+    /// Writes a record that says which manifest edit the log builds on from here, unless it says so already.
+    pub(crate) fn append_edit(&mut self, durable: Seqno) -> Result<()> {
+        if self.identity.witness.newest_edit() <= self.attested_edit || planted!("edit-not-noted") {
+            return Ok(());
+        }
+        self.write_marker(durable)
+    }
+
+    /// Where there is no room for it, the header of the next segment says the same.
+    fn write_marker(&mut self, durable: Seqno) -> Result<()> {
+        if self.position + PAGE_BYTES > self.current.bytes {
+            return Ok(());
+        }
+        let newest_edit = self.identity.witness.newest_edit();
+        let mut page = AlignedBuffer::for_bytes(PAGE_BYTES);
+        let marker = RecordHeader {
+            kind: RecordKind::Marker,
+            payload_bytes: 0,
+            payload_checksum: newest_edit,
+            first_seqno: Seqno(self.written_seqno.0 + 1),
+            seqno_count: 0,
+            durable_seqno: durable,
+        };
+        let salt = record_salt(self.identity.store_id, self.identity.incarnation);
+        marker.encode(&mut page[..RECORD_HEADER_BYTES], salt);
+        self.write_pages(&page)?;
+        (self.attested_seqno, self.attested_edit) = (durable, newest_edit);
+        self.store.advance(self.written_seqno, self.position);
+        Ok(())
+    }
+
+    /// Ends the writes of a round of syncing and hands over the files to sync, oldest first.
+    pub(crate) fn take_unsynced(&mut self) -> Result<Vec<Arc<SegmentFile>>> {
+        if std::mem::take(&mut self.bytes_in_round) <= SMALL_ROUND_BYTES {
+            self.small_rounds = self.small_rounds.saturating_add(1);
+        } else {
+            self.small_rounds = 0;
+        }
+        if self.small_rounds >= SMALL_ROUNDS_BEFORE_ZEROS && self.position >= self.zeroed_until {
+            self.write_zeros_ahead()?;
+        }
+        Ok(std::mem::take(&mut self.unsynced))
+    }
+
+    /// Number of the current segment.
+    pub(crate) fn current_number(&self) -> u64 {
+        self.current.number
+    }
+
+    /// Number of the segment to create ahead, once the current one is half full.
+    pub(crate) fn segment_to_prepare(&self) -> Option<u64> {
+        (self.position > self.current.bytes / 2).then_some(self.current.number + 1)
+    }
+
+    fn write_pages(&mut self, pages: &[u8]) -> Result<()> {
+        let bytes = u64_of(pages.len());
+        self.note_unsynced();
+        self.allocate_to(self.position + bytes)?;
+        let written = self.current.file.write_at(self.position, pages);
+        written.map_err(|error| Error::io(self.current.name.as_str(), error))?;
+        self.position += bytes;
+        self.bytes_in_round += bytes;
+        self.counts.bytes_written += bytes;
+        Ok(())
+    }
+
+    /// Reserves place on the device up to `end`, and then some: steps grow with the segment. `false` if it is full.
+    fn allocate_to(&mut self, end: u64) -> Result<bool> {
+        if end <= self.allocated_until {
+            return Ok(true);
+        }
+        let step = self.allocated_until.clamp(ALLOCATION_BYTES, 8 * ALLOCATION_BYTES);
+        let until = (self.allocated_until + step).max(end).min(self.current.bytes.max(end));
+        let reserved = reserve_ahead(&*self.current.file, self.allocated_until, until - self.allocated_until);
+        let is_reserved = reserved.map_err(|error| Error::io(self.current.name.as_str(), error))?;
+        if is_reserved {
+            self.allocated_until = until;
+        }
+        Ok(is_reserved)
+    }
+
+    /// Cuts the current segment to what it holds, but not below its first length. Only space: a failure changes nothing.
+    pub(crate) fn give_back_space(&mut self) {
+        let _ = self.current.file.set_len(self.position.max(self.current.initial_bytes));
+    }
+
+    fn note_unsynced(&mut self) {
+        if !self.unsynced.last().is_some_and(|last| Arc::ptr_eq(last, &self.current)) {
+            self.unsynced.push(Arc::clone(&self.current));
+        }
+    }
+
+    fn switch_segment(&mut self, bytes_min: u64, first: Seqno, durable: Seqno) -> Result<()> {
+        let size = (self.current.number + 1, bytes_min);
+        let newest_edit = self.identity.witness.newest_edit();
+        self.current = begin_segment(&self.store, &self.identity, size, (first, durable), newest_edit)?;
+        self.attested_edit = newest_edit;
+        self.counts.note_segment();
+        self.position = SEGMENT_HEADER_BYTES;
+        self.allocated_until = INITIAL_BYTES;
+        self.zeroed_until = 0;
+        Ok(())
+    }
+
+    fn write_zeros_ahead(&mut self) -> Result<()> {
+        let bytes = ZERO_AHEAD_BYTES.min(self.current.bytes - self.position);
+        if bytes == 0 {
+            return Ok(());
+        }
+        if !self.allocate_to(self.position + bytes)? {
+            return Ok(());
+        }
+        self.note_unsynced();
+        let zeros = self.zeros.get_or_insert_with(|| AlignedBuffer::for_bytes(ZERO_AHEAD_BYTES));
+        let written = self.current.file.write_at(self.position, &zeros[..usize_of(bytes)]);
+        written.map_err(|error| Error::io(self.current.name.as_str(), error))?;
+        self.zeroed_until = self.position + bytes;
+        self.counts.zero_bytes += bytes;
+        self.counts.bytes_written += bytes;
+        Ok(())
+    }
+}
+
+fn begin_segment(
+    store: &SegmentStore,
+    identity: &LogIdentity,
+    (number, bytes_min): (u64, u64),
+    (first_seqno, durable_seqno): (Seqno, Seqno),
+    newest_edit: u64,
+) -> Result<Arc<SegmentFile>> {
+    let segment = store.begin_segment(number, bytes_min, first_seqno, |segment| {
+        let header = SegmentHeader {
+            store_id: identity.store_id,
+            number,
+            incarnation: identity.incarnation,
+            first_seqno,
+            durable_seqno,
+            recovered_seqno: identity.recovered_seqno,
+            segment_bytes: segment.initial_bytes,
+            newest_edit,
+        };
+        let mut page = AlignedBuffer::for_bytes(SEGMENT_HEADER_BYTES);
+        header.encode(&mut page);
+        // The length of the file, too, is durable from here on.
+        let sync = || if planted!("segment-header-unsynced") { Ok(()) } else { segment.file.sync() };
+        let written = segment.file.write_at(0, &page).and_then(|()| sync());
+        written.map_err(|error| Error::io(segment.name.as_str(), error))
+    })?;
+    Ok(Arc::new(segment))
+}
