@@ -7,6 +7,7 @@
 //!   the kernel drops it when the process dies.
 
 pub(crate) mod file;
+pub(crate) mod plain_io;
 pub(crate) mod read_backend;
 pub(crate) mod read_threads;
 pub(crate) mod thread;

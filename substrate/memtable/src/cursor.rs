@@ -72,8 +72,18 @@ pub struct MemtableCursor {
     bound: Vec<u8>,
 }
 
+impl Memtable {
+    /// A cursor over the entries as they were at `at`, tombstones included.
+    ///
+    /// It sees one state as long as a snapshot at `at` keeps versions from being replaced; without one, as with
+    /// `Seqno(u64::MAX)`, it sees each entry as it is when the cursor comes near.
+    pub fn cursor(self: &Arc<Self>, at: Seqno) -> MemtableCursor {
+        MemtableCursor::new(Arc::clone(self), at)
+    }
+}
+
 impl MemtableCursor {
-    pub(crate) fn new(memtable: Arc<Memtable>, seqno: Seqno) -> Self {
+    fn new(memtable: Arc<Memtable>, seqno: Seqno) -> Self {
         Self {
             memtable,
             seqno,

@@ -12,7 +12,7 @@ use testudo_base::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{MemtableCursor, arena::View, leaf::InsertOutcome, table::Table};
+use crate::{arena::View, leaf::InsertOutcome, table::Table};
 
 /// An ordered, concurrent, in-memory table of versions of keys; see the head of the crate.
 #[derive(Debug)]
@@ -94,14 +94,6 @@ impl Memtable {
     /// The seqno of the newest version of `key`.
     pub fn newest_seqno(&self, key: &[u8]) -> Option<Seqno> {
         self.table()?.newest_seqno(key)
-    }
-
-    /// A cursor over the entries as they were at `at`, tombstones included.
-    ///
-    /// It sees one state as long as a snapshot at `at` keeps versions from being replaced; without one, as with
-    /// `Seqno(u64::MAX)`, it sees each entry as it is when the cursor comes near.
-    pub fn cursor(self: &Arc<Self>, at: Seqno) -> MemtableCursor {
-        MemtableCursor::new(Arc::clone(self), at)
     }
 
     /// Bytes of memory, used or reserved: records, index, tables.

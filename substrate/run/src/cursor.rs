@@ -34,7 +34,7 @@ use crate::{
         window::{Ahead, Window, page_bytes},
     },
     format::{block::Layout, footer::BlockPosition},
-    writer::locate,
+    spans::locate,
 };
 
 /// How a cursor reads data blocks that follow each other.

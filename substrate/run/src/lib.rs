@@ -15,6 +15,7 @@ mod cursor;
 mod format;
 mod reader;
 mod rescue;
+mod spans;
 mod writer;
 
 pub use cursor::batched_seek::{Missing, Placing, place_together};

@@ -23,7 +23,7 @@ use crate::{
         block::Block,
         footer::{BlockPosition, Footer},
     },
-    writer::locate,
+    spans::locate,
 };
 
 /// An open run.

@@ -27,6 +27,7 @@ use crate::{
         footer::{BlockPosition, Footer},
         long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
     },
+    spans::locate,
 };
 
 /// Bytes collected before they go to the device, at most.
@@ -411,18 +412,6 @@ impl RunWriter {
             needed -= pages;
         }
     }
-}
-
-/// The physical page of a run's page, and how many pages follow it in the same span (itself included).
-pub(crate) fn locate(spans: impl Iterator<Item = testudo_base::ExtentSpan>, page: u32) -> Option<(u64, u32)> {
-    let mut left = page;
-    for span in spans {
-        if left < span.page_count {
-            return Some((span.first_page + u64::from(left), span.page_count - left));
-        }
-        left -= span.page_count;
-    }
-    None
 }
 
 fn write_across(data: &DataFile, extents: &[Arc<Extent>], first: u32, bytes: &[u8]) -> Result<()> {

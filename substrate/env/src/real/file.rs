@@ -26,7 +26,10 @@ use crate::{
     file::{range_end, require_direct_alignment},
     pending_read::FinishedRead,
     pending_write::FinishedWrite,
-    real::read_backend::{ReadBackend, file_length, read_exact_at, write_rest},
+    real::{
+        plain_io::{file_length, read_exact_at, write_rest},
+        read_backend::ReadBackend,
+    },
     wrappers::anchor::{self, Place},
 };
 

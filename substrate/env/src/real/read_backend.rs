@@ -4,19 +4,19 @@
 //! - Both ways give the same results, errors included; only the speed differs.
 //! - When a call returns, no read of its batch is under way any more.
 
-use std::{io, os::fd::BorrowedFd, os::fd::OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rustix::io::Errno;
-use testudo_base::{
-    num::u64_of,
-    sync::{Arc, OnceLock},
-};
+use testudo_base::sync::{Arc, OnceLock};
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 use crate::real::uring::RingPool;
 use crate::{
-    AlignedBuffer, PendingRead, PendingWrite, ReadRequest, pending_write::FinishedWrite,
-    real::read_threads::ReadThreads,
+    AlignedBuffer, PendingRead, PendingWrite, ReadRequest,
+    pending_write::FinishedWrite,
+    real::{
+        plain_io::{read_exact_at, write_rest},
+        read_threads::ReadThreads,
+    },
 };
 
 /// Performs batches of reads for all files of one environment. The way is chosen by the first batch, so that an environment
@@ -109,55 +109,4 @@ impl ReadBackend {
             }
         }
     }
-}
-
-/// Writes what follows the first `done` bytes, with as many system calls as it takes.
-pub(crate) fn write_rest(file: &OwnedFd, offset: u64, bytes: &[u8], done: usize) -> io::Result<()> {
-    let mut done = done;
-    while done < bytes.len() {
-        let position = crate::file::range_end(offset, u64_of(done))?;
-        match rustix::io::pwrite(file, &bytes[done..], position) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => done += count,
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Fills `buffer` from `offset` with as many system calls as it takes.
-pub(crate) fn read_exact_at(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-    read_rest(file, offset, buffer, 0)
-}
-
-/// As [`read_exact_at`], when the first `done` bytes are there already.
-pub(crate) fn read_rest(file: &OwnedFd, offset: u64, buffer: &mut [u8], done: usize) -> io::Result<()> {
-    use std::os::fd::AsFd;
-    let file = file.as_fd();
-    let mut done = done;
-    while done < buffer.len() {
-        let position = crate::file::range_end(offset, u64_of(done))?;
-        match rustix::io::pread(file, &mut buffer[done..], position) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => done += count,
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            // Past a short direct read at the end of the file the position is no longer aligned.
-            Err(Errno::INVAL) if done > 0 && is_at_end(file, position)? => {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-fn is_at_end(file: BorrowedFd<'_>, position: u64) -> io::Result<bool> {
-    Ok(position >= file_length(file)?)
-}
-
-/// Length in bytes.
-pub(crate) fn file_length(file: BorrowedFd<'_>) -> io::Result<u64> {
-    let status = rustix::fs::fstat(file)?;
-    u64::try_from(status.st_size).map_err(|_| io::ErrorKind::InvalidData.into())
 }

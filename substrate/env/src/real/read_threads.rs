@@ -22,7 +22,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{AlignedBuffer, PendingRead, ReadRequest, real::read_backend::read_exact_at};
+use crate::{AlignedBuffer, PendingRead, ReadRequest, real::plain_io::read_exact_at};
 
 /// More threads than this no longer help a device that has no better interface.
 const THREADS_MAX: usize = 8;

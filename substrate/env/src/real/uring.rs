@@ -25,7 +25,7 @@ use testudo_base::{
 
 use crate::{
     AlignedBuffer, PendingRead, PendingWrite, ReadRequest,
-    real::read_backend::{read_exact_at, read_rest, write_rest},
+    real::plain_io::{read_exact_at, read_rest, write_rest},
 };
 
 /// Reads in flight on one ring.

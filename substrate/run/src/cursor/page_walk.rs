@@ -11,7 +11,7 @@ use testudo_base::{PAGE_SIZE, Result, StoreId, num::usize_of};
 use testudo_env::AlignedBuffer;
 use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages};
 
-use crate::{RunRef, writer::locate};
+use crate::{RunRef, spans::locate};
 
 /// Pages read at once, unless a block is longer.
 const STRETCH_PAGES: u32 = 64;

@@ -23,7 +23,7 @@ use crate::{
         find_block::IndexSlot,
         footer::BlockPosition,
     },
-    writer::locate,
+    spans::locate,
 };
 
 /// With so few entries left in its block, a source is likely to need the next one.
