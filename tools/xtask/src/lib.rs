@@ -19,6 +19,7 @@ mod instructions;
 mod layers;
 mod lexer;
 mod manifest;
+mod module_circles;
 mod planted;
 mod schedules;
 mod sources;

@@ -3,7 +3,8 @@
 use std::{io, path::Path};
 
 use crate::{
-    Finding, columns, documents, file_rules, format_lock, layers, sources::read_sources, text_rules,
+    Finding, columns, documents, file_rules, format_lock, layers, module_circles, sources::read_sources,
+    text_rules,
 };
 
 /// Checks the checkout at `root` and returns what is wrong, sorted by file and line.
@@ -13,6 +14,7 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Finding>> {
     let sources = read_sources(root)?;
     let mut findings = layers::check(&sources);
     findings.extend(documents::check(&sources));
+    findings.extend(module_circles::check(&sources));
     findings.extend(format_lock::check(&sources));
     findings.extend(text_rules::check_list(&sources));
     for source in &sources {
