@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser as _, Subcommand, ValueEnum};
 
-use crate::size::{parse, parse_positive};
+use crate::report::size::{parse, parse_positive};
 
 /// All of `bench`, to be embedded as a subcommand.
 #[derive(Args, Clone, Debug)]

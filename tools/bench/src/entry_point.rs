@@ -8,7 +8,11 @@ use std::{ffi::OsString, io::Write, process::ExitCode};
 use clap::Parser;
 use testudo::Result;
 
-use crate::{BenchArgs, BenchCommand, Context, Outcome, Testudo, device, micro, paper, phases, replay, ycsb};
+use crate::{
+    BenchArgs, BenchCommand, Context, Outcome, Testudo,
+    measure::{device, phases},
+    workloads::{micro, paper, replay, ycsb},
+};
 
 #[derive(Parser)]
 #[command(name = "testudo-bench", version, about = "Measures the store, checking every answer")]

@@ -11,26 +11,12 @@
 //! - A directory that the user named is never emptied; one made here is always removed again.
 
 mod args;
-mod complaints;
 mod context;
-mod device;
 mod entry_point;
-mod histogram;
-mod line_chart;
-mod micro;
-mod output;
-mod paper;
-mod phases;
-mod process;
-mod replay;
+mod measure;
 mod report;
-mod scratch;
-mod size;
 mod subject;
-mod tally;
-mod testudo_subject;
-mod values;
-mod ycsb;
+mod workloads;
 
 pub use args::{
     BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, PaperArgs, PhasesArgs, ReplayArgs, Scale,
@@ -38,8 +24,8 @@ pub use args::{
 };
 pub use context::{Context, Outcome};
 pub use entry_point::{main_with, run};
-pub use output::Output;
-pub use size::{human_bytes, human_count, parse_positive};
+pub use report::output::Output;
+pub use report::size::{human_bytes, human_count, parse_positive};
+pub use subject::testudo_subject::Testudo;
 pub use subject::{Readings, Records, Settings, Subject};
-pub use testudo_subject::Testudo;
-pub use ycsb::run_on;
+pub use workloads::ycsb::run_on;

@@ -7,15 +7,24 @@
 //! - Counters are differences over the workload; sizes are taken right after it.
 //! - A ratio whose divisor is zero is zero.
 
+pub(crate) mod complaints;
+pub(crate) mod histogram;
+pub(crate) mod line_chart;
+pub(crate) mod output;
+pub(crate) mod size;
+pub(crate) mod tally;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    histogram::{Histogram, Percentiles},
-    process::{self, ProcessIo},
-    size::{human_bytes, human_count, quotient},
+    measure::process::{self, ProcessIo},
+    report::{
+        histogram::{Histogram, Percentiles},
+        size::{human_bytes, human_count, quotient},
+        tally::{Class, Tally},
+    },
     subject::Readings,
-    tally::{Class, Tally},
-    ycsb::{BackupResult, SwitchResult},
+    workloads::ycsb::{BackupResult, SwitchResult},
 };
 use serde::Serialize;
 

@@ -1,18 +1,21 @@
 //! What a workload needs of a store, so that the same operations and checks can be asked of any.
 //!
-//! Testudo is one subject ([`crate::testudo_subject`]); a package outside this workspace makes its rivals others.
+//! Testudo is one subject ([`crate::subject::testudo`]); a package outside this workspace makes its rivals others.
 //! Calls are resolved at compile time: the loop that measures pays nothing for the choice.
 //!
 //! **Invariants**
 //! - A value is shown where it lies; a store that can lend its bytes is not made to copy them.
 //! - Every reading is a count since the store was opened or since the process began; differences are taken.
 
+pub(crate) mod scratch;
+pub(crate) mod testudo_subject;
+
 use std::{path::Path, sync::Arc};
 
 use testudo::{Db, DbStats, Error, Result};
 use testudo_env::RealEnv;
 
-use crate::process;
+use crate::measure::process;
 
 /// What a store is opened with.
 #[derive(Clone, Debug)]

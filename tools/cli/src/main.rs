@@ -1,6 +1,6 @@
 //! The command line `testudo`: one file per verb, thin over the public API of the store.
 //!
-//! `arguments` says what can be typed, `context` what every verb gets (machine, output, interruption),
+//! `command_line` says what can be typed, `arguments` what many verbs share, `context` what every verb gets (machine, output, interruption),
 //! `store` opens stores, `look` looks at them, also while others write them, `failure` turns outcomes into exit codes; verbs are in `verbs`,
 //! what they read and print is in `input` and `output`.
 //!
@@ -10,6 +10,7 @@
 //! - A reader that goes away (`testudo scan … | head`) ends the program quietly.
 
 mod arguments;
+mod command_line;
 mod context;
 mod failure;
 mod input;
@@ -26,7 +27,8 @@ use crate::{context::Context, failure::Failure};
 
 fn main() -> ExitCode {
     let default_dir = env::var_os("TESTUDO_DIR").filter(|dir| !dir.is_empty());
-    let (arguments, json) = match arguments::parse(&env::args_os().collect::<Vec<OsString>>(), default_dir) {
+    let (arguments, json) = match command_line::parse(&env::args_os().collect::<Vec<OsString>>(), default_dir)
+    {
         Ok(parsed) => parsed,
         Err(error) => error.exit(),
     };

@@ -10,25 +10,14 @@
 //! - No dependencies, and no network but cargo's. `tidy` only reads the checkout.
 //! - Each rule is a pure function from texts to findings, so that a test can show that it fails on a bad one.
 
-mod columns;
-mod documents;
-mod file_rules;
+mod checkout;
 mod finding;
-mod format_lock;
-mod instructions;
-mod layers;
-mod lexer;
-mod manifest;
-mod module_circles;
-mod planted;
-mod schedules;
-mod sources;
-mod special_build;
-mod text_rules;
+mod rules;
+mod runs;
 mod tidy;
 
 pub use finding::Finding;
-pub use instructions::instructions;
-pub use planted::planted;
-pub use schedules::schedules;
+pub use runs::instructions::instructions;
+pub use runs::planted::planted;
+pub use runs::schedules::schedules;
 pub use tidy::tidy;

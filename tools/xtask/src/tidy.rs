@@ -3,8 +3,9 @@
 use std::{io, path::Path};
 
 use crate::{
-    Finding, columns, documents, file_rules, format_lock, layers, module_circles, sources::read_sources,
-    text_rules,
+    Finding,
+    checkout::sources::read_sources,
+    rules::{columns, documents, file_rules, format_lock, layers, module_circles, text_rules},
 };
 
 /// Checks the checkout at `root` and returns what is wrong, sorted by file and line.

@@ -1,10 +1,9 @@
 //! `testudo completions`: a script by which a shell completes verbs and options.
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 
 use crate::{
-    arguments::command,
     context::Context,
     failure::{Outcome, Verdict},
 };
@@ -17,10 +16,10 @@ pub(crate) struct CompletionsArguments {
 }
 
 /// Prints the script.
-pub(crate) fn run(context: &mut Context, arguments: &CompletionsArguments) -> Outcome {
+pub(crate) fn run(context: &mut Context, arguments: &CompletionsArguments, mut command: Command) -> Outcome {
     // Not straight to the console: the library panics if that fails.
     let mut script = Vec::new();
-    generate(arguments.shell, &mut command(), "testudo", &mut script);
+    generate(arguments.shell, &mut command, "testudo", &mut script);
     context.console.write(&script)?;
     Ok(Verdict::Fine)
 }

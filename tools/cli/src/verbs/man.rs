@@ -1,10 +1,9 @@
 //! `testudo man`: manual pages, of the program or of one of its verbs.
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_mangen::Man;
 
 use crate::{
-    arguments::command,
     context::Context,
     failure::{Failure, Outcome, Verdict},
 };
@@ -17,8 +16,7 @@ pub(crate) struct ManArguments {
 }
 
 /// Prints the page.
-pub(crate) fn run(context: &mut Context, arguments: &ManArguments) -> Outcome {
-    let mut command = command();
+pub(crate) fn run(context: &mut Context, arguments: &ManArguments, mut command: Command) -> Outcome {
     // Names the pages of verbs, and gives them the options that all have.
     command.build();
     for word in &arguments.verb {

@@ -1,0 +1,73 @@
+//! What one thread did and how long each step of it took.
+//!
+//! **Invariants**
+//! - `operations` counts operations; a histogram counts steps, of which a batch is one.
+
+use std::time::Duration;
+
+use testudo::Error;
+
+use crate::report::histogram::Histogram;
+
+/// Kinds of operations that are measured apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Read,
+    Write,
+    Scan,
+    ReadModifyWrite,
+}
+
+impl Class {
+    pub(crate) const ALL: [(Self, &str); 4] = [
+        (Self::Read, "read"),
+        (Self::Write, "write"),
+        (Self::Scan, "scan"),
+        (Self::ReadModifyWrite, "read_modify_write"),
+    ];
+}
+
+/// What a thread did.
+pub(crate) struct Tally {
+    /// At a fixed rate from the moment at which an operation was due, or its thread woke up for it.
+    pub(crate) latency: [Histogram; Class::ALL.len()],
+    /// At a fixed rate: of the calls alone.
+    pub(crate) calls: Histogram,
+    pub(crate) operations: u64,
+    /// Keys looked up plus entries scanned.
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) longest_gap: Duration,
+    pub(crate) ended: Duration,
+    /// Entries of the first pass of a full scan, if it was completed.
+    pub(crate) first_pass: Option<u64>,
+    pub(crate) error: Option<Error>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            latency: std::array::from_fn(|_| Histogram::new()),
+            calls: Histogram::new(),
+            operations: 0,
+            reads: 0,
+            writes: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            longest_gap: Duration::ZERO,
+            ended: Duration::ZERO,
+            first_pass: None,
+            error: None,
+        }
+    }
+
+    /// One step of `operations` operations took `latency`.
+    #[inline]
+    pub(crate) fn record(&mut self, class: Class, operations: u64, latency: Duration) {
+        self.latency[class as usize].record(latency);
+        self.longest_gap = self.longest_gap.max(latency);
+        self.operations += operations;
+    }
+}

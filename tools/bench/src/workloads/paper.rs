@@ -1,0 +1,96 @@
+//! The experiments of the published designs, at the size of the machine at hand.
+//!
+//! Each compares the same engine with one setting changed, within one run, so that its shape holds on a noisy
+//! machine; amplification comes from the engine's exact counters. An experiment prints a table, a line of JSON for
+//! each point, and charts.
+//!
+//! **Invariants**
+//! - Every read of an experiment is checked as in `ycsb`; a wrong answer fails it.
+//! - What an experiment concludes is computed from its points, never stated.
+
+mod both_trees;
+mod experiment;
+mod insert_latency;
+mod latency;
+mod leveled;
+mod policies;
+mod scans;
+mod sensitivity;
+mod sequential;
+mod table_two;
+mod threads;
+mod write_memory;
+
+use testudo::{Error, Result};
+
+use crate::{
+    Context, Outcome, PaperArgs,
+    report::{line_chart::LineChart, output::Output},
+};
+use experiment::Experiment;
+
+/// What an experiment found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Head and rows.
+    pub(crate) table: Vec<Vec<String>>,
+    /// File name and chart.
+    pub(crate) charts: Vec<(String, LineChart)>,
+    /// What the points say, in sentences.
+    pub(crate) remarks: Vec<String>,
+    pub(crate) wrong_answers: u64,
+}
+
+type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
+
+/// Name, what it reproduces, and the experiment.
+const EXPERIMENTS: [(&str, &str, Run); 9] = [
+    ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
+    ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
+    ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
+    ("turtle-costs", "TurtleKV table 2: cost model against counters", table_two::run),
+    ("splinter-sequential", "SplinterDB fig. 9: loading against the share of keys in order", sequential::run),
+    ("splinter-policies", "SplinterDB fig. 6: bytes written against size, by simulation", policies::run),
+    ("splinter-latency", "SplinterDB table 1: latency of inserts", insert_latency::run),
+    ("splinter-scans", "SplinterDB fig. 12: bandwidth of scans against their length", scans::run),
+    ("splinter-threads", "SplinterDB fig. 10, 11: throughput against client threads", threads::run),
+];
+
+/// Runs the experiments that `args` names.
+pub(crate) fn run(args: &PaperArgs, context: &Context) -> Result<Outcome> {
+    let chosen: Vec<_> = EXPERIMENTS.iter().filter(|(name, ..)| matches(&args.name, name)).collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = EXPERIMENTS.iter().map(|(name, ..)| *name).collect();
+        let message = format!("there is no experiment {:?}; there are: all, {}", args.name, names.join(", "));
+        return Err(Error::invalid(message));
+    }
+    let mut output = Output::new(args.json.as_deref())?;
+    let mut wrong_answers = 0;
+    for (name, what, experiment) in chosen {
+        if context.stopped() {
+            break;
+        }
+        output.text(&format!("{name}: {what}\n"))?;
+        let findings = experiment(&mut Experiment::new(name, args, context, &mut output))?;
+        output.table(&findings.table)?;
+        for remark in &findings.remarks {
+            output.text(&format!("  {remark}\n"))?;
+        }
+        output.text("\n")?;
+        if let Some(dir) = &args.plot {
+            for (file, chart) in &findings.charts {
+                chart.write(dir, file)?;
+            }
+        }
+        wrong_answers += findings.wrong_answers;
+    }
+    Ok(Outcome::of(wrong_answers))
+}
+
+/// `all`, the whole name, or the part before the `*` of one like `turtle-*`.
+fn matches(asked: &str, name: &str) -> bool {
+    asked == "all" || asked == name || asked.strip_suffix('*').is_some_and(|start| name.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests;

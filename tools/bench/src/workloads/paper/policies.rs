@@ -1,0 +1,113 @@
+//! What the trees write against the size of the data, with the same memory, beside a leveled LSM-tree (SplinterDB fig. 6), by
+//! simulation: the policies themselves decide, over bytes instead of records. So any size can be looked at.
+//!
+//! **Invariants**
+//! - Only entries are counted; logs, indexes and filters are not, in none of them.
+//! - All get the same checkpoints, of new keys that come in evenly over all there are.
+
+use serde::Serialize;
+use testudo::Result;
+use testudo_base::num::u64_of;
+use testudo_betree::{BeTreeOptions, Policy, SimulatedLoad, SimulatedTree};
+
+use super::{Findings, both_trees::times, experiment::Experiment, leveled::Leveled};
+use crate::report::{
+    line_chart::{Line, LineChart},
+    size::{human_bytes, human_count, quotient},
+};
+
+const RECORD_BYTES: u64 = 124;
+const NAMES: [&str; 3] = ["turtle", "splinter", "leveled"];
+
+/// Of one kind of tree at one size.
+#[derive(Clone, Debug, Serialize)]
+struct Point {
+    tree: &'static str,
+    records: u64,
+    checkpoint_bytes: u64,
+    user_bytes: u64,
+    write_amplification: f64,
+    /// Sorted sequences that a scan has to merge, if every node on its way had as many tiers as the one with the most.
+    sources: u64,
+}
+
+pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
+    let base: u64 = experiment.scaled(20_000, 20_000_000, 100_000_000);
+    let checkpoint_bytes: u64 = experiment.scaled(256 << 10, 16 << 20, 16 << 20);
+    let leaf_bytes: u64 = experiment.scaled(32 << 10, 2 << 20, 2 << 20);
+    let head = ["tree", "records", "data", "written / user bytes", "sources of a scan, at most"];
+    let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
+    let mut points: Vec<[Point; NAMES.len()]> = Vec::new();
+    for times in [1, 10, 100] {
+        let of_size = simulate(base * times, checkpoint_bytes, leaf_bytes);
+        for point in &of_size {
+            experiment.result(&format!("tree={} records={}", point.tree, point.records), point)?;
+            findings.table.push(vec![
+                point.tree.to_owned(),
+                human_count(point.records as f64),
+                human_bytes(point.user_bytes),
+                format!("{:.2}", point.write_amplification),
+                point.sources.to_string(),
+            ]);
+        }
+        findings.remarks.push(remark(&of_size));
+        points.push(of_size);
+    }
+    let line = |tree: usize| {
+        let places = points.iter().map(|points| &points[tree]);
+        let places = places.map(|point| (point.records as f64, point.write_amplification)).collect();
+        Line { name: NAMES[tree].to_owned(), points: places }
+    };
+    let chart = LineChart {
+        title: format!("Bytes written against the size, checkpoints of {}", human_bytes(checkpoint_bytes)),
+        x_name: "records".to_owned(),
+        y_name: "bytes written / user bytes".to_owned(),
+        x_doubles: true,
+        lines: (0..NAMES.len()).map(line).collect(),
+    };
+    findings.charts.push(("splinter-policies".to_owned(), chart));
+    Ok(findings)
+}
+
+fn simulate(records: u64, checkpoint_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.len()] {
+    let checkpoints = (records * RECORD_BYTES).div_ceil(checkpoint_bytes);
+    let point = |tree: usize, user_bytes: u64, write_amplification: f64, sources: u64| Point {
+        tree: NAMES[tree],
+        records,
+        checkpoint_bytes,
+        user_bytes,
+        write_amplification,
+        sources,
+    };
+    let of_policy = |tree: usize, policy: Policy| {
+        let mut simulated = SimulatedTree::new(BeTreeOptions { leaf_bytes, ..BeTreeOptions::new(policy) });
+        let incoming_bytes = checkpoints * checkpoint_bytes;
+        let costs =
+            simulated.apply(&SimulatedLoad { incoming_bytes, checkpoint_bytes, overwrite_percent: 0 });
+        // Of every node on the way to a leaf, and the leaf.
+        let node_levels = costs.written_by_level.len().saturating_sub(1);
+        let sources = u64_of(node_levels * costs.max_tiers) + 1;
+        point(tree, incoming_bytes, costs.write_amplification(), sources)
+    };
+    let mut leveled = Leveled::new(checkpoint_bytes);
+    (0..checkpoints).for_each(|_| leveled.flush());
+    let leveled_cost = quotient(leveled.bytes_written as f64, leveled.user_bytes as f64);
+    [
+        of_policy(0, Policy::Turtle),
+        of_policy(1, Policy::Splinter),
+        point(2, leveled.user_bytes, leveled_cost, leveled.sequences()),
+    ]
+}
+
+fn remark(points: &[Point; NAMES.len()]) -> String {
+    let [turtle, splinter, leveled] = points;
+    format!(
+        "{} records: {} writes {} what {} writes, and {} what {} does",
+        human_count(splinter.records as f64),
+        splinter.tree,
+        times(leveled.write_amplification, splinter.write_amplification),
+        leveled.tree,
+        times(turtle.write_amplification, splinter.write_amplification),
+        turtle.tree,
+    )
+}

@@ -1,0 +1,130 @@
+//! The YCSB core workloads and a few more over one store.
+//!
+//! The way of a run: `ycsb` opens the store and its records ([`target`]), for each workload starts threads
+//! ([`worker`]), watches them, and makes their tallies a report. What must be true of each record is in
+//! the [`oracle`].
+//!
+//! **Invariants**
+//! - Background work of one workload is counted where it happens, so a load is followed by a rest.
+//! - Stopping ends the running workload and skips the rest; the store is closed as always.
+
+mod backup_check;
+mod client_threads;
+mod keys;
+mod oracle;
+mod ordered_load;
+mod plot;
+mod run_state;
+mod target;
+mod tree_switches;
+mod values;
+mod worker;
+mod workload;
+pub(crate) mod zipf;
+
+use testudo::{Error, Result, Tree};
+
+use crate::{
+    Context, Outcome, Subject, Workload, YcsbArgs,
+    report::{Report, output::Output},
+    subject::scratch::Scratch,
+};
+pub(crate) use backup_check::BackupResult;
+pub(crate) use run_state::RunState;
+pub(crate) use tree_switches::SwitchResult;
+
+/// Runs the workloads in their order on a store of any kind.
+///
+/// # Errors
+/// Flags that contradict each other (`Invalid`), and what the store or the disk could not do.
+pub fn run_on<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
+    check(args)?;
+    let mut output = Output::new(args.store.json.as_deref())?;
+    let scratch = Scratch::new(&*context.env, args.store.dir.as_deref(), args.store.tmp.as_deref())?;
+    let mut state = RunState::<S>::open(args, context, scratch.path())?;
+    let mut reports = Vec::new();
+    for (index, workload) in args.workloads.iter().enumerate() {
+        if context.stopped() {
+            break;
+        }
+        let last = index + 1 == args.workloads.len();
+        let mut report = state.run_workload(*workload, last)?;
+        if last && !report.interrupted {
+            report.backup = state.restore_backup()?;
+            if args.reopen {
+                state = state.reopen(&mut report)?;
+            }
+        }
+        output.result(&report)?;
+        let interrupted = report.interrupted;
+        reports.push(report);
+        if interrupted {
+            break;
+        }
+    }
+    state.close()?;
+    drop(scratch);
+    let rows = std::iter::once(Report::table_head()).chain(reports.iter().map(Report::table_row));
+    output.table(&rows.collect::<Vec<_>>())?;
+    let switches =
+        reports.iter().filter_map(|report| Some(report.tree_switches.as_ref()?.line(&report.workload)));
+    for line in reports.iter().filter_map(Report::line_of_calls).chain(switches) {
+        output.text(&line)?;
+    }
+    if let Some(dir) = &args.plot {
+        plot::write_charts(dir, &reports)?;
+    }
+    let is_unequal = |report: &Report| report.backup.as_ref().is_some_and(|backup| !backup.backup_equal);
+    let wrong = |report: &Report| report.wrong_answers + u64::from(is_unequal(report));
+    Ok(Outcome::of(reports.iter().map(wrong).sum()))
+}
+
+/// Refuses what the flags cannot mean together.
+fn check(args: &YcsbArgs) -> Result<()> {
+    if args.value_bytes < values::VALUE_BYTES_MIN as u64 || args.value_bytes > u64::from(u32::MAX) {
+        let message = format!(
+            "--value-bytes {}: at least {}, so that values can be checked, and below 4 GiB",
+            args.value_bytes,
+            values::VALUE_BYTES_MIN
+        );
+        return Err(Error::invalid(message));
+    }
+    let loads = args.workloads.iter().filter(|workload| **workload == Workload::Load).count();
+    if loads > 1 {
+        return Err(Error::invalid("--workloads: load can be named once only"));
+    }
+    let first = args.workloads.iter().find(|workload| **workload != Workload::Seq);
+    if loads == 1 && first != Some(&Workload::Load) {
+        return Err(Error::invalid("--workloads: load comes before all workloads that need its records"));
+    }
+    if args.backup_to.is_some() && !args.workloads.contains(&Workload::A) {
+        return Err(Error::invalid(
+            "--backup-to: the backup is made in workload a, which is not among --workloads",
+        ));
+    }
+    if args.ordered_load && args.keyspaces > 1 {
+        return Err(Error::invalid("--ordered-load: with one keyspace only"));
+    }
+    for tree in &args.switch_trees {
+        tree.parse::<Tree>().map_err(|error| error.context("--switch-trees"))?;
+    }
+    if !args.switch_trees.is_empty() && !args.workloads.contains(&args.switch_in) {
+        let workload = args.switch_in.name();
+        return Err(Error::invalid(format!(
+            "--switch-trees: {workload} is not among --workloads; see --switch-in"
+        )));
+    }
+    if args.writers >= args.threads {
+        return Err(Error::invalid("--writers: fewer than --threads, so that someone does the workload"));
+    }
+    if args.sequential_share.is_some() && loads == 0 {
+        return Err(Error::invalid("--sequential-share: it is of the load, which is not among --workloads"));
+    }
+    if args.records.is_some_and(|records| records > oracle::RECORDS_MAX / 2) {
+        return Err(Error::invalid(format!("--records: at most {}", oracle::RECORDS_MAX / 2)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,474 @@
+//! The store of a run, its records, and one workload after another on them.
+//!
+//! **Invariants**
+//! - A store that already holds records is never loaded again; its versions are read before it is measured.
+//! - `seq` writes into a keyspace of its own, which it empties first; no other workload looks there.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize},
+    time::Duration,
+};
+
+use testudo::{Error, Result};
+use testudo_base::num::usize_of;
+use testudo_env::{Env, SplitMix};
+
+use super::{
+    BackupResult,
+    backup_check::BackupCheck,
+    client_threads::{Asides, run_threads},
+    keys::KeyMaker,
+    oracle::Oracle,
+    ordered_load::{Preparation, SequentialShare},
+    target::Target,
+    tree_switches::TreeSwitches,
+    worker::Shared,
+    workload::Shape,
+    zipf::{Picker, below},
+};
+use crate::{
+    Context, Distribution, Workload, YcsbArgs,
+    measure::process,
+    report::{
+        Report, Sample, Settled, Totals, complaints::Complaints, size::quotient, tally::Tally, without_log,
+    },
+    subject::{Readings, Records, Settings, Subject},
+};
+
+const SEQ_KEYSPACE: &str = "ycsb-seq";
+const SMOKE_RECORDS: u64 = 2_000;
+const DEFAULT_RECORDS: u64 = 1_000_000;
+/// Records read after a workload that only writes.
+const SPOT_CHECKS: u64 = 1_000;
+/// Work has come to rest when nothing was written for this long.
+const REST: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(10);
+/// Told apart from the seed of what is measured.
+const WARMUP_SEED: u64 = 0x9e37_79b9;
+
+/// An open store with what is known about it.
+pub(crate) struct RunState<'a, S: Subject> {
+    args: &'a YcsbArgs,
+    context: &'a Context,
+    settings: Settings,
+    dir: &'a Path,
+    db: S,
+    records: u64,
+    main: Target<S::Records>,
+    seq: Option<Target<S::Records>>,
+    backup: Option<BackupCheck<'a>>,
+}
+
+impl<'a, S: Subject> RunState<'a, S> {
+    /// Opens the store in `dir`; finds out what it holds unless it is to be loaded.
+    pub(crate) fn open(args: &'a YcsbArgs, context: &'a Context, dir: &'a Path) -> Result<Self> {
+        let settings = Settings {
+            memory_bytes: args.store.memory,
+            sync: args.sync,
+            threads: usize::from(args.threads),
+            tree: args.store.tree.clone(),
+            leaf_bytes: args.store.leaf_bytes,
+            env: context.env.clone(),
+        };
+        let db = S::open(dir, &settings)?;
+        if let Some(share) = args.store.write_share {
+            let other = || Error::invalid(format!("--write-share: not with {}", S::NAME));
+            db.testudo().ok_or_else(other)?.memory().set_write_share(share)?;
+        }
+        if !args.switch_trees.is_empty() && db.testudo().is_none() {
+            return Err(Error::invalid(format!("--switch-trees: not with {}", S::NAME)));
+        }
+        if args.backup_to.is_some() && db.testudo().is_none() {
+            return Err(Error::invalid(format!("--backup-to: not with {}", S::NAME)));
+        }
+        let records = args.records.unwrap_or(if args.store.smoke { SMOKE_RECORDS } else { DEFAULT_RECORDS });
+        let keys = KeyMaker::new(usize_of(args.key_bytes))?;
+        if records > keys.capacity() {
+            let message = format!("--key-bytes {}: only {} keys", args.key_bytes, keys.capacity());
+            return Err(Error::invalid(message));
+        }
+        let keyspaces = main_keyspaces(&db, args)?;
+        let value_bytes = usize_of(args.value_bytes);
+        let main = Target { keyspaces, keys, value_bytes, oracle: Oracle::new(0) };
+        let backup = args.backup_to.as_deref().map(|repository| BackupCheck::new(context, repository));
+        let mut state = Self { args, context, settings, dir, db, records, main, seq: None, backup };
+        state.find_records()?;
+        Ok(state)
+    }
+
+    /// The store itself.
+    pub(crate) fn subject(&self) -> &S {
+        &self.db
+    }
+
+    /// From here on with these flags; what they say of the store and of its records must be as before.
+    pub(crate) fn set_flags(&mut self, args: &'a YcsbArgs) {
+        self.args = args;
+    }
+
+    /// Closes the store.
+    pub(crate) fn close(self) -> Result<()> {
+        drop((self.main, self.seq));
+        self.db.close()
+    }
+
+    /// Closes the store and opens it again; `report` gets the time of the latter, and what is wrong then.
+    pub(crate) fn reopen(self, report: &mut Report) -> Result<Self> {
+        let Self { args, context, settings, dir, db, records, main, seq, backup } = self;
+        drop((main.keyspaces, seq));
+        db.close()?;
+        let started = context.env.monotonic();
+        let db = S::open(dir, &settings)?;
+        report.reopen_seconds = Some(context.env.monotonic().saturating_sub(started).as_secs_f64());
+        let main = Target { keyspaces: main_keyspaces(&db, args)?, ..main };
+        let state = Self { args, context, settings, dir, db, records, main, seq: None, backup };
+        let complaints = Complaints::default();
+        state.spot_check(&state.main, &complaints)?;
+        report.wrong_answers += complaints.count();
+        Ok(state)
+    }
+
+    fn find_records(&mut self) -> Result<()> {
+        let named = |workload: &Workload| self.args.workloads.contains(workload);
+        let mut holds_records = false;
+        for keyspace in &self.main.keyspaces {
+            keyspace.scan(b"", None, Some(1), |_, _| {
+                holds_records = true;
+                false
+            })?;
+        }
+        if named(&Workload::Load) {
+            if holds_records {
+                let message = "--dir already holds records: leave out load, or name an empty directory";
+                return Err(Error::invalid(message));
+            }
+            return Ok(());
+        }
+        if self.args.workloads.iter().all(|workload| *workload == Workload::Seq) {
+            return Ok(());
+        }
+        if !holds_records {
+            let message = "--workloads: nothing is there to work on; begin with load, or name a loaded --dir";
+            return Err(Error::invalid(message));
+        }
+        self.take_over_records()
+    }
+
+    /// Reads everything once, to know the version of every record.
+    fn take_over_records(&mut self) -> Result<()> {
+        let damaged = |reason: &str| {
+            Error::invalid(format!("--dir does not hold a whole data set of these flags: {reason}"))
+        };
+        let (mut count, mut end) = (0, 0);
+        let mut key = Vec::new();
+        let mut failure = None;
+        for (index, keyspace) in self.main.keyspaces.iter().enumerate() {
+            keyspace.scan(b"", None, None, |found, value| {
+                match self.main.judge_entry(index, (found, value), false, &mut key) {
+                    Ok((record, version)) => {
+                        self.main.oracle.assume_version(record, version);
+                        count += 1;
+                        end = end.max(record + 1);
+                        if self.context.stopped() {
+                            failure = Some(Error::invalid("stopped while the records were read"));
+                        }
+                    }
+                    Err(reason) => failure = Some(damaged(&reason)),
+                }
+                failure.is_none()
+            })?;
+            if let Some(failure) = failure {
+                return Err(failure);
+            }
+        }
+        if count != end {
+            return Err(damaged(&format!("{count} records are there, the last is number {}", end - 1)));
+        }
+        self.main.oracle.assume_records(count);
+        self.records = count;
+        Ok(())
+    }
+
+    /// Runs one workload; after a load, and after the last one, waits for background work.
+    pub(crate) fn run_workload(&mut self, workload: Workload, last: bool) -> Result<Report> {
+        if workload == Workload::Seq {
+            self.prepare_seq()?;
+        }
+        let complaints = Complaints::default();
+        if self.args.warmup_seconds > 0.0 && workload.shape() != Shape::Fill {
+            self.warm_up(workload, &complaints)?;
+        }
+        let mut backup = self.backup.take();
+        let sequential = self.prepare_sequential(workload)?;
+        process::reset_peak_rss();
+        let before = Sample::take(self.db.readings());
+        let started = self.context.env.monotonic();
+        let shared = self.shared(workload, &complaints, self.limits(workload, started));
+        let shared = Shared { sequential, ..shared };
+        let due = backup.as_mut().filter(|backup| workload == Workload::A && !backup.is_taken());
+        let due = self.db.testudo().zip(due);
+        let is_backed_up = due.is_some();
+        let (working, writers) = (shared.threads, shared.writers);
+        let new_report = self.new_report(workload);
+        let mut switches = self.tree_switches(workload, started);
+        let asides = Asides { backup: due, switches: switches.as_mut() };
+        let mut tallies = run_threads(&shared, started, asides)?;
+        if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
+            return Err(error);
+        }
+        let after = Sample::take(self.db.readings());
+        let totals = Totals::of(&tallies, started);
+        let tree_switches = switches.map(|switches| switches.result(totals.end(started), totals.longest_gap));
+        self.backup = backup;
+        let mut report = Report { is_backed_up, writers, tree_switches, ..new_report };
+        report.measure(&totals, &before, &after);
+        if workload == Workload::Load && self.args.ordered_load {
+            (report.ordered_load, report.threads) = (true, 1);
+        }
+        if workload == Workload::Load {
+            report.sequential_share = self.args.sequential_share;
+        }
+        if workload.shape() != Shape::FullScan && !matches!(workload.shape(), Shape::Fill) {
+            report.distribution = format!("{:?}", self.distribution(workload)).to_lowercase();
+            report.warmup_seconds = self.args.warmup_seconds;
+        }
+        report.interrupted = self.context.stopped();
+        if !report.interrupted {
+            self.check_after(workload, &tallies[..working], &complaints)?;
+            self.db
+                .testudo()
+                .zip(self.backup.as_mut())
+                .map_or(Ok(()), |(db, backup)| backup.read_snapshot(db))?;
+        }
+        report.records = self.target(workload).oracle.acknowledged();
+        report.space_amplification = quotient(after.store.disk_bytes as f64, self.live_bytes() as f64);
+        report.wrong_answers = complaints.count();
+        let fills = matches!(workload.shape(), Shape::Fill);
+        if (fills || last) && self.args.settle_seconds > 0.0 && !report.interrupted {
+            self.settle(&mut report, &before, started)?;
+        }
+        Ok(report)
+    }
+
+    /// The switches of trees that are due in a workload, if any.
+    fn tree_switches(&self, workload: Workload, started: Duration) -> Option<TreeSwitches<'_>> {
+        if self.args.switch_trees.is_empty() || workload != self.args.switch_in {
+            return None;
+        }
+        let keyspaces = &self.target(workload).keyspaces;
+        let set = |tree: &str| keyspaces.iter().try_for_each(|keyspace| keyspace.set_tree(tree));
+        let present = (&*self.tree(), (started, 0));
+        Some(TreeSwitches::new(&self.args.switch_trees, self.args.switches, present, Box::new(set)))
+    }
+
+    /// The tree of the records, or what else the store is called by.
+    fn tree(&self) -> String {
+        self.main.keyspaces.first().and_then(Records::tree).unwrap_or_else(|| self.db.kind())
+    }
+
+    /// Runs a workload for a while before it is measured, so that the caches hold what it likes.
+    fn warm_up(&self, workload: Workload, complaints: &Complaints) -> Result<()> {
+        let started = self.context.env.monotonic();
+        let deadline = started + Duration::from_secs_f64(self.args.warmup_seconds);
+        let shared = self.shared(workload, complaints, (u64::MAX, Some(deadline)));
+        // The measured part shall not repeat it.
+        let shared = Shared { seed: self.args.seed.wrapping_add(WARMUP_SEED), ..shared };
+        let tallies = run_threads(&shared, started, Asides::default())?;
+        tallies.into_iter().find_map(|tally| tally.error).map_or(Ok(()), Err)
+    }
+
+    /// Records among which a workload picks. What is popular stays so when others are inserted, as in YCSB: the ranks of
+    /// a zipfian choice are spread over the records that were there first.
+    fn population(&self, workload: Workload) -> u64 {
+        let acknowledged = self.target(workload).oracle.acknowledged();
+        match self.distribution(workload) {
+            Distribution::Zipfian => acknowledged.min(self.records),
+            Distribution::Uniform | Distribution::Latest => acknowledged,
+        }
+    }
+
+    /// What the threads of a workload need; `limits` are operations and a deadline.
+    fn shared<'s>(
+        &'s self,
+        workload: Workload,
+        complaints: &'s Complaints,
+        (ops, deadline): (u64, Option<Duration>),
+    ) -> Shared<'s, S::Records> {
+        let target = self.target(workload);
+        let is_ordered = self.args.ordered_load && workload == Workload::Load;
+        let writers = if workload.shape() == Shape::Fill { 0 } else { usize::from(self.args.writers) };
+        let threads = if is_ordered { 1 } else { usize::from(self.args.threads) - writers };
+        Shared {
+            env: &*self.context.env,
+            target,
+            complaints,
+            workload,
+            picker: Picker::new(self.distribution(workload), self.population(workload).max(1)),
+            threads,
+            writers,
+            busy: AtomicUsize::new(threads),
+            is_ordered,
+            sequential: None,
+            ops,
+            deadline,
+            interval: self
+                .args
+                .rate
+                .map(|rate| Duration::from_nanos(u64::from(self.args.threads) * 1_000_000_000 / rate)),
+            scan_length: self.args.scan_length,
+            seed: self.args.seed,
+            stop: self.context.stop_flag(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// The order of those records of a load that are written in the order of their keys, if only some are.
+    fn prepare_sequential(&self, workload: Workload) -> Result<Option<Preparation>> {
+        let share = self.args.sequential_share.filter(|_| workload == Workload::Load);
+        let Some(share) = share.and_then(SequentialShare::new) else { return Ok(None) };
+        let threads = usize::from(self.args.threads);
+        Preparation::new(self.main.keys, self.records, share, threads, self.dir).map(Some)
+    }
+
+    fn distribution(&self, workload: Workload) -> Distribution {
+        self.args.distribution.unwrap_or_else(|| workload.default_distribution())
+    }
+
+    /// Restores the backup that was made, if there is one, and says whether it is equal.
+    pub(crate) fn restore_backup(&mut self) -> Result<Option<BackupResult>> {
+        self.backup.as_mut().map_or(Ok(None), |backup| backup.restore(self.args))
+    }
+
+    fn target(&self, workload: Workload) -> &Target<S::Records> {
+        match &self.seq {
+            Some(seq) if workload == Workload::Seq => seq,
+            _ => &self.main,
+        }
+    }
+
+    fn live_bytes(&self) -> u64 {
+        self.main.live_bytes() + self.seq.as_ref().map_or(0, Target::live_bytes)
+    }
+
+    fn prepare_seq(&mut self) -> Result<()> {
+        self.seq = None;
+        self.db.drop_records(SEQ_KEYSPACE)?;
+        let keyspaces = vec![self.db.records(SEQ_KEYSPACE)?];
+        let Target { keys, value_bytes, .. } = &self.main;
+        self.seq = Some(Target {
+            keyspaces,
+            keys: keys.in_order(),
+            value_bytes: *value_bytes,
+            oracle: Oracle::new(0),
+        });
+        Ok(())
+    }
+
+    /// How many operations, and until when.
+    fn limits(&self, workload: Workload, started: Duration) -> (u64, Option<Duration>) {
+        if workload.shape() == Shape::Fill {
+            return (self.records, None);
+        }
+        match self.args.seconds {
+            Some(seconds) => (u64::MAX, Some(started + Duration::from_secs_f64(seconds))),
+            None => (self.args.ops.unwrap_or_else(|| workload.default_ops(self.args.store.smoke)), None),
+        }
+    }
+
+    fn new_report(&self, workload: Workload) -> Report {
+        Report {
+            engine: S::NAME,
+            tree: self.tree(),
+            workload: workload.name(),
+            key_bytes: self.args.key_bytes,
+            value_bytes: self.args.value_bytes,
+            keyspaces: usize::from(self.args.keyspaces),
+            threads: usize::from(self.args.threads),
+            sync: self.args.sync,
+            memory_bytes: self.args.store.memory,
+            ..Report::default()
+        }
+    }
+
+    /// What can be known only after all threads have ended.
+    fn check_after(&self, workload: Workload, tallies: &[Tally], complaints: &Complaints) -> Result<()> {
+        let target = self.target(workload);
+        match workload.shape() {
+            Shape::Fill => {
+                target.oracle.assume_records(self.records);
+                self.spot_check(target, complaints)?;
+            }
+            Shape::FullScan => {
+                let seen: Option<u64> = tallies.iter().map(|tally| tally.first_pass).sum();
+                let expected = target.oracle.acknowledged();
+                if let Some(seen) = seen
+                    && seen != expected
+                {
+                    complaints.add(&format!("a full scan gave {seen} records of {expected}"));
+                }
+            }
+            Shape::Mixed(_) | Shape::Batches => {}
+        }
+        Ok(())
+    }
+
+    /// Reads a few records of a target that was only written.
+    fn spot_check(&self, target: &Target<S::Records>, complaints: &Complaints) -> Result<()> {
+        let mut random = SplitMix::new(self.args.seed);
+        let records = target.oracle.acknowledged();
+        let mut key = Vec::new();
+        for _ in 0..SPOT_CHECKS.min(records) {
+            let record = below(&mut random, records);
+            target.keys.write(record, &mut key);
+            let before = target.oracle.look(record);
+            let verdict = target.keyspace(record).get(&key, |found| target.judge(record, before, found))?;
+            complaints.note(verdict);
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing has been written for `rest`, but not longer than the flags say; since when that is so, and the figures then.
+    pub(crate) fn wait_for_rest(&self, rest: Duration) -> Result<(Duration, Readings)> {
+        let env = &*self.context.env;
+        self.db.flush()?;
+        let limit = env.monotonic() + Duration::from_secs_f64(self.args.settle_seconds);
+        let mut stats = self.db.readings();
+        let mut resting_since = env.monotonic();
+        while env.monotonic() < limit && env.monotonic() < resting_since + rest && !self.context.stopped() {
+            env.sleep(POLL);
+            let now = self.db.readings();
+            if (now.device_bytes_written, now.disk_bytes) != (stats.device_bytes_written, stats.disk_bytes) {
+                resting_since = env.monotonic();
+            }
+            stats = now;
+        }
+        Ok((resting_since, stats))
+    }
+
+    /// Waits until background work rests and notes what it cost.
+    fn settle(&self, report: &mut Report, before: &Sample, started: Duration) -> Result<()> {
+        let (resting_since, stats) = self.wait_for_rest(REST)?;
+        let written = stats.device_bytes_written.saturating_sub(before.store.device_bytes_written);
+        let log = stats.wal_bytes_written.saturating_sub(before.store.wal_bytes_written);
+        let space = quotient(stats.disk_bytes as f64, self.live_bytes() as f64);
+        report.settled = Some(Settled {
+            seconds: resting_since.saturating_sub(started).as_secs_f64(),
+            device_bytes_written: written,
+            process_bytes_written: before
+                .io
+                .zip(process::io())
+                .map(|(before, now)| now.write_bytes - before.write_bytes),
+            write_amplification: quotient(written as f64, report.user_bytes_written as f64),
+            write_amplification_without_log: without_log(written, log, report.user_bytes_written),
+            space_amplification: space,
+        });
+        report.space_amplification_settled = Some(space);
+        Ok(())
+    }
+}
+
+fn main_keyspaces<S: Subject>(db: &S, args: &YcsbArgs) -> Result<Vec<S::Records>> {
+    let names: Vec<String> = (0..args.keyspaces).map(|index| format!("ycsb-{index}")).collect();
+    db.many_records(&names)
+}

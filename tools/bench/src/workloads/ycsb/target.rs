@@ -1,0 +1,80 @@
+//! The records of a run, spread over keyspaces, and what an answer about them must be.
+//!
+//! **Invariants**
+//! - Record `n` lives in keyspace `n mod K`; nothing else lives there.
+//! - A verdict tells records by their numbers, never by their bytes.
+
+use testudo_base::num::{u64_of, usize_of};
+
+use crate::{report::complaints::Verdict, subject::Records};
+
+use super::{
+    keys::KeyMaker,
+    oracle::{Oracle, Sight},
+    values,
+};
+
+/// A set of records in a store.
+pub(crate) struct Target<R> {
+    pub(crate) keyspaces: Vec<R>,
+    pub(crate) keys: KeyMaker,
+    pub(crate) value_bytes: usize,
+    pub(crate) oracle: Oracle,
+}
+
+impl<R: Records> Target<R> {
+    #[inline]
+    pub(crate) fn keyspace(&self, record: u64) -> &R {
+        &self.keyspaces[usize_of(record % u64_of(self.keyspaces.len()))]
+    }
+
+    /// Bytes of all records that exist.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.oracle.acknowledged() * (self.keys.key_bytes() + u64_of(self.value_bytes))
+    }
+
+    /// Judges what a read of `record` gave that began at `before`.
+    #[inline]
+    pub(crate) fn judge(&self, record: u64, before: Sight, found: Option<&[u8]>) -> Verdict {
+        let Some(value) = found else {
+            return Err(format!("record {record} is missing"));
+        };
+        let (number, version) =
+            values::read(value, self.value_bytes).map_err(|reason| format!("record {record}: {reason}"))?;
+        if number != record {
+            return Err(format!("record {record} has the value of record {number}"));
+        }
+        if !self.oracle.admits(record, before, version) {
+            let expected = self.oracle.version(record);
+            return Err(format!("record {record} has version {version}, not {expected} (modulo 16)"));
+        }
+        Ok(())
+    }
+
+    /// Judges an entry that a scan of keyspace `keyspace` gave; `key` is room for the key that it should have.
+    /// `exact` if no record is updated meanwhile. Gives record and version.
+    pub(crate) fn judge_entry(
+        &self,
+        keyspace: usize,
+        entry: (&[u8], &[u8]),
+        exact: bool,
+        key: &mut Vec<u8>,
+    ) -> Result<(u64, u8), String> {
+        let (record, version) = values::read(entry.1, self.value_bytes)
+            .map_err(|reason| format!("an entry of a scan: {reason}"))?;
+        self.keys.write(record, key);
+        if key != entry.0 || usize_of(record % u64_of(self.keyspaces.len())) != keyspace {
+            return Err(format!("a scan gave the value of record {record} under another key"));
+        }
+        if exact {
+            let expected = self.oracle.version(record);
+            if record >= self.oracle.reserved() || version != expected {
+                return Err(format!("a scan gave record {record} at version {version}, not {expected}"));
+            }
+        }
+        Ok((record, version))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Trees that take turns while a workload runs: who is next, and how fast it went under each.
+//!
+//! **Invariants**
+//! - Switches are evenly spread over the workload: after the same time, or the same number of operations.
+//! - Time and operations belong to the tree that was set before them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Serialize;
+use testudo::Result;
+
+use crate::report::size::{human_count, quotient};
+
+/// Sets a tree by its name.
+type SetTree<'a> = Box<dyn Fn(&str) -> Result<()> + 'a>;
+
+/// The switches of one workload.
+pub(crate) struct TreeSwitches<'a> {
+    trees: &'a [String],
+    due: u16,
+    /// Sets the tree of all keyspaces.
+    set: SetTree<'a>,
+    /// One for each tree that had its turn, the last one still has it.
+    turns: Vec<Turn>,
+    longest_call: Duration,
+}
+
+#[derive(Debug)]
+struct Turn {
+    tree: String,
+    began: Moment,
+}
+
+/// When, and after how many operations.
+pub(crate) type Moment = (Duration, u64);
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct SwitchResult {
+    /// Switches that took place.
+    pub(crate) switches: usize,
+    pub(crate) ops_per_second_before: f64,
+    pub(crate) ops_per_second_between: f64,
+    pub(crate) ops_per_second_after: f64,
+    pub(crate) ops_per_second_by_tree: BTreeMap<String, f64>,
+    /// The longest time without an answer to a client, wherever in the workload.
+    pub(crate) longest_stall_ms: f64,
+    /// The longest call that set a tree, in all keyspaces.
+    pub(crate) longest_call_ms: f64,
+}
+
+impl<'a> TreeSwitches<'a> {
+    /// `due` switches through `trees`, of which `present` is the one that is set when the workload begins.
+    pub(crate) fn new(trees: &'a [String], due: u16, present: (&str, Moment), set: SetTree<'a>) -> Self {
+        let turns = vec![Turn { tree: present.0.to_owned(), began: present.1 }];
+        Self { trees, due, set, turns, longest_call: Duration::ZERO }
+    }
+
+    fn done(&self) -> usize {
+        self.turns.len() - 1
+    }
+
+    /// Switches as often as is due when `share` of the workload is done; `now` tells the moment.
+    pub(crate) fn keep_up(&mut self, share: f64, now: impl Fn() -> Moment) -> Result<()> {
+        while self.done() < usize::from(self.due)
+            && share * (f64::from(self.due) + 1.0) >= self.done() as f64 + 1.0
+        {
+            let began = now();
+            let tree = self.next().to_owned();
+            (self.set)(&tree)?;
+            self.longest_call = self.longest_call.max(now().0.saturating_sub(began.0));
+            self.turns.push(Turn { tree, began });
+        }
+        Ok(())
+    }
+
+    /// The one after the present one in the list.
+    fn next(&self) -> &str {
+        let present = self.turns.last().map(|turn| turn.tree.as_str());
+        let index = self.trees.iter().position(|tree| Some(tree.as_str()) == present);
+        &self.trees[index.map_or(0, |index| (index + 1) % self.trees.len())]
+    }
+
+    /// The figures of a workload that was done at `end`.
+    pub(crate) fn result(self, end: Moment, longest_stall: Duration) -> SwitchResult {
+        let ends = self.turns.iter().skip(1).map(|turn| turn.began).chain([end]);
+        let spans: Vec<_> = self.turns.iter().zip(ends).map(|(turn, end)| Span::of(turn, end)).collect();
+        let rate = |of: &[&Span]| {
+            let operations: u64 = of.iter().map(|span| span.operations).sum();
+            quotient(operations as f64, of.iter().map(|span| span.seconds).sum())
+        };
+        let all: Vec<&Span> = spans.iter().collect();
+        let mut by_tree: BTreeMap<String, Vec<&Span>> = BTreeMap::new();
+        for (turn, span) in self.turns.iter().zip(&spans) {
+            by_tree.entry(turn.tree.clone()).or_default().push(span);
+        }
+        let last = all.len() - 1;
+        SwitchResult {
+            switches: self.done(),
+            ops_per_second_before: rate(&all[..1]),
+            ops_per_second_between: rate(&all[last.min(1)..last]),
+            ops_per_second_after: rate(&all[last..]),
+            ops_per_second_by_tree: by_tree.into_iter().map(|(tree, spans)| (tree, rate(&spans))).collect(),
+            longest_stall_ms: longest_stall.as_secs_f64() * 1e3,
+            longest_call_ms: self.longest_call.as_secs_f64() * 1e3,
+        }
+    }
+}
+
+/// How long a tree had its turn, and what was done in it.
+struct Span {
+    seconds: f64,
+    operations: u64,
+}
+
+impl Span {
+    fn of(turn: &Turn, end: Moment) -> Self {
+        let seconds = end.0.saturating_sub(turn.began.0).as_secs_f64();
+        Self { seconds, operations: end.1.saturating_sub(turn.began.1) }
+    }
+}
+
+impl SwitchResult {
+    /// For people.
+    pub(crate) fn line(&self, workload: &str) -> String {
+        let by_tree = self.ops_per_second_by_tree.iter();
+        let by_tree: Vec<_> =
+            by_tree.map(|(tree, rate)| format!("{} with {tree}", human_count(*rate))).collect();
+        format!(
+            "{workload}: {} switches of trees; operations/s {} before, {} between, {} after, {}; longest stall {:.1} ms, longest switch \
+             {:.1} ms\n",
+            self.switches,
+            human_count(self.ops_per_second_before),
+            human_count(self.ops_per_second_between),
+            human_count(self.ops_per_second_after),
+            by_tree.join(", "),
+            self.longest_stall_ms,
+            self.longest_call_ms,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

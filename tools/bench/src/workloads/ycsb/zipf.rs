@@ -1,0 +1,128 @@
+//! Picking records: zipfian, uniform, latest.
+//!
+//! Zipfian ranks follow Gray, Sundaresan, Englert, Baclawski and Weinberger, "Quickly generating
+//! billion-record synthetic databases" (SIGMOD 1994), as YCSB does; its sum over all ranks is the
+//! Euler-Maclaurin formula after the first terms, so that any number of records starts at once.
+//!
+//! **Invariants**
+//! - A picked record was acknowledged before the pick.
+//! - Ranks are spread over the records by a bijection, so no two hot ranks share a record.
+
+use testudo_env::SplitMix;
+
+use crate::{Distribution, report::size::floor};
+
+/// Skew of YCSB.
+pub(crate) const THETA: f64 = 0.99;
+/// Terms of the sum that are added one by one.
+const EXACT_TERMS: u64 = 1_000;
+
+/// Ranks from 0, the most frequent, below a count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Zipf {
+    count: u64,
+    zeta: f64,
+    exponent: f64,
+    eta: f64,
+    second: f64,
+}
+
+impl Zipf {
+    /// Ranks below `count`, which is at least 1.
+    pub(crate) fn new(count: u64) -> Self {
+        let zeta = zeta(count);
+        let second = 1.0 + 0.5f64.powf(THETA);
+        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - THETA)) / (1.0 - second / zeta);
+        Self { count, zeta, exponent: 1.0 / (1.0 - THETA), eta, second }
+    }
+
+    /// The next rank.
+    #[inline]
+    pub(crate) fn rank(&self, random: &mut SplitMix) -> u64 {
+        let uniform = unit(random);
+        let scaled = uniform * self.zeta;
+        if scaled < 1.0 || self.count == 1 {
+            return 0;
+        }
+        if scaled < self.second {
+            return 1;
+        }
+        let share = self.eta.mul_add(uniform, 1.0 - self.eta).powf(self.exponent);
+        floor(self.count as f64 * share).min(self.count - 1)
+    }
+}
+
+/// Sum of `rank^-θ` over the first `count` ranks.
+fn zeta(count: u64) -> f64 {
+    let term = |rank: f64| rank.powf(-THETA);
+    let exact: f64 = (1..=count.min(EXACT_TERMS)).map(|rank| term(rank as f64)).sum();
+    if count <= EXACT_TERMS {
+        return exact;
+    }
+    let (from, to) = (EXACT_TERMS as f64, count as f64);
+    let integral = (to.powf(1.0 - THETA) - from.powf(1.0 - THETA)) / (1.0 - THETA);
+    let slope = |rank: f64| -THETA * term(rank) / rank;
+    exact + integral + (term(to) - term(from)) / 2.0 + (slope(to) - slope(from)) / 12.0
+}
+
+/// Picks records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Picker {
+    Zipfian { zipf: Zipf, stride: u64 },
+    Uniform,
+    Latest { zipf: Zipf },
+}
+
+impl Picker {
+    /// For a store that holds `records` records, at least 1, and may grow.
+    pub(crate) fn new(distribution: Distribution, records: u64) -> Self {
+        match distribution {
+            Distribution::Zipfian => Self::Zipfian { zipf: Zipf::new(records), stride: stride_of(records) },
+            Distribution::Uniform => Self::Uniform,
+            Distribution::Latest => Self::Latest { zipf: Zipf::new(records) },
+        }
+    }
+
+    /// A record below `acknowledged`, which never shrinks below the first count.
+    #[inline]
+    pub(crate) fn pick(&self, random: &mut SplitMix, acknowledged: u64) -> u64 {
+        match self {
+            Self::Zipfian { zipf, stride } => scatter(zipf.rank(random), *stride, zipf.count),
+            Self::Uniform => below(random, acknowledged),
+            Self::Latest { zipf } => acknowledged - 1 - zipf.rank(random),
+        }
+    }
+}
+
+/// A number below `bound` without a division.
+#[inline]
+pub(crate) fn below(random: &mut SplitMix, bound: u64) -> u64 {
+    let product = u128::from(random.next_u64()) * u128::from(bound);
+    testudo_base::num::low64(product >> 64)
+}
+
+#[inline]
+fn unit(random: &mut SplitMix) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Multiplication by a number without a common divisor is a bijection over the numbers below `count`.
+#[inline]
+fn scatter(rank: u64, stride: u64, count: u64) -> u64 {
+    testudo_base::num::low64((u128::from(rank) + 1) * u128::from(stride) % u128::from(count))
+}
+
+fn stride_of(count: u64) -> u64 {
+    let mut stride = floor(count as f64 * 0.618_033_988_749_894_9).max(1);
+    while common_divisor(stride, count) != 1 {
+        stride += 1;
+    }
+    stride
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! What `xtask tidy` asks of the checkout, a file for each kind of rule.
+
+pub(crate) mod columns;
+pub(crate) mod documents;
+pub(crate) mod file_rules;
+pub(crate) mod format_lock;
+pub(crate) mod layers;
+pub(crate) mod module_circles;
+pub(crate) mod text_rules;

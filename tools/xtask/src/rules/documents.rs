@@ -1,0 +1,59 @@
+//! Rules that keep the documents true: named files exist, dependencies have their reason.
+
+use crate::{
+    Finding,
+    checkout::{manifest::settings, sources::Source},
+};
+
+/// Documents whose `file.rs` names must be files of the checkout.
+const MAPS: [&str; 4] = ["ARCHITECTURE.md", "docs/FORMAT.md", "docs/TESTING.md", "docs/papers.md"];
+const DEPENDENCY_RECORD: &str = "docs/decisions/0002-dependencies.md";
+
+pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
+    let mut findings = dependency_reasons(sources);
+    for path in MAPS {
+        match sources.iter().find(|source| source.path == path) {
+            Some(map) => findings.extend(named_files(map, sources)),
+            None => findings.push(Finding::new(path, 1, "is missing")),
+        }
+    }
+    findings
+}
+
+/// A name counts as found if some path of the checkout ends with it.
+fn named_files(map: &Source, sources: &[Source]) -> Vec<Finding> {
+    let exists = |name: &str| {
+        let is_it =
+            |path: &str| path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
+        sources.iter().any(|source| is_it(&source.path))
+    };
+    let is_name_part = |c: char| c.is_alphanumeric() || "_-./*".contains(c);
+    let mut findings = Vec::new();
+    for (line, content) in (1..).zip(map.text.lines()) {
+        for word in content.split(|c| !is_name_part(c)) {
+            if word.ends_with(".rs") && !word.contains('*') && word != ".rs" && !exists(word) {
+                findings.push(Finding::new(&map.path, line, format!("names `{word}`, which does not exist")));
+            }
+        }
+    }
+    findings
+}
+
+fn dependency_reasons(sources: &[Source]) -> Vec<Finding> {
+    let text_of = |path: &str| sources.iter().find(|source| source.path == path).map(|s| s.text.as_str());
+    let (Some(workspace), Some(record)) = (text_of("Cargo.toml"), text_of(DEPENDENCY_RECORD)) else {
+        return vec![Finding::new(DEPENDENCY_RECORD, 1, "is missing, or the root has no Cargo.toml")];
+    };
+    let mut findings = Vec::new();
+    for setting in settings(workspace).iter().filter(|setting| setting.section == "workspace.dependencies") {
+        let is_ours = setting.value.contains("path =");
+        if !is_ours && !record.contains(&format!("`{}`", setting.key)) {
+            let message = format!("`{}` has no reason in {DEPENDENCY_RECORD}", setting.key);
+            findings.push(Finding::new("Cargo.toml", setting.line, message));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,34 @@
+use super::{DEPENDENCY_RECORD, MAPS, check};
+use crate::checkout::sources::Source;
+
+fn findings(map_text: &str, dependencies: &str) -> Vec<String> {
+    let mut sources: Vec<Source> = MAPS.iter().map(|path| Source::new(path, map_text)).collect();
+    sources.push(Source::new("Cargo.toml", &format!("[workspace.dependencies]\n{dependencies}\n")));
+    sources.push(Source::new(DEPENDENCY_RECORD, "- `serde` – results as JSON."));
+    sources.push(Source::new("substrate/run/src/format/block.rs", ""));
+    check(&sources).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn files_that_exist_and_dependencies_with_a_reason_pass() {
+    let map = "`block.rs`, `run/src/format/block.rs` and `*_format.rs`: one page each.";
+    assert!(findings(map, "serde = \"1\"\ntestudo = { path = \"engine\" }").is_empty());
+}
+
+#[test]
+fn a_file_that_does_not_exist_is_found() {
+    let found = findings("first line\nput -> `lock.rs`", "");
+    assert_eq!(found.len(), MAPS.len());
+    assert_eq!(found[0], "ARCHITECTURE.md:2: names `lock.rs`, which does not exist");
+}
+
+#[test]
+fn a_dependency_without_a_reason_is_found() {
+    let found = findings("", "serde = \"1\"\nrand = \"0.9\"");
+    assert_eq!(found, [format!("Cargo.toml:3: `rand` has no reason in {DEPENDENCY_RECORD}")]);
+}
+
+#[test]
+fn missing_documents_are_found() {
+    assert_eq!(check(&[]).len(), MAPS.len() + 1);
+}

@@ -1,0 +1,117 @@
+//! Which crate may use which: the tiers of the house, as a table.
+//!
+//! **Invariants**
+//! - Every crate is in the table or in a folder with a rule; a new one elsewhere is a finding until it is added.
+//! - Dependencies of tests are free: they may point up.
+
+use crate::{
+    Finding,
+    checkout::{
+        manifest::{Setting, dependencies, package_name, settings},
+        sources::Source,
+    },
+};
+
+/// Each crate of the substrate, and the crates of the workspace that it may use.
+const SUBSTRATE: [(&str, &[&str]); 9] = [
+    ("testudo-base", &[]),
+    ("testudo-env", &["testudo-base"]),
+    ("testudo-storage", &["testudo-base", "testudo-env"]),
+    ("testudo-wal", &["testudo-base", "testudo-env"]),
+    ("testudo-memtable", &["testudo-base"]),
+    ("testudo-records", &["testudo-base"]),
+    ("testudo-filter", &["testudo-base"]),
+    ("testudo-run", &["testudo-base", "testudo-env", "testudo-storage", "testudo-filter"]),
+    ("testudo-values", &["testudo-base", "testudo-env", "testudo-storage", "testudo-run"]),
+];
+/// What the contract of the trees may use.
+const CONTRACT: &[&str] = &["testudo-base", "testudo-storage", "testudo-run"];
+/// What a tree may use: never another tree, the log, the write buffer or the engine.
+const TREE: &[&str] = &[
+    "testudo-base",
+    "testudo-storage",
+    "testudo-filter",
+    "testudo-run",
+    "testudo-values",
+    "testudo-contract",
+];
+/// What the engine may not use.
+const ABOVE_ENGINE: [&str; 2] = ["testing/", "tools/"];
+
+/// A package of the workspace.
+struct Package<'a> {
+    source: &'a Source,
+    name: &'a str,
+    settings: Vec<Setting<'a>>,
+}
+
+pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut packages = Vec::new();
+    for source in sources.iter().filter(|source| source.file_name() == "Cargo.toml") {
+        let settings = settings(&source.text);
+        match package_name(&settings) {
+            Some(name) => packages.push(Package { source, name, settings }),
+            None if source.path == "Cargo.toml" => {}
+            None => findings.push(Finding::new(&source.path, 1, "has no package name")),
+        }
+    }
+    for package in &packages {
+        findings.extend(lints(package));
+        for (line, dependency) in dependencies(&package.settings) {
+            let Some(used) = packages.iter().find(|other| other.name == dependency) else { continue };
+            if !may_use(package, used) {
+                let message = format!("{} must not use {dependency}: {}", package.name, rule_of(package));
+                findings.push(Finding::new(&package.source.path, line, message));
+            }
+        }
+        if !has_place(package) {
+            let message = format!("{} has no place in tools/xtask/src/rules/layers.rs", package.name);
+            findings.push(Finding::new(&package.source.path, 1, message));
+        }
+    }
+    findings
+}
+
+fn lints(package: &Package<'_>) -> Option<Finding> {
+    let has = package.settings.iter().any(|s| (s.section, s.key, s.value) == ("lints", "workspace", "true"));
+    let message = "lacks `[lints] workspace = true`";
+    (!has).then(|| Finding::new(&package.source.path, 1, message))
+}
+
+fn folder<'a>(package: &Package<'a>) -> &'a str {
+    package.source.path.split('/').next().unwrap_or_default()
+}
+
+fn substrate_row(name: &str) -> Option<&'static [&'static str]> {
+    SUBSTRATE.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, may)| *may)
+}
+
+fn has_place(package: &Package<'_>) -> bool {
+    match folder(package) {
+        "substrate" => substrate_row(package.name).is_some(),
+        "trees" | "engine" | "testing" | "tools" | "bindings" => true,
+        _ => false,
+    }
+}
+
+fn may_use(package: &Package<'_>, used: &Package<'_>) -> bool {
+    match folder(package) {
+        "substrate" => substrate_row(package.name).is_none_or(|may| may.contains(&used.name)),
+        "trees" if package.name == "testudo-contract" => CONTRACT.contains(&used.name),
+        "trees" => TREE.contains(&used.name),
+        "engine" => !ABOVE_ENGINE.iter().any(|above| used.source.path.starts_with(above)),
+        _ => true,
+    }
+}
+
+fn rule_of(package: &Package<'_>) -> &'static str {
+    match folder(package) {
+        "substrate" => "the substrate uses only what is below it and knows nothing of trees",
+        "trees" => "a tree uses the substrate and the contract, no other tree, no log, no engine",
+        _ => "the engine uses neither tools nor tests",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+use super::check;
+use crate::checkout::sources::Source;
+
+fn package(path: &str, name: &str, dependencies: &str) -> Source {
+    let text = format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{dependencies}");
+    Source::new(&format!("{path}/Cargo.toml"), &text)
+}
+
+/// The house in small, with `extra` in place of or beside its packages.
+fn findings(extra: &[Source]) -> Vec<String> {
+    let mut sources = vec![
+        package("substrate/base", "testudo-base", ""),
+        package("substrate/env", "testudo-env", "[dependencies]\ntestudo-base.workspace = true\n"),
+        package("substrate/wal", "testudo-wal", "[dependencies]\ntestudo-env.workspace = true\n"),
+        package("trees/contract", "testudo-contract", ""),
+        package("trees/betree", "testudo-betree", "[dependencies]\ntestudo-contract.workspace = true\n"),
+        package("engine", "testudo", "[dependencies]\ntestudo-betree.workspace = true\n"),
+        package("tools/bench", "testudo-bench", "[dependencies]\ntestudo-base = { path = \"x\" }\n"),
+    ];
+    sources.retain(|source| extra.iter().all(|other| other.path != source.path));
+    sources.extend_from_slice(extra);
+    check(&sources).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_house_as_it_is_has_no_findings() {
+    assert!(findings(&[]).is_empty());
+}
+
+#[test]
+fn upward_and_sideward_dependencies_are_found() {
+    let cases = [
+        package("substrate/base", "testudo-base", "[dependencies]\ntestudo-env.workspace = true\n"),
+        package("substrate/env", "testudo-env", "[dependencies.testudo-contract]\npath = \"x\"\n"),
+        package("substrate/wal", "testudo-wal", "[build-dependencies]\ntestudo = { path = \"x\" }\n"),
+        package("trees/contract", "testudo-contract", "[dependencies]\ntestudo-betree.workspace = true\n"),
+        package("trees/lsm", "testudo-lsm", "[dependencies]\ntestudo-betree.workspace = true\n"),
+        package(
+            "trees/lsm",
+            "testudo-lsm",
+            "[target.'cfg(unix)'.dependencies]\ntestudo-wal.workspace = true\n",
+        ),
+        package("engine", "testudo", "[dependencies]\ntestudo-bench.workspace = true\n"),
+    ];
+    for case in cases {
+        let found = findings(std::slice::from_ref(&case));
+        assert_eq!(found.len(), 1, "{case:?}: {found:?}");
+        assert!(found[0].contains("must not use"));
+        let line = if case.text.contains("[dependencies.") { 5 } else { 6 };
+        assert!(found[0].starts_with(&format!("{}:{line}: ", case.path)), "{}", found[0]);
+    }
+}
+
+#[test]
+fn dependencies_of_tests_are_free() {
+    let up = package("substrate/base", "testudo-base", "[dev-dependencies]\ntestudo.workspace = true\n");
+    assert!(findings(&[up]).is_empty());
+}
+
+#[test]
+fn a_crate_without_a_place_and_one_without_lints_are_found() {
+    let stray = package("substrate/cache", "testudo-cache", "");
+    assert!(findings(&[stray])[0].contains("has no place"));
+    let loose = Source::new("tools/cli/Cargo.toml", "[package]\nname = \"testudo-cli\"\n");
+    assert!(findings(&[loose])[0].contains("lacks `[lints]"));
+}

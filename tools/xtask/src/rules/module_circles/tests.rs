@@ -1,0 +1,48 @@
+use super::check;
+use crate::checkout::sources::Source;
+
+fn findings(files: &[(&str, &str)]) -> Vec<String> {
+    let sources: Vec<Source> =
+        files.iter().map(|(name, text)| Source::new(&format!("substrate/base/src/{name}"), text)).collect();
+    check(&sources).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn two_modules_that_import_each_other_are_found() {
+    let found = findings(&[
+        ("lib.rs", "mod a;\nmod b;\n"),
+        ("a.rs", "use crate::b::B;\n"),
+        ("b.rs", "use std::fmt;\nuse crate::{other::{X, Y}, a::A};\n"),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "substrate/base/src/a.rs:1: `a` imports `b`, which leads back to `a`",
+            "substrate/base/src/b.rs:1: `b` imports `a`, which leads back to `b`"
+        ]
+    );
+}
+
+#[test]
+fn a_circle_over_a_third_and_over_a_re_export_is_found() {
+    let found = findings(&[
+        ("lib.rs", "mod a;\nmod b;\nmod c;\npub use c::deep::C;\n"),
+        ("a.rs", "fn f() { crate::b::g() }\n"),
+        ("b.rs", "use crate::C;\n"),
+        ("c.rs", "pub(crate) mod deep;\n"),
+        ("c/deep.rs", "use super::super::a;\n"),
+    ]);
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
+#[test]
+fn what_a_module_holds_and_its_tests_may_use_it() {
+    let found = findings(&[
+        ("lib.rs", "mod a;\n"),
+        ("a.rs", "mod part;\nuse part::P;\nuse self::part::Q;\n"),
+        ("a/part.rs", "use super::A;\n"),
+        ("a/tests.rs", "use crate::b;\n"),
+        ("b.rs", "// use crate::a;\nuse crate::a::A;\n"),
+    ]);
+    assert!(found.is_empty(), "{found:?}");
+}

@@ -1,0 +1,103 @@
+//! Rules for what stands in a file: banned code, unsafe code outside the list, paths of one machine.
+
+use crate::{
+    Finding,
+    checkout::{
+        lexer::{Literals, code_of},
+        sources::Source,
+    },
+};
+
+/// The files that may hold unsafe code, each with its reason. All others are kept safe by the compiler.
+const UNSAFE_FILES: [(&str, &str); 10] = [
+    ("substrate/env/src/real/uring.rs", "the kernel writes into buffers while requests are in flight"),
+    ("substrate/storage/src/cache/pins.rs", "pages are read under a count and written under a claim"),
+    ("substrate/memtable/src/arena.rs", "records are written into raw chunks and shared without a lock"),
+    ("substrate/base/src/large_slice.rs", "anonymous mappings of the system as slices"),
+    ("substrate/wal/src/append/buffer.rs", "writers copy into disjoint parts of one buffer at once"),
+    ("testing/fuzz/src/counting_allocator.rs", "an allocator is an unsafe trait; tests only"),
+    ("tools/bench-rivals/src/lmdb.rs", "a mapped file is unsafe to open; benchmarks of other stores only"),
+    ("tools/bench-rivals/src/rocksdb/library.rs", "RocksDB's C interface; as above"),
+    ("tools/bench-rivals/src/rocksdb/options.rs", "as above"),
+    ("tools/bench-rivals/src/rocksdb/store.rs", "as above"),
+];
+
+/// Code that must not be there, with what to do instead.
+const BANNED_CODE: [(&str, &str); 5] = [
+    ("todo!", "do it, or leave the item out"),
+    ("unimplemented!", "do it, or return an error of kind Unsupported"),
+    ("#[ignore", "a test that does not run shows nothing"),
+    ("#[allow(", "write #[expect(lint, reason = \"…\")]"),
+    ("#![allow(", "write #![expect(lint, reason = \"…\")]"),
+];
+
+/// A folder that only the machines of the authors have.
+const MACHINE_PATH: &str = concat!("/", "work", "/");
+
+pub(crate) fn check(source: &Source) -> Vec<Finding> {
+    let mut findings = machine_paths(source);
+    if source.is_rust() {
+        let code = code_of(&source.text, Literals::Blank);
+        findings.extend(banned_code(source, &code));
+        findings.extend(unsafe_code(source, &code));
+    }
+    findings
+}
+
+/// Findings for files of the list that are gone.
+pub(crate) fn check_list(sources: &[Source]) -> Vec<Finding> {
+    let is_gone = |path: &str| !sources.iter().any(|source| source.path == path);
+    let gone = UNSAFE_FILES.iter().filter(|(path, _)| is_gone(path));
+    gone.map(|(path, _)| Finding::new(path, 1, "is on the list of unsafe files but does not exist")).collect()
+}
+
+fn banned_code(source: &Source, code: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, content) in (1..).zip(code.lines()) {
+        for (banned, instead) in BANNED_CODE {
+            if content.match_indices(banned).any(|(at, _)| !ends_in_word(&content[..at], banned)) {
+                findings.push(Finding::new(&source.path, line, format!("`{banned}` is banned: {instead}")));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether `banned` is only the end of a longer word.
+fn ends_in_word(before: &str, banned: &str) -> bool {
+    banned.starts_with(char::is_alphabetic) && before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+}
+
+fn unsafe_code(source: &Source, code: &str) -> Option<Finding> {
+    let is_unsafe =
+        |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
+    let first = code.lines().position(is_unsafe).map(|at| at + 1);
+    let is_listed = UNSAFE_FILES.iter().any(|(path, _)| *path == source.path);
+    let message = match (first, is_listed) {
+        (Some(_), false) => {
+            "unsafe code in a file that is not on the list of tools/xtask/src/rules/text_rules.rs"
+        }
+        (None, true) => {
+            "has no unsafe code any more: take it off the list of tools/xtask/src/rules/text_rules.rs"
+        }
+        (Some(_), true) if !code.contains("#![expect(unsafe_code") => {
+            "lacks #![expect(unsafe_code, reason = …)]"
+        }
+        _ => return None,
+    };
+    Some(Finding::new(&source.path, first.unwrap_or(1), message))
+}
+
+fn machine_paths(source: &Source) -> Vec<Finding> {
+    let begins_here = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || "_-.}".contains(c));
+    let mut findings = Vec::new();
+    for (line, content) in (1..).zip(source.text.lines()) {
+        if content.match_indices(MACHINE_PATH).any(|(at, _)| begins_here(&content[..at])) {
+            findings.push(Finding::new(&source.path, line, "names a path of one machine"));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests;

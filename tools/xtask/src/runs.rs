@@ -1,0 +1,6 @@
+//! Builds of their own that are run and judged: planted bugs, schedules, counted instructions.
+
+pub(crate) mod instructions;
+pub(crate) mod planted;
+pub(crate) mod schedules;
+pub(crate) mod special_build;

@@ -1,0 +1,59 @@
+//! Builds the store for the seeded scheduler and runs all scenarios of `testing/schedules`.
+//!
+//! **Invariants**
+//! - What is printed last, in a failure, is the command that replays it.
+
+use std::{
+    io,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use crate::runs::special_build;
+
+/// Schedules of each scenario in CI, and in a long run.
+const SCHEDULES: [&str; 2] = ["2000", "100000"];
+/// A long run tries others than CI.
+const LONG_FIRST_SEED: &str = "1000000";
+
+/// Runs all scenarios (`[]`, `["--long"]`), or, given a scenario's name and options, that one. Whether no schedule failed.
+///
+/// Errors: the build failed, or a process could not be started.
+pub fn schedules(root: &Path, arguments: &[String]) -> io::Result<bool> {
+    let failed = || io::Error::other("the build for the seeded scheduler failed");
+    let program = special_build::build(root, "testudo_shuttle", "schedules", "testudo-schedules")?;
+    let program = program.ok_or_else(failed)?;
+    let is_long = arguments == ["--long"];
+    if !arguments.is_empty() && !is_long {
+        return Ok(Command::new(program).args(arguments).status()?.success());
+    }
+    let listed = Command::new(&program).arg("list").output()?;
+    let names = String::from_utf8_lossy(&listed.stdout);
+    let command = |name: &str| {
+        let mut command = Command::new(&program);
+        command.args([name, "--schedules", SCHEDULES[usize::from(is_long)]]).env("RUST_BACKTRACE", "0");
+        if is_long {
+            command.args(["--first-seed", LONG_FIRST_SEED]);
+        }
+        command
+    };
+    let commands: Vec<Command> = names.lines().map(command).collect();
+    if commands.is_empty() {
+        return Err(io::Error::other("there are no scenarios"));
+    }
+    let is_sound = AtomicBool::new(true);
+    special_build::run_all(commands, |_, output| match output {
+        Ok(output) if output.status.success() => print!("{}", String::from_utf8_lossy(&output.stdout)),
+        Ok(output) => {
+            is_sound.store(false, Ordering::Relaxed);
+            print!("{}", String::from_utf8_lossy(&output.stderr));
+            print!("{}", String::from_utf8_lossy(&output.stdout));
+        }
+        Err(error) => {
+            is_sound.store(false, Ordering::Relaxed);
+            eprintln!("a scenario could not be run: {error}");
+        }
+    });
+    Ok(is_sound.into_inner())
+}
