@@ -55,75 +55,40 @@
 
 #![warn(unnameable_types)]
 
-mod background;
-mod backpressure;
-pub mod backup;
-mod batch;
-mod batch_format;
-mod builder;
-mod checkpoint;
-mod commit;
-mod consistent_state;
-mod db;
-mod directory;
-mod drain;
-mod executor;
-mod findings;
-mod held_views;
-mod in_flight;
-mod inspect;
-mod iter;
-mod key_range;
-mod keyspace;
-mod long_merges;
-mod long_work;
-mod memory;
-mod new_store;
+mod check;
+mod copy;
+mod flush;
+mod handles;
 mod open;
-mod options;
-mod quiet;
 mod read;
-mod repair;
-mod room;
-mod salvage;
-mod scrub;
-mod sealing;
-mod shares;
-mod slice;
-mod snapshot;
-mod stages;
-mod stats;
 mod status;
 mod store;
-mod stripes;
-mod update_scope;
-mod updates;
-mod verify;
-mod view;
-mod witness;
+mod write;
 
-pub use batch::Batch;
-pub use builder::DbBuilder;
-pub use checkpoint::CheckpointReport;
-pub use db::Db;
-pub use findings::Finding;
-pub use inspect::{LoggedOperation, inspect_commit};
-pub use iter::{BaseWithOperands, Entry, Iter};
-pub use key_range::KeyRange;
-pub use keyspace::Keyspace;
-pub use long_work::{Observer, WorkDone, unobserved};
-pub use memory::Memory;
-pub use options::{Durability, IntoKeyspaceOptions, KeyspaceOptions, Tree};
-pub use read::ReadView;
-pub use repair::{Remedy, RepairFinding, RepairOptions, RepairReport, repair};
-pub use salvage::{
+pub use check::findings::Finding;
+pub use check::repair::{Remedy, RepairFinding, RepairOptions, RepairReport, repair};
+pub use check::salvage::{
     KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageOptions,
     SalvageReport, salvage,
 };
-pub use scrub::{ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
-pub use slice::Slice;
-pub use snapshot::{Snapshot, SnapshotKeyspace};
-pub use stats::{DbStats, KeyspaceStats};
+pub use check::scrub::{ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
+pub use check::verify::{VerifyLevel, VerifyReport};
+pub use copy::backup;
+pub use copy::checkpoint::CheckpointReport;
+pub use copy::long_work::{Observer, WorkDone, unobserved};
+pub use handles::batch::Batch;
+pub use handles::builder::DbBuilder;
+pub use handles::db::Db;
+pub use handles::inspect::{LoggedOperation, inspect_commit};
+pub use handles::iter::{BaseWithOperands, Entry, Iter};
+pub use handles::key_range::KeyRange;
+pub use handles::keyspace::Keyspace;
+pub use handles::memory::Memory;
+pub use handles::options::{Durability, IntoKeyspaceOptions, KeyspaceOptions, Tree};
+pub use handles::read_view::ReadView;
+pub use handles::slice::Slice;
+pub use handles::snapshot::{Snapshot, SnapshotKeyspace};
+pub use handles::stats::{DbStats, KeyspaceStats};
 pub use status::{KeyspaceInspection, PublishedFigures, StoreInspection, inspect_store};
 pub use testudo_base::{
     Error, ErrorKind, KeyspaceId, Kind, OwnedEntry, Result,
@@ -133,13 +98,12 @@ pub use testudo_contract::OutlineLine;
 pub use testudo_env as env;
 pub use testudo_env::Env;
 pub use testudo_run::KeyBounds;
-pub use verify::{VerifyLevel, VerifyReport};
 
 /// Private parts under chosen schedules, for `testing/schedules`.
 #[cfg(testudo_shuttle)]
 #[doc(hidden)]
 pub mod schedules {
-    pub use crate::in_flight::schedule::in_flight;
+    pub use crate::store::in_flight::schedule::in_flight;
 }
 
 /// The examples of the README are tests too.

@@ -15,6 +15,11 @@
 //! - After a crash log segments and manifest are written once more, to fresh files, before anything that depends on them is
 //!   made durable: what was read may have stood in caches alone.
 
+pub(crate) mod directory;
+pub(crate) mod new_store;
+pub(crate) mod settings;
+pub(crate) mod witness;
+
 use std::{collections::BTreeMap, path::Path};
 
 use testudo_base::{
@@ -34,17 +39,17 @@ use testudo_storage::{Change, DATA_FILE, DataFile, Manifest, SUPERBLOCK_FILE};
 use testudo_wal::{LogEvidence, Record, ReplayEnd, Wal, WalOptions, WalStart, segment_file_name};
 
 use crate::{
-    batch_format::{self, Operation},
-    builder::Settings,
-    directory::{self, CREATING_FILE, LOCK_FILE, RESERVE_FILE, UNFINISHED_FILE, io, is_store_file, list},
-    executor::Pool,
-    memory::Budget,
-    options::KeyspaceOptions,
-    room::Room,
-    shares::MemoryShares,
-    store::{Store, StoreParts},
-    view::KeyspaceCore,
-    witness::{ManifestWitness, log_evidence},
+    handles::options::KeyspaceOptions,
+    open::{
+        directory::{CREATING_FILE, LOCK_FILE, RESERVE_FILE, UNFINISHED_FILE, io, is_store_file, list},
+        settings::Settings,
+        witness::{ManifestWitness, log_evidence},
+    },
+    store::{Store, StoreParts, budget::Budget, executor::Pool, shares::MemoryShares, view::KeyspaceCore},
+    write::{
+        batch_format::{self, Operation},
+        space_guard::Room,
+    },
 };
 
 /// Run ids that a crash may have used without the manifest knowing.
@@ -229,11 +234,11 @@ fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()>
 
 /// Checks a store that is not finished, and locked by the caller: its trees, what they refer to, its log.
 pub(crate) fn check_unfinished(env: &Arc<dyn Env>, directory: &Path) -> Result<()> {
-    let builder = crate::Db::builder(directory).env(Arc::clone(env)).memory_bytes(1 << 20).read_only();
+    let settings = Settings { env: Arc::clone(env), read_only: true, ..Settings::new(directory) };
     let manifest = Manifest::open(Arc::clone(env), directory, false)?;
-    let (store, _) = assemble(builder.settings(), Budget::new(1 << 20)?, manifest, Room::new(None))?;
+    let (store, _) = assemble(&settings, Budget::new(1 << 20)?, manifest, Room::new(None))?;
     load_keyspaces(&store)?;
-    crate::verify::check_structure(&store, false)?;
+    crate::check::structure::check_structure(&store, false)?;
     check_log(&store, &log_evidence(&store.manifest))
 }
 

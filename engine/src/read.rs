@@ -7,103 +7,13 @@
 use std::cell::{Cell, RefCell};
 
 use testudo_base::{Entry, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack};
-use testudo_run::KeyBounds;
 use testudo_storage::{Access, Lookup, Trail};
 
-use crate::{Iter, Slice, view::View};
+use crate::{handles::slice::Slice, store::view::View};
 
 /// Rounds of loading pages together before the rest is read one by one: enough for any tree, unless the cache is so
 /// small that pages are evicted before they are used.
 const MAX_ROUNDS: usize = 64;
-
-/// What can be read from: a [`Keyspace`](crate::Keyspace) as it is now, or as a snapshot shows it
-/// ([`SnapshotKeyspace`](crate::SnapshotKeyspace)). For code that takes either, as `&dyn ReadView` or by a
-/// type parameter; both types have the same methods for any bytes and any form of range themselves.
-///
-/// ```
-/// # fn main() -> testudo::Result<()> {
-/// use testudo::{Db, KeyRange, KeyspaceOptions, ReadView};
-///
-/// fn sizes(view: &dyn ReadView) -> testudo::Result<(usize, usize)> {
-///     Ok((view.iter()?.count(), view.range(("b"..).into_bounds())?.count()))
-/// }
-/// # let directory = std::env::temp_dir().join(format!("testudo-view-{}", std::process::id()));
-/// # let db = Db::builder(&directory).temporary().open()?;
-/// let letters = db.keyspace("letters", KeyspaceOptions::default())?;
-/// letters.insert("a", "1")?;
-/// let snapshot = db.snapshot()?;
-/// letters.insert("b", "2")?;
-/// assert_eq!(sizes(&letters)?, (2, 1));
-/// assert_eq!(sizes(&snapshot.of(&letters)?)?, (1, 0));
-/// # Ok(())
-/// # }
-/// ```
-pub trait ReadView {
-    /// The value of `key`, or `None`.
-    ///
-    /// Errors: `Corruption` with file and offset, `Io`, `Closed`; where the key has operands, what their
-    /// operator says, or `Unsupported` without it. Never a wrong answer.
-    fn get(&self, key: &[u8]) -> Result<Option<Slice>>;
-
-    /// Whether `key` has a value. Operands are not merged for that, so a key has one also if it cannot be
-    /// read.
-    ///
-    /// Errors: `Corruption` with file and offset, `Io`, `Closed`.
-    fn contains_key(&self, key: &[u8]) -> Result<bool>;
-
-    /// The values of many keys, in the order of `keys`. Pages that are not in memory are read together.
-    ///
-    /// Errors: as [`ReadView::get`], of any of the keys.
-    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>>;
-
-    /// The entries with keys in `range`, from both ends, as they are now. [`KeyRange`](crate::KeyRange) makes
-    /// bounds of a range.
-    ///
-    /// Errors: `Closed`. Those of reading come with the entries.
-    fn range(&self, range: KeyBounds) -> Result<Iter>;
-
-    /// The entries whose keys start with `prefix`.
-    ///
-    /// Errors: as [`ReadView::range`].
-    fn prefix(&self, prefix: &[u8]) -> Result<Iter>;
-
-    /// All entries.
-    ///
-    /// Errors: as [`ReadView::range`].
-    fn iter(&self) -> Result<Iter> {
-        self.range(KeyBounds { low: None, high: None })
-    }
-}
-
-/// The trait for a type that has its methods, for any bytes, already.
-macro_rules! read_view {
-    ($view:ty) => {
-        impl ReadView for $view {
-            fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-                <$view>::get(self, key)
-            }
-
-            fn contains_key(&self, key: &[u8]) -> Result<bool> {
-                <$view>::contains_key(self, key)
-            }
-
-            fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
-                <$view>::multi_get(self, keys)
-            }
-
-            fn range(&self, range: KeyBounds) -> Result<Iter> {
-                <$view>::range(self, range)
-            }
-
-            fn prefix(&self, prefix: &[u8]) -> Result<Iter> {
-                <$view>::prefix(self, prefix)
-            }
-        }
-    };
-}
-
-read_view!(crate::Keyspace);
-read_view!(crate::SnapshotKeyspace);
 
 /// The answer of the cached records, if they know the key.
 fn get_cached(view: &View, key: &[u8], hash: u64) -> Option<Slice> {

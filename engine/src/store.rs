@@ -6,6 +6,14 @@
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a snapshot.
 //! - `rounds` is held by whoever drains, runs a job, or changes the catalogue: one at a time.
 
+pub(crate) mod budget;
+pub(crate) mod executor;
+pub(crate) mod in_flight;
+pub(crate) mod shares;
+pub(crate) mod snapshot_views;
+pub(crate) mod stripes;
+pub(crate) mod view;
+
 use std::{collections::BTreeMap, path::PathBuf};
 
 use crossbeam_utils::CachePadded;
@@ -31,16 +39,13 @@ use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
 use crate::{
-    backpressure::Backpressure,
-    held_views::Holdings,
-    in_flight::InFlight,
-    memory::Budget,
-    options::{Durability, KeyspaceOptions},
-    room::Room,
-    stages::Stages,
-    status::Publisher,
-    stripes::Stripes,
-    view::KeyspaceCore,
+    flush::stages::Stages,
+    handles::options::{Durability, KeyspaceOptions},
+    status::publisher::Publisher,
+    store::{
+        budget::Budget, in_flight::InFlight, snapshot_views::Holdings, stripes::Stripes, view::KeyspaceCore,
+    },
+    write::{backpressure::Backpressure, space_guard::Room},
 };
 
 /// The keyspaces by name and by id.
@@ -324,6 +329,20 @@ impl Store {
     /// Fails with the reason if draining cannot go on for now.
     pub(crate) fn check_not_stalled(&self) -> Result<()> {
         self.stall.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes everything follow the budget.
+    pub(crate) fn rebalance_memory(&self) {
+        let _rebalancing = self.memory.rebalancing();
+        let shares = self.memory.shares();
+        self.oversized_keys.set_value_bytes_max(self.memory.max_value_bytes());
+        self.backpressure.set_write_buffers(shares.write_buffers);
+        self.arena_pool.set_limit(shares.chunks());
+        self.data.set_cache_bytes(shares.page_cache());
+        if let Some(wal) = &self.wal {
+            wal.set_segment_bytes(shares.wal_segment_bytes());
+        }
+        self.bell.ring();
     }
 
     pub(crate) fn has_failed(&self) -> bool {

@@ -13,12 +13,15 @@ use testudo_storage::Manifest;
 
 use super::{read, status_format::Status};
 use crate::{
-    Db, DbStats, KeyspaceOptions, KeyspaceStats,
-    directory::{self, LOCK_FILE},
-    memory::Budget,
-    open::{assemble, load_keyspaces},
-    room::Room,
-    store::Store,
+    DbStats, KeyspaceOptions, KeyspaceStats,
+    open::{
+        assemble,
+        directory::{self, LOCK_FILE},
+        load_keyspaces,
+        settings::Settings,
+    },
+    store::{Store, budget::Budget},
+    write::space_guard::Room,
 };
 
 /// The manifest is read anew as often as that if it changes under the look.
@@ -81,9 +84,9 @@ pub fn inspect_store(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspec
 }
 
 fn inspect(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspection> {
-    let builder = Db::builder(directory).env(Arc::clone(env)).memory_bytes(MEMORY_BYTES).read_only();
+    let settings = Settings { env: Arc::clone(env), read_only: true, ..Settings::new(directory) };
     let manifest = Manifest::open(Arc::clone(env), directory, false)?;
-    let (store, _) = assemble(builder.settings(), Budget::new(MEMORY_BYTES)?, manifest, Room::new(None))?;
+    let (store, _) = assemble(&settings, Budget::new(MEMORY_BYTES)?, manifest, Room::new(None))?;
     load_keyspaces(&store)?;
     let writer = match env.lock_holder(&directory.join(LOCK_FILE)) {
         Ok(LockHolder::Owner(process)) => process,
@@ -110,7 +113,7 @@ fn published(env: &dyn Env, directory: &Path, store: StoreId, process: u32) -> O
 }
 
 fn keyspaces(store: &Store, status: Option<&Status>) -> Vec<KeyspaceInspection> {
-    let look = |core: &Arc<crate::view::KeyspaceCore>| {
+    let look = |core: &Arc<crate::store::view::KeyspaceCore>| {
         let view = core.view.load();
         let durable = KeyspaceStats::of(store, core);
         let published =

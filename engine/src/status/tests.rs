@@ -22,12 +22,12 @@ impl Beside {
         let db = Db::builder("/db").env(Arc::clone(&env)).memory_bytes(1 << 20).open().unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
         // There are no threads to do it.
-        db.store().publisher.start(db.store());
+        db.store().start_publishing();
         Self { env, db, keyspace }
     }
 
     fn publish(&self) {
-        self.db.store().publisher.publish(self.db.store());
+        self.db.store().publish_status();
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -123,6 +123,6 @@ fn a_closed_store_has_no_status_and_a_killed_one_is_not_believed() {
     assert!(seen.writer.is_none() && seen.published.is_none());
     // The next one begins with its own.
     let db = Db::builder("/db").env(env).memory_bytes(1 << 20).open().unwrap();
-    db.store().publisher.start(db.store());
+    db.store().start_publishing();
     assert!(beside.inspect().published.is_none());
 }

@@ -15,29 +15,13 @@
 //! - A flush moves bounds, it never rewrites a run.
 //! - All leaves have the same depth; a node's keys lie inside the range that its parent's pivot gives it.
 
-mod assemble;
-mod chain;
-mod cut;
-mod fence;
-mod flow;
-mod invariants;
-mod layout;
-mod node;
-mod node_format;
-mod overwrites;
-mod plan;
 mod policy;
-mod references;
-mod scan_charges;
-mod simulation;
-mod stack;
-mod strand;
+mod scan;
 mod tree;
-mod tree_cursor;
-mod undisturbed;
-mod write;
+mod trunk;
+mod update;
 
-pub use layout::{RunUse, read_layout};
+pub use policy::simulation::{SimulatedCosts, SimulatedLoad, SimulatedTree};
 pub use policy::{BeTreeOptions, Policy};
-pub use simulation::{SimulatedCosts, SimulatedLoad, SimulatedTree};
 pub use tree::BeTree;
+pub use trunk::layout::{RunUse, read_layout};

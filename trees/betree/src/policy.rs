@@ -11,6 +11,8 @@
 //! - A node that was within its bound stays within it, unless one pivot alone holds more.
 //! - What is merged stands side by side.
 
+pub(crate) mod simulation;
+
 mod splinter;
 mod turtle;
 
@@ -18,7 +20,7 @@ use std::ops::RangeInclusive;
 
 use testudo_base::{ObjectId, num::low64};
 
-use crate::overwrites::Overwrites;
+use crate::update::overwrites::Overwrites;
 
 /// How a tree balances writes against reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,20 +15,23 @@ use testudo_storage::{Access, Change, DataFile, Lookup, PageAddress, Reached, Tr
 
 use crate::{
     BeTreeOptions,
-    assemble::Assembly,
-    fence::{Bounds, Fence},
-    flow::{Slice, Source, bytes_of_runs},
-    invariants,
-    node::{Child, FencedRun, Node, Pivot, Share, Tier},
-    node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
-    overwrites::Overwrites,
-    plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
     policy::{IdleWork, NodeLoad},
-    references::{all_runs, all_spans, changes_of},
-    scan_charges::ScanCharges,
-    stack::stack,
-    tree_cursor::TreeCursor,
-    write::write_plan,
+    scan::{scan_charges::ScanCharges, tree_cursor::TreeCursor},
+    trunk::{
+        assemble::Assembly,
+        fence::{Bounds, Fence},
+        invariants,
+        node::{Child, FencedRun, Node, Pivot, Share, Tier},
+        node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
+        references::{all_runs, all_spans, changes_of},
+        stack::stack,
+    },
+    update::{
+        merge_source::{Slice, Source, bytes_of_runs},
+        overwrites::Overwrites,
+        plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
+        write::write_plan,
+    },
 };
 
 const JOIN: &str = "join children";

@@ -17,7 +17,7 @@ fn lines_that_are_too_long_are_found_with_their_columns() {
     let text = format!("# Title\n{}\n{}\n", line(MAX_COLUMNS), line(MAX_COLUMNS + 1));
     let found = messages("docs/TESTING.md", &text);
     assert_eq!(found, ["docs/TESTING.md:3: 111 columns, more than 110: wrap the line"]);
-    assert!(messages("engine/src/db.rs", &text).is_empty());
+    assert!(messages("engine/src/handles/db.rs", &text).is_empty());
 }
 
 #[test]

@@ -25,16 +25,16 @@ fn empty_names_are_found() {
 #[test]
 fn long_files_need_a_reason() {
     let body = "fn f() {}\n".repeat(600);
-    let found = messages("engine/src/db.rs", &format!("//! X.\n{body}"));
-    assert!(found[0].starts_with("engine/src/db.rs:601: 601 lines"));
-    assert_eq!(messages("engine/src/db.rs", &format!("//! X.\n//! Length: \n{body}")).len(), 1);
-    assert!(messages("engine/src/db.rs", &format!("//! X.\n//! Length: one table.\n{body}")).is_empty());
+    let found = messages("engine/src/handles/db.rs", &format!("//! X.\n{body}"));
+    assert!(found[0].starts_with("engine/src/handles/db.rs:601: 601 lines"));
+    assert_eq!(messages("engine/src/handles/db.rs", &format!("//! X.\n//! Length: \n{body}")).len(), 1);
+    assert!(messages("engine/src/handles/db.rs", &format!("//! X.\n//! Length: one table.\n{body}")).is_empty());
 }
 
 #[test]
 fn a_missing_header_is_found_except_in_unit_tests() {
-    let found = messages("engine/src/db.rs", "\nuse std::io;\n//! late\n");
-    assert_eq!(found, ["engine/src/db.rs:2: a file opens with a `//!` header: what it is"]);
-    assert_eq!(messages("engine/src/db.rs", "").len(), 1);
+    let found = messages("engine/src/handles/db.rs", "\nuse std::io;\n//! late\n");
+    assert_eq!(found, ["engine/src/handles/db.rs:2: a file opens with a `//!` header: what it is"]);
+    assert_eq!(messages("engine/src/handles/db.rs", "").len(), 1);
     assert!(messages("engine/src/db/tests.rs", "use super::Db;\n").is_empty());
 }

@@ -1,0 +1,152 @@
+//! Checking an open store: the structure in memory, the references, and every page on the device.
+//!
+//! **Invariants**
+//! - Nothing is written.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{Result, RunId, sync::Arc};
+use testudo_run::Run;
+use testudo_storage::{DATA_FILE, manifest_file_name};
+
+use crate::{
+    Db, Keyspace, Observer,
+    check::{
+        findings::{Finding, check_files, check_run_pages},
+        structure::check_references,
+    },
+    copy::long_work::Meter,
+};
+
+/// Entries of a keyspace that its operator refuses are named one by one up to here.
+const REFUSED_MAX: u64 = 100;
+const ENTRIES_BETWEEN_LOOKS: usize = 1000;
+
+/// How much [`crate::Db::verify`] reads. Everything, unless it is told not to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+pub enum VerifyLevel {
+    /// Structure and references, from memory: damage of what lies on the device is not looked for.
+    Fast,
+    /// Also superblock, manifest and sealed log as bytes, and every page of every run: checksums, identities,
+    /// order of keys, filters. Where a keyspace has a merge operator that is registered, also whether it
+    /// takes what is stored.
+    #[default]
+    Full,
+}
+
+impl VerifyLevel {
+    /// What a check of this level does not look at, in words for people. Empty for [`VerifyLevel::Full`].
+    pub fn not_read(self) -> &'static [&'static str] {
+        match self {
+            Self::Fast => &["the pages of runs", "superblock, manifest and log as bytes"],
+            Self::Full => &[],
+        }
+    }
+}
+
+/// What [`crate::Db::verify`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct VerifyReport {
+    /// How much was read.
+    pub level: VerifyLevel,
+    /// Keyspaces checked.
+    pub keyspaces: u64,
+    /// Entries in their trees.
+    pub entries: u64,
+    /// Bytes of the runs that the check is about.
+    pub bytes: u64,
+    /// What is wrong with what was read.
+    pub findings: Vec<Finding>,
+}
+
+impl VerifyReport {
+    /// Whether everything was read and nothing was found. A fast check never says so; what it found is in
+    /// [`VerifyReport::findings`].
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty() && self.level == VerifyLevel::Full
+    }
+}
+
+pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
+    let store = &**db.store();
+    let file = manifest_file_name(store.manifest.stats().number);
+    let mut report = VerifyReport { level, ..VerifyReport::default() };
+    let mut runs: BTreeMap<RunId, (Arc<Run>, String)> = BTreeMap::new();
+    for keyspace in store.keyspaces() {
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let stats = tree.stats();
+        report.keyspaces += 1;
+        report.entries += stats.entries;
+        report.bytes += stats.stored_bytes;
+        if let Err(error) = tree.check_invariants(false) {
+            report.findings.push(Finding::of_error(error, &file, Some(&keyspace.name))?);
+        }
+        for run in tree.runs() {
+            let id = run.reference().id;
+            let (first, _) = runs.entry(id).or_insert_with(|| (Arc::clone(&run), keyspace.name.to_string()));
+            if first.reference() != run.reference() {
+                let what = format!("run {id} is stated in two ways");
+                report.findings.push(Finding::about(&file, Some(&keyspace.name), what));
+            }
+        }
+    }
+    if let Err(error) = check_references(store) {
+        report.findings.push(Finding::of_error(error, &file, None)?);
+    }
+    if level == VerifyLevel::Full {
+        report.findings.extend(check_contents(db, runs, observer)?);
+    }
+    Ok(report)
+}
+
+/// Reads everything: files, the pages of all runs, and the entries of those whose pages are sound.
+fn check_contents(
+    db: &Db,
+    runs: BTreeMap<RunId, (Arc<Run>, String)>,
+    observer: &mut Observer<'_>,
+) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    check_files(db.store(), &mut findings)?;
+    // Pages first, then entries.
+    let total: u64 = runs.values().map(|(run, _)| run.reference().stored_bytes()).sum();
+    let mut meter = Meter::new(observer, 2 * total);
+    for (run, keyspace) in runs.into_values() {
+        let found_before = findings.len();
+        check_run_pages(&run, &keyspace, 0, &mut findings, &mut |bytes, _, _| meter.advance(bytes))?;
+        if findings.len() == found_before
+            && let Err(error) = run.check_filters().and_then(|()| run.check_entries())
+        {
+            findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace))?);
+        }
+        meter.advance(run.reference().stored_bytes())?;
+    }
+    for keyspace in db.store().keyspaces().iter().filter(|keyspace| keyspace.folding.has_operator()) {
+        check_merges(&Keyspace::new(db, Arc::clone(keyspace)), &mut findings, &mut meter)?;
+    }
+    Ok(findings)
+}
+
+/// Whether the merge operator of a keyspace takes everything that is stored. Damage that ends the look was
+/// found before.
+fn check_merges(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Meter<'_, '_>) -> Result<()> {
+    let mut refused = 0_u64;
+    for (number, entry) in keyspace.iter()?.map_while(Result::ok).enumerate() {
+        let checked = entry.value().and_then(|value| keyspace.core.folding.check_value(entry.key(), &value));
+        if let Err(error) = checked {
+            refused += 1;
+            if refused <= REFUSED_MAX {
+                findings.push(Finding::about("", Some(keyspace.name()), error.to_string()));
+            }
+        }
+        if number.is_multiple_of(ENTRIES_BETWEEN_LOOKS) {
+            meter.advance(0)?;
+        }
+    }
+    if refused > REFUSED_MAX {
+        let what = format!("so do {} more entries: their merge operator refuses them", refused - REFUSED_MAX);
+        findings.push(Finding::about("", Some(keyspace.name()), what));
+    }
+    Ok(())
+}

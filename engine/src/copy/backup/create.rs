@@ -1,0 +1,65 @@
+//! Makes a backup of an open store.
+//!
+//! **Invariants**
+//! - The backup's own file is begun only after the names of all files that it refers to are durable.
+
+use testudo_base::{Result, num::u64_of};
+
+use super::{
+    NewBackup, Repository,
+    backup_format::{BackedRun, BackupRecord},
+    list::BackupInfo,
+    repository::backup_name,
+    run_object,
+    tail_object::TailFile,
+};
+use crate::{
+    Db, Observer,
+    copy::{consistent_state::ConsistentState, long_work::Meter},
+};
+
+pub(crate) fn create(repository: &Repository, db: &Db, observer: &mut Observer<'_>) -> Result<NewBackup> {
+    let repository = repository.open_for_writing(true)?;
+    let id = repository.backup_ids()?.last().map_or(1, |last| last + 1);
+    let store = db.store().id;
+    let source = ConsistentState::take(db)?;
+    let found: Vec<Option<BackedRun>> =
+        source.runs.iter().map(|run| run_object::find(&repository, store, run)).collect();
+    let missing = source.runs.iter().zip(&found).filter(|(_, found)| found.is_none());
+    let total = missing.map(|(run, _)| run.reference().stored_bytes()).sum();
+    let mut meter = Meter::new(observer, total);
+    meter.advance(0)?;
+    let (mut runs, mut new_runs, mut new_bytes) = (Vec::with_capacity(found.len()), 0, 0);
+    for (run, found) in source.runs.iter().zip(found) {
+        runs.push(match found {
+            Some(found) => found,
+            None => {
+                let written = run_object::write(&repository, store, run, &mut meter)?;
+                new_runs += 1;
+                new_bytes += written.page_bytes;
+                written
+            }
+        });
+    }
+    let mut tail = TailFile::new(&repository, id);
+    source.for_each_tail(|operation| tail.push(&operation, &mut meter))?;
+    let tail = tail.finish(&mut meter)?;
+    repository.sync_names()?;
+    let time = db.store().env.wall_clock();
+    let record = BackupRecord {
+        repository: repository.id,
+        id,
+        store,
+        time_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        seqno: source.seqno().0,
+        new_runs,
+        new_bytes: new_bytes + tail.bytes,
+        tail,
+        state: source.state.clone(),
+        runs,
+    };
+    let bytes = record.encode();
+    repository.put(&backup_name(id), &bytes)?;
+    repository.sync_names()?;
+    Ok(NewBackup { info: BackupInfo::of(&record, u64_of(bytes.len())), snapshot: source.snapshot })
+}

@@ -1,0 +1,236 @@
+//! The background threads of a store, and the same work step by step where there are none.
+//!
+//! *log thread*: writes full log buffers, everything every 100 ms, and syncs once a second. *drain thread*: drains sealed
+//! buffers, shortens the log, does the trees' jobs when there is nothing more urgent, gives space back.
+//!
+//! **Invariants**
+//! - A panic or an error in the background poisons the store; the threads then end.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use testudo_base::{
+    Error, ErrorKind, Result,
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Relaxed},
+    },
+};
+use testudo_env::Thread;
+
+use crate::{
+    flush::idle::{Pace, QUIET_AFTER, Quiet},
+    store::Store,
+};
+
+/// How long written commits may stay in the log's buffers.
+const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long they may stay unsynced.
+const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
+/// How long the superblock may not know that something new is durable.
+const WATERMARK_INTERVAL: Duration = Duration::from_secs(1);
+/// The same in stepped execution, in steps.
+const WATERMARK_STEPS: u32 = 8;
+/// How long the drain thread sleeps when nobody wakes it.
+const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// In stepped execution, which has no time, so many steps without a drain of its own make a keyspace rest.
+const REST_STEPS: u32 = 8;
+
+/// What the drain thread knows of the store's pauses.
+#[derive(Debug)]
+struct Watch {
+    /// Of all keyspaces together.
+    quiet: Quiet,
+    pace: Pace,
+    writes: u64,
+    flushes: u64,
+}
+
+impl Watch {
+    fn from(now: Duration) -> Self {
+        Self { quiet: Quiet::from(now), pace: Pace::default(), writes: 0, flushes: 0 }
+    }
+
+    /// Whoever wrote, and whoever drained, a thread of the store or a caller.
+    fn look(&mut self, store: &Store) {
+        let now = store.env.monotonic();
+        let counters = &store.counters;
+        let (writes, flushes) = (counters.user_writes.load(Relaxed), counters.flushes.load(Relaxed));
+        if self.flushes != flushes {
+            self.quiet.note_drain(now);
+        }
+        if self.writes != writes {
+            self.quiet.interrupt(now);
+        }
+        (self.writes, self.flushes) = (writes, flushes);
+        for keyspace in store.catalogue.read().by_id.values() {
+            keyspace.look_for_writes(now);
+        }
+    }
+
+    /// Does one job of one tree; `false` if there is none, or none for now.
+    fn run_job(&mut self, store: &Store) -> Result<bool> {
+        let began = store.env.monotonic();
+        let is_welcome = self.quiet.is_quiet(began) || self.pace.allows(began, self.quiet.since_drain(began));
+        let outcome = store.run_job(|keyspace| is_welcome && keyspace.quiet.lock().is_quiet(began));
+        let ended = store.env.monotonic();
+        if is_stalled(&outcome) {
+            self.quiet.interrupt(ended);
+            self.pace.note_stall(ended);
+        } else if matches!(outcome, Ok(true)) {
+            self.pace.note(began, ended);
+        }
+        outcome
+    }
+}
+
+type Body = fn(&Store) -> Result<()>;
+
+/// Starts the threads.
+pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
+    let mut threads = Vec::new();
+    let bodies: [(&str, Body); 2] = [("testudo-log", log_loop), ("testudo-drain", drain_loop)];
+    for (name, body) in bodies {
+        let store_of_thread = Arc::clone(store);
+        let run = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| body(&store_of_thread)));
+            let panicked = || Error::new(ErrorKind::Poisoned, "a background thread panicked");
+            let outcome = outcome.unwrap_or_else(|_| Err(panicked()));
+            if let Err(error) = outcome.as_ref()
+                && error.kind() != ErrorKind::Closed
+            {
+                store_of_thread.poison(error);
+            }
+        };
+        let thread = store.env.spawn(name, Box::new(run));
+        threads.push(thread.map_err(|e| Error::io("a background thread", e))?);
+    }
+    Ok(threads)
+}
+
+fn log_loop(store: &Store) -> Result<()> {
+    let wal = store.wal()?;
+    let mut written = store.env.monotonic();
+    let mut synced = written;
+    let mut stated = written;
+    while !store.is_closing.load(Acquire) && !store.has_failed() {
+        store.publish_status();
+        if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
+            wal.write_sealed()?;
+        }
+        let now = store.env.monotonic();
+        if now.saturating_sub(written) >= LOG_WRITE_INTERVAL {
+            wal.write_all()?;
+            written = now;
+        }
+        if now.saturating_sub(synced) >= LOG_SYNC_INTERVAL {
+            wal.sync_all()?;
+            synced = now;
+        }
+        if now.saturating_sub(stated) >= WATERMARK_INTERVAL {
+            store.manifest.state_watermark()?;
+            stated = now;
+        }
+    }
+    Ok(())
+}
+
+fn drain_loop(store: &Store) -> Result<()> {
+    let mut idle_rounds = 0u32;
+    let mut watch = Watch::from(store.env.monotonic());
+    while !store.is_closing.load(Acquire) && !store.has_failed() {
+        look_for_room(store)?;
+        store.seal_if_full();
+        let worked = (|| Ok(store.drain_round()? || store.shorten_log()?))();
+        if is_stalled(&worked) {
+            rest(store);
+            continue;
+        }
+        if worked? {
+            idle_rounds = 0;
+            continue;
+        }
+        watch.look(store);
+        if idle_rounds >= 1 {
+            let worked = watch.run_job(store);
+            if is_stalled(&worked) {
+                rest(store);
+            } else if worked? {
+                // What it has freed is given back once nothing is left to do.
+                idle_rounds = 1;
+                continue;
+            }
+        }
+        if idle_rounds == 2 {
+            store.give_back_space()?;
+        }
+        idle_rounds = idle_rounds.saturating_add(1);
+        rest(store);
+    }
+    Ok(())
+}
+
+/// While the device is full: gives free space of the data file back, and looks whether there is room again.
+fn look_for_room(store: &Store) -> Result<()> {
+    if store.room.is_short() {
+        store.give_back_all_space()?;
+        store.room.look()?;
+    }
+    Ok(())
+}
+
+/// Sleeps until the bell rings, or a moment.
+fn rest(store: &Store) {
+    let mut rung = store.bell.rung.lock();
+    if !*rung {
+        store.bell.changed.wait_for(&mut rung, IDLE_INTERVAL);
+    }
+    *rung = false;
+}
+
+/// Whether work failed for want of space: it is tried again, and writers are told meanwhile.
+fn is_stalled(outcome: &Result<bool>) -> bool {
+    matches!(outcome, Err(error) if error.kind() == ErrorKind::OutOfSpace)
+}
+
+impl Store {
+    /// The time by which keyspaces rest; in stepped execution it goes on with each step.
+    pub(crate) fn background_time(&self) -> Duration {
+        if self.is_stepped {
+            QUIET_AFTER / REST_STEPS * self.steps.load(Relaxed)
+        } else {
+            self.env.monotonic()
+        }
+    }
+}
+
+/// One piece of background work in stepped execution; `false` if there is none.
+pub(crate) fn step(store: &Store) -> Result<bool> {
+    let wal = store.wal()?;
+    let outcome = (|| {
+        wal.write_all()?;
+        look_for_room(store)?;
+        if store.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
+            store.manifest.state_watermark()?;
+        }
+        store.seal_if_full();
+        if store.drain_round()? || store.shorten_log()? {
+            return Ok(true);
+        }
+        let now = store.background_time();
+        if store.run_job(|keyspace| keyspace.quiet.lock().since_drain(now) >= QUIET_AFTER)? {
+            return Ok(true);
+        }
+        store.give_back_space()?;
+        Ok(false)
+    })();
+    if let Err(error) = &outcome
+        && !is_stalled(&outcome)
+    {
+        store.poison(error);
+    }
+    outcome
+}

@@ -1,0 +1,81 @@
+//! How a store is opened.
+
+use std::{path::Path, sync::Arc};
+
+use testudo_base::{Result, merge_operator::MergeOperator};
+use testudo_env::Env;
+
+use crate::{Db, handles::options::Durability, open::settings::Settings};
+
+/// Settings of [`Db::builder`]; every one has a default.
+#[derive(Clone, Debug)]
+pub struct DbBuilder(Settings);
+
+impl DbBuilder {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self(Settings::new(directory))
+    }
+
+    /// Everything that the store may hold in memory, in bytes: write buffers, caches, log buffers and what background
+    /// work needs. Default 256 MiB, least 1 MiB.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.0.memory_bytes = bytes;
+        self
+    }
+
+    /// The durability of writes that do not say another one. Default [`Durability::Buffered`].
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.0.durability = durability;
+        self
+    }
+
+    /// Makes a merge operator known, beside the built-in `add-u64`, `append`, `max` and `min`; of two with one name the later counts.
+    /// Keyspaces that state its name use it from the opening on, in the background too. Without it their operands are kept, but
+    /// [`Keyspace::merge`](crate::Keyspace::merge) and reads that meet operands fail.
+    #[must_use]
+    pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Self {
+        self.0.merge_operators.register(operator);
+        self
+    }
+
+    /// Opens an existing store without writing a byte of it; several readers may do so at once, but no
+    /// writer beside them. What the log holds beyond the memory budget is kept in a temporary file, in
+    /// `TMPDIR`, `/var/tmp` or `/tmp`, for as long as the store is open.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.0.read_only = true;
+        self
+    }
+
+    /// Whether a store is created where there is none. Default `true`.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.0.create = create;
+        self
+    }
+
+    /// A store that makes its directory, which must not exist, and goes when it is closed: the files of the store, and the
+    /// directory if nothing else is in it. `Invalid` together with [`DbBuilder::read_only`] or `create(false)`.
+    #[must_use]
+    pub fn temporary(mut self) -> Self {
+        self.0.temporary = true;
+        self
+    }
+
+    /// The operating system to use; for tests.
+    #[must_use]
+    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
+        self.0.env = env;
+        self
+    }
+
+    /// Opens the store, after recovering what a crash may have left.
+    ///
+    /// Errors: `Invalid` if the directory is something else, `Locked` if the store is open elsewhere, `Unsupported`
+    /// for a newer format, `Corruption` with file and offset for damage that recovery cannot explain by a crash.
+    pub fn open(self) -> Result<Db> {
+        Db::open_with(&self.0)
+    }
+}

@@ -1,0 +1,438 @@
+//! The handle of an open store.
+//!
+//! **Invariants**
+//! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the log is
+//!   written and synced, the lock is released.
+
+use std::{collections::BTreeSet, path::Path};
+
+use testudo_base::{
+    Error, ErrorKind, KeyspaceId, Result,
+    num::u32_of,
+    planted,
+    sync::{Arc, Mutex, atomic::Ordering::Release},
+};
+use testudo_env::{DirLock, Thread};
+use testudo_storage::Change;
+
+use crate::{
+    Batch, DbBuilder, DbStats, IntoKeyspaceOptions, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot,
+    VerifyLevel, VerifyReport,
+    flush::background,
+    handles::options::Durability,
+    open::{self, Opened, directory, settings::Settings},
+    store::{Store, executor::Pool, view::KeyspaceCore},
+    unobserved,
+    write::space_guard::Intent,
+};
+
+/// What the name of a keyspace may have.
+pub(crate) const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
+
+/// A store that has more log segments than this when it is closed begins its log anew: a later opening reads all of them.
+const LOG_SEGMENTS_CLOSED: usize = 4;
+/// So does one that has more when it is opened, because it was never closed.
+const LOG_SEGMENTS_OPENED: usize = 8;
+
+/// Keeps the store open; its drop closes it.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) store: Arc<Store>,
+    threads: Mutex<Vec<Box<dyn Thread>>>,
+    pool: Option<Arc<Pool>>,
+    lock: Mutex<Option<Arc<dyn DirLock>>>,
+    is_temporary: bool,
+}
+
+impl Open {
+    /// Closes the store; does nothing the second time.
+    fn close(&self) -> Result<()> {
+        let Some(lock) = self.lock.lock().take() else { return Ok(()) };
+        // Where there is no room for it the log keeps what it has; other failures are told below.
+        let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED);
+        self.store.is_closing.store(true, Release);
+        self.store.bell.ring();
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+        if let Some(pool) = &self.pool {
+            pool.close();
+        }
+        // A flush or a change of the catalogue that was under way ends first; later ones are refused.
+        let _round = self.store.rounds.lock();
+        // Writers that were under way when closing began have reserved their place by now or never will.
+        drop(self.store.commit.lock());
+        self.store.in_flight.wait_for(self.store.last_seqno());
+        if planted!("closed-before-log-sync") && !self.store.has_failed() {
+            let _ = self.store.manifest.close(self.store.last_seqno());
+        }
+        let outcome = match &self.store.wal {
+            Some(_) if self.store.has_failed() => self.store.check_writable(),
+            Some(wal) => wal.close().and_then(|()| self.store.manifest.close(self.store.last_seqno())),
+            None => Ok(()),
+        };
+        self.store.end_publishing();
+        if self.is_temporary {
+            directory::remove_store(&*self.store.env, &self.store.directory);
+        }
+        drop(lock);
+        outcome
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // A drop has nobody to tell; `Db::close` reports.
+        let _ = self.close();
+    }
+}
+
+/// An open store. Clones are cheap and name the same store.
+#[derive(Clone, Debug)]
+pub struct Db {
+    pub(crate) open: Arc<Open>,
+}
+
+impl Db {
+    /// Settings for opening the store in `directory`.
+    pub fn builder(directory: impl AsRef<Path>) -> DbBuilder {
+        DbBuilder::new(directory.as_ref())
+    }
+
+    /// Opens or creates the store in `directory` with default settings.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(directory).open()
+    }
+
+    pub(crate) fn open_with(settings: &Settings) -> Result<Self> {
+        let Opened { store, lock, pool } = open::open(settings)?;
+        let open = Open {
+            store: Arc::clone(&store),
+            threads: Mutex::new(Vec::new()),
+            pool,
+            lock: Mutex::new(Some(lock)),
+            is_temporary: settings.temporary,
+        };
+        if store.wal.is_some() && !store.is_stepped {
+            store.start_publishing();
+            *open.threads.lock() = background::start(&store)?;
+        }
+        match store.renew_log(LOG_SEGMENTS_OPENED) {
+            Err(error) if error.kind() != ErrorKind::OutOfSpace => return Err(error),
+            _ => {}
+        }
+        Ok(Self { open: Arc::new(open) })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.open.store
+    }
+
+    /// The keyspace called `name`; it is created with `options`, plain ones or a closure that makes them, if
+    /// there is none.
+    ///
+    /// One that exists keeps what it was created with: another tree in `options` is no error and changes
+    /// nothing ([`Keyspace::set_tree`] does that), and [`Keyspace::options`] tells what it has. But if
+    /// `options` name a merge operator, it must be the keyspace's own.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-keyspace-{}", std::process::id()));
+    /// use testudo::{Db, ErrorKind, KeyspaceOptions, Tree};
+    ///
+    /// let db = Db::builder(&directory).temporary().open()?;
+    /// let counting = KeyspaceOptions::default().merge_operator("add-u64");
+    /// let visits = db.keyspace("visits", counting)?;
+    /// assert_eq!(db.keyspace("visits", || counting.tree(Tree::splinter()))?.options(), visits.options());
+    /// let appending = KeyspaceOptions::default().merge_operator("append");
+    /// assert_eq!(db.keyspace("visits", appending).unwrap_err().kind(), ErrorKind::Invalid);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes, for a merge operator that is
+    /// not registered, and for another one than the keyspace has; `Unsupported` if it would have to be
+    /// created and the store is open for reading only; `Closed`.
+    pub fn keyspace(&self, name: &str, options: impl IntoKeyspaceOptions) -> Result<Keyspace> {
+        let created = self.keyspaces([name], options)?.pop();
+        Ok(created.expect("as many keyspaces as names"))
+    }
+
+    /// The keyspace called `name`, if there is one.
+    ///
+    /// Errors: `Closed`.
+    pub fn open_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
+        self.store().check_open()?;
+        let core = self.store().catalogue.read().by_name.get(name).cloned();
+        Ok(core.map(|core| Keyspace::new(self, core)))
+    }
+
+    /// The keyspaces with these names, in this order; all that are missing are created with `options`, in one edit with one sync,
+    /// where [`Db::keyspace`] needs one for each.
+    ///
+    /// Errors: as [`Db::keyspace`]; then none of them was created.
+    pub fn keyspaces<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n str>,
+        options: impl IntoKeyspaceOptions,
+    ) -> Result<Vec<Keyspace>> {
+        let names: Vec<&str> = names.into_iter().collect();
+        if names.iter().any(|name| name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX) {
+            return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
+        }
+        self.store().check_open()?;
+        let options = options.into_options();
+        self.check_operators(&names, &options)?;
+        if let Some(keyspaces) = self.open_all(&names) {
+            return Ok(keyspaces);
+        }
+        self.check_options(&options)?;
+        let keyspaces = self.keyspaces_as_described(&names, &options)?;
+        // Somebody else may have made one meanwhile.
+        self.check_operators(&names, &options)?;
+        Ok(keyspaces)
+    }
+
+    /// Whether those of the keyspaces that exist have the merge operator that `options` name, if they name
+    /// one.
+    fn check_operators(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
+        let Some(wanted) = options.merge_operator_name() else { return Ok(()) };
+        let catalogue = self.store().catalogue.read();
+        for core in names.iter().filter_map(|name| catalogue.by_name.get(*name)) {
+            let stored = core.view.load().options;
+            if stored.merge_operator_name() != Some(wanted) {
+                let has = stored.merge_operator_name().map_or("none".to_owned(), |name| format!("{name:?}"));
+                let message = format!(
+                    "the keyspace {:?} has another merge operator than {wanted:?}: {has}, for good",
+                    core.name
+                );
+                return Err(Error::invalid(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_options(&self, options: &KeyspaceOptions) -> Result<()> {
+        options.validate()?;
+        let operators = &self.store().merge_operators;
+        if let Some(name) = options.merge_operator_name()
+            && !operators.names().any(|known| known == name)
+        {
+            let known: Vec<_> = operators.names().collect();
+            let message = format!("there is no merge operator {name:?}; there are: {}", known.join(", "));
+            return Err(Error::invalid(message));
+        }
+        Ok(())
+    }
+
+    /// As [`Db::keyspaces`], with options that another store had: their merge operator may not be known here.
+    pub(crate) fn keyspaces_as_described(
+        &self,
+        names: &[&str],
+        options: &KeyspaceOptions,
+    ) -> Result<Vec<Keyspace>> {
+        let _round = self.store().rounds.lock();
+        self.create_missing(names, options)?;
+        Ok(self.open_all(names).expect("who drops one waits for the round to end"))
+    }
+
+    /// The keyspaces with these names, if there are all of them.
+    fn open_all(&self, names: &[&str]) -> Option<Vec<Keyspace>> {
+        let catalogue = self.store().catalogue.read();
+        let open = |name: &&str| Some(Keyspace::new(self, Arc::clone(catalogue.by_name.get(*name)?)));
+        names.iter().map(open).collect()
+    }
+
+    /// Creates those that are missing. REQUIRES: `rounds` is held.
+    fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
+        let store = self.store();
+        let missing: BTreeSet<&str> = {
+            let catalogue = store.catalogue.read();
+            names.iter().copied().filter(|name| !catalogue.by_name.contains_key(*name)).collect()
+        };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        store.check_writable()?;
+        store.room.check(&*store.env, Intent::Write)?;
+        // The catalogue is durable at once; what was written before it must be as well.
+        if !planted!("keyspace-created-before-sync") {
+            store.wal()?.sync_all()?;
+        }
+        let first = store.manifest.with_state(|state| state.next_keyspace);
+        let ids = (first.0..).map(KeyspaceId);
+        let create = |(id, name): (KeyspaceId, &&str)| {
+            Change::CreateKeyspace(id, (*name).to_owned(), options.encode())
+        };
+        let mut edit: Vec<Change> = ids.clone().zip(&missing).map(create).collect();
+        edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
+        self.commit_or_poison(&edit)?;
+        let core = |(id, name): (KeyspaceId, &str)| {
+            KeyspaceCore::new(store, id, name, *options, open::empty_tree(store, options, id))
+        };
+        let cores: Vec<_> = ids.zip(missing).map(core).collect();
+        let mut catalogue = store.catalogue.write();
+        for core in cores {
+            catalogue.by_name.insert(core.name.as_ref().to_owned(), Arc::clone(&core));
+            catalogue.by_id.insert(core.id, core);
+        }
+        Ok(())
+    }
+
+    /// Gives a keyspace other settings.
+    pub(crate) fn set_options(&self, core: &KeyspaceCore, options: KeyspaceOptions) -> Result<()> {
+        let store = self.store();
+        store.wal()?;
+        let _round = Some(store.rounds.lock()).filter(|_| !planted!("tree-set-during-a-round"));
+        if core.is_dropped() {
+            return Err(Error::invalid("the keyspace was dropped"));
+        }
+        store.check_writable()?;
+        if core.view.load().options == options {
+            return Ok(());
+        }
+        store.room.check(&*store.env, Intent::Write)?;
+        // Between rounds the durable objects are those of the published tree.
+        let objects = store.manifest.with_state(|state| state.objects_of(core.id));
+        let tree = open::stored_tree(&store.data, &options, core.id, objects)?;
+        self.commit_or_poison(&[Change::SetOptions(core.id, options.encode())])?;
+        let commit = store.commit.lock();
+        core.publish_options(tree, options);
+        core.expect_jobs();
+        drop(commit);
+        store.bell.ring();
+        Ok(())
+    }
+
+    /// Commits a change of the catalogue. The log notes it, so that whatever is committed from now on
+    /// proves it.
+    fn commit_or_poison(&self, edit: &[Change]) -> Result<()> {
+        let store = self.store();
+        let outcome = store.commit_edit(edit).and_then(|()| store.wal()?.note_edit());
+        if let Err(error) = &outcome {
+            self.store().poison(error);
+        }
+        outcome
+    }
+
+    /// Drops the keyspace called `name` with everything in it; `false` if there is none. Durable on return. Handles
+    /// and snapshots that still name it keep reading what was there; writes to it fail.
+    pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        let store = self.store();
+        let _round = store.rounds.lock();
+        let Some(core) = store.catalogue.read().by_name.get(name).cloned() else { return Ok(false) };
+        store.check_writable()?;
+        {
+            let _commit = store.commit.lock();
+            core.mark_dropped();
+        }
+        if !planted!("keyspace-dropped-before-sync") {
+            store.wal()?.sync_all()?;
+        }
+        let mut edit = core.view.load().tree.release();
+        edit.push(Change::DropKeyspace(core.id));
+        self.commit_or_poison(&edit)?;
+        let mut catalogue = store.catalogue.write();
+        catalogue.by_name.remove(name);
+        catalogue.by_id.remove(&core.id);
+        drop(catalogue);
+        let _commit = store.commit.lock();
+        store.recount_buffers();
+        Ok(true)
+    }
+
+    /// Names of all keyspaces, sorted.
+    pub fn keyspace_names(&self) -> Vec<String> {
+        self.store().catalogue.read().by_name.keys().cloned().collect()
+    }
+
+    /// An empty batch, to be committed atomically across keyspaces.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self)
+    }
+
+    /// The state of the whole store at this moment, for as long as it is held.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::take(self)
+    }
+
+    /// Makes everything durable that was acknowledged before the call ([`Durability::Sync`]), or hands it to the
+    /// operating system ([`Durability::Buffered`]).
+    pub fn persist(&self, durability: Durability) -> Result<()> {
+        let store = self.store();
+        store.check_writable()?;
+        match durability {
+            Durability::Buffered => store.wal()?.write_all(),
+            Durability::Sync => store.wal()?.sync_all(),
+        }
+    }
+
+    /// Moves everything from the write buffers into the trees, durably. For backups, tests and benchmarks; normal use
+    /// never needs it.
+    pub fn flush(&self) -> Result<()> {
+        let store = self.store();
+        store.check_writable()?;
+        store.wal()?;
+        // What is sealed already must leave first: a round takes one buffer of each keyspace.
+        while store.drain_round()? {}
+        store.seal_all();
+        while store.drain_round()? {}
+        Ok(())
+    }
+
+    /// Does the trees' own background work until there is none left, then gives free space back. For benchmarks and the
+    /// `compact` command; it happens by itself while keyspaces rest.
+    pub fn settle(&self) -> Result<()> {
+        self.flush()?;
+        while self.store().run_job(|_| true)? {}
+        let _round = self.store().rounds.lock();
+        self.store().check_writable()?;
+        self.store().data.give_back_space()
+    }
+
+    /// One piece of background work, in stepped execution; `false` if there is none.
+    pub fn step(&self) -> Result<bool> {
+        self.store().check_writable()?;
+        background::step(self.store())
+    }
+
+    /// Reads and checks the store, all of it with the default level; writes nothing.
+    pub fn verify(&self, level: VerifyLevel) -> Result<VerifyReport> {
+        self.verify_observed(level, &mut unobserved())
+    }
+
+    /// As [`Db::verify`], telling `observer` how far it is.
+    pub fn verify_observed(&self, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
+        self.store().read_throughout(|| crate::check::verify::verify(self, level, observer))
+    }
+
+    /// Checks the structure in memory: trees, references, extents. Cheap; for tests.
+    pub fn check_invariants(&self) -> Result<()> {
+        self.store().read(|| crate::check::structure::check_structure(self.store(), false))
+    }
+
+    /// The memory budget, to be looked at and changed.
+    pub fn memory(&self) -> Memory {
+        Memory::of(self)
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> DbStats {
+        DbStats::of(self.store())
+    }
+
+    /// Closes the store for all handles: background work ends, acknowledged writes are synced, the lock is
+    /// released.
+    ///
+    /// From then on everything that reads or writes fails with [`ErrorKind::Closed`], the steps of iterators
+    /// and the reads of snapshots included. A read under way gives its right answer or `Closed`. What reads
+    /// returned before stays valid.
+    pub fn close(self) -> Result<()> {
+        self.open.close()
+    }
+}
+
+/// Says that a handle of another store was used.
+pub(crate) fn foreign_handle() -> Error {
+    Error::new(ErrorKind::Invalid, "a keyspace handle belongs to another store")
+}

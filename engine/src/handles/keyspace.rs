@@ -1,0 +1,213 @@
+//! The handle of a keyspace: reads, writes, atomic read-modify-writes.
+
+use std::sync::Arc;
+
+use testudo_base::{Error, Kind, Result, Seqno, operands_format::encode_operand, planted};
+use testudo_contract::OutlineLine;
+
+use crate::{
+    Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Slice, Tree,
+    handles::{key_range::bounds_of_prefix, options::Durability, snapshot::Pinned},
+    read,
+    store::view::KeyspaceCore,
+    write::{
+        batch_format::{Operation, operation_bytes},
+        space_guard::Intent,
+        update_scope::UpdateScope,
+    },
+};
+
+/// A keyspace: an ordered map of byte strings with a tree of its own. Clones are cheap and name the same keyspace.
+#[derive(Clone, Debug)]
+pub struct Keyspace {
+    pub(crate) db: Db,
+    pub(crate) core: Arc<KeyspaceCore>,
+}
+
+impl Keyspace {
+    pub(crate) fn new(db: &Db, core: Arc<KeyspaceCore>) -> Self {
+        Self { db: db.clone(), core }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Its present settings.
+    pub fn options(&self) -> KeyspaceOptions {
+        self.core.view.load().options
+    }
+
+    /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on meanwhile. What
+    /// is stored already stays as it is and takes the new shape by and by, as it is written anew. The sizes of leaves and nodes
+    /// stay those that the keyspace was created with: to change them would mean to write most of it anew at once.
+    ///
+    /// Errors: `Invalid` for settings that make no sense or if the keyspace was dropped; `Unsupported` in a store that is
+    /// open for reading only; `OutOfSpace` on a full device.
+    pub fn set_tree(&self, tree: Tree) -> Result<()> {
+        KeyspaceOptions::default().tree(tree).validate()?;
+        let options = self.options();
+        self.db.set_options(&self.core, options.tree(options.chosen_tree().as_kind_of(tree)))
+    }
+
+    fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+        Operation { keyspace: self.core.id, kind, key, value }
+    }
+
+    /// Sets `key` to `value`, with the store's default durability.
+    ///
+    /// Errors: `Invalid` if either is too long or the keyspace was dropped; what the keyspace's merge
+    /// operator says of the value; `Poisoned` after a failure in the background; `Unsupported` in a store
+    /// that is open for reading only.
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.core.folding.check_value(key, value)?;
+        let operation = self.operation(Kind::Value, key, value);
+        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+    }
+
+    /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read.
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
+        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+    }
+
+    /// Changes the value of `key` by an operand of the keyspace's merge operator, without reading it.
+    ///
+    /// Where it is known that the key's operands have become long, they are merged at once, which reads the
+    /// key: then an operand that would make too long a value is refused. Where nobody can know yet it is
+    /// accepted; the value that comes of it is kept, and read, as any other, and the next operand is refused.
+    ///
+    /// Errors: as [`Keyspace::insert`]; `Invalid` if the value would become too long; `Unsupported` if the
+    /// keyspace has no merge operator, or one that is not registered; what the operator says of the operand.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        self.core.folding.check_operand(key, operand)?;
+        let list = encode_operand(operand);
+        let operation = self.operation(Kind::Operands, key, &list);
+        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+    }
+
+    /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all writers, and
+    /// returns the new value.
+    ///
+    /// The key is locked while `change` runs, so it should be short. It may read the store. Its writes to the
+    /// store, to any key and by any handle, fail with `Invalid` and change nothing; what needs several keys
+    /// is a [`Batch`](crate::Batch). Two stores whose updates write to each other can wait for each other for
+    /// ever.
+    ///
+    /// Errors: as [`Keyspace::insert`] and [`Keyspace::get`]; nothing was written.
+    pub fn update(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Slice>> {
+        let key = key.as_ref();
+        self.modify(key, |old| Ok(change(old)))
+    }
+
+    /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none).
+    ///
+    /// Errors: as [`Keyspace::update`]; `Conflict` if the value is another one, which is not
+    /// [retryable](Error::is_retryable): the same call would fail again. Nothing was written then.
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<()> {
+        self.modify(key.as_ref(), |present| {
+            if present != old {
+                return Err(Error::mismatch("the value is not the expected one"));
+            }
+            Ok(new.map(<[u8]>::to_vec))
+        })?;
+        Ok(())
+    }
+
+    fn modify(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<Slice>> {
+        let store = self.db.store();
+        store.check_limits(key, &[])?;
+        store.wal()?;
+        store.admit(key.len(), Intent::Remove)?;
+        store.await_own_share(&self.core);
+        let (seqno, new) = {
+            let stripe = store.stripes.lock_one(self.core.id, key);
+            let stripe = Some(stripe).filter(|_| !planted!("swap-without-lock"));
+            let old = store.read(|| read::get(&self.core.view.load(), key, Seqno(u64::MAX)))?;
+            let new = {
+                let _scope = UpdateScope::enter(store, &self.core.name, key);
+                change(old.as_deref())?
+            };
+            if new.is_none() && old.is_none() {
+                return Ok(None);
+            }
+            if new.is_some() {
+                store.room.check(&*store.env, Intent::Write)?;
+            }
+            let kind = if new.is_some() { Kind::Value } else { Kind::Tombstone };
+            let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
+            store.check_limits(key, operation.value)?;
+            if let Some(new) = &new {
+                self.core.folding.check_value(key, new)?;
+            }
+            let seqno = store.write_one(&self.core, &operation, operation_bytes(&operation))?;
+            drop(stripe);
+            (seqno, new)
+        };
+        store.after_commit(seqno, Durability::Buffered)?;
+        Ok(new.map(Slice::from))
+    }
+
+    /// As [`ReadView::get`](crate::ReadView::get).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.db.store().read(|| read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX)))
+    }
+
+    /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.db.store().read(|| read::contains(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX)))
+    }
+
+    /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.db.store().read(|| read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX)))
+    }
+
+    /// As [`ReadView::range`](crate::ReadView::range).
+    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
+        Ok(Iter::new(Pinned::now(self)?, range.into_bounds()))
+    }
+
+    /// As [`ReadView::prefix`](crate::ReadView::prefix).
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        Ok(Iter::new(Pinned::now(self)?, bounds_of_prefix(prefix.as_ref())))
+    }
+
+    /// As [`ReadView::iter`](crate::ReadView::iter).
+    pub fn iter(&self) -> Result<Iter> {
+        self.range(..)
+    }
+
+    /// About how many bytes of entries the tree holds in `range`; what still is in write buffers is left out.
+    pub fn estimate(&self, range: impl KeyRange) -> Result<u64> {
+        let bounds = range.into_bounds();
+        let (low, high) = (bounds.low.as_deref(), bounds.high.as_deref());
+        self.db.store().read(|| self.core.view.load().tree.bytes_between(low, high))
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> KeyspaceStats {
+        KeyspaceStats::of(self.db.store(), &self.core)
+    }
+
+    /// The structure of its tree, for people.
+    pub fn outline(&self) -> Vec<OutlineLine> {
+        self.core.view.load().tree.outline()
+    }
+}

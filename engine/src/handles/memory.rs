@@ -1,0 +1,78 @@
+//! The handle by which users change the memory budget of an open store.
+//!
+//! How much of it write buffers get is the one knob between writes and reads (TurtleKV §3, χ): the larger the batches that
+//! reach a tree, the less is written again; what is left are caches. Files do not depend on it: any share can follow any
+//! other, in use or at the next opening.
+//!
+//! **Invariants**
+//! - A change takes effect with the next memtable; nobody waits for it.
+
+use testudo_base::{Result, sync::Arc};
+
+use crate::{
+    Db, Keyspace,
+    store::{
+        Store,
+        shares::{MemoryShares, Share},
+    },
+};
+
+/// The memory of an open store, from [`Db::memory`]. Nothing of it is kept when the store is closed.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    store: Arc<Store>,
+}
+
+impl Memory {
+    pub(crate) fn of(db: &Db) -> Self {
+        Self { store: Arc::clone(db.store()) }
+    }
+
+    /// Everything that the store may hold in memory, in bytes.
+    pub fn total(&self) -> u64 {
+        self.store.memory.total()
+    }
+
+    /// Changes the budget; [`crate::DbBuilder::memory_bytes`] sets it at first. Log buffers and the room kept back on the device keep the size that
+    /// they got when the store was opened.
+    ///
+    /// Errors: `Invalid` below 1 MiB.
+    pub fn set_total(&self, bytes: u64) -> Result<()> {
+        MemoryShares::check_total(bytes)?;
+        self.store.memory.set_total(bytes);
+        self.store.rebalance_memory();
+        Ok(())
+    }
+
+    /// The part of the budget that write buffers may take.
+    pub fn write_share(&self) -> f64 {
+        self.store.memory.write_share().as_f64()
+    }
+
+    /// Changes the part of the budget that write buffers may take, 0.45 at first. More of it makes writes cheaper, less of it leaves more to
+    /// caches; a little is kept for either. In effect from the next memtable on.
+    ///
+    /// Errors: `Invalid` outside `0.0..=0.9`.
+    pub fn set_write_share(&self, share: f64) -> Result<()> {
+        self.store.memory.set_write_share(Share::of(share)?);
+        self.store.rebalance_memory();
+        Ok(())
+    }
+}
+
+impl Keyspace {
+    /// Its own part of the budget for write buffers, if one was set.
+    pub fn write_share(&self) -> Option<f64> {
+        self.core.write_share.get().map(Share::as_f64)
+    }
+
+    /// Bounds what the write buffers of this keyspace may take to a part of the whole budget, or lifts the bound (`None`, as at first).
+    /// Within the share of the store's write buffers; beyond the bound its memtable is drained by itself. Not kept when the store is
+    /// closed.
+    ///
+    /// Errors: `Invalid` outside `0.0..=0.9`.
+    pub fn set_write_share(&self, share: Option<f64>) -> Result<()> {
+        self.core.write_share.set(share.map(Share::of).transpose()?);
+        Ok(())
+    }
+}

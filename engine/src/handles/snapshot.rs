@@ -1,0 +1,194 @@
+//! Snapshots: the state of the store at one seqno, for as long as it is held.
+//!
+//! A snapshot pins a seqno (memtables keep what it may need) and, per keyspace, a view (whose tree it
+//! keeps alive). It costs no I/O; held long, it costs disk space, and a little memory for each keyspace
+//! that was written since (`held_views.rs`). Iterators, and handles of one keyspace of a snapshot, keep
+//! the write buffers of their view for as long as they live.
+//!
+//! **Invariants**
+//! - It is registered under the commit lock, where its views are pinned too: no later commit has chosen its buffers yet.
+//! - Before it is handed out, every commit up to its seqno has reached the memtables.
+
+use std::sync::Arc;
+
+use testudo_base::{Error, Result, Seqno, planted};
+
+use crate::{
+    Db, Iter, KeyRange, Keyspace, Slice,
+    handles::{db::Open, key_range::bounds_of_prefix},
+    read,
+    store::{
+        Store,
+        snapshot_views::{HeldViews, Views},
+        view::View,
+    },
+};
+
+/// A registered seqno; its drop releases it.
+#[derive(Debug)]
+struct Registered {
+    open: Arc<Open>,
+    seqno: Seqno,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.open.store.snapshots.release(self.seqno);
+    }
+}
+
+/// One keyspace at one seqno.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    // Dropped before the registration that protects it.
+    pub(crate) view: Arc<View>,
+    pub(crate) seqno: Seqno,
+    registered: Arc<Registered>,
+}
+
+impl Pinned {
+    /// Pins the present state of one keyspace.
+    ///
+    /// Errors: `Closed`.
+    pub(crate) fn now(keyspace: &Keyspace) -> Result<Arc<Self>> {
+        let store = keyspace.db.store();
+        store.check_open()?;
+        let commit = store.commit.lock();
+        let seqno = store.last_seqno();
+        store.snapshots.register(seqno);
+        let view = keyspace.core.view.load_full();
+        drop(commit);
+        let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
+        store.in_flight.wait_for(seqno);
+        Ok(Arc::new(Self { view, seqno, registered: Arc::new(registered) }))
+    }
+
+    /// The store that it is of.
+    pub(crate) fn store(&self) -> &Store {
+        &self.registered.open.store
+    }
+}
+
+/// The state of a store at one moment. Clones are cheap; it may be sent to other threads and outlive every other handle.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    views: Arc<HeldViews>,
+    registered: Arc<Registered>,
+}
+
+impl Snapshot {
+    pub(crate) fn take(db: &Db) -> Result<Self> {
+        let store = db.store();
+        store.check_open()?;
+        let commit = store.commit.lock();
+        let seqno = store.last_seqno();
+        if !planted!("snapshot-registered-late") {
+            store.snapshots.register(seqno);
+        }
+        let views = store.holdings.hold(&store.catalogue.read(), seqno);
+        drop(commit);
+        if planted!("snapshot-registered-late") {
+            store.snapshots.register(seqno);
+        }
+        let registered = Arc::new(Registered { open: Arc::clone(&db.open), seqno });
+        store.in_flight.wait_for(seqno);
+        Ok(Self { views, registered })
+    }
+
+    /// Every keyspace of that moment.
+    pub(crate) fn views(&self) -> Arc<Views> {
+        self.views.load()
+    }
+
+    /// Number of the last commit that it shows.
+    pub fn seqno(&self) -> u64 {
+        self.registered.seqno.0
+    }
+
+    /// One keyspace of the snapshot.
+    ///
+    /// Errors: `Invalid` if the keyspace did not exist then, or is of another store.
+    pub fn of(&self, keyspace: &Keyspace) -> Result<SnapshotKeyspace> {
+        let is_ours = Arc::ptr_eq(&keyspace.db.open, &self.registered.open);
+        let views = self.views();
+        let view = views.get(keyspace.core.id).filter(|_| is_ours).ok_or_else(|| {
+            Error::invalid(format!("the snapshot has no keyspace {:?}", keyspace.core.name))
+        })?;
+        let pinned = Pinned {
+            view: Arc::clone(view),
+            seqno: self.registered.seqno,
+            registered: Arc::clone(&self.registered),
+        };
+        Ok(SnapshotKeyspace(Arc::new(pinned)))
+    }
+
+    /// Whether `key` has a value, as of the snapshot; see
+    /// [`ReadView::contains_key`](crate::ReadView::contains_key).
+    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.of(keyspace)?.contains_key(key)
+    }
+
+    /// As [`ReadView::get`](crate::ReadView::get), as of the snapshot.
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.of(keyspace)?.get(key)
+    }
+
+    /// As [`ReadView::multi_get`](crate::ReadView::multi_get), as of the snapshot.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.of(keyspace)?.multi_get(keys)
+    }
+
+    /// As [`ReadView::range`](crate::ReadView::range), as of the snapshot.
+    pub fn range(&self, keyspace: &Keyspace, range: impl KeyRange) -> Result<Iter> {
+        self.of(keyspace)?.range(range)
+    }
+
+    /// As [`ReadView::prefix`](crate::ReadView::prefix), as of the snapshot.
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        self.of(keyspace)?.prefix(prefix)
+    }
+
+    /// As [`ReadView::iter`](crate::ReadView::iter), as of the snapshot.
+    pub fn iter(&self, keyspace: &Keyspace) -> Result<Iter> {
+        self.of(keyspace)?.iter()
+    }
+}
+
+/// One keyspace as a snapshot shows it.
+#[derive(Clone, Debug)]
+pub struct SnapshotKeyspace(Arc<Pinned>);
+
+impl SnapshotKeyspace {
+    /// As [`ReadView::get`](crate::ReadView::get).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        let later = u64::from(planted!("snapshot-sees-later-commit"));
+        let at = Seqno(self.0.seqno.0 + later);
+        self.0.store().read(|| read::get(&self.0.view, key.as_ref(), at))
+    }
+
+    /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.0.store().read(|| read::contains(&self.0.view, key.as_ref(), self.0.seqno))
+    }
+
+    /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.0.store().read(|| read::multi_get(&self.0.view, keys, self.0.seqno))
+    }
+
+    /// As [`ReadView::range`](crate::ReadView::range).
+    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
+        self.0.store().check_open()?;
+        Ok(Iter::new(Arc::clone(&self.0), range.into_bounds()))
+    }
+
+    /// As [`ReadView::prefix`](crate::ReadView::prefix).
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        self.range(bounds_of_prefix(prefix.as_ref()))
+    }
+
+    /// As [`ReadView::iter`](crate::ReadView::iter).
+    pub fn iter(&self) -> Result<Iter> {
+        self.range(..)
+    }
+}

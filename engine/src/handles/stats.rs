@@ -1,0 +1,240 @@
+//! Figures of a store and of a keyspace, as plain data.
+
+use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
+
+use crate::{
+    flush::stages::Stage,
+    store::{Store, view::KeyspaceCore},
+};
+
+/// Figures of a store. Counts are since it was opened; sizes are of this moment, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct DbStats {
+    /// Bytes of keys and values that users wrote.
+    pub user_bytes_written: u64,
+    /// Writes that users made.
+    pub user_writes: u64,
+    /// Bytes written to the log.
+    pub wal_bytes_written: u64,
+    /// Bytes written to the data file.
+    pub data_bytes_written: u64,
+    /// Bytes written to the manifest.
+    pub manifest_bytes_written: u64,
+    /// All of the three.
+    pub device_bytes_written: u64,
+    /// Bytes read from the data file.
+    pub device_bytes_read: u64,
+    /// Reads of pages for queries.
+    pub page_reads: u64,
+    /// Bytes of those.
+    pub page_read_bytes: u64,
+    /// Bytes read in large pieces, by scans and background work.
+    pub stream_read_bytes: u64,
+    /// Look-ups that found their page in the cache.
+    pub cache_hits: u64,
+    /// Look-ups that did not.
+    pub cache_misses: u64,
+    /// Bytes of pages in the cache.
+    pub cache_used_bytes: u64,
+    /// Most bytes of pages that may be in the cache.
+    pub cache_capacity_bytes: u64,
+    /// Look-ups that found their record in the record cache.
+    pub record_hits: u64,
+    /// Look-ups that did not.
+    pub record_misses: u64,
+    /// Records put into the record cache.
+    pub record_inserts: u64,
+    /// Records that made room for others.
+    pub record_evictions: u64,
+    /// Records in the record cache; a count.
+    pub cached_records: u64,
+    /// Bytes of the record cache and its index.
+    pub record_cache_bytes: u64,
+    /// Bytes of memtables, and of memory that neither they nor cached records use.
+    pub memtable_bytes: u64,
+    /// Bytes of log segments still needed.
+    pub wal_live_bytes: u64,
+    /// Bytes that the data file occupies on the device.
+    pub data_file_bytes: u64,
+    /// Bytes of extents that the durable state refers to.
+    pub live_bytes: u64,
+    /// Bytes of extents that only memory holds: work under way, snapshots.
+    pub held_bytes: u64,
+    /// Bytes of the data file that can be reused.
+    pub free_bytes: u64,
+    /// Length of the current manifest.
+    pub manifest_bytes: u64,
+    /// Bytes of the device kept back for when it is full; less than [`DbStats::whole_reserve_bytes`] while it is.
+    pub reserve_bytes: u64,
+    /// Bytes that are kept back otherwise.
+    pub whole_reserve_bytes: u64,
+    /// Bytes that all files occupy on the device.
+    pub disk_bytes: u64,
+    /// Rounds of draining.
+    pub flushes: u64,
+    /// Time of these rounds until the log was synced, in microseconds.
+    pub drain_log_micros: u64,
+    /// Time of planning, merging and writing runs.
+    pub drain_apply_micros: u64,
+    /// Time of syncing the data file.
+    pub drain_data_micros: u64,
+    /// Time of writing and syncing manifest edits.
+    pub drain_edit_micros: u64,
+    /// Time of publishing the new trees and releasing the log.
+    pub drain_publish_micros: u64,
+    /// Longest round.
+    pub max_drain_micros: u64,
+    /// Bytes of memtables that were drained.
+    pub drained_bytes: u64,
+    /// Jobs that trees did of their own.
+    pub jobs: u64,
+    /// Time that writers rested, all together, in microseconds.
+    pub throttled_micros: u64,
+    /// Times that a writer found no room at all.
+    pub write_stalls: u64,
+    /// Longest rest of a writer, in microseconds.
+    pub max_stall_micros: u64,
+    /// Syncs of the log.
+    pub wal_syncs: u64,
+    /// The last seqno that was assigned.
+    pub seqno: u64,
+    /// Everything up to this seqno is on disk.
+    pub durable_seqno: u64,
+    /// Number of keyspaces.
+    pub keyspaces: u64,
+    /// The memory budget.
+    pub memory_bytes: u64,
+    /// The share of it for write buffers.
+    pub write_memory_bytes: u64,
+    /// Bytes at which the write buffer of a single keyspace is drained (χ).
+    pub checkpoint_distance_bytes: u64,
+    /// Memory that the trees' structures take.
+    pub metadata_bytes: u64,
+    /// Live snapshots.
+    pub snapshots: u64,
+}
+
+impl DbStats {
+    pub(crate) fn of(store: &Store) -> Self {
+        let (io, cache, space) = (store.data.io_stats(), store.data.cache_stats(), store.data.space_stats());
+        let records = store.records.stats();
+        let manifest = store.manifest.stats();
+        let wal = store.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default();
+        let wal_live_bytes = store.wal.as_ref().map_or(0, |wal| wal.live_bytes());
+        let reserve_bytes = store.room.reserve_bytes();
+        let data_file_bytes = store.data.allocated_bytes().unwrap_or(0);
+        let keyspaces = store.keyspaces();
+        let shares = store.memory.shares();
+        let counters = &store.counters;
+        let pressure = &store.backpressure;
+        Self {
+            user_bytes_written: counters.user_bytes.load(Relaxed),
+            user_writes: counters.user_writes.load(Relaxed),
+            wal_bytes_written: wal.bytes_written,
+            data_bytes_written: io.written_bytes,
+            manifest_bytes_written: manifest.bytes_written,
+            device_bytes_written: wal.bytes_written + io.written_bytes + manifest.bytes_written,
+            device_bytes_read: io.page_read_bytes + io.stream_read_bytes,
+            page_reads: io.page_reads,
+            page_read_bytes: io.page_read_bytes,
+            stream_read_bytes: io.stream_read_bytes,
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            cache_used_bytes: cache.used_bytes,
+            cache_capacity_bytes: cache.capacity_bytes,
+            record_hits: records.hits,
+            record_misses: records.misses,
+            record_inserts: records.inserted,
+            record_evictions: records.evicted,
+            cached_records: records.records,
+            record_cache_bytes: records.used_bytes,
+            memtable_bytes: store.arena_pool.used_bytes().saturating_sub(records.used_bytes),
+            wal_live_bytes,
+            data_file_bytes,
+            live_bytes: space.live_bytes,
+            held_bytes: space.held_bytes,
+            free_bytes: space.free_bytes,
+            manifest_bytes: manifest.file_bytes,
+            reserve_bytes,
+            whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| shares.reserve_bytes()),
+            disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_bytes,
+            flushes: counters.flushes.load(Relaxed),
+            drain_log_micros: counters.stages.micros(Stage::Log),
+            drain_apply_micros: counters.stages.micros(Stage::Apply),
+            drain_data_micros: counters.stages.micros(Stage::Data),
+            drain_edit_micros: counters.stages.micros(Stage::Edit),
+            drain_publish_micros: counters.stages.micros(Stage::Publish),
+            max_drain_micros: counters.stages.max_micros(),
+            drained_bytes: counters.stages.bytes(),
+            jobs: counters.jobs.load(Relaxed),
+            throttled_micros: pressure.throttled_micros.load(Relaxed),
+            write_stalls: pressure.stalls.load(Relaxed),
+            max_stall_micros: pressure.max_stall_micros.load(Relaxed),
+            wal_syncs: wal.syncs,
+            seqno: store.last_seqno().0,
+            durable_seqno: store.wal.as_ref().map_or_else(|| store.last_seqno(), |wal| wal.durable_seqno()).0,
+            keyspaces: u64_of(keyspaces.len()),
+            memory_bytes: shares.total,
+            write_memory_bytes: shares.write_buffers,
+            checkpoint_distance_bytes: shares.checkpoint_distance(),
+            metadata_bytes: keyspaces.iter().map(|k| k.view.load().tree.stats().metadata_bytes).sum(),
+            snapshots: u64_of(store.snapshots.live.lock().values().sum()),
+        }
+    }
+}
+
+/// Figures of one keyspace, in bytes where nothing else is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct KeyspaceStats {
+    /// Name of its tree.
+    pub tree: String,
+    /// Levels of nodes above the leaves.
+    pub height: u64,
+    /// Nodes.
+    pub nodes: u64,
+    /// Leaves that hold something.
+    pub leaves: u64,
+    /// Runs in node buffers.
+    pub buffered_runs: u64,
+    /// Entries waiting in node buffers.
+    pub buffered_bytes: u64,
+    /// Entries in leaves.
+    pub leaf_bytes: u64,
+    /// Entries stored, shadowed ones included; a count.
+    pub entries: u64,
+    /// Tombstones stored; a count.
+    pub tombstones: u64,
+    /// Runs in the data file.
+    pub stored_bytes: u64,
+    /// Its memtables.
+    pub memtable_bytes: u64,
+    /// Keys in its memtables; a count.
+    pub memtable_entries: u64,
+    /// Everything up to this seqno is in its tree.
+    pub flushed_seqno: u64,
+}
+
+impl KeyspaceStats {
+    pub(crate) fn of(store: &Store, core: &KeyspaceCore) -> Self {
+        let view = core.view.load();
+        let tree = view.tree.stats();
+        let flushed = store.manifest.with_state(|state| state.keyspaces.get(&core.id).map(|k| k.flushed));
+        Self {
+            tree: core.view.load().options.chosen_tree().to_string(),
+            height: u64::from(tree.height),
+            nodes: tree.nodes,
+            leaves: tree.leaves,
+            buffered_runs: tree.buffered_runs,
+            buffered_bytes: tree.buffered_bytes,
+            leaf_bytes: tree.leaf_bytes,
+            entries: tree.entries,
+            tombstones: tree.tombstones,
+            stored_bytes: tree.stored_bytes,
+            memtable_bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),
+            memtable_entries: view.buffers().map(|buffer| u64_of(buffer.table.len())).sum(),
+            flushed_seqno: flushed.unwrap_or_default().0,
+        }
+    }
+}

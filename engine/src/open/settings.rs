@@ -1,0 +1,40 @@
+//! What a store is opened with.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use testudo_base::merge_operator::MergeOperators;
+use testudo_env::{Env, RealEnv};
+
+use crate::handles::options::Durability;
+
+/// What a store is opened with; [`DbBuilder`](crate::DbBuilder) sets it.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) directory: PathBuf,
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) durability: Durability,
+    pub(crate) merge_operators: MergeOperators,
+    pub(crate) read_only: bool,
+    pub(crate) create: bool,
+    pub(crate) temporary: bool,
+}
+
+impl Settings {
+    /// The defaults.
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            env: RealEnv::new(),
+            memory_bytes: 256 << 20,
+            durability: Durability::Buffered,
+            merge_operators: MergeOperators::default(),
+            read_only: false,
+            create: true,
+            temporary: false,
+        }
+    }
+}

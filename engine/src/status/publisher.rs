@@ -1,0 +1,26 @@
+//! What the writing process knows of its status file.
+
+use std::time::Duration;
+
+use testudo_base::sync::{Arc, Mutex, MutexGuard};
+use testudo_env::File;
+
+/// What the writing process knows of its status file.
+#[derive(Debug, Default)]
+pub(crate) struct Publisher(Mutex<Option<Published>>);
+
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) file: Arc<dyn File>,
+    pub(super) process: u32,
+    /// Checksum of the figures as they were written last, with the time 0: to see whether anything changed.
+    pub(super) last: Option<u64>,
+    /// The next look at the figures is not before this.
+    pub(super) next: Duration,
+}
+
+impl Publisher {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Published>> {
+        self.0.lock()
+    }
+}

@@ -1,0 +1,241 @@
+//! What snapshots hold: a view of each keyspace, shared as far as nothing has changed between them.
+//!
+//! Views come in groups of keyspaces, and a snapshot shares the groups of the one before it that are
+//! still the same. A snapshot also keeps write buffers that were drained since, for a tree has only the
+//! newest version of a key. When those take more memory than is well, each snapshot gets trees of its
+//! own instead: the tree beneath the buffers, with what the snapshot sees of them as a tier on top.
+//! Nothing of that becomes durable; its space is given back with the snapshot.
+//!
+//! **Invariants**
+//! - The views of a snapshot change, what they show never does.
+//! - A buffer is replaced only once it was drained: nothing is written into it any more, and what it
+//!   holds is durable.
+
+use std::collections::BTreeSet;
+
+use testudo_base::{
+    KeyspaceId, Result, Seqno, planted,
+    sync::{Arc, ArcSwap, Mutex, Weak},
+};
+use testudo_contract::Progress;
+
+use crate::{
+    flush::updates::MemtableUpdates,
+    store::{
+        Catalogue, Store,
+        view::{KeyspaceCore, View, WriteBuffer},
+    },
+};
+
+/// Ids of keyspaces whose views are shared together.
+const GROUP: u32 = 64;
+/// Drained buffers may take this part of the write memory before snapshots let go of them.
+const PINNED_PART: u64 = 8;
+
+/// A keyspace and a view of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    core: Arc<KeyspaceCore>,
+    view: Arc<View>,
+}
+
+impl Held {
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core) && Arc::ptr_eq(&self.view, &other.view)
+    }
+}
+
+/// Views of all keyspaces, in the order of their ids.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Views(Vec<(u32, Arc<[Held]>)>);
+
+impl Views {
+    /// Those of this moment. REQUIRES: the commit lock is held.
+    fn of(catalogue: &Catalogue, before: Option<&Self>) -> Self {
+        let (mut views, mut group, mut number) = (Self::default(), Vec::new(), 0);
+        for (&id, core) in &catalogue.by_id {
+            if id.0 / GROUP != number {
+                views.push(number, &mut group, before);
+                number = id.0 / GROUP;
+            }
+            group.push(Held { core: Arc::clone(core), view: core.view.load_full() });
+        }
+        views.push(number, &mut group, before);
+        views
+    }
+
+    fn push(&mut self, number: u32, group: &mut Vec<Held>, before: Option<&Self>) {
+        if group.is_empty() {
+            return;
+        }
+        let same = before.and_then(|before| before.group(number)).filter(|before| {
+            before.len() == group.len() && before.iter().zip(&*group).all(|(one, other)| one.is_same(other))
+        });
+        self.0.push((number, same.map_or_else(|| group.as_slice().into(), Arc::clone)));
+        group.clear();
+    }
+
+    fn group(&self, number: u32) -> Option<&Arc<[Held]>> {
+        let at = self.0.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(&self.0[at].1)
+    }
+
+    fn held(&self, id: KeyspaceId) -> Option<&Held> {
+        let group = self.group(id.0 / GROUP)?;
+        group.binary_search_by_key(&id, |held| held.core.id).ok().map(|at| &group[at])
+    }
+
+    /// The view of a keyspace.
+    pub(crate) fn get(&self, id: KeyspaceId) -> Option<&Arc<View>> {
+        self.held(id).map(|held| &held.view)
+    }
+
+    /// All views with the keyspaces that they are of.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyspaceId, &Arc<View>)> {
+        self.0.iter().flat_map(|(_, group)| group.iter().map(|held| (held.core.id, &held.view)))
+    }
+
+    /// The same views, but for one.
+    fn with(&self, id: KeyspaceId, view: Arc<View>) -> Self {
+        let mut views = self.clone();
+        if let Some((_, group)) = views.0.iter_mut().find(|(number, _)| *number == id.0 / GROUP) {
+            let mut changed = group.to_vec();
+            if let Some(held) = changed.iter_mut().find(|held| held.core.id == id) {
+                held.view = view;
+            }
+            *group = changed.into();
+        }
+        views
+    }
+}
+
+/// The views of one snapshot.
+#[derive(Debug)]
+pub(crate) struct HeldViews {
+    seqno: Seqno,
+    views: ArcSwap<Views>,
+}
+
+impl HeldViews {
+    /// The views as they are now; they show what those of any other moment do.
+    pub(crate) fn load(&self) -> Arc<Views> {
+        self.views.load_full()
+    }
+}
+
+/// What live snapshots hold, for the store.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    /// In the order of seqnos.
+    snapshots: Mutex<Vec<Weak<HeldViews>>>,
+    /// Buffers that were drained while somebody held them.
+    drained: Mutex<Vec<(KeyspaceId, Weak<WriteBuffer>)>>,
+}
+
+impl Holdings {
+    /// The views of this moment, for a snapshot. REQUIRES: the commit lock is held.
+    pub(crate) fn hold(&self, catalogue: &Catalogue, seqno: Seqno) -> Arc<HeldViews> {
+        let mut snapshots = self.snapshots.lock();
+        if snapshots.len().is_power_of_two() {
+            snapshots.retain(|snapshot| snapshot.strong_count() > 0);
+        }
+        let before = snapshots.last().and_then(Weak::upgrade).map(|before| before.load());
+        let views = ArcSwap::from_pointee(Views::of(catalogue, before.as_deref()));
+        let held = Arc::new(HeldViews { seqno, views });
+        snapshots.push(Arc::downgrade(&held));
+        held
+    }
+
+    /// These buffers are part of their trees, and in no view that is published.
+    pub(crate) fn note_drained(&self, buffers: impl Iterator<Item = (KeyspaceId, Arc<WriteBuffer>)>) {
+        let held = buffers.filter(|(_, buffer)| Arc::strong_count(buffer) > 1);
+        self.drained.lock().extend(held.map(|(id, buffer)| (id, Arc::downgrade(&buffer))));
+    }
+
+    /// Bytes of drained buffers that are still held, and whose they are.
+    fn pinned(&self) -> (u64, BTreeSet<KeyspaceId>) {
+        let mut drained = self.drained.lock();
+        let (mut bytes, mut keyspaces) = (0, BTreeSet::new());
+        drained.retain(|(id, buffer)| {
+            let Some(buffer) = buffer.upgrade() else { return false };
+            bytes += buffer.table.memory_bytes();
+            keyspaces.insert(*id);
+            true
+        });
+        (bytes, keyspaces)
+    }
+
+    fn live(&self) -> Vec<Arc<HeldViews>> {
+        self.snapshots.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// A view that was replaced, so that the next snapshot may find that it holds the same.
+struct Replaced {
+    before: Arc<View>,
+    after: Arc<View>,
+    /// The snapshot it was done for.
+    seqno: Seqno,
+}
+
+impl Replaced {
+    /// Whether a later snapshot sees the same of the buffers that were replaced.
+    fn is_for(&self, view: &Arc<View>) -> bool {
+        let has_later = |buffer: &Arc<WriteBuffer>| {
+            buffer.is_drained() && buffer.table.max_seqno().is_some_and(|max| max > self.seqno)
+        };
+        Arc::ptr_eq(&self.before, view) && !view.buffers().any(has_later)
+    }
+}
+
+impl Store {
+    /// Lets snapshots go on without drained buffers, if those take too much memory. REQUIRES: `rounds`
+    /// is held.
+    ///
+    /// Errors: those of writing runs; what was not replaced stays as it is.
+    pub(crate) fn relieve_snapshots(&self) -> Result<()> {
+        let (bytes, keyspaces) = self.holdings.pinned();
+        if bytes <= self.backpressure.write_buffers() / PINNED_PART || planted!("drained-buffers-kept") {
+            return Ok(());
+        }
+        let snapshots = self.holdings.live();
+        for id in keyspaces {
+            let mut last: Option<Replaced> = None;
+            for snapshot in &snapshots {
+                let views = snapshot.load();
+                let Some(held) = views.held(id) else { continue };
+                if !held.view.buffers().any(|buffer| buffer.is_drained()) {
+                    continue;
+                }
+                let after = match last.as_ref().filter(|last| last.is_for(&held.view)) {
+                    Some(last) => Arc::clone(&last.after),
+                    None => Arc::new(self.without_drained(held, snapshot.seqno)?),
+                };
+                snapshot.views.store(Arc::new(views.with(id, Arc::clone(&after))));
+                last = Some(Replaced { before: Arc::clone(&held.view), after, seqno: snapshot.seqno });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a snapshot at `seqno` sees, with what drained buffers hold of it in a tree.
+    fn without_drained(&self, held: &Held, seqno: Seqno) -> Result<View> {
+        let Held { core, view } = held;
+        let mut tree = Arc::clone(&view.tree);
+        // Buffers are drained oldest first.
+        let oldest_first = view.sealed.iter().rev().chain([&view.active]);
+        for buffer in oldest_first.filter(|buffer| buffer.is_drained()) {
+            let at = if planted!("relieved-snapshot-sees-later") { Seqno(u64::MAX) } else { seqno };
+            let updates = MemtableUpdates::as_of(Arc::clone(&buffer.table), buffer.sealed_at(), at);
+            tree = tree.stack(&self.work(core, Arc::new(Progress::default())), &updates)?;
+        }
+        let active = if view.active.is_drained() {
+            WriteBuffer::new(self.new_table(&view.folding))
+        } else {
+            Arc::clone(&view.active)
+        };
+        let sealed = view.sealed.iter().filter(|buffer| !buffer.is_drained()).cloned().collect();
+        let (records, folding) = (view.records.clone(), Arc::clone(&view.folding));
+        Ok(View { active, sealed, tree, records, folding, options: view.options })
+    }
+}

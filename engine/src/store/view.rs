@@ -1,0 +1,248 @@
+//! What readers of a keyspace see: its write buffers and its tree, swapped whole.
+//!
+//! **Invariants**
+//! - Buffers are newest first; everything in the tree is older than everything in the buffers.
+//! - The active buffer changes only under the commit lock.
+
+use std::time::Duration;
+
+use testudo_base::{
+    KeyspaceId, Seqno,
+    merge_operator::Folding,
+    sync::{
+        Arc, ArcSwap, Mutex,
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+    },
+};
+use testudo_contract::Tree;
+use testudo_memtable::Memtable;
+use testudo_records::KeyspaceRecords;
+
+use crate::{flush::idle::Quiet, handles::options::KeyspaceOptions, store::Store, store::budget::OwnShare};
+
+/// A memtable and when it was first written.
+#[derive(Debug)]
+pub(crate) struct WriteBuffer {
+    pub(crate) table: Arc<Memtable>,
+    /// Seqno of the first commit that chose this buffer; 0 while there is none.
+    first_seqno: AtomicU64,
+    /// The last seqno that may be in it, once it is sealed.
+    sealed_at: AtomicU64,
+    /// Bytes of the longest value or list of operands that a commit has put into it.
+    longest_value_bytes: AtomicUsize,
+    /// Its tree has all of it.
+    is_drained: AtomicBool,
+}
+
+impl WriteBuffer {
+    pub(crate) fn new(table: Memtable) -> Arc<Self> {
+        Arc::new(Self {
+            table: Arc::new(table),
+            first_seqno: 0.into(),
+            sealed_at: 0.into(),
+            longest_value_bytes: 0.into(),
+            is_drained: false.into(),
+        })
+    }
+
+    /// A commit has put a value of so many bytes into it, or operands that have become part of such an entry.
+    #[inline]
+    pub(crate) fn note_value(&self, bytes: usize) {
+        if bytes > self.longest_value_bytes.load(Relaxed) {
+            self.longest_value_bytes.fetch_max(bytes, Relaxed);
+        }
+    }
+
+    /// No entry that was written since the store was opened is longer. Exact for a key whose stripe is
+    /// locked.
+    pub(crate) fn longest_value_bytes(&self) -> usize {
+        self.longest_value_bytes.load(Relaxed)
+    }
+
+    /// A commit will write into it. REQUIRES: the commit lock is held.
+    pub(crate) fn note_commit(&self, first: Seqno) {
+        if self.first_seqno.load(Relaxed) == 0 {
+            self.first_seqno.store(first.0, Release);
+        }
+    }
+
+    /// The first commit that chose it, if any did.
+    pub(crate) fn first_commit(&self) -> Option<Seqno> {
+        Some(Seqno(self.first_seqno.load(Acquire))).filter(|seqno| seqno.0 > 0)
+    }
+
+    /// Nothing after `seqno` is or will be in it. REQUIRES: the commit lock is held.
+    pub(crate) fn seal(&self, seqno: Seqno) {
+        self.sealed_at.store(seqno.0, Release);
+    }
+
+    /// Whether it is in no published view any more, because its tree has all of it.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained.load(Acquire)
+    }
+
+    pub(crate) fn sealed_at(&self) -> Seqno {
+        Seqno(self.sealed_at.load(Acquire))
+    }
+}
+
+/// The state of a keyspace at one moment.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) active: Arc<WriteBuffer>,
+    /// Newest first.
+    pub(crate) sealed: Vec<Arc<WriteBuffer>>,
+    pub(crate) tree: Arc<dyn Tree>,
+    /// Cached records of the tree.
+    pub(crate) records: KeyspaceRecords,
+    /// How operands become values.
+    pub(crate) folding: Arc<Folding>,
+    /// The settings that the tree goes by.
+    pub(crate) options: KeyspaceOptions,
+}
+
+impl View {
+    /// All write buffers, newest first.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = &Arc<WriteBuffer>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+/// A keyspace of an open store.
+#[derive(Debug)]
+pub(crate) struct KeyspaceCore {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: Arc<str>,
+    pub(crate) folding: Arc<Folding>,
+    pub(crate) view: ArcSwap<View>,
+    pub(crate) write_share: OwnShare,
+    dropped: AtomicBool,
+    /// Something was written since the background looked last.
+    was_written: AtomicBool,
+    /// Since when nothing has come in. For the background alone.
+    pub(crate) quiet: Mutex<Quiet>,
+    /// A look for background jobs is worth while.
+    jobs_may_exist: AtomicBool,
+    /// The same for jobs of an idle tree.
+    idle_jobs_may_exist: AtomicBool,
+}
+
+impl KeyspaceCore {
+    /// A keyspace of `store` that was just opened or created.
+    pub(crate) fn new(
+        store: &Store,
+        id: KeyspaceId,
+        name: &str,
+        options: KeyspaceOptions,
+        tree: Arc<dyn Tree>,
+    ) -> Arc<Self> {
+        let folding = store.folding(name, &options);
+        let view = View {
+            active: WriteBuffer::new(store.new_table(&folding)),
+            sealed: Vec::new(),
+            tree,
+            records: store.new_records(id),
+            folding: Arc::clone(&folding),
+            options,
+        };
+        Arc::new(Self {
+            id,
+            name: Arc::from(name),
+            folding,
+            view: ArcSwap::from_pointee(view),
+            write_share: OwnShare::default(),
+            dropped: false.into(),
+            was_written: false.into(),
+            quiet: Mutex::new(Quiet::from(store.background_time())),
+            jobs_may_exist: true.into(),
+            idle_jobs_may_exist: true.into(),
+        })
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Acquire)
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Release);
+    }
+
+    /// A commit chose its buffer. Whoever writes all the time changes nothing that others read.
+    #[inline]
+    pub(crate) fn note_write(&self) {
+        if !self.was_written.load(Relaxed) {
+            self.was_written.store(true, Relaxed);
+        }
+    }
+
+    /// Takes over whether something was written.
+    pub(crate) fn look_for_writes(&self, now: Duration) {
+        if self.was_written.load(Relaxed) {
+            self.was_written.store(false, Relaxed);
+            self.quiet.lock().interrupt(now);
+        }
+    }
+
+    /// The tree has changed, so that it may have jobs.
+    pub(crate) fn expect_jobs(&self) {
+        self.jobs_may_exist.store(true, Release);
+        self.idle_jobs_may_exist.store(true, Release);
+    }
+
+    /// Whether a look for jobs is worth while. After that they have to be expected anew.
+    pub(crate) fn take_expected_jobs(&self, is_idle: bool) -> bool {
+        let expected = self.jobs_may_exist.swap(false, AcqRel);
+        let expected_if_idle = is_idle && self.idle_jobs_may_exist.swap(false, AcqRel);
+        expected || expected_if_idle
+    }
+
+    /// Makes `table` the active buffer and the active one a sealed one that ends at `seqno`.
+    /// REQUIRES: the commit lock is held.
+    pub(crate) fn seal_active(&self, seqno: Seqno, table: Memtable) {
+        let view = self.view.load();
+        view.active.seal(seqno);
+        let mut sealed = vec![Arc::clone(&view.active)];
+        sealed.extend(view.sealed.iter().cloned());
+        let next = View {
+            active: WriteBuffer::new(table),
+            sealed,
+            tree: Arc::clone(&view.tree),
+            records: view.records.clone(),
+            folding: Arc::clone(&self.folding),
+            options: view.options,
+        };
+        self.view.store(Arc::new(next));
+    }
+
+    /// Publishes the same tree with other settings. REQUIRES: `rounds` and the commit lock are held, so that tree and active buffer
+    /// stay the same.
+    pub(crate) fn publish_options(&self, tree: Arc<dyn Tree>, options: KeyspaceOptions) {
+        let view = self.view.load();
+        let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
+        let folding = Arc::clone(&self.folding);
+        self.view.store(Arc::new(View { active, sealed, tree, records, folding, options }));
+    }
+
+    /// Publishes a tree that `drained` (the oldest sealed buffer, if any) is part of.
+    /// `records` are those of that tree; `None` if it answers as the one before.
+    /// REQUIRES: the commit lock is held, so that the active buffer stays the same.
+    pub(crate) fn publish(
+        &self,
+        tree: Arc<dyn Tree>,
+        drained: Option<&Arc<WriteBuffer>>,
+        records: Option<KeyspaceRecords>,
+    ) {
+        let view = self.view.load();
+        let mut sealed = view.sealed.clone();
+        if let Some(drained) = drained {
+            sealed.retain(|buffer| !Arc::ptr_eq(buffer, drained));
+            drained.is_drained.store(true, Release);
+        }
+        let records = records.unwrap_or_else(|| view.records.clone());
+        let (active, folding, options) = (Arc::clone(&view.active), Arc::clone(&self.folding), view.options);
+        self.view.store(Arc::new(View { active, sealed, tree, records, folding, options }));
+    }
+}

@@ -1,0 +1,330 @@
+//! A simulation of the policies over byte counts: no records, no runs, no files, but the same decisions.
+//!
+//! Keys are spread evenly, so a flow of bytes divides among the children of a node as their ranges do. What overwrites is found out by
+//! leaves alone: merges of tiers drop nothing. It costs microseconds for each checkpoint, so trees can be far larger than any machine.
+//!
+//! **Invariants**
+//! - Every decision is one of [`BeTreeOptions`]; nothing here chooses by itself.
+
+use testudo_base::{ObjectId, num::u64_of};
+
+use crate::{BeTreeOptions, policy::NodeLoad, update::overwrites::Overwrites};
+
+/// What is written into a simulated tree.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedLoad {
+    /// Bytes of keys and values that come in, one checkpoint after the other.
+    pub incoming_bytes: u64,
+    /// Bytes of one checkpoint (χ in the paper).
+    pub checkpoint_bytes: u64,
+    /// Of a hundred bytes, those that replace what is there.
+    pub overwrite_percent: u64,
+}
+
+/// What it has cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SimulatedCosts {
+    /// Bytes written for each byte that came in, at the leaves, in the nodes above them, in those above them …
+    pub written_by_level: Vec<f64>,
+    /// Bytes written in the dearest checkpoint, for each byte of it.
+    pub dearest_checkpoint: f64,
+    /// Tiers that a node has, on average at the end.
+    pub mean_tiers: f64,
+    /// The most tiers that a node had at the end.
+    pub max_tiers: usize,
+    /// Bytes stored at the end for each byte that counts.
+    pub space: f64,
+}
+
+impl SimulatedCosts {
+    /// Bytes written for each byte that came in.
+    pub fn write_amplification(&self) -> f64 {
+        self.written_by_level.iter().sum()
+    }
+}
+
+/// A tree of byte counts; it goes on where the load before has left it.
+#[derive(Debug)]
+pub struct SimulatedTree {
+    options: BeTreeOptions,
+    root: SimNode,
+    next_id: u64,
+    /// By level, of the present load.
+    written: Vec<u64>,
+    /// Bytes that came in as new.
+    live_bytes: u64,
+}
+
+#[derive(Debug)]
+enum SimChild {
+    Leaf(u64),
+    Node(SimNode),
+}
+
+#[derive(Debug)]
+struct SimPivot {
+    /// Share of all keys.
+    width: f64,
+    child: SimChild,
+}
+
+#[derive(Debug)]
+struct SimTier {
+    /// By pivot.
+    bytes: Vec<u64>,
+    /// How much of them replaces nothing.
+    new_share: f64,
+    /// It has yet to be written.
+    is_new: bool,
+}
+
+#[derive(Debug)]
+struct SimNode {
+    id: ObjectId,
+    height: usize,
+    pivots: Vec<SimPivot>,
+    tiers: Vec<SimTier>,
+    overwrites: Overwrites,
+}
+
+impl SimulatedTree {
+    /// An empty tree.
+    pub fn new(options: BeTreeOptions) -> Self {
+        let pivots = vec![SimPivot { width: 1.0, child: SimChild::Leaf(0) }];
+        let (tiers, overwrites) = (Vec::new(), Overwrites::UNKNOWN);
+        let root = SimNode { id: ObjectId(1), height: 1, pivots, tiers, overwrites };
+        Self { options, root, next_id: 2, written: Vec::new(), live_bytes: 0 }
+    }
+
+    /// Goes on with other settings.
+    pub fn set_options(&mut self, options: BeTreeOptions) {
+        self.options = options;
+    }
+
+    /// Lets a load in; what it has cost.
+    pub fn apply(&mut self, load: &SimulatedLoad) -> SimulatedCosts {
+        self.written = Vec::new();
+        let new_share = 1.0 - load.overwrite_percent as f64 / 100.0;
+        let (mut written, mut dearest) = (0, 0.0f64);
+        for _ in 0..load.incoming_bytes / load.checkpoint_bytes.max(1) {
+            self.checkpoint(load.checkpoint_bytes, new_share);
+            let before = std::mem::replace(&mut written, self.written.iter().sum());
+            dearest = dearest.max(ratio(written - before, load.checkpoint_bytes));
+        }
+        let mut totals = Totals::default();
+        self.root.add_to(&mut totals);
+        SimulatedCosts {
+            written_by_level: self.written.iter().map(|&bytes| ratio(bytes, load.incoming_bytes)).collect(),
+            dearest_checkpoint: dearest,
+            mean_tiers: ratio(u64_of(totals.tiers), u64_of(totals.nodes)),
+            max_tiers: totals.max_tiers,
+            space: ratio(totals.bytes, self.live_bytes),
+        }
+    }
+
+    fn checkpoint(&mut self, bytes: u64, new_share: f64) {
+        self.live_bytes += part_of(bytes, new_share);
+        let empty = SimNode { pivots: Vec::new(), tiers: Vec::new(), ..self.root.copy_of_head() };
+        let mut root = std::mem::replace(&mut self.root, empty);
+        self.push(&mut root, bytes, new_share);
+        let mut pieces = self.split(root);
+        while pieces.len() > 1 {
+            let height = pieces[0].height + 1;
+            let pivots = pieces.into_iter().map(SimPivot::of_node).collect();
+            let (id, overwrites) = (self.fresh_id(), Overwrites::UNKNOWN);
+            pieces = self.split(SimNode { id, height, pivots, tiers: Vec::new(), overwrites });
+        }
+        self.root = pieces.remove(0);
+    }
+
+    fn fresh_id(&mut self) -> ObjectId {
+        self.next_id += 1;
+        ObjectId(self.next_id - 1)
+    }
+
+    fn note_written(&mut self, level: usize, bytes: u64) {
+        if self.written.len() <= level {
+            self.written.resize(level + 1, 0);
+        }
+        self.written[level] += bytes;
+    }
+
+    /// As a plan lets a flow into a node.
+    fn push(&mut self, node: &mut SimNode, incoming: u64, new_share: f64) {
+        node.tiers.insert(0, SimTier { bytes: node.divided(incoming), new_share, is_new: true });
+        let pending: Vec<u64> = (0..node.pivots.len())
+            .map(|pivot| node.tiers.iter().map(|tier| tier.bytes[pivot]).sum())
+            .collect();
+        let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(SimPivot::leaf_bytes).collect();
+        let overwrites = node.overwrites;
+        let load = NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
+        let chosen = self.options.pivots_to_flush(&load);
+        for &pivot in &chosen {
+            let mut new_bytes = 0.0;
+            for tier in &mut node.tiers {
+                new_bytes += std::mem::take(&mut tier.bytes[pivot]) as f64 * tier.new_share;
+            }
+            self.flush(node, pivot, pending[pivot], new_bytes / pending[pivot].max(1) as f64);
+        }
+        node.tiers.retain(|tier| tier.total() > 0);
+        self.settle(node);
+        for tier in node.tiers.iter_mut().filter(|tier| tier.is_new) {
+            tier.is_new = false;
+            self.note_written(node.height, tier.total());
+        }
+        for pivot in (0..node.pivots.len()).rev() {
+            self.divide(node, pivot);
+        }
+    }
+
+    fn flush(&mut self, node: &mut SimNode, pivot: usize, bytes: u64, new_share: f64) {
+        match &mut node.pivots[pivot].child {
+            SimChild::Node(child) => self.push(child, bytes, new_share),
+            SimChild::Leaf(held) => {
+                let dropped = bytes - part_of(bytes, new_share);
+                *held += bytes - dropped;
+                let held = *held;
+                node.overwrites = node.overwrites.after(bytes, dropped);
+                self.note_written(0, held);
+            }
+        }
+    }
+
+    /// Merges the tiers of a node.
+    fn settle(&mut self, node: &mut SimNode) {
+        let tier_bytes = |node: &SimNode| node.tiers.iter().map(SimTier::total).collect::<Vec<_>>();
+        if node.tiers.first().is_some_and(|tier| tier.is_new) {
+            let bytes = tier_bytes(node);
+            let count = self.options.tiers_to_join(bytes[0], &bytes[1..]);
+            node.merge(0, count);
+        }
+        for _ in 0..crate::update::plan::MERGES_AT_ONCE {
+            let Some(which) = self.options.tiers_to_merge(node.id, &tier_bytes(node)) else { return };
+            node.merge(*which.start(), *which.end());
+        }
+    }
+
+    /// Makes as many pivots of one as its leaf or node has become.
+    fn divide(&mut self, node: &mut SimNode, pivot: usize) {
+        let count = match &node.pivots[pivot].child {
+            SimChild::Leaf(bytes) => bytes.div_ceil(self.options.leaf_bytes).max(1),
+            SimChild::Node(child) => u64_of(self.options.node_pieces(child.pivots.len())),
+        };
+        if count == 1 {
+            return;
+        }
+        let SimPivot { width, child } = node.pivots.remove(pivot);
+        let pieces: Vec<SimPivot> = match child {
+            SimChild::Leaf(bytes) => {
+                let width = width / count as f64;
+                (0..count).map(|_| SimPivot { width, child: SimChild::Leaf(bytes / count) }).collect()
+            }
+            SimChild::Node(child) => self.split(child).into_iter().map(SimPivot::of_node).collect(),
+        };
+        for tier in &mut node.tiers {
+            let bytes = tier.bytes.remove(pivot);
+            let shares = pieces.iter().map(|piece| part_of(bytes, piece.width / width));
+            tier.bytes.splice(pivot..pivot, shares);
+        }
+        node.pivots.splice(pivot..pivot, pieces);
+    }
+
+    /// Cuts a node that has too many children.
+    fn split(&mut self, mut node: SimNode) -> Vec<SimNode> {
+        let count = node.pivots.len();
+        let pieces = self.options.node_pieces(count);
+        let mut out = Vec::with_capacity(pieces);
+        for piece in (1..pieces).rev() {
+            let from = count * piece / pieces;
+            let pivots = node.pivots.split_off(from);
+            let cut = |tier: &mut SimTier| {
+                let (new_share, is_new) = (tier.new_share, false);
+                SimTier { bytes: tier.bytes.split_off(from), new_share, is_new }
+            };
+            let tiers = node.tiers.iter_mut().map(cut).collect();
+            out.push(SimNode { id: self.fresh_id(), pivots, tiers, ..node.copy_of_head() });
+        }
+        out.push(node);
+        out.reverse();
+        out
+    }
+}
+
+impl SimPivot {
+    fn of_node(node: SimNode) -> Self {
+        Self { width: node.pivots.iter().map(|pivot| pivot.width).sum(), child: SimChild::Node(node) }
+    }
+
+    fn leaf_bytes(&self) -> Option<u64> {
+        match self.child {
+            SimChild::Leaf(bytes) => Some(bytes),
+            SimChild::Node(_) => None,
+        }
+    }
+}
+
+impl SimTier {
+    fn total(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+}
+
+/// Sums over a tree.
+#[derive(Default)]
+struct Totals {
+    nodes: usize,
+    tiers: usize,
+    max_tiers: usize,
+    bytes: u64,
+}
+
+impl SimNode {
+    /// The node without what it holds.
+    fn copy_of_head(&self) -> Self {
+        let (id, height, overwrites) = (self.id, self.height, self.overwrites);
+        Self { id, height, pivots: Vec::new(), tiers: Vec::new(), overwrites }
+    }
+
+    /// Bytes for each pivot, by its share of the keys.
+    fn divided(&self, bytes: u64) -> Vec<u64> {
+        let width: f64 = self.pivots.iter().map(|pivot| pivot.width).sum();
+        self.pivots.iter().map(|pivot| part_of(bytes, pivot.width / width)).collect()
+    }
+
+    fn merge(&mut self, newest: usize, oldest: usize) {
+        let mut bytes = vec![0; self.pivots.len()];
+        let mut new_bytes = 0.0;
+        for tier in self.tiers.drain(newest..=oldest) {
+            new_bytes += tier.total() as f64 * tier.new_share;
+            bytes.iter_mut().zip(tier.bytes).for_each(|(sum, bytes)| *sum += bytes);
+        }
+        let new_share = new_bytes / bytes.iter().sum::<u64>().max(1) as f64;
+        self.tiers.insert(newest, SimTier { bytes, new_share, is_new: true });
+    }
+
+    fn add_to(&self, totals: &mut Totals) {
+        totals.nodes += 1;
+        totals.tiers += self.tiers.len();
+        totals.max_tiers = totals.max_tiers.max(self.tiers.len());
+        totals.bytes += self.tiers.iter().map(SimTier::total).sum::<u64>();
+        for pivot in &self.pivots {
+            match &pivot.child {
+                SimChild::Leaf(bytes) => totals.bytes += bytes,
+                SimChild::Node(node) => node.add_to(totals),
+            }
+        }
+    }
+}
+
+/// A share of some bytes.
+#[expect(clippy::cast_possible_truncation, reason = "a share of a count fits where the count does")]
+fn part_of(bytes: u64, share: f64) -> u64 {
+    (bytes as f64 * share.clamp(0.0, 1.0)) as u64
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests;

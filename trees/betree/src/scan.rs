@@ -1,0 +1,6 @@
+//! Reading a range: a cursor over everything that may hold its keys, and what scans cost.
+
+pub(crate) mod chained_cursor;
+pub(crate) mod scan_charges;
+pub(crate) mod tier_cursor;
+pub(crate) mod tree_cursor;

@@ -1,0 +1,260 @@
+//! What one tier, or a leaf, holds inside a part of the key space: runs that follow each other, and bounds.
+//!
+//! **Invariants**
+//! - It stands on an entry inside the bounds, or nowhere; at most one run is open.
+
+use std::sync::Arc;
+
+use testudo_base::{Cursor, Entry, Result};
+use testudo_run::{Direction, Missing, Placing, ReadAhead, Run, RunCursor, Target};
+
+use crate::trunk::{fence::Fence, node::FencedRun};
+
+/// Pages that the first read of a leaf takes: a scan that gets there goes on in it.
+const LEAF_PAGES_AT_ONCE: u32 = 4;
+
+/// A cursor over one source of entries.
+pub(crate) struct Strand {
+    /// In key order, disjoint; never empty.
+    runs: Vec<FencedRun>,
+    low: Option<Arc<[u8]>>,
+    high: Option<Arc<[u8]>>,
+    is_leaf: bool,
+    at: usize,
+    cursor: Option<RunCursor>,
+    /// Which way it is being positioned.
+    direction: Direction,
+    stands: bool,
+}
+
+impl Strand {
+    /// The entries of `runs` with keys from `low` up to `high`.
+    pub(crate) fn new(runs: Vec<FencedRun>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
+        let keys = |fenced: &FencedRun| fenced.run.reference().keys.clone();
+        let high = high.filter(|high| runs.last().is_none_or(|last| !keys(last).end_before(high)));
+        let low = low.filter(|low| runs.first().is_none_or(|first| !keys(first).begin_at_or_after(low)));
+        Self {
+            runs,
+            low,
+            high,
+            is_leaf: false,
+            at: 0,
+            cursor: None,
+            direction: Direction::Forward,
+            stands: false,
+        }
+    }
+
+    /// The entries of a leaf.
+    pub(crate) fn leaf(run: &Arc<Run>) -> Self {
+        Self {
+            is_leaf: true,
+            ..Self::new(vec![FencedRun { low: Fence::default(), run: Arc::clone(run) }], None, None)
+        }
+    }
+
+    /// Takes over the open run of the strand that came before in the order of the scan, if it is one of this strand's.
+    pub(crate) fn take_over(&mut self, earlier: &mut Self) -> bool {
+        let Some(cursor) = &earlier.cursor else { return false };
+        let Some(at) = self.runs.iter().position(|fenced| Arc::ptr_eq(&fenced.run, cursor.run())) else {
+            return false;
+        };
+        self.at = at;
+        self.cursor = earlier.cursor.take();
+        true
+    }
+
+    /// Whether it is a leaf whose entries are read ahead.
+    pub(crate) fn is_long_leaf(&self) -> bool {
+        self.is_leaf && self.cursor.as_ref().is_some_and(RunCursor::is_long)
+    }
+
+    /// For a leaf to which a long scan goes on.
+    pub(crate) fn go_on_long(&mut self) {
+        if self.is_leaf {
+            self.open(0).go_on_long();
+        }
+    }
+
+    /// A leaf to which a long scan will come.
+    pub(crate) fn prepared_leaf(run: &Arc<Run>) -> Self {
+        let mut strand = Self::leaf(run);
+        strand.open(0).prepare_long();
+        strand
+    }
+
+    /// What comes is not known to be a long scan any more.
+    pub(crate) fn begin_anew(&mut self) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.begin_anew();
+        }
+    }
+
+    /// Starts to position it; [`Placing::progress`] ends that.
+    pub(crate) fn begin(&mut self, target: Target<'_>) {
+        self.stands = false;
+        self.direction = match target {
+            Target::First | Target::From(_) => Direction::Forward,
+            Target::Last | Target::Before(_) => Direction::Backward,
+        };
+        let (low, high) = (self.low.clone(), self.high.clone());
+        let target = match (target, low.as_deref(), high.as_deref()) {
+            (Target::First, Some(low), _) => Target::From(low),
+            (Target::From(key), Some(low), _) => Target::From(key.max(low)),
+            (Target::Last, _, Some(high)) => Target::Before(high),
+            (Target::Before(key), _, Some(high)) => Target::Before(key.min(high)),
+            (target, ..) => target,
+        };
+        let at = match target {
+            Target::First => Some(0),
+            Target::Last => Some(self.runs.len() - 1),
+            Target::From(key) => self.run_from(key),
+            Target::Before(key) => self.run_before(key),
+        };
+        match at {
+            Some(at) => self.open(at).begin(target),
+            None => self.cursor = None,
+        }
+    }
+
+    /// The run that would have `key`.
+    fn run_of(&self, key: &[u8]) -> usize {
+        self.runs.partition_point(|fenced| fenced.low.is_at_most(key)).saturating_sub(1)
+    }
+
+    /// Where to look for the first entry from `key` on.
+    fn run_from(&self, key: &[u8]) -> Option<usize> {
+        let at = self.run_of(key);
+        let is_behind = self.runs[at].run.reference().keys.end_before(key);
+        Some(at + usize::from(is_behind)).filter(|at| *at < self.runs.len())
+    }
+
+    /// Where to look for the last entry before `key`.
+    fn run_before(&self, key: &[u8]) -> Option<usize> {
+        let at = self.run_of(key);
+        if self.runs[at].run.reference().keys.begin_at_or_after(key) { at.checked_sub(1) } else { Some(at) }
+    }
+
+    fn open(&mut self, at: usize) -> &mut RunCursor {
+        if self.at != at {
+            self.cursor = None;
+            self.at = at;
+        }
+        let run = &self.runs[at].run;
+        self.cursor.get_or_insert_with(|| {
+            let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
+            if self.is_leaf {
+                cursor.expect_pages(LEAF_PAGES_AT_ONCE);
+            }
+            cursor
+        })
+    }
+
+    /// After the open run has moved: where that leaves the strand. `false` if the search goes on in the next run.
+    fn look(&mut self) -> bool {
+        self.stands = false;
+        let Some(entry) = self.cursor.as_ref().and_then(Cursor::entry) else {
+            let next = match self.direction {
+                Direction::Forward => Some(self.at + 1).filter(|at| *at < self.runs.len()),
+                Direction::Backward => self.at.checked_sub(1),
+            };
+            let Some(next) = next else {
+                return true;
+            };
+            let target = match self.direction {
+                Direction::Forward => Target::First,
+                Direction::Backward => Target::Last,
+            };
+            self.open(next).begin(target);
+            return false;
+        };
+        self.stands = match self.direction {
+            Direction::Forward => self.high.as_deref().is_none_or(|high| entry.key < high),
+            Direction::Backward => self.low.as_deref().is_none_or(|low| entry.key >= low),
+        };
+        true
+    }
+
+    /// Settles without company.
+    fn settle(&mut self) -> Result<()> {
+        let data = Arc::clone(self.runs[0].run.data());
+        testudo_run::place_together(std::slice::from_mut(self), &data)
+    }
+
+    fn place(&mut self, target: Target<'_>) -> Result<()> {
+        self.begin(target);
+        self.settle()
+    }
+}
+
+impl Placing for Strand {
+    fn progress(&mut self) -> Result<Option<Missing>> {
+        loop {
+            let Some(cursor) = &mut self.cursor else { return Ok(None) };
+            if let Some(missing) = cursor.progress()? {
+                return Ok(Some(missing));
+            }
+            if self.look() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn supply(&mut self, bytes: &[u8]) -> Result<()> {
+        self.cursor.as_mut().map_or(Ok(()), |cursor| cursor.supply(bytes))
+    }
+
+    fn wish(&mut self) -> Result<Option<Missing>> {
+        match &mut self.cursor {
+            Some(cursor) if self.stands && self.direction == Direction::Forward => cursor.wish(),
+            _ => Ok(None),
+        }
+    }
+
+    fn grant(&mut self, bytes: &[u8]) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.grant(bytes);
+        }
+    }
+}
+
+impl Cursor for Strand {
+    fn seek_first(&mut self) -> Result<()> {
+        self.place(Target::First)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.place(Target::Last)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.place(Target::From(key))
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.place(Target::Before(key))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.direction = Direction::Forward;
+        self.stands = false;
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        cursor.next()?;
+        if self.look() { Ok(()) } else { self.settle() }
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        self.direction = Direction::Backward;
+        self.stands = false;
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        cursor.prev()?;
+        if self.look() { Ok(()) } else { self.settle() }
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        if self.stands { self.cursor.as_ref()?.entry() } else { None }
+    }
+}

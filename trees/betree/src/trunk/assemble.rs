@@ -1,0 +1,374 @@
+//! From a written plan to the next trunk: changed nodes are rebuilt bottom-up, joined, split, and the root grows or
+//! shrinks.
+//!
+//! **Invariants**
+//! - A node that changes keeps its object id if one node takes its place; further pieces get fresh ids.
+//! - Two pivots become one only where every tier holds either nothing or everything for both.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{ObjectId, Result};
+
+use crate::{
+    BeTreeOptions,
+    scan::scan_charges::ScanCharges,
+    trunk::{
+        fence::Fence,
+        node::{Child, FencedRun, Node, Pivot, Share, Tier, bounds_among},
+    },
+    update::{
+        merge_source::{bytes_of_runs, clip_runs, runs_within},
+        overwrites::Overwrites,
+        plan::{PlanChild, PlanNode, PlanTier, active_bounds},
+        write::Outputs,
+    },
+};
+
+/// Collects what an edit changes while the next trunk is built.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    options: BeTreeOptions,
+    outputs: Outputs,
+    pub(crate) next_object: u64,
+    /// The charges of scans outlive the change.
+    pub(crate) keeps_scan_charges: bool,
+    /// Nodes of the new trunk that the old one did not have.
+    pub(crate) put: BTreeMap<ObjectId, Arc<Node>>,
+    /// Nodes of the old trunk that the new one does not have.
+    pub(crate) replaced: Vec<Arc<Node>>,
+}
+
+/// A pivot of the new node and the pivot of the old one that it came from.
+struct NewPivot {
+    pivot: Pivot,
+    old: usize,
+}
+
+impl Assembly {
+    pub(crate) fn new(options: BeTreeOptions, outputs: Outputs, next_object: u64) -> Self {
+        Self {
+            options,
+            outputs,
+            next_object,
+            keeps_scan_charges: false,
+            put: BTreeMap::new(),
+            replaced: Vec::new(),
+        }
+    }
+
+    /// Builds the next root out of the plan of the old one.
+    pub(crate) fn build_root(&mut self, plan: PlanNode) -> Result<Arc<Node>> {
+        let mut pieces = self.build(plan)?;
+        while pieces.len() > 1 {
+            let height = pieces[0].height + 1;
+            let high = pieces.last().and_then(|piece| piece.high.clone());
+            let pivots = pieces.into_iter().map(child_pivot).collect();
+            let id = self.fresh_id();
+            pieces = self.split(Node {
+                id,
+                height,
+                pivots,
+                high,
+                tiers: Vec::new(),
+                scan_charges: ScanCharges::default(),
+                overwrites: Overwrites::UNKNOWN,
+            })?;
+        }
+        let mut root = pieces.remove(0);
+        while let ([Pivot { child: Child::Node(child), .. }], []) = (&root.pivots[..], &root.tiers[..]) {
+            let child = Arc::clone(child);
+            self.forget(&root);
+            root = child;
+        }
+        Ok(root)
+    }
+
+    fn fresh_id(&mut self) -> ObjectId {
+        let id = ObjectId(self.next_object);
+        self.next_object += 1;
+        id
+    }
+
+    /// The node is not part of the new trunk.
+    fn forget(&mut self, node: &Arc<Node>) {
+        if self.put.remove(&node.id).is_none() {
+            self.replaced.push(Arc::clone(node));
+        }
+    }
+
+    fn build(&mut self, plan: PlanNode) -> Result<Vec<Arc<Node>>> {
+        let PlanNode { base, tiers, children } = plan;
+        self.replaced.push(Arc::clone(&base));
+        let (pivots, overwrites) = self.build_pivots(&base, children)?;
+        let tiers = self.build_tiers(&base, tiers, &pivots)?;
+        let olds: Vec<usize> = pivots.iter().map(|new| new.old).collect();
+        let node = Node {
+            id: base.id,
+            height: base.height,
+            pivots: pivots.into_iter().map(|new| new.pivot).collect(),
+            high: base.high.clone(),
+            tiers,
+            scan_charges: ScanCharges::default(),
+            overwrites,
+        };
+        let mut node = self.join_nodes(node);
+        if self.keeps_scan_charges && node.pivots.len() == olds.len() {
+            let charge = |(new, old): (usize, &usize)| match node.pending_of(new) {
+                0 => 0,
+                _ => base.scan_charges.of(*old),
+            };
+            node.scan_charges = olds.iter().enumerate().map(charge).collect();
+        }
+        self.split(node)
+    }
+
+    fn build_pivots(&mut self, base: &Node, children: Vec<PlanChild>) -> Result<(Vec<NewPivot>, Overwrites)> {
+        let mut pivots: Vec<NewPivot> = Vec::with_capacity(children.len());
+        let (mut incoming, mut dropped) = (0, 0);
+        for (old, child) in children.into_iter().enumerate() {
+            let low = base.pivots[old].low.clone();
+            match child {
+                PlanChild::Untouched(child) => pivots.push(NewPivot { pivot: Pivot { low, child }, old }),
+                PlanChild::Node(plan) => {
+                    let pieces = self.build(*plan)?;
+                    pivots
+                        .extend(pieces.into_iter().map(|piece| NewPivot { pivot: child_pivot(piece), old }));
+                }
+                PlanChild::Output { output, bytes, held_bytes } => {
+                    let runs = std::mem::take(&mut self.outputs[output]);
+                    let written: u64 = runs.iter().map(|fenced| fenced.run.reference().user_bytes).sum();
+                    incoming += bytes - held_bytes;
+                    dropped += bytes.saturating_sub(written);
+                    pivots.extend(leaf_pivots(low, runs).into_iter().map(|pivot| NewPivot { pivot, old }));
+                }
+                PlanChild::Joined => {}
+                PlanChild::Leaf { .. } => unreachable!("every planned leaf was written"),
+            }
+        }
+        Ok((pivots, base.overwrites.after(incoming, dropped)))
+    }
+
+    fn build_tiers(&mut self, base: &Node, tiers: Vec<PlanTier>, pivots: &[NewPivot]) -> Result<Vec<Tier>> {
+        let mut built = Vec::with_capacity(tiers.len());
+        for tier in tiers {
+            let (runs, full): (Vec<FencedRun>, Vec<Option<Share>>) = match tier {
+                PlanTier::Existing(tier) => (tier.runs, tier.shares),
+                PlanTier::Output { output, active } => {
+                    let share = |active: bool| active.then_some(Share { from: None, bytes: 0 });
+                    (std::mem::take(&mut self.outputs[output]), active.into_iter().map(share).collect())
+                }
+                PlanTier::Merge(_) => unreachable!("every planned tier was written"),
+            };
+            let shares = new_shares(base, &runs, &full, pivots)?;
+            let mut tier = Tier { runs, shares };
+            let plain: Vec<Pivot> = pivots.iter().map(|new| new.pivot.clone()).collect();
+            prune(&mut tier, &plain, base.high.as_ref());
+            if tier.is_active() {
+                built.push(tier);
+            }
+        }
+        Ok(built)
+    }
+
+    /// Joins neighbouring child nodes that have few children.
+    fn join_nodes(&mut self, mut node: Node) -> Node {
+        let mut left = 0;
+        while left + 1 < node.pivots.len() {
+            let (Child::Node(a), Child::Node(b)) = (&node.pivots[left].child, &node.pivots[left + 1].child)
+            else {
+                break;
+            };
+            let small = self.options.nodes_should_join(a.pivots.len(), b.pivots.len());
+            if !small || !node.tiers.iter().all(|tier| can_unite(tier, left)) {
+                left += 1;
+                continue;
+            }
+            let joined = Arc::new(concatenate(a, b).with_shared_starts());
+            let (a, b) = (Arc::clone(a), Arc::clone(b));
+            self.forget(&a);
+            self.forget(&b);
+            self.put.insert(joined.id, Arc::clone(&joined));
+            node.pivots[left].child = Child::Node(joined);
+            node.pivots.remove(left + 1);
+            for tier in &mut node.tiers {
+                unite(tier, left);
+            }
+        }
+        node
+    }
+
+    /// Cuts a node that has too many children into pieces, and registers what is left.
+    fn split(&mut self, mut node: Node) -> Result<Vec<Arc<Node>>> {
+        let count = node.pivots.len();
+        let pieces = self.options.node_pieces(count);
+        let mut out = Vec::with_capacity(pieces);
+        for piece in 0..pieces {
+            let (from, to) = (count * piece / pieces, count * (piece + 1) / pieces);
+            let id = if piece == 0 { node.id } else { self.fresh_id() };
+            let high = node.pivots.get(to).map(|next| next.low.clone()).or_else(|| node.high.clone());
+            let pivots = node.pivots[from..to].to_vec();
+            let mut tiers = Vec::with_capacity(node.tiers.len());
+            for tier in &node.tiers {
+                let mut part = Tier { runs: tier.runs.clone(), shares: tier.shares[from..to].to_vec() };
+                prune(&mut part, &pivots, high.as_ref());
+                if part.is_active() {
+                    tiers.push(part);
+                }
+            }
+            // Those of a node that is cut are given up.
+            let charges = std::mem::take(&mut node.scan_charges);
+            let scan_charges = if pieces == 1 { charges } else { ScanCharges::default() };
+            let (height, overwrites) = (node.height, node.overwrites);
+            let part = Node { id, height, pivots, high, tiers, scan_charges, overwrites };
+            let part = Arc::new(part.with_shared_starts());
+            self.put.insert(id, Arc::clone(&part));
+            out.push(part);
+        }
+        Ok(out)
+    }
+}
+
+fn child_pivot(node: Arc<Node>) -> Pivot {
+    Pivot { low: node.pivots[0].low.clone(), child: Child::Node(node) }
+}
+
+/// Pivots for the runs that a leaf has become, the first of them at `low`; an empty leaf stays as a pivot
+/// without a run.
+fn leaf_pivots(low: Fence, runs: Vec<FencedRun>) -> Vec<Pivot> {
+    let leaf = |fenced: FencedRun| Pivot { low: fenced.low, child: Child::Leaf(Some(fenced.run)) };
+    let mut pivots: Vec<Pivot> = runs.into_iter().map(leaf).collect();
+    match pivots.first_mut() {
+        Some(first) => first.low = low,
+        None => pivots.push(Pivot { low, child: Child::Leaf(None) }),
+    }
+    pivots
+}
+
+/// The shares of a tier after its node's pivots were replaced.
+fn new_shares(
+    base: &Node,
+    runs: &[FencedRun],
+    old_shares: &[Option<Share>],
+    pivots: &[NewPivot],
+) -> Result<Vec<Option<Share>>> {
+    let plain: Vec<Pivot> = pivots.iter().map(|new| new.pivot.clone()).collect();
+    let mut shares = Vec::with_capacity(pivots.len());
+    for (index, new) in pivots.iter().enumerate() {
+        let neighbours = [index.checked_sub(1), Some(index + 1)];
+        let is_split =
+            neighbours.into_iter().flatten().any(|other| pivots.get(other).is_some_and(|p| p.old == new.old));
+        let share = match &old_shares[new.old] {
+            None => None,
+            Some(share) if !is_split && share.bytes > 0 => Some(share.clone()),
+            Some(share) => {
+                let bounds = active_bounds(&bounds_among(&plain, base.high.as_ref(), index), share);
+                let some = !bounds.is_empty() && !clip_runs(runs, &bounds).is_empty();
+                let from = share.from.clone().filter(|from| new.pivot.low.is_less_than(from));
+                let bytes = if some { bytes_of_runs(runs, &bounds)?.max(1) } else { 0 };
+                some.then_some(Share { from, bytes })
+            }
+        };
+        shares.push(share);
+    }
+    Ok(shares)
+}
+
+/// Drops the runs of a tier from which nothing is left for any pivot, and shares that no run covers.
+fn prune(tier: &mut Tier, pivots: &[Pivot], high: Option<&Fence>) {
+    let mut needed = vec![false; tier.runs.len()];
+    for (pivot, share) in tier.shares.iter_mut().enumerate() {
+        let Some(active) = share else { continue };
+        let bounds = active_bounds(&bounds_among(pivots, high, pivot), active);
+        let mut any = false;
+        for (at, _) in runs_within(&tier.runs, &bounds) {
+            needed[at] = true;
+            any = true;
+        }
+        if !any {
+            *share = None;
+        }
+    }
+    let mut needed = needed.into_iter();
+    tier.runs.retain(|_| needed.next().unwrap_or(false));
+}
+
+/// Whether a tier's shares for pivots `left` and `left + 1` can become one share.
+fn can_unite(tier: &Tier, left: usize) -> bool {
+    match (&tier.shares[left], &tier.shares[left + 1]) {
+        (None, None) => true,
+        (Some(_), Some(right)) => right.from.is_none(),
+        _ => false,
+    }
+}
+
+fn unite(tier: &mut Tier, left: usize) {
+    let right = tier.shares.remove(left + 1);
+    if let (Some(share), Some(right)) = (&mut tier.shares[left], right) {
+        share.bytes += right.bytes;
+    }
+}
+
+/// Two neighbouring nodes as one. What their tiers hold is disjoint, so tiers of equal age stand side by side, unless a
+/// run on one side reaches beyond what is left of it into the other; then they stay two tiers. All others follow each other by age: a merge of
+/// neighbours takes the age of the newest, and no run may say that it is newer than what shadows it.
+pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
+    let mut tiers = Vec::new();
+    let (mut lefts, mut rights) = (left.tiers.iter().peekable(), right.tiers.iter().peekable());
+    loop {
+        let ages =
+            (lefts.peek().map(|tier| tier.newest_seqno()), rights.peek().map(|tier| tier.newest_seqno()));
+        let (tier, beside) = match ages {
+            (None, None) => break,
+            (a, b) if a == b => (lefts.next(), rights.next()),
+            (a, b) if a > b => (lefts.next(), None),
+            _ => (None, rights.next()),
+        };
+        let or_nothing = |tier: Option<&Tier>, node: &Node| {
+            tier.cloned().unwrap_or_else(|| Tier { runs: Vec::new(), shares: vec![None; node.pivots.len()] })
+        };
+        let (mut tier, mut beside) = (or_nothing(tier, left), or_nothing(beside, right));
+        // A run that reached into both nodes is one run again.
+        let is_shared = tier
+            .runs
+            .last()
+            .zip(beside.runs.first())
+            .is_some_and(|(a, b)| a.run.reference().id == b.run.reference().id);
+        if is_shared {
+            beside.runs.remove(0);
+        }
+        // What a run holds beyond its own node was flushed long ago and must not count again.
+        let border = right.pivots[0].low.to_vec();
+        let keys = |fenced: &'_ FencedRun| fenced.run.reference().keys.clone();
+        let reaches_right = tier.runs.last().is_some_and(|last| !keys(last).end_before(&border));
+        let reaches_left = beside
+            .runs
+            .first()
+            .is_some_and(|first| first.low.is_less_than(&border) && !keys(first).begin_at_or_after(&border));
+        if !is_shared && (reaches_right || reaches_left) {
+            tier.shares.extend(vec![None; right.pivots.len()]);
+            let shares = std::mem::take(&mut beside.shares);
+            beside.shares = left.pivots.iter().map(|_| None).chain(shares).collect();
+            tiers.push(tier);
+            tiers.push(beside);
+        } else {
+            if let Some(first) = beside.runs.first_mut().filter(|_| !is_shared) {
+                // Where nothing reaches over the border, that is a fence as good as any.
+                first.low = right.pivots[0].low.clone().max(first.low.clone());
+            }
+            tier.runs.extend(beside.runs);
+            tier.shares.extend(beside.shares);
+            tiers.push(tier);
+        }
+    }
+    tiers.retain(Tier::is_active);
+    let pivots = left.pivots.iter().chain(&right.pivots).cloned().collect();
+    Node {
+        id: left.id,
+        height: left.height,
+        pivots,
+        high: right.high.clone(),
+        tiers,
+        scan_charges: ScanCharges::default(),
+        overwrites: left.overwrites,
+    }
+}

@@ -1,0 +1,121 @@
+//! Checks of a trunk and, when asked for, of everything it refers to: what holds under every policy and every setting.
+
+use std::sync::Arc;
+
+use testudo_base::{Error, ErrorKind, Result};
+use testudo_run::Run;
+
+use crate::{
+    trunk::{
+        fence::{Bounds, Fence},
+        node::{Child, FencedRun, Node, Tier},
+    },
+    update::plan::MAX_HEIGHT,
+};
+
+/// Most children that settings can allow a node.
+const MAX_PIVOTS: usize = 1024;
+
+/// Fails with `Corruption` that says which rule is broken, where.
+pub(crate) fn check(root: &Arc<Node>, deep: bool) -> Result<()> {
+    if !root.pivots[0].low.is_empty() || root.high.is_some() {
+        return broken(root, "the root does not cover all keys");
+    }
+    check_node(root, deep, 0)
+}
+
+fn broken(node: &Node, what: &str) -> Result<()> {
+    Err(Error::new(ErrorKind::Corruption, format!("node {}: {what}", node.id)))
+}
+
+fn check_node(node: &Arc<Node>, deep: bool, depth: u32) -> Result<()> {
+    if depth > MAX_HEIGHT {
+        return broken(node, "the tree is too deep");
+    }
+    if node.pivots.is_empty() || node.pivots.len() > MAX_PIVOTS {
+        return broken(node, "has no pivots, or more than any tree has");
+    }
+    if !node.pivots.windows(2).all(|pair| pair[0].low < pair[1].low) {
+        return broken(node, "pivots do not increase");
+    }
+    for tier in &node.tiers {
+        check_tier(node, tier, deep)?;
+    }
+    for (index, pivot) in node.pivots.iter().enumerate() {
+        let bounds = node.bounds_of(index);
+        match &pivot.child {
+            Child::Node(child) => {
+                if child.height + 1 != node.height
+                    || child.pivots[0].low != pivot.low
+                    || child.high.as_ref()
+                        != node.pivots.get(index + 1).map(|next| &next.low).or(node.high.as_ref())
+                {
+                    return broken(child, "does not fit the pivot of its parent");
+                }
+                check_node(child, deep, depth + 1)?;
+            }
+            Child::Leaf(_) if node.height != 1 => return broken(node, "a leaf at the wrong depth"),
+            Child::Leaf(None) => {}
+            Child::Leaf(Some(run)) => {
+                let reference = run.reference();
+                if is_outside(run, &bounds, deep)? {
+                    return broken(node, "a leaf has keys outside its fences");
+                }
+                if reference.tombstones > 0 && reference.entries > 1 {
+                    return broken(node, "a leaf holds tombstones");
+                }
+                if deep {
+                    check_run(run)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_tier(node: &Node, tier: &Tier, deep: bool) -> Result<()> {
+    if tier.shares.len() != node.pivots.len() {
+        return broken(node, "a tier's shares do not match the pivots");
+    }
+    if !tier.is_active() || tier.runs.is_empty() {
+        return broken(node, "a tier from which nothing is left");
+    }
+    if !tier.runs.windows(2).all(|pair| pair[0].low < pair[1].low) {
+        return broken(node, "fences of a tier do not increase");
+    }
+    for (at, FencedRun { low, run }) in tier.runs.iter().enumerate() {
+        let high = tier.runs.get(at + 1).map(|next| next.low.clone());
+        if is_outside(run, &Bounds { low: low.as_low(), high }, deep)? {
+            return broken(node, "runs of a tier overlap");
+        }
+        if deep {
+            check_run(run)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a run has keys outside its bounds. Its first and last key are read if its reference does not have them whole
+/// and leaves that open, or if `deep`.
+fn is_outside(run: &Arc<Run>, bounds: &Bounds, deep: bool) -> Result<bool> {
+    let keys = &run.reference().keys;
+    let (low, high) = (bounds.low.as_ref().map(Fence::head), bounds.high.as_ref().map(Fence::head));
+    if low.as_ref().is_some_and(|low| keys.begin_before(low))
+        || high.as_ref().is_some_and(|high| keys.reach(high))
+    {
+        return Ok(true);
+    }
+    let is_inside =
+        low.is_none_or(|low| keys.begin_at_or_after(&low)) && high.is_none_or(|high| keys.end_before(&high));
+    if is_inside && !deep {
+        return Ok(false);
+    }
+    let (first, last) = run.exact_ends()?;
+    Ok(!bounds.contains(&first) || !bounds.contains(&last))
+}
+
+/// Reads a whole run: every page verifies, keys increase, counts agree, the filter knows every key.
+fn check_run(run: &Arc<Run>) -> Result<()> {
+    run.check_pages()?;
+    run.check_entries()
+}

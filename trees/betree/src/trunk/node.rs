@@ -1,0 +1,144 @@
+//! The trunk's node: pivots with their children, and a buffer of tiers.
+//!
+//! **Invariants**
+//! - `pivots` is not empty and strictly increasing by `low`; a node's range is `[pivots[0].low, high)`.
+//! - Every tier has one share per pivot. Entries of a tier count for pivot `i` only inside
+//!   `[max(low, share.from), low of i + 1)`; everything else of its runs was flushed or belongs elsewhere.
+//! - A run of a tier has keys from its own `low` on, and below that of the next run.
+
+use std::sync::Arc;
+
+use testudo_base::{ObjectId, Seqno};
+use testudo_run::Run;
+
+use crate::{
+    scan::scan_charges::ScanCharges,
+    trunk::fence::{Bounds, Fence, share_starts},
+    update::overwrites::Overwrites,
+};
+
+/// What hangs below a pivot.
+#[derive(Clone, Debug)]
+pub(crate) enum Child {
+    Node(Arc<Node>),
+    /// A leaf; `None` while it holds nothing.
+    Leaf(Option<Arc<Run>>),
+}
+
+impl Child {
+    /// Bytes of entries of a leaf; `None` for a node.
+    pub(crate) fn leaf_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Leaf(run) => Some(run.as_ref().map_or(0, |run| run.reference().user_bytes)),
+            Self::Node(_) => None,
+        }
+    }
+}
+
+/// A child and the least key that belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Pivot {
+    pub(crate) low: Fence,
+    pub(crate) child: Child,
+}
+
+/// What a tier still holds for one pivot (TurtleKV §3.1.2: active pivots, flushed upper bounds, pending bytes).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Entries before this key were flushed; `None`: nothing was.
+    pub(crate) from: Option<Vec<u8>>,
+    /// About how many bytes of entries wait for the pivot.
+    pub(crate) bytes: u64,
+}
+
+/// A run among others that are disjoint from it, and in order.
+#[derive(Clone, Debug)]
+pub(crate) struct FencedRun {
+    /// Greater than all keys of the run before it; none of its own is less.
+    pub(crate) low: Fence,
+    pub(crate) run: Arc<Run>,
+}
+
+/// A sorted sequence of runs in a node's buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Tier {
+    pub(crate) runs: Vec<FencedRun>,
+    /// One per pivot; `None`: nothing is left for it.
+    pub(crate) shares: Vec<Option<Share>>,
+}
+
+impl Tier {
+    pub(crate) fn active_bytes(&self) -> u64 {
+        self.shares.iter().flatten().map(|share| share.bytes).sum()
+    }
+
+    /// How new the newest of its entries may be; all of its runs say the same.
+    pub(crate) fn newest_seqno(&self) -> Seqno {
+        self.runs.iter().map(|fenced| fenced.run.reference().newest_seqno).max().unwrap_or_default()
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.shares.iter().any(Option::is_some)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) id: ObjectId,
+    /// One above the leaves.
+    pub(crate) height: u32,
+    pub(crate) pivots: Vec<Pivot>,
+    /// Least key beyond the node; `None` at the right edge of the tree.
+    pub(crate) high: Option<Fence>,
+    /// Newest first, also by what their runs say of their age.
+    pub(crate) tiers: Vec<Tier>,
+    pub(crate) scan_charges: ScanCharges,
+    pub(crate) overwrites: Overwrites,
+}
+
+impl Node {
+    /// The same node, whose long fences keep only once what they share.
+    pub(crate) fn with_shared_starts(mut self) -> Self {
+        let lows = self.pivots.iter_mut().map(|pivot| &mut pivot.low);
+        let runs = self.tiers.iter_mut().flat_map(|tier| &mut tier.runs).map(|fenced| &mut fenced.low);
+        share_starts(lows.chain(runs).chain(&mut self.high).collect());
+        self
+    }
+
+    /// Bytes that wait in the buffer for a child.
+    pub(crate) fn pending_of(&self, pivot: usize) -> u64 {
+        self.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref()).map(|share| share.bytes).sum()
+    }
+
+    /// The pivot that `key` belongs to. REQUIRES: the key is in the node's range.
+    pub(crate) fn pivot_of(&self, key: &[u8]) -> usize {
+        self.pivots.partition_point(|pivot| pivot.low.is_at_most(key)).saturating_sub(1)
+    }
+
+    /// The range of keys of a pivot.
+    pub(crate) fn bounds_of(&self, pivot: usize) -> Bounds {
+        bounds_among(&self.pivots, self.high.as_ref(), pivot)
+    }
+
+    /// All runs that the node refers to, leaves included, once per reference.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+        let leaves = self.pivots.iter().filter_map(|pivot| match &pivot.child {
+            Child::Leaf(run) => run.as_ref(),
+            Child::Node(_) => None,
+        });
+        self.tiers.iter().flat_map(|tier| &tier.runs).map(|fenced| &fenced.run).chain(leaves)
+    }
+
+    pub(crate) fn child_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.pivots.iter().filter_map(|pivot| match &pivot.child {
+            Child::Node(node) => Some(node),
+            Child::Leaf(_) => None,
+        })
+    }
+}
+
+/// The range of keys of a pivot among others.
+pub(crate) fn bounds_among(pivots: &[Pivot], high: Option<&Fence>, pivot: usize) -> Bounds {
+    let high = pivots.get(pivot + 1).map(|next| &next.low).or(high);
+    Bounds { low: pivots[pivot].low.as_low(), high: high.cloned() }
+}

@@ -1,0 +1,220 @@
+//! Bytes of the trunk's objects. Only this file knows them.
+//!
+//! Object 0, the root pointer: format u8 = 2 · id of the root u64 · next object id u64.
+//! Any other object, a node (`str` = u32 length and bytes, `run` = the encoding of a run reference, `fence` =
+//! how many bytes it shares with the fence before it u32, the rest str):
+//! format u8 = 2 · height u32 · pivots u32, each: low fence, child: u8 0 and node id u64, or 1 (empty leaf),
+//! or 2 and run · high: u8 0, or 1 and fence · tiers u32, each: runs u32, each: low fence and run, then per
+//! pivot a share: u8 0, or 1 and bytes u64, or 2, bytes u64 and from str. The first fence of a node shares
+//! nothing, the first of a tier shares with the last low of the pivots.
+//!
+//! **Invariants**
+//! - What decodes has the shape of a node: pivots increase, shares match pivots, runs of a tier are disjoint.
+
+use testudo_base::{
+    MAX_KEY_BYTES, ObjectId,
+    codec::{self, Damage, Reader},
+    num::{u32_of, usize_of},
+    planted,
+};
+use testudo_run::RunRef;
+
+use crate::trunk::{
+    fence::Fence,
+    node::{Child, Node, Share},
+};
+
+const FORMAT: u8 = 2;
+/// The root pointer's object id.
+pub(crate) const ROOT_POINTER: ObjectId = ObjectId(0);
+
+/// A child as it is stored.
+#[derive(Debug)]
+pub(crate) enum StoredChild {
+    Node(ObjectId),
+    Leaf(Option<RunRef>),
+}
+
+/// A tier as it is stored.
+#[derive(Debug)]
+pub(crate) struct StoredTier {
+    /// Each with its least possible key.
+    pub(crate) runs: Vec<(Fence, RunRef)>,
+    pub(crate) shares: Vec<Option<Share>>,
+}
+
+/// A node as it is stored.
+#[derive(Debug)]
+pub(crate) struct StoredNode {
+    pub(crate) height: u32,
+    pub(crate) high: Option<Fence>,
+    pub(crate) pivots: Vec<(Fence, StoredChild)>,
+    pub(crate) tiers: Vec<StoredTier>,
+}
+
+pub(crate) fn encode_root_pointer(root: ObjectId, next_object: u64) -> Vec<u8> {
+    let mut out = vec![FORMAT];
+    codec::put_u64(&mut out, root.0);
+    codec::put_u64(&mut out, next_object);
+    out
+}
+
+pub(crate) fn decode_root_pointer(bytes: &[u8]) -> Result<(ObjectId, u64), Damage> {
+    let mut reader = Reader::new(bytes);
+    if reader.u8()? != FORMAT {
+        return Err(Damage("unknown format of a root pointer"));
+    }
+    let pointer = (ObjectId(reader.u64()?), reader.u64()?);
+    reader.finish()?;
+    Ok(pointer)
+}
+
+/// Appends fences, each by what it shares with the one before.
+struct FenceWriter(Vec<u8>);
+
+impl FenceWriter {
+    fn put(&mut self, out: &mut Vec<u8>, fence: &Fence) {
+        let key = fence.to_vec();
+        codec::put_bytes_after(out, &self.0, &key);
+        self.0 = key;
+    }
+}
+
+/// Reads a fence that [`FenceWriter`] wrote behind `before`.
+fn decode_fence(reader: &mut Reader<'_>, before: &Fence) -> Result<Fence, Damage> {
+    let shared = usize_of(u64::from(reader.u32()?));
+    if shared > before.len() {
+        return Err(Damage("a fence shares more than there is"));
+    }
+    let tail = reader.bytes(MAX_KEY_BYTES - shared)?;
+    Ok(Fence::after(before, if planted!("shared-start-of-fence-lost") { 0 } else { shared }, tail))
+}
+
+pub(crate) fn encode_node(node: &Node) -> Vec<u8> {
+    let mut out = vec![FORMAT];
+    codec::put_u32(&mut out, node.height);
+    codec::put_u32(&mut out, u32_of(node.pivots.len()));
+    let mut fences = FenceWriter(Vec::new());
+    for pivot in &node.pivots {
+        fences.put(&mut out, &pivot.low);
+        match &pivot.child {
+            Child::Node(child) => {
+                codec::put_u8(&mut out, 0);
+                codec::put_u64(&mut out, child.id.0);
+            }
+            Child::Leaf(None) => codec::put_u8(&mut out, 1),
+            Child::Leaf(Some(run)) => {
+                codec::put_u8(&mut out, 2);
+                run.reference().encode(&mut out);
+            }
+        }
+    }
+    let last = fences.0.clone();
+    codec::put_u8(&mut out, u8::from(node.high.is_some()));
+    if let Some(high) = &node.high {
+        fences.put(&mut out, high);
+    }
+    codec::put_u32(&mut out, u32_of(node.tiers.len()));
+    for tier in &node.tiers {
+        codec::put_u32(&mut out, u32_of(tier.runs.len()));
+        fences.0.clone_from(&last);
+        for fenced in &tier.runs {
+            fences.put(&mut out, &fenced.low);
+            fenced.run.reference().encode(&mut out);
+        }
+        for share in &tier.shares {
+            encode_share(&mut out, share.as_ref());
+        }
+    }
+    out
+}
+
+fn encode_share(out: &mut Vec<u8>, share: Option<&Share>) {
+    match share {
+        None => codec::put_u8(out, 0),
+        Some(Share { from: None, bytes }) => {
+            codec::put_u8(out, 1);
+            codec::put_u64(out, *bytes);
+        }
+        Some(Share { from: Some(from), bytes }) => {
+            codec::put_u8(out, 2);
+            codec::put_u64(out, *bytes);
+            codec::put_bytes(out, from);
+        }
+    }
+}
+
+pub(crate) fn decode_node(bytes: &[u8]) -> Result<StoredNode, Damage> {
+    let mut reader = Reader::new(bytes);
+    if reader.u8()? != FORMAT {
+        return Err(Damage("unknown format of a node"));
+    }
+    let height = reader.u32()?;
+    let pivots = decode_pivots(&mut reader, height)?;
+    let last = pivots.last().map_or_else(Fence::default, |(low, _)| low.clone());
+    let high = match reader.u8()? {
+        0 => None,
+        1 => Some(decode_fence(&mut reader, &last)?),
+        _ => return Err(Damage("unknown bound of a node")),
+    };
+    let increasing = pivots.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    let below_high = high.as_ref().is_none_or(|high| pivots.last().is_some_and(|(low, _)| low < high));
+    if pivots.is_empty() || !increasing || !below_high {
+        return Err(Damage("pivots of a node do not increase"));
+    }
+    let count = reader.u32()?;
+    let mut tiers = Vec::new();
+    for _ in 0..count {
+        tiers.push(decode_tier(&mut reader, pivots.len(), last.clone())?);
+    }
+    reader.finish()?;
+    Ok(StoredNode { height, high, pivots, tiers })
+}
+
+fn decode_pivots(reader: &mut Reader<'_>, height: u32) -> Result<Vec<(Fence, StoredChild)>, Damage> {
+    let count = usize_of(u64::from(reader.u32()?));
+    if count * 9 > reader.rest().len() {
+        return Err(Damage("a node has an impossible number of pivots"));
+    }
+    let mut pivots = Vec::with_capacity(count);
+    let mut low = Fence::default();
+    for _ in 0..count {
+        low = decode_fence(reader, &low)?;
+        let child = match reader.u8()? {
+            0 if height > 1 => StoredChild::Node(ObjectId(reader.u64()?)),
+            1 if height == 1 => StoredChild::Leaf(None),
+            2 if height == 1 => StoredChild::Leaf(Some(RunRef::decode(reader)?)),
+            _ => return Err(Damage("a child does not fit the height of its node")),
+        };
+        pivots.push((low.clone(), child));
+    }
+    Ok(pivots)
+}
+
+fn decode_tier(reader: &mut Reader<'_>, pivots: usize, mut low: Fence) -> Result<StoredTier, Damage> {
+    let count = reader.u32()?;
+    let mut runs: Vec<(Fence, RunRef)> = Vec::new();
+    for _ in 0..count {
+        low = decode_fence(reader, &low)?;
+        let run = RunRef::decode(reader)?;
+        let key = low.to_vec();
+        let overlaps = |(last_low, last): &(Fence, RunRef)| *last_low >= low || last.keys.reach(&key);
+        if runs.last().is_some_and(overlaps) || run.keys.begin_before(&key) {
+            return Err(Damage("runs of a tier overlap"));
+        }
+        runs.push((low.clone(), run));
+    }
+    let mut shares = Vec::with_capacity(pivots);
+    for _ in 0..pivots {
+        shares.push(match reader.u8()? {
+            0 => None,
+            1 => Some(Share { from: None, bytes: reader.u64()? }),
+            2 => {
+                let bytes = reader.u64()?;
+                Some(Share { from: Some(reader.bytes(MAX_KEY_BYTES)?.to_vec()), bytes })
+            }
+            _ => return Err(Damage("unknown share of a tier")),
+        });
+    }
+    Ok(StoredTier { runs, shares })
+}

@@ -1,0 +1,10 @@
+//! From a batch of updates to new runs: planned on the trunk alone, then written, one merge for each destination.
+//!
+//! `plan → write`; reading and writing begin in `write`, never before.
+
+pub(crate) mod merge_source;
+pub(crate) mod overwrites;
+pub(crate) mod plan;
+pub(crate) mod subcompaction;
+pub(crate) mod trivial_move;
+pub(crate) mod write;

@@ -1,0 +1,238 @@
+//! Lazy flows of entries: which pieces of which sources, newest layer first, make up what moves through the trunk.
+//!
+//! **Invariants**
+//! - Slices of one layer are disjoint and in key order; layers are ordered newest first.
+//! - Making, clipping and moving a flow reads no entries; sizes are estimates from indexes.
+
+use std::sync::Arc;
+
+use testudo_base::{Cursor, Result, Seqno, key};
+use testudo_contract::Updates;
+use testudo_run::{BoundedCursor, MAX_END_BYTES, ReadAhead, Run, RunCursor};
+
+use crate::{
+    scan::chained_cursor::{ChainCursor, Parts},
+    trunk::{
+        fence::{Bounds, Fence},
+        node::FencedRun,
+    },
+};
+
+/// Pieces in which compactions read.
+const COMPACTION_READ_BYTES: usize = 256 << 10;
+
+/// Where the entries of a slice come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Updates(Arc<dyn Updates>),
+    Run(Arc<Run>),
+    /// A run of a tier, and the low of the one that follows.
+    TierRun(FencedRun, Option<Fence>),
+}
+
+impl Source {
+    /// How new its newest operation may be.
+    pub(crate) fn newest_seqno(&self) -> Seqno {
+        match self {
+            Self::Updates(updates) => updates.sealed_seqno(),
+            Self::Run(run) | Self::TierRun(FencedRun { run, .. }, _) => run.reference().newest_seqno,
+        }
+    }
+
+    /// Whether it surely has no key before `key`.
+    fn begins_at_or_after(&self, key: &Fence) -> bool {
+        match self {
+            Self::Updates(_) => false,
+            Self::Run(run) => run.reference().keys.begin_at_or_after(&key.head()),
+            Self::TierRun(FencedRun { low, run }, _) => {
+                low >= key || run.reference().keys.begin_at_or_after(&key.head())
+            }
+        }
+    }
+
+    /// Whether it surely has no key from `key` on.
+    fn ends_before(&self, key: &Fence) -> bool {
+        match self {
+            Self::Updates(_) => false,
+            Self::Run(run) => run.reference().keys.end_before(&key.head()),
+            Self::TierRun(FencedRun { run, .. }, next) => {
+                next.as_ref().is_some_and(|next| next <= key) || run.reference().keys.end_before(&key.head())
+            }
+        }
+    }
+
+    /// Of bounds those that are not true of all its keys anyway; `None` if surely no key is inside. Long keys
+    /// would take much memory where a plan has many slices.
+    fn restricted_to(&self, bounds: &Bounds) -> Option<Bounds> {
+        let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
+        if low.is_some_and(|low| self.ends_before(low))
+            || high.is_some_and(|high| self.begins_at_or_after(high))
+        {
+            return None;
+        }
+        Some(Bounds {
+            low: low.filter(|low| !self.begins_at_or_after(low)).cloned(),
+            high: high.filter(|high| !self.ends_before(high)).cloned(),
+        })
+    }
+}
+
+/// The entries of a source inside bounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Slice {
+    pub(crate) source: Source,
+    pub(crate) bounds: Bounds,
+}
+
+/// A sorted sequence of slices.
+pub(crate) type Layer = Vec<Slice>;
+
+impl Slice {
+    pub(crate) fn whole_run(run: &Arc<Run>) -> Self {
+        Self { source: Source::Run(Arc::clone(run)), bounds: Bounds::default() }
+    }
+
+    /// The part of the slice inside `bounds`, or `None` if surely nothing is there.
+    pub(crate) fn clipped(&self, bounds: &Bounds) -> Option<Self> {
+        let inside = self.bounds.intersection(bounds);
+        if inside.is_empty() {
+            return None;
+        }
+        let bounds = self.source.restricted_to(&inside)?;
+        Some(Self { source: self.source.clone(), bounds })
+    }
+
+    /// About how many bytes of entries the slice holds inside `bounds`.
+    pub(crate) fn bytes_within(&self, bounds: &Bounds) -> Result<u64> {
+        let inside = self.bounds.intersection(bounds);
+        if inside.is_empty() {
+            return Ok(0);
+        }
+        let keys = inside.to_keys();
+        let (low, high) = (keys.low.as_deref(), keys.high.as_deref());
+        match &self.source {
+            Source::Updates(updates) => Ok(updates.bytes_between(low, high)),
+            Source::Run(run) | Source::TierRun(FencedRun { run, .. }, _) => run.bytes_between(low, high),
+        }
+    }
+
+    /// Whether any key of the slice is inside `bounds`. Looks for it, other than estimates do.
+    pub(crate) fn holds_any(&self, bounds: &Bounds) -> Result<bool> {
+        let Some(inside) = self.clipped(bounds) else { return Ok(false) };
+        let mut cursor = inside.cursor();
+        cursor.seek_first()?;
+        Ok(cursor.entry().is_some())
+    }
+
+    /// Every key of the slice, as far as [`MAX_END_BYTES`], lies between these, both included; `None` if there are no
+    /// keys.
+    fn ends(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (first, last) = match &self.source {
+            Source::Updates(updates) => updates.key_range()?,
+            Source::Run(run) | Source::TierRun(FencedRun { run, .. }, _) => {
+                let keys = &run.reference().keys;
+                (keys.first().to_vec(), keys.last().to_vec())
+            }
+        };
+        let Bounds { low, high } = &self.bounds;
+        let mut low = low.as_ref().filter(|low| !low.is_at_most(&first)).map_or(first, Fence::to_vec);
+        let mut high = high.as_ref().filter(|high| high.is_less_than(&last)).map_or(last, Fence::to_vec);
+        // Ends of long keys are cut; all must be, to be compared with them.
+        low.truncate(MAX_END_BYTES);
+        high.truncate(MAX_END_BYTES);
+        Some((low, high))
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        let bounds = self.bounds.to_keys();
+        match &self.source {
+            Source::Updates(updates) => Box::new(BoundedCursor::new(updates.cursor(), bounds)),
+            Source::Run(run) | Source::TierRun(FencedRun { run, .. }, _) => {
+                let read_ahead = ReadAhead::bytes(COMPACTION_READ_BYTES);
+                Box::new(BoundedCursor::new(RunCursor::new(Arc::clone(run), read_ahead), bounds))
+            }
+        }
+    }
+}
+
+/// The part of a layer inside `bounds`.
+pub(crate) fn clip_layer(layer: &[Slice], bounds: &Bounds) -> Layer {
+    layer.iter().filter_map(|slice| slice.clipped(bounds)).collect()
+}
+
+/// How many bytes all keys of the layers share, as far as [`MAX_END_BYTES`]: those that the least and the greatest
+/// key share that there can be.
+pub(crate) fn shared_prefix(layers: &[Layer]) -> usize {
+    let ends = layers.iter().flatten().filter_map(Slice::ends);
+    let widest =
+        ends.reduce(|(low, high), (other_low, other_high)| (low.min(other_low), high.max(other_high)));
+    widest.map_or(0, |(low, high)| key::common_prefix(&low, &high))
+}
+
+/// Runs of a tier that may hold keys inside `bounds`, each with its place.
+pub(crate) fn runs_within<'a>(
+    runs: &'a [FencedRun],
+    bounds: &Bounds,
+) -> impl Iterator<Item = (usize, &'a FencedRun)> + use<'a> {
+    let has_low = |low: &Fence| {
+        let at = runs.partition_point(|fenced| fenced.low <= *low).saturating_sub(1);
+        at + usize::from(
+            runs.get(at).is_some_and(|fenced| fenced.run.reference().keys.end_before(&low.head())),
+        )
+    };
+    let begins_below = |fenced: &FencedRun, high: &Fence| {
+        fenced.low < *high && !fenced.run.reference().keys.begin_at_or_after(&high.head())
+    };
+    let from = bounds.low.as_ref().map_or(0, has_low);
+    let high = bounds.high.as_ref();
+    let to = high.map_or(runs.len(), |high| runs.partition_point(|fenced| begins_below(fenced, high)));
+    (from..to).filter_map(|at| Some((at, runs.get(at)?)))
+}
+
+/// All of a tier, as slices.
+pub(crate) fn slices_of(runs: &[FencedRun]) -> Layer {
+    clip_runs(runs, &Bounds::default())
+}
+
+/// What a tier's runs may hold inside `bounds`, as slices.
+pub(crate) fn clip_runs(runs: &[FencedRun], bounds: &Bounds) -> Layer {
+    runs_within(runs, bounds)
+        .filter_map(|(at, fenced)| {
+            let next = runs.get(at + 1).map(|next| next.low.clone());
+            let source = Source::TierRun(fenced.clone(), next);
+            let bounds = source.restricted_to(bounds)?;
+            Some(Slice { source, bounds })
+        })
+        .collect()
+}
+
+/// About how many bytes `runs` hold inside `bounds`.
+pub(crate) fn bytes_of_runs(runs: &[FencedRun], bounds: &Bounds) -> Result<u64> {
+    clip_runs(runs, bounds).iter().map(|slice| slice.bytes_within(bounds)).sum()
+}
+
+/// The slices of a layer, one after the other.
+#[derive(Debug)]
+struct LayerParts(Layer);
+
+impl Parts for LayerParts {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn find(&self, key: &[u8]) -> usize {
+        self.0.partition_point(|slice| slice.bounds.high.as_ref().is_some_and(|high| high.is_at_most(key)))
+    }
+
+    fn open(&self, part: usize) -> Result<Option<Box<dyn Cursor + Send>>> {
+        Ok(Some(self.0[part].cursor()))
+    }
+}
+
+/// A cursor over a layer, for a compaction.
+pub(crate) fn layer_cursor(layer: Layer) -> Box<dyn Cursor + Send> {
+    match <[Slice; 1]>::try_from(layer) {
+        Ok([slice]) => slice.cursor(),
+        Err(layer) => Box::new(ChainCursor::new(LayerParts(layer))),
+    }
+}

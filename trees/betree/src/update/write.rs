@@ -1,0 +1,410 @@
+//! Writing what a plan decided: each destination by one streaming merge of everything that flows into it.
+//!
+//! Destinations are independent of each other, so the executor does several at once; a large tier is cut into parts, which are
+//! as independent.
+//!
+//! **Invariants**
+//! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that would be
+//!   left empty by that keeps the first of them: its run says that the rest is gone.
+//! - Operands are folded where the merge operator is known and what they change is among the sources, or cannot be anywhere: in a leaf. Else
+//!   they are kept; in a leaf, as an entry that says everything about its key.
+//! - A written run is as new as the newest of its sources; a leaf's runs have authority over all of its keys.
+//! - Outputs of one destination are disjoint runs in key order.
+
+use testudo_base::{
+    Cursor, Entry, Error, ErrorKind, Kind, PAGE_BYTES, Result, Seqno, key,
+    num::u64_of,
+    planted,
+    sync::{Arc, Mutex},
+};
+use testudo_contract::{Task, Work};
+use testudo_run::{KeyBounds, MergeCursor, Run, RunOrigin, RunWriter};
+
+use crate::{
+    BeTreeOptions,
+    trunk::{
+        fence::{Bounds, Fence},
+        node::{FencedRun, Node},
+    },
+    update::{
+        merge_source::{Layer, Slice, clip_layer, layer_cursor, shared_prefix},
+        plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
+        subcompaction::{Part, Seam, cut, part_bytes_max, seams_of},
+        trivial_move::take_undisturbed,
+    },
+};
+
+/// Runs written for each destination.
+pub(crate) type Outputs = Vec<Vec<FencedRun>>;
+
+/// Where the runs of a part are put.
+type PartResult = Arc<Mutex<Option<Result<Vec<FencedRun>>>>>;
+
+/// One destination: a tier or a leaf.
+#[derive(Debug)]
+struct Destination {
+    layers: Vec<Layer>,
+    /// About how many bytes of entries flow into it, shadowed ones included.
+    bytes: u64,
+    /// For a leaf: the keys that belong to it.
+    leaf_bounds: Option<Bounds>,
+    /// Where it may be cut.
+    seams: Vec<Seam>,
+}
+
+/// What one hand writes: a destination, or a part of one.
+#[derive(Debug)]
+struct Piece {
+    layers: Vec<Layer>,
+    bytes: u64,
+    /// The keys that can be in it; for a leaf, those that belong to it.
+    bounds: Bounds,
+    is_leaf: bool,
+    /// Of all sources of the destination: its runs are equally new, wherever it was cut.
+    newest_seqno: Seqno,
+}
+
+/// Writes every new tier and leaf of the plan; the plan then names outputs instead of flows.
+pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptions) -> Result<Outputs> {
+    let mut destinations = Vec::new();
+    collect(plan, &mut destinations);
+    let total = destinations.iter().map(|destination| destination.bytes).sum();
+    work.progress.expect(total);
+    let bytes_max = part_bytes_max(total, u64_of(work.executor.hands()), options);
+    let mut tasks: Vec<(u64, Task)> = Vec::with_capacity(destinations.len());
+    let mut results = Vec::with_capacity(destinations.len());
+    for destination in destinations {
+        let mut parts = Vec::new();
+        for piece in cut_destination(destination, bytes_max) {
+            let result = Arc::new(Mutex::new(None));
+            parts.push(Arc::clone(&result));
+            let (work, options, bytes) = (work.clone(), *options, piece.bytes);
+            let task = move || *result.lock() = Some(write_piece(piece, &work, &options));
+            tasks.push((bytes, Box::new(task)));
+        }
+        results.push(parts);
+    }
+    // The longest first, so that the hands end together.
+    tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
+    results.into_iter().map(joined).collect()
+}
+
+/// The runs of one destination, out of those of its parts.
+fn joined(parts: Vec<PartResult>) -> Result<Vec<FencedRun>> {
+    let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
+    let mut runs = Vec::new();
+    for part in parts {
+        runs.extend(part.lock().take().unwrap_or_else(|| Err(missing()))?);
+    }
+    Ok(runs)
+}
+
+/// The pieces of a destination, in key order.
+fn cut_destination(destination: Destination, bytes_max: u64) -> Vec<Piece> {
+    let Destination { layers, bytes, leaf_bounds, seams } = destination;
+    let newest_seqno = layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max();
+    let newest_seqno = newest_seqno.unwrap_or_default();
+    let parts = cut(bytes, &seams, bytes_max);
+    if parts.len() == 1 {
+        let is_leaf = leaf_bounds.is_some();
+        return vec![Piece { layers, bytes, bounds: leaf_bounds.unwrap_or_default(), is_leaf, newest_seqno }];
+    }
+    let piece = |Part { bounds, bytes }: Part| {
+        let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
+        Piece { layers, bytes, bounds, is_leaf: false, newest_seqno }
+    };
+    parts.into_iter().map(piece).collect()
+}
+
+fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
+    for tier in &mut plan.tiers {
+        let bytes = tier.active_bytes();
+        if let PlanTier::Merge(inputs) = tier {
+            let active = (0..plan.children.len())
+                .map(|pivot| inputs.iter().any(|input| input.shares[pivot].is_some()))
+                .collect();
+            let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
+            let seams = seams_of(&plan.base, inputs);
+            *tier = PlanTier::Output { output: destinations.len(), active };
+            destinations.push(Destination { layers, bytes, leaf_bounds: None, seams });
+        }
+    }
+    for pivot in 0..plan.children.len() {
+        let bounds = leaf_bounds(plan, pivot);
+        match &mut plan.children[pivot] {
+            PlanChild::Node(plan) => collect(plan, destinations),
+            PlanChild::Leaf { layers, bytes, held_bytes } => {
+                let (layers, bytes, held_bytes) = (std::mem::take(layers), *bytes, *held_bytes);
+                let output = destinations.len();
+                plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes };
+                let leaf_bounds = Some(bounds);
+                destinations.push(Destination { layers, bytes, leaf_bounds, seams: Vec::new() });
+            }
+            PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
+        }
+    }
+}
+
+/// The keys of the leaf at `pivot`, those of leaves that were joined into it included.
+fn leaf_bounds(plan: &PlanNode, pivot: usize) -> Bounds {
+    let joined =
+        plan.children[pivot + 1..].iter().take_while(|child| matches!(child, PlanChild::Joined)).count();
+    let (first, last) = (plan.base.bounds_of(pivot), plan.base.bounds_of(pivot + joined));
+    Bounds { low: first.low, high: last.high }
+}
+
+/// What the shares leave of an input, with neighbouring pieces of one source put together again.
+fn active_layer(node: &Node, input: &MergeInput) -> Layer {
+    let mut layer: Layer = Vec::new();
+    for (pivot, share) in input.shares.iter().enumerate() {
+        let Some(share) = share else { continue };
+        for slice in clip_layer(&input.slices, &active_bounds(&node.bounds_of(pivot), share)) {
+            match layer.last_mut() {
+                Some(last) if continues(last, &slice) => last.bounds.high = slice.bounds.high,
+                _ => layer.push(slice),
+            }
+        }
+    }
+    layer
+}
+
+fn continues(left: &Slice, right: &Slice) -> bool {
+    use crate::update::merge_source::Source::{Run, TierRun, Updates};
+    let same = match (&left.source, &right.source) {
+        (Run(a), Run(b)) | (TierRun(FencedRun { run: a, .. }, _), TierRun(FencedRun { run: b, .. }, _)) => {
+            Arc::ptr_eq(a, b)
+        }
+        (Updates(a), Updates(b)) => Arc::ptr_eq(a, b),
+        _ => false,
+    };
+    same && left.bounds.high.is_some() && left.bounds.high == right.bounds.low
+}
+
+/// Merges the layers into runs of about equal size, none much larger than a leaf.
+fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<FencedRun>> {
+    let Piece { mut layers, mut bytes, bounds, is_leaf, newest_seqno } = piece;
+    let staying = if is_leaf { take_undisturbed(&mut layers, options)? } else { None };
+    if let Some(run) = &staying {
+        bytes = bytes.saturating_sub(run.reference().user_bytes);
+        work.progress.advance(run.reference().user_bytes);
+    }
+    let rewrites_leaf = is_leaf && layers.len() > 1 && staying.is_none();
+    let shared_bytes = shared_prefix(&layers);
+    let sources = layers.into_iter().map(layer_cursor).collect();
+    let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
+    let run_bytes = if is_leaf { options.leaf_bytes } else { options.tier_run_bytes() };
+    let pieces = bytes.div_ceil(run_bytes).max(1);
+    let target = (bytes / pieces).clamp(1, run_bytes);
+    let mut runs = RunSequence::new(work, newest_seqno, target, (bounds.to_keys(), is_leaf), staying)?;
+    let mut reported = 0;
+    // Those of the open run begin behind `earlier`; the last `new` of them are not from the leaf as it was.
+    let (mut written, mut earlier, mut new) = (0u64, 0u64, 0u64);
+    merge.seek_first()?;
+    while let Some(entry) = merge.entry() {
+        let settled = match entry.kind {
+            Kind::Value | Kind::Tombstone => None,
+            Kind::Operands | Kind::Unfolded => work.folding.settle(&entry, is_leaf),
+        };
+        let entry = match &settled {
+            None => entry,
+            Some((kind, value)) => Entry { kind: *kind, value, ..entry },
+        };
+        let is_old = rewrites_leaf && merge.stands_on_oldest();
+        if is_old
+            && new >= options.leaf_bytes / 2
+            && !options.fit_one_leaf(written - earlier + left_bytes(bytes, merge.passed_bytes(), written))
+        {
+            // Behind a stretch of what has come in, which may go on in order, the old becomes a leaf of its own: what comes next
+            // then comes behind a leaf, and that can stay.
+            runs.is_full = true;
+            earlier = written;
+        }
+        let entry_bytes = u64_of(entry.user_bytes());
+        let had_staying = runs.staying.is_some();
+        if !runs.push(&entry)? {
+            merge.next()?;
+            continue;
+        }
+        if had_staying && runs.staying.is_none() {
+            earlier = written;
+        }
+        written += entry_bytes;
+        new = if is_old { 0 } else { new + entry_bytes };
+        merge.next()?;
+        let data_bytes = runs.open_bytes();
+        if data_bytes + PAGE_BYTES > target {
+            let passed = merge.passed_bytes();
+            let left = left_bytes(bytes, passed, written);
+            // The rest is not worth a run of its own if it is small, unless this one has become too large. That is counted without what
+            // fills up pages: leaves that are joined because they hold little must not be cut again.
+            if (pieces > 1 && left > target / 2) || written - earlier >= run_bytes * 3 / 2 {
+                runs.is_full = true;
+                (earlier, new) = (written, 0);
+                work.progress.advance(passed - reported);
+                reported = passed;
+            }
+        }
+    }
+    let runs = runs.finish()?;
+    work.progress.advance(bytes.saturating_sub(reported));
+    Ok(runs)
+}
+
+/// About how much is yet to be written when so much was written of what was passed.
+fn left_bytes(bytes: u64, passed: u64, written: u64) -> u64 {
+    bytes.saturating_sub(passed) * written / passed.max(1)
+}
+
+/// The runs of one destination in the making. A full run is finished when the next one begins, because only then it is
+/// known how far its authority goes.
+struct RunSequence<'w> {
+    work: &'w Work,
+    newest_seqno: Seqno,
+    target: u64,
+    is_leaf: bool,
+    /// The keys from the start of the open run to the end of the destination.
+    rest: KeyBounds,
+    open: Option<RunWriter>,
+    /// The open run gets no more entries.
+    is_full: bool,
+    runs: Vec<FencedRun>,
+    /// The run that the leaf held, if it stays: it is put in its place among the others.
+    staying: Option<Staying>,
+    /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as nothing else was written there.
+    first_tombstone: Option<Vec<u8>>,
+}
+
+/// A run that stays, and its first and last key.
+struct Staying {
+    run: Arc<Run>,
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl<'w> RunSequence<'w> {
+    fn new(
+        work: &'w Work,
+        newest_seqno: Seqno,
+        target: u64,
+        (rest, is_leaf): (KeyBounds, bool),
+        staying: Option<Arc<Run>>,
+    ) -> Result<Self> {
+        let staying = match staying {
+            None => None,
+            Some(run) => {
+                let (first, last) = run.exact_ends()?;
+                Some(Staying { run, first, last })
+            }
+        };
+        Ok(Self {
+            work,
+            newest_seqno,
+            target,
+            is_leaf,
+            rest,
+            open: None,
+            is_full: false,
+            runs: Vec::new(),
+            staying,
+            first_tombstone: None,
+        })
+    }
+
+    /// Adds an entry; `false` if it is a tombstone that ends here.
+    fn push(&mut self, entry: &Entry<'_>) -> Result<bool> {
+        if let Some(staying) = self.staying.take_if(|staying| entry.key > staying.first.as_slice()) {
+            self.put(staying, Some(entry.key))?;
+        }
+        let is_bottom = self.is_leaf || planted!("tombstone-dropped-early");
+        if is_bottom && entry.kind == Kind::Tombstone {
+            if self.open.is_none() && self.first_tombstone.is_none() {
+                self.first_tombstone = Some(entry.key.to_vec());
+            }
+            return Ok(false);
+        }
+        if std::mem::take(&mut self.is_full) {
+            self.finish_open(Some(entry.key))?;
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(new_writer(self.work, self.newest_seqno, self.target)?),
+        };
+        open.push(entry)?;
+        Ok(true)
+    }
+
+    fn open_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, RunWriter::data_bytes)
+    }
+
+    /// The fence before the next run: a plan can write many before a node shares what they begin with.
+    fn fence(&self, low: Option<&[u8]>) -> Fence {
+        let key = low.unwrap_or_default();
+        self.runs.last().map_or_else(|| key.into(), |last| Fence::beside(&last.low, key))
+    }
+
+    /// Finishes the open run; `next` is the first key of the one that follows.
+    fn finish_open(&mut self, next: Option<&[u8]>) -> Result<()> {
+        let Some(writer) = self.open.take() else { return Ok(()) };
+        let border = next.map(|next| key::separator(writer.last_key(), next));
+        let high = border.clone().or_else(|| self.rest.high.clone());
+        let low = std::mem::replace(&mut self.rest.low, border);
+        let fence = self.fence(low.as_deref());
+        let authority = self.is_leaf.then_some(KeyBounds { low, high });
+        self.runs.push(FencedRun { low: fence, run: writer.finish(authority)? });
+        Ok(())
+    }
+
+    /// Puts the run that stays behind what was written; `next` is the first key of what follows.
+    fn put(&mut self, staying: Staying, next: Option<&[u8]>) -> Result<()> {
+        let Staying { run, first, last } = staying;
+        let behind = next.map(|next| key::separator(&last, next));
+        // Authority reaches up to the run that stays: tombstones that have ended may lie behind what was written.
+        let high = self.rest.high.replace(first.clone());
+        self.take_tombstone()?;
+        let low = match &self.open {
+            Some(writer) => Some(key::separator(writer.last_key(), &first)),
+            None => self.rest.low.clone(),
+        };
+        self.finish_open(None)?;
+        self.rest = KeyBounds { low: behind, high };
+        self.is_full = false;
+        let low = self.fence(low.as_deref());
+        self.runs.push(FencedRun { low, run });
+        Ok(())
+    }
+
+    /// If all that lies at the start of the leaf, or behind the run that stays, are tombstones: writes the
+    /// first of them.
+    fn take_tombstone(&mut self) -> Result<()> {
+        if let Some(key) = self.first_tombstone.take()
+            && self.open.is_none()
+        {
+            let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
+            self.open.insert(new_writer(self.work, self.newest_seqno, self.target)?).push(&tombstone)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<FencedRun>> {
+        match self.staying.take() {
+            Some(staying) => self.put(staying, None)?,
+            None => {
+                self.take_tombstone()?;
+                self.finish_open(None)?;
+            }
+        }
+        Ok(self.runs)
+    }
+}
+
+pub(crate) fn new_writer(work: &Work, newest_seqno: Seqno, target: u64) -> Result<RunWriter> {
+    let origin = RunOrigin {
+        id: work.run_ids.take(),
+        keyspace: work.keyspace,
+        keyspace_name: Arc::clone(&work.keyspace_name),
+        newest_seqno,
+    };
+    RunWriter::new(Arc::clone(&work.data), origin, target)
+}
