@@ -20,7 +20,11 @@ use crate::{
     VerifyLevel, VerifyReport,
     flush::background,
     handles::options::Durability,
-    open::{self, Opened, directory, settings::Settings},
+    open::{
+        self, Opened, directory,
+        settings::Settings,
+        trees::{empty_tree, stored_tree},
+    },
     store::{Store, executor::Pool, view::KeyspaceCore},
     unobserved,
     write::space_guard::Intent,
@@ -268,7 +272,7 @@ impl Db {
         edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
         self.commit_or_poison(&edit)?;
         let core = |(id, name): (KeyspaceId, &str)| {
-            KeyspaceCore::new(store, id, name, *options, open::empty_tree(store, options, id))
+            KeyspaceCore::new(store, id, name, *options, empty_tree(store, options, id))
         };
         let cores: Vec<_> = ids.zip(missing).map(core).collect();
         let mut catalogue = store.catalogue.write();
@@ -294,7 +298,7 @@ impl Db {
         store.room.check(&*store.env, Intent::Write)?;
         // Between rounds the durable objects are those of the published tree.
         let objects = store.manifest.with_state(|state| state.objects_of(core.id));
-        let tree = open::stored_tree(&store.data, &options, core.id, objects)?;
+        let tree = stored_tree(&store.data, &options, core.id, objects)?;
         self.commit_or_poison(&[Change::SetOptions(core.id, options.encode())])?;
         let commit = store.commit.lock();
         core.publish_options(tree, options);

@@ -15,10 +15,10 @@ use super::{read, status_format::Status};
 use crate::{
     DbStats, KeyspaceOptions, KeyspaceStats,
     open::{
-        assemble,
+        assemble::assemble,
         directory::{self, LOCK_FILE},
-        load_keyspaces,
         settings::Settings,
+        trees::load_keyspaces,
     },
     store::{Store, budget::Budget},
     write::space_guard::Room,

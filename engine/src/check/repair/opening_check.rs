@@ -12,7 +12,7 @@ use super::Site;
 use crate::{
     KeyspaceOptions,
     copy::long_work::Meter,
-    open::{check_commit, stored_tree},
+    open::{replay::check_commit, trees::stored_tree},
 };
 
 /// The page cache that trees are opened with; they do not read pages.

@@ -28,7 +28,9 @@ fn long_files_need_a_reason() {
     let found = messages("engine/src/handles/db.rs", &format!("//! X.\n{body}"));
     assert!(found[0].starts_with("engine/src/handles/db.rs:601: 601 lines"));
     assert_eq!(messages("engine/src/handles/db.rs", &format!("//! X.\n//! Length: \n{body}")).len(), 1);
-    assert!(messages("engine/src/handles/db.rs", &format!("//! X.\n//! Length: one table.\n{body}")).is_empty());
+    assert!(
+        messages("engine/src/handles/db.rs", &format!("//! X.\n//! Length: one table.\n{body}")).is_empty()
+    );
 }
 
 #[test]

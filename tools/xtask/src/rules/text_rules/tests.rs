@@ -28,7 +28,8 @@ fn unsafe_code_is_found_outside_the_list() {
     assert_eq!(found.len(), 1);
     assert!(found[0].starts_with("engine/src/handles/db.rs:3: unsafe code"));
     assert!(
-        messages("engine/src/handles/db.rs", "// unsafe\n#![deny(unsafe_code)]\nlet unsafe_to_free = 1;").is_empty()
+        messages("engine/src/handles/db.rs", "// unsafe\n#![deny(unsafe_code)]\nlet unsafe_to_free = 1;")
+            .is_empty()
     );
 }
 

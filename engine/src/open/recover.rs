@@ -1,0 +1,65 @@
+//! What an opening does with the store that it found: trees, then the log, then a log of its own.
+//!
+//! **Invariants**
+//! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
+//! - After a crash log segments and manifest are written once more, to fresh files, before anything that depends on
+//!   them is made durable: what was read may have stood in caches alone.
+
+use std::path::Path;
+
+use testudo_base::{
+    Result, Seqno, planted,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+use testudo_env::Env;
+use testudo_storage::Manifest;
+use testudo_wal::{Wal, WalOptions, WalStart};
+
+use crate::{
+    open::{
+        begin_writing::begin_writing,
+        replay::replay,
+        settings::Settings,
+        trees::load_keyspaces,
+        witness::{ManifestWitness, log_evidence},
+    },
+    store::Store,
+};
+
+pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
+    load_keyspaces(&store)?;
+    let evidence = log_evidence(&store.manifest);
+    let log_seqno = store.manifest.with_state(|state| state.log_seqno);
+    let end = replay(&store, settings.read_only, &evidence, log_seqno)?;
+    store.recovered_seqno.store(end.last_seqno.max(log_seqno).0, Relaxed);
+    if let Some(incarnation) = store.data.writer().filter(|_| !settings.read_only) {
+        // What was read is durable by now.
+        begin_writing(&store)?;
+        store.manifest.record_durable(0, store.last_seqno())?;
+        store.manifest.state_watermark()?;
+        testudo_wal::remove_segments(&*store.env, &store.directory, evidence.first_segment)?;
+        let shares = store.memory.shares();
+        let options = WalOptions {
+            segment_bytes: shares.wal_segment_bytes(),
+            buffer_bytes: shares.wal_buffer_bytes,
+            ..WalOptions::new(store.id)
+        };
+        let mut start = WalStart::after(&end, incarnation);
+        if end.last_seqno < log_seqno {
+            start.next_seqno = Seqno(log_seqno.0 + 1);
+            start.recovered_seqno = log_seqno;
+        }
+        let witness = Arc::new(ManifestWitness(Arc::clone(&store.manifest)));
+        store.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, witness)?);
+    }
+    Ok(Arc::new(store))
+}
+
+/// Writes once more what a crash may have left in caches alone, before anything is built on it.
+pub(crate) fn make_durable(env: &dyn Env, directory: &Path, manifest: &Manifest) -> Result<()> {
+    let log_segment = manifest.with_state(|state| state.log_segment);
+    if !planted!("unproven-log-believed") {
+        testudo_wal::rewrite_unproven(env, directory, log_segment)?;
+    }
+    manifest.rewrite()
+}

@@ -1,0 +1,145 @@
+//! The log back into memtables, and what its commits must be.
+//!
+//! Every commit newer than what its keyspace has flushed goes into its memtable. Memtables are flushed on the way if they
+//! outgrow their share; before the first of these flushes the whole log has been checked.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{
+    Error, ErrorKind, KeyspaceId, Kind, Result, Seqno, codec::Damage, num::u64_of, planted,
+    sync::atomic::Ordering::Relaxed,
+};
+use testudo_wal::{LogEvidence, Record, ReplayEnd, segment_file_name};
+
+use crate::{
+    open::begin_writing::begin_writing,
+    store::Store,
+    write::batch_format::{self, Operation},
+};
+
+/// Puts the commits of the log into memtables.
+pub(crate) fn replay(
+    store: &Store,
+    read_only: bool,
+    evidence: &LogEvidence,
+    log_seqno: Seqno,
+) -> Result<ReplayEnd> {
+    let log_segment = evidence.first_segment;
+    let flushed: BTreeMap<KeyspaceId, Seqno> = store
+        .manifest
+        .with_state(|state| state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect());
+    let newest_flushed = flushed.values().copied().max().unwrap_or_default().max(log_seqno);
+    let mut next = None;
+    let mut is_device_full = false;
+    let is_planted = read_only && planted!("reader-holds-the-whole-log");
+    let mut is_checked = false;
+    let deliver = |record: Record<'_>| {
+        if next.is_none() && record.first_seqno.0 > log_seqno.0 + 1 {
+            return Err(hole(log_segment, "commits before the first one of the log are missing"));
+        }
+        let end = record.first_seqno.0 + u64::from(record.seqno_count);
+        next = Some(end);
+        if end <= log_seqno.0 + 1 {
+            return Ok(());
+        }
+        replay_record(store, &record, &flushed)?;
+        store.recovered_seqno.store(end - 1, Relaxed);
+        // A log can hold more than the write buffers may. On a full device they hold it all the same, or it would not open.
+        while store.backpressure.may_be_full() && !is_device_full && !is_planted {
+            if !read_only && !std::mem::replace(&mut is_checked, true) {
+                check_log(store, evidence)?;
+            }
+            begin_writing(store)?;
+            match store.make_room_stepped() {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace && !read_only => is_device_full = true,
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    };
+    let end = testudo_wal::replay(&*store.env, &store.directory, store.id, evidence, deliver)?;
+    // A segment that lost its header looks like one that was never used; the next one tells them apart.
+    let first = end.segments.iter().find(|segment| segment.first_seqno.0 > 0);
+    if first.is_some_and(|segment| segment.first_seqno.0 > log_seqno.0 + 1) {
+        return Err(hole(log_segment, "the segment lost its header"));
+    }
+    if end.last_seqno < newest_flushed && newest_flushed > log_seqno {
+        return Err(hole(log_segment, "the log ends before commits that the trees already hold"));
+    }
+    Ok(end)
+}
+
+fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<KeyspaceId, Seqno>) -> Result<()> {
+    let catalogue = store.catalogue.read();
+    let next_keyspace = store.manifest.with_state(|state| state.next_keyspace);
+    let mut count = 0;
+    let outcome = batch_format::decode::<Damage>(record.payload, |index, operation| {
+        count = index + 1;
+        let seqno = Seqno(record.first_seqno.0 + index);
+        if index > 0 && index + 1 == u64::from(record.seqno_count) && planted!("last-of-batch-not-replayed") {
+            return Ok(());
+        }
+        check_keyspace(&operation, next_keyspace)?;
+        let Some(keyspace) = catalogue.by_id.get(&operation.keyspace) else { return Ok(()) };
+        let is_flushed = flushed.get(&operation.keyspace).is_some_and(|flushed| seqno <= *flushed);
+        if is_flushed && !(operation.kind == Kind::Operands && planted!("flushed-operand-replayed")) {
+            return Ok(());
+        }
+        let view = keyspace.view.load();
+        view.active.note_commit(seqno);
+        let value = if operation.kind == Kind::Tombstone { &[] } else { operation.value };
+        let outcome = view.active.table.insert(seqno, operation.kind, operation.key, value, None);
+        let grown = u64_of(outcome.memory_bytes_added);
+        store.backpressure.active_bytes.fetch_add(grown, Relaxed);
+        Ok(())
+    });
+    if outcome.is_err() || count != u64::from(record.seqno_count) {
+        let why = outcome.err().map_or("a commit has another number of operations than it says", |d| d.0);
+        return Err(damaged_commit(record, why));
+    }
+    Ok(())
+}
+
+/// Reads the log as recovery does, without taking anything from it.
+pub(crate) fn check_log(store: &Store, evidence: &LogEvidence) -> Result<()> {
+    let next_keyspace = store.manifest.with_state(|state| state.next_keyspace);
+    let check = |record: Record<'_>| check_commit(&record, next_keyspace);
+    testudo_wal::replay(&*store.env, &store.directory, store.id, evidence, check).map(|_| ())
+}
+
+/// Checks that a commit decodes, and names only keyspaces that there have been.
+pub(crate) fn check_commit(record: &Record<'_>, next_keyspace: KeyspaceId) -> Result<()> {
+    let mut count = 0;
+    let decoded = batch_format::decode(record.payload, |_, operation| {
+        count += 1;
+        check_keyspace(&operation, next_keyspace)
+    });
+    let why = match decoded {
+        Ok(()) if count == record.seqno_count => return Ok(()),
+        Ok(()) => "a commit has another number of operations than it says",
+        Err(Damage(why)) => why,
+    };
+    Err(damaged_commit(record, why))
+}
+
+/// The manifest knows a keyspace before the log does: one that it cannot know shows that the manifest is
+/// too old.
+fn check_keyspace(operation: &Operation<'_>, next_keyspace: KeyspaceId) -> std::result::Result<(), Damage> {
+    if operation.keyspace >= next_keyspace {
+        return Err(Damage("it writes to a keyspace that the manifest does not know"));
+    }
+    Ok(())
+}
+
+fn damaged_commit(record: &Record<'_>, why: &str) -> Error {
+    let (segment, offset) = record.place;
+    let message = format!("commit {}: {why}", record.first_seqno);
+    Error::corruption(segment_file_name(segment), offset, message)
+}
+
+fn hole(segment: u64, why: &str) -> Error {
+    Error::corruption(segment_file_name(segment), 0, why)
+}
+
+#[cfg(test)]
+mod tests;
