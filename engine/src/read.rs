@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 
 use testudo_base::{Entry, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack};
-use testudo_storage::{Access, Lookup, Trail};
+use testudo_run::{Access, Lookup, LookupProgress};
 
 use crate::{handles::slice::Slice, store::view::View};
 
@@ -141,7 +141,7 @@ struct Open {
     /// Its place among the keys.
     index: usize,
     hash: u64,
-    trail: Cell<Trail>,
+    progress: Cell<LookupProgress>,
 }
 
 /// The values of `keys` in `view`, as of `at`.
@@ -161,7 +161,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> R
         let hash = hash_key(key);
         let answer = get_cached(view, key, hash);
         if answer.is_none() {
-            open.push(Open { index, hash, trail: Cell::default() });
+            open.push(Open { index, hash, progress: Cell::default() });
         }
         answers.push(answer);
     }
@@ -169,9 +169,10 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> R
     for round in 0.. {
         let mut waiting = 0;
         for at in 0..open.len() {
-            let Open { index, hash, trail } = &open[at];
+            let Open { index, hash, progress } = &open[at];
             let key = keys[*index].as_ref();
-            let access = if round < MAX_ROUNDS { Access::Noting(&wanted, trail) } else { Access::Blocking };
+            let access =
+                if round < MAX_ROUNDS { Access::Collecting(&wanted, progress) } else { Access::Blocking };
             match view.tree.get(key, *hash, access)? {
                 Lookup::Found(kind, value) => answers[*index] = found(view, key, *hash, kind, value)?,
                 Lookup::Absent => {}

@@ -25,10 +25,10 @@ use testudo_base::{
     num::{u32_of, u64_of},
 };
 use testudo_env::AlignedBuffer;
-use testudo_storage::{Access, PageKind, payload_of};
+use testudo_storage::{PageKind, payload_of};
 
 use crate::{
-    Run,
+    Access, Run,
     cursor::{
         batched_seek::place_together,
         window::{Ahead, Window, page_bytes},

@@ -13,6 +13,7 @@
 
 mod cursor;
 mod format;
+mod lookup;
 mod reader;
 mod rescue;
 mod spans;
@@ -26,6 +27,7 @@ pub use cursor::{ReadAhead, RunCursor, Target};
 pub use format::footer::RunRecord;
 pub use format::key_ends::{KeyEnds, MAX_END_BYTES};
 pub use format::run_ref::RunRef;
+pub use lookup::{Access, Lookup, LookupProgress, Reached};
 pub use reader::Run;
 pub use rescue::inspect::{BlockContents, inspect_block};
 pub use rescue::lenient_cursor::{LenientCursor, LostPages, block_keys, read_leniently};

@@ -13,12 +13,10 @@ use testudo_base::{
         atomic::{AtomicU8, Ordering::Relaxed},
     },
 };
-use testudo_storage::{
-    Access, DATA_FILE, DataFile, Extent, Lookup, PageAddress, PageKind, Reached, payload_of,
-};
+use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, payload_of};
 
 use crate::{
-    RunRecord, RunRef,
+    Access, Lookup, Reached, RunRecord, RunRef,
     format::{
         block::Block,
         footer::{BlockPosition, Footer},
@@ -117,7 +115,7 @@ impl Run {
             }
             return match access {
                 Access::Blocking => self.data.load_page(&address, |page| act(payload_of(page))).map(Some),
-                Access::Noting(wanted, _) => {
+                Access::Collecting(wanted, _) => {
                     wanted.borrow_mut().push(address);
                     Ok(None)
                 }
@@ -235,7 +233,7 @@ impl Run {
         access: Access<'_>,
         passes_filter: impl FnOnce(&Self, u64, Access<'_>) -> Result<Option<bool>>,
     ) -> Result<Lookup> {
-        let reached = access.trail().reached;
+        let reached = access.progress().reached;
         if reached == Reached::Start {
             match passes_filter(self, hash, access)? {
                 None => return Ok(Lookup::Waiting),

@@ -5,7 +5,6 @@
 //! - All I/O is in whole pages from aligned buffers.
 //! - The page cache never holds a page of an extent that was given back.
 
-pub(crate) mod access;
 pub(crate) mod page_format;
 pub(crate) mod page_write;
 pub(crate) mod stream_read;

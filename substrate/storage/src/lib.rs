@@ -17,7 +17,6 @@ mod manifest;
 mod space;
 
 pub use cache::{Arrival, Awaited, CacheStats, Loading, PageCache, PageRef, Priority};
-pub use data_file::access::{Access, Lookup, Reached, Trail};
 pub use data_file::page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };

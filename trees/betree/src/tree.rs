@@ -11,7 +11,8 @@ use testudo_base::{
 };
 use testudo_contract::{Job, OutlineLine, Tree, TreeEdit, TreeStats, Updates, Work};
 use testudo_run::Run;
-use testudo_storage::{Access, Change, DataFile, Lookup, PageAddress, Reached, Trail};
+use testudo_run::{Access, Lookup, LookupProgress, Reached};
+use testudo_storage::{Change, DataFile, PageAddress};
 
 use crate::{
     BeTreeOptions,
@@ -146,7 +147,7 @@ impl BeTree {
 
     /// Stacks the operands `newest`, which the source number `passed` holds, upon what older sources say of `key`.
     ///
-    /// The trail of `access` stays where they were found: a query that misses a page further down has to collect them again.
+    /// The progress of `access` stays where they were found: a query that misses a page further down has to collect them again.
     #[cold]
     fn find_below(
         &self,
@@ -156,10 +157,10 @@ impl BeTree {
         mut passed: u32,
         newest: Vec<u8>,
     ) -> Result<Lookup> {
-        let trail = Cell::new(Trail { passed, reached: Reached::Start });
+        let progress = Cell::new(LookupProgress { passed, reached: Reached::Start });
         let access = match access {
             Access::Blocking => Access::Blocking,
-            Access::Noting(wanted, _) => Access::Noting(wanted, &trail),
+            Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
         };
         let (mut newer, mut stack) = (vec![newest], Vec::new());
         let kind = loop {
@@ -249,7 +250,7 @@ fn load_node(
 
 impl Tree for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        let mut passed = access.trail().passed;
+        let mut passed = access.progress().passed;
         match self.find(key, hash, access, &mut passed)? {
             Lookup::Found(Kind::Operands, newest) => self.find_below(key, hash, access, passed, newest),
             found => Ok(found),

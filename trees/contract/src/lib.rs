@@ -16,7 +16,8 @@ use std::{fmt, sync::Arc};
 
 use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, Seqno};
 use testudo_run::Run;
-use testudo_storage::{Access, Change, Lookup, PageAddress};
+use testudo_run::{Access, Lookup};
+use testudo_storage::{Change, PageAddress};
 
 pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
 

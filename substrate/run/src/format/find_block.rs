@@ -7,10 +7,10 @@
 use std::cmp::Ordering;
 
 use testudo_base::{Cursor, Result, codec::Damage, sync::Arc};
-use testudo_storage::{Access, PageKind};
+use testudo_storage::PageKind;
 
 use crate::{
-    ReadAhead, Run, RunCursor,
+    Access, ReadAhead, Run, RunCursor,
     format::{
         block::{Block, Group, IndexEntry, Lead},
         footer::BlockPosition,

@@ -8,10 +8,10 @@ use testudo_base::{
     Cursor, Error, ErrorKind, Result, codec::Damage, operands_format::check_value, sync::Arc,
 };
 
-use testudo_storage::{Access, PageKind};
+use testudo_storage::PageKind;
 
 use crate::{
-    ReadAhead, Run, RunCursor,
+    Access, ReadAhead, Run, RunCursor,
     format::{footer::BlockPosition, long_separators::Fork},
 };
 

@@ -14,10 +14,9 @@ use testudo_base::{
     num::usize_of, operands_format::encode_operand,
 };
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
+use testudo_run::{Access, Lookup};
 use testudo_run::{ReadAhead, Run, RunCursor, RunOrigin, RunRef, RunWriter};
-use testudo_storage::{
-    Access, DataFile, Lookup, PAGE_HEADER_BYTES, PageHeader, PageIdentity, payload_of, seal_pages,
-};
+use testudo_storage::{DataFile, PAGE_HEADER_BYTES, PageHeader, PageIdentity, payload_of, seal_pages};
 
 use crate::{input::Input, mutate::overwrite};
 

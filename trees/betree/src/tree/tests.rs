@@ -234,10 +234,10 @@ impl Bed {
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let (wanted, trail) = (RefCell::new(Vec::new()), Cell::default());
+        let (wanted, progress) = (RefCell::new(Vec::new()), Cell::default());
         let hash = hash_key(key);
         let answer = loop {
-            match self.tree.get(key, hash, Access::Noting(&wanted, &trail)).unwrap() {
+            match self.tree.get(key, hash, Access::Collecting(&wanted, &progress)).unwrap() {
                 Lookup::Waiting => self.work.data.load_pages(&wanted.take()).unwrap(),
                 answer => break answer,
             }

@@ -4,10 +4,10 @@ use testudo_base::{
     Entry, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId, checksum::hash_key,
 };
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
-use testudo_storage::{DataFile, Lookup};
+use testudo_storage::DataFile;
 
 use super::*;
-use crate::{RunOrigin, RunWriter};
+use crate::{Lookup, RunOrigin, RunWriter};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -18,8 +18,9 @@ use testudo_base::{
     Cursor, Entry, Incarnation, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key,
     key::common_prefix, num::usize_of,
 };
+use testudo_run::{Access, Lookup};
 use testudo_run::{MergeCursor, ReadAhead, Run, RunCursor, RunOrigin, RunWriter};
-use testudo_storage::{Access, DataFile, Lookup};
+use testudo_storage::DataFile;
 
 use super::{
     Bench,

@@ -17,7 +17,8 @@ use testudo_base::{
 };
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{InlineExecutor, Progress, RunIds, Tree, Updates, Work};
-use testudo_storage::{Access, DataFile, Lookup};
+use testudo_run::{Access, Lookup};
+use testudo_storage::DataFile;
 
 use super::{
     Bench,

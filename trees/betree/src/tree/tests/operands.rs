@@ -62,9 +62,9 @@ fn check(bed: &Bed, keys: u64) {
             Lookup::Waiting => panic!("a blocking query waits for nobody"),
         };
         assert_eq!(value(bed.tree.get(&key, hash, Access::Blocking).unwrap()), expected);
-        let (wanted, trail) = (RefCell::new(Vec::new()), Cell::new(Trail::default()));
+        let (wanted, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
         let found = loop {
-            match bed.tree.get(&key, hash, Access::Noting(&wanted, &trail)).unwrap() {
+            match bed.tree.get(&key, hash, Access::Collecting(&wanted, &progress)).unwrap() {
                 Lookup::Waiting => bed.tree.load_pages(&wanted.take()).unwrap(),
                 found => break found,
             }

@@ -1,26 +1,25 @@
 //! How point queries treat pages that are not in the cache, and what they answer.
 //!
 //! **Invariants**
-//! - A [`Trail`] is good for one key in one state of a tree, and says only what later looks would find again.
+//! - A [`LookupProgress`] is good for one key in one state of a tree, and says only what later looks would find again.
 
 use std::cell::{Cell, RefCell};
 
 use testudo_base::Kind;
-
-use crate::PageAddress;
+use testudo_storage::PageAddress;
 
 /// How a point query deals with pages that are not in the cache.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
     /// Reads them, one after the other.
     Blocking,
-    /// Notes them here and gives up; the caller loads them together and asks again, and the query goes on where it was.
-    Noting(&'a RefCell<Vec<PageAddress>>, &'a Cell<Trail>),
+    /// Collects them here and gives up; the caller loads them together and asks again, and the query goes on where it was.
+    Collecting(&'a RefCell<Vec<PageAddress>>, &'a Cell<LookupProgress>),
 }
 
 /// How far a point query came before it missed a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Trail {
+pub struct LookupProgress {
     /// Sources, newest first, that know nothing of the key.
     pub passed: u32,
     /// What is known of the source after those.
@@ -42,26 +41,26 @@ pub enum Reached {
 impl Access<'_> {
     /// How far the query came before.
     #[inline]
-    pub fn trail(&self) -> Trail {
+    pub fn progress(&self) -> LookupProgress {
         match self {
-            Self::Blocking => Trail::default(),
-            Self::Noting(_, trail) => trail.get(),
+            Self::Blocking => LookupProgress::default(),
+            Self::Collecting(_, progress) => progress.get(),
         }
     }
 
     /// The query is done with its first `passed` sources.
     #[inline]
     pub fn set_passed(&self, passed: u32) {
-        if let Self::Noting(_, trail) = self {
-            trail.set(Trail { passed, reached: Reached::Start });
+        if let Self::Collecting(_, progress) = self {
+            progress.set(LookupProgress { passed, reached: Reached::Start });
         }
     }
 
     /// The query came this far in its source.
     #[inline]
     pub fn set_reached(&self, reached: Reached) {
-        if let Self::Noting(_, trail) = self {
-            trail.set(Trail { reached, ..trail.get() });
+        if let Self::Collecting(_, progress) = self {
+            progress.set(LookupProgress { reached, ..progress.get() });
         }
     }
 }
@@ -73,6 +72,6 @@ pub enum Lookup {
     Absent,
     /// The source's newest entry for the key.
     Found(Kind, Vec<u8>),
-    /// A page was missing and has been noted.
+    /// A page was not in the cache and has been collected.
     Waiting,
 }
