@@ -66,30 +66,42 @@ impl Repository {
     /// Adds a backup of the open store `db`, as of now, while it is in use; makes the repository if there is none.
     /// Durable on return. Only runs that the repository does not hold are copied.
     ///
-    /// Errors: `Invalid` if the directory is something else, `Locked` while another process changes the repository,
-    /// `Corruption` if a page of the store is damaged, `Poisoned` if the store must be reopened first.
+    /// Errors: `Invalid` if the directory is something else; `Locked` while another process uses the
+    /// repository; `Corruption` if a page of the store or the file `repository` is damaged; `Unsupported` for
+    /// a repository of a newer format; `Poisoned` if the store must be reopened first; `Closed`;
+    /// `OutOfSpace`; `Io`. No backup was added then; files that came with it are used or removed by later
+    /// calls.
     pub fn create(&self, db: &Db) -> Result<NewBackup> {
         self.create_observed(db, &mut unobserved())
     }
 
     /// As [`Repository::create`], telling `observer` how far it is.
+    ///
+    /// Errors: as [`Repository::create`]; `Cancelled` if `observer` ends it.
     pub fn create_observed(&self, db: &Db, observer: &mut Observer<'_>) -> Result<NewBackup> {
         db.store().read(|| create::create(self, db, observer))
     }
 
     /// The backups, oldest first; one that cannot be read is listed with the reason.
+    ///
+    /// Errors: `Invalid` if there is no such repository; `Locked` while another process changes it;
+    /// `Corruption` or `Unsupported` if the file `repository` is damaged or of a newer format; `Io`.
     pub fn list(&self) -> Result<Vec<ListedBackup>> {
         list::list(self)
     }
 
     /// Reads everything that backup `id`, or every backup, consists of, and checks each hash and each page.
     ///
-    /// Errors: `Invalid` if there is no such repository or backup. Damage is a finding, not an error.
+    /// Errors: `Invalid` if there is no such repository or backup; `Locked` while another process changes it;
+    /// `Unsupported` for a repository of a newer format; `Io` if its directory cannot be read. Damage is a
+    /// finding, not an error.
     pub fn verify(&self, id: Option<u64>) -> Result<RepositoryReport> {
         self.verify_observed(id, &mut unobserved())
     }
 
     /// As [`Repository::verify`], telling `observer` how far it is.
+    ///
+    /// Errors: as [`Repository::verify`]; `Cancelled` if `observer` ends it.
     pub fn verify_observed(&self, id: Option<u64>, observer: &mut Observer<'_>) -> Result<RepositoryReport> {
         verify::verify(self, id, observer)
     }
@@ -97,13 +109,35 @@ impl Repository {
     /// Makes a new store in `target` from backup `id`, by default the newest. Every page is verified on the way, the new
     /// store is checked before it counts as one. It has an id of its own.
     ///
-    /// Errors: `Invalid` if the target is not empty or there is no such backup, `Corruption` for damage in the
-    /// repository; nothing is left of the target then.
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-restore-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::{Db, backup::Repository};
+    ///
+    /// users.insert("ada", "1815")?;
+    /// let repository = Repository::at(directory.with_extension("backups"));
+    /// repository.create(&db)?;
+    /// let target = directory.with_extension("restored");
+    /// repository.restore(None, &target)?;
+    /// assert_eq!(Db::open(&target)?.keyspace_names(), ["users"]);
+    /// # let _ = std::fs::remove_dir_all(&target);
+    /// # let _ = std::fs::remove_dir_all(directory.with_extension("backups"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` if the target is not empty or there is no such repository or backup; `Locked` while
+    /// another process changes the repository or fills the target; `Corruption` for damage in the repository;
+    /// `Unsupported` for a newer format; `OutOfSpace`; `Io`. What was made of the target is removed then.
     pub fn restore(&self, id: Option<u64>, target: impl AsRef<Path>) -> Result<BackupInfo> {
         self.restore_observed(id, target.as_ref(), &mut unobserved())
     }
 
     /// As [`Repository::restore`], telling `observer` how far it is.
+    ///
+    /// Errors: as [`Repository::restore`]; `Cancelled` if `observer` ends it.
     pub fn restore_observed(
         &self,
         id: Option<u64>,
@@ -114,6 +148,10 @@ impl Repository {
     }
 
     /// Removes backup `id`, and the runs that no other backup needs.
+    ///
+    /// Errors: `Invalid` if there is no such repository or backup; `Locked` while another process uses the
+    /// repository; `Corruption` or `Unsupported` if the file `repository` is damaged or of a newer format;
+    /// `Io`. After the last the backup may be gone; runs that are left over go with the next call.
     pub fn delete(&self, id: u64) -> Result<Deleted> {
         delete::delete(self, id)
     }

@@ -36,13 +36,16 @@ impl Db {
     ///
     /// Writers are not held up. The target must not exist or be empty; one that did not end is never opened as a store.
     ///
-    /// Errors: `Invalid` for a target that is not empty, `Corruption` if a page of this store is damaged (nothing is
-    /// left of the target), `Closed`, `OutOfSpace`, `Io`.
+    /// Errors: `Invalid` for a target that is not empty; `Locked` if somebody else is filling it;
+    /// `Corruption` if a page of this store is damaged; `Poisoned` if this store must be reopened first;
+    /// `Closed`; `OutOfSpace`; `Io`. What was made of the target is removed then.
     pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
         self.checkpoint_observed(target.as_ref(), &mut unobserved())
     }
 
     /// As [`Db::checkpoint`], telling `observer` how far it is.
+    ///
+    /// Errors: as [`Db::checkpoint`]; `Cancelled` if `observer` ends it.
     pub fn checkpoint_observed(
         &self,
         target: &Path,

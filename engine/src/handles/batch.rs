@@ -146,7 +146,11 @@ impl Batch {
         self.items.is_empty()
     }
 
-    /// How durable the commit is when it is acknowledged. Default: the store's.
+    /// How durable the commit is, at least, when it is acknowledged. The default is the store's.
+    ///
+    /// A batch can ask for more than the store, never for less: in a store that was opened with
+    /// [`Durability::Sync`] every commit is synced before it is acknowledged, also one that asks for
+    /// [`Durability::Buffered`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
@@ -155,8 +159,25 @@ impl Batch {
 
     /// Applies all writes atomically.
     ///
-    /// Errors: `Invalid` if a key or value is too long, the batch too large, or a keyspace was dropped or is of another store, and those of
-    /// [`Keyspace::merge`]; then nothing is applied. After an error of a `Sync` commit's sync the writes are visible but may be lost by a crash.
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-commit-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::Durability;
+    ///
+    /// let mut batch = db.batch().durability(Durability::Sync);
+    /// batch.insert(&users, "ada", "1815");
+    /// batch.remove(&users, "charles");
+    /// batch.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` if the batch is too large, or a keyspace is of another store; those of
+    /// [`Keyspace::insert`] and [`Keyspace::merge`], of any of its writes. After an error of the sync the
+    /// writes are visible but may be lost by a crash; after any other error nothing is applied. A batch
+    /// without writes is `Poisoned` or `Closed` where the store is, and otherwise does nothing.
     pub fn commit(self) -> Result<()> {
         if self.is_foreign {
             return Err(foreign_handle());

@@ -24,7 +24,8 @@ impl DbBuilder {
         self
     }
 
-    /// The durability of writes that do not say another one. Default [`Durability::Buffered`].
+    /// The durability of writes, at least; a [`Batch`](crate::Batch::durability) can ask for more, never for
+    /// less. Default [`Durability::Buffered`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.0.durability = durability;
@@ -73,8 +74,15 @@ impl DbBuilder {
 
     /// Opens the store, after recovering what a crash may have left.
     ///
-    /// Errors: `Invalid` if the directory is something else, `Locked` if the store is open elsewhere, `Unsupported`
-    /// for a newer format, `Corruption` with file and offset for damage that recovery cannot explain by a crash.
+    /// Errors:
+    ///
+    /// - `Invalid`: the directory is something else, or a copy or salvage that was not finished; it holds no
+    ///   store, and none may be created; a temporary store whose directory exists, or that contradicts other
+    ///   settings; a budget below 1 MiB.
+    /// - `Locked`: the store is open elsewhere.
+    /// - `Unsupported`: a newer format.
+    /// - `Corruption`, with file and offset: damage that recovery cannot explain by a crash.
+    /// - `OutOfSpace`, `Io`: what recovery has to write or read. It can be repeated.
     pub fn open(self) -> Result<Db> {
         Db::open_with(&self.0)
     }

@@ -104,6 +104,23 @@ impl Db {
     }
 
     /// Opens or creates the store in `directory` with default settings.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-open-{}", std::process::id()));
+    /// use testudo::{Db, KeyspaceOptions};
+    ///
+    /// let db = Db::open(&directory)?;
+    /// let users = db.keyspace("users", KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// db.close()?;
+    /// assert_eq!(Db::open(&directory)?.keyspace_names(), ["users"]);
+    /// # let _ = std::fs::remove_dir_all(&directory);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`DbBuilder::open`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         Self::builder(directory).open()
     }
@@ -154,9 +171,10 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes, for a merge operator that is
-    /// not registered, and for another one than the keyspace has; `Unsupported` if it would have to be
-    /// created and the store is open for reading only; `Closed`.
+    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes, and for another merge operator
+    /// than the keyspace has; `Closed`. If it would have to be created, also: `Invalid` for settings outside
+    /// their limits and for a merge operator that is not registered; `Unsupported` in a store that is open
+    /// for reading only; `OutOfSpace` on a full device; `Io`; `Poisoned` after an earlier failure.
     pub fn keyspace(&self, name: &str, options: impl IntoKeyspaceOptions) -> Result<Keyspace> {
         let created = self.keyspaces([name], options)?.pop();
         Ok(created.expect("as many keyspaces as names"))
@@ -174,7 +192,8 @@ impl Db {
     /// The keyspaces with these names, in this order; all that are missing are created with `options`, in one edit with one sync,
     /// where [`Db::keyspace`] needs one for each.
     ///
-    /// Errors: as [`Db::keyspace`]; then none of them was created.
+    /// Errors: as [`Db::keyspace`]. None of them is there then; after a failed write or sync of the manifest
+    /// writes are `Poisoned`, and the next opening finds either all of them or none.
     pub fn keyspaces<'n>(
         &self,
         names: impl IntoIterator<Item = &'n str>,
@@ -321,6 +340,10 @@ impl Db {
 
     /// Drops the keyspace called `name` with everything in it; `false` if there is none. Durable on return. Handles
     /// and snapshots that still name it keep reading what was there; writes to it fail.
+    ///
+    /// Errors, only if there is one: `Closed`; `Unsupported` in a store that is open for reading only;
+    /// `Poisoned` after an earlier failure; `OutOfSpace` or `Io` if log or manifest cannot be written. After
+    /// the last two writes to the keyspace fail, and the next opening finds it whole or gone.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
         let store = self.store();
         let _round = store.rounds.lock();
@@ -351,17 +374,69 @@ impl Db {
     }
 
     /// An empty batch, to be committed atomically across keyspaces.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-batch-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// let mut batch = db.batch();
+    /// for (name, born) in [("ada", "1815"), ("grace", "1906")] {
+    ///     batch.insert(&users, name, born);
+    /// }
+    /// batch.remove(&users, "charles");
+    /// assert_eq!(batch.len(), 3);
+    /// batch.commit()?;
+    /// assert_eq!(users.iter()?.count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn batch(&self) -> Batch {
         Batch::new(self)
     }
 
     /// The state of the whole store at this moment, for as long as it is held.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-snapshot-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// let before = db.snapshot()?;
+    /// users.remove("ada")?;
+    /// assert!(before.contains_key(&users, "ada")?);
+    /// assert!(!users.contains_key("ada")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Closed`.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::take(self)
     }
 
     /// Makes everything durable that was acknowledged before the call ([`Durability::Sync`]), or hands it to the
     /// operating system ([`Durability::Buffered`]).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-persist-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::Durability;
+    ///
+    /// for number in 0..1000_u32 {
+    ///     users.insert(number.to_be_bytes(), "")?;
+    /// }
+    /// db.persist(Durability::Sync)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Unsupported` in a store that is open for reading only; `OutOfSpace` or `Io` if the log cannot
+    /// be written or synced, after which writes are `Poisoned`; `Poisoned` after an earlier failure;
+    /// `Closed`.
     pub fn persist(&self, durability: Durability) -> Result<()> {
         let store = self.store();
         store.check_writable()?;
@@ -373,6 +448,11 @@ impl Db {
 
     /// Moves everything from the write buffers into the trees, durably. For backups, tests and benchmarks; normal use
     /// never needs it.
+    ///
+    /// Errors: `OutOfSpace` on a full device; `Corruption` with file and offset; `Io`; after these three
+    /// writes are `Poisoned`, unless only the data file found no room: then another try may succeed.
+    /// `Poisoned` after an earlier failure; `Unsupported` in a store that is open for reading only; `Closed`.
+    /// What was flushed before the error stays so.
     pub fn flush(&self) -> Result<()> {
         let store = self.store();
         store.check_writable()?;
@@ -386,6 +466,8 @@ impl Db {
 
     /// Does the trees' own background work until there is none left, then gives free space back. For benchmarks and the
     /// `compact` command; it happens by itself while keyspaces rest.
+    ///
+    /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {
         self.flush()?;
         while self.store().run_job(|_| true)? {}
@@ -395,22 +477,46 @@ impl Db {
     }
 
     /// One piece of background work, in stepped execution; `false` if there is none.
+    ///
+    /// Errors: as [`Db::flush`].
     pub fn step(&self) -> Result<bool> {
         self.store().check_writable()?;
         background::step(self.store())
     }
 
     /// Reads and checks the store, all of it with the default level; writes nothing.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-verify-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::VerifyLevel;
+    ///
+    /// let report = db.verify(VerifyLevel::Full)?;
+    /// for finding in &report.findings {
+    ///     eprintln!("{finding}");
+    /// }
+    /// assert!(report.is_sound());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Closed`, also if the store is closed meanwhile; `Io`. Damage is a finding, not an error.
     pub fn verify(&self, level: VerifyLevel) -> Result<VerifyReport> {
         self.verify_observed(level, &mut unobserved())
     }
 
     /// As [`Db::verify`], telling `observer` how far it is.
+    ///
+    /// Errors: as [`Db::verify`]; `Cancelled` if `observer` ends it.
     pub fn verify_observed(&self, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
         self.store().read_throughout(|| crate::check::verify::verify(self, level, observer))
     }
 
     /// Checks the structure in memory: trees, references, extents. Cheap; for tests.
+    ///
+    /// Errors: `Corruption` for the first thing that is wrong; `Closed`.
     pub fn check_invariants(&self) -> Result<()> {
         self.store().read(|| crate::check::structure::check_structure(self.store(), false))
     }
@@ -431,6 +537,24 @@ impl Db {
     /// From then on everything that reads or writes fails with [`ErrorKind::Closed`], the steps of iterators
     /// and the reads of snapshots included. A read under way gives its right answer or `Closed`. What reads
     /// returned before stays valid.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-close-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::ErrorKind;
+    ///
+    /// let handle = users.clone();
+    /// db.close()?;
+    /// assert_eq!(handle.get("ada").unwrap_err().kind(), ErrorKind::Closed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `OutOfSpace` or `Io` if log or manifest cannot be written or synced; `Poisoned` after an
+    /// earlier failure. The store is closed all the same; what was acknowledged without a sync may be lost.
+    /// Closing a closed store is no error.
     pub fn close(self) -> Result<()> {
         self.open.close()
     }

@@ -89,8 +89,9 @@ impl Entry {
 
     /// The value. May read from the device once values are stored apart from their keys.
     ///
-    /// Errors, which leave the iterator as it is: what the merge operator says of the key's operands;
-    /// `Unsupported` if it is not registered. [`Entry::base_with_operands`] shows what is there.
+    /// Errors, which leave the iterator as it is: what the merge operator says of the key's operands,
+    /// `Invalid` if it panics or makes a value beyond 4 GiB; `Unsupported` if it is not registered;
+    /// `Corruption` if the operands contradict themselves. [`Entry::base_with_operands`] shows what is there.
     pub fn value(&self) -> Result<Slice> {
         self.value.clone().map_err(|unmerged| unmerged.why)
     }

@@ -43,8 +43,23 @@ impl Keyspace {
     /// is stored already stays as it is and takes the new shape by and by, as it is written anew. The sizes of leaves and nodes
     /// stay those that the keyspace was created with: to change them would mean to write most of it anew at once.
     ///
-    /// Errors: `Invalid` for settings that make no sense or if the keyspace was dropped; `Unsupported` in a store that is
-    /// open for reading only; `OutOfSpace` on a full device.
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-set-tree-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::Tree;
+    ///
+    /// users.set_tree(Tree::splinter())?;
+    /// assert_eq!(users.options().chosen_tree(), Tree::splinter());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` for settings outside their limits or if the keyspace was dropped; `Unsupported` in a
+    /// store that is open for reading only; `OutOfSpace` on a full device; `Io` if the manifest cannot be
+    /// written, after which writes are `Poisoned`; `Poisoned` after an earlier failure; `Closed`;
+    /// `Corruption` if what is stored of the tree contradicts itself.
     pub fn set_tree(&self, tree: Tree) -> Result<()> {
         KeyspaceOptions::default().tree(tree).validate()?;
         let options = self.options();
@@ -57,9 +72,24 @@ impl Keyspace {
 
     /// Sets `key` to `value`, with the store's default durability.
     ///
-    /// Errors: `Invalid` if either is too long or the keyspace was dropped; what the keyspace's merge
-    /// operator says of the value; `Poisoned` after a failure in the background; `Unsupported` in a store
-    /// that is open for reading only.
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-insert-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// users.insert("ada".to_owned(), 1815_u32.to_le_bytes())?;
+    /// assert_eq!(users.get("ada")?.as_deref(), Some(&1815_u32.to_le_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` if the key is longer than 64 KiB or the value than a quarter of the memory budget,
+    /// if the keyspace was dropped, and from inside the function of [`Keyspace::update`]; what the keyspace's
+    /// merge operator says of the value; `OutOfSpace` on a full device; `Io` if the log cannot be written or
+    /// synced; `Poisoned` after an earlier failure; `Unsupported` in a store that is open for reading only;
+    /// `Closed`. After an error of the sync in a store with [`Durability::Sync`] the write is visible but may
+    /// be lost by a crash; after any other error nothing was written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.core.folding.check_value(key, value)?;
@@ -68,6 +98,22 @@ impl Keyspace {
     }
 
     /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-remove-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// users.remove("ada")?;
+    /// users.remove("nobody")?;
+    /// assert_eq!(users.get("ada")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::insert`], but that no merge operator is asked, and that a full device takes
+    /// removals for longer.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
@@ -79,8 +125,22 @@ impl Keyspace {
     /// key: then an operand that would make too long a value is refused. Where nobody can know yet it is
     /// accepted; the value that comes of it is kept, and read, as any other, and the next operand is refused.
     ///
-    /// Errors: as [`Keyspace::insert`]; `Invalid` if the value would become too long; `Unsupported` if the
-    /// keyspace has no merge operator, or one that is not registered; what the operator says of the operand.
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-merge-{}", std::process::id()));
+    /// # use testudo::KeyspaceOptions;
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// let visits = db.keyspace("visits", KeyspaceOptions::default().merge_operator("add-u64"))?;
+    /// visits.merge("ada", 2_u64.to_le_bytes())?;
+    /// visits.merge("ada", 3_u64.to_le_bytes())?;
+    /// assert_eq!(visits.get("ada")?.as_deref(), Some(&5_u64.to_le_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::insert`]; `Unsupported` if the keyspace has no merge operator, or one that is
+    /// not registered; what the operator says of the operand. Where operands are merged at once, also those
+    /// of [`Keyspace::get`], and `Invalid` if the value would become too long.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         self.core.folding.check_operand(key, operand)?;
@@ -97,7 +157,23 @@ impl Keyspace {
     /// is a [`Batch`](crate::Batch). Two stores whose updates write to each other can wait for each other for
     /// ever.
     ///
-    /// Errors: as [`Keyspace::insert`] and [`Keyspace::get`]; nothing was written.
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-update-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// let count = |old: Option<&[u8]>| {
+    ///     let old = old.and_then(|old| old.try_into().ok()).map_or(0, u64::from_le_bytes);
+    ///     Some((old + 1).to_le_bytes().to_vec())
+    /// };
+    /// users.update("visits", count)?;
+    /// let visits = users.update("visits", count)?;
+    /// assert_eq!(visits.as_deref(), Some(&2_u64.to_le_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::insert`] and [`Keyspace::get`].
     pub fn update(
         &self,
         key: impl AsRef<[u8]>,
@@ -108,6 +184,21 @@ impl Keyspace {
     }
 
     /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-swap-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::ErrorKind;
+    ///
+    /// users.compare_and_swap("ada", None, Some(b"1815"))?;
+    /// let late = users.compare_and_swap("ada", None, Some(b"1816"));
+    /// assert_eq!(late.unwrap_err().kind(), ErrorKind::Conflict);
+    /// users.compare_and_swap("ada", Some(b"1815"), None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Errors: as [`Keyspace::update`]; `Conflict` if the value is another one, which is not
     /// [retryable](Error::is_retryable): the same call would fail again. Nothing was written then.
@@ -165,36 +256,136 @@ impl Keyspace {
     }
 
     /// As [`ReadView::get`](crate::ReadView::get).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-get-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// if let Some(born) = users.get("ada")? {
+    ///     assert_eq!(&*born, b"1815");
+    /// }
+    /// assert_eq!(users.get("nobody")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.db.store().read(|| read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX)))
     }
 
     /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-contains-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "")?;
+    /// assert!(users.contains_key("ada")?);
+    /// assert!(!users.contains_key("nobody")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.db.store().read(|| read::contains(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX)))
     }
 
     /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-multi-get-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// users.insert("grace", "1906")?;
+    /// let born = users.multi_get(&["grace", "nobody", "ada"])?;
+    /// assert_eq!(born[0].as_deref(), Some(&b"1906"[..]));
+    /// assert!(born[1].is_none() && born[2].is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         self.db.store().read(|| read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX)))
     }
 
     /// As [`ReadView::range`](crate::ReadView::range).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-range-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// for name in ["ada", "alan", "grace"] {
+    ///     users.insert(name, "")?;
+    /// }
+    /// for entry in users.range("ada".."b")?.rev() {
+    ///     println!("{:?}", entry?.key());
+    /// }
+    /// assert_eq!(users.range("alan"..)?.count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::range`](crate::ReadView::range).
     pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
         Ok(Iter::new(Pinned::now(self)?, range.into_bounds()))
     }
 
     /// As [`ReadView::prefix`](crate::ReadView::prefix).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-prefix-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada/born", "1815")?;
+    /// users.insert("ada/died", "1852")?;
+    /// users.insert("adam/born", "1723")?;
+    /// let of_ada = users.prefix("ada/")?.collect::<testudo::Result<Vec<_>>>()?;
+    /// assert_eq!(of_ada.len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::prefix`](crate::ReadView::prefix).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
         Ok(Iter::new(Pinned::now(self)?, bounds_of_prefix(prefix.as_ref())))
     }
 
     /// As [`ReadView::iter`](crate::ReadView::iter).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-iter-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("grace", "1906")?;
+    /// users.insert("ada", "1815")?;
+    /// for entry in users.iter()? {
+    ///     let (name, born) = entry?.into_pair()?;
+    ///     println!("{name:?} was born in {born:?}");
+    /// }
+    /// assert_eq!(users.iter()?.next().unwrap()?.key(), b"ada");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::iter`](crate::ReadView::iter).
     pub fn iter(&self) -> Result<Iter> {
         self.range(..)
     }
 
     /// About how many bytes of entries the tree holds in `range`; what still is in write buffers is left out.
+    ///
+    /// Errors: `Corruption` with file and offset, `Io`, `Closed`.
     pub fn estimate(&self, range: impl KeyRange) -> Result<u64> {
         let bounds = range.into_bounds();
         let (low, high) = (bounds.low.as_deref(), bounds.high.as_deref());

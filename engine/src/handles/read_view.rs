@@ -31,7 +31,8 @@ pub trait ReadView {
     /// The value of `key`, or `None`.
     ///
     /// Errors: `Corruption` with file and offset, `Io`, `Closed`; where the key has operands, what their
-    /// operator says, or `Unsupported` without it. Never a wrong answer.
+    /// operator says of them, `Unsupported` without it, and `Invalid` if it panics or makes a value beyond 4
+    /// GiB. Never a wrong answer.
     fn get(&self, key: &[u8]) -> Result<Option<Slice>>;
 
     /// Whether `key` has a value. Operands are not merged for that, so a key has one also if it cannot be

@@ -124,31 +124,43 @@ impl Snapshot {
 
     /// Whether `key` has a value, as of the snapshot; see
     /// [`ReadView::contains_key`](crate::ReadView::contains_key).
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         self.of(keyspace)?.contains_key(key)
     }
 
     /// As [`ReadView::get`](crate::ReadView::get), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.of(keyspace)?.get(key)
     }
 
     /// As [`ReadView::multi_get`](crate::ReadView::multi_get), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         self.of(keyspace)?.multi_get(keys)
     }
 
     /// As [`ReadView::range`](crate::ReadView::range), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::range`](crate::ReadView::range).
     pub fn range(&self, keyspace: &Keyspace, range: impl KeyRange) -> Result<Iter> {
         self.of(keyspace)?.range(range)
     }
 
     /// As [`ReadView::prefix`](crate::ReadView::prefix), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::prefix`](crate::ReadView::prefix).
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Iter> {
         self.of(keyspace)?.prefix(prefix)
     }
 
     /// As [`ReadView::iter`](crate::ReadView::iter), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::iter`](crate::ReadView::iter).
     pub fn iter(&self, keyspace: &Keyspace) -> Result<Iter> {
         self.of(keyspace)?.iter()
     }
@@ -160,6 +172,8 @@ pub struct SnapshotKeyspace(Arc<Pinned>);
 
 impl SnapshotKeyspace {
     /// As [`ReadView::get`](crate::ReadView::get).
+    ///
+    /// Errors: as [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let later = u64::from(planted!("snapshot-sees-later-commit"));
         let at = Seqno(self.0.seqno.0 + later);
@@ -167,27 +181,37 @@ impl SnapshotKeyspace {
     }
 
     /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
+    ///
+    /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.0.store().read(|| read::contains(&self.0.view, key.as_ref(), self.0.seqno))
     }
 
     /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
+    ///
+    /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         self.0.store().read(|| read::multi_get(&self.0.view, keys, self.0.seqno))
     }
 
     /// As [`ReadView::range`](crate::ReadView::range).
+    ///
+    /// Errors: as [`ReadView::range`](crate::ReadView::range).
     pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
         self.0.store().check_open()?;
         Ok(Iter::new(Arc::clone(&self.0), range.into_bounds()))
     }
 
     /// As [`ReadView::prefix`](crate::ReadView::prefix).
+    ///
+    /// Errors: as [`ReadView::prefix`](crate::ReadView::prefix).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
         self.range(bounds_of_prefix(prefix.as_ref()))
     }
 
     /// As [`ReadView::iter`](crate::ReadView::iter).
+    ///
+    /// Errors: as [`ReadView::iter`](crate::ReadView::iter).
     pub fn iter(&self) -> Result<Iter> {
         self.range(..)
     }

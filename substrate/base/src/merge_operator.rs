@@ -33,16 +33,21 @@ pub trait MergeOperator: Send + Sync + fmt::Debug {
     /// Its name, which the keyspaces that use it state for good. A change of what it does is another name.
     fn name(&self) -> &str;
 
-    /// Checks an operand before it is written; an error is what `merge` of a keyspace returns. By default any
-    /// is accepted.
+    /// Checks an operand before it is written. By default any is accepted.
+    ///
+    /// Errors: of any kind, `Invalid` as a rule. `merge` of a keyspace returns it with keyspace and key
+    /// before the message, and writes nothing.
     fn check_operand(&self, key: &[u8], operand: &[u8]) -> Result<()> {
         let _ = (key, operand);
         Ok(())
     }
 
-    /// Checks a value before it is written whole; an error is what `insert` and `update` of a keyspace
-    /// return. By default any is accepted. An operator whose `merge` refuses some values should refuse them
-    /// here: otherwise they are found out when an operand has been written on top of them.
+    /// Checks a value before it is written whole. By default any is accepted. An operator whose `merge`
+    /// refuses some values should refuse them here: otherwise they are found out when an operand has been
+    /// written on top of them.
+    ///
+    /// Errors: of any kind, `Invalid` as a rule. `insert` and `update` of a keyspace return it with keyspace
+    /// and key before the message, and write nothing.
     fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let _ = (key, value);
         Ok(())
@@ -50,8 +55,9 @@ pub trait MergeOperator: Send + Sync + fmt::Debug {
 
     /// The value of `key` after `operands`, oldest first, on top of `existing` (`None`: no value).
     ///
-    /// An error is what reads of the key return until it is written anew or removed; the operands are kept,
-    /// and scans show them as they are.
+    /// Errors: of any kind, `Invalid` as a rule. Reads of the key return it, with keyspace and key before the
+    /// message, until the key is written anew or removed; the operands are kept, and scans show them as they
+    /// are. A panic counts as `Invalid`.
     fn merge(&self, key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
 
     /// One operand that does what these do, oldest first; `None` where there is none. Keeps lists of operands short.

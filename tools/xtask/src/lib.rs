@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main.rs -> tidy.rs -> sources.rs -> file_rules.rs · text_rules.rs · columns.rs · layers.rs · documents.rs
-//!            · format_lock.rs
+//!            · errors_named.rs · format_lock.rs
 //!         -> schedules.rs · planted.rs · instructions.rs -> special_build.rs
 //! ```
 //!

@@ -2,6 +2,7 @@
 
 pub(crate) mod columns;
 pub(crate) mod documents;
+pub(crate) mod errors_named;
 pub(crate) mod file_rules;
 pub(crate) mod format_lock;
 pub(crate) mod layers;

@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use crate::{
     Finding,
     checkout::sources::read_sources,
-    rules::{columns, documents, file_rules, format_lock, layers, module_circles, text_rules},
+    rules::{columns, documents, errors_named, file_rules, format_lock, layers, module_circles, text_rules},
 };
 
 /// Checks the checkout at `root` and returns what is wrong, sorted by file and line.
@@ -22,6 +22,7 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Finding>> {
         findings.extend(file_rules::check(source));
         findings.extend(text_rules::check(source));
         findings.extend(columns::check(source));
+        findings.extend(errors_named::check(source));
     }
     findings.sort();
     Ok(findings)
