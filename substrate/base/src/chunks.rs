@@ -1,15 +1,17 @@
 //! Chunks of memory that write buffers and the record cache pass on to each other, under one bound.
 //!
-//! Touching fresh memory costs a page fault per 4 KiB, more than copying a record does; a chunk that a dropped memtable
-//! gives back is warm, and what no memtable uses at the moment can cache records. Only chunks of the full size are kept.
+//! Touching fresh memory costs a page fault per 4 KiB, more than copying a record does; a chunk that a
+//! dropped memtable gives back is warm, and what no memtable uses at the moment can cache records. Only
+//! chunks of the full size are kept.
 //!
-//! A write buffer takes what it needs ([`ChunkPool::take`]): when the bound is reached, whoever has lent itself memory
-//! ([`Lender`]) gives some up. The lender itself takes only what is spare ([`ChunkPool::take_spare`]).
+//! A write buffer takes what it needs ([`ChunkPool::take`]): when the bound is reached, whoever has lent
+//! itself memory ([`Lender`]) gives some up. The lender itself takes only what is spare
+//! ([`ChunkPool::take_spare`]).
 //!
 //! **Invariants**
 //! - A chunk belongs to the pool or to one user, never to both.
-//! - `total_bytes` counts all large chunks that are alive, whoever has them, and the most that smaller ones and charges ever were
-//!   together: what the allocator once got in small pieces it does not give back.
+//! - `total_bytes` counts all large chunks that are alive, whoever has them, and the most that smaller ones
+//!   and charges ever were together: what the allocator once got in small pieces it does not give back.
 //! - Idle chunks are freed as soon as the total is above the bound.
 
 use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
@@ -28,8 +30,8 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 
 /// Memory in units of eight bytes, at a fixed address. What it holds at first is left from its last user.
 ///
-/// Its words are plain atomics also where locks and atomics are those of a scheduler: looking at bulk memory is no
-/// meeting point of threads.
+/// Its words are plain atomics also where locks and atomics are those of a scheduler: looking at bulk memory
+/// is no meeting point of threads.
 pub struct Chunk(LargeSlice<Word>);
 
 impl fmt::Debug for Chunk {
@@ -148,7 +150,8 @@ impl ChunkPool {
         self.other_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// A chunk of `bytes`, a multiple of eight, whatever the bound: others make room for it as far as they can.
+    /// A chunk of `bytes`, a multiple of eight, whatever the bound: others make room for it as far as they
+    /// can.
     ///
     /// REQUIRES: no lock of the lender is held.
     pub fn take(&self, bytes: usize) -> Chunk {

@@ -23,7 +23,8 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push((value & 0x7f) as u8);
 }
 
-/// Writes `value` as [`put_varint`] does, to the start of `out`; returns its length. Panics if there is no room.
+/// Writes `value` as [`put_varint`] does, to the start of `out`; returns its length. Panics if there is no
+/// room.
 #[inline]
 pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
     let mut at = 0;

@@ -1,4 +1,5 @@
-//! What a key maps to at one moment: a value, the fact that it was deleted, or operands that a merge operator has to fold.
+//! What a key maps to at one moment: a value, the fact that it was deleted, or operands that a merge operator
+//! has to fold.
 
 /// What an entry says about its key. The numbers are part of the on-disk format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +39,8 @@ impl Kind {
     }
 }
 
-/// A borrowed entry. `value` is empty for a tombstone; the bytes of operands are those of [`crate::operands_format`].
+/// A borrowed entry. `value` is empty for a tombstone; the bytes of operands are those of
+/// [`crate::operands_format`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The key, up to [`crate::MAX_KEY_BYTES`].

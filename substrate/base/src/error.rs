@@ -75,8 +75,8 @@ impl Error {
         error
     }
 
-    /// A failed call of the operating system on `file`; a full device becomes `OutOfSpace`, and an error of the store
-    /// that the call carried is that error.
+    /// A failed call of the operating system on `file`; a full device becomes `OutOfSpace`, and an error of
+    /// the store that the call carried is that error.
     pub fn io(file: impl Into<String>, source: io::Error) -> Self {
         if let Some(carried) = source.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
             return carried.clone();

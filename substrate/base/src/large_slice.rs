@@ -1,13 +1,16 @@
-//! Slices for bulk memory, which goes back to the system when they are dropped, except for a little that the next ones get.
+//! Slices for bulk memory, which goes back to the system when they are dropped, except for a little that the
+//! next ones get.
 //!
-//! An allocator keeps large pieces that were freed between others that were not: GNU's raises the size from which it asks the system
-//! each time such a piece is freed, and from then on takes everything below it from heaps that cannot shrink. A store whose
-//! memory moves between write buffers, records and pages would hold it twice. So large slices are mappings of their own, nobody's
-//! but the system's; small ones come from the allocator.
+//! An allocator keeps large pieces that were freed between others that were not: GNU's raises the size from
+//! which it asks the system each time such a piece is freed, and from then on takes everything below it from
+//! heaps that cannot shrink. A store whose memory moves between write buffers, records and pages would hold
+//! it twice. So large slices are mappings of their own, nobody's but the system's; small ones come from the
+//! allocator.
 //!
-//! A fresh mapping costs a page fault for each 4 KiB, and its end makes the other cores forget addresses. What runs,
-//! readers of logs and stores that are opened and closed need again and again is therefore kept for the next one
-//! (`kept_mappings.rs`). Who overwrites all of it anyway takes it as it is ([`LargeSlice::unfilled`]).
+//! A fresh mapping costs a page fault for each 4 KiB, and its end makes the other cores forget addresses.
+//! What runs, readers of logs and stores that are opened and closed need again and again is therefore kept
+//! for the next one (`kept_mappings.rs`). Who overwrites all of it anyway takes it as it is
+//! ([`LargeSlice::unfilled`]).
 //!
 //! **Invariants**
 //! - A slice stays where it is until it is dropped, also when the [`LargeSlice`] itself is moved.
@@ -55,8 +58,8 @@ impl<T> LargeSlice<T> {
         slice
     }
 
-    /// `len` elements that hold what an earlier owner left or zeroes, for who writes before it reads. Aborts if there is
-    /// no memory, as an allocation does.
+    /// `len` elements that hold what an earlier owner left or zeroes, for who writes before it reads. Aborts
+    /// if there is no memory, as an allocation does.
     pub fn unfilled(len: usize) -> Self
     where
         T: AnyBitPattern,

@@ -1,11 +1,12 @@
-//! Merge operators: what turns a value and the operands written on top of it into a value (PAPERS S9, "update messages").
+//! Merge operators: what turns a value and the operands written on top of it into a value (PAPERS S9, "update
+//! messages").
 //!
-//! An operand is written without reading. It waits in write buffers and trees until somebody reads the key, or work in the background
-//! meets it together with what it changes.
+//! An operand is written without reading. It waits in write buffers and trees until somebody reads the key,
+//! or work in the background meets it together with what it changes.
 //!
 //! **Invariants**
-//! - An operator is asked for any division of a key's operands, in their order; whether it was asked early or late makes no
-//!   difference to the answer.
+//! - An operator is asked for any division of a key's operands, in their order; whether it was asked early or
+//!   late makes no difference to the answer.
 //! - What cannot be folded stays as it is: without its operator a keyspace loses nothing.
 
 use std::{
@@ -26,9 +27,9 @@ use crate::{
 
 /// Folds operands into values.
 ///
-/// It must be a function of its arguments alone, and indifferent to where a list is cut: `merge(v, [a, b])` is `merge(merge(v, [a]), [b])`,
-/// and `merge(v, [combine([a, b])])`. It runs under locks: it must not call the store. One that panics
-/// in `merge` or `combine` has refused.
+/// It must be a function of its arguments alone, and indifferent to where a list is cut: `merge(v, [a, b])`
+/// is `merge(merge(v, [a]), [b])`, and `merge(v, [combine([a, b])])`. It runs under locks: it must not call
+/// the store. One that panics in `merge` or `combine` has refused.
 pub trait MergeOperator: Send + Sync + fmt::Debug {
     /// Its name, which the keyspaces that use it state for good. A change of what it does is another name.
     fn name(&self) -> &str;
@@ -60,7 +61,8 @@ pub trait MergeOperator: Send + Sync + fmt::Debug {
     /// are. A panic counts as `Invalid`.
     fn merge(&self, key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
 
-    /// One operand that does what these do, oldest first; `None` where there is none. Keeps lists of operands short.
+    /// One operand that does what these do, oldest first; `None` where there is none. Keeps lists of operands
+    /// short.
     fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (key, operands);
         None
@@ -183,11 +185,11 @@ where
 
 /// The operators that a store knows, by name. Those that need no registering:
 ///
-/// - `add-u64`: exactly 8 bytes, an unsigned number, little-endian; others are refused when they are written. The
-///   operand is added and the sum wraps around; no value is 0.
+/// - `add-u64`: exactly 8 bytes, an unsigned number, little-endian; others are refused when they are written.
+///   The operand is added and the sum wraps around; no value is 0.
 /// - `append`: any bytes. The operand goes behind the value; no value is an empty one.
-/// - `max`: any bytes. The greater in the order of bytes stays: for numbers write them big-endian and of one width. On no
-///   value the operand is the value.
+/// - `max`: any bytes. The greater in the order of bytes stays: for numbers write them big-endian and of one
+///   width. On no value the operand is the value.
 /// - `min`: any bytes. The lesser in the same order stays.
 #[derive(Clone, Debug)]
 pub struct MergeOperators(BTreeMap<String, Arc<dyn MergeOperator>>);
@@ -338,7 +340,8 @@ impl Folding {
 
     /// An entry that says the same in fewer bytes, most likely; `None` if it stays as it is.
     ///
-    /// With `is_oldest` nothing older is said about the key anywhere; then the answer needs nothing older either.
+    /// With `is_oldest` nothing older is said about the key anywhere; then the answer needs nothing older
+    /// either.
     pub fn settle(&self, entry: &Entry<'_>, is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
         match entry.kind {
             Kind::Value | Kind::Tombstone => None,

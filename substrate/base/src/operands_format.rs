@@ -6,7 +6,8 @@
 //! | unfolded | what they change: varint 0 (nothing), or length + 1 and the bytes of a value; then operands as above |
 //!
 //! **Invariants**
-//! - The newer operands of a key go behind the older ones, byte by byte: no entry has to be decoded to be stacked.
+//! - The newer operands of a key go behind the older ones, byte by byte: no entry has to be decoded to be
+//!   stacked.
 //! - An unfolded entry says everything about its key; operands alone need what is older.
 
 use crate::{
@@ -24,7 +25,8 @@ pub fn encode_operand(operand: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Makes `out` an entry to which operands can be appended: what an entry of this kind and value says, and nothing newer.
+/// Makes `out` an entry to which operands can be appended: what an entry of this kind and value says, and
+/// nothing newer.
 pub fn begin_stack(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> Kind {
     out.clear();
     let kind = match kind {

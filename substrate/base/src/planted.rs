@@ -1,8 +1,9 @@
 //! Bugs that are planted on purpose, to show that the tests still see them.
 //!
-//! A place that carries one asks [`planted!`](crate::planted!) for its name. In a normal build the answer is the constant `false`:
-//! neither the bug nor its name is in the binary. With `--cfg testudo_planted` (or `testudo_shuttle`) the one bug that the
-//! environment variable `TESTUDO_PLANTED` names is active. `testing/planted` lists them all and runs the tests against each.
+//! A place that carries one asks [`planted!`](crate::planted!) for its name. In a normal build the answer is
+//! the constant `false`: neither the bug nor its name is in the binary. With `--cfg testudo_planted` (or
+//! `testudo_shuttle`) the one bug that the environment variable `TESTUDO_PLANTED` names is active.
+//! `testing/planted` lists them all and runs the tests against each.
 //!
 //! **Invariants**
 //! - At most one bug is active in a process, and it is the same one for all its life.

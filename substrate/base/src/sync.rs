@@ -1,8 +1,9 @@
 //! Locks, atomics and whatever else threads meet at, for every crate of the store.
 //!
-//! A normal build gets the well-known types and nothing else: `parking_lot` locks, the atomics of `std`, `ArcSwap`. With
-//! `--cfg testudo_shuttle` the same names are those of a scheduler that decides, seeded, which thread runs next at each of
-//! these meeting points, so that the whole store can be run through thousands of schedules (docs/decisions/0009).
+//! A normal build gets the well-known types and nothing else: `parking_lot` locks, the atomics of `std`,
+//! `ArcSwap`. With `--cfg testudo_shuttle` the same names are those of a scheduler that decides, seeded,
+//! which thread runs next at each of these meeting points, so that the whole store can be run through
+//! thousands of schedules (docs/decisions/0009).
 //!
 //! **Invariants**
 //! - Both sets have the same names with the same signatures; a crate never asks which one it got.

@@ -20,8 +20,8 @@ impl AlignedBuffer {
         Self { pages: LargeSlice::zeroed(count), count }
     }
 
-    /// Pages that hold anything, for who overwrites all of them before it looks; `bytes` is rounded up to a multiple of
-    /// 4 KiB.
+    /// Pages that hold anything, for who overwrites all of them before it looks; `bytes` is rounded up to a
+    /// multiple of 4 KiB.
     pub fn unfilled(bytes: usize) -> Self {
         let count = bytes.div_ceil(PAGE_SIZE);
         Self { pages: LargeSlice::unfilled(count), count }

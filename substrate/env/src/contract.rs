@@ -51,8 +51,8 @@ pub enum LockHolder {
 
 /// Held for as long as a directory is in use; dropping it releases the lock.
 pub trait DirLock: Send + Sync + fmt::Debug {
-    /// Whether the name that was locked still is that of the locked file. If not, someone removed or replaced it, and
-    /// others may hold a lock of the same name.
+    /// Whether the name that was locked still is that of the locked file. If not, someone removed or replaced
+    /// it, and others may hold a lock of the same name.
     fn is_in_place(&self) -> io::Result<bool>;
 }
 
@@ -76,12 +76,13 @@ pub trait Thread: Send + fmt::Debug {
 
 /// The operating system, or a stand-in.
 ///
-/// Paths are used as given. No call but [`Env::anchor`] follows a symbolic link in the last component of a path.
+/// Paths are used as given. No call but [`Env::anchor`] follows a symbolic link in the last component of a
+/// path.
 pub trait Env: Send + Sync + fmt::Debug + 'static {
-    /// This environment with `directory` opened once: every path that is `directory`, or begins with it, goes through
-    /// its descriptor from then on, wherever the directory is moved to, and whatever comes to its old path or
-    /// becomes of the working directory. `directory` itself may be a symbolic link, which is followed now and
-    /// never again. All other paths are as before. `NotFound` or `NotADirectory` if there is none.
+    /// This environment with `directory` opened once: every path that is `directory`, or begins with it, goes
+    /// through its descriptor from then on, wherever the directory is moved to, and whatever comes to its old
+    /// path or becomes of the working directory. `directory` itself may be a symbolic link, which is followed
+    /// now and never again. All other paths are as before. `NotFound` or `NotADirectory` if there is none.
     ///
     /// There, [`Env::remove_dir`] of `directory` removes it only if its name still is that of the directory.
     fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>>;
@@ -104,8 +105,8 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Locks the file `path` (created if `create`), exclusively or shared with other shared holders;
     /// `WouldBlock` if someone else, in this process or another, holds it in a way that excludes this one.
-    /// Without `create`, permission to read the file is enough. Who holds it exclusively leaves the number of its
-    /// process in the file, if that can be written and holds nothing else, and takes it out in the end.
+    /// Without `create`, permission to read the file is enough. Who holds it exclusively leaves the number of
+    /// its process in the file, if that can be written and holds nothing else, and takes it out in the end.
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>>;
     /// Who holds the lock `path`, for people who were refused: it may have changed hands since.
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder>;

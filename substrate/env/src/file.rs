@@ -57,10 +57,11 @@ impl<'a> ReadRequest<'a> {
 pub trait File: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
-    /// Performs many reads at once, as many in flight as the device takes. Each request carries its own result.
+    /// Performs many reads at once, as many in flight as the device takes. Each request carries its own
+    /// result.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]);
-    /// Starts to fill all of `buffer` from `offset`, and goes on while the caller does something else; where that cannot
-    /// be, the read has ended when the call returns.
+    /// Starts to fill all of `buffer` from `offset`, and goes on while the caller does something else; where
+    /// that cannot be, the read has ended when the call returns.
     fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
         let mut buffer = buffer;
         let result = self.read_at(offset, &mut buffer);
@@ -69,9 +70,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, extending the file if needed. Not durable before [`File::sync`].
     /// After an error any part of the range may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Starts to write the first `length` bytes of `buffer` at `offset`, within the file, and goes on while the caller does something
-    /// else; where that cannot be, the write has ended when the call returns. Nobody else may write there meanwhile, and
-    /// [`File::sync`] covers it only once it was waited for.
+    /// Starts to write the first `length` bytes of `buffer` at `offset`, within the file, and goes on while
+    /// the caller does something else; where that cannot be, the write has ended when the call returns.
+    /// Nobody else may write there meanwhile, and [`File::sync`] covers it only once it was waited for.
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
         let result = self.write_at(offset, &buffer[..length]);
         Box::new(FinishedWrite { buffer, result })

@@ -49,8 +49,8 @@ use crate::{
 const UNLIMITED_FREE_BYTES: u64 = 1 << 40;
 /// The simulated machine was switched on at this moment of 2026, in seconds since 1970.
 const WALL_CLOCK_START: Duration = Duration::from_secs(1_767_225_600);
-/// How far each look at the clock moves it, so that time passes in a run without sleeps. Threads of the seeded scheduler
-/// wait without moving the clock, so that what they do from time to time would never come.
+/// How far each look at the clock moves it, so that time passes in a run without sleeps. Threads of the
+/// seeded scheduler wait without moving the clock, so that what they do from time to time would never come.
 const TICK_NANOS: u64 = if cfg!(testudo_shuttle) { 20_000_000 } else { 1_000 };
 
 /// A machine in memory.
@@ -221,9 +221,9 @@ impl MemEnv {
         Ok(())
     }
 
-    /// Test access: what a sync of the file that fails does, beside failing: an arbitrary part of what was unsynced, as
-    /// the policy and the seed say, is durable, and no later sync writes the rest, because the kernel counts it as
-    /// clean. Reads still see it, unless `evicted`.
+    /// Test access: what a sync of the file that fails does, beside failing: an arbitrary part of what was
+    /// unsynced, as the policy and the seed say, is durable, and no later sync writes the rest, because the
+    /// kernel counts it as clean. Reads still see it, unless `evicted`.
     pub fn fail_sync(
         &self,
         path: impl AsRef<Path>,

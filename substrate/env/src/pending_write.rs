@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - The buffer belongs to the write until [`PendingWrite::wait`] gives it back.
-//! - A write that is dropped has ended when the drop returns: what becomes of its place in the file is up to its owner alone.
+//! - A write that is dropped has ended when the drop returns: what becomes of its place in the file is up to
+//!   its owner alone.
 
 use std::{fmt, io};
 
@@ -10,7 +11,8 @@ use crate::AlignedBuffer;
 
 /// A write under way.
 pub trait PendingWrite: Send + fmt::Debug {
-    /// Waits for its end and gives the buffer back, unchanged. `Ok` means what it means for [`crate::File::write_at`].
+    /// Waits for its end and gives the buffer back, unchanged. `Ok` means what it means for
+    /// [`crate::File::write_at`].
     fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>);
 }
 

@@ -1,8 +1,8 @@
 //! The machine itself: files through system calls, clocks, entropy, threads.
 //!
 //! **Invariants**
-//! - No link in the last component of a path is followed, but by `anchor`; directories are made with mode 0700, files
-//!   0600.
+//! - No link in the last component of a path is followed, but by `anchor`; directories are made with mode
+//!   0700, files 0600.
 //! - A lock is a flock on a descriptor of its own, so it excludes other holders in this process as well, and
 //!   the kernel drops it when the process dies.
 

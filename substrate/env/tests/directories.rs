@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Facts about directories that are moved, replaced and removed while they are open, and about locks whose file is, on
-//! the real machine and on the one in memory.
+//! Facts about directories that are moved, replaced and removed while they are open, and about locks whose
+//! file is, on the real machine and on the one in memory.
 
 use std::{
     io::ErrorKind,

@@ -1,17 +1,17 @@
 //! Records in raw chunks: the bytes of all versions of all keys of one memtable.
 //!
 //! A record is a [`Header`], the key and room for the value, aligned to eight bytes and named by 32 bits: the
-//! window of its chunk and its place therein in units of eight bytes. Space is handed to threads in slabs, which
-//! they fill in the order of arrival, since memory that is written in sequence is in the cache before it is
-//! needed; records of size go into the chunk directly, large ones into a chunk of their own. Nothing is freed
-//! before the arena is dropped.
+//! window of its chunk and its place therein in units of eight bytes. Space is handed to threads in slabs,
+//! which they fill in the order of arrival, since memory that is written in sequence is in the cache before
+//! it is needed; records of size go into the chunk directly, large ones into a chunk of their own. Nothing is
+//! freed before the arena is dropped.
 //!
 //! **Invariants**
 //! - A [`Record`] cannot be copied: it is owned by one leaf entry or by the `prev` of one other record. So
 //!   `&Record` means that nobody writes the record, `&mut Record` that nobody else reads it, and the borrow
 //!   checker, with the leaf's lock, keeps readers off a value that is being replaced.
-//! - A [`Record`] is used only with the arena that made it. Each memtable has one arena, and leaves never leave
-//!   their memtable.
+//! - A [`Record`] is used only with the arena that made it. Each memtable has one arena, and leaves never
+//!   leave their memtable.
 //! - Space once given out, to a slab or from a slab, is not given out again; so records never overlap. None
 //!   crosses the end of a chunk.
 //! - Header and key are written before the record becomes known; of the value, `value_bytes` are.
@@ -217,7 +217,8 @@ impl Arena {
         true
     }
 
-    /// Makes `record` the version at `seqno`, whose value is longer by `more`, if that fits there; returns whether it did.
+    /// Makes `record` the version at `seqno`, whose value is longer by `more`, if that fits there; returns
+    /// whether it did.
     pub(crate) fn extend(&self, record: &mut Record, seqno: Seqno, more: &[u8]) -> bool {
         let start = self.start(record.0.get());
         let header = self.header_mut(record);
@@ -228,11 +229,11 @@ impl Arena {
         let key_bytes = header.key_bytes_and_kind & KEY_BYTES_MASK;
         header.seqno = seqno.0;
         header.value_bytes = u32_of(value_bytes + more.len());
-        // SAFETY: the value's room starts behind header and key, within the record, and has `value_capacity` bytes, which are no
-        // less than `value_bytes`.
+        // SAFETY: the value's room starts behind header and key, within the record, and has `value_capacity`
+        // bytes, which are no less than `value_bytes`.
         let room = unsafe { start.add(HEADER_BYTES + key_bytes as usize + value_bytes) };
-        // SAFETY: so many bytes were just found to be free there; `&mut Record` keeps readers and writers off them, hence `more` is
-        // elsewhere.
+        // SAFETY: so many bytes were just found to be free there; `&mut Record` keeps readers and writers off
+        // them, hence `more` is elsewhere.
         unsafe { room.copy_from_nonoverlapping(NonNull::from(more).cast(), more.len()) };
         true
     }

@@ -1,12 +1,12 @@
 //! Reading a memtable in order, either way, without holding it up.
 //!
-//! A cursor copies a few entries of one leaf at a time and finds its way back by key, so that inserts and splits
-//! in between do not matter. Batches start small, for the sake of short scans, and grow.
+//! A cursor copies a few entries of one leaf at a time and finds its way back by key, so that inserts and
+//! splits in between do not matter. Batches start small, for the sake of short scans, and grow.
 //!
 //! **Invariants**
 //! - No lock is held between calls.
-//! - `batch` holds consecutive entries in key order; `at` is the one the cursor stands on, or beyond the batch
-//!   if it stands nowhere.
+//! - `batch` holds consecutive entries in key order; `at` is the one the cursor stands on, or beyond the
+//!   batch if it stands nowhere.
 
 use std::{ops::Range, sync::Arc};
 
@@ -75,8 +75,8 @@ pub struct MemtableCursor {
 impl Memtable {
     /// A cursor over the entries as they were at `at`, tombstones included.
     ///
-    /// It sees one state as long as a snapshot at `at` keeps versions from being replaced; without one, as with
-    /// `Seqno(u64::MAX)`, it sees each entry as it is when the cursor comes near.
+    /// It sees one state as long as a snapshot at `at` keeps versions from being replaced; without one, as
+    /// with `Seqno(u64::MAX)`, it sees each entry as it is when the cursor comes near.
     pub fn cursor(self: &Arc<Self>, at: Seqno) -> MemtableCursor {
         MemtableCursor::new(Arc::clone(self), at)
     }

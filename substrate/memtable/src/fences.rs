@@ -4,7 +4,8 @@
 //!
 //! **Invariants**
 //! - Fences ascend strictly. All of them share their first `skip` bytes.
-//! - `heads[i]` is the head of fence `i` without these. `shared_mask` and `shared_head` are those of the first eight of them.
+//! - `heads[i]` is the head of fence `i` without these. `shared_mask` and `shared_head` are those of the
+//!   first eight of them.
 
 use std::cmp::Ordering;
 

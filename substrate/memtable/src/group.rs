@@ -1,7 +1,8 @@
 //! A group: up to [`GROUP_ENTRIES`] consecutive entries of a leaf, side by side in three cache lines.
 //!
-//! Out of the caches, a search costs as many memory latencies as it makes loads that wait for each other. All lines of
-//! a group are therefore asked for before its heads are bisected: a key costs one latency here and one for its record.
+//! Out of the caches, a search costs as many memory latencies as it makes loads that wait for each other. All
+//! lines of a group are therefore asked for before its heads are bisected: a key costs one latency here and
+//! one for its record.
 //!
 //! **Invariants**
 //! - The first `len` slots are in use, the leaf knows how many; unused heads are `u64::MAX`.

@@ -11,7 +11,8 @@
 //! - The first `group_count` groups are there and not empty; `firsts[i]` is the first head of group `i`, and
 //!   `u64::MAX` beyond.
 //! - The first record of an entry is its newest version; `prev` leads to older ones, in strict order.
-//! - A version of operands has those of all older versions of its key in this memtable, and what they change if that is here too.
+//! - A version of operands has those of all older versions of its key in this memtable, and what they change
+//!   if that is here too.
 //! - Over all leaves, `user_bytes` adds up to the newest versions; a split parts it by the number of keys.
 
 use std::cmp::Ordering;
@@ -36,7 +37,8 @@ const FENCE_SKIP_GAIN: usize = 3;
 /// The same for the keys present, at the price of comparing the shared bytes with every key from then on.
 const SKIP_GAIN: usize = 6;
 
-/// A value up to here is folded with every operand that comes; a longer one waits for about as many bytes of them.
+/// A value up to here is folded with every operand that comes; a longer one waits for about as many bytes of
+/// them.
 const FOLDED_BYTES: usize = 1 << 10;
 /// Least room that is left for further operands where they did not fit.
 const OPERANDS_ROOM: usize = 64;
@@ -385,7 +387,8 @@ impl Leaf {
         let stacked_bytes = value.len();
         let mut outcome = InsertOutcome { replaced_in_place, stacked_bytes, ..InsertOutcome::default() };
         if !outcome.replaced_in_place {
-            // What grew will grow again, folded or not; as much room as there is value keeps the copies to about its bytes.
+            // What grew will grow again, folded or not; as much room as there is value keeps the copies to
+            // about its bytes.
             let has_grown = value.len() > bytes_before;
             let is_open = matches!(kind, Kind::Operands | Kind::Unfolded);
             let room = if is_open || has_grown { value.len().max(OPERANDS_ROOM) } else { 0 };
@@ -422,8 +425,8 @@ impl Leaf {
         (keep, separator(key_of(last), key_of(Slot { group: keep, at: 0 })))
     }
 
-    /// Keeps the first `keep` groups and returns a leaf with the others. `left_skip` and `right_skip` are what
-    /// the fences of the two share.
+    /// Keeps the first `keep` groups and returns a leaf with the others. `left_skip` and `right_skip` are
+    /// what the fences of the two share.
     pub(crate) fn split(&mut self, arena: &Arena, keep: usize, left_skip: usize, right_skip: usize) -> Leaf {
         let mut right = Leaf::new(right_skip);
         for (to, from) in (keep..self.group_count).enumerate() {

@@ -1,9 +1,10 @@
 //! The concurrent ordered write buffer: sorted leaves under a small top level, records in an arena.
 //!
-//! A [`Memtable`] takes writes of many threads, keeps of each key the newest version and those older ones that
-//! a snapshot may still read, and gives them back by key or in order through a [`MemtableCursor`]. Chunks of
-//! memory go round between memtables through a [`ChunkPool`](testudo_base::chunks::ChunkPool). An update that no snapshot can tell from its
-//! predecessor overwrites it in place, so that skewed updates cost no memory.
+//! A [`Memtable`] takes writes of many threads, keeps of each key the newest version and those older ones
+//! that a snapshot may still read, and gives them back by key or in order through a [`MemtableCursor`].
+//! Chunks of memory go round between memtables through a [`ChunkPool`](testudo_base::chunks::ChunkPool). An
+//! update that no snapshot can tell from its predecessor overwrites it in place, so that skewed updates cost
+//! no memory.
 //!
 //! Once the table outgrows the caches, time is memory latency. A search therefore waits for two loads only, a
 //! group of heads and the record; records are written in the order of arrival and loaded ahead by scans.

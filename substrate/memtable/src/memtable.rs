@@ -53,11 +53,12 @@ impl Memtable {
 
     /// Inserts a version of `key`; threads may insert at the same time, in any order of their seqnos.
     ///
-    /// `keep_from` is the newest snapshot that reads this memtable: versions at or before it are kept when newer
-    /// ones arrive, others make room for them. The snapshot must be known to all writers before any of them
-    /// inserts a newer version. A version that arrives after a newer one goes behind it, if the snapshot may
-    /// need it, and is dropped otherwise; of two with equal seqno the later call wins. The value of a tombstone
-    /// is ignored. Operands join what the memtable has of their key; versions of such a key must come in the order of their seqnos.
+    /// `keep_from` is the newest snapshot that reads this memtable: versions at or before it are kept when
+    /// newer ones arrive, others make room for them. The snapshot must be known to all writers before any of
+    /// them inserts a newer version. A version that arrives after a newer one goes behind it, if the snapshot
+    /// may need it, and is dropped otherwise; of two with equal seqno the later call wins. The value of a
+    /// tombstone is ignored. Operands join what the memtable has of their key; versions of such a key must
+    /// come in the order of their seqnos.
     ///
     /// Panics if the memtable is frozen, and beyond the limits of the length of keys and values.
     #[inline]
@@ -78,7 +79,8 @@ impl Memtable {
         outcome
     }
 
-    /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` gives the newest of all.
+    /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` gives the newest of
+    /// all.
     ///
     /// `f` runs under the lock of the leaf: it should be short, and must not call this memtable.
     #[inline]
@@ -141,10 +143,11 @@ impl Memtable {
         self.table()?.max_key()
     }
 
-    /// About how many bytes the entries in `[low, high)` take: keys, newest values, and a little for each entry.
+    /// About how many bytes the entries in `[low, high)` take: keys, newest values, and a little for each
+    /// entry.
     ///
-    /// Exact but where a bound lies within a leaf, whose entries are taken to be of equal size. Visits the leaves
-    /// of the range.
+    /// Exact but where a bound lies within a leaf, whose entries are taken to be of equal size. Visits the
+    /// leaves of the range.
     pub fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
         self.table().map_or(0, |table| table.bytes_between(low, high))
     }

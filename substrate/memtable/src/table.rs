@@ -27,8 +27,8 @@ use crate::{
 /// What [`Table::bytes_between`] counts for each entry beside key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 8;
 
-/// What the index costs the process, as a multiple of its bytes: pieces of many sizes, allocated by one thread
-/// and freed by another, leave as much memory unused in the heaps of the allocator.
+/// What the index costs the process, as a multiple of its bytes: pieces of many sizes, allocated by one
+/// thread and freed by another, leave as much memory unused in the heaps of the allocator.
 const INDEX_COST: u64 = 2;
 
 /// Top, leaves and records; see [`crate::Memtable`] for what its methods do.
@@ -92,7 +92,8 @@ impl Table {
         }
     }
 
-    /// Splits the leaf that has `key`, if there is still no room for it; returns the bytes by which the index grew.
+    /// Splits the leaf that has `key`, if there is still no room for it; returns the bytes by which the index
+    /// grew.
     fn split(&self, key: &[u8]) -> i64 {
         let mut top = self.top.write();
         let place = top.find(key);
@@ -104,7 +105,8 @@ impl Table {
         grown
     }
 
-    /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` gives the newest of all.
+    /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` gives the newest of
+    /// all.
     ///
     /// `f` runs under the lock of the leaf: it should be short, and must not call this memtable.
     pub(crate) fn get<R>(&self, key: &[u8], at: Seqno, f: impl FnOnce(Kind, &[u8]) -> R) -> Option<R> {
@@ -185,10 +187,11 @@ impl Table {
         top.leaves().rev().find_map(|(_, leaf)| Some(leaf.read().last_key(&self.arena)?.to_vec()))
     }
 
-    /// About how many bytes the entries in `[low, high)` take: keys, newest values, and a little for each entry.
+    /// About how many bytes the entries in `[low, high)` take: keys, newest values, and a little for each
+    /// entry.
     ///
-    /// Exact but where a bound lies within a leaf, whose entries are taken to be of equal size. Visits the leaves
-    /// of the range.
+    /// Exact but where a bound lies within a leaf, whose entries are taken to be of equal size. Visits the
+    /// leaves of the range.
     pub(crate) fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
         let top = self.top.read();
         let place_of = |bound: Option<&[u8]>| bound.map(|key| top.find(key));

@@ -1,8 +1,8 @@
 //! Where each chunk of an arena starts, readable while chunks are added.
 //!
 //! A chunk has a *window* of the arena's address space to itself, whatever its size; a record is found by the
-//! number of its window and its place therein. The table grows by buckets that double in size, so that entries
-//! never move and a small arena has a small table.
+//! number of its window and its place therein. The table grows by buckets that double in size, so that
+//! entries never move and a small arena has a small table.
 //!
 //! **Invariants**
 //! - An entry is set once, before any record in its window becomes known, and never changed.

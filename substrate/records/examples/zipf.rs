@@ -1,7 +1,7 @@
 //! Prints how many reads of a zipfian trace the record cache answers; every read that misses fills it.
 //!
-//! Run with `cargo run --release -p testudo-records --example zipf -- [KEYS] [MEBIBYTES] [READS]`. The trace is the same each time,
-//! so that instructions can be counted: `valgrind --tool=callgrind`, with few reads.
+//! Run with `cargo run --release -p testudo-records --example zipf -- [KEYS] [MEBIBYTES] [READS]`. The trace
+//! is the same each time, so that instructions can be counted: `valgrind --tool=callgrind`, with few reads.
 
 use testudo_base::{KeyspaceId, checksum::hash_key, chunks::ChunkPool};
 use testudo_records::{KeyspaceRecords, RecordCache};

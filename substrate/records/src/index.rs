@@ -1,7 +1,7 @@
 //! The index of a shard: buckets of eight slots, one cache line each.
 //!
-//! A key has one bucket; where that is full, the least used record of the bucket is forgotten. So there are no chains, and a
-//! look-up costs one cache line.
+//! A key has one bucket; where that is full, the least used record of the bucket is forgotten. So there are
+//! no chains, and a look-up costs one cache line.
 //!
 //! **Invariants**
 //! - Slots are changed under the lock of the shard, but for priorities, which readers raise.

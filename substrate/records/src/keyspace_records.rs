@@ -1,17 +1,19 @@
 //! The cached records of one keyspace: which of them are true for which state of its tree.
 //!
-//! The states of a tree are numbered by the *drains* that they contain; work that changes no answer does not count. Each
-//! record carries the number of the state that it was read from. When updates are about to be published as state `n`,
-//! [`KeyspaceRecords::advance`] first makes `n` the state of fills and then goes through the updates: a record of a key among
-//! them is replaced or forgotten. So what stays is true for `n` as well.
+//! The states of a tree are numbered by the *drains* that they contain; work that changes no answer does not
+//! count. Each record carries the number of the state that it was read from. When updates are about to be
+//! published as state `n`, [`KeyspaceRecords::advance`] first makes `n` the state of fills and then goes
+//! through the updates: a record of a key among them is replaced or forgotten. So what stays is true for `n`
+//! as well.
 //!
-//! A reader of state `v` therefore uses a record of any state up to `v`, and of no later one: a snapshot's may be much
-//! older than the newest. And it adds what it read only while the state of fills is `v`: after that the record could be
-//! one of those that were already forgotten.
+//! A reader of state `v` therefore uses a record of any state up to `v`, and of no later one: a snapshot's
+//! may be much older than the newest. And it adds what it read only while the state of fills is `v`: after
+//! that the record could be one of those that were already forgotten.
 //!
 //! **Invariants**
-//! - The state of fills is compared under the lock of the shard that is filled, and a key among the updates is looked for
-//!   after every shard was locked once since that state was changed: no fill of an older state comes behind.
+//! - The state of fills is compared under the lock of the shard that is filled, and a key among the updates
+//!   is looked for after every shard was locked once since that state was changed: no fill of an older state
+//!   comes behind.
 //! - A record that was in the cache before `advance` is found by it, wherever it is moved to meanwhile.
 
 use testudo_base::{
@@ -48,7 +50,8 @@ struct Shared {
     is_cached: AtomicBool,
 }
 
-/// The cached records of a keyspace as one state of its tree sees them; see the head of `keyspace_records.rs`.
+/// The cached records of a keyspace as one state of its tree sees them; see the head of
+/// `keyspace_records.rs`.
 #[derive(Clone, Debug)]
 pub struct KeyspaceRecords {
     cache: Arc<RecordCache>,
@@ -78,7 +81,8 @@ impl KeyspaceRecords {
         Self { cache: Arc::clone(cache), shared: Arc::new(shared), drains: 0 }
     }
 
-    /// The value of `key` in this state of the tree, if it is cached. `hash` is the key's [`checksum::hash_key`].
+    /// The value of `key` in this state of the tree, if it is cached. `hash` is the key's
+    /// [`checksum::hash_key`].
     #[inline]
     pub fn get(&self, key: &[u8], hash: u64) -> Option<Vec<u8>> {
         let hash = hash_in(self.shared.keyspace.0, hash);
@@ -122,11 +126,11 @@ impl KeyspaceRecords {
         Record { tag, keyspace: self.shared.keyspace, drains: self.drains, key, value }
     }
 
-    /// The records as the next state of the tree sees them, in which `updates` are contained; with `admits` all of these
-    /// are cached that have a value.
+    /// The records as the next state of the tree sees them, in which `updates` are contained; with `admits`
+    /// all of these are cached that have a value.
     ///
-    /// To be called after every other `advance` of the keyspace has returned and its state was published, and before this
-    /// state is published.
+    /// To be called after every other `advance` of the keyspace has returned and its state was published, and
+    /// before this state is published.
     pub fn advance(&self, updates: &mut dyn Cursor, admits: bool) -> Result<Self> {
         let drains = self.drains.checked_add(1).expect("drains are counted in 32 bits");
         let next = Self { cache: Arc::clone(&self.cache), shared: Arc::clone(&self.shared), drains };
@@ -166,7 +170,8 @@ impl KeyspaceRecords {
 
     /// Replaces or forgets the records of these keys.
     fn replace_all(&self, batch: &Batch, admits: bool) {
-        // The layouts of this moment know all records that are of interest, and looks into them do not wait for each other.
+        // The layouts of this moment know all records that are of interest, and looks into them do not wait
+        // for each other.
         let layouts: Vec<_> = self.cache.shards().iter().map(Shard::layout_full).collect();
         let may_have =
             |update: &Update| layouts[self.cache.shard_of(update.hash)].may_have(tag_of(update.hash));

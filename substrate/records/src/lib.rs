@@ -1,8 +1,9 @@
 //! The record cache: hot records of the trees, as they are on disk, for all keyspaces of a store.
 //!
-//! Caching records rather than pages keeps what is read, and not its forty neighbours. Records lie in a log of segments,
-//! which are chunks of the pool that write buffers use too: what these do not need at the moment caches records, and goes
-//! back when they need it. A hit takes no lock; everything that changes the cache takes the lock of one shard.
+//! Caching records rather than pages keeps what is read, and not its forty neighbours. Records lie in a log
+//! of segments, which are chunks of the pool that write buffers use too: what these do not need at the moment
+//! caches records, and goes back when they need it. A hit takes no lock; everything that changes the cache
+//! takes the lock of one shard.
 //!
 //! ```text
 //! get, fill, advance ─▶ keyspace_records   which entries are true for which state of the tree
@@ -14,8 +15,10 @@
 //!
 //! **Invariants**
 //! - A cached record says what each state of its tree says from its own to the newest.
-//! - A segment is only ever written at its end, and its memory changes hands when nobody can read it any more.
-//! - Locks are taken in the order shard, spare, pool or free ids; a memtable's arena may be locked before all of them.
+//! - A segment is only ever written at its end, and its memory changes hands when nobody can read it any
+//!   more.
+//! - Locks are taken in the order shard, spare, pool or free ids; a memtable's arena may be locked before all
+//!   of them.
 
 mod index;
 mod keyspace_records;

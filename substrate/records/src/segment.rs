@@ -8,7 +8,8 @@
 //!
 //! **Invariants**
 //! - A record is written before any slot leads to it, and never changed.
-//! - The chunk goes back to the pool, and the number to the shard, when the last reader has let go of the segment.
+//! - The chunk goes back to the pool, and the number to the shard, when the last reader has let go of the
+//!   segment.
 
 use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
 
@@ -87,7 +88,8 @@ impl Segment {
         self.chunk.as_ref().map_or(&[], Chunk::words)
     }
 
-    /// Writes a record. REQUIRES: the room is there and no slot leads to it yet; the lock of the shard is held.
+    /// Writes a record. REQUIRES: the room is there and no slot leads to it yet; the lock of the shard is
+    /// held.
     pub(crate) fn write(&self, place: usize, record: &Record<'_>) {
         let lengths = u64_of(record.key.len()) << 16 | u64_of(record.value.len());
         let words = &self.words()[place..];

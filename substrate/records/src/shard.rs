@@ -1,14 +1,17 @@
 //! A shard: a log of segments, and the index of their records.
 //!
-//! New records go to the end of the log. When it may not grow, its oldest segment ends: records that were used since they
-//! were written are carried to the end of the log with one use less, the others die. That is a clock whose hand is the
-//! end of the log (FIFO with reinsertion), with two bits of use for each record; TreeLine, section on the record cache.
+//! New records go to the end of the log. When it may not grow, its oldest segment ends: records that were
+//! used since they were written are carried to the end of the log with one use less, the others die. That is
+//! a clock whose hand is the end of the log (FIFO with reinsertion), with two bits of use for each record;
+//! TreeLine, section on the record cache.
 //!
-//! Readers take the published layout and look into its index and its segments, without a lock. Who changes anything holds
-//! the lock of the log. A layout keeps its segments alive: a reader never sees a segment that was written anew.
+//! Readers take the published layout and look into its index and its segments, without a lock. Who changes
+//! anything holds the lock of the log. A layout keeps its segments alive: a reader never sees a segment that
+//! was written anew.
 //!
 //! **Invariants**
-//! - A slot leads to a whole record of its tag; what readers find by it in an older layout is the same record or nothing.
+//! - A slot leads to a whole record of its tag; what readers find by it in an older layout is the same record
+//!   or nothing.
 //! - While a record is carried on, its slot leads to the old place or the new one, never nowhere.
 //! - At most three quarters of a segment are carried on, so that each one that ends makes room.
 
@@ -320,7 +323,8 @@ impl Writer<'_> {
         self.log.layout = layout;
     }
 
-    /// The chunk for carrying records on. The first time there is none, and the bound is passed by one chunk for good.
+    /// The chunk for carrying records on. The first time there is none, and the bound is passed by one chunk
+    /// for good.
     fn take_spare(&self) -> Chunk {
         let spare = self.shard.spare.chunk.lock().take();
         spare.unwrap_or_else(|| self.shard.home.pool.take_beyond(self.shard.segment_bytes))
@@ -337,8 +341,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Ends the oldest segment: its used records are carried on, its memory is returned unless a reader still has it or it
-    /// is kept as the spare one. `None` if there is no such segment.
+    /// Ends the oldest segment: its used records are carried on, its memory is returned unless a reader still
+    /// has it or it is kept as the spare one. `None` if there is no such segment.
     fn end_oldest(&mut self) -> Option<Option<Chunk>> {
         let Closed { id, end } = self.log.closed.pop_front()?;
         let mut layout = (*self.log.layout).clone();
@@ -363,7 +367,8 @@ impl Writer<'_> {
         Some(chunk)
     }
 
-    /// Decides about each record of a segment that ends: those to be carried on are returned, the others forgotten.
+    /// Decides about each record of a segment that ends: those to be carried on are returned, the others
+    /// forgotten.
     fn judge(&mut self, old: &Segment, id: u32, end: usize) -> Vec<Carried> {
         let index = Arc::clone(&self.log.layout.index);
         let mut carried = Vec::new();

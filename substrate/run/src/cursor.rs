@@ -1,12 +1,13 @@
 //! A cursor over one run, in both directions.
 //!
-//! It walks the index and copies one data block at a time, so that it never holds a page of the cache. Queries start
-//! with single pages through the cache; a cursor that has read a few neighbouring blocks is a long scan, and from
-//! then on reads ahead in larger and larger pieces past the cache. Compactions start that way.
+//! It walks the index and copies one data block at a time, so that it never holds a page of the cache.
+//! Queries start with single pages through the cache; a cursor that has read a few neighbouring blocks is a
+//! long scan, and from then on reads ahead in larger and larger pieces past the cache. Compactions start that
+//! way.
 //!
 //! **Invariants**
-//! - `key` and `value` belong to `slot` of the loaded block whenever the cursor stands on an entry. While it is being
-//!   positioned, `key` is the key that it looks for.
+//! - `key` and `value` belong to `slot` of the loaded block whenever the cursor stands on an entry. While it
+//!   is being positioned, `key` is the key that it looks for.
 //! - Every block is verified before it is parsed, whichever way it was read.
 
 pub(crate) mod batched_seek;
@@ -165,7 +166,8 @@ impl RunCursor {
         self.read_ahead != ReadAhead::Adaptive || self.neighbours >= LONG_SCAN_BLOCKS
     }
 
-    /// Starts to position the cursor; it stands nowhere until [`Placing::progress`](crate::Placing::progress) has ended.
+    /// Starts to position the cursor; it stands nowhere until [`Placing::progress`](crate::Placing::progress)
+    /// has ended.
     pub fn begin(&mut self, target: Target<'_>) {
         self.on_entry = false;
         self.awaited = None;

@@ -1,15 +1,15 @@
 //! Immutable sorted runs, the unit in which every tree stores its data.
 //!
-//! A run is written once, in one sequential pass ([`RunWriter`]), and then read: a point query asks the filter,
-//! then the index, then one data block ([`Run::get`]); everything ordered goes through [`RunCursor`]; runs are
-//! combined by [`MergeCursor`]. Layout, in pages from the start of the run:
-//! data blocks · index blocks · filter partitions · footer block.
+//! A run is written once, in one sequential pass ([`RunWriter`]), and then read: a point query asks the
+//! filter, then the index, then one data block ([`Run::get`]); everything ordered goes through [`RunCursor`];
+//! runs are combined by [`MergeCursor`]. Layout, in pages from the start of the run: data blocks · index
+//! blocks · filter partitions · footer block.
 //!
 //! **Invariants**
 //! - Keys in a run are strictly increasing; a run never changes once it is finished.
 //! - A block lies in whole pages of its own; only blocks with a single entry are longer than a page.
-//! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or of an
-//!   older one at the same place, is refused.
+//! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or
+//!   of an older one at the same place, is refused.
 
 mod cursor;
 mod format;

@@ -1,7 +1,8 @@
 //! How point queries treat pages that are not in the cache, and what they answer.
 //!
 //! **Invariants**
-//! - A [`LookupProgress`] is good for one key in one state of a tree, and says only what later looks would find again.
+//! - A [`LookupProgress`] is good for one key in one state of a tree, and says only what later looks would
+//!   find again.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,7 +14,8 @@ use testudo_storage::PageAddress;
 pub enum Access<'a> {
     /// Reads them, one after the other.
     Blocking,
-    /// Collects them here and gives up; the caller loads them together and asks again, and the query goes on where it was.
+    /// Collects them here and gives up; the caller loads them together and asks again, and the query goes on
+    /// where it was.
     Collecting(&'a RefCell<Vec<PageAddress>>, &'a Cell<LookupProgress>),
 }
 

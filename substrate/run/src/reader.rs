@@ -199,7 +199,8 @@ impl Run {
             .map_err(|damage| self.damaged(position.page, damage))
     }
 
-    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. Goes on where `access` says that it was before.
+    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. Goes on where `access` says that
+    /// it was before.
     pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         if !self.may_hold(key) {
             return Ok(Lookup::Absent);
@@ -207,9 +208,10 @@ impl Run {
         self.get_filtered(key, hash, access, Run::passes_filter)
     }
 
-    /// As [`Run::get`], where no other source is asked afterwards: then a key that is there costs a read less if the filter is
-    /// not read for it, and one that is not there costs no more where the index is in memory. So a page of the filter that is not in memory is read
-    /// only after a key was not there, or where values are so large that looking in vain would read many pages.
+    /// As [`Run::get`], where no other source is asked afterwards: then a key that is there costs a read less
+    /// if the filter is not read for it, and one that is not there costs no more where the index is in
+    /// memory. So a page of the filter that is not in memory is read only after a key was not there, or where
+    /// values are so large that looking in vain would read many pages.
     pub fn get_last(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         if !self.may_hold(key) {
             return Ok(Lookup::Absent);
@@ -298,7 +300,8 @@ impl Run {
         self.reference.user_bytes / self.reference.entries.max(1) > PAGE_BYTES / 2
     }
 
-    /// Fills `buffer` from page `page` of the run on, past the cache and *unverified*; the run's end must not be passed.
+    /// Fills `buffer` from page `page` of the run on, past the cache and *unverified*; the run's end must not
+    /// be passed.
     pub fn read_pages(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
         let (mut page, mut rest) = (page, buffer);
         while !rest.is_empty() {
@@ -340,7 +343,8 @@ impl Run {
         }
     }
 
-    /// About how many user bytes the run holds in `[low, high)`; `None` bounds are open. Reads index pages only.
+    /// About how many user bytes the run holds in `[low, high)`; `None` bounds are open. Reads index pages
+    /// only.
     pub fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
         let reference = &self.reference;
         let page_at = |key: Option<&[u8]>, open: u32| -> Result<u32> {

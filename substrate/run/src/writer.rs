@@ -1,13 +1,14 @@
 //! Writes a run in one sequential pass.
 //!
-//! Entries are collected into blocks, blocks into a buffer of up to 256 KiB that goes to the device when it is full;
-//! index separators and key hashes wait in memory until the end. Index and filter pages are put into the
-//! page cache, because the next queries need them; what the footer says stays with the run itself.
+//! Entries are collected into blocks, blocks into a buffer of up to 256 KiB that goes to the device when it
+//! is full; index separators and key hashes wait in memory until the end. Index and filter pages are put into
+//! the page cache, because the next queries need them; what the footer says stays with the run itself.
 //!
 //! **Invariants**
 //! - Pages are sealed with the place where they are written: space is taken before a block is sealed.
 //! - At most one buffer is on its way to the device, while the next one is filled.
-//! - Dropping an unfinished writer gives its space back, after what was on its way there has ended; nothing refers to it.
+//! - Dropping an unfinished writer gives its space back, after what was on its way there has ended; nothing
+//!   refers to it.
 
 use std::sync::Arc;
 
@@ -135,7 +136,8 @@ impl RunWriter {
 
     /// Adds an entry.
     ///
-    /// Errors: `Corruption` unless its key is greater than all before: entries come out of other runs, which can be damaged.
+    /// Errors: `Corruption` unless its key is greater than all before: entries come out of other runs, which
+    /// can be damaged.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
         if self.entries > 0 && entry.key <= self.last_key() {
             let message = format!("data: run {} would get keys that do not increase", self.origin.id);
@@ -202,7 +204,8 @@ impl RunWriter {
         })
     }
 
-    /// Lets `encode` write a payload for so many pages, of which it returns the length; seals it and queues it for the device.
+    /// Lets `encode` write a payload for so many pages, of which it returns the length; seals it and queues
+    /// it for the device.
     fn write_block_with(
         &mut self,
         kind: PageKind,

@@ -5,8 +5,8 @@
 //! load  load (once for all who want it) -> replacement (whose frame) -> pins (claim) ; capacity (more frames)
 //! ```
 //!
-//! A look-up that hits costs a handful of loads and one count in a line of the thread's stripe, up and down. Pages are immutable
-//! and never dirty, so eviction is forgetting.
+//! A look-up that hits costs a handful of loads and one count in a line of the thread's stripe, up and down.
+//! Pages are immutable and never dirty, so eviction is forgetting.
 //!
 //! **Invariants**
 //! - A page is in at most one frame that the map leads to; whoever follows the map checks the frame.
@@ -98,8 +98,8 @@ impl PageCache {
         None
     }
 
-    /// Puts a verified page in and returns it; `None` if every frame is in use at the moment, or another thread is reading the
-    /// page.
+    /// Puts a verified page in and returns it; `None` if every frame is in use at the moment, or another
+    /// thread is reading the page.
     pub fn insert(
         &self,
         page: u64,
@@ -117,7 +117,8 @@ impl PageCache {
         }
     }
 
-    /// Forgets a page that is about to be reused for something else. Its frame is free at once, unless it is in use.
+    /// Forgets a page that is about to be reused for something else. Its frame is free at once, unless it is
+    /// in use.
     pub fn forget(&self, page: u64) {
         let Some(entry) = self.map.entry(page) else { return };
         if entry.get() == Trace::Unknown || planted!("stale-page-in-cache") {

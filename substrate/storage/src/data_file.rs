@@ -149,7 +149,8 @@ impl DataFile {
         self.cache.get(address.page, address.generation)
     }
 
-    /// Reads one page from the device into the cache, unless another thread does or just did. `act` sees its 4 KiB.
+    /// Reads one page from the device into the cache, unless another thread does or just did. `act` sees its
+    /// 4 KiB.
     ///
     /// Errors: `Io`; `Corruption` with the offset if the bytes are not the page that belongs here.
     pub fn load_page<R>(&self, address: &PageAddress, act: impl FnOnce(&[u8]) -> R) -> Result<R> {
@@ -172,8 +173,8 @@ impl DataFile {
         }
     }
 
-    /// Reads many single pages at once, into the cache, and waits for those that other threads are reading. Fails with the
-    /// first error. Pages for which the cache has no room are read by who asks for them next.
+    /// Reads many single pages at once, into the cache, and waits for those that other threads are reading.
+    /// Fails with the first error. Pages for which the cache has no room are read by who asks for them next.
     pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
         let (mut loads, mut awaited) = (Vec::with_capacity(addresses.len()), Vec::new());
         for address in addresses {
@@ -211,7 +212,8 @@ impl DataFile {
         self.cache.begin_load(address.page, address.generation, priority(address.kind))
     }
 
-    /// Fills each buffer from its first page on, all at once, past the cache and *unverified*. One result for each.
+    /// Fills each buffer from its first page on, all at once, past the cache and *unverified*. One result for
+    /// each.
     pub fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
         if let [(page, buffer)] = reads {
             return vec![self.read_counted(*page, buffer)];
@@ -269,7 +271,8 @@ impl DataFile {
         })
     }
 
-    /// Fills `buffer` from consecutive pages, past the cache and *unverified*: the caller verifies each block.
+    /// Fills `buffer` from consecutive pages, past the cache and *unverified*: the caller verifies each
+    /// block.
     pub fn read_stream(&self, first_page: u64, buffer: &mut [u8]) -> Result<()> {
         self.io.stream_read_bytes.fetch_add(u64_of(buffer.len()), Relaxed);
         self.file.read_at(first_page * PAGE_BYTES, buffer).map_err(|e| self.read_error(first_page, e))
@@ -294,7 +297,8 @@ impl DataFile {
         result: std::io::Result<()>,
     ) -> Result<()> {
         let result = match result {
-            // A file system that refuses direct I/O only when it comes to reading: the ordinary call knows what to do.
+            // A file system that refuses direct I/O only when it comes to reading: the ordinary call knows
+            // what to do.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
                 self.file.read_at(first_page * PAGE_BYTES, buffer)
             }
@@ -355,7 +359,8 @@ impl DataFile {
         }
     }
 
-    /// Gives space to at most `pages` pages, of a hole or behind the end of the file. REQUIRES: `growing` is held.
+    /// Gives space to at most `pages` pages, of a hole or behind the end of the file. REQUIRES: `growing` is
+    /// held.
     fn make_room(&self, pages: u64) -> Result<()> {
         let hole = self.extents.take_hole(pages);
         let (start, pages) = hole.unwrap_or((self.extents.stats().file_bytes / PAGE_BYTES, pages));
@@ -379,7 +384,8 @@ impl DataFile {
         self.extents.begin_round();
     }
 
-    /// Notes that it has ended, and gives some of the free space back if far more is free than such rounds need.
+    /// Notes that it has ended, and gives some of the free space back if far more is free than such rounds
+    /// need.
     pub fn end_round(&self) -> Result<()> {
         match self.extents.end_round() {
             Some(kept_pages) => self.give_up(kept_pages, PIECES_OF_A_ROUND),

@@ -1,4 +1,5 @@
-//! Looks at superblock and manifest as bytes, believing nothing: for checks of files in use and for people after damage.
+//! Looks at superblock and manifest as bytes, believing nothing: for checks of files in use and for people
+//! after damage.
 //!
 //! **Invariants**
 //! - Damage is part of the answer; only calls of the operating system that fail are errors.

@@ -9,7 +9,8 @@
 //! - The state in memory is the sum of the records that are durable.
 //! - The superblock states each edit before the next one is written: it is at most one edit behind.
 //! - Opening writes nothing: what looks left over may be what an older superblock does not know.
-//! - After a failed write or sync nothing is known about the last record: all later commits fail (`Poisoned`).
+//! - After a failed write or sync nothing is known about the last record: all later commits fail
+//!   (`Poisoned`).
 //! - Replay ends at the first unsound record; that is a torn tail only if no sound record follows.
 
 pub(crate) mod manifest_format;
@@ -80,7 +81,8 @@ struct Known {
     watermark: Watermark,
     /// What the superblock states of it.
     stated: Watermark,
-    /// The newest log segment of this opening that holds some of it, and the newest when the superblock was written.
+    /// The newest log segment of this opening that holds some of it, and the newest when the superblock was
+    /// written.
     segment: u64,
     stated_segment: u64,
     file: Option<WatermarkFile>,
@@ -219,15 +221,16 @@ impl Manifest {
     /// Makes `edit` durable, all of it or nothing. Once this returns `Ok` it survives a crash. Opened
     /// for reading, the manifest only changes its state in memory.
     ///
-    /// Errors: after `Io` or `OutOfSpace` the manifest is poisoned: it is not known whether the edit is durable.
+    /// Errors: after `Io` or `OutOfSpace` the manifest is poisoned: it is not known whether the edit is
+    /// durable.
     pub fn commit(&self, edit: &[Change]) -> Result<()> {
         let mut log = self.log.lock();
         if let Some(failure) = &log.failure {
             let message = format!("the manifest failed earlier: {failure}");
             return Err(Error::new(ErrorKind::Poisoned, message));
         }
-        // An edit that was found at opening may not be stated yet. Before the state changes: the superblock must not
-        // know of an opening that is not durable.
+        // An edit that was found at opening may not be stated yet. Before the state changes: the superblock
+        // must not know of an opening that is not durable.
         if self.is_writable
             && log.superblock.watermark.edit < log.last_edit
             && let Err(error) = self.write_superblock(&mut log)
@@ -280,8 +283,8 @@ impl Manifest {
         self.was_closed
     }
 
-    /// Writes the manifest once more, to a fresh file. After a crash: what was read may have stood in caches alone, where a
-    /// later sync would not find it after one that failed. On a full device it is only synced.
+    /// Writes the manifest once more, to a fresh file. After a crash: what was read may have stood in caches
+    /// alone, where a later sync would not find it after one that failed. On a full device it is only synced.
     pub fn rewrite(&self) -> Result<()> {
         let mut log = self.log.lock();
         let number = log.superblock.manifest;

@@ -1,4 +1,5 @@
-//! Looks at a segment of the log as bytes, believing nothing: for checks of files in use and for people after damage.
+//! Looks at a segment of the log as bytes, believing nothing: for checks of files in use and for people after
+//! damage.
 //!
 //! **Invariants**
 //! - Damage is part of the answer; only calls of the operating system that fail are errors.

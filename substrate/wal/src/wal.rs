@@ -41,8 +41,8 @@ const SPACE_RECHECK: Duration = Duration::from_millis(1);
 pub struct WalOptions {
     /// The store whose log it is.
     pub store_id: StoreId,
-    /// Size of a segment file, rounded up to whole pages. 64 MiB: large enough that the syncs of a new file do
-    /// not count, small enough that released space comes back soon. A longer record gets a longer segment.
+    /// Size of a segment file, rounded up to whole pages. 64 MiB: large enough that the syncs of a new file
+    /// do not count, small enough that released space comes back soon. A longer record gets a longer segment.
     pub segment_bytes: u64,
     /// Size of one buffer, rounded up to whole pages. 1 MiB: what a device writes at full speed.
     pub buffer_bytes: usize,
@@ -137,8 +137,9 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Begins a log: creates its first segment, whose header is durable on return. REQUIRES: the old segments are durable
-    /// ([`crate::rewrite_unproven`], or the log was closed), for what was read back may have stood in caches alone.
+    /// Begins a log: creates its first segment, whose header is durable on return. REQUIRES: the old segments
+    /// are durable ([`crate::rewrite_unproven`], or the log was closed), for what was read back may have
+    /// stood in caches alone.
     pub fn create(
         env: Arc<dyn Env>,
         dir: &Path,

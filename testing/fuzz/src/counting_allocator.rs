@@ -60,8 +60,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// Runs `body`; also the most bytes that this thread held at once, beyond what it held before. Always 0 unless
-/// [`CountingAllocator`] is the program's allocator.
+/// Runs `body`; also the most bytes that this thread held at once, beyond what it held before. Always 0
+/// unless [`CountingAllocator`] is the program's allocator.
 pub fn peak_bytes_of<T>(body: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);

@@ -1,8 +1,8 @@
 //! Uses an open store in every way, whatever is in it: reads, verification, writes, close.
 //!
 //! **Invariants**
-//! - Errors are answers. Where the whole verification finds nothing, all ways of reading must agree and a clean close must
-//!   be followed by an open that finds what was written.
+//! - Errors are answers. Where the whole verification finds nothing, all ways of reading must agree and a
+//!   clean close must be followed by an open that finds what was written.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ fn pairs_of(keyspace: &Keyspace, backward: bool) -> Result<Pairs> {
     Ok(pairs)
 }
 
-/// Uses a store that may hold anything; panics if it contradicts itself although its verification found nothing.
+/// Uses a store that may hold anything; panics if it contradicts itself although its verification found
+/// nothing.
 pub(crate) fn exercise(machine: &Arc<MemEnv>, db: Db) {
     let report = db.verify(VerifyLevel::Full);
     let is_sound = report.as_ref().is_ok_and(|report| report.is_sound());
@@ -138,7 +139,8 @@ fn write_all(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// Panics unless an error says what it must: `Corruption` with its place or its subject, never a broken promise of ours.
+/// Panics unless an error says what it must: `Corruption` with its place or its subject, never a broken
+/// promise of ours.
 pub(crate) fn require_named(error: &testudo::Error) {
     let is_ours = matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Closed | ErrorKind::Conflict);
     assert!(!is_ours, "a damaged store is not opened with {error:?}");

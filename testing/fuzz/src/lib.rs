@@ -1,8 +1,8 @@
 //! Fuzz targets as plain functions of bytes, and a driver that feeds them on a stable compiler.
 //!
-//! A target takes any bytes and panics if one of its invariants does not hold; errors of the store are answers. Inputs are made
-//! from seeds by [`Mutator`]; the seeds are generated from real stores. What stands under a checksum is sealed
-//! again, so that hostile content is met by the code behind the checksums.
+//! A target takes any bytes and panics if one of its invariants does not hold; errors of the store are
+//! answers. Inputs are made from seeds by [`Mutator`]; the seeds are generated from real stores. What stands
+//! under a checksum is sealed again, so that hostile content is met by the code behind the checksums.
 //!
 //! `mutate → Target::run → (failure: shrink → file → replay)`
 //!

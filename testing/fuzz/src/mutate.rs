@@ -1,4 +1,5 @@
-//! Makes inputs out of seeds: bit flips, boundary numbers, words of the formats, splices, copies, cuts, insertions.
+//! Makes inputs out of seeds: bit flips, boundary numbers, words of the formats, splices, copies, cuts,
+//! insertions.
 //!
 //! **Invariants**
 //! - One seed, one sequence of inputs.

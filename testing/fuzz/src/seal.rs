@@ -1,7 +1,8 @@
 //! Computes the checksums of a changed store anew, so that what is in its files counts as valid.
 //!
-//! Where the checksummed things are is found out once, in the sound files ([`sites_of`]), since a damaged file cannot be walked;
-//! the tables are those of docs/FORMAT.md. This file computes them by itself, without the store's encoders.
+//! Where the checksummed things are is found out once, in the sound files ([`sites_of`]), since a damaged
+//! file cannot be walked; the tables are those of docs/FORMAT.md. This file computes them by itself, without
+//! the store's encoders.
 //!
 //! **Invariants**
 //! - Nothing but checksums is changed. A length that reaches beyond its file is left unsealed.

@@ -1,4 +1,5 @@
-//! Every target: many runs of one fixed seed, a second of a fresh one that is printed, and every input that ever failed.
+//! Every target: many runs of one fixed seed, a second of a fresh one that is printed, and every input that
+//! ever failed.
 
 use std::{io::Write, path::Path, time::Duration};
 

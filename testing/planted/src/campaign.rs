@@ -20,8 +20,8 @@ use testudo_env::{Env, RealEnv};
 
 use crate::catalogue::{BUGS, Bug};
 
-/// How long a layer may look for a bug. Its seeds come in order, so the same one sees it on every machine; the time is
-/// for machines many times slower than needed.
+/// How long a layer may look for a bug. Its seeds come in order, so the same one sees it on every machine;
+/// the time is for machines many times slower than needed.
 const SECONDS: u64 = 220;
 /// How long each layer is run without one.
 const CONTROL_SECONDS: u64 = 4;

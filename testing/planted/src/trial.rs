@@ -1,7 +1,8 @@
 //! One layer of `testudo-sim` against the bug that this process was started with.
 //!
 //! **Invariants**
-//! - The first line of the output is `caught`, or `nothing`, then finished cases and seconds, then what was wrong, by tabs.
+//! - The first line of the output is `caught`, or `nothing`, then finished cases and seconds, then what was
+//!   wrong, by tabs.
 //! - Seeds are tried in order, so that a bug is seen by the same one each time.
 
 use std::{io, sync::atomic::Ordering, time::Duration};

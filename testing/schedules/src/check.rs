@@ -1,8 +1,8 @@
-//! What a history must keep: each key behaves like one register, and there is one order of commits of which every
-//! snapshot, every scan and every crash image shows a beginning.
+//! What a history must keep: each key behaves like one register, and there is one order of commits of which
+//! every snapshot, every scan and every crash image shows a beginning.
 //!
-//! Plain reads see a batch operation by operation, so they are held to their key only. Everything else is held to
-//! the commit order too, batches whole.
+//! Plain reads see a batch operation by operation, so they are held to their key only. Everything else is
+//! held to the commit order too, batches whole.
 //!
 //! **Invariants**
 //! - Real time counts: what was answered before something else was asked comes before it.
@@ -17,7 +17,8 @@ use crate::{
 /// What was found in a store that was opened again.
 pub type Image = BTreeMap<Key, String>;
 
-/// Checks everything that can be said about a history. `image` is what a crash at its end has left of the keys listed.
+/// Checks everything that can be said about a history. `image` is what a crash at its end has left of the
+/// keys listed.
 ///
 /// Errors: what is wrong, with the events that it is about.
 pub fn check(history: &History, image: Option<(&[Key], &Image)>) -> Result<(), String> {
@@ -56,7 +57,8 @@ fn check_keys(history: &History) -> Result<(), String> {
     Ok(())
 }
 
-/// There is an order of all commits that explains all looks; the image is a beginning of it that has what was synced.
+/// There is an order of all commits that explains all looks; the image is a beginning of it that has what was
+/// synced.
 fn check_commits(history: &History, image: Option<(&[Key], &Image)>) -> Result<(), String> {
     let is_ordered = |event: &&Event| !matches!(event.action, Action::Get(..) | Action::Persist);
     let mut events: Vec<Event> = history.0.iter().filter(is_ordered).cloned().collect();
@@ -107,7 +109,8 @@ fn project(event: &Event, wanted: &Key) -> Option<Event> {
     keys_of(&projected).contains(&wanted).then_some(projected)
 }
 
-/// Whether an order explains `events`, the last one after all of `after_last`; else which ones stay unexplained.
+/// Whether an order explains `events`, the last one after all of `after_last`; else which ones stay
+/// unexplained.
 fn find_order(events: &[Event], after_last: &[usize]) -> Result<(), String> {
     let mut names = Names::default();
     let mut steps: Vec<Step> = events.iter().map(|event| names.step(event)).collect();

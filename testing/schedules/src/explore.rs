@@ -34,7 +34,8 @@ const STACK_BYTES: usize = 512 << 10;
 pub enum Scheduler {
     /// Any thread, evenly.
     Random,
-    /// The thread with the highest priority; priorities change a few times (Burckhardt and others, ASPLOS 2010).
+    /// The thread with the highest priority; priorities change a few times (Burckhardt and others, ASPLOS
+    /// 2010).
     Pct,
 }
 
@@ -62,8 +63,8 @@ fn scenario(name: &str) -> Option<Scenario> {
     SCENARIOS.iter().chain(&PRIMITIVES).find(|(known, _)| *known == name).map(|(_, scenario)| *scenario)
 }
 
-/// Runs one block of the scenario called `name`. `None` if there is none; else how many schedules were run, or, if one
-/// failed, its number within the block and what is wrong.
+/// Runs one block of the scenario called `name`. `None` if there is none; else how many schedules were run,
+/// or, if one failed, its number within the block and what is wrong.
 pub fn run_block(
     name: &str,
     scheduler: Scheduler,

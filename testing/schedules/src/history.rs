@@ -104,7 +104,8 @@ impl Recorder {
         self.put(0, Event { is_synced, ..event });
     }
 
-    /// A look goes on, at a snapshot that was handed out at `returned`; it takes the place of what was known of it.
+    /// A look goes on, at a snapshot that was handed out at `returned`; it takes the place of what was known
+    /// of it.
     pub fn end_at(&self, call: Call, returned: u64, action: Action) {
         self.put(0, self.event(call, Some(returned), action));
     }

@@ -5,8 +5,8 @@
 //!                                                     -> check.rs -> order.rs
 //! ```
 //!
-//! The checker is an ordinary library with ordinary tests. Scenarios exist only with `--cfg testudo_shuttle`; `cargo run -p
-//! xtask -- schedules` builds and runs them (docs/decisions/0009).
+//! The checker is an ordinary library with ordinary tests. Scenarios exist only with `--cfg testudo_shuttle`;
+//! `cargo run -p xtask -- schedules` builds and runs them (docs/decisions/0009).
 //!
 //! **Invariants**
 //! - A block of schedules is a function of its scenario, its scheduler and its seed.

@@ -1,4 +1,5 @@
-//! The command behind `cargo run -p xtask -- schedules`. Exit codes: 0 no schedule failed, 1 one did, 2 could not run.
+//! The command behind `cargo run -p xtask -- schedules`. Exit codes: 0 no schedule failed, 1 one did, 2 could
+//! not run.
 
 use std::process::ExitCode;
 

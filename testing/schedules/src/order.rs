@@ -1,5 +1,5 @@
-//! The search for an order of steps that explains all answers (Wing and Gong, "Testing and Verifying Concurrent
-//! Objects", JPDC 1993, with Lowe's memory of states that were in vain).
+//! The search for an order of steps that explains all answers (Wing and Gong, "Testing and Verifying
+//! Concurrent Objects", JPDC 1993, with Lowe's memory of states that were in vain).
 //!
 //! **Invariants**
 //! - Sound and complete for up to [`STEPS_MAX`] steps: an order is found if and only if there is one.
@@ -34,8 +34,8 @@ struct Search<'a> {
     deepest: u128,
 }
 
-/// Whether some order of `steps` that begins with `state` explains them all; else the steps that the best order explains,
-/// as bits.
+/// Whether some order of `steps` that begins with `state` explains them all; else the steps that the best
+/// order explains, as bits.
 pub fn explain(steps: &[Step], state: Vec<u32>) -> Result<(), u128> {
     assert!(steps.len() <= STEPS_MAX, "histories are small");
     let required = (0..).zip(steps).filter(|(_, step)| !step.is_optional);

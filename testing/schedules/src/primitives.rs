@@ -126,7 +126,8 @@ fn assert_shows(found: &[u8], page: u64) {
     assert_eq!(found[PAGE_SIZE - 1], before, "the page changed while it was pinned");
 }
 
-/// Threads want the same pages at once: each page is loaded by one of them, some loads fail, nobody sleeps for ever.
+/// Threads want the same pages at once: each page is loaded by one of them, some loads fail, nobody sleeps
+/// for ever.
 fn cache_loads() {
     let cache = Arc::new(PageCache::new(16 * testudo_base::PAGE_BYTES));
     let loading = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -234,7 +235,8 @@ fn extents() {
     assert_eq!(extents.stats().free_bytes, 6 * testudo_base::PAGE_BYTES, "space was lost");
 }
 
-/// Several threads take hold of one span in turn and let go of it: while one holds it, nobody takes its pages.
+/// Several threads take hold of one span in turn and let go of it: while one holds it, nobody takes its
+/// pages.
 fn shared_holds(extents: &Arc<testudo_storage::Extents>) {
     let taken = extents.take(6).expect("all is free");
     let spans: Vec<ExtentSpan> = taken.iter().map(|extent| extent.span()).collect();

@@ -1,4 +1,5 @@
-//! The record cache alone: readers of newer and older states of a tree, drains, and memory that is taken away.
+//! The record cache alone: readers of newer and older states of a tree, drains, and memory that is taken
+//! away.
 //!
 //! **Invariants**
 //! - The value of a key in a state is computed, so that every read can be judged by itself.

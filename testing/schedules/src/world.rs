@@ -87,7 +87,8 @@ impl World {
         }
     }
 
-    /// Waits for all clients, loses power, and checks the history together with what the loss has left of `keyspaces`.
+    /// Waits for all clients, loses power, and checks the history together with what the loss has left of
+    /// `keyspaces`.
     pub(crate) fn crash_and_check(mut self, keyspaces: &[&str], keys: &[&str]) {
         self.join();
         let seed = self.recorder.now();
@@ -98,7 +99,8 @@ impl World {
         judge(&self.recorder, Some((&all_keys(keyspaces, keys), &found)));
     }
 
-    /// Waits for all clients, closes the store, and checks the history together with what is there afterwards: all of it.
+    /// Waits for all clients, closes the store, and checks the history together with what is there
+    /// afterwards: all of it.
     pub(crate) fn close_and_check(mut self, keyspaces: &[&str], keys: &[&str]) {
         self.join();
         let Self { env, db, recorder, .. } = self;

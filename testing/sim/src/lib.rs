@@ -1,7 +1,7 @@
 //! The laboratory: every layer of reliability tests as a function.
 //!
-//! A [`Layer`] is run in three ways: short by `cargo test -p testudo-sim`, long by the program `testudo-sim`, and
-//! in-process by whoever plants bugs and wants to know whether they are seen. All take their stores from
+//! A [`Layer`] is run in three ways: short by `cargo test -p testudo-sim`, long by the program `testudo-sim`,
+//! and in-process by whoever plants bugs and wants to know whether they are seen. All take their stores from
 //! [`testudo_testkit::configuration`], so that a new tree is one line there and is tested by all layers.
 //!
 //! **Invariants**

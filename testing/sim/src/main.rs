@@ -1,7 +1,8 @@
 //! The program `testudo-sim`: runs a layer of tests long, or replays one seed of it.
 //!
 //! **Invariants**
-//! - Exit code 0: all was right; 1: a wrong answer, with the command that replays it; 2: could not, or was not run.
+//! - Exit code 0: all was right; 1: a wrong answer, with the command that replays it; 2: could not, or was
+//!   not run.
 //! - Standard output holds results only; progress goes to standard error.
 
 use std::{

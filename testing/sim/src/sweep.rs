@@ -2,9 +2,10 @@
 //!
 //! **Invariants**
 //! - Each run is a function of its item.
-//! - Where a count ends the sweep, the report is that of the first items, in their order, that reach the count: it is
-//!   the same with any number of threads and on any machine.
-//! - What a short run requires of its coverage is required of fixed seeds alone; fresh seeds search and count for nothing.
+//! - Where a count ends the sweep, the report is that of the first items, in their order, that reach the
+//!   count: it is the same with any number of threads and on any machine.
+//! - What a short run requires of its coverage is required of fixed seeds alone; fresh seeds search and count
+//!   for nothing.
 //! - After a failure no further item is begun.
 
 use std::{collections::BTreeMap, sync::Mutex, thread, time::Duration};
@@ -140,7 +141,8 @@ pub(crate) fn chosen(
     Ok(chosen)
 }
 
-/// As [`chosen`], for layers that go through everything there is for each tree: a short run takes one tree of each size.
+/// As [`chosen`], for layers that go through everything there is for each tree: a short run takes one tree of
+/// each size.
 pub(crate) fn chosen_by_size(
     layer: &'static str,
     limits: &Limits,
@@ -158,8 +160,9 @@ pub(crate) fn chosen_by_size(
 
 /// Runs every configuration with one seed after the other until there is enough.
 ///
-/// A short run takes the seeds 0, 1, 2 … for the whole amount, asks `is_covered` of what they reached, and then goes on
-/// with fresh seeds for a fifth of it. Longer runs take fixed and fresh seeds in turn. A replay takes its one seed.
+/// A short run takes the seeds 0, 1, 2 … for the whole amount, asks `is_covered` of what they reached, and
+/// then goes on with fresh seeds for a fifth of it. Longer runs take fixed and fresh seeds in turn. A replay
+/// takes its one seed.
 pub(crate) fn search(
     limits: &Limits,
     configurations: &[Configuration],

@@ -106,8 +106,8 @@ pub fn read_whole(opener: &EngineOpener, machine: &Arc<MemEnv>, directory: &str)
     contents_of(&db).expect("every record can be read")
 }
 
-/// Whether the directory is a store, which then must be sound and hold `expected`. If it is none, neither may anybody take
-/// it for a place where one can be made by opening it.
+/// Whether the directory is a store, which then must be sound and hold `expected`. If it is none, neither may
+/// anybody take it for a place where one can be made by opening it.
 pub fn judge_copy(
     opener: &EngineOpener,
     machine: &Arc<MemEnv>,

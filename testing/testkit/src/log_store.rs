@@ -2,7 +2,8 @@
 //! fault it breaks one of them, which proves that the runner sees such faults.
 //!
 //! **Invariants**
-//! - Without a plant, the content after a crash is that of a prefix of the commits, every synced one included.
+//! - Without a plant, the content after a crash is that of a prefix of the commits, every synced one
+//!   included.
 //! - A record is its length, its checksum and its deltas; the log ends at the first that does not check.
 //! - What a synced record shares a sector with was synced with it.
 

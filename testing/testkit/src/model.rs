@@ -112,8 +112,8 @@ impl Model {
         }
     }
 
-    /// From now on a device that loses writes may be at work: what is synced later may be gone later, though still
-    /// only from the end of the order of commits. What is durable already stays so.
+    /// From now on a device that loses writes may be at work: what is synced later may be gone later, though
+    /// still only from the end of the order of commits. What is durable already stays so.
     pub fn distrust(&mut self) {
         self.is_distrusted = true;
     }
@@ -144,7 +144,8 @@ impl Model {
         };
         let lost = self.log.len() - count;
         if self.is_distrusted {
-            // What was found may be gone the next time; the older commits are still the order in which it goes.
+            // What was found may be gone the next time; the older commits are still the order in which it
+            // goes.
             self.log.truncate(count);
             self.live.clone_from(found);
             self.doubtful.clear();

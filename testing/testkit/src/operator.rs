@@ -1,6 +1,7 @@
 //! The merge operators of the keyspaces that tests make, and the model's own idea of them.
 //!
-//! Neither is commutative, so that operands in another order give another value; one can combine operands, the other cannot.
+//! Neither is commutative, so that operands in another order give another value; one can combine operands,
+//! the other cannot.
 //!
 //! **Invariants**
 //! - The operator of a keyspace depends on its number alone.

@@ -29,8 +29,8 @@ use crate::{
 pub struct Rules {
     /// Errors that say that the device failed are answers too.
     pub tolerate_faults: bool,
-    /// Errors that name damage, with its file and offset, are answers too; a store that cannot be opened because of it
-    /// ends the run.
+    /// Errors that name damage, with its file and offset, are answers too; a store that cannot be opened
+    /// because of it ends the run.
     pub tolerate_damage: bool,
     /// `check_invariants` runs after so many ops at the latest; after ops on the files it always does.
     pub ops_between_checks: usize,
@@ -287,8 +287,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs one op and loses power for good after so many of its I/O operations, the store being open before; false if
-    /// it makes fewer. What the machine holds then is for the caller to look at.
+    /// Runs one op and loses power for good after so many of its I/O operations, the store being open before;
+    /// false if it makes fewer. What the machine holds then is for the caller to look at.
     pub fn lose_power_within(&mut self, op: &Op, after: u64) -> Result<bool, Wrong> {
         if self.store.is_none() {
             self.settle()?;

@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Backups: equal to a snapshot, incremental, whole or absent after any crash, and never a wrong store when damaged.
+//! Backups: equal to a snapshot, incremental, whole or absent after any crash, and never a wrong store when
+//! damaged.
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 

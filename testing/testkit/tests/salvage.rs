@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Salvage of damaged stores: what is not reported as lost is there with its right value, and nothing is made up.
+//! Salvage of damaged stores: what is not reported as lost is there with its right value, and nothing is made
+//! up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -495,7 +496,8 @@ fn operands_are_salvaged_exactly_with_a_manifest_and_never_counted_twice_without
         let gone = current.iter().filter(|(key, _)| !kept.contains(key)).count();
         assert_eq!(gone, 0, "of {}", current.len());
         assert_eq!(report.keyspaces[0].older_records, found["lists.older"].len() as u64);
-        // Elsewhere there is what a key had at some time, or the end of it, with newer operands of the log on top.
+        // Elsewhere there is what a key had at some time, or the end of it, with newer operands of the log on
+        // top.
         for (key, value) in &found["lists.older"] {
             let was_end = |(of, value): &Pair, end: &[u8]| of == key && value.ends_with(end);
             let had = |start: &[u8]| start.is_empty() || history.iter().any(|pair| was_end(pair, start));

@@ -215,7 +215,8 @@ fn a_full_verification_finds_the_damage_of_all_runs_at_once() {
     assert_eq!(store.db.verify(VerifyLevel::Full).unwrap().findings, []);
     let flip = |page| image.corrupt("/db/data", u64::try_from(page * PAGE + 45).unwrap(), 1).unwrap();
     let findings = || BTreeSet::from_iter(store.db.verify(VerifyLevel::Full).unwrap().findings);
-    // A block of several pages is looked at page by page once it is damaged, so one byte may be several findings.
+    // A block of several pages is looked at page by page once it is damaged, so one byte may be several
+    // findings.
     let [of_first, of_last] = [first, last].map(|page| {
         flip(page);
         let found = findings();

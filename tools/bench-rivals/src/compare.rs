@@ -1,4 +1,5 @@
-//! Runs of several engines in turn, each in a process of its own under the same limit, and their results side by side.
+//! Runs of several engines in turn, each in a process of its own under the same limit, and their results side
+//! by side.
 //!
 //! **Invariants**
 //! - One process runs at a time; the caches of the machine are empty when it begins.
@@ -121,7 +122,8 @@ impl Comparison<'_> {
         let program = std::env::current_exe().map_err(|error| Error::io("bench-rivals", error))?;
         let mut command = Command::new(program);
         command.args(self.arguments(engine, dir, limit));
-        // glibc's arenas, one for each thread by default, keep what was freed in them; under a limit that is fatal.
+        // glibc's arenas, one for each thread by default, keep what was freed in them; under a limit that is
+        // fatal.
         command.env("MALLOC_ARENA_MAX", "2");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| Error::io("bench-rivals run", error))?;

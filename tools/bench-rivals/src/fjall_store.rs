@@ -1,9 +1,10 @@
 //! fjall as a subject.
 //!
 //! **Invariants**
-//! - Write buffers and cache are small beside the memory: fjall reads and writes through the page cache, which is inside
-//!   the same limit.
-//! - There are more workers than the two cores: one must be free to seal a full memtable, which grows until then.
+//! - Write buffers and cache are small beside the memory: fjall reads and writes through the page cache,
+//!   which is inside the same limit.
+//! - There are more workers than the two cores: one must be free to seal a full memtable, which grows until
+//!   then.
 
 use std::{
     path::{Path, PathBuf},
@@ -36,7 +37,8 @@ impl Subject for Fjall {
     const NAME: &'static str = "fjall";
 
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {
-        // A quarter of the memory, as fjall's documentation asks; open files are few beside the descriptors that there are.
+        // A quarter of the memory, as fjall's documentation asks; open files are few beside the descriptors
+        // that there are.
         let builder = Database::builder(dir)
             .cache_size(settings.memory_bytes / 4)
             .max_journaling_size(128 * MIB)

@@ -1,10 +1,11 @@
 //! LMDB as a subject, through `heed`.
 //!
-//! Every insert is a transaction. Without `--sync` nothing is synced, as a log that is written and not synced: an
-//! acknowledged write survives the process, not the machine.
+//! Every insert is a transaction. Without `--sync` nothing is synced, as a log that is written and not
+//! synced: an acknowledged write survives the process, not the machine.
 //!
 //! **Invariants**
-//! - The file is mapped for reading and written by the kernel's ordinary calls, so its pages count as page cache.
+//! - The file is mapped for reading and written by the kernel's ordinary calls, so its pages count as page
+//!   cache.
 #![expect(unsafe_code, reason = "a mapped file is unsafe to open: nobody else may change it")]
 
 use std::{

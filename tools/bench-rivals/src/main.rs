@@ -1,10 +1,11 @@
 //! Testudo and its rivals, one process a run: the same workloads, checks and memory limit for all.
 //!
-//! `run` measures one engine in this process with the driver of `testudo-bench`; `compare` starts such processes, one
-//! after the other, and puts their results side by side.
+//! `run` measures one engine in this process with the driver of `testudo-bench`; `compare` starts such
+//! processes, one after the other, and puts their results side by side.
 //!
 //! **Invariants**
-//! - Exit codes: 0 fine, 1 wrong answers, 2 could not, 3 an engine that was asked for is missing or did not finish.
+//! - Exit codes: 0 fine, 1 wrong answers, 2 could not, 3 an engine that was asked for is missing or did not
+//!   finish.
 
 mod command_line;
 mod compare;

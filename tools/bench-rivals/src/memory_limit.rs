@@ -1,7 +1,7 @@
 //! A limit on all memory of a process, page cache included, by a control group of Linux.
 //!
-//! Version 2 of control groups is taken where it has memory, else version 1. A group is made inside the one that this
-//! process is in, so nothing else on the machine is touched.
+//! Version 2 of control groups is taken where it has memory, else version 1. A group is made inside the one
+//! that this process is in, so nothing else on the machine is touched.
 //!
 //! **Invariants**
 //! - A group is removed again; its process has ended by then.
@@ -89,7 +89,8 @@ fn own_group() -> Option<(&'static Version, PathBuf)> {
     })
 }
 
-/// As [`own_group`], from the texts that Linux gives; `delegates` says whether groups inside one may limit memory.
+/// As [`own_group`], from the texts that Linux gives; `delegates` says whether groups inside one may limit
+/// memory.
 fn own_group_of(
     groups: &str,
     mounts: &str,

@@ -1,10 +1,11 @@
 //! redb as a subject.
 //!
-//! Every insert is a transaction. Without `--sync` a commit is made durable when the last durable one is half a second
-//! old, which bounds both what a crash costs and the pages that redb cannot use again until then.
+//! Every insert is a transaction. Without `--sync` a commit is made durable when the last durable one is half
+//! a second old, which bounds both what a crash costs and the pages that redb cannot use again until then.
 //!
 //! **Invariants**
-//! - The cache gets [`CACHE_SHARE`] of the memory; the rest is left to the page cache and to pages of commits under way.
+//! - The cache gets [`CACHE_SHARE`] of the memory; the rest is left to the page cache and to pages of commits
+//!   under way.
 
 use std::{
     ops::Bound,

@@ -1,4 +1,5 @@
-//! Every engine that is available answers rightly, alone and side by side. An engine whose library is missing is said to be, loudly.
+//! Every engine that is available answers rightly, alone and side by side. An engine whose library is missing
+//! is said to be, loudly.
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{

@@ -97,14 +97,16 @@ pub struct YcsbArgs {
     /// Load in the order of the keys, by one thread, in the store's way for that
     #[arg(long)]
     pub ordered_load: bool,
-    /// Of a hundred inserts of `load`, those in the order of their keys, at one place for each thread; the others are random
+    /// Of a hundred inserts of `load`, those in the order of their keys, at one place for each thread; the
+    /// others are random
     #[arg(long, value_name = "PERCENT", conflicts_with = "ordered_load",
         value_parser = clap::value_parser!(u8).range(0..=100))]
     pub sequential_share: Option<u8>,
     /// Close the store at the end and measure how long it takes to open it again
     #[arg(long)]
     pub reopen: bool,
-    /// Operations a second of all threads together, instead of as many as can be; what is late counts from when it was due
+    /// Operations a second of all threads together, instead of as many as can be; what is late counts from
+    /// when it was due
     #[arg(long, value_name = "N", value_parser = parse_positive)]
     pub rate: Option<u64>,
     /// How records are picked [default: as the workload says]

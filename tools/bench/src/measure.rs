@@ -1,4 +1,5 @@
-//! What is measured without a workload of clients: the disk alone, this process, a store through a row of phases.
+//! What is measured without a workload of clients: the disk alone, this process, a store through a row of
+//! phases.
 
 pub(crate) mod device;
 pub(crate) mod phases;

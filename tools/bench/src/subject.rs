@@ -1,7 +1,7 @@
 //! What a workload needs of a store, so that the same operations and checks can be asked of any.
 //!
-//! Testudo is one subject ([`crate::subject::testudo`]); a package outside this workspace makes its rivals others.
-//! Calls are resolved at compile time: the loop that measures pays nothing for the choice.
+//! Testudo is one subject ([`crate::subject::testudo`]); a package outside this workspace makes its rivals
+//! others. Calls are resolved at compile time: the loop that measures pays nothing for the choice.
 //!
 //! **Invariants**
 //! - A value is shown where it lies; a store that can lend its bytes is not made to copy them.
@@ -132,8 +132,8 @@ pub trait Records: Send + Sync {
         Err(Error::invalid("this store has no choice of trees"))
     }
 
-    /// Shows the records from `first` on and below `end`, in order, until `see` says that it has enough. At most about
-    /// `expected` will be asked for; `None` is all.
+    /// Shows the records from `first` on and below `end`, in order, until `see` says that it has enough. At
+    /// most about `expected` will be asked for; `None` is all.
     ///
     /// # Errors
     /// What the store says.
@@ -172,8 +172,8 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// What the operating system knows of any store: device I/O of the process, and room that the files below `dir`
-    /// occupy.
+    /// What the operating system knows of any store: device I/O of the process, and room that the files below
+    /// `dir` occupy.
     pub fn of_process(dir: &Path) -> Self {
         let io = process::io();
         Self {

@@ -1,4 +1,5 @@
-//! What is done to a store: the YCSB core workloads, real histories, the papers' experiments, parts of the store alone.
+//! What is done to a store: the YCSB core workloads, real histories, the papers' experiments, parts of the
+//! store alone.
 
 pub(crate) mod micro;
 pub(crate) mod paper;

@@ -1,8 +1,8 @@
 //! What can be typed: the verbs, and what goes for all of them.
 //!
 //! **Invariants**
-//! - Every verb that is about a store takes its directory first. Only where that leaves an argument too few is it the one
-//!   that `TESTUDO_DIR` names: what is typed always counts.
+//! - Every verb that is about a store takes its directory first. Only where that leaves an argument too few
+//!   is it the one that `TESTUDO_DIR` names: what is typed always counts.
 //! - `--json` is understood before and after the verb.
 
 use std::ffi::OsString;
@@ -93,7 +93,8 @@ pub(crate) enum Verb {
     Repair(repair::RepairArguments),
     /// Makes a new store out of what is left of a damaged one (exit code 1 if anything is lost)
     Salvage(salvage::SalvageArguments),
-    /// Reads everything from the device at a chosen pace and can be resumed (exit code 1 if something is damaged)
+    /// Reads everything from the device at a chosen pace and can be resumed (exit code 1 if something is
+    /// damaged)
     Scrub(scrub::ScrubArguments),
     /// The log as it stands in the files: commits with their operations, and damage
     Wal(wal::WalArguments),

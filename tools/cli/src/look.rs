@@ -1,7 +1,8 @@
 //! What looking verbs see of a store: opened for reading, or beside the process that writes it.
 //!
 //! **Invariants**
-//! - A store that another process writes is looked at without its lock; the answer says so, and how old its figures are.
+//! - A store that another process writes is looked at without its lock; the answer says so, and how old its
+//!   figures are.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,11 +1,13 @@
 //! The command line `testudo`: one file per verb, thin over the public API of the store.
 //!
-//! `command_line` says what can be typed, `arguments` what many verbs share, `context` what every verb gets (machine, output, interruption),
-//! `store` opens stores, `look` looks at them, also while others write them, `failure` turns outcomes into exit codes; verbs are in `verbs`,
-//! what they read and print is in `input` and `output`.
+//! `command_line` says what can be typed, `arguments` what many verbs share, `context` what every verb gets
+//! (machine, output, interruption), `store` opens stores, `look` looks at them, also while others write them,
+//! `failure` turns outcomes into exit codes; verbs are in `verbs`, what they read and print is in `input` and
+//! `output`.
 //!
 //! **Invariants**
-//! - Exit code 0: done; 1: damage found, or what was named is not there; 2: could not, with one line on standard error.
+//! - Exit code 0: done; 1: damage found, or what was named is not there; 2: could not, with one line on
+//!   standard error.
 //! - A verb opens the store read-only unless its purpose is a change.
 //! - A reader that goes away (`testudo scan … | head`) ends the program quietly.
 

@@ -44,8 +44,8 @@ impl RawArguments {
     }
 }
 
-/// The machine with the directory held open, which may be named by a link; fails where there is none. What is in it, only a
-/// look at its files can tell.
+/// The machine with the directory held open, which may be named by a link; fails where there is none. What is
+/// in it, only a look at its files can tell.
 pub(crate) fn enter(context: &Context, dir: &Path) -> Result<Arc<dyn Env>, Failure> {
     match context.env.anchor(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -77,8 +77,9 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// An operation as JSON: `key` and `value`, or `key_hex` and `value_hex` where they are no text; no value if it was removed. Operands
-/// are `operands_hex`, with the `value` that they change if the entry has it (`null`: there is none).
+/// An operation as JSON: `key` and `value`, or `key_hex` and `value_hex` where they are no text; no value if
+/// it was removed. Operands are `operands_hex`, with the `value` that they change if the entry has it
+/// (`null`: there is none).
 pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
     let mut document = Map::new();
     let stack = stack_of(entry);

@@ -27,7 +27,8 @@ fn builder(context: &Context, store: &StoreArguments) -> DbBuilder {
     Db::builder(&store.dir).env(env).create(false).memory_bytes(store.memory_bytes())
 }
 
-/// Fails where there is no store. A directory that cannot be listed, or holds anything of a store, is left to the opening.
+/// Fails where there is no store. A directory that cannot be listed, or holds anything of a store, is left to
+/// the opening.
 pub(crate) fn require(context: &Context, dir: &Path) -> Result<(), Failure> {
     let missing = |why: &str| Err(Failure::missing(Missing::Store, dir.display(), why));
     // The path may be a link.

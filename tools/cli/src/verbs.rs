@@ -1,7 +1,8 @@
 //! The verbs: one file each, with its arguments and what it does.
 //!
 //! **Invariants**
-//! - Verbs share nothing but what `input`, `output`, `store` and `raw_store` give them; `keyspace list` is `ls`.
+//! - Verbs share nothing but what `input`, `output`, `store` and `raw_store` give them; `keyspace list` is
+//!   `ls`.
 
 pub(crate) mod backup;
 pub(crate) mod bench;

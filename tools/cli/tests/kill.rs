@@ -1,9 +1,9 @@
 //! SIGKILL at random moments: a real process writes, dies, and the store must hold a prefix of what it wrote.
 //!
-//! The test starts itself as the writing process. Both sides generate the same script from a seed; the writer reports
-//! on a pipe how many steps are durable. After each kill the store must equal the model after exactly some number of
-//! steps, not less than the reported one; then the next writer goes on from there. `TESTUDO_KILLS` sets the number of
-//! kills, `TESTUDO_KILL_SEED` the script.
+//! The test starts itself as the writing process. Both sides generate the same script from a seed; the writer
+//! reports on a pipe how many steps are durable. After each kill the store must equal the model after exactly
+//! some number of steps, not less than the reported one; then the next writer goes on from there.
+//! `TESTUDO_KILLS` sets the number of kills, `TESTUDO_KILL_SEED` the script.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 

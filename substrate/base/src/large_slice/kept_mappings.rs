@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - A mapping is kept, or has one owner, or is gone.
-//! - What is kept is at most [`KEPT_BYTES_MAX`], however many stores are open; everything else goes back to the system.
+//! - What is kept is at most [`KEPT_BYTES_MAX`], however many stores are open; everything else goes back to
+//!   the system.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +22,8 @@ struct Kept {
     bytes: usize,
 }
 
-/// A lock of `std` also where locks are those of a scheduler: what earlier work left here must not change a schedule.
+/// A lock of `std` also where locks are those of a scheduler: what earlier work left here must not change a
+/// schedule.
 static KEPT: Mutex<Kept> = Mutex::new(Kept { mappings: Vec::new(), bytes: 0 });
 
 fn kept() -> MutexGuard<'static, Kept> {

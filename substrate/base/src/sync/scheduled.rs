@@ -1,10 +1,11 @@
 //! What threads of the seeded scheduler meet at, under the names and signatures of the real ones.
 //!
-//! Threads here are coroutines of one thread of the operating system: between two meeting points nothing else runs. Each
-//! operation below is one meeting point or several.
+//! Threads here are coroutines of one thread of the operating system: between two meeting points nothing else
+//! runs. Each operation below is one meeting point or several.
 //!
 //! **Invariants**
-//! - A wait that has a timeout can always end; one without can not, so that a lost wake-up is a deadlock that is seen.
+//! - A wait that has a timeout can always end; one without can not, so that a lost wake-up is a deadlock that
+//!   is seen.
 //! - Reads of a lock may be nested, as with the real one while nobody waits to write.
 
 mod condvar;

@@ -78,8 +78,9 @@ pub(super) fn crash_disk(disk: &Disk, policy: CrashPolicy, seed: u64) -> Disk {
     })
 }
 
-/// What a failed sync leaves of a file: the device has an arbitrary part of the unsynced changes, and no later sync
-/// writes the others, because they count as clean. They stay readable, unless the cache has let them go.
+/// What a failed sync leaves of a file: the device has an arbitrary part of the unsynced changes, and no
+/// later sync writes the others, because they count as clean. They stay readable, unless the cache has let
+/// them go.
 pub(super) fn fail_sync(file: &mut FileNode, policy: CrashPolicy, evicted: bool, seed: u64) {
     let medium = crash_file(file, policy, &mut SplitMix::new(mix(seed)));
     if evicted {

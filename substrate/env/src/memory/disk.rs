@@ -1,7 +1,8 @@
 //! The simulated disk: nodes, names, open handles, locks, space and the power switch.
 //!
 //! **Invariants**
-//! - A node stays as long as a live or durable name, an unsynced name operation or an open handle refers to it.
+//! - A node stays as long as a live or durable name, an unsynced name operation or an open handle refers to
+//!   it.
 //! - Once the power is off, no call changes the disk or reads it, except through test access.
 
 use std::{
@@ -191,7 +192,8 @@ impl Disk {
         self.unlink(place, inode)
     }
 
-    /// Removes a directory that is held open, if it is empty and the last name of `path`, beside it, is its own.
+    /// Removes a directory that is held open, if it is empty and the last name of `path`, beside it, is its
+    /// own.
     pub(super) fn remove_held_dir(&mut self, inode: Inode, path: &Path) -> io::Result<()> {
         let place =
             Place { from: self.parent_of(inode)?, path: Path::new(path.file_name().ok_or(Errno::INVAL)?) };

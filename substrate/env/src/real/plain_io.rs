@@ -1,7 +1,8 @@
 //! Whole reads and writes at a position, with as many system calls as they take.
 //!
 //! **Invariants**
-//! - A call that was interrupted, or that did a part, goes on where it stopped; anything else is the caller's error.
+//! - A call that was interrupted, or that did a part, goes on where it stopped; anything else is the caller's
+//!   error.
 
 use std::{
     io,

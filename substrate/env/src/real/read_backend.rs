@@ -1,4 +1,5 @@
-//! How a batch of reads, and what goes on in the background, reaches the disk: io_uring where the kernel allows it, else a few threads.
+//! How a batch of reads, and what goes on in the background, reaches the disk: io_uring where the kernel
+//! allows it, else a few threads.
 //!
 //! **Invariants**
 //! - Both ways give the same results, errors included; only the speed differs.
@@ -19,8 +20,8 @@ use crate::{
     },
 };
 
-/// Performs batches of reads for all files of one environment. The way is chosen by the first batch, so that an environment
-/// costs nothing before.
+/// Performs batches of reads for all files of one environment. The way is chosen by the first batch, so that
+/// an environment costs nothing before.
 #[derive(Debug)]
 pub(crate) struct ReadBackend {
     allow_ring: bool,

@@ -1,14 +1,15 @@
 #![expect(unsafe_code, reason = "the kernel writes into buffers while io_uring requests are in flight")]
 //! Batches of reads through Linux io_uring.
 //!
-//! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] reads in flight on it and puts it back. A single read
-//! or write that goes on in the background has a ring for itself as long as it lasts.
+//! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] reads in flight on it and puts it back. A
+//! single read or write that goes on in the background has a ring for itself as long as it lasts.
 //!
 //! **Invariants**
 //! - The kernel holds no pointer into a caller's buffer after [`RingPool::read`] has returned; on an error
 //!   of the ring, what the kernel had taken is awaited first.
 //! - A pooled ring has nothing in flight and an empty submission queue; a ring that failed is dropped.
-//! - A background read or write owns its buffer, and frees or returns it only after its completion was reaped.
+//! - A background read or write owns its buffer, and frees or returns it only after its completion was
+//!   reaped.
 //! - Nothing between the first submission and the last completion may panic.
 
 use std::{
@@ -163,7 +164,8 @@ impl Transfer {
         }
     }
 
-    /// Waits until the kernel has let go of the buffer; the bytes that it moved, or `None` if that is to be done anew.
+    /// Waits until the kernel has let go of the buffer; the bytes that it moved, or `None` if that is to be
+    /// done anew.
     fn reap(&mut self) -> Option<usize> {
         let mut ring = self.ring.take()?;
         let result = loop {

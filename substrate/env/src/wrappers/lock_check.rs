@@ -1,13 +1,13 @@
-//! An environment for the owner of a directory: before anything is written it looks whether the owner's lock still is
-//! where others look for it.
+//! An environment for the owner of a directory: before anything is written it looks whether the owner's lock
+//! still is where others look for it.
 //!
-//! A lock file that was removed or replaced lets a second owner in, and both would write into the same files. The look
-//! is one call to the system before each write of a file, which is never part of a commit that is only
-//! buffered.
+//! A lock file that was removed or replaced lets a second owner in, and both would write into the same files.
+//! The look is one call to the system before each write of a file, which is never part of a commit that is
+//! only buffered.
 //!
 //! **Invariants**
-//! - Once the lock is known to be gone nothing is written, created, renamed or removed any more, even if the name
-//!   comes back.
+//! - Once the lock is known to be gone nothing is written, created, renamed or removed any more, even if the
+//!   name comes back.
 //! - Reads, and syncs of what was written before, need no lock.
 
 use std::{
@@ -70,7 +70,8 @@ impl LockCheck {
 }
 
 impl LockCheckedEnv {
-    /// `inner` for the owner of `lock`, which was taken on `path`. Nothing can be written once the lock is dropped.
+    /// `inner` for the owner of `lock`, which was taken on `path`. Nothing can be written once the lock is
+    /// dropped.
     pub fn new(inner: Arc<dyn Env>, lock: &Arc<dyn DirLock>, path: &Path) -> Arc<Self> {
         let check = LockCheck { lock: Arc::downgrade(lock), path: path.into(), is_lost: false.into() };
         Arc::new(Self { inner, check: Arc::new(check) })

@@ -1,11 +1,13 @@
 //! Room on the device that is kept back for the moment when it is full.
 //!
-//! [`Reserve`] owns a file of its own whose space is reserved in a few equal pieces. Files that were opened through
-//! [`Reserve::env`] go on when the device is full: the reserve gives up a piece and the call is made again. So what a store
-//! has promised already can still be written, and its owner, told by [`Reserve::is_short`], stops taking on more.
+//! [`Reserve`] owns a file of its own whose space is reserved in a few equal pieces. Files that were opened
+//! through [`Reserve::env`] go on when the device is full: the reserve gives up a piece and the call is made
+//! again. So what a store has promised already can still be written, and its owner, told by
+//! [`Reserve::is_short`], stops taking on more.
 //!
 //! **Invariants**
-//! - Only calls that failed for want of space are made again, and only after a piece was really given up; syncs never are.
+//! - Only calls that failed for want of space are made again, and only after a piece was really given up;
+//!   syncs never are.
 //! - The data of the reserve means nothing, but its place is durable: after a crash it is there again.
 //! - Pieces are given up one by one and come back all at once.
 
@@ -48,7 +50,8 @@ impl Reserve {
     /// Number of pieces of a whole reserve.
     pub const PIECES: u32 = 4;
 
-    /// A reserve of about `bytes` in the file `path`, with the pieces that an earlier process left there. Writes nothing.
+    /// A reserve of about `bytes` in the file `path`, with the pieces that an earlier process left there.
+    /// Writes nothing.
     pub fn open(env: Arc<dyn Env>, path: PathBuf, bytes: u64) -> io::Result<Arc<Self>> {
         let piece_bytes = (bytes / u64::from(Self::PIECES)).max(1).next_multiple_of(testudo_base::PAGE_BYTES);
         let file = match env.open(&path, OpenOptions { mode: OpenMode::Write, direct: false }) {
@@ -67,8 +70,8 @@ impl Reserve {
         self.env_that_keeps(0)
     }
 
-    /// The environment whose files leave [`Reserve::PIECES`] − 1 pieces to others whatever they do: for what can be tried
-    /// again. The piece that they take tells the owner that the device is full.
+    /// The environment whose files leave [`Reserve::PIECES`] − 1 pieces to others whatever they do: for what
+    /// can be tried again. The piece that they take tells the owner that the device is full.
     pub fn bulk_env(self: &Arc<Self>) -> Arc<dyn Env> {
         self.env_that_keeps(Self::PIECES - 1)
     }

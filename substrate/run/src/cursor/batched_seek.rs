@@ -1,11 +1,12 @@
 //! Positioning many cursors with few round trips to the device.
 //!
-//! Each source goes as far as it can with pages that are in memory and then names the one that it misses. What all of
-//! them miss is read together, and given to them directly, so that nothing depends on how long a page stays in the cache.
-//! A scan over a dozen runs so costs one round of reads where it would cost a dozen.
+//! Each source goes as far as it can with pages that are in memory and then names the one that it misses.
+//! What all of them miss is read together, and given to them directly, so that nothing depends on how long a
+//! page stays in the cache. A scan over a dozen runs so costs one round of reads where it would cost a dozen.
 //!
 //! **Invariants**
-//! - A read that fails, of a page that is needed, fails the whole positioning, once; no source is given bytes that were not read.
+//! - A read that fails, of a page that is needed, fails the whole positioning, once; no source is given bytes
+//!   that were not read.
 
 use std::cell::RefCell;
 
@@ -28,7 +29,8 @@ pub trait Placing {
     fn progress(&mut self) -> Result<Option<Missing>>;
     /// Takes the bytes of what it missed, not yet verified.
     fn supply(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Of a source that stands where it should: a page that it will need soon, to be read only if others are read anyway.
+    /// Of a source that stands where it should: a page that it will need soon, to be read only if others are
+    /// read anyway.
     fn wish(&mut self) -> Result<Option<Missing>>;
     /// Takes the bytes of what it wished for, not yet verified.
     fn grant(&mut self, bytes: &[u8]);

@@ -1,8 +1,8 @@
 //! A cursor that sees only a range of keys of another one.
 //!
 //! **Invariants**
-//! - Whether the current key is inside is found out once for each move, not each time that somebody looks; and once inside, only the
-//!   bound ahead can be passed.
+//! - Whether the current key is inside is found out once for each move, not each time that somebody looks;
+//!   and once inside, only the bound ahead can be passed.
 
 use testudo_base::{Cursor, Entry, Result};
 

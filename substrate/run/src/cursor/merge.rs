@@ -1,14 +1,16 @@
 //! Many sorted sources read as one, the newest entry of each key winning.
 //!
-//! Sources are few (a dozen or two), and one of them usually holds most entries. So they are kept in the order of their
-//! current keys, compared by cached eight-byte heads first; whoever has moved is sorted in again, which for the fullest
-//! source is one comparison. Tombstones are passed on; whoever knows that nothing older lies below drops them. Operands are stacked
-//! upon what older sources say of their key; whoever knows the merge operator folds them.
+//! Sources are few (a dozen or two), and one of them usually holds most entries. So they are kept in the
+//! order of their current keys, compared by cached eight-byte heads first; whoever has moved is sorted in
+//! again, which for the fullest source is one comparison. Tombstones are passed on; whoever knows that
+//! nothing older lies below drops them. Operands are stacked upon what older sources say of their key;
+//! whoever knows the merge operator folds them.
 //!
 //! **Invariants**
 //! - Sources are ordered newest first; of equal keys the source with the least index wins.
 //! - Forward: every source stands on its first entry ≥ the current key. Backward: on its last entry ≤ it.
-//! - `order` holds the sources that stand on an entry, the one of the current key first; it is empty after an error.
+//! - `order` holds the sources that stand on an entry, the one of the current key first; it is empty after an
+//!   error.
 //! - `stacked` is there if the current entry is made of those of several sources; `stack` has its value then.
 
 use std::cmp::Ordering;
@@ -156,7 +158,8 @@ impl<C: Cursor> MergeCursor<C> {
         self.order.first().is_some_and(|&source| self.entry_marks[source] & OPERANDS_MARK != 0)
     }
 
-    /// Makes one entry of the operands of the current key and of what they change, as far as the sources know it.
+    /// Makes one entry of the operands of the current key and of what they change, as far as the sources know
+    /// it.
     #[cold]
     fn stack_up(&mut self) -> Result<()> {
         let key = self.key_of(self.order[0]);

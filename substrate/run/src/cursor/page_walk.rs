@@ -1,7 +1,8 @@
 //! Walks all pages of a run in their order and verifies each block, for copies and for scrubbing.
 //!
-//! The walk does not care where the bytes come from: the caller reads them, from the data file past the cache or from a
-//! copy of the run. It needs nothing but the run's reference, so that damage in one block does not hide the others.
+//! The walk does not care where the bytes come from: the caller reads them, from the data file past the cache
+//! or from a copy of the run. It needs nothing but the run's reference, so that damage in one block does not
+//! hide the others.
 //!
 //! **Invariants**
 //! - Every page of the run is in exactly one block of exactly one stretch.
@@ -48,8 +49,8 @@ impl RunRef {
         self.footer_page.saturating_add(self.footer_pages)
     }
 
-    /// The page of the data file that holds page `page` of the run, and how many follow it in the same span, itself
-    /// included; `None` beyond the end.
+    /// The page of the data file that holds page `page` of the run, and how many follow it in the same span,
+    /// itself included; `None` beyond the end.
     pub fn locate(&self, page: u32) -> Option<(u64, u32)> {
         locate(self.spans.iter().copied(), page)
     }
@@ -88,7 +89,8 @@ impl<'a> PageWalk<'a> {
         self.next_page
     }
 
-    /// From now on reads this many pages at once: one where reading more of them failed, `None` as many as usual.
+    /// From now on reads this many pages at once: one where reading more of them failed, `None` as many as
+    /// usual.
     pub fn set_stretch(&mut self, pages: Option<u32>) {
         self.stretch_pages = pages.unwrap_or(STRETCH_PAGES).max(1);
     }
@@ -98,7 +100,8 @@ impl<'a> PageWalk<'a> {
         self.next_page = self.next_page.saturating_add(pages);
     }
 
-    /// Reads and verifies the next blocks; `None` at the end of the run. An error of `read` leaves the walk where it was.
+    /// Reads and verifies the next blocks; `None` at the end of the run. An error of `read` leaves the walk
+    /// where it was.
     pub fn next_stretch(&mut self, read: &mut ReadPages<'_>) -> Result<Option<Stretch<'_>>> {
         let first_page = self.next_page;
         let left = self.reference.page_count().saturating_sub(first_page);

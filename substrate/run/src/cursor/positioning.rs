@@ -1,8 +1,9 @@
 //! How a cursor over a run gets to where it should stand, page by page.
 //!
 //! **Invariants**
-//! - It names one missing page at a time, and takes the bytes of that page only. Only who reads ahead from the first entry on (a
-//!   merge, a long scan) gets a small run with its index in one blocking read, without naming anything.
+//! - It names one missing page at a time, and takes the bytes of that page only. Only who reads ahead from
+//!   the first entry on (a merge, a long scan) gets a small run with its index in one blocking read, without
+//!   naming anything.
 //! - What it wishes for changes nothing about where it stands.
 
 use testudo_base::{
@@ -81,7 +82,8 @@ impl RunCursor {
         Ok(Some(found.position))
     }
 
-    /// Reads a small run whole, its index included, for who reads ahead from the first entry on; `false` if it is too large for that.
+    /// Reads a small run whole, its index included, for who reads ahead from the first entry on; `false` if
+    /// it is too large for that.
     fn read_small_run(&mut self, number: usize, index: BlockPosition) -> Result<bool> {
         let pages = index.page + index.pages;
         if !matches!(self.read_ahead, ReadAhead::Pages(piece) if pages <= piece) || self.ahead.is_some() {

@@ -12,8 +12,8 @@
 //! of the data block: page u32 · pages u32, and behind a separator that was cut the fork: shared bytes u32 ·
 //! byte u8.
 //!
-//! Offsets count from the end of the slots. The block builder writes this, [`Block`] reads it; both are the only
-//! ones to know it.
+//! Offsets count from the end of the slots. The block builder writes this, [`Block`] reads it; both are the
+//! only ones to know it.
 //!
 //! **Invariants**
 //! - Reading never panics: a block that contradicts itself is [`Damage`].

@@ -1,7 +1,8 @@
 //! A slotted block, written: collects sorted entries and encodes them with their common prefix cut off.
 //!
 //! **Invariants**
-//! - [`BlockBuilder::push`] never takes more than [`BlockBuilder::encode_into`] can place in one page, but for a sole entry.
+//! - [`BlockBuilder::push`] never takes more than [`BlockBuilder::encode_into`] can place in one page, but
+//!   for a sole entry.
 //! - In `bytes` each value follows its key, and the next key that value.
 
 use testudo_base::{
@@ -71,7 +72,8 @@ impl BlockBuilder {
         key::common_prefix(&self.bytes[..self.prefix_bytes], key)
     }
 
-    /// Adds an entry, whose key must be greater than all before; `false` if the block would outgrow one page by that.
+    /// Adds an entry, whose key must be greater than all before; `false` if the block would outgrow one page
+    /// by that.
     #[inline]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) -> bool {
         let prefix = self.prefix_with(entry.key);

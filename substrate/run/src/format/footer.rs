@@ -2,11 +2,11 @@
 //!
 //! Who the run is stands here too, so that it can be found and placed among others when the manifest is lost.
 //!
-//! Payload, little-endian (`str` = u32 length and bytes): store id u128 · the run's own reference · name of the keyspace
-//! str · authority: u8 0 (none), or 1, low str and u8 0 (open) or 1, how much high shares with low u32 and
-//! the rest of high str · index blocks u32 · first filter page u32 · filter pages u32 · then per index block
-//! its page u32, its pages u32, its first separator str, and u8 0, or 1 and the fork of a separator that was
-//! cut: shared bytes u32 · byte u8.
+//! Payload, little-endian (`str` = u32 length and bytes): store id u128 · the run's own reference · name of
+//! the keyspace str · authority: u8 0 (none), or 1, low str and u8 0 (open) or 1, how much high shares with
+//! low u32 and the rest of high str · index blocks u32 · first filter page u32 · filter pages u32 · then per
+//! index block its page u32, its pages u32, its first separator str, and u8 0, or 1 and the fork of a
+//! separator that was cut: shared bytes u32 · byte u8.
 //!
 //! **Invariants**
 //! - Reading never panics: a footer that contradicts itself is [`Damage`].
@@ -44,8 +44,8 @@ pub struct RunRecord {
     pub reference: RunRef,
     /// Name of its keyspace when it was written.
     pub keyspace_name: String,
-    /// For a bottom run: the keys of which it holds everything that was left of all operations up to its newest seqno.
-    /// A key in there that it does not hold did not exist then.
+    /// For a bottom run: the keys of which it holds everything that was left of all operations up to its
+    /// newest seqno. A key in there that it does not hold did not exist then.
     pub authority: Option<KeyBounds>,
 }
 

@@ -22,7 +22,8 @@ pub struct RunRef {
     pub keyspace: KeyspaceId,
     /// The incarnation that wrote it, its lowest 32 bits, as its pages say.
     pub incarnation: u32,
-    /// How new it is: of two runs that hold a key, the one with the greater newest seqno (then id) has the newer entry.
+    /// How new it is: of two runs that hold a key, the one with the greater newest seqno (then id) has the
+    /// newer entry.
     pub newest_seqno: Seqno,
     /// Its pages, in order.
     pub spans: Vec<ExtentSpan>,

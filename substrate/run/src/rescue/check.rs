@@ -1,5 +1,5 @@
-//! Checks the contents of a run: order, counts, positions, and that filter and index lead to every key. Forks must be
-//! right for keys, too, that the run does not hold.
+//! Checks the contents of a run: order, counts, positions, and that filter and index lead to every key. Forks
+//! must be right for keys, too, that the run does not hold.
 //!
 //! **Invariants**
 //! - Fails with the first contradiction, as `Corruption`.
@@ -59,8 +59,8 @@ impl Run {
         Ok(())
     }
 
-    /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter denies none, index
-    /// and blocks lead to each.
+    /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter
+    /// denies none, index and blocks lead to each.
     pub fn check_entries(self: &Arc<Self>) -> Result<()> {
         let reference = self.reference();
         let broken =
@@ -99,7 +99,8 @@ impl Run {
     }
 }
 
-/// Whether a fork is right behind the separator and first key `before`; it says nothing behind another separator.
+/// Whether a fork is right behind the separator and first key `before`; it says nothing behind another
+/// separator.
 fn parts(before: &Option<(Vec<u8>, Vec<u8>)>, separator: &[u8], first: &[u8], fork: Fork) -> bool {
     before.as_ref().is_none_or(|(other, before)| other != separator || fork == Fork::between(before, first))
 }

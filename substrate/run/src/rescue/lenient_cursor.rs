@@ -1,6 +1,7 @@
 //! Reads whatever of a run's entries can still be read, block by block, for salvage.
 //!
-//! Needs nothing but the file and a reference: no index, no filter, no footer. What cannot be read is told, not hidden.
+//! Needs nothing but the file and a reference: no index, no filter, no footer. What cannot be read is told,
+//! not hidden.
 //!
 //! **Invariants**
 //! - Every entry comes from a block that verified as the one that belongs there, and keys increase strictly.
@@ -53,7 +54,8 @@ pub struct LenientCursor {
 }
 
 impl LenientCursor {
-    /// A cursor over the data blocks of `reference`, as store `store` wrote them; stands before the first entry.
+    /// A cursor over the data blocks of `reference`, as store `store` wrote them; stands before the first
+    /// entry.
     pub fn new(file: Arc<dyn File>, store: StoreId, reference: &RunRef) -> Self {
         let reference = RunRef { footer_page: reference.data_pages, footer_pages: 0, ..reference.clone() };
         Self {
@@ -222,7 +224,8 @@ pub(crate) fn read_run_leniently(
     }
 }
 
-/// Fills `buffer` from consecutive pages of a file; pages that cannot be read become zeros and are listed with the reason.
+/// Fills `buffer` from consecutive pages of a file; pages that cannot be read become zeros and are listed
+/// with the reason.
 pub fn read_leniently(file: &dyn File, first_page: u64, buffer: &mut [u8]) -> Vec<(u32, String)> {
     let offset = |index: usize| {
         let bytes = u64_of(index * PAGE_SIZE);

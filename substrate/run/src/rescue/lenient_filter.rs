@@ -25,7 +25,8 @@ pub struct LenientFilter {
 }
 
 impl LenientFilter {
-    /// The filter of the run of `reference`, as store `store` wrote it; `None` if it has none or lost its footer.
+    /// The filter of the run of `reference`, as store `store` wrote it; `None` if it has none or lost its
+    /// footer.
     pub fn open(file: Arc<dyn File>, store: StoreId, reference: &RunRef) -> Option<Self> {
         let mut walk = PageWalk::new(reference, store, reference.footer_page);
         let mut read = |first: u32, buffer: &mut [u8]| {

@@ -1,6 +1,7 @@
 //! How much memory the cache has: groups of frames come when they are needed and go when the capacity falls.
 //!
-//! Memory is allocated for 64 frames at once: an allocator that is asked for single aligned pages wastes nearly as much again.
+//! Memory is allocated for 64 frames at once: an allocator that is asked for single aligned pages wastes
+//! nearly as much again.
 //!
 //! **Invariants**
 //! - Groups come and go under `resizing`; beyond the capacity none comes.
@@ -77,8 +78,9 @@ impl FreeFrames {
 }
 
 impl PageCache {
-    /// Changes how many bytes of pages may be held (at least 16 pages; above 4 MiB rounded down to 256 KiB). Memory comes when
-    /// pages do; what is too much is freed before this returns, but for pages in use, which go later.
+    /// Changes how many bytes of pages may be held (at least 16 pages; above 4 MiB rounded down to 256 KiB).
+    /// Memory comes when pages do; what is too much is freed before this returns, but for pages in use, which
+    /// go later.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         let _resizing = self.resizing.lock();
         self.capacity.store(frames_of(capacity_bytes), Relaxed);

@@ -1,7 +1,8 @@
 //! What the cache counts, each thread in a line of its own.
 //!
 //! **Invariants**
-//! - No look-up writes to a line that threads of other stripes write to, but for the page's heat when that changes.
+//! - No look-up writes to a line that threads of other stripes write to, but for the page's heat when that
+//!   changes.
 
 use testudo_base::sync::{
     atomic::{AtomicU64, Ordering, Ordering::Relaxed},

@@ -1,10 +1,11 @@
 //! All frames, by number: a table of groups that grows and never moves.
 //!
-//! What a group knows of its frames (1 % of their memory) stays once it was made; the memory of its pages comes and goes.
-//! The table grows by buckets that double, so that a small cache has a small table.
+//! What a group knows of its frames (1 % of their memory) stays once it was made; the memory of its pages
+//! comes and goes. The table grows by buckets that double, so that a small cache has a small table.
 //!
 //! **Invariants**
-//! - A frame's number is the number of its group × frames of a group + its place there; it is its own for ever.
+//! - A frame's number is the number of its group × frames of a group + its place there; it is its own for
+//!   ever.
 //! - `used` is the number of frames that have memory.
 
 use testudo_base::{
@@ -66,8 +67,8 @@ impl FrameTable {
         self.used.load(Relaxed)
     }
 
-    /// Gives one group `count` frames of memory, and returns their numbers. REQUIRES: one call at a time, also of
-    /// [`FrameTable::remove`]; fewer than [`GROUPS_MAX`] groups have memory.
+    /// Gives one group `count` frames of memory, and returns their numbers. REQUIRES: one call at a time,
+    /// also of [`FrameTable::remove`]; fewer than [`GROUPS_MAX`] groups have memory.
     pub(crate) fn add(&self, count: usize) -> std::ops::Range<u32> {
         let made = self.group_count.load(Relaxed);
         let is_idle = |&number: &usize| self.group(number).is_some_and(|group| group.frame_count() == 0);

@@ -1,7 +1,7 @@
 //! The direct map: from page number to frame, without a lock and without a hash.
 //!
-//! One word for each page of the data file says which frame holds it or, of a data page that was evicted, when that was:
-//! that a page was here a moment ago decides how it comes back, and needs no table of its own.
+//! One word for each page of the data file says which frame holds it or, of a data page that was evicted,
+//! when that was: that a page was here a moment ago decides how it comes back, and needs no table of its own.
 //!
 //! **Invariants**
 //! - An entry is a hint: who follows it to a frame checks there which page that holds.

@@ -1,10 +1,11 @@
 //! Frames and their memory: who may read a page, who may write it.
 //!
-//! Frames come in groups, whose memory is allocated and freed as a whole. A reader *pins* a frame: it counts itself in the
-//! stripe of its thread, then looks at the frame's state and page, and takes its count back if they are not what it came
-//! for. A writer *claims* a frame: it changes the state, then looks at the counts of all stripes, and takes the state back
-//! if there is one. Both do the first before the second in one order that all threads see, so at least one of them notices
-//! the other (distributed reader-writer locks, as in SplinterDB, section 4). Readers of different stripes share no line.
+//! Frames come in groups, whose memory is allocated and freed as a whole. A reader *pins* a frame: it counts
+//! itself in the stripe of its thread, then looks at the frame's state and page, and takes its count back if
+//! they are not what it came for. A writer *claims* a frame: it changes the state, then looks at the counts
+//! of all stripes, and takes the state back if there is one. Both do the first before the second in one order
+//! that all threads see, so at least one of them notices the other (distributed reader-writer locks, as in
+//! SplinterDB, section 4). Readers of different stripes share no line.
 //!
 //! | state | page | who may touch the bytes |
 //! |---|---|---|
@@ -15,8 +16,10 @@
 //! | readable | the frame's | all who pinned it |
 //!
 //! **Invariants**
-//! - A [`Claim`] is made by a change from free or readable to claimed, of which one thread succeeds; so a frame has one claim.
-//! - A [`PageRef`] was pinned while the frame was readable; no claim of a readable frame succeeds while a count is not zero.
+//! - A [`Claim`] is made by a change from free or readable to claimed, of which one thread succeeds; so a
+//!   frame has one claim.
+//! - A [`PageRef`] was pinned while the frame was readable; no claim of a readable frame succeeds while a
+//!   count is not zero.
 //! - Page and generation change under a claim only, and never while readable.
 //! - The memory of a group is freed only by who has a claim on each of its frames.
 #![expect(unsafe_code, reason = "the bytes of a frame are read under a count and written under a claim")]
@@ -42,7 +45,8 @@ use testudo_env::AlignedBuffer;
 pub(crate) const GROUP_FRAMES: usize = scaled(64, 16);
 /// Stripes of counts; threads share them evenly.
 pub(crate) const STRIPES: usize = scaled(8, 2);
-/// Pins of one frame in one stripe. Half of what the count can hold: no program has as many threads as the other half.
+/// Pins of one frame in one stripe. Half of what the count can hold: no program has as many threads as the
+/// other half.
 const PINS_MAX: u16 = 1 << 15;
 pub(crate) const NO_PAGE: u64 = u64::MAX;
 
@@ -261,8 +265,8 @@ impl std::ops::Deref for PageRef<'_> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame was readable when it was pinned and still is, because no claim succeeds before `pin` is
-        // dropped: its memory is there, initialised and not written to.
+        // SAFETY: the frame was readable when it was pinned and still is, because no claim succeeds before
+        // `pin` is dropped: its memory is there, initialised and not written to.
         unsafe { slice::from_raw_parts(self.bytes, PAGE_SIZE) }
     }
 }
@@ -288,16 +292,16 @@ impl<'a> Claim<'a> {
 
     /// The frame's bytes: those of its page, or of an older one.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the claim keeps the memory, which was allocated initialised, and is the only one; `&self` lends it out
-        // for reading.
+        // SAFETY: the claim keeps the memory, which was allocated initialised, and is the only one; `&self`
+        // lends it out for reading.
         unsafe { slice::from_raw_parts(self.frame.bytes(), PAGE_SIZE) }
     }
 
     /// The frame's bytes, to be overwritten.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = NonNull::new(self.frame.bytes()).expect("a claimed frame has memory");
-        // SAFETY: as above; `&mut self` lends it out for writing, and nobody has pinned it: pins of a frame that is not
-        // readable are never used.
+        // SAFETY: as above; `&mut self` lends it out for writing, and nobody has pinned it: pins of a frame
+        // that is not readable are never used.
         unsafe { slice::from_raw_parts_mut(bytes.as_ptr(), PAGE_SIZE) }
     }
 

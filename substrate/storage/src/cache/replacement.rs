@@ -1,13 +1,15 @@
 //! Which page goes when another one comes.
 //!
-//! Data pages come on *probation*, to about a tenth of the frames, and leave in the order in which they came unless they were
-//! used again; the others are the *main* set, from which a clock takes the coldest. That is S3-FIFO (Yang and others, SOSP
-//! 2023) with two hands over one array in place of two queues: a page that comes takes the frame that the hand of
-//! probation has just left, so the hand finds it when it has been around, which is first in, first out. Pages that were
-//! here shortly before, and all index and filter pages, belong to the main set at once.
+//! Data pages come on *probation*, to about a tenth of the frames, and leave in the order in which they came
+//! unless they were used again; the others are the *main* set, from which a clock takes the coldest. That is
+//! S3-FIFO (Yang and others, SOSP 2023) with two hands over one array in place of two queues: a page that
+//! comes takes the frame that the hand of probation has just left, so the hand finds it when it has been
+//! around, which is first in, first out. Pages that were here shortly before, and all index and filter pages,
+//! belong to the main set at once.
 //!
-//! Each thread takes frames by batches of neighbours from the two hands, which move on by whole batches, so that threads
-//! look at different frames (SplinterDB, section 4). Pages are never dirty: there is nothing to clean ahead of a hand.
+//! Each thread takes frames by batches of neighbours from the two hands, which move on by whole batches, so
+//! that threads look at different frames (SplinterDB, section 4). Pages are never dirty: there is nothing to
+//! clean ahead of a hand.
 //!
 //! **Invariants**
 //! - Bits of a frame's heat change by compare-and-swap, and are set as a whole only under a claim.
@@ -56,7 +58,8 @@ const BATCH: usize = scaled(16, 4);
 const COOLED_MAX: usize = 256;
 /// Of this many frames one is for pages on probation.
 const PROBATION_SHARE: usize = 10;
-/// Threads look for victims each on their own; the scheduler's all together, so that a schedule is always the same.
+/// Threads look for victims each on their own; the scheduler's all together, so that a schedule is always the
+/// same.
 const CURSORS: usize = scaled(STRIPES, 1);
 
 /// Where a frame was found.

@@ -23,7 +23,8 @@ impl PageWrite {
     pub fn wait(self) -> Result<AlignedBuffer> {
         let (buffer, result) = self.pending.wait();
         let result = match result {
-            // A file system that refuses direct I/O only when it comes to writing: the ordinary call knows what to do.
+            // A file system that refuses direct I/O only when it comes to writing: the ordinary call knows
+            // what to do.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
                 self.data.file().write_at(self.first_page * PAGE_BYTES, &buffer[..self.length])
             }

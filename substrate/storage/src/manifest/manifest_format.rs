@@ -1,7 +1,7 @@
 //! Bytes of the manifest: records, and the changes inside them. Only this file knows them.
 //!
-//! A manifest file is a sequence of records, each filled up with zeros to a multiple of 4 KiB; the first holds a whole
-//! state as one edit, each later one an edit.
+//! A manifest file is a sequence of records, each filled up with zeros to a multiple of 4 KiB; the first
+//! holds a whole state as one edit, each later one an edit.
 //!
 //! | offset | bytes | field of a record |
 //! |---|---|---|
@@ -11,13 +11,12 @@
 //! | 16 | 8 | XXH3 of the payload, seeded |
 //! | 24 | … | payload: changes, one after the other |
 //!
-//! The seed mixes store id and manifest number, so that no record of another file passes. A change is a tag byte
-//! and its fields (`str` = length as u32, bytes; `span` = first page u64, pages u32):
-//! 1 put object (keyspace u32, object u64, str) · 2 delete object (keyspace u32, object u64) ·
-//! 3 references (span, delta as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str,
-//! options str) · 6 drop keyspace (id u32) · 7 log start (WAL segment u64, seqno u64) · 8 next run (u64) ·
-//! 9 next keyspace (u32) · 10 options of a keyspace (id u32, options str) ·
-//! 11 opened (incarnation u64, first log segment u64).
+//! The seed mixes store id and manifest number, so that no record of another file passes. A change is a tag
+//! byte and its fields (`str` = length as u32, bytes; `span` = first page u64, pages u32): 1 put object
+//! (keyspace u32, object u64, str) · 2 delete object (keyspace u32, object u64) · 3 references (span, delta
+//! as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str, options str) · 6 drop
+//! keyspace (id u32) · 7 log start (WAL segment u64, seqno u64) · 8 next run (u64) · 9 next keyspace (u32) ·
+//! 10 options of a keyspace (id u32, options str) · 11 opened (incarnation u64, first log segment u64).
 //!
 //! **Invariants**
 //! - Decoding never allocates more than the bytes that are left.
@@ -48,7 +47,8 @@ pub enum Change {
     Flushed(KeyspaceId, Seqno),
     /// A keyspace exists, with its name and the engine's encoding of its options.
     CreateKeyspace(KeyspaceId, String, Vec<u8>),
-    /// A keyspace, its objects and its flushed seqno are gone. References are given back by changes of their own.
+    /// A keyspace, its objects and its flushed seqno are gone. References are given back by changes of their
+    /// own.
     DropKeyspace(KeyspaceId),
     /// Recovery starts at this WAL segment; every write up to the seqno is in the trees.
     LogStart(u64, Seqno),

@@ -164,8 +164,8 @@ impl SuperblockFile {
         Ok(created)
     }
 
-    /// Puts a file with this superblock, in both slots, in the place of whatever is there, all at once, and makes it
-    /// durable. The second slot has the next generation.
+    /// Puts a file with this superblock, in both slots, in the place of whatever is there, all at once, and
+    /// makes it durable. The second slot has the next generation.
     pub fn replace(env: &dyn Env, directory: &Path, superblock: &Superblock) -> Result<()> {
         let failed = |error| Error::io(SUPERBLOCK_FILE, error);
         let path = directory.join(REPLACEMENT_FILE);
@@ -206,7 +206,8 @@ impl SuperblockFile {
         let newest = newest
             .ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "neither slot holds a valid superblock"))?;
         if writable {
-            // An earlier process may have failed to sync the name. The slots are written anew before they matter.
+            // An earlier process may have failed to sync the name. The slots are written anew before they
+            // matter.
             env.sync_dir(directory).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         }
         Ok((Self { file }, newest))

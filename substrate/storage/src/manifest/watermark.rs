@@ -1,9 +1,10 @@
-//! The durable watermark: how much of a store is known to be durable. Finding less later is damage, which no crash
-//! can explain.
+//! The durable watermark: how much of a store is known to be durable. Finding less later is damage, which no
+//! crash can explain.
 //!
-//! The superblock states it, synced, from time to time. The file `watermark` states it after every sync of the log,
-//! without a sync of its own: it survives the end of the process, so that after a kill even the last sync is proven.
-//! What it says may only raise what is proven. A file that is missing, torn, older or another store's says nothing.
+//! The superblock states it, synced, from time to time. The file `watermark` states it after every sync of
+//! the log, without a sync of its own: it survives the end of the process, so that after a kill even the last
+//! sync is proven. What it says may only raise what is proven. A file that is missing, torn, older or another
+//! store's says nothing.
 //!
 //! The file has two slots, written in turn, at bytes 0 and 512. Byte table of a slot:
 //!

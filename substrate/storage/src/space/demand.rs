@@ -26,8 +26,8 @@ impl Demand {
         self.rounds += 1;
     }
 
-    /// How many of `free` pages are worth keeping, if there are so many more that giving them up is worth it. All pages of the file that
-    /// have space on the device are `space_pages`.
+    /// How many of `free` pages are worth keeping, if there are so many more that giving them up is worth it.
+    /// All pages of the file that have space on the device are `space_pages`.
     pub(crate) fn kept_pages(&self, free: u64, space_pages: u64) -> Option<u64> {
         let mean = self.taken.iter().sum::<u64>() / u64_of(ROUNDS);
         let surplus = free.saturating_sub(mean);

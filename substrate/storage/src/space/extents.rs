@@ -78,7 +78,8 @@ pub struct SpaceStats {
     pub live_bytes: u64,
     /// Bytes in extents that only memory still holds.
     pub held_bytes: u64,
-    /// Bytes that can be reused at once. After a restart also what was given back to the file system before it.
+    /// Bytes that can be reused at once. After a restart also what was given back to the file system before
+    /// it.
     pub free_bytes: u64,
     /// Bytes that were given back to the file system since, and get space again before they are reused.
     pub hole_bytes: u64,
@@ -165,7 +166,8 @@ impl Extents {
         assert!(page_count > 0, "an extent has at least one page");
         let mut table = self.table.lock();
         let kept = ExtentSpan { page_count, ..span };
-        // The new handle takes the place of the old one, whose drop then finds a longer span and does nothing.
+        // The new handle takes the place of the old one, whose drop then finds a longer span and does
+        // nothing.
         let shortened = self.hold_new(&mut table, kept);
         let rest = u64::from(span.page_count - page_count);
         table.free.release(kept.end_page(), rest);
@@ -216,9 +218,9 @@ impl Extents {
         table.free.release(span.first_page, u64::from(span.page_count));
     }
 
-    /// Gives up free pages until `kept_pages` are left: the end of the file, and at most `most` pieces of it. `act` is told the new end and
-    /// the pieces, under the lock, so that nobody takes them while it gives them back to the file system, the first one last; those that it
-    /// leaves in the list are free again.
+    /// Gives up free pages until `kept_pages` are left: the end of the file, and at most `most` pieces of it.
+    /// `act` is told the new end and the pieces, under the lock, so that nobody takes them while it gives
+    /// them back to the file system, the first one last; those that it leaves in the list are free again.
     pub(crate) fn give_up<R>(
         &self,
         kept_pages: u64,
@@ -232,7 +234,8 @@ impl Extents {
         outcome
     }
 
-    /// Takes at most `pages` pages that were given up, to be given space and then passed to [`Extents::end_hole`].
+    /// Takes at most `pages` pages that were given up, to be given space and then passed to
+    /// [`Extents::end_hole`].
     pub(crate) fn take_hole(&self, pages: u64) -> Option<(u64, u64)> {
         self.table.lock().free.take_hole(pages)
     }

@@ -1,11 +1,12 @@
-//! The free pages of the data file, as a pure data structure: ranges by position and by length, and *holes*, pages without space
-//! on the device.
+//! The free pages of the data file, as a pure data structure: ranges by position and by length, and *holes*,
+//! pages without space on the device.
 //!
 //! **Invariants**
-//! - Ranges are disjoint, never touch each other and end at or before `end_page`; so are and do holes, also from ranges.
+//! - Ranges are disjoint, never touch each other and end at or before `end_page`; so are and do holes, also
+//!   from ranges.
 //! - Both maps hold the same ranges.
-//! - A hole gets space before it becomes a range, so that what is taken can be written. (After a restart all free pages count as
-//!   ranges: which of them were holes is not written down.)
+//! - A hole gets space before it becomes a range, so that what is taken can be written. (After a restart all
+//!   free pages count as ranges: which of them were holes is not written down.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,8 +134,9 @@ impl FreeSpace {
         self.add(first, length);
     }
 
-    /// Gives up free pages until `kept_pages` are left: those at the end of the file, then at most `most` pieces of the largest ranges, none
-    /// smaller than [`PIECE_PAGES_MIN`], which become holes. The holes, as (first page, pages).
+    /// Gives up free pages until `kept_pages` are left: those at the end of the file, then at most `most`
+    /// pieces of the largest ranges, none smaller than [`PIECE_PAGES_MIN`], which become holes. The holes, as
+    /// (first page, pages).
     pub(crate) fn give_up(&mut self, kept_pages: u64, most: usize) -> Vec<(u64, u64)> {
         self.cut_tail(kept_pages);
         let mut given_up = Vec::new();
@@ -180,7 +182,8 @@ impl FreeSpace {
         }
     }
 
-    /// Takes at most `pages` pages of a hole, as (first page, pages), to be given space and then released, or put back.
+    /// Takes at most `pages` pages of a hole, as (first page, pages), to be given space and then released, or
+    /// put back.
     pub(crate) fn take_hole(&mut self, pages: u64) -> Option<(u64, u64)> {
         let large_enough = self.holes.iter().find(|(_, length)| **length >= pages);
         let (&start, &length) =

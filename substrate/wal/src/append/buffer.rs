@@ -112,7 +112,8 @@ impl OwnedMemory {
             backoff.snooze();
         }
         let mut gate = GATE.lock();
-        // In the one order of these accesses and those of `Claim::drop`, either the claim sees the sleeper or this sees its bytes.
+        // In the one order of these accesses and those of `Claim::drop`, either the claim sees the sleeper or
+        // this sees its bytes.
         SLEEPER_COUNT.fetch_add(1, Ordering::SeqCst);
         while !self.is_filled() {
             SOME_FILLED.wait(&mut gate);

@@ -1,8 +1,9 @@
 //! Rounds of syncing: one waiter leads a round on its own thread, the others wait for it or for the next one.
 //!
-//! Whoever a round has served wakes up a little later than the next leader. Were that one to begin at once, threads that commit again and
-//! again would come in two halves, each waiting for the other's round. So a leader first *gathers*: it waits until as many have come as
-//! took part in the last round or came while it ran, for a part of what a round takes (decision 0028).
+//! Whoever a round has served wakes up a little later than the next leader. Were that one to begin at once,
+//! threads that commit again and again would come in two halves, each waiting for the other's round. So a
+//! leader first *gathers*: it waits until as many have come as took part in the last round or came while it
+//! ran, for a part of what a round takes (decision 0028).
 //!
 //! **Invariants**
 //! - At most one round runs. Its leader seals first, so that it covers every commit reserved before it began.
@@ -10,8 +11,8 @@
 //!   variable and are all woken at its end; those of the next round at another, and one of them is woken to
 //!   lead it. A waiter woken to lead that has nothing left to do passes the call on.
 //! - With one thread there is no sleeping and no hand-over.
-//! - Gathering ends by itself, whoever comes, and what comes meanwhile is covered by the round. After `n` times in a row in vain the next
-//!   `2^n - 1` rounds gather nobody, 63 at most.
+//! - Gathering ends by itself, whoever comes, and what comes meanwhile is covered by the round. After `n`
+//!   times in a row in vain the next `2^n - 1` rounds gather nobody, 63 at most.
 
 use std::time::Duration;
 
@@ -60,7 +61,8 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// How long the round that begins waits for others; `None` if none are missing, or if it would take too long or was in vain before.
+    /// How long the round that begins waits for others; `None` if none are missing, or if it would take too
+    /// long or was in vain before.
     fn gathering_limit(&mut self) -> Option<Duration> {
         let limit = (self.length / GATHERING_DIVISOR).min(GATHERING_MAX);
         if self.arrived >= self.expected || limit < GATHERING_MIN {
@@ -80,8 +82,8 @@ impl Rounds {
 }
 
 impl GroupCommit {
-    /// Returns when `is_durable` says so or an error of `check`; leads a round if none runs. REQUIRES: `upto` was reserved, so that a round
-    /// that is sealed from now on covers it.
+    /// Returns when `is_durable` says so or an error of `check`; leads a round if none runs. REQUIRES: `upto`
+    /// was reserved, so that a round that is sealed from now on covers it.
     pub(crate) fn wait_or_lead(
         &self,
         upto: Seqno,
@@ -132,8 +134,8 @@ impl GroupCommit {
         rounds.note_gathering();
     }
 
-    /// Told by the leader: the round that runs makes everything up to `seqno` durable. Says whether [`GroupCommit::took`] wants to know how
-    /// long that takes.
+    /// Told by the leader: the round that runs makes everything up to `seqno` durable. Says whether
+    /// [`GroupCommit::took`] wants to know how long that takes.
     pub(crate) fn covers(&self, seqno: Seqno) -> bool {
         let mut rounds = self.rounds.lock();
         rounds.covered = seqno;

@@ -59,7 +59,8 @@ impl Reservation {
         self.fill(|bytes| bytes.copy_from_slice(payload));
     }
 
-    /// Lets `encode` write the payload in place. It must set every byte: what stood there before is arbitrary.
+    /// Lets `encode` write the payload in place. It must set every byte: what stood there before is
+    /// arbitrary.
     #[inline]
     pub fn fill(mut self, encode: impl FnOnce(&mut [u8])) {
         let end = RECORD_HEADER_BYTES + self.payload_bytes;

@@ -1,5 +1,5 @@
-//! What log and store say of each other: the rest of the store knows how far the log reaches and who wrote which
-//! segments; the log knows which manifest edits it builds on.
+//! What log and store say of each other: the rest of the store knows how far the log reaches and who wrote
+//! which segments; the log knows which manifest edits it builds on.
 //!
 //! **Invariants**
 //! - Evidence only adds to what the log proves by itself: without any a log is read as far as it goes.
@@ -38,8 +38,8 @@ pub trait Witness: fmt::Debug + Send + Sync {
     /// Number of the newest manifest edit that is durable.
     fn newest_edit(&self) -> u64;
 
-    /// Everything up to `seqno`, of which the last part is in segment `segment`, is durable. Called by each round of
-    /// syncing before anybody is told. Must not write to the log.
+    /// Everything up to `seqno`, of which the last part is in segment `segment`, is durable. Called by each
+    /// round of syncing before anybody is told. Must not write to the log.
     ///
     /// Errors: they end the log, as a sync that failed does.
     fn record_durable(&self, segment: u64, seqno: Seqno) -> Result<()>;

@@ -1,4 +1,5 @@
-//! Reads the log back: the longest prefix of commits without a hole, or an error if less than what was durable.
+//! Reads the log back: the longest prefix of commits without a hole, or an error if less than what was
+//! durable.
 //!
 //! **Invariants**
 //! - Commits are delivered in order, each seqno at most once. Nothing is written.
@@ -6,7 +7,8 @@
 //!   durable: a valid record or segment header of the same incarnation that says so. With a proof it is
 //!   `Corruption`, without one it is the torn tail that a crash leaves.
 //! - What the rest of the store knows counts as well ([`LogEvidence`]): how far the log reaches, and which
-//!   incarnation wrote each segment. A log that builds on edits which the manifest does not have is not its log.
+//!   incarnation wrote each segment. A log that builds on edits which the manifest does not have is not its
+//!   log.
 //! - A new incarnation continues the log where the recovery before it found its end: its segments' headers
 //!   say where that was, and it must be found there again. It may repeat commits that were read before.
 //! - Every length is checked against the bytes left before anything is allocated.
@@ -232,7 +234,8 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<'_, F> {
         Ok(true)
     }
 
-    /// Reads the records of a segment up to the first that is not valid; returns the bytes of the pages until there.
+    /// Reads the records of a segment up to the first that is not valid; returns the bytes of the pages until
+    /// there.
     fn read_records(&mut self, reader: &mut SegmentReader) -> Result<u64> {
         let mut offset = SEGMENT_HEADER_BYTES;
         loop {

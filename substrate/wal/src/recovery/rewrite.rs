@@ -1,9 +1,10 @@
-//! After a crash, what was read back from the log may stand in caches alone: an fsync that failed leaves its pages
-//! looking clean, and no later fsync would write them. So the segments that nothing proves durable are copied
-//! to fresh files, which are synced and take their names, before anybody is shown what they hold.
+//! After a crash, what was read back from the log may stand in caches alone: an fsync that failed leaves its
+//! pages looking clean, and no later fsync would write them. So the segments that nothing proves durable are
+//! copied to fresh files, which are synced and take their names, before anybody is shown what they hold.
 //!
 //! **Invariants**
-//! - Bytes are copied as they are; what they mean is for replay to say. At every instant a segment's name stands for all of it.
+//! - Bytes are copied as they are; what they mean is for replay to say. At every instant a segment's name
+//!   stands for all of it.
 //! - A segment is left alone only if a later segment states that everything in it was durable.
 
 use std::path::Path;
@@ -24,8 +25,9 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// Follows the name of the segment that is being copied.
 const COPY_SUFFIX: &str = ".copy";
 
-/// Makes the segments from `first_segment` on durable, by copies where their durability is not proven; returns the
-/// bytes copied. On a full device they are only synced. For a store that was not closed, before replay.
+/// Makes the segments from `first_segment` on durable, by copies where their durability is not proven;
+/// returns the bytes copied. On a full device they are only synced. For a store that was not closed, before
+/// replay.
 ///
 /// Errors: `Io`; nothing is lost, the call can be repeated.
 pub fn rewrite_unproven(env: &dyn Env, dir: &Path, first_segment: u64) -> Result<u64> {

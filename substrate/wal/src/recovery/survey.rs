@@ -156,10 +156,12 @@ impl LogSurvey {
         findings
     }
 
-    /// Hands everything of `store` after `start` to `deliver`; without a `start` the log is taken to begin with what is
-    /// found of it. `proven` is a seqno that is known to have been durable. REQUIRES: the log was scanned.
+    /// Hands everything of `store` after `start` to `deliver`; without a `start` the log is taken to begin
+    /// with what is found of it. `proven` is a seqno that is known to have been durable. REQUIRES: the log
+    /// was scanned.
     ///
-    /// Errors: `Io` if a file cannot be opened, and whatever `deliver` returns. The end of what was delivered.
+    /// Errors: `Io` if a file cannot be opened, and whatever `deliver` returns. The end of what was
+    /// delivered.
     pub fn read(
         &self,
         store: StoreId,
@@ -307,9 +309,9 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         Ok(())
     }
 
-    /// The record to go on with at or after `offset`, and where it stands. As in replay what is expected stands
-    /// here or at the next page boundary: a copy of a later record in the padding between is passed over.
-    /// Otherwise something is missing, and the next valid record counts.
+    /// The record to go on with at or after `offset`, and where it stands. As in replay what is expected
+    /// stands here or at the next page boundary: a copy of a later record in the padding between is passed
+    /// over. Otherwise something is missing, and the next valid record counts.
     fn next_record(
         &self,
         reader: &mut SegmentReader,
@@ -333,8 +335,8 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         Ok(Some(earlier.filter(is_stray).map_or((at, found), |next| (boundary, next))))
     }
 
-    /// Something begins with `first_seqno`: what is missing before it is a hole if it had been durable; otherwise it is
-    /// the end of the incarnation, and the answer is `false`.
+    /// Something begins with `first_seqno`: what is missing before it is a hole if it had been durable;
+    /// otherwise it is the end of the incarnation, and the answer is `false`.
     fn reach(
         &mut self,
         segment: &SurveyedSegment,
@@ -375,7 +377,8 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         }))
     }
 
-    /// Delivers the record at `at` unless it is older than what was delivered; returns where the next may stand.
+    /// Delivers the record at `at` unless it is older than what was delivered; returns where the next may
+    /// stand.
     fn read_record(
         &mut self,
         reader: &mut SegmentReader,

@@ -133,8 +133,8 @@ impl SegmentReader {
             let bytes = self.bytes_at(offset, wanted.min(left))?;
             let mut at = 0;
             while at < bytes.len() {
-                // Most of a segment is prepared space. The kind in a header is not zero, so that none of the headers
-                // that lie within a page of zeros needs to be looked at.
+                // Most of a segment is prepared space. The kind in a header is not zero, so that none of the
+                // headers that lie within a page of zeros needs to be looked at.
                 if at.is_multiple_of(PAGE_SIZE) && bytes[at..].first_chunk() == Some(&[0; PAGE_SIZE]) {
                     at += PAGE_SIZE - RECORD_HEADER_BYTES + 8;
                     continue;

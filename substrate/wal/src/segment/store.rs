@@ -1,9 +1,9 @@
 //! The segment files of a directory: listing, creating ahead, releasing.
 //!
 //! **Invariants**
-//! - A segment's name is durable before the segment after it is created, and its header page is durable before
-//!   a record is written to it. So among the files of the log at most the last one may be without a header,
-//!   and a gap in the numbers is damage.
+//! - A segment's name is durable before the segment after it is created, and its header page is durable
+//!   before a record is written to it. So among the files of the log at most the last one may be without a
+//!   header, and a gap in the numbers is damage.
 //! - Segments are released from the oldest on, never the current one.
 
 use std::{collections::VecDeque, io, path::Path, time::Duration};
@@ -24,7 +24,8 @@ pub(crate) const INITIAL_BYTES: u64 = 64 << 10;
 /// Then it grows, and its place on the device is reserved, in steps of at least this size.
 pub(crate) const ALLOCATION_BYTES: u64 = 1 << 20;
 
-/// Reserves place on the device ahead of writes. `false` on a full device, which is no failure yet: the write will tell.
+/// Reserves place on the device ahead of writes. `false` on a full device, which is no failure yet: the write
+/// will tell.
 pub(crate) fn reserve_ahead(file: &dyn File, offset: u64, length: u64) -> io::Result<bool> {
     match file.allocate(offset, length) {
         Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
@@ -188,8 +189,8 @@ impl SegmentStore {
         let mut unused: Vec<u64> = self.next.lock().take().iter().map(|segment| segment.number).collect();
         let is_empty = |segment: &SegmentInfo| segment.last_seqno < segment.first_seqno;
         {
-            // The only one stays: its header says where the log has come to, which proves the manifest whole where
-            // the superblock is lost.
+            // The only one stays: its header says where the log has come to, which proves the manifest whole
+            // where the superblock is lost.
             let live = self.live.lock();
             let current = live.back().filter(|current| live.len() > 1 && is_empty(current));
             unused.extend(current.map(|current| current.number));

@@ -114,7 +114,8 @@ impl SegmentWriter {
         })
     }
 
-    /// Writes whole pages of records, `first..=last`, to the current segment or, if they do not fit, the next.
+    /// Writes whole pages of records, `first..=last`, to the current segment or, if they do not fit, the
+    /// next.
     pub(crate) fn append(
         &mut self,
         pages: &[u8],
@@ -206,7 +207,8 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Reserves place on the device up to `end`, and then some: steps grow with the segment. `false` if it is full.
+    /// Reserves place on the device up to `end`, and then some: steps grow with the segment. `false` if it is
+    /// full.
     fn allocate_to(&mut self, end: u64) -> Result<bool> {
         if end <= self.allocated_until {
             return Ok(true);
@@ -221,7 +223,8 @@ impl SegmentWriter {
         Ok(is_reserved)
     }
 
-    /// Cuts the current segment to what it holds, but not below its first length. Only space: a failure changes nothing.
+    /// Cuts the current segment to what it holds, but not below its first length. Only space: a failure
+    /// changes nothing.
     pub(crate) fn give_back_space(&mut self) {
         let _ = self.current.file.set_len(self.position.max(self.current.initial_bytes));
     }

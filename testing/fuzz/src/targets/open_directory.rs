@@ -1,7 +1,8 @@
 //! The files of a small store, changed anywhere; most inputs have their checksums computed anew.
 //!
 //! **Invariants**
-//! - A store that opens can be used in every way, or says why not; it never panics, hangs or takes more than its memory.
+//! - A store that opens can be used in every way, or says why not; it never panics, hangs or takes more than
+//!   its memory.
 //! - Without new checksums a store that was closed gives the answers that it gave before, or errors.
 
 use std::sync::Arc;

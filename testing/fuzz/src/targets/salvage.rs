@@ -1,9 +1,12 @@
-//! The files of a small store, changed anywhere, some of them missing: repaired, and salvaged into a new store.
+//! The files of a small store, changed anywhere, some of them missing: repaired, and salvaged into a new
+//! store.
 //!
 //! **Invariants**
 //! - Neither panics, hangs or takes more than its memory, whatever the files hold under right checksums.
-//! - A dry run of a repair writes nothing and finds what the repair finds; a store that a repair calls sound stays so.
-//! - A salvaged store opens, verifies, and has as many records as the report says; where salvage failed nothing is left.
+//! - A dry run of a repair writes nothing and finds what the repair finds; a store that a repair calls sound
+//!   stays so.
+//! - A salvaged store opens, verifies, and has as many records as the report says; where salvage failed
+//!   nothing is left.
 //! - Where damage cannot hide behind checksums, what is not in a lost range comes back, and nothing else.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};

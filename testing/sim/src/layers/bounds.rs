@@ -1,4 +1,5 @@
-//! What a store holds in memory is bounded by its budget, whatever is asked of it: batches, readers, snapshots.
+//! What a store holds in memory is bounded by its budget, whatever is asked of it: batches, readers,
+//! snapshots.
 //!
 //! On a disk in memory, so that every figure is that of the store's own counters and the same in each run.
 //!

@@ -1,8 +1,8 @@
-//! Damaged files: every byte with two masks, every truncation, pages and whole files in wrong places. Every read
-//! gives the right answer or an error that names the file, never a wrong answer, never a panic.
+//! Damaged files: every byte with two masks, every truncation, pages and whole files in wrong places. Every
+//! read gives the right answer or an error that names the file, never a wrong answer, never a panic.
 //!
-//! In pages without content (space reserved ahead, holes) all bytes are alike, and one of each page is tried. A long run
-//! flips every bit.
+//! In pages without content (space reserved ahead, holes) all bytes are alike, and one of each page is tried.
+//! A long run flips every bit.
 //!
 //! **Invariants**
 //! - Each damage is done to a fresh copy of the store; damages do not meet.
@@ -32,8 +32,8 @@ const BATCH: usize = 256;
 /// Runs that may take so long flip every bit.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Batches of damages. Each is spread over all files, and the subjects take turns, so that a run that ends early has
-/// seen something of everything.
+/// Batches of damages. Each is spread over all files, and the subjects take turns, so that a run that ends
+/// early has seen something of everything.
 fn batches<'a>(
     all: &'a [(&'a Subject, Vec<Damage>)],
 ) -> impl Iterator<Item = (&'a Subject, impl Iterator<Item = &'a Damage>)> {
@@ -60,7 +60,8 @@ pub fn run(limits: &Limits) -> Outcome {
     }
     let pages_and_files: Vec<_> =
         subjects.iter().map(|subject| (subject, pages_and_files(subject))).collect();
-    // The fields of headers are few and each means something else: they come before the many bytes behind them.
+    // The fields of headers are few and each means something else: they come before the many bytes behind
+    // them.
     let (headers, bodies): (Vec<_>, Vec<_>) = subjects
         .iter()
         .map(|subject| {

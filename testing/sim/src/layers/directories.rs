@@ -1,10 +1,11 @@
-//! Directories that are moved, replaced, linked and removed while a store in them is open, and lock files that are, on a
-//! real file system. It needs no root.
+//! Directories that are moved, replaced, linked and removed while a store in them is open, and lock files
+//! that are, on a real file system. It needs no root.
 //!
 //! **Invariants**
-//! - Whatever becomes of a directory's path, a store goes on in its own files: both stores keep all that was synced, and
-//!   are valid.
-//! - Where a lock is lost, or the directory itself, the owner stops with an error that says so and writes nothing more.
+//! - Whatever becomes of a directory's path, a store goes on in its own files: both stores keep all that was
+//!   synced, and are valid.
+//! - Where a lock is lost, or the directory itself, the owner stops with an error that says so and writes
+//!   nothing more.
 //! - Files that no store makes are as they were.
 
 mod copies;

@@ -1,8 +1,10 @@
-//! Every short script over a small alphabet, a power loss at every I/O operation, and another one at every I/O
-//! operation of the recovery from it. Creation and the manifest's rotation are gone through in the same way.
+//! Every short script over a small alphabet, a power loss at every I/O operation, and another one at every
+//! I/O operation of the recovery from it. Creation and the manifest's rotation are gone through in the same
+//! way.
 //!
-//! Power losses within the last op of every script, over all scripts up to a length, are power losses everywhere in all
-//! of them. The second loss is tried for all trees after scripts of two ops, and for the first tree after all.
+//! Power losses within the last op of every script, over all scripts up to a length, are power losses
+//! everywhere in all of them. The second loss is tried for all trees after scripts of two ops, and for the
+//! first tree after all.
 //!
 //! **Invariants**
 //! - The store opens after any of these losses and holds an allowed prefix.
@@ -205,7 +207,8 @@ fn every_loss(
     Ok(report)
 }
 
-/// Opens what the loss may have left, under every policy; if nested, with a second loss at every I/O operation.
+/// Opens what the loss may have left, under every policy; if nested, with a second loss at every I/O
+/// operation.
 fn judge_images(
     opener: &dyn Opener,
     dead: &MemEnv,

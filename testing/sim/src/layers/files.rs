@@ -1,13 +1,13 @@
-//! Files of a store lost, emptied, zeroed, cut short, replaced by older versions of themselves or by those of a copy of the
-//! store that has gone its own way, alone and in every combination of two. Whatever opens gives right answers for all
-//! that was synced, or an error; verification finds what reads find, a repair calls nothing sound that does not open,
-//! and salvage calls itself complete only with everything.
+//! Files of a store lost, emptied, zeroed, cut short, replaced by older versions of themselves or by those of
+//! a copy of the store that has gone its own way, alone and in every combination of two. Whatever opens gives
+//! right answers for all that was synced, or an error; verification finds what reads find, a repair calls
+//! nothing sound that does not open, and salvage calls itself complete only with everything.
 //!
 //! **Invariants**
 //! - Each damage is done to a fresh copy of the store.
-//! - After a kill, where the file `watermark` is one of two, and after a power loss, where the log is damaged, what was
-//!   synced after the superblock's last statement may be missing, as a prefix: nothing else knows of it (decision
-//!   0030). Anywhere else every synced commit must be there.
+//! - After a kill, where the file `watermark` is one of two, and after a power loss, where the log is
+//!   damaged, what was synced after the superblock's last statement may be missing, as a prefix: nothing else
+//!   knows of it (decision 0030). Anywhere else every synced commit must be there.
 
 mod damage;
 mod subject;

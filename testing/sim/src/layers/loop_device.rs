@@ -1,10 +1,12 @@
-//! A real file system that is full: an ext4 image of a few MiB on a loop device, filled by a store until it is refused.
+//! A real file system that is full: an ext4 image of a few MiB on a loop device, filled by a store until it
+//! is refused.
 //!
 //! Needs Linux, root, `mkfs.ext4` and `mount`; where one is lacking, the report says that nothing was run.
 //!
 //! **Invariants**
 //! - The image is unmounted and removed however a run ends.
-//! - What is refused is refused as `OutOfSpace`; what was acknowledged is read back, full or not, reopened or not.
+//! - What is refused is refused as `OutOfSpace`; what was acknowledged is read back, full or not, reopened or
+//!   not.
 
 use std::{
     collections::BTreeMap,
@@ -29,8 +31,8 @@ pub(crate) const NAME: &str = "loop-device";
 
 /// Size of the image.
 const IMAGE_BYTES: u64 = 64 << 20;
-/// Space that something else takes, and gives back when the device is full: a checkpoint of so small a store may write all of it anew,
-/// beside what is there.
+/// Space that something else takes, and gives back when the device is full: a checkpoint of so small a store
+/// may write all of it anew, beside what is there.
 const BALLAST_BYTES: u64 = 28 << 20;
 /// Writes after which a device of that size must have been full.
 const WRITES_MAX: u32 = 200_000;

@@ -1,8 +1,9 @@
-//! One script on all trees and in several ways of running it: all answers must be the same. There is no model that
-//! could be wrong in the same way.
+//! One script on all trees and in several ways of running it: all answers must be the same. There is no model
+//! that could be wrong in the same way.
 //!
 //! **Invariants**
-//! - Ways differ in what users cannot see: sizes of pages and leaves, memory, and when background work is done.
+//! - Ways differ in what users cannot see: sizes of pages and leaves, memory, and when background work is
+//!   done.
 //! - An answer that a way cannot give (a snapshot does not survive a reopen) is left out of the comparison.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};

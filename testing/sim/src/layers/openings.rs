@@ -1,9 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! Stores that are opened again and again, for a write or for nothing, and closed, killed or only read: their files, the
-//! length of these, and the calls that an opening takes stay the same.
+//! Stores that are opened again and again, for a write or for nothing, and closed, killed or only read: their
+//! files, the length of these, and the calls that an opening takes stay the same.
 //!
-//! On the machine in memory everything is counted. On the real one, too, where the report also says how long openings
-//! took; nothing is required of times.
+//! On the machine in memory everything is counted. On the real one, too, where the report also says how long
+//! openings took; nothing is required of times.
 //!
 //! **Invariants**
 //! - The same few records are written over and over, so that whatever grows does so because of the openings.

@@ -1,14 +1,16 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! One real store for a long time: rounds of reads and writes, each with another fault of the device, each ended by a
-//! close, an opening and a look at every key. Answers stay right, and memory, descriptors and space stay flat.
+//! One real store for a long time: rounds of reads and writes, each with another fault of the device, each
+//! ended by a close, an opening and a look at every key. Answers stay right, and memory, descriptors and
+//! space stay flat.
 //!
-//! Two writers own half of the keys each and know for each key which versions it may have. All trees are keyspaces of
-//! the same store. Between the rounds the process is measured; the last third must not lie above the middle one.
+//! Two writers own half of the keys each and know for each key which versions it may have. All trees are
+//! keyspaces of the same store. Between the rounds the process is measured; the last third must not lie above
+//! the middle one.
 //!
 //! **Invariants**
 //! - Without a fault in the round no error is excused.
-//! - Measuring happens while no writer runs, and a round before the first third is over judges nothing: caches fill. Space is judged
-//!   in runs of 30 rounds and more only.
+//! - Measuring happens while no writer runs, and a round before the first third is over judges nothing:
+//!   caches fill. Space is judged in runs of 30 rounds and more only.
 
 mod gauges;
 mod writer;
@@ -146,7 +148,8 @@ impl Soak {
         let fault = FAULTS[usize::try_from(number).unwrap() % FAULTS.len()];
         let (db, keyspaces) = self.open(configurations);
         if let Some((_, class, error, is_lasting)) = fault {
-            // Every round makes more reads, writes and syncs than these, however fast it goes: such faults are always met.
+            // Every round makes more reads, writes and syncs than these, however fast it goes: such faults
+            // are always met.
             let skip = self.random.below(match class {
                 IoClass::Read => 200,
                 IoClass::Write | IoClass::Sync => 20,

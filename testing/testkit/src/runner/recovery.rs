@@ -119,7 +119,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Opens the store on the present machine and checks what it holds. A device that fails or is full is healed.
+    /// Opens the store on the present machine and checks what it holds. A device that fails or is full is
+    /// healed.
     pub(super) fn settle(&mut self) -> Result<(), Wrong> {
         for attempt in 0.. {
             let opened = self.opener.open(self.env());

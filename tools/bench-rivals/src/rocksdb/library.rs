@@ -1,7 +1,8 @@
 //! RocksDB's C interface, as far as it is used: loaded from a shared library when it is first asked for.
 //!
 //! **Invariants**
-//! - Signatures are those of `include/rocksdb/c.h`; a library that lacks one of the functions is refused whole.
+//! - Signatures are those of `include/rocksdb/c.h`; a library that lacks one of the functions is refused
+//!   whole.
 //! - Once loaded, the library stays until the process ends.
 #![expect(unsafe_code, reason = "functions of a foreign library")]
 
@@ -155,7 +156,8 @@ fn load() -> Result<Functions, String> {
             places.join(", ")
         ));
     };
-    // SAFETY: the user named this library or fetched it for this purpose; it has no initialisers that depend on us.
+    // SAFETY: the user named this library or fetched it for this purpose; it has no initialisers that depend
+    // on us.
     let library = unsafe { Library::new(found) };
     let library = library.map_err(|error| format!("{}: {error}", found.display()))?;
     let functions = Functions::of(&library).map_err(|error| format!("{}: {error}", found.display()))?;

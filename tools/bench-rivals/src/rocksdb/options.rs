@@ -1,4 +1,5 @@
-//! How RocksDB is set for a run: what one of its engineers would choose where memory is short and the device is fast.
+//! How RocksDB is set for a run: what one of its engineers would choose where memory is short and the device
+//! is fast.
 //!
 //! The README of this package gives the reason for each choice.
 //!
@@ -37,9 +38,11 @@ const NO_COMPRESSION: c_int = 0;
 const DATA_BLOCK_BINARY_AND_HASH: c_int = 1;
 const MIB: u64 = 1 << 20;
 const MIN_BLOB_BYTES: u64 = 512;
-/// Blocks under compaction, readers' iterators, the allocator's waste: what the budget of cache and buffers leaves free.
+/// Blocks under compaction, readers' iterators, the allocator's waste: what the budget of cache and buffers
+/// leaves free.
 const OUTSIDE_CACHE_MAX: u64 = 56 * MIB;
-/// Most bytes that a compaction reads ahead of each file, and a long scan half of that; less where memory is short.
+/// Most bytes that a compaction reads ahead of each file, and a long scan half of that; less where memory is
+/// short.
 const READAHEAD_MAX: u64 = 2 * MIB;
 
 /// All that a database is opened with.
@@ -54,7 +57,8 @@ pub(crate) struct Options {
 /// Calls a function of the library.
 macro_rules! call {
     ($functions:expr, $name:ident($($argument:expr),*)) => {{
-        // SAFETY: every object was made by the library for this use and is alive; the other arguments are plain numbers.
+        // SAFETY: every object was made by the library for this use and is alive; the other arguments are
+        // plain numbers.
         unsafe { ($functions.$name)($($argument),*) }
     }};
 }

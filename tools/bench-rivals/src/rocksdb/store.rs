@@ -40,8 +40,8 @@ unsafe impl Sync for Store {}
 /// Calls a function of the library.
 macro_rules! call {
     ($functions:expr, $name:ident($($argument:expr),*)) => {{
-        // SAFETY: every object was made by the library for this use and is alive; every pointer comes with its length
-        // from a slice that outlives the call.
+        // SAFETY: every object was made by the library for this use and is alive; every pointer comes with
+        // its length from a slice that outlives the call.
         unsafe { ($functions.$name)($($argument),*) }
     }};
 }
@@ -122,8 +122,8 @@ impl Store {
         Ok(())
     }
 
-    /// Records from `first` on and below `end`, until `see` has enough. A scan of everything reads far ahead and leaves
-    /// the cache as it is.
+    /// Records from `first` on and below `end`, until `see` has enough. A scan of everything reads far ahead
+    /// and leaves the cache as it is.
     pub(crate) fn scan(
         &self,
         first: &[u8],

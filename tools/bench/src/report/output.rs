@@ -50,7 +50,8 @@ impl Output {
             .map_err(|error| Error::io(self.json_name.as_str(), error))
     }
 
-    /// Writes a table, the first row its head; columns are as wide as they need, all but the first to the right.
+    /// Writes a table, the first row its head; columns are as wide as they need, all but the first to the
+    /// right.
     ///
     /// # Errors
     /// It cannot be written.

@@ -21,7 +21,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// `dir` if the user named one (created if missing), else a new directory inside `parent` or the current one.
+    /// `dir` if the user named one (created if missing), else a new directory inside `parent` or the current
+    /// one.
     pub(crate) fn new(env: &dyn Env, dir: Option<&Path>, parent: Option<&Path>) -> Result<Self> {
         let scratch = match dir {
             Some(dir) => {

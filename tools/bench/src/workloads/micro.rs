@@ -1,7 +1,11 @@
 //! Micro-benchmarks: one part of the store alone, a fixed number of operations, seeded.
 //!
-//! Times are noisy on a shared machine; counts of instructions are not, so each case can be run by itself under callgrind:
-//! `valgrind --tool=callgrind testudo-bench micro page-cache --case hit --subject testudo --threads 1 --ops 1M`.
+//! Times are noisy on a shared machine; counts of instructions are not, so each case can be run by itself
+//! under callgrind:
+//!
+//! ```sh
+//! valgrind --tool=callgrind testudo-bench micro page-cache --case hit --subject testudo --threads 1 --ops 1M
+//! ```
 //!
 //! **Invariants**
 //! - What is done depends on the flags alone, never on the clock.
@@ -60,7 +64,8 @@ impl Bench<'_> {
         fits(&self.args.case, case) && fits(&self.args.subject, subject) && !self.context.stopped()
     }
 
-    /// Refuses names of cases and subjects that the benchmark does not have; it has `testudo` alone as a subject.
+    /// Refuses names of cases and subjects that the benchmark does not have; it has `testudo` alone as a
+    /// subject.
     fn check_names(&self, micro: &str, cases: &[&str]) -> Result<()> {
         self.check_subjects(micro, cases, &["testudo"])
     }

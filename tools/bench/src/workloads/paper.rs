@@ -1,8 +1,8 @@
 //! The experiments of the published designs, at the size of the machine at hand.
 //!
 //! Each compares the same engine with one setting changed, within one run, so that its shape holds on a noisy
-//! machine; amplification comes from the engine's exact counters. An experiment prints a table, a line of JSON for
-//! each point, and charts.
+//! machine; amplification comes from the engine's exact counters. An experiment prints a table, a line of
+//! JSON for each point, and charts.
 //!
 //! **Invariants**
 //! - Every read of an experiment is checked as in `ycsb`; a wrong answer fails it.

@@ -1,7 +1,7 @@
 //! Keys and values are bytes, people type and read text: escapes, hex, and back.
 //!
-//! Text form: bytes that are valid UTF-8 and not control characters stand for themselves; `\` is written `\\`,
-//! tab, line feed and carriage return are `\t`, `\n`, `\r`; every other byte is `\xNN`.
+//! Text form: bytes that are valid UTF-8 and not control characters stand for themselves; `\` is written
+//! `\\`, tab, line feed and carriage return are `\t`, `\n`, `\r`; every other byte is `\xNN`.
 //!
 //! **Invariants**
 //! - `unescape(escape(bytes)) == bytes` and `from_hex(to_hex(bytes)) == bytes` for all bytes.

@@ -10,7 +10,8 @@
 //!
 //! **Invariants**
 //! - What is printed in a form is read back in it as the same bytes, but for the white space of JSON.
-//! - Input that does not fit is refused with the character at fault; bytes that do not fit a form are never printed in it.
+//! - Input that does not fit is refused with the character at fault; bytes that do not fit a form are never
+//!   printed in it.
 
 use clap::{Args, ValueEnum};
 

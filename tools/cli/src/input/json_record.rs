@@ -1,8 +1,8 @@
 //! A record as one JSON object, the same for `scan --json`, `dump` and `load`.
 //!
-//! The names of the fields say how key and value are written: `key` and `value` are text, `key_hex` hex, `key_escaped`
-//! escaped text, `key_u64` a number, `key_json` a JSON document, and so for values ([`super::format`]). Unless a form is
-//! chosen, bytes that are UTF-8 are text and others hex.
+//! The names of the fields say how key and value are written: `key` and `value` are text, `key_hex` hex,
+//! `key_escaped` escaped text, `key_u64` a number, `key_json` a JSON document, and so for values
+//! ([`super::format`]). Unless a form is chosen, bytes that are UTF-8 are text and others hex.
 //!
 //! **Invariants**
 //! - Reading back what was written gives the same bytes.

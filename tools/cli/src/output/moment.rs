@@ -9,8 +9,8 @@ pub(crate) fn show_moment(millis: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Year, month and day of the day `days` after the start of 1970. Years are counted from March, so that the day that not
-/// every year has comes last.
+/// Year, month and day of the day `days` after the start of 1970. Years are counted from March, so that the
+/// day that not every year has comes last.
 fn date_of(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // From 1 March of the year 0.

@@ -1,8 +1,8 @@
 //! Sizes as people type and read them: `64MiB`, `2GiB`, `1.5 MiB`.
 //!
 //! **Invariants**
-//! - A size without a unit is in bytes; units with an `i` are powers of 1024, the others powers of 1000, as in
-//!   `testudo bench`; a trailing `B` changes nothing.
+//! - A size without a unit is in bytes; units with an `i` are powers of 1024, the others powers of 1000, as
+//!   in `testudo bench`; a trailing `B` changes nothing.
 
 /// Parses a size; the error names what is wrong.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {

@@ -1,6 +1,7 @@
 //! `testudo count`: how many records there are, in all, in a range, or with a prefix.
 //!
-//! It counts by reading them, so that the answer is exact; `testudo ls` says at once about how many there are.
+//! It counts by reading them, so that the answer is exact; `testudo ls` says at once about how many there
+//! are.
 
 use clap::Args;
 use serde_json::json;

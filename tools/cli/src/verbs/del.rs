@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - When it ends with exit code 0, every key that was named was there, and all removals are on the device.
-//! - Keys are removed in batches, in their order; what stops it, stops it between two of them and is said with their number.
+//! - Keys are removed in batches, in their order; what stops it, stops it between two of them and is said
+//!   with their number.
 //! - With `--dry-run` the store is opened for reading only.
 
 use std::{collections::BTreeSet, path::PathBuf};

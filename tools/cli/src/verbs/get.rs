@@ -1,7 +1,8 @@
 //! `testudo get`: the value of one key.
 //!
 //! **Invariants**
-//! - A key that is not there is exit code 1, with nothing but the JSON document (if asked for) on standard output.
+//! - A key that is not there is exit code 1, with nothing but the JSON document (if asked for) on standard
+//!   output.
 
 use clap::Args;
 

@@ -3,7 +3,8 @@
 //! **Invariants**
 //! - Batches are atomic and applied in the order of the file; what is stored is always a prefix of the file.
 //! - When it ends with exit code 0, every record is on the device.
-//! - A bad line, a failed write or Ctrl-C stops it after a whole batch; the message says which lines are stored.
+//! - A bad line, a failed write or Ctrl-C stops it after a whole batch; the message says which lines are
+//!   stored.
 
 mod record_format;
 

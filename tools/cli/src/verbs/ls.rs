@@ -1,7 +1,7 @@
 //! `testudo ls`: the keyspaces with their trees and sizes.
 //!
-//! The number of entries is what the trees and write buffers hold, older versions and tombstones that are not yet
-//! merged away included; `testudo count` counts exactly.
+//! The number of entries is what the trees and write buffers hold, older versions and tombstones that are not
+//! yet merged away included; `testudo count` counts exactly.
 
 use clap::Args;
 use serde_json::json;

@@ -25,7 +25,8 @@ pub(crate) struct MergeArguments {
     store: StoreArguments,
     /// The key
     key: String,
-    /// The operand, written as values are; with the operator add-u64 a number unless --value-format says otherwise
+    /// The operand, written as values are; with the operator add-u64 a number unless --value-format says
+    /// otherwise
     operand: String,
     #[command(flatten)]
     record: RecordArguments,

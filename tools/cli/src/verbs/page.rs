@@ -38,7 +38,8 @@ enum Action {
     Dump {
         #[command(flatten)]
         raw: RawArguments,
-        /// Number of the page, or `@` and an offset in the data file, as messages name it: the page that contains it
+        /// Number of the page, or `@` and an offset in the data file, as messages name it: the page that
+        /// contains it
         #[arg(value_parser = parse_page)]
         page: PageName,
         /// How many pages to look at

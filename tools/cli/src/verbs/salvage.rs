@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - The damaged store is not written.
-//! - Exit code 0 only if every record is there and known to be; 1 if anything is lost, uncertain or cannot be proven.
+//! - Exit code 0 only if every record is there and known to be; 1 if anything is lost, uncertain or cannot be
+//!   proven.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -31,7 +32,8 @@ pub(crate) struct SalvageArguments {
     dir: PathBuf,
     /// Directory of the new store; must not exist or be empty
     target: PathBuf,
-    /// Give back keys of which only a version is left that may not be the last one in their keyspace, not in NAME.older
+    /// Give back keys of which only a version is left that may not be the last one in their keyspace, not in
+    /// NAME.older
     #[arg(long)]
     older_versions: bool,
     /// Merge operator of keyspaces whose options are lost with the manifest

@@ -1,7 +1,7 @@
 //! `testudo scan`: the records of a range, in either direction.
 //!
-//! Text output is key, tab, value, escaped unless another form is chosen, which is what `load --format tsv` reads; JSON output is what
-//! `load --format jsonl` reads.
+//! Text output is key, tab, value, escaped unless another form is chosen, which is what `load --format tsv`
+//! reads; JSON output is what `load --format jsonl` reads.
 
 use clap::Args;
 use serde_json::json;

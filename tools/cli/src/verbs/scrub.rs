@@ -1,6 +1,7 @@
 //! `testudo scrub`: reads everything that is live at a chosen pace, and can go on where it stopped.
 //!
-//! Where it stands is kept in the file `scrub` of the store's directory, a line of text with a checksum that names the store.
+//! Where it stands is kept in the file `scrub` of the store's directory, a line of text with a checksum that
+//! names the store.
 //!
 //! **Invariants**
 //! - The store itself is only read.

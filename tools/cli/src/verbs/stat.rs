@@ -1,7 +1,7 @@
 //! `testudo stat`: every counter and gauge that the store keeps.
 //!
-//! Counters count since the store was opened: by the process that writes it, if there is one, and otherwise by this verb, a
-//! moment ago. Gauges (sizes, seqnos) tell the state of the store.
+//! Counters count since the store was opened: by the process that writes it, if there is one, and otherwise
+//! by this verb, a moment ago. Gauges (sizes, seqnos) tell the state of the store.
 
 use clap::Args;
 use serde::Serialize;

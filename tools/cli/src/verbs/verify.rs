@@ -1,8 +1,8 @@
 //! `testudo verify`: checks what is on disk, without changing it.
 //!
 //! **Invariants**
-//! - Exit code 1 only where stored bytes are damaged; where it could not look (no store, locked, no permission)
-//!   the exit code is 2.
+//! - Exit code 1 only where stored bytes are damaged; where it could not look (no store, locked, no
+//!   permission) the exit code is 2.
 //! - A check that does not read everything never calls the store sound, and says what it did not read.
 
 use clap::{Args, ValueEnum};
@@ -38,7 +38,8 @@ pub(crate) struct VerifyArguments {
 enum Level {
     /// What opening reads, the structure of the trees and the references to extents
     Fast,
-    /// Everything: also the bytes of superblock, manifest and log, every page, every record, filters and the order of all keys
+    /// Everything: also the bytes of superblock, manifest and log, every page, every record, filters and the
+    /// order of all keys
     Full,
 }
 

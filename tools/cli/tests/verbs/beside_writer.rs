@@ -1,4 +1,5 @@
-//! Looking at a store that another process writes: a real one, which does what it is told on its standard input.
+//! Looking at a store that another process writes: a real one, which does what it is told on its standard
+//! input.
 
 use std::{
     env,

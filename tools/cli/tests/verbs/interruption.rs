@@ -33,7 +33,8 @@ fn ctrl_c_while_loading_keeps_what_was_read() {
         number += 1;
     }
     input.flush().unwrap();
-    // Most of it does not fit into the pipe: the program has read it, and now waits for more, which never comes.
+    // Most of it does not fit into the pipe: the program has read it, and now waits for more, which never
+    // comes.
     interrupt(&mut child);
     let answer = Answer::of(child.wait_with_output().unwrap());
     answer.refused(&["interrupted", "are stored"]);

@@ -1,5 +1,6 @@
-//! What salvage must do for a destroyed manifest, a destroyed page of data and a data file that was cut, on real files:
-//! whatever is not in a range that is reported as lost comes back with its right value, and nothing else does.
+//! What salvage must do for a destroyed manifest, a destroyed page of data and a data file that was cut, on
+//! real files: whatever is not in a range that is reported as lost comes back with its right value, and
+//! nothing else does.
 
 use std::{collections::BTreeMap, fs, fs::OpenOptions};
 
@@ -45,7 +46,8 @@ fn hex(key: &str) -> String {
     key.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Salvages, and compares what came back with what was there; gives the report, and how many records are lost.
+/// Salvages, and compares what came back with what was there; gives the report, and how many records are
+/// lost.
 #[track_caller]
 fn salvaged(place: &Place, expected: &Records, what: &str) -> (Value, usize) {
     let before = place.store_files();
@@ -179,8 +181,8 @@ fn a_cut_data_file_gives_back_what_is_before_the_cut() {
     assert!(recovered[0] >= 30 && recovered[3] > expected.len() / 2, "{recovered:?}");
 }
 
-/// Without manifest and without the end of the file, nothing tells which newer versions there were. The report says so, and
-/// every value that comes back is one that its key had.
+/// Without manifest and without the end of the file, nothing tells which newer versions there were. The
+/// report says so, and every value that comes back is one that its key had.
 #[track_caller]
 fn only_values_that_were_written(place: &Place, what: &str) {
     let answer = place.run(&["salvage", "STORE", "NEW", "--json"]);

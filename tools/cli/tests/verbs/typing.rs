@@ -1,4 +1,5 @@
-//! What makes typing short: `--json` anywhere, `TESTUDO_DIR`, parents that are made, completions, manual pages.
+//! What makes typing short: `--json` anywhere, `TESTUDO_DIR`, parents that are made, completions, manual
+//! pages.
 
 use std::{fs, os::unix::fs::symlink};
 

@@ -1,6 +1,7 @@
 //! Rules for the documentation of errors: whoever calls what can fail finds there which kinds come.
 //!
-//! Looked at are the public methods of the engine, those of its public traits, and merge operators, which users write.
+//! Looked at are the public methods of the engine, those of its public traits, and merge operators, which
+//! users write.
 //!
 //! **Invariants**
 //! - A method counts as one that can fail if its return type names a `Result`.

@@ -1,7 +1,8 @@
 //! Which crate may use which: the tiers of the house, as a table.
 //!
 //! **Invariants**
-//! - Every crate is in the table or in a folder with a rule; a new one elsewhere is a finding until it is added.
+//! - Every crate is in the table or in a folder with a rule; a new one elsewhere is a finding until it is
+//!   added.
 //! - Dependencies of tests are free: they may point up.
 
 use crate::{

@@ -1,11 +1,12 @@
 //! No module of the store imports another that imports it, not even over others.
 //!
-//! A module and those inside it are one thing here: they may use each other. What a module re-exports counts as the
-//! module that has it, so that a path through `lib.rs` leads where it ends. Tests are free, and what the handles of the
-//! public crate import is not followed.
+//! A module and those inside it are one thing here: they may use each other. What a module re-exports counts
+//! as the module that has it, so that a path through `lib.rs` leads where it ends. Tests are free, and what
+//! the handles of the public crate import is not followed.
 //!
 //! **Invariants**
-//! - Only paths that begin at the crate, at the module, or above it are followed; other crates are `layers.rs`'s.
+//! - Only paths that begin at the crate, at the module, or above it are followed; other crates are
+//!   `layers.rs`'s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +39,8 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     crates.into_iter().flat_map(|(root, modules)| circles_in(root, &modules)).collect()
 }
 
-/// The folder of the crate and the path of the module that a file is; `None` for tests and what is not in `src`.
+/// The folder of the crate and the path of the module that a file is; `None` for tests and what is not in
+/// `src`.
 fn module_of(path: &str) -> Option<(&str, ModulePath)> {
     let (root, file) = path.split_once("/src/")?;
     let names = file.strip_suffix(".rs")?;

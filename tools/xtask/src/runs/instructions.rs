@@ -1,12 +1,15 @@
 //! Counts the instructions that each micro-benchmark takes, and compares them with what they took before.
 //!
-//! Times on a shared machine move by tens of percents; instructions under callgrind hardly move at all. Each case runs
-//! twice, with so many operations and with twice as many: the difference is what the operations took, without
-//! setting up. What is expected is one line of JSON for each case in `testing/instructions.jsonl`.
+//! Times on a shared machine move by tens of percents; instructions under callgrind hardly move at all. Each
+//! case runs twice, with so many operations and with twice as many: the difference is what the operations
+//! took, without setting up. What is expected is one line of JSON for each case in
+//! `testing/instructions.jsonl`.
 //!
 //! **Invariants**
-//! - A case that got slower by more than the tolerance fails, and so does one that is in one of the two lists only.
-//! - One that got faster by more than that fails as well, until the file says so: the next loss would go unseen.
+//! - A case that got slower by more than the tolerance fails, and so does one that is in one of the two lists
+//!   only.
+//! - One that got faster by more than that fails as well, until the file says so: the next loss would go
+//!   unseen.
 
 use std::{
     collections::BTreeMap,

@@ -7,7 +7,8 @@ use std::{io, path::Path, process::Command};
 
 use crate::runs::special_build;
 
-/// Runs the control and all bugs, or those named. Whether every bug was seen, and nothing where there was none.
+/// Runs the control and all bugs, or those named. Whether every bug was seen, and nothing where there was
+/// none.
 ///
 /// Errors: a build failed, or a process could not be started.
 pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {

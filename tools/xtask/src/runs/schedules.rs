@@ -17,7 +17,8 @@ const SCHEDULES: [&str; 2] = ["2000", "100000"];
 /// A long run tries others than CI.
 const LONG_FIRST_SEED: &str = "1000000";
 
-/// Runs all scenarios (`[]`, `["--long"]`), or, given a scenario's name and options, that one. Whether no schedule failed.
+/// Runs all scenarios (`[]`, `["--long"]`), or, given a scenario's name and options, that one. Whether no
+/// schedule failed.
 ///
 /// Errors: the build failed, or a process could not be started.
 pub fn schedules(root: &Path, arguments: &[String]) -> io::Result<bool> {

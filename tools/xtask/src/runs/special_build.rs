@@ -15,7 +15,8 @@ use std::{
     thread,
 };
 
-/// Builds the binary `name` of the package with that name with `--cfg cfg`; returns where it is. `None` if it does not build.
+/// Builds the binary `name` of the package with that name with `--cfg cfg`; returns where it is. `None` if it
+/// does not build.
 pub(crate) fn build(root: &Path, cfg: &str, folder: &str, name: &str) -> io::Result<Option<PathBuf>> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let target = target.join(folder);
@@ -28,8 +29,8 @@ pub(crate) fn build(root: &Path, cfg: &str, folder: &str, name: &str) -> io::Res
     Ok(has_built.then(|| target.join("debug").join(name)))
 }
 
-/// Builds the binary `name` of the package with that name in a profile of the workspace; returns where it is. `None` if
-/// it does not build.
+/// Builds the binary `name` of the package with that name in a profile of the workspace; returns where it is.
+/// `None` if it does not build.
 pub(crate) fn build_profile(root: &Path, profile: &str, name: &str) -> io::Result<Option<PathBuf>> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -209,7 +209,8 @@ fn end_that_recovery_has_seen_must_be_found_again() {
     assert_eq!(read(&env).unwrap_err().location(), Some((segment_file_name(1).as_str(), offset)));
 }
 
-/// Fills the seven pages of segment 1 with one commit each, every one followed by `after`, and begins segment 2.
+/// Fills the seven pages of segment 1 with one commit each, every one followed by `after`, and begins
+/// segment 2.
 fn fill_first_segment(env: &Arc<MemEnv>, after: impl Fn(&Wal)) -> Arc<Wal> {
     let wal = open(env, WalStart::new_store(Incarnation(1)));
     for _ in 0..7 {

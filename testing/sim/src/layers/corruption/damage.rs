@@ -142,8 +142,8 @@ fn pages_with_content(bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len().div_ceil(PAGE_SIZE)).filter(|&page| has_content(bytes, page)).collect()
 }
 
-/// Every byte of the header, every `stride`-th byte of the pages with content, and one byte, each time another, of every
-/// other page.
+/// Every byte of the header, every `stride`-th byte of the pages with content, and one byte, each time
+/// another, of every other page.
 fn places(bytes: &[u8], stride: usize) -> Vec<usize> {
     let page_count = bytes.len().div_ceil(PAGE_SIZE);
     let of_page = |page: usize| {

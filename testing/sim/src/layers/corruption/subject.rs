@@ -28,7 +28,8 @@ const CLOSED: &str = "closed";
 const SAMPLE_STRIDE: usize = 23;
 /// The state of the store whose commits are in the log only.
 const UNDRAINED: &str = "killed before a drain";
-/// The state of a store of one log segment, which alone proves what was synced since the superblock was written.
+/// The state of a store of one log segment, which alone proves what was synced since the superblock was
+/// written.
 const UNPROVEN: &str = "killed in its first segment, its watermark lost";
 /// What is written last in it: it proves what was synced before.
 const LAST_WRITE: &str = "\nbatch buffered 0/tail/5=24:100\nstep 3\n";
@@ -56,8 +57,8 @@ pub(super) struct Subject {
     model: Model,
 }
 
-/// The store of the script, closed cleanly, killed, killed with everything in the log only, killed early without its
-/// watermark, and one whose creation was cut short.
+/// The store of the script, closed cleanly, killed, killed with everything in the log only, killed early
+/// without its watermark, and one whose creation was cut short.
 pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, String> {
     let mut subjects = Vec::new();
     let undrained = SCRIPT.replace("\nflush\n", "\n");
@@ -153,8 +154,8 @@ impl Subject {
         self.files[file].path.to_string_lossy().contains("wal-")
     }
 
-    /// Distance of the bytes that are damaged. The killed store is gone through whole; most of what the others hold is the
-    /// same, except for their superblocks.
+    /// Distance of the bytes that are damaged. The killed store is gone through whole; most of what the
+    /// others hold is the same, except for their superblocks.
     pub(super) fn stride(&self, file: usize) -> usize {
         let is_superblock = self.files[file].path.ends_with("superblock");
         if [CLOSED, UNDRAINED, UNPROVEN].contains(&self.state) && !is_superblock { SAMPLE_STRIDE } else { 1 }

@@ -8,7 +8,8 @@ use testudo::{SalvageOptions, WorkDone, backup::Repository};
 
 use super::place::{Expected, Place};
 
-/// An observer that moves the directory `name` away once it has a file, and puts one of somebody else in its place.
+/// An observer that moves the directory `name` away once it has a file, and puts one of somebody else in its
+/// place.
 fn mover<'p>(place: &'p Place, name: &'p str) -> impl FnMut(WorkDone) -> ControlFlow<()> + 'p {
     let mut is_moved = false;
     move |_| {

@@ -58,7 +58,8 @@ impl Place {
         self.opener.open_db(RealEnv::new(), &self.path(name))
     }
 
-    /// Opens the store at this path, checks that it is valid and holds `expected` and nothing else, and closes it.
+    /// Opens the store at this path, checks that it is valid and holds `expected` and nothing else, and
+    /// closes it.
     pub(super) fn check(&self, name: &str, expected: &Expected) {
         let subject = self.open(name, expected.clone());
         subject.check();

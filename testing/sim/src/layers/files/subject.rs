@@ -1,8 +1,8 @@
 //! Stores with their older selves and with copies that parted from them, and how a damaged one is judged.
 //!
 //! **Invariants**
-//! - Every commit is synced. A copy makes the same changes with other values, so that seqnos, run ids, names and sizes of its
-//!   files are the same.
+//! - Every commit is synced. A copy makes the same changes with other values, so that seqnos, run ids, names
+//!   and sizes of its files are the same.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -63,7 +63,8 @@ struct Life {
     history: Vec<Contents>,
 }
 
-/// The store closed, killed, after a power loss, and one that was not opened since it was copied, while its copy was.
+/// The store closed, killed, after a power loss, and one that was not opened since it was copied, while its
+/// copy was.
 pub(super) fn subjects(configuration: &Configuration) -> std::result::Result<Vec<Subject>, String> {
     make_all(configuration).map_err(|error| error.to_string())
 }
@@ -177,7 +178,8 @@ impl Subject {
         }
     }
 
-    /// Whether nothing can be said of a case: after a power loss the log's length is what log and superblock say.
+    /// Whether nothing can be said of a case: after a power loss the log's length is what log and superblock
+    /// say.
     pub(super) fn has_no_evidence(&self, case: &[Damage]) -> bool {
         let superblock = |damage: &Damage| damage.path().ends_with("superblock");
         self.state == LOST_POWER && case.iter().any(Damage::is_of_log) && case.iter().any(superblock)

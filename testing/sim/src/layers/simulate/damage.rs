@@ -1,9 +1,10 @@
-//! A copy of a simulated store lives on with damage that no error tells: flipped bits, files of another store, writes
-//! that were acknowledged and are lost or lie elsewhere. Answers stay right, or are errors that name the damage.
+//! A copy of a simulated store lives on with damage that no error tells: flipped bits, files of another
+//! store, writes that were acknowledged and are lost or lie elsewhere. Answers stay right, or are errors that
+//! name the damage.
 //!
 //! **Invariants**
-//! - What later records prove to have been durable is never lost silently; what nothing proves yet may be, from the end
-//!   of the order of commits only.
+//! - What later records prove to have been durable is never lost silently; what nothing proves yet may be,
+//!   from the end of the order of commits only.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -64,8 +65,9 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     fn live(&mut self, profile: &Profile) -> Result<(), String> {
-        // Opening states what is durable; the last record, itself unsynced, proves all synced ones before it. What comes
-        // after has nothing yet that proves it, and damage there looks like the tail that a power loss tears.
+        // Opening states what is durable; the last record, itself unsynced, proves all synced ones before it.
+        // What comes after has nothing yet that proves it, and damage there looks like the tail that a power
+        // loss tears.
         let tail = Op::Insert { keyspace: 0, key: Key::of("tail"), value: Value { seed: 1, length: 50 } };
         // Keyspaces come and go by the manifest, beside the order of the log; so all are there before.
         let creations = (0..profile.keyspace_count).map(|keyspace| Op::Create { keyspace });

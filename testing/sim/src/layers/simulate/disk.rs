@@ -73,7 +73,8 @@ impl State {
         self.digest = checksum64(&bytes, self.digest);
     }
 
-    /// The fault that strikes this call, if one does. Writes that go wrong are asked for once, before their call.
+    /// The fault that strikes this call, if one does. Writes that go wrong are asked for once, before their
+    /// call.
     fn strike(&mut self, class: IoClass, path: &Path) -> Option<Fault> {
         self.has_store |= self.activity != Activity::Open;
         let armed = self.armed.as_mut().filter(|armed| armed.fits(class, path))?;

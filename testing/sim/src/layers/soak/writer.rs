@@ -151,7 +151,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Looks at all keys of a store that was opened again, and goes on from what is there; bytes of keys and values.
+    /// Looks at all keys of a store that was opened again, and goes on from what is there; bytes of keys and
+    /// values.
     pub(super) fn check(&mut self, keyspaces: &[Keyspace], is_clean: bool) -> u64 {
         let mut live_bytes = 0;
         let mut keys: Vec<u32> = (0..self.key_count()).collect();

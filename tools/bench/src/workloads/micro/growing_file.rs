@@ -1,4 +1,5 @@
-//! A file in memory that can be written, so that building and merging runs cost what the store does and nothing else.
+//! A file in memory that can be written, so that building and merging runs cost what the store does and
+//! nothing else.
 //!
 //! **Invariants**
 //! - What was never written reads as zeros.

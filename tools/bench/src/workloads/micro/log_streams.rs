@@ -13,11 +13,13 @@
 //! | file | as append, to files in a temporary directory, until the last byte is written | a quarter |
 //! | synced | the same, and each commit is durable before the next one of its thread | a four-thousandth |
 //!
-//! The time is the median of several rounds; `ratio` is how many times as long `one-log` takes, the median of the rounds' ratios.
+//! The time is the median of several rounds; `ratio` is how many times as long `one-log` takes, the median of
+//! the rounds' ratios.
 //!
 //! **Invariants**
 //! - All subjects do the same in every round, in turn, and another one is the first in the next round.
-//! - Each log has a thread that writes its full buffers, as a store has, and as many and as large buffers as a store's.
+//! - Each log has a thread that writes its full buffers, as a store has, and as many and as large buffers as
+//!   a store's.
 
 use std::{
     path::Path,

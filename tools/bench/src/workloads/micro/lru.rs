@@ -1,7 +1,7 @@
 //! What the page cache is measured against: a plain LRU in sixteen shards.
 //!
-//! Each shard is a mutex around a hash table and a list that is linked by indices; a page is handed out as a counted
-//! reference, so that it may be evicted while it is read.
+//! Each shard is a mutex around a hash table and a list that is linked by indices; a page is handed out as a
+//! counted reference, so that it may be evicted while it is read.
 //!
 //! **Invariants**
 //! - The list holds each page of the shard once, the one used last in front.

@@ -1,7 +1,8 @@
 //! Two trees beside each other, in everything that compares them.
 //!
 //! **Invariants**
-//! - Settings are run in two rounds of opposite order, so that what changes in time on the machine meets all of them.
+//! - Settings are run in two rounds of opposite order, so that what changes in time on the machine meets all
+//!   of them.
 
 use super::experiment::Experiment;
 use crate::report::{line_chart::Line, size::quotient};

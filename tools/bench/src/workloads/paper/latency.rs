@@ -1,7 +1,9 @@
-//! Latency by kind of operation over YCSB, with memory for a third and for all of the data (TurtleKV fig. 10).
+//! Latency by kind of operation over YCSB, with memory for a third and for all of the data (TurtleKV fig.
+//! 10).
 //!
 //! **Invariants**
-//! - Latencies are of closed loops: each thread has one operation under way. `ycsb --rate` measures open ones.
+//! - Latencies are of closed loops: each thread has one operation under way. `ycsb --rate` measures open
+//!   ones.
 
 use testudo::Result;
 

@@ -1,9 +1,10 @@
-//! What a leveled LSM-tree writes while it grows, by simulation: files of which only size and key range are known.
+//! What a leveled LSM-tree writes while it grows, by simulation: files of which only size and key range are
+//! known.
 //!
-//! The rules are those of a widely used engine with its defaults: a memtable becomes a file of level 0; four of them are merged with
-//! level 1, which may hold as much; each further level may hold ten times as much as the one above. A level that holds more
-//! gives away one file after the other, each time the one that overlaps least of the next level for its size. A file
-//! that overlaps nothing moves without being written.
+//! The rules are those of a widely used engine with its defaults: a memtable becomes a file of level 0; four
+//! of them are merged with level 1, which may hold as much; each further level may hold ten times as much as
+//! the one above. A level that holds more gives away one file after the other, each time the one that
+//! overlaps least of the next level for its size. A file that overlaps nothing moves without being written.
 //!
 //! **Invariants**
 //! - The files of a level are sorted and disjoint. New keys come in evenly over all keys.

@@ -1,5 +1,6 @@
-//! What the trees write against the size of the data, with the same memory, beside a leveled LSM-tree (SplinterDB fig. 6), by
-//! simulation: the policies themselves decide, over bytes instead of records. So any size can be looked at.
+//! What the trees write against the size of the data, with the same memory, beside a leveled LSM-tree
+//! (SplinterDB fig. 6), by simulation: the policies themselves decide, over bytes instead of records. So any
+//! size can be looked at.
 //!
 //! **Invariants**
 //! - Only entries are counted; logs, indexes and filters are not, in none of them.
@@ -27,7 +28,8 @@ struct Point {
     checkpoint_bytes: u64,
     user_bytes: u64,
     write_amplification: f64,
-    /// Sorted sequences that a scan has to merge, if every node on its way had as many tiers as the one with the most.
+    /// Sorted sequences that a scan has to merge, if every node on its way had as many tiers as the one with
+    /// the most.
     sources: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Bandwidth of scans against their length (SplinterDB fig. 12): right after a load, beside a thread that updates records, and once
-//! the store has been idle for a while.
+//! Bandwidth of scans against their length (SplinterDB fig. 12): right after a load, beside a thread that
+//! updates records, and once the store has been idle for a while.
 //!
 //! **Invariants**
 //! - As many threads scan in both cases; updates come from one more.
@@ -67,7 +67,8 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     Ok(findings)
 }
 
-/// One store: a load, scans of all lengths at once, and again after it was idle. Gives the number of wrong answers.
+/// One store: a load, scans of all lengths at once, and again after it was idle. Gives the number of wrong
+/// answers.
 fn measure(experiment: &mut Experiment<'_>, tree: usize, rates: &mut Rates) -> Result<u64> {
     let of_case: [Vec<YcsbArgs>; CASES.len()] =
         [flags_of(experiment, tree, true)?, flags_of(experiment, tree, false)?];

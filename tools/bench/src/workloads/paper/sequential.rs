@@ -1,5 +1,6 @@
-//! Throughput and write amplification of loads against the share of inserts in key order (SplinterDB fig. 9): from random to
-//! sequential both should get better step by step, and what the tree writes approach the user's bytes once.
+//! Throughput and write amplification of loads against the share of inserts in key order (SplinterDB fig. 9):
+//! from random to sequential both should get better step by step, and what the tree writes approach the
+//! user's bytes once.
 //!
 //! **Invariants**
 //! - The log's bytes are not counted; what a load left in memory is flushed and counted.

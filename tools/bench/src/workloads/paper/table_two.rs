@@ -1,5 +1,6 @@
 //! The asymptotic costs of the TurtleTree against what the counters say (TurtleKV table 2): writes by
-//! `log2(N / χ)`, point queries by one page read, scans by one page read and one more for each page of records.
+//! `log2(N / χ)`, point queries by one page read, scans by one page read and one more for each page of
+//! records.
 //!
 //! **Invariants**
 //! - Queries are uniform and the memory small, so that nearly every page of records comes from the device.

@@ -1,7 +1,9 @@
-//! A backup in the middle of a workload, and at the end of the run the proof that what it restores is the same.
+//! A backup in the middle of a workload, and at the end of the run the proof that what it restores is the
+//! same.
 //!
-//! The store is in full use while the backup is made. When the workload has ended, every keyspace of the snapshot of the
-//! backup's commit is read: count and hash of its records. The restored store must give the same.
+//! The store is in full use while the backup is made. When the workload has ended, every keyspace of the
+//! snapshot of the backup's commit is read: count and hash of its records. The restored store must give the
+//! same.
 //!
 //! **Invariants**
 //! - What was backed up and what came back are read from different stores through the same cursor.
@@ -23,7 +25,8 @@ use crate::{
 /// What is said of a backup that a run took and restored.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BackupResult {
-    /// Whether the repository is sound and every keyspace of the restored store has the records of the snapshot.
+    /// Whether the repository is sound and every keyspace of the restored store has the records of the
+    /// snapshot.
     pub(crate) backup_equal: bool,
     backup_id: u64,
     /// Records in the backup.
@@ -68,7 +71,8 @@ impl<'a> BackupCheck<'a> {
         self.taken.is_some()
     }
 
-    /// Makes the backup; `operations` tells how far the workload is. None is made if the run is stopped meanwhile.
+    /// Makes the backup; `operations` tells how far the workload is. None is made if the run is stopped
+    /// meanwhile.
     pub(crate) fn take(&mut self, db: &Db, operations: &dyn Fn() -> u64) -> Result<()> {
         let (started, began_at) = (self.now(), operations());
         let made = self.repository.create_observed(db, &mut |_| self.stop_if_asked());

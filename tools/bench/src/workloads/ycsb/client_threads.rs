@@ -1,7 +1,8 @@
 //! The client threads of a workload, watched until they end.
 //!
 //! **Invariants**
-//! - A backup that is due is made when half of the workload is done, by the thread that watches; it also lets trees take turns.
+//! - A backup that is due is made when half of the workload is done, by the thread that watches; it also lets
+//!   trees take turns.
 
 use std::{
     io::{IsTerminal, Write},
@@ -34,8 +35,8 @@ pub(crate) struct Asides<'a, 'b, 's> {
     pub(crate) switches: Option<&'a mut TreeSwitches<'s>>,
 }
 
-/// Runs all threads of a workload to their end, saying how far they are where someone looks. A backup is made when half is
-/// done.
+/// Runs all threads of a workload to their end, saying how far they are where someone looks. A backup is made
+/// when half is done.
 pub(crate) fn run_threads<R: Records>(
     shared: &Shared<'_, R>,
     started: Duration,

@@ -59,7 +59,8 @@ impl KeyMaker {
         self.write_position(self.position(number), key);
     }
 
-    /// Puts a key into `key` that no record has: that of record `number` but for its last byte, which is greater than any digit.
+    /// Puts a key into `key` that no record has: that of record `number` but for its last byte, which is
+    /// greater than any digit.
     #[inline]
     pub(crate) fn write_absent(&self, number: u64, key: &mut Vec<u8>) {
         self.write(number, key);

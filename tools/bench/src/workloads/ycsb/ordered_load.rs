@@ -1,8 +1,8 @@
 //! Record numbers in the order of their keys, in parts that fit into little memory.
 //!
-//! Keys are scrambled numbers, so their order is found by sorting: the key space is cut into parts, and for each of them
-//! all numbers are looked through. That takes as long as some of the inserts, so where inserts are compared it is done before, and
-//! the order kept in a file.
+//! Keys are scrambled numbers, so their order is found by sorting: the key space is cut into parts, and for
+//! each of them all numbers are looked through. That takes as long as some of the inserts, so where inserts
+//! are compared it is done before, and the order kept in a file.
 //!
 //! **Invariants**
 //! - Every record comes once; no part holds much more than [`PART_RECORDS`].
@@ -68,7 +68,8 @@ impl PartsInOrder {
         Self::of_thread(keys, records, SequentialShare::ALL, (0, 1))
     }
 
-    /// Those of `share` below `records` in one of so many equal parts of the key space: the thread's index, and the number of threads.
+    /// Those of `share` below `records` in one of so many equal parts of the key space: the thread's index,
+    /// and the number of threads.
     pub(crate) fn of_thread(
         keys: KeyMaker,
         records: u64,

@@ -278,8 +278,8 @@ impl<'a, S: Subject> RunState<'a, S> {
         tallies.into_iter().find_map(|tally| tally.error).map_or(Ok(()), Err)
     }
 
-    /// Records among which a workload picks. What is popular stays so when others are inserted, as in YCSB: the ranks of
-    /// a zipfian choice are spread over the records that were there first.
+    /// Records among which a workload picks. What is popular stays so when others are inserted, as in YCSB:
+    /// the ranks of a zipfian choice are spread over the records that were there first.
     fn population(&self, workload: Workload) -> u64 {
         let acknowledged = self.target(workload).oracle.acknowledged();
         match self.distribution(workload) {
@@ -428,7 +428,8 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(())
     }
 
-    /// Waits until nothing has been written for `rest`, but not longer than the flags say; since when that is so, and the figures then.
+    /// Waits until nothing has been written for `rest`, but not longer than the flags say; since when that is
+    /// so, and the figures then.
     pub(crate) fn wait_for_rest(&self, rest: Duration) -> Result<(Duration, Readings)> {
         let env = &*self.context.env;
         self.db.flush()?;

@@ -51,8 +51,8 @@ impl<R: Records> Target<R> {
         Ok(())
     }
 
-    /// Judges an entry that a scan of keyspace `keyspace` gave; `key` is room for the key that it should have.
-    /// `exact` if no record is updated meanwhile. Gives record and version.
+    /// Judges an entry that a scan of keyspace `keyspace` gave; `key` is room for the key that it should
+    /// have. `exact` if no record is updated meanwhile. Gives record and version.
     pub(crate) fn judge_entry(
         &self,
         keyspace: usize,

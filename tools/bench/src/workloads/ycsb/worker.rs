@@ -169,7 +169,8 @@ impl<'a, R: Records> Worker<'a, R> {
         in_time && !self.shared.stop.load(Ordering::Relaxed) && !self.shared.failed.load(Ordering::Relaxed)
     }
 
-    /// Waits until the next operation is due; from when on its latency counts: an operation that is late was waiting too.
+    /// Waits until the next operation is due; from when on its latency counts: an operation that is late was
+    /// waiting too.
     fn wait_turn(&self, now: Duration, interval: Duration) -> Duration {
         let due = self.started + Duration::from_nanos(nanos(interval).saturating_mul(self.tally.operations));
         if due > now + EARLY_MAX {

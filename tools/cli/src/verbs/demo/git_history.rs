@@ -1,7 +1,7 @@
 //! The data set of the tour: the real put and delete history of ten public repositories, as atomic batches.
 //!
-//! `testing/fixtures/README.md` says where it comes from and how its lines look. Sizes of values are scaled down
-//! and their bytes made up.
+//! `testing/fixtures/README.md` says where it comes from and how its lines look. Sizes of values are scaled
+//! down and their bytes made up.
 //!
 //! **Invariants**
 //! - The model of a history is what a store must hold after all its batches.

@@ -1,7 +1,7 @@
 //! The child process that the demo kills: writes numbered records in batches over two keyspaces.
 //!
-//! Batch `n` holds the records `n × RECORDS_PER_BATCH ..`, each in both keyspaces. Every `sync_every`-th batch is
-//! committed with `Sync` and then reported: one line with the number of batches that must survive.
+//! Batch `n` holds the records `n × RECORDS_PER_BATCH ..`, each in both keyspaces. Every `sync_every`-th
+//! batch is committed with `Sync` and then reported: one line with the number of batches that must survive.
 //!
 //! **Invariants**
 //! - A line is printed only after the store said that everything up to it is durable.
