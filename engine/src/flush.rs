@@ -5,6 +5,7 @@
 pub(crate) mod background;
 pub(crate) mod drain;
 pub(crate) mod idle;
+pub(crate) mod nearly_full;
 pub(crate) mod sealing;
 pub(crate) mod stages;
 pub(crate) mod updates;

@@ -8,6 +8,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod executor;
+pub(crate) mod held_space;
 pub(crate) mod in_flight;
 pub(crate) mod shares;
 pub(crate) mod snapshot_views;
@@ -43,7 +44,8 @@ use crate::{
     handles::options::{Durability, KeyspaceOptions},
     status::publisher::Publisher,
     store::{
-        budget::Budget, in_flight::InFlight, snapshot_views::Holdings, stripes::Stripes, view::KeyspaceCore,
+        budget::Budget, held_space::NearlyFull, in_flight::InFlight, snapshot_views::Holdings,
+        stripes::Stripes, view::KeyspaceCore,
     },
     write::{backpressure::Backpressure, space_guard::Room},
 };
@@ -139,6 +141,7 @@ pub(crate) struct Store {
     /// Steps so far, in stepped execution.
     pub(crate) steps: AtomicU32,
     pub(crate) room: Room,
+    pub(crate) nearly_full: NearlyFull,
     /// On lines of its own, as what every commit changes.
     pub(crate) commit: CachePadded<Mutex<()>>,
     pub(crate) rounds: Mutex<()>,
@@ -200,6 +203,7 @@ impl Store {
             is_stepped: parts.is_stepped,
             steps: 0.into(),
             room: parts.room,
+            nearly_full: NearlyFull::default(),
             commit: CachePadded::new(Mutex::new(())),
             rounds: Mutex::new(()),
             stripes: Stripes::new(),
@@ -336,12 +340,9 @@ impl Store {
         let _rebalancing = self.memory.rebalancing();
         let shares = self.memory.shares();
         self.oversized_keys.set_value_bytes_max(self.memory.max_value_bytes());
-        self.backpressure.set_write_buffers(shares.write_buffers);
         self.arena_pool.set_limit(shares.chunks());
         self.data.set_cache_bytes(shares.page_cache());
-        if let Some(wal) = &self.wal {
-            wal.set_segment_bytes(shares.wal_segment_bytes());
-        }
+        self.bound_buffers();
         self.bell.ring();
     }
 

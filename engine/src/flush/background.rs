@@ -144,7 +144,7 @@ fn drain_loop(store: &Store) -> Result<()> {
     while !store.is_closing.load(Acquire) && !store.has_failed() {
         look_for_room(store)?;
         store.seal_if_full();
-        let worked = (|| Ok(store.drain_round()? || store.shorten_log()?))();
+        let worked = (|| Ok(store.drain_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
         if is_stalled(&worked) {
             rest(store);
             continue;
@@ -174,10 +174,14 @@ fn drain_loop(store: &Store) -> Result<()> {
 }
 
 /// While the device is full: gives free space of the data file back, and looks whether there is room again.
+/// Also where write buffers may be full: they might not find as much room as they have become large.
 fn look_for_room(store: &Store) -> Result<()> {
-    if store.room.is_short() {
+    if store.room.is_short() && !store.nearly_full.is_on() {
         store.give_back_all_space()?;
         store.room.look()?;
+    }
+    if store.room.is_short() || store.nearly_full.is_on() || store.backpressure.may_be_full() {
+        store.look_for_space()?;
     }
     Ok(())
 }
@@ -217,7 +221,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
             store.manifest.state_watermark()?;
         }
         store.seal_if_full();
-        if store.drain_round()? || store.shorten_log()? {
+        if store.drain_or_reclaim()? || store.shorten_log()? || store.win_space()? {
             return Ok(true);
         }
         let now = store.background_time();

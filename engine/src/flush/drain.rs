@@ -54,7 +54,7 @@ struct Applying {
 }
 
 impl Applying {
-    fn apply(&self) -> Result<Drained> {
+    fn apply(&self, placement: Placement) -> Result<Drained> {
         let Self { keyspace, buffer, work } = self;
         buffer.table.freeze();
         let edit = if buffer.table.is_empty() {
@@ -62,7 +62,10 @@ impl Applying {
         } else {
             let updates = Arc::new(MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at()));
             let tree = Arc::clone(&keyspace.view.load().tree);
-            Some(tree.apply(work, updates)?)
+            Some(match placement {
+                Placement::InTree => tree.apply(work, updates)?,
+                Placement::OnTop => tree.apply_on_top(work, updates)?,
+            })
         };
         if let Some(edit) = edit.as_ref().filter(|_| planted!("extent-freed-before-edit")) {
             work.data.extents().apply_durable(references_of(&edit.changes));
@@ -71,8 +74,18 @@ impl Applying {
     }
 }
 
+/// Where buffers go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placement {
+    /// Into their trees, as those would have it.
+    InTree,
+    /// On top, for want of space.
+    OnTop,
+}
+
 /// The buffers of one round, which the hands take in turn.
 struct Round {
+    placement: Placement,
     applying: Vec<Applying>,
     next: AtomicUsize,
     has_failed: AtomicBool,
@@ -84,7 +97,7 @@ impl Round {
         while !self.has_failed.load(Relaxed) {
             let number = self.next.fetch_add(1, Relaxed);
             let Some(applying) = self.applying.get(number) else { return };
-            let outcome = applying.apply();
+            let outcome = applying.apply(self.placement);
             if outcome.is_err() {
                 self.has_failed.store(true, Relaxed);
             }
@@ -191,6 +204,7 @@ impl Store {
 
     /// Makes room in stepped execution: seals, and drains what is sealed.
     pub(crate) fn make_room_stepped(&self) -> Result<()> {
+        self.look_for_space()?;
         self.seal_if_full();
         self.drain_round().map(|_| ())
     }
@@ -215,11 +229,14 @@ impl Store {
         let started = self.env.monotonic();
         self.data.begin_round();
         self.backpressure.drain_started(&*self.env, parts.clone());
-        let outcome = self.drain(waiting, &parts);
+        let outcome = self.drain_where_it_fits(waiting, &parts);
         let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
         self.counters.stages.note_round(bytes, self.env.monotonic().saturating_sub(started));
         self.backpressure.drain_ended(&*self.env);
         self.give_back_what_failed(&outcome)?;
+        if !self.has_failed() {
+            self.look_at_space()?;
+        }
         outcome?;
         if !self.has_failed()
             && let Err(error) = self.data.end_round()
@@ -234,7 +251,32 @@ impl Store {
         Ok(true)
     }
 
-    fn drain(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
+    /// Drains into the trees as they would have it, or, if there is not enough space, on top of them. There
+    /// only as many buffers as fit; at least one.
+    fn drain_where_it_fits(&self, mut waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
+        if !self.nearly_full.is_short() {
+            let outcome = self.drain(waiting.clone(), parts, Placement::InTree);
+            let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace);
+            if !is_full || self.has_failed() {
+                return outcome;
+            }
+            self.data.give_back_space()?;
+            self.look_at_space()?;
+            if !self.nearly_full.is_on() {
+                return outcome;
+            }
+        }
+        let mut left = self.takeable_bytes();
+        let mut fits = |(keyspace, buffer): &Waiting| {
+            let bytes = keyspace.view.load().tree.on_top_bytes(buffer.table.memory_bytes());
+            left.checked_sub(bytes).inspect(|&rest| left = rest).is_some()
+        };
+        let count = waiting.iter().take_while(|waiting| fits(waiting)).count();
+        waiting.truncate(count.max(1));
+        self.with_held_space(|| self.drain(waiting, parts, Placement::OnTop))
+    }
+
+    fn drain(&self, waiting: Vec<Waiting>, parts: &[Part], placement: Placement) -> Result<()> {
         let mut clock = StageClock::start(&*self.env, &self.counters.stages);
         let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
         if !planted!("sealed-buffer-not-awaited") {
@@ -245,7 +287,7 @@ impl Store {
             wal.sync_to(newest).inspect_err(|error| self.poison(error))?;
         }
         clock.end(Stage::Log);
-        let applied = self.apply_all(waiting, parts);
+        let applied = self.apply_all(waiting, parts, placement);
         clock.end(Stage::Apply);
         let drained = applied.inspect_err(|error| self.note_failure(error))?;
         self.set_stall(None);
@@ -273,13 +315,14 @@ impl Store {
     }
 
     /// Applies every buffer to its tree, several at once.
-    fn apply_all(&self, waiting: Vec<Waiting>, parts: &[Part]) -> Result<Vec<Drained>> {
+    fn apply_all(&self, waiting: Vec<Waiting>, parts: &[Part], placement: Placement) -> Result<Vec<Drained>> {
         let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
             work: self.work(&keyspace, Arc::clone(progress)),
             keyspace,
             buffer,
         });
         let round = Arc::new(Round {
+            placement,
             applying: applying.collect(),
             next: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
@@ -412,7 +455,7 @@ impl Store {
     /// Drains what pins the log if it has outgrown its bound; `false` if it has not.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
         let wal = self.wal()?;
-        if wal.live_bytes() <= self.memory.shares().log_bound() || self.has_sealed() {
+        if wal.live_bytes() <= self.log_bound() || self.has_sealed() {
             return Ok(false);
         }
         let commit = self.commit.lock();
@@ -440,8 +483,16 @@ impl Store {
             keyspace.expect_jobs();
             let _round = self.rounds.lock();
             self.check_writable()?;
-            let outcome = self.run_job_of(&keyspace, &job);
+            // What a job writes replaces what it frees, and may be what is in the way of winning space.
+            let outcome = if self.nearly_full.is_short() {
+                self.with_held_space(|| self.run_job_of(&keyspace, &job))
+            } else {
+                self.run_job_of(&keyspace, &job)
+            };
             self.give_back_what_failed(&outcome)?;
+            if self.nearly_full.is_on() && !self.has_failed() {
+                self.look_at_space()?;
+            }
             return outcome.map(|()| true);
         }
         Ok(false)
@@ -458,7 +509,7 @@ impl Store {
         self.commit_job(keyspace, edit).inspect_err(|error| self.poison(error))
     }
 
-    fn commit_job(&self, keyspace: &Arc<KeyspaceCore>, edit: TreeEdit) -> Result<()> {
+    pub(crate) fn commit_job(&self, keyspace: &Arc<KeyspaceCore>, edit: TreeEdit) -> Result<()> {
         let mut changes = edit.changes;
         changes.push(Change::NextRun(self.run_ids.next()));
         self.data.sync()?;

@@ -458,9 +458,10 @@ impl Db {
         store.check_writable()?;
         store.wal()?;
         // What is sealed already must leave first: a round takes one buffer of each keyspace.
-        while store.drain_round()? {}
+        while store.drain_or_reclaim()? {}
         store.seal_all();
-        while store.drain_round()? {}
+        while store.drain_or_reclaim()? {}
+        while store.reclaim_round(false)? {}
         Ok(())
     }
 

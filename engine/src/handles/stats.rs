@@ -122,7 +122,8 @@ impl DbStats {
         let manifest = store.manifest.stats();
         let wal = store.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default();
         let wal_live_bytes = store.wal.as_ref().map_or(0, |wal| wal.live_bytes());
-        let reserve_bytes = store.room.reserve_bytes();
+        let reserve_file_bytes = store.room.reserve_bytes();
+        let (held_bytes, whole_held_bytes) = store.nearly_full.held_bytes();
         let data_file_bytes = store.data.allocated_bytes().unwrap_or(0);
         let keyspaces = store.keyspaces();
         let shares = store.memory.shares();
@@ -156,9 +157,9 @@ impl DbStats {
             held_bytes: space.held_bytes,
             free_bytes: space.free_bytes,
             manifest_bytes: manifest.file_bytes,
-            reserve_bytes,
-            whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| shares.reserve_bytes()),
-            disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_bytes,
+            reserve_bytes: reserve_file_bytes + held_bytes,
+            whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| shares.reserve_bytes() + whole_held_bytes),
+            disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_file_bytes,
             flushes: counters.flushes.load(Relaxed),
             drain_log_micros: counters.stages.micros(Stage::Log),
             drain_apply_micros: counters.stages.micros(Stage::Apply),

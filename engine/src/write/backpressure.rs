@@ -136,7 +136,8 @@ impl Backpressure {
         self.is_over_bound() && self.drain.lock().is_some()
     }
 
-    fn used(&self) -> u64 {
+    /// Bytes of write buffers.
+    pub(crate) fn used(&self) -> u64 {
         self.active_bytes.load(Relaxed) + self.sealed_bytes.load(Relaxed)
     }
 

@@ -269,7 +269,9 @@ impl Store {
     pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
         self.check_writable()?;
         self.check_outside_updates()?;
-        self.room.check(&*self.env, intent)?;
+        if self.room.is_short() || self.nearly_full.is_on() {
+            self.admit_nearly_full(u64_of(bytes), intent)?;
+        }
         self.backpressure.admit(&*self.env, u64_of(bytes));
         while self.backpressure.may_be_full() {
             match self.make_room() {
@@ -280,7 +282,9 @@ impl Store {
                     if self.backpressure.has_room_for_removals() {
                         break;
                     }
-                    return Err(error);
+                    if !self.reclaim_round(true)? {
+                        return Err(error);
+                    }
                 }
                 Err(error) => return Err(error),
             }

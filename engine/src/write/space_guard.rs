@@ -61,6 +61,19 @@ impl Room {
         self.reserve.as_ref().map_or(0, |reserve| reserve.bytes())
     }
 
+    /// Whether room is kept back at all: not for readers.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.reserve.is_some()
+    }
+
+    /// Bytes that are to be taken back, with some room beside them.
+    pub(crate) fn missing_bytes(&self) -> u64 {
+        self.reserve
+            .as_ref()
+            .filter(|reserve| reserve.is_short())
+            .map_or(0, |reserve| reserve.missing_bytes())
+    }
+
     /// Whether the device was full and, as far as is known, still is.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {

@@ -189,7 +189,10 @@ impl RunWriter {
     /// Takes space until there is some for this many more pages.
     fn take_space(&mut self, pages: usize) -> Result<()> {
         while usize_of(u64::from(self.taken_pages - self.next_page)) < pages {
-            let more = self.data.allocate(u32_of(pages.max(16)))?;
+            let more = match self.data.allocate(u32_of(pages.max(16))) {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => self.data.allocate(u32_of(pages))?,
+                outcome => outcome?,
+            };
             self.taken_pages += more.iter().map(|extent| extent.span().page_count).sum::<u32>();
             self.extents.extend(more);
         }

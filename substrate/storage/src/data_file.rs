@@ -66,6 +66,9 @@ pub struct IoStats {
 /// Pieces given back after one round of work: meanwhile nobody can take pages or free any.
 const PIECES_OF_A_ROUND: usize = 16;
 
+/// Space is taken from a device that is nearly full in pieces of so many pages (256 KiB).
+const SPACE_PIECE_PAGES: u64 = 64;
+
 #[derive(Debug, Default)]
 struct IoCounters {
     page_reads: AtomicU64,
@@ -86,6 +89,8 @@ pub struct DataFile {
     io: IoCounters,
     streams: Arc<StreamMemory>,
     growing: Mutex<()>,
+    /// Bytes by which the file may still grow.
+    growth: AtomicU64,
     writer: Option<Incarnation>,
 }
 
@@ -113,7 +118,17 @@ impl DataFile {
         }
         let io = IoCounters::default();
         let streams = StreamMemory::beside_cache(cache_bytes);
-        Ok(Arc::new(Self { file, store, extents, cache, io, streams, growing: Mutex::new(()), writer }))
+        Ok(Arc::new(Self {
+            file,
+            store,
+            extents,
+            cache,
+            io,
+            streams,
+            growing: Mutex::new(()),
+            growth: u64::MAX.into(),
+            writer,
+        }))
     }
 
     /// The store that the file belongs to.
@@ -353,7 +368,7 @@ impl DataFile {
             let step = (file_bytes / 32).clamp(1 << 18, 32 << 20).max(u64::from(page_count) * PAGE_BYTES);
             let mut grown = self.make_room(step.div_ceil(PAGE_BYTES));
             if grown.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
-                grown = self.make_room(u64::from(page_count));
+                grown = self.make_room(self.extents.lacking(page_count));
             }
             grown?;
         }
@@ -362,6 +377,9 @@ impl DataFile {
     /// Gives space to at most `pages` pages, of a hole or behind the end of the file. REQUIRES: `growing` is
     /// held.
     fn make_room(&self, pages: u64) -> Result<()> {
+        if self.growth.load(Relaxed) < pages * PAGE_BYTES {
+            return Err(Error::new(ErrorKind::OutOfSpace, format!("{DATA_FILE}: the device is nearly full")));
+        }
         let hole = self.extents.take_hole(pages);
         let (start, pages) = hole.unwrap_or((self.extents.stats().file_bytes / PAGE_BYTES, pages));
         let grown = self.file.allocate(start * PAGE_BYTES, pages * PAGE_BYTES);
@@ -371,12 +389,73 @@ impl DataFile {
             None if has_space => self.extents.grow(pages),
             None => {}
         }
+        if has_space && self.growth.load(Relaxed) < u64::MAX {
+            self.growth.fetch_sub(pages * PAGE_BYTES, Relaxed);
+        }
         if has_space { Ok(()) } else { grown.map_err(|e| Error::io(DATA_FILE, e).context("cannot grow")) }
     }
 
     /// Gives free space back to the file system: the end of the file, and holes of at least 256 KiB.
     pub fn give_back_space(&self) -> Result<()> {
-        self.give_up(0, usize::MAX)
+        self.give_back_beyond(0)
+    }
+
+    /// The same, but for so many bytes.
+    pub fn give_back_beyond(&self, kept_bytes: u64) -> Result<()> {
+        self.give_up(kept_bytes.div_ceil(PAGE_BYTES), usize::MAX)
+    }
+
+    /// From now on the last `kept_bytes` of free space are not taken, and the file grows by at most
+    /// `growth_bytes`.
+    pub fn set_bounds(&self, kept_bytes: u64, growth_bytes: u64) {
+        self.extents.keep(kept_bytes.div_ceil(PAGE_BYTES));
+        self.growth.store(growth_bytes, Relaxed);
+    }
+
+    /// Until the next [`DataFile::set_bounds`] all free space is taken, in whatever pieces there are.
+    pub fn take_what_is_kept(&self) {
+        self.extents.keep_nothing();
+    }
+
+    /// Free space that the file has on the device and that is of use for anything.
+    pub fn usable_bytes(&self) -> u64 {
+        self.extents.usable_pages() * PAGE_BYTES
+    }
+
+    /// Space that the file has on the device, about.
+    pub fn space_bytes(&self) -> u64 {
+        self.extents.space_pages() * PAGE_BYTES
+    }
+
+    /// Takes space from the device until so many bytes are free; `false` if there is not enough.
+    pub fn take_space(&self, usable_bytes: u64) -> Result<bool> {
+        let _growing = self.growing.lock();
+        loop {
+            let missing = usable_bytes.div_ceil(PAGE_BYTES).saturating_sub(self.extents.usable_pages());
+            if missing == 0 {
+                return Ok(true);
+            }
+            match self.make_room(missing.min(SPACE_PIECE_PAGES)) {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(false),
+                outcome => outcome?,
+            }
+        }
+    }
+
+    /// Makes sure, after a restart, that free pages have space on the device; those that get none become
+    /// holes.
+    pub fn find_holes(&self) -> Result<()> {
+        let _growing = self.growing.lock();
+        let mut outcome = Ok(());
+        for (start, pages) in self.extents.suspect(SPACE_PIECE_PAGES) {
+            let taken = self.file.allocate(start * PAGE_BYTES, pages * PAGE_BYTES);
+            self.extents.end_hole((start, pages), taken.is_ok());
+            let error = taken.map_err(|error| Error::io(DATA_FILE, error));
+            if error.as_ref().is_err_and(|error| error.kind() != ErrorKind::OutOfSpace) {
+                outcome = error;
+            }
+        }
+        outcome
     }
 
     /// Notes that a round of work begins.
@@ -395,6 +474,7 @@ impl DataFile {
 
     fn give_up(&self, kept_pages: u64, most: usize) -> Result<()> {
         let _growing = self.growing.lock();
+        let kept_pages = kept_pages.max(self.extents.kept_pages());
         let outcome = self.extents.give_up(kept_pages, most, |end_page, pieces| {
             if self.file.len()? > end_page * PAGE_BYTES {
                 self.file.set_len(end_page * PAGE_BYTES)?;

@@ -376,8 +376,9 @@ impl Manifest {
         self.change_superblock(|superblock| superblock.is_closed = true)
     }
 
-    /// Writes the state to a new file if it is a small part of a log that the next opening would read.
-    fn shorten(&self) -> Result<()> {
+    /// Writes the state to a new file if it is a small part of a log that the next opening would read. On a
+    /// full device everything stays as it is.
+    pub fn shorten(&self) -> Result<()> {
         let mut log = self.log.lock();
         let number = log.superblock.manifest;
         let worth = (log.snapshot_bytes * 4).max(CLOSED_BYTES);
@@ -426,6 +427,11 @@ impl Manifest {
         drop(known);
         self.count(PAGE_SIZE);
         Ok(())
+    }
+
+    /// Bytes that the state took when it was written whole.
+    pub fn snapshot_bytes(&self) -> u64 {
+        self.log.lock().snapshot_bytes
     }
 
     /// Size and work.

@@ -209,7 +209,8 @@ impl Wal {
         }
     }
 
-    /// Changes [`WalOptions::segment_bytes`] for segments that are created from now on.
+    /// Changes [`WalOptions::segment_bytes`]; what the current segment has beyond that, or beyond what it was
+    /// begun with, goes to the next one.
     pub fn set_segment_bytes(&self, segment_bytes: u64) {
         self.segments.set_segment_bytes(whole_segment(segment_bytes));
     }

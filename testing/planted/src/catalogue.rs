@@ -66,6 +66,9 @@ pub(crate) const BUGS: &[Bug] = &[
     // Failures of the machine.
     bug("sync-error-ignored", "a failed sync of the log is not noticed", &["nth"]),
     bug("full-disk-swallowed", "a write to a full disk passes for done", &["full-disk"]),
+    bug("space-not-reclaimed", "a full device wins no space from what was removed", &["removals"]),
+    bug("held-space-not-taken", "what is held for a full device is left there", &["removals"]),
+    bug("rest-of-share-forgotten", "reclaiming one leaf loses what waits for the next", &["removals"]),
     bug("second-open-not-locked", "a store that is open can be opened again", &["model"]),
     // Directories.
     bug("names-by-path", "files of a store are named by its path, wherever it is now", &["directories"]),

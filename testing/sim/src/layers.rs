@@ -16,6 +16,7 @@ pub mod metamorphic;
 pub mod model;
 pub mod nth;
 pub mod openings;
+pub mod removals;
 pub mod simulate;
 pub mod snapshots;
 pub mod soak;
@@ -71,6 +72,12 @@ pub const LAYERS: &[Layer] = &[
         about: "a disk that fills up loses nothing and is told",
         unit: Some(full_disk::UNIT),
         run: full_disk::run,
+    },
+    Layer {
+        name: removals::NAME,
+        about: "removals make room on a full device in the end, whatever happens meanwhile",
+        unit: Some(removals::UNIT),
+        run: removals::run,
     },
     Layer {
         name: loop_device::NAME,

@@ -63,6 +63,11 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
+fn removals_make_room_in_the_end() {
+    run("removals");
+}
+
+#[test]
 fn a_full_file_system_on_a_loop_device_loses_nothing() {
     run("loop-device");
 }

@@ -9,7 +9,9 @@ use testudo_base::{
     Cursor, Error, ExtentSpan, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of,
     operands_format::begin_stack,
 };
-use testudo_contract::{Job, OutlineLine, Tree, TreeEdit, TreeStats, Updates, Work};
+use testudo_contract::{
+    Job, OutlineLine, Reclaim, ReclaimLimits, ReclaimTarget, Tree, TreeEdit, TreeStats, Updates, Work,
+};
 use testudo_run::Run;
 use testudo_run::{Access, Lookup, LookupProgress, Reached};
 use testudo_storage::{Change, DataFile, PageAddress};
@@ -31,6 +33,7 @@ use crate::{
         merge_source::{Slice, Source, bytes_of_runs},
         overwrites::Overwrites,
         plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
+        reclaim,
         write::write_plan,
     },
 };
@@ -272,6 +275,38 @@ impl Tree for BeTree {
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
         plan.join_children(&self.options, 0)?;
         self.finish(plan, work, Origin::Updates)
+    }
+
+    fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
+        let mut plan = PlanNode::new(&self.root);
+        plan.put_on_top(vec![Slice { source: Source::Updates(updates), bounds: Bounds::default() }])?;
+        self.finish(plan, work, Origin::Updates)
+    }
+
+    fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
+        reclaim::on_top_bytes(memory_bytes, &self.options)
+    }
+
+    fn reclaim_bytes(&self) -> u64 {
+        reclaim::bytes_max(&self.root)
+    }
+
+    fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>> {
+        reclaim::pick(&self.root, &self.options, limits)
+    }
+
+    fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
+        let mut plan = PlanNode::new(&self.root);
+        match &reclaim.target {
+            ReclaimTarget::Leaf(path) => plan.flush_into_leaf(Vec::new(), path, 0)?,
+            ReclaimTarget::Leaves(path, count) => plan.join_into_leaf(path, *count, &self.options)?,
+            ReclaimTarget::Run(node, run) => {
+                if let Some((target, _)) = touch_path(&mut plan, *node, 0) {
+                    target.trim(*run);
+                }
+            }
+        }
+        self.finish(plan, work, Origin::Job)
     }
 
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {

@@ -14,7 +14,7 @@ mod work;
 
 use std::{fmt, sync::Arc};
 
-use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, Seqno};
+use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, RunId, Seqno};
 use testudo_run::Run;
 use testudo_run::{Access, Lookup};
 use testudo_storage::{Change, PageAddress};
@@ -52,6 +52,39 @@ pub struct Job {
     pub what: &'static str,
     /// The object that it is about.
     pub object: ObjectId,
+}
+
+/// What [`Tree::reclaim`] writes anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReclaimTarget {
+    /// A leaf, merged with all that waits for it: which pivot of each node leads there.
+    Leaf(Vec<usize>),
+    /// So many neighbouring leaves from there on, as one.
+    Leaves(Vec<usize>, usize),
+    /// A run of a node's buffer, without what is dead of it.
+    Run(ObjectId, RunId),
+}
+
+/// A piece of work that wins space; opaque to the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reclaim {
+    /// What is written anew.
+    pub target: ReclaimTarget,
+    /// About how many bytes of space it takes before it gives others back.
+    pub space_bytes: u64,
+    /// About how many bytes it wins in the end.
+    pub gain_bytes: u64,
+}
+
+/// What pieces of work [`Tree::pick_reclaim`] may choose.
+#[derive(Clone, Copy, Debug)]
+pub struct ReclaimLimits<'a> {
+    /// How much space they may take.
+    pub space_bytes: u64,
+    /// However little they win.
+    pub is_urgent: bool,
+    /// None of these.
+    pub but: &'a [Reclaim],
 }
 
 /// Figures of one tree.
@@ -105,6 +138,18 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn cursor(&self) -> Box<dyn Cursor + Send>;
     /// The state with `updates` on top of it.
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit>;
+    /// As [`Tree::apply`], but the updates are only put on top of everything else, which takes little more
+    /// space than they do: [`Tree::on_top_bytes`].
+    fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit>;
+    /// The most space that updates which take so many bytes of memory need on top.
+    fn on_top_bytes(&self, memory_bytes: u64) -> u64;
+    /// About the most space that a piece of work of [`Tree::pick_reclaim`] needs.
+    fn reclaim_bytes(&self) -> u64;
+    /// Of the pieces of work that win space the one that wins most. Going on with that comes to an end. Reads
+    /// index pages only.
+    fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>>;
+    /// Does what [`Tree::pick_reclaim`] chose.
+    fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit>;
     /// As [`Tree::apply`] for readers only: nothing is merged, and no change makes the state durable.
     /// Its space is given back with it.
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>>;

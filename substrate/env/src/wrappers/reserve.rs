@@ -95,6 +95,12 @@ impl Reserve {
         u64::from(self.pieces()) * self.piece_bytes
     }
 
+    /// Free bytes of the device without which it cannot be made whole.
+    pub fn missing_bytes(&self) -> u64 {
+        let missing = Self::PIECES - self.pieces();
+        if missing == 0 { 0 } else { u64::from(missing + 1) * self.piece_bytes }
+    }
+
     /// Whether pieces are missing: the device was full, and as far as is known still is.
     #[inline]
     pub fn is_short(&self) -> bool {

@@ -51,10 +51,24 @@ struct Live {
 #[derive(Debug)]
 struct Table {
     free: FreeSpace,
+    /// Free pages that are not taken.
+    kept_pages: u64,
+    /// Space is taken in whatever pieces there are.
+    takes_fragments: bool,
     /// Pages taken in the present round of work.
     taken: u64,
     demand: Demand,
     live: BTreeMap<u64, Live>,
+}
+
+impl Table {
+    /// Free pages that are missing before `page_count` can be taken.
+    fn lacking(&self, page_count: u32) -> u64 {
+        if self.kept_pages == 0 {
+            return 0;
+        }
+        (self.kept_pages + u64::from(page_count)).saturating_sub(self.free.usable_pages())
+    }
 }
 
 type FreedHook = Box<dyn Fn(ExtentSpan) + Send + Sync>;
@@ -110,7 +124,14 @@ impl Extents {
         let end = live.iter().next_back().map_or(0, |(&first, l)| first + u64::from(l.page_count));
         let free = FreeSpace::from_live(0, file_pages.max(end), spans);
         Arc::new(Self {
-            table: Mutex::new(Table { free, taken: 0, demand: Demand::default(), live }),
+            table: Mutex::new(Table {
+                free,
+                kept_pages: 0,
+                takes_fragments: false,
+                taken: 0,
+                demand: Demand::default(),
+                live,
+            }),
             on_free: Box::new(on_free),
         })
     }
@@ -118,7 +139,12 @@ impl Extents {
     /// Takes `page_count` pages in as few pieces as possible; `None` if the file must grow first.
     pub fn take(self: &Arc<Self>, page_count: u32) -> Option<Vec<Arc<Extent>>> {
         let mut table = self.table.lock();
-        let spans = table.free.take(page_count)?;
+        let takes_fragments = table.takes_fragments;
+        if table.lacking(page_count) > 0 {
+            return None;
+        }
+        let free = &mut table.free;
+        let spans = if takes_fragments { free.take_fragments(page_count) } else { free.take(page_count) }?;
         table.taken += u64::from(page_count);
         Some(spans.into_iter().map(|span| self.hold_new(&mut table, span)).collect())
     }
@@ -133,6 +159,46 @@ impl Extents {
         };
         table.live.insert(span.first_page, entry);
         extent
+    }
+
+    /// From now on the last `pages` free pages are not taken.
+    pub(crate) fn keep(&self, pages: u64) {
+        let mut table = self.table.lock();
+        (table.kept_pages, table.takes_fragments) = (pages, false);
+    }
+
+    /// From now on all free pages are taken, in whatever pieces there are.
+    pub(crate) fn keep_nothing(&self) {
+        let mut table = self.table.lock();
+        (table.kept_pages, table.takes_fragments) = (0, true);
+    }
+
+    /// Pages of the file that are no holes.
+    pub(crate) fn space_pages(&self) -> u64 {
+        let table = self.table.lock();
+        table.free.end_page() - table.free.hole_pages()
+    }
+
+    /// How many are kept.
+    pub(crate) fn kept_pages(&self) -> u64 {
+        self.table.lock().kept_pages
+    }
+
+    /// How many pages the file needs beyond those that it has for `page_count` to be taken, what is kept
+    /// included.
+    pub(crate) fn lacking(&self, page_count: u32) -> u64 {
+        self.table.lock().lacking(page_count).max(u64::from(page_count))
+    }
+
+    /// Free pages in ranges that are large enough to be of use for anything.
+    pub(crate) fn usable_pages(&self) -> u64 {
+        self.table.lock().free.usable_pages()
+    }
+
+    /// Takes all free pages, in pieces of at most `pages`, to be given space and then passed to
+    /// [`Extents::end_hole`].
+    pub(crate) fn suspect(&self, pages: u64) -> Vec<(u64, u64)> {
+        self.table.lock().free.suspect(pages)
     }
 
     /// Adds `pages` at the end of the managed file.

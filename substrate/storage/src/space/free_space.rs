@@ -6,7 +6,8 @@
 //!   from ranges.
 //! - Both maps hold the same ranges.
 //! - A hole gets space before it becomes a range, so that what is taken can be written. (After a restart all
-//!   free pages count as ranges: which of them were holes is not written down.)
+//!   free pages count as ranges, for which of them were holes is not written down, until
+//!   [`FreeSpace::suspect`] lets that be found out.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +17,10 @@ use testudo_base::{ExtentSpan, num::low32};
 const MIN_PIECE_PAGES: u64 = 16;
 /// A request is never spread over more pieces than this.
 const MAX_PIECES: usize = 32;
+/// The same where space is short: a step that wins space must find some in whatever fragments others have
+/// left.
+const MIN_FRAGMENT_PAGES: u64 = 2;
+const MAX_FRAGMENTS: usize = 256;
 /// Smaller ranges (256 KiB) are not given up.
 const PIECE_PAGES_MIN: u64 = 64;
 /// What is given up in one piece (16 MiB).
@@ -27,6 +32,8 @@ pub(crate) struct FreeSpace {
     by_start: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
     free_pages: u64,
+    /// Those in ranges that are large enough for a fragment.
+    usable_pages: u64,
     /// Start and length.
     holes: BTreeMap<u64, u64>,
     hole_pages: u64,
@@ -54,6 +61,24 @@ impl FreeSpace {
         self.free_pages
     }
 
+    /// Free pages, but for those in ranges that are too small to be of use.
+    pub(crate) fn usable_pages(&self) -> u64 {
+        self.usable_pages
+    }
+
+    /// Takes all ranges, which may have no space on the device, in pieces of at most `pages`: each is to be
+    /// given space and then released, or put back as a hole.
+    pub(crate) fn suspect(&mut self, pages: u64) -> Vec<(u64, u64)> {
+        let ranges: Vec<(u64, u64)> = self.by_start.iter().map(|(&start, &length)| (start, length)).collect();
+        let mut pieces = Vec::new();
+        for (start, length) in ranges {
+            self.remove(start, length);
+            let starts = (start..start + length).step_by(testudo_base::num::usize_of(pages));
+            pieces.extend(starts.map(|at| (at, pages.min(start + length - at))));
+        }
+        pieces
+    }
+
     pub(crate) fn end_page(&self) -> u64 {
         self.end_page
     }
@@ -76,14 +101,19 @@ impl FreeSpace {
             }
             return Some(vec![ExtentSpan { first_page: start, page_count: pages }]);
         }
-        self.take_pieces(wanted)
+        self.take_pieces(wanted, MIN_PIECE_PAGES, MAX_PIECES)
     }
 
-    fn take_pieces(&mut self, wanted: u64) -> Option<Vec<ExtentSpan>> {
+    /// The same, but in many small pieces if there is no other way.
+    pub(crate) fn take_fragments(&mut self, pages: u32) -> Option<Vec<ExtentSpan>> {
+        self.take(pages).or_else(|| self.take_pieces(pages.into(), MIN_FRAGMENT_PAGES, MAX_FRAGMENTS))
+    }
+
+    fn take_pieces(&mut self, wanted: u64, least: u64, most: usize) -> Option<Vec<ExtentSpan>> {
         let mut pieces = Vec::new();
         let mut left = wanted;
-        for &(length, start) in self.by_length.iter().rev().take(MAX_PIECES) {
-            if length < MIN_PIECE_PAGES {
+        for &(length, start) in self.by_length.iter().rev().take(most) {
+            if length < least {
                 break;
             }
             let taken = length.min(left);
@@ -243,12 +273,14 @@ impl FreeSpace {
         self.by_start.insert(start, length);
         self.by_length.insert((length, start));
         self.free_pages += length;
+        self.usable_pages += if length >= MIN_FRAGMENT_PAGES { length } else { 0 };
     }
 
     fn remove(&mut self, start: u64, length: u64) {
         self.by_start.remove(&start);
         self.by_length.remove(&(length, start));
         self.free_pages -= length;
+        self.usable_pages -= if length >= MIN_FRAGMENT_PAGES { length } else { 0 };
     }
 }
 

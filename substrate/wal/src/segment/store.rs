@@ -132,7 +132,7 @@ impl SegmentStore {
             None => self.create(number)?,
         };
         assert_eq!(segment.number, number, "segments are prepared in order");
-        segment.bytes = segment.bytes.max(bytes_min);
+        segment.bytes = segment.bytes.min(self.segment_bytes()).max(bytes_min);
         write_header(&segment)?;
         let last_seqno = Seqno(first_seqno.0 - 1);
         self.live.lock().push_back(SegmentInfo {
@@ -144,9 +144,14 @@ impl SegmentStore {
         Ok(segment)
     }
 
-    /// Changes the size of segments that are created from now on.
+    /// Changes the size of segments; those that are longer already get nothing more.
     pub(crate) fn set_segment_bytes(&self, bytes: u64) {
         self.segment_bytes.store(bytes, Relaxed);
+    }
+
+    /// Size of segments.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes.load(Relaxed)
     }
 
     /// Notes how far the current segment is filled.

@@ -123,13 +123,20 @@ impl SegmentWriter {
         durable: Seqno,
     ) -> Result<()> {
         let bytes = u64_of(pages.len());
-        if self.position + bytes > self.current.bytes {
+        if self.position + bytes > self.bytes_max() {
             self.switch_segment(SEGMENT_HEADER_BYTES + bytes, first, durable)?;
         }
         self.write_pages(pages)?;
         self.written_seqno = last;
         self.store.advance(last, self.position);
         Ok(())
+    }
+
+    /// How long the current segment may become: no longer than segments are to be by now, but for its first
+    /// record.
+    fn bytes_max(&self) -> u64 {
+        let is_begun = self.position > SEGMENT_HEADER_BYTES;
+        if is_begun { self.current.bytes.min(self.store.segment_bytes()) } else { self.current.bytes }
     }
 
     /// Writes a record that says that everything up to `durable` is, unless the log says so already. It makes
@@ -151,7 +158,7 @@ impl SegmentWriter {
 
     /// Where there is no room for it, the header of the next segment says the same.
     fn write_marker(&mut self, durable: Seqno) -> Result<()> {
-        if self.position + PAGE_BYTES > self.current.bytes {
+        if self.position + PAGE_BYTES > self.bytes_max() {
             return Ok(());
         }
         let newest_edit = self.identity.witness.newest_edit();
@@ -192,7 +199,7 @@ impl SegmentWriter {
 
     /// Number of the segment to create ahead, once the current one is half full.
     pub(crate) fn segment_to_prepare(&self) -> Option<u64> {
-        (self.position > self.current.bytes / 2).then_some(self.current.number + 1)
+        (self.position > self.bytes_max() / 2).then_some(self.current.number + 1)
     }
 
     fn write_pages(&mut self, pages: &[u8]) -> Result<()> {
@@ -214,7 +221,7 @@ impl SegmentWriter {
             return Ok(true);
         }
         let step = self.allocated_until.clamp(ALLOCATION_BYTES, 8 * ALLOCATION_BYTES);
-        let until = (self.allocated_until + step).max(end).min(self.current.bytes.max(end));
+        let until = (self.allocated_until + step).max(end).min(self.bytes_max().max(end));
         let reserved = reserve_ahead(&*self.current.file, self.allocated_until, until - self.allocated_until);
         let is_reserved = reserved.map_err(|error| Error::io(self.current.name.as_str(), error))?;
         if is_reserved {
@@ -248,7 +255,7 @@ impl SegmentWriter {
     }
 
     fn write_zeros_ahead(&mut self) -> Result<()> {
-        let bytes = ZERO_AHEAD_BYTES.min(self.current.bytes - self.position);
+        let bytes = ZERO_AHEAD_BYTES.min(self.bytes_max().saturating_sub(self.position));
         if bytes == 0 {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! A real file system that is full: an ext4 image of a few MiB on a loop device, filled by a store until it
-//! is refused.
+//! A real file system that is full: an ext4 image on a loop device, filled by a store until it is refused;
+//! then something else gives room back, or the store has to make room by removals alone (`emptying.rs`).
 //!
 //! Needs Linux, root, `mkfs.ext4` and `mount`; where one is lacking, the report says that nothing was run.
 //!
@@ -7,6 +7,8 @@
 //! - The image is unmounted and removed however a run ends.
 //! - What is refused is refused as `OutOfSpace`; what was acknowledged is read back, full or not, reopened or
 //!   not.
+
+mod emptying;
 
 use std::{
     collections::BTreeMap,
@@ -46,8 +48,24 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let mut report = LayerReport::default();
-    for configuration in chosen_by_size(NAME, limits, crash_configurations())? {
-        let outcome = judge(NAME, Some(&configuration.name), None, || match Device::mount() {
+    let emptied = emptying::selected(limits);
+    let is_one_of_those = limits.configuration.is_some() && !emptied.is_empty();
+    let freed =
+        if is_one_of_those { Vec::new() } else { chosen_by_size(NAME, limits, crash_configurations())? };
+    for emptying in emptied {
+        let outcome =
+            judge(NAME, Some(&emptying.name), None, || match Device::mount(emptying.image_bytes()) {
+                Ok(device) => emptying.run(&device),
+                Err(reason) => Ok(LayerReport { not_run: Some(reason), ..LayerReport::default() }),
+            })?;
+        limits.tick(1);
+        report.merge(outcome);
+        if report.not_run.is_some() {
+            return Ok(report);
+        }
+    }
+    for configuration in freed {
+        let outcome = judge(NAME, Some(&configuration.name), None, || match Device::mount(IMAGE_BYTES) {
             Ok(device) => fill_and_free(&configuration, &device.directory()),
             Err(reason) => Ok(LayerReport { not_run: Some(reason), ..LayerReport::default() }),
         })?;
@@ -67,7 +85,7 @@ struct Device {
 
 impl Device {
     /// Makes and mounts it; the error says what is lacking.
-    fn mount() -> Result<Self, String> {
+    fn mount(image_bytes: u64) -> Result<Self, String> {
         if run_tool("id", &["-u"])?.trim() != "0" {
             return Err("mounting a loop device takes root".into());
         }
@@ -75,7 +93,7 @@ impl Device {
         let (image, directory) = (place.path().join("image"), place.path().join("mounted"));
         let env = RealEnv::new();
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
-        let sized = env.open(&image, options).and_then(|file| file.set_len(IMAGE_BYTES));
+        let sized = env.open(&image, options).and_then(|file| file.set_len(image_bytes));
         sized.and_then(|()| env.create_dir(&directory)).map_err(|error| format!("no image: {error}"))?;
         let (image, directory) = (image.display().to_string(), directory.display().to_string());
         run_tool("mkfs.ext4", &["-q", "-F", "-m", "0", &image])?;

@@ -157,6 +157,15 @@ impl Assembly {
                     let share = |active: bool| active.then_some(Share { from: None, bytes: 0 });
                     (std::mem::take(&mut self.outputs[output]), active.into_iter().map(share).collect())
                 }
+                PlanTier::Trimmed { tier: Tier { mut runs, shares }, at, output } => {
+                    let output = output.expect("every planned tier was written");
+                    let mut trimmed = std::mem::take(&mut self.outputs[output]);
+                    if let Some(first) = trimmed.first_mut() {
+                        first.low = runs[at].low.clone();
+                    }
+                    runs.splice(at..=at, trimmed);
+                    (runs, shares)
+                }
                 PlanTier::Merge(_) => unreachable!("every planned tier was written"),
             };
             let shares = new_shares(base, &runs, &full, pivots)?;

@@ -42,6 +42,13 @@ pub(crate) enum PlanTier {
         output: usize,
         active: Vec<bool>,
     },
+    /// An existing one, of which run `at` is written anew without what is dead of it; then the number of the
+    /// output.
+    Trimmed {
+        tier: Tier,
+        at: usize,
+        output: Option<usize>,
+    },
 }
 
 /// One of the sequences that make up a new tier.
@@ -114,6 +121,13 @@ impl PlanNode {
         Ok(())
     }
 
+    /// Puts a layer on top of all tiers, to be written as one, and nothing else.
+    pub(crate) fn put_on_top(&mut self, slices: Layer) -> Result<()> {
+        let shares = self.shares_of(&slices)?;
+        self.tiers.insert(0, PlanTier::Merge(vec![MergeInput { slices, shares }]));
+        Ok(())
+    }
+
     /// How many bytes of a layer wait for each pivot.
     fn shares_of(&self, slices: &[Slice]) -> Result<Vec<Option<Share>>> {
         let mut shares = Vec::with_capacity(self.children.len());
@@ -143,7 +157,7 @@ impl PlanNode {
             match tier {
                 PlanTier::Existing(tier) => add(&tier.shares),
                 PlanTier::Merge(inputs) => inputs.iter().for_each(|input| add(&input.shares)),
-                PlanTier::Output { .. } => {}
+                PlanTier::Output { .. } | PlanTier::Trimmed { .. } => {}
             }
         }
         pending
@@ -244,7 +258,7 @@ impl PlanNode {
     }
 
     /// Takes everything that waits for `pivot` out of the tiers, newest first.
-    fn extract(&mut self, pivot: usize) -> Vec<Layer> {
+    pub(crate) fn extract(&mut self, pivot: usize) -> Vec<Layer> {
         let mut layers = self.layers_of(pivot);
         if planted!("flush-forgets-a-tier") && layers.len() > 2 {
             layers.remove(2);
@@ -253,7 +267,7 @@ impl PlanNode {
             match tier {
                 PlanTier::Existing(tier) => tier.shares[pivot] = None,
                 PlanTier::Merge(inputs) => inputs.iter_mut().for_each(|input| input.shares[pivot] = None),
-                PlanTier::Output { .. } => {}
+                PlanTier::Output { .. } | PlanTier::Trimmed { .. } => {}
             }
         }
         layers
@@ -282,7 +296,7 @@ impl PlanNode {
                         }
                     }
                 }
-                PlanTier::Output { .. } => {}
+                PlanTier::Output { .. } | PlanTier::Trimmed { .. } => {}
             }
         }
         layers
@@ -293,7 +307,7 @@ impl PlanNode {
         self.tiers.retain(|tier| match tier {
             PlanTier::Existing(tier) => tier.is_active(),
             PlanTier::Merge(inputs) => inputs.iter().any(|input| input.shares.iter().any(Option::is_some)),
-            PlanTier::Output { .. } => true,
+            PlanTier::Output { .. } | PlanTier::Trimmed { .. } => true,
         });
         if !matches!(self.tiers.first(), Some(PlanTier::Merge(_))) {
             return;
@@ -323,7 +337,9 @@ impl PlanNode {
                 PlanTier::Existing(tier) => {
                     merged.push(MergeInput { slices: slices_of(&tier.runs), shares: tier.shares })
                 }
-                PlanTier::Output { .. } => unreachable!("nothing is merged after its plan is closed"),
+                PlanTier::Output { .. } | PlanTier::Trimmed { .. } => {
+                    unreachable!("nothing is merged after its plan is closed")
+                }
             }
         }
         self.tiers.insert(first, PlanTier::Merge(merged));
@@ -388,13 +404,13 @@ impl PlanNode {
         Ok(())
     }
 
-    fn flush_or_touch(&mut self, pivot: usize, options: &BeTreeOptions, depth: u32) -> Result<()> {
+    pub(crate) fn flush_or_touch(&mut self, pivot: usize, options: &BeTreeOptions, depth: u32) -> Result<()> {
         let bytes = self.pending()[pivot];
         self.flush(pivot, bytes, options, depth)
     }
 
     /// Puts the leaf `right` behind the leaf `left`: their keys are disjoint, so oldest layers can stand side by side.
-    fn join_pair(&mut self, left: usize, right: usize) {
+    pub(crate) fn join_pair(&mut self, left: usize, right: usize) {
         let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
         let PlanChild::Leaf { layers: right_layers, bytes: right_bytes, held_bytes: right_held_bytes } =
             right_child
@@ -413,7 +429,7 @@ impl PlanNode {
     }
 }
 
-fn leaf_with(mut layers: Vec<Layer>, bytes: u64, run: Option<&Arc<Run>>) -> PlanChild {
+pub(crate) fn leaf_with(mut layers: Vec<Layer>, bytes: u64, run: Option<&Arc<Run>>) -> PlanChild {
     let held_bytes = run.map_or(0, |run| run.reference().user_bytes);
     layers.extend(run.map(|run| vec![Slice::whole_run(run)]));
     PlanChild::Leaf { layers, bytes: bytes + held_bytes, held_bytes }
@@ -434,7 +450,7 @@ impl PlanTier {
             Self::Merge(inputs) => {
                 inputs.iter().flat_map(|input| &input.shares).flatten().map(|share| share.bytes).sum()
             }
-            Self::Output { .. } => 0,
+            Self::Output { .. } | Self::Trimmed { .. } => 0,
         }
     }
 }

@@ -24,10 +24,10 @@ use crate::{
     BeTreeOptions,
     trunk::{
         fence::{Bounds, Fence},
-        node::{FencedRun, Node},
+        node::{FencedRun, Node, Tier},
     },
     update::{
-        merge_source::{Layer, Slice, clip_layer, layer_cursor, shared_prefix},
+        merge_source::{Layer, Slice, Source, clip_layer, layer_cursor, shared_prefix},
         plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
         subcompaction::{Part, Seam, cut, part_bytes_max, seams_of},
         trivial_move::take_undisturbed,
@@ -128,6 +128,11 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
             let seams = seams_of(&plan.base, inputs);
             *tier = PlanTier::Output { output: destinations.len(), active };
             destinations.push(Destination { layers, bytes, leaf_bounds: None, seams });
+        } else if let PlanTier::Trimmed { tier, at, output } = tier {
+            *output = Some(destinations.len());
+            let layers = vec![alive_of_run(&plan.base, tier, *at)];
+            let bytes = tier.runs[*at].run.reference().user_bytes;
+            destinations.push(Destination { layers, bytes, leaf_bounds: None, seams: Vec::new() });
         }
     }
     for pivot in 0..plan.children.len() {
@@ -152,6 +157,14 @@ fn leaf_bounds(plan: &PlanNode, pivot: usize) -> Bounds {
         plan.children[pivot + 1..].iter().take_while(|child| matches!(child, PlanChild::Joined)).count();
     let (first, last) = (plan.base.bounds_of(pivot), plan.base.bounds_of(pivot + joined));
     Bounds { low: first.low, high: last.high }
+}
+
+/// What the shares leave of a run of a tier.
+pub(crate) fn alive_of_run(node: &Node, tier: &Tier, at: usize) -> Layer {
+    let next = tier.runs.get(at + 1).map(|next| next.low.clone());
+    let source = Source::TierRun(tier.runs[at].clone(), next);
+    let slices = vec![Slice { source, bounds: Bounds::default() }];
+    active_layer(node, &MergeInput { slices, shares: tier.shares.clone() })
 }
 
 /// What the shares leave of an input, with neighbouring pieces of one source put together again.
@@ -233,7 +246,8 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
         new = if is_old { 0 } else { new + entry_bytes };
         merge.next()?;
         let data_bytes = runs.open_bytes();
-        if data_bytes + PAGE_BYTES > target {
+        // A page at least is full: the one that is being filled may hold a single entry yet.
+        if data_bytes >= PAGE_BYTES && data_bytes + PAGE_BYTES > target {
             let passed = merge.passed_bytes();
             let left = left_bytes(bytes, passed, written);
             // The rest is not worth a run of its own if it is small, unless this one has become too large. That is counted without what

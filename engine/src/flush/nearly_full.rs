@@ -1,0 +1,319 @@
+//! What a store does while its device is nearly full, so that removals always make room in the end (decision
+//! 0032).
+//!
+//! As long as there is plenty of space, nothing. Once there might not be enough for the write buffers as they
+//! are, those and the log become small, and free space of the data file is *held*: enough for what write
+//! buffers can hold, put on top of the trees, and for a step of reclaiming. Where the tree's own way of a
+//! flush would need more than there is, the buffers go on top. While what is held is not whole, only removals
+//! are taken, and space is reclaimed in steps, each of which fits into what is left.
+//!
+//! **Invariants**
+//! - Held space is taken only under `rounds`, by what puts buffers on top or reclaims.
+//! - Removals are refused only if nothing more can be reclaimed.
+
+use std::time::Duration;
+
+use testudo_base::{
+    Error, ErrorKind, PAGE_BYTES, Result, planted,
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, Release},
+    },
+};
+use testudo_contract::{Progress, Reclaim, ReclaimLimits, ReclaimTarget, TreeEdit};
+use testudo_env::Execution;
+use testudo_storage::Change;
+
+use crate::{
+    store::{
+        Store,
+        held_space::{Bounds, most_within},
+        view::KeyspaceCore,
+    },
+    write::space_guard::Intent,
+};
+
+/// Writers look for room at most this often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+fn is_full<T>(outcome: &Result<T>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
+}
+
+/// Whether something is won. What waits for a leaf is less afterwards in any case; anything else must give
+/// back more space than it takes, for it was chosen by estimates.
+fn is_progress(reclaim: &Reclaim, edit: &TreeEdit) -> bool {
+    let pages = |change: &Change| match change {
+        Change::References(span, delta) => i64::from(span.page_count) * i64::from(*delta),
+        _ => 0,
+    };
+    matches!(reclaim.target, ReclaimTarget::Leaf(_)) || edit.changes.iter().map(pages).sum::<i64>() < 0
+}
+
+impl Store {
+    /// Bytes of log beyond which what pins it is drained.
+    pub(crate) fn log_bound(&self) -> u64 {
+        if self.nearly_full.is_on() {
+            self.nearly_full.bounds.lock().log_bytes
+        } else {
+            self.memory.shares().log_bound()
+        }
+    }
+
+    /// Lets write buffers and log have the size that memory and device allow.
+    pub(crate) fn bound_buffers(&self) {
+        let shares = self.memory.shares();
+        let (mut write_buffers, mut segment_bytes) = (shares.write_buffers, shares.wal_segment_bytes());
+        if self.nearly_full.is_on() {
+            let bounds = *self.nearly_full.bounds.lock();
+            write_buffers = write_buffers.min(bounds.write_buffers);
+            segment_bytes = segment_bytes.min(bounds.segment_bytes);
+        }
+        self.backpressure.set_write_buffers(write_buffers);
+        if let Some(wal) = &self.wal {
+            wal.set_segment_bytes(segment_bytes);
+        }
+    }
+
+    /// Space for what goes on top of the trees or is reclaimed. REQUIRES: it was looked at.
+    pub(crate) fn takeable_bytes(&self) -> u64 {
+        self.data.usable_bytes() + self.nearly_full.growth_bytes.load(Relaxed)
+    }
+
+    /// As [`Store::look_at_space`], after whoever is at work.
+    pub(crate) fn look_for_space(&self) -> Result<()> {
+        let _round = self.rounds.lock();
+        if self.has_failed() { Ok(()) } else { self.look_at_space() }
+    }
+
+    /// Looks how much space there is, and holds what is needed of it. REQUIRES: `rounds` is held.
+    pub(crate) fn look_at_space(&self) -> Result<()> {
+        let state = &self.nearly_full;
+        if !self.room.is_kept() {
+            return Ok(());
+        }
+        // A device that cannot say how much space it has is taken as it comes.
+        let Ok(mut device) = self.env.free_bytes(&self.directory) else { return Ok(()) };
+        let shares = self.memory.shares();
+        let in_file =
+            |store: &Self| if state.holes_are_known.load(Relaxed) { store.data.usable_bytes() } else { 0 };
+        // Full write buffers on top of their trees, their log, and as much again.
+        let plenty = shares.write_buffers * 5 + shares.wal_segment_bytes() * 4 + (32 << 20);
+        if device + in_file(self) >= plenty && !state.is_on() {
+            return Ok(());
+        }
+        let manifest_bytes = self.manifest.snapshot_bytes();
+        let capacity = device + self.data.space_bytes();
+        let bounds = Bounds::of(capacity, manifest_bytes, &shares);
+        let trees: Vec<_> =
+            self.keyspaces().iter().map(|keyspace| Arc::clone(&keyspace.view.load().tree)).collect();
+        let step = trees.iter().map(|tree| tree.reclaim_bytes()).max().unwrap_or(0);
+        let on_top = |bytes: u64| trees.iter().map(|tree| tree.on_top_bytes(bytes)).max().unwrap_or(0);
+        let held = 2 * on_top(bounds.buffered_bytes()) + step;
+        let enter =
+            on_top(shares.write_buffers / 16 * 18) + 2 * shares.wal_segment_bytes() + bounds.margin + held;
+        if device + in_file(self) >= if state.is_on() { enter / 8 * 9 } else { enter } {
+            if state.is_on.swap(false, Relaxed) {
+                state.is_short.store(false, Release);
+                state.held_bytes.store(0, Relaxed);
+                self.data.set_bounds(0, u64::MAX);
+                self.bound_buffers();
+            }
+            return Ok(());
+        }
+        if !state.holes_are_known.swap(true, Relaxed) {
+            self.data.find_holes()?;
+            return self.look_at_space();
+        }
+        *state.bounds.lock() = bounds;
+        if !state.is_on.swap(true, Relaxed) || self.backpressure.write_buffers() != bounds.write_buffers {
+            self.bound_buffers();
+        }
+        self.data.set_bounds(0, u64::MAX);
+        // Log and manifest come first.
+        let wanted = bounds.margin + self.room.missing_bytes();
+        if device < wanted {
+            let usable = self.data.usable_bytes();
+            let rest = usable.saturating_sub((wanted - device).next_multiple_of(64 * PAGE_BYTES));
+            self.data.give_back_beyond(rest)?;
+        }
+        let is_whole = self.room.look()?;
+        device = self.env.free_bytes(&self.directory).unwrap_or(0);
+        let usable = self.data.usable_bytes();
+        if usable < held && device > bounds.margin {
+            self.data.take_space(held.min(usable + device - bounds.margin))?;
+            device = self.env.free_bytes(&self.directory).unwrap_or(0);
+        }
+        let (usable, growth) = (self.data.usable_bytes(), device.saturating_sub(bounds.margin));
+        let left = (usable + growth).saturating_sub(step);
+        state.usable_bytes.store(usable, Relaxed);
+        state.held_bytes.store(held, Relaxed);
+        state.growth_bytes.store(growth, Relaxed);
+        state.step_bytes.store(step, Relaxed);
+        state.buffered_max.store(most_within(left, on_top), Relaxed);
+        state.removed_max.store(most_within(left.max(usable / 2), on_top), Relaxed);
+        state.is_short.store(usable < held || !is_whole, Release);
+        self.data.set_bounds(held, growth);
+        Ok(())
+    }
+
+    /// Lets `act` take what is held. REQUIRES: `rounds` is held.
+    pub(crate) fn with_held_space<R>(&self, act: impl FnOnce() -> R) -> R {
+        if !planted!("held-space-not-taken") {
+            self.data.take_what_is_kept();
+        }
+        act()
+    }
+
+    /// Does one step of reclaiming if space is short; `false` if nothing can be won that is worth it, or, if
+    /// it is urgent, at all.
+    pub(crate) fn reclaim_round(&self, is_urgent: bool) -> Result<bool> {
+        if !self.nearly_full.is_short() || planted!("space-not-reclaimed") {
+            return Ok(false);
+        }
+        let _round = self.rounds.lock();
+        self.check_writable()?;
+        self.look_at_space()?;
+        if !self.nearly_full.is_short() {
+            return Ok(true);
+        }
+        let step_bytes = self.nearly_full.step_bytes.load(Relaxed);
+        // What a reader still holds would not be won.
+        if self.data.space_stats().held_bytes > step_bytes / 2 {
+            return Ok(false);
+        }
+        let mut tried = self.nearly_full.tried.lock();
+        let usable = self.takeable_bytes();
+        let mut best: Option<(Arc<KeyspaceCore>, Reclaim)> = None;
+        for keyspace in self.keyspaces() {
+            let but: Vec<Reclaim> =
+                tried.iter().filter(|(id, _)| *id == keyspace.id).map(|(_, tried)| tried.clone()).collect();
+            let limits = ReclaimLimits { space_bytes: usable, is_urgent, but: &but };
+            let Some(reclaim) = keyspace.view.load().tree.pick_reclaim(&limits)? else { continue };
+            if best.as_ref().is_none_or(|(_, best)| reclaim.gain_bytes > best.gain_bytes) {
+                best = Some((keyspace, reclaim));
+            }
+        }
+        let Some((keyspace, reclaim)) = best else { return Ok(false) };
+        let outcome = self.with_held_space(|| {
+            let tree = Arc::clone(&keyspace.view.load().tree);
+            let edit = tree.reclaim(&self.work(&keyspace, Arc::new(Progress::default())), &reclaim)?;
+            drop(tree);
+            if !is_progress(&reclaim, &edit) {
+                return Ok(false);
+            }
+            self.commit_job(&keyspace, edit).inspect_err(|error| self.poison(error)).map(|()| true)
+        });
+        if is_full(&outcome) && !self.has_failed() || matches!(outcome, Ok(false)) {
+            tried.push((keyspace.id, reclaim));
+        } else {
+            outcome.inspect_err(|error| self.poison(error))?;
+            tried.clear();
+            self.manifest.shorten().inspect_err(|error| self.poison(error))?;
+        }
+        self.look_at_space()?;
+        Ok(true)
+    }
+
+    /// Does a round of draining, or, if there is no space for it, a step that wins some; `false` if nothing
+    /// waits.
+    ///
+    /// Errors: as of [`Store::drain_round`], `OutOfSpace` only if nothing can be won.
+    pub(crate) fn drain_or_reclaim(&self) -> Result<bool> {
+        match self.drain_round() {
+            outcome if is_full(&outcome) && !self.has_failed() => {
+                if self.reclaim_round(true)? {
+                    Ok(true)
+                } else {
+                    outcome
+                }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Takes a step towards space for writes; `false` if none can be won. What write buffers remove is worth
+    /// nothing before it is in the trees: if a write was refused they go there, however little they hold.
+    pub(crate) fn win_space(&self) -> Result<bool> {
+        if self.reclaim_round(false)? {
+            return Ok(true);
+        }
+        let state = &self.nearly_full;
+        let is_wanted = state.is_short() && self.backpressure.used() > 0;
+        if !is_wanted || !state.has_refused.swap(false, Relaxed) {
+            return Ok(false);
+        }
+        self.seal_all();
+        self.drain_round()
+    }
+
+    /// Refuses a commit that the space would not be enough for; makes room for one that removes.
+    #[cold]
+    pub(crate) fn admit_nearly_full(&self, bytes: u64, intent: Intent) -> Result<()> {
+        loop {
+            let Err(refusal) = self.check_space(bytes, intent, false) else { return Ok(()) };
+            let is_going_on = match intent {
+                Intent::Remove => self.make_space()?,
+                // A long one may only have to wait for what is buffered.
+                Intent::Write if self.is_buffer_in_the_way() => self.make_space()?,
+                Intent::Write => self.is_look_due() && self.look_for_space().map(|()| false)?,
+            };
+            if !is_going_on {
+                self.nearly_full.has_refused.store(true, Relaxed);
+                return if self.check_space(bytes, intent, true).is_ok() { Ok(()) } else { Err(refusal) };
+            }
+        }
+    }
+
+    fn is_buffer_in_the_way(&self) -> bool {
+        let is_refusing = self.nearly_full.is_short() || self.room.is_short();
+        self.nearly_full.is_on() && !is_refusing && self.backpressure.used() > 0
+    }
+
+    fn is_look_due(&self) -> bool {
+        let now = u64::try_from(self.env.monotonic().as_millis()).unwrap_or(u64::MAX);
+        let before = self.nearly_full.looked_at_millis.load(Relaxed);
+        let is_due = self.env.execution() == Execution::Stepped
+            || Duration::from_millis(now.saturating_sub(before)) >= LOOK_INTERVAL;
+        if is_due {
+            self.nearly_full.looked_at_millis.store(now, Relaxed);
+        }
+        is_due
+    }
+
+    /// `is_last`: nothing can be reclaimed.
+    fn check_space(&self, bytes: u64, intent: Intent, is_last: bool) -> Result<()> {
+        let state = &self.nearly_full;
+        self.room.check(&*self.env, intent)?;
+        if !state.is_on() {
+            return Ok(());
+        }
+        let buffered = self.backpressure.used() + bytes;
+        let is_enough = match intent {
+            Intent::Write => !state.is_short() && buffered <= state.buffered_max.load(Relaxed),
+            Intent::Remove if is_last => buffered <= state.removed_max.load(Relaxed),
+            Intent::Remove => buffered <= state.buffered_max.load(Relaxed),
+        };
+        if is_enough {
+            return Ok(());
+        }
+        let taken = match intent {
+            Intent::Write => "only removals are taken until there is room again",
+            Intent::Remove => "nothing is taken until there is room again",
+        };
+        Err(Error::new(ErrorKind::OutOfSpace, format!("the device is full: {taken}")))
+    }
+
+    /// Takes a step towards space for removals; `false` if there is none to be taken.
+    fn make_space(&self) -> Result<bool> {
+        if self.backpressure.used() > 0 {
+            self.seal_all();
+            match self.drain_round() {
+                Ok(true) => return Ok(true),
+                outcome if is_full(&outcome) => {}
+                outcome => drop(outcome?),
+            }
+        }
+        self.reclaim_round(true)
+    }
+}

@@ -1,0 +1,106 @@
+//! Figures of a device that is nearly full: how small write buffers and log become, and how much space is held.
+//!
+//! **Invariants**
+//! - Choosing them is pure arithmetic over space ([`Bounds`]).
+
+use testudo_base::{
+    KeyspaceId,
+    sync::{
+        Mutex,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed},
+        },
+    },
+};
+use testudo_contract::Reclaim;
+
+use crate::store::shares::MemoryShares;
+
+/// On a device that is nearly full write buffers get this part of what the store can have of it.
+const CAPACITY_PARTS: u64 = 128;
+/// But at least this much.
+const WRITE_BUFFERS_MIN: u64 = 128 << 10;
+/// Least size of log segments then.
+const SEGMENT_BYTES_MIN: u64 = 128 << 10;
+/// Segments that the log may have then before what pins it is drained.
+const LOG_SEGMENTS: u64 = 4;
+/// How a store gets along with little space, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) write_buffers: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) log_bytes: u64,
+    /// What is left to the file system, for log and manifest.
+    pub(crate) margin: u64,
+}
+
+impl Bounds {
+    /// `capacity`: what the store has of the device or could have.
+    pub(crate) fn of(capacity: u64, manifest_bytes: u64, shares: &MemoryShares) -> Self {
+        let write_buffers = (capacity / CAPACITY_PARTS).max(WRITE_BUFFERS_MIN).min(shares.write_buffers);
+        let segment_bytes = (write_buffers / 2).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
+        let log_bytes = LOG_SEGMENTS * segment_bytes;
+        Self { write_buffers, segment_bytes, log_bytes, margin: log_bytes + 2 * manifest_bytes + (256 << 10) }
+    }
+
+    /// Most bytes of write buffers, with what removals may fill beyond.
+    pub(crate) fn buffered_bytes(&self) -> u64 {
+        self.write_buffers / 16 * 18
+    }
+}
+
+/// State and figures of a device that is nearly full.
+#[derive(Debug, Default)]
+pub(crate) struct NearlyFull {
+    pub(crate) is_on: AtomicBool,
+    /// What is held is not whole.
+    pub(crate) is_short: AtomicBool,
+    /// Which free pages of the data file have space was found out.
+    pub(crate) holes_are_known: AtomicBool,
+    pub(crate) bounds: Mutex<Bounds>,
+    /// Free space of the data file, and how much of it is to be held.
+    pub(crate) usable_bytes: AtomicU64,
+    pub(crate) held_bytes: AtomicU64,
+    /// By how much the file may grow.
+    pub(crate) growth_bytes: AtomicU64,
+    /// What a step of reclaiming needs.
+    pub(crate) step_bytes: AtomicU64,
+    /// How much write buffers may hold, so that a step of reclaiming fits beside it; and where nothing can be
+    /// reclaimed.
+    pub(crate) buffered_max: AtomicU64,
+    pub(crate) removed_max: AtomicU64,
+    pub(crate) looked_at_millis: AtomicU64,
+    /// A write was refused since write buffers were put into their trees to win space.
+    pub(crate) has_refused: AtomicBool,
+    /// Steps that did not fit.
+    pub(crate) tried: Mutex<Vec<(KeyspaceId, Reclaim)>>,
+}
+
+impl NearlyFull {
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    /// Whether only removals are taken, and space is to be reclaimed.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short.load(Acquire)
+    }
+
+    /// Bytes that are held, and those that should be.
+    pub(crate) fn held_bytes(&self) -> (u64, u64) {
+        let whole = self.held_bytes.load(Relaxed);
+        (self.usable_bytes.load(Relaxed).min(whole), whole)
+    }
+}
+
+/// The most bytes of which `space_of` says no more than `space_bytes`; it never falls.
+pub(crate) fn most_within(space_bytes: u64, space_of: impl Fn(u64) -> u64) -> u64 {
+    let (mut fits, mut too_much) = (0, space_bytes + 1);
+    while too_much - fits > 1 {
+        let middle = u64::midpoint(fits, too_much);
+        if space_of(middle) <= space_bytes { fits = middle } else { too_much = middle }
+    }
+    fits
+}

@@ -1,0 +1,153 @@
+//! A device that was filled to the last is emptied by removals, one key after the other: every one of them is
+//! taken, and then there is room for writes again.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{path::Path, sync::Arc};
+
+use testudo::{Db, ErrorKind, Keyspace, KeyspaceOptions, Tree};
+use testudo_env::{CrashPolicy, MemEnv, SplitMix};
+
+/// One device with one store on it.
+struct Device {
+    machine: Arc<MemEnv>,
+    memory_bytes: u64,
+    tree: Tree,
+    value_bytes: u64,
+    crashes: u64,
+}
+
+/// An open store.
+type Open = (Db, Keyspace);
+
+fn key(number: u64) -> Vec<u8> {
+    let scattered = SplitMix::new(number).next_u64();
+    format!("key{scattered:016x}{number:06}").into_bytes()
+}
+
+impl Device {
+    fn new(room_bytes: u64, memory_bytes: u64, tree: Tree, value_bytes: u64) -> Self {
+        let machine = MemEnv::new(room_bytes ^ memory_bytes);
+        machine.space_limit(Some(room_bytes));
+        Self { machine, memory_bytes, tree, value_bytes, crashes: 0 }
+    }
+
+    fn open(&self) -> Open {
+        let builder = Db::builder(Path::new("/db")).env(self.machine.clone()).memory_bytes(self.memory_bytes);
+        let db = builder.open().unwrap();
+        let keyspace = db.keyspace("a", KeyspaceOptions::default().tree(self.tree)).unwrap();
+        (db, keyspace)
+    }
+
+    /// The store after its process was killed. What was written stays, and no more room than before.
+    fn crash(&mut self, open: Open) -> Open {
+        open.0.persist(testudo::Durability::Sync).unwrap();
+        self.crashes += 1;
+        let image = self.machine.crash_image(&CrashPolicy::KEEP_ALL, self.crashes);
+        drop(open);
+        self.machine = image;
+        self.open()
+    }
+
+    /// Writes until nothing more is taken, whatever the background does; how many records were.
+    fn fill(&self, (db, keyspace): &Open, first: u64) -> u64 {
+        let mut number = first;
+        let mut refused = 0;
+        while refused < 5 {
+            let mut value = vec![0; usize::try_from(self.value_bytes).unwrap()];
+            SplitMix::new(number).fill(&mut value);
+            match keyspace.insert(key(number), &value) {
+                Ok(()) => (number, refused) = (number + 1, 0),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+                    // What the background does may take many steps.
+                    let is_busy = (0..1000).any(|_| !matches!(db.step(), Ok(true)));
+                    assert!(is_busy, "the background does not come to an end");
+                    refused += 1;
+                }
+            }
+        }
+        number - first
+    }
+
+    /// Removes these; says after how many steps of the background one was not taken.
+    fn remove(&self, (db, keyspace): &Open, numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            let mut tries = 0;
+            while let Err(error) = keyspace.remove(key(number)) {
+                assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+                tries += 1;
+                assert!(tries < 5, "removal {number} is not taken: {error}, {:?}", db.stats());
+                let _ = db.flush();
+                let _ = db.settle();
+            }
+        }
+    }
+}
+
+/// Fills, empties, fills again.
+fn fill_and_empty(room_bytes: u64, memory_bytes: u64, tree: Tree, value_bytes: u64) {
+    let mut device = Device::new(room_bytes, memory_bytes, tree, value_bytes);
+    let mut open = device.open();
+    let taken = device.fill(&open, 0);
+    assert!(taken * value_bytes > room_bytes / 16, "only {taken} records fit in the first place");
+    for tenth in 0..10 {
+        device.remove(&open, taken * tenth / 10..taken * (tenth + 1) / 10);
+        match tenth {
+            2 | 6 => {
+                drop(open);
+                open = device.open();
+            }
+            4 | 8 => open = device.crash(open),
+            _ => {}
+        }
+        let left = open.1.iter().unwrap().map(Result::unwrap).count() as u64;
+        assert_eq!(left, taken - taken * (tenth + 1) / 10);
+    }
+    open.0.flush().unwrap();
+    open.0.check_invariants().unwrap();
+    let emptied = open.0.stats();
+    let again = device.fill(&open, 1 << 40);
+    println!("{room_bytes} {memory_bytes} {tree:?} {value_bytes}: {taken} taken, then {again}");
+    assert!(again >= taken / 2, "{again} records are taken, not half of the {taken} at first: {emptied:?}");
+    assert_eq!(open.1.iter().unwrap().count() as u64, again);
+    open.0.check_invariants().unwrap();
+}
+
+fn both_trees(room_bytes: u64, memory_bytes: u64, value_bytes: u64) {
+    fill_and_empty(room_bytes, memory_bytes, Tree::turtle(), value_bytes);
+    fill_and_empty(room_bytes, memory_bytes, Tree::splinter(), value_bytes);
+}
+
+#[test]
+fn a_device_of_6_mib() {
+    both_trees(6 << 20, 1 << 20, 500);
+}
+
+#[test]
+fn a_device_of_10_mib_with_small_records() {
+    both_trees(10 << 20, 1 << 20, 40);
+}
+
+#[test]
+fn a_device_of_24_mib() {
+    both_trees(24 << 20, 4 << 20, 1000);
+}
+
+#[test]
+fn a_device_of_80_mib_with_a_budget_of_4_mib() {
+    both_trees(80 << 20, 4 << 20, 500);
+}
+
+#[test]
+fn a_device_of_80_mib_with_a_budget_of_16_mib() {
+    both_trees(80 << 20, 16 << 20, 1500);
+}
+
+#[test]
+fn small_leaves_in_tall_trees() {
+    for leaf_bytes in [4 << 10, 16 << 10] {
+        fill_and_empty(8 << 20, 1 << 20, Tree::Turtle { leaf_bytes, max_pivots: 4 }, 200);
+        fill_and_empty(8 << 20, 1 << 20, Tree::Splinter { leaf_bytes, max_pivots: 4 }, 200);
+    }
+}

@@ -1,0 +1,191 @@
+//! A real device that is filled to the last and then emptied by removals, with kills on the way: every
+//! removal is taken in the end, and then there is room for half as much again as at first, or more.
+//!
+//! **Invariants**
+//! - A kill is an end of all writing: from one moment on every call of the process fails.
+//! - How often something is refused is not judged, only whether it goes on: the background has as long as it
+//!   needs.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Tree, VerifyLevel};
+use testudo_base::num::{u64_of, usize_of};
+use testudo_env::{Env, FaultError, FaultPlan, FaultyEnv, RealEnv, SplitMix};
+use testudo_testkit::engine_store::EngineOpener;
+
+use super::{Device, close};
+use crate::{Amount, LayerReport, Limits, sweep::counted};
+
+/// How long a refusal may last until the background has made room. A hang is all that this tells.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// A store that has refused writes for so long, through several looks of the background, is full.
+const FULL_AFTER: Duration = Duration::from_secs(2);
+/// How often a refused call is tried again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Parts in which a device is emptied; after each the store is closed, killed or flushed.
+const PARTS: u64 = 9;
+/// Parts of what was taken first that must be taken again.
+const AGAIN_PARTS: u64 = 2;
+
+/// A device, and the store on it.
+#[derive(Clone, Debug)]
+pub(super) struct Emptying {
+    /// `tree/size-budget`, in MiB.
+    pub(super) name: String,
+    tree: Tree,
+    device_mib: u64,
+    budget_mib: u64,
+}
+
+/// What the limits select: one small device of each tree in the short form, those that are known to be
+/// difficult otherwise.
+pub(super) fn selected(limits: &Limits) -> Vec<Emptying> {
+    let sizes: &[(u64, u64)] = if limits.amount == Amount::Short && limits.configuration.is_none() {
+        &[(32, 4)]
+    } else {
+        &[(32, 4), (80, 4), (80, 8), (80, 16), (180, 4), (180, 16)]
+    };
+    let of_tree = |(name, tree): (&'static str, Tree)| {
+        sizes.iter().map(move |&(device_mib, budget_mib)| Emptying {
+            name: format!("{name}/{device_mib}-{budget_mib}"),
+            tree,
+            device_mib,
+            budget_mib,
+        })
+    };
+    let all = [("turtle", Tree::turtle()), ("splinter", Tree::splinter())].into_iter().flat_map(of_tree);
+    all.filter(|emptying| limits.configuration.as_ref().is_none_or(|name| *name == emptying.name)).collect()
+}
+
+/// A store whose process can be killed.
+struct Running {
+    faults: Arc<FaultyEnv>,
+    db: Db,
+    keyspace: Keyspace,
+}
+
+fn failed(what: &str, error: &testudo::Error) -> String {
+    format!("{what}: {error:?}")
+}
+
+impl Emptying {
+    pub(super) fn image_bytes(&self) -> u64 {
+        self.device_mib << 20
+    }
+
+    fn open(&self, device: &Path) -> Result<Running, String> {
+        let faults = FaultyEnv::new(RealEnv::new());
+        let options = KeyspaceOptions::default().tree(self.tree);
+        let opener = EngineOpener { options, memory_bytes: self.budget_mib << 20 };
+        let db = opener.open_db(faults.clone(), &device.join("db"));
+        let db = db.map_err(|error| failed("open", &error))?;
+        let keyspace = db.keyspace("k", || options).map_err(|error| failed("keyspace", &error))?;
+        Ok(Running { faults, db, keyspace })
+    }
+
+    /// Runs it on a device that is mounted.
+    pub(super) fn run(&self, device: &Device) -> Result<LayerReport, String> {
+        let directory = device.directory();
+        let mut running = self.open(&directory)?;
+        let taken = fill(&running, 0)?;
+        if taken * u64_of(pair(0).1.len()) < self.image_bytes() / 8 {
+            return Err(format!("only {taken} records fit in the first place: {:?}", running.db.stats()));
+        }
+        for part in 0..PARTS {
+            let (from, to) = (taken * part / PARTS, taken * (part + 1) / PARTS);
+            for number in from..to {
+                remove(&running, number)?;
+            }
+            running = match part % 3 {
+                0 => self.kill(running, &directory)?,
+                1 => self.reopen(running, &directory)?,
+                _ => running,
+            };
+            check(&running, to..taken)?;
+        }
+        let again = fill(&running, taken)?;
+        if again < taken / AGAIN_PARTS {
+            return Err(format!("{taken} records were taken, then only {again}: {:?}", running.db.stats()));
+        }
+        check(&running, taken..taken + again)?;
+        let found = running.db.verify(VerifyLevel::Full).map_err(|error| failed("verify", &error))?;
+        if let Some(finding) = found.findings.first() {
+            return Err(format!("verify: {finding}"));
+        }
+        let Running { db, keyspace, .. } = running;
+        close(db, keyspace, "at the end")?;
+        let mut report = counted("devices emptied", 1);
+        report.add("writes until full", taken + again);
+        report.add("removals while full", taken);
+        Ok(report)
+    }
+
+    fn reopen(&self, running: Running, device: &Path) -> Result<Running, String> {
+        let Running { db, keyspace, .. } = running;
+        close(db, keyspace, "while it is emptied")?;
+        self.open(device)
+    }
+
+    /// The background may be in the middle of making room.
+    fn kill(&self, running: Running, device: &Path) -> Result<Running, String> {
+        running.db.persist(Durability::Buffered).map_err(|error| failed("persist", &error))?;
+        running.faults.set_plan(Some(FaultPlan::once(0, FaultError::Device).for_good()));
+        drop(running);
+        self.open(device)
+    }
+}
+
+fn pair(number: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut value = vec![0; 700 + usize_of(number % 5) * 150];
+    SplitMix::new(number).fill(&mut value);
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec(), value)
+}
+
+/// Writes until nothing more is taken for a while; how many records were.
+fn fill(running: &Running, first: u64) -> Result<u64, String> {
+    let clock = RealEnv::new();
+    let mut number = first;
+    let mut refused_since = None;
+    loop {
+        let (key, value) = pair(number);
+        match running.keyspace.insert(&key, &value) {
+            Ok(()) => (number, refused_since) = (number + 1, None),
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                let now = clock.monotonic();
+                if now - *refused_since.get_or_insert(now) >= FULL_AFTER {
+                    return Ok(number - first);
+                }
+                clock.sleep(PAUSE);
+            }
+            Err(error) => return Err(failed("insert", &error)),
+        }
+    }
+}
+
+fn remove(running: &Running, number: u64) -> Result<(), String> {
+    let clock = RealEnv::new();
+    let end = clock.monotonic() + PATIENCE;
+    while let Err(error) = running.keyspace.remove(pair(number).0) {
+        if error.kind() != ErrorKind::OutOfSpace || clock.monotonic() >= end {
+            return Err(format!("removal {number}: {error:?}, {:?}", running.db.stats()));
+        }
+        clock.sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// The store holds these records and no others.
+fn check(running: &Running, numbers: std::ops::Range<u64>) -> Result<(), String> {
+    let mut expected: Vec<(Vec<u8>, u64)> = numbers.map(|number| (pair(number).0, number)).collect();
+    expected.sort_unstable();
+    let mut left = expected.into_iter();
+    for entry in running.keyspace.iter().map_err(|error| failed("scan", &error))? {
+        let (key, value) =
+            entry.and_then(testudo::Entry::into_pair).map_err(|error| failed("scan", &error))?;
+        let is_right = left.next().is_some_and(|(wanted, number)| wanted == *key && pair(number).1 == *value);
+        if !is_right {
+            return Err("scan: a pair that should not be there, or not as it is".into());
+        }
+    }
+    left.next().map_or(Ok(()), |(_, number)| Err(format!("scan: record {number} is missing")))
+}
