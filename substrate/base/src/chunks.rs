@@ -147,7 +147,8 @@ impl ChunkPool {
 
     /// Takes a charge back.
     pub fn discharge(&self, bytes: u64) {
-        self.other_bytes.fetch_sub(bytes, Relaxed);
+        let before = self.other_bytes.fetch_sub(bytes, Relaxed);
+        debug_assert!(before >= bytes, "what is taken back was charged");
     }
 
     /// A chunk of `bytes`, a multiple of eight, whatever the bound: others make room for it as far as they
@@ -197,6 +198,7 @@ impl ChunkPool {
     }
 
     fn make(&self, bytes: usize) -> Chunk {
+        debug_assert!(bytes > 0 && bytes.is_multiple_of(8), "a chunk consists of whole words");
         let chunk = Chunk::new(bytes);
         let bytes = u64_of(chunk.bytes());
         if chunk.bytes() >= CHUNK_BYTES {
@@ -213,7 +215,8 @@ impl ChunkPool {
             if chunk.bytes() == CHUNK_BYTES {
                 self.idle.lock().push(chunk);
             } else if chunk.bytes() > CHUNK_BYTES {
-                self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
+                let before = self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
+                debug_assert!(before >= u64_of(chunk.bytes()), "a chunk goes back to the pool that made it");
             } else {
                 self.discharge(u64_of(chunk.bytes()));
             }
@@ -228,7 +231,8 @@ impl ChunkPool {
             let mut idle = self.idle.lock();
             while self.total_with(more) > self.limit_bytes() {
                 let Some(chunk) = idle.pop() else { break };
-                self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
+                let before = self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
+                debug_assert!(before >= u64_of(chunk.bytes()), "idle chunks are counted");
                 excess.push(chunk);
             }
         }

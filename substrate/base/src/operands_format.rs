@@ -57,6 +57,7 @@ pub struct Stack<'a> {
 impl<'a> Stack<'a> {
     /// Reads the bytes of an entry. REQUIRES: `kind` is one of the two kinds with operands.
     pub fn decode(kind: Kind, bytes: &'a [u8]) -> Result<Self, Damage> {
+        debug_assert!(matches!(kind, Kind::Operands | Kind::Unfolded), "only these have operands");
         let mut operands = Vec::new();
         let existing = visit(kind, bytes, |operand| operands.push(operand))?;
         Ok(Self { existing, operands })

@@ -26,6 +26,20 @@ pub use threads::{
     WaitTimeoutResult, atomic, spin_loop, thread_local, yield_now,
 };
 
+/// Whether somebody holds `lock`, for assertions of who requires it. Where threads are a scheduler's nothing
+/// is asked, which would be a step of the schedule.
+#[must_use]
+pub fn is_held<T>(lock: &Mutex<T>) -> bool {
+    #[cfg(testudo_shuttle)]
+    let is_locked = {
+        let _ = lock;
+        true
+    };
+    #[cfg(not(testudo_shuttle))]
+    let is_locked = lock.is_locked();
+    is_locked
+}
+
 /// `many` as it is, or `few` where looking at each of them is a step of the schedule.
 pub const fn scaled(many: usize, few: usize) -> usize {
     if cfg!(testudo_shuttle) { few } else { many }

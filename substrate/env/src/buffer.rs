@@ -42,6 +42,7 @@ impl AlignedBuffer {
         } else if count > self.count {
             self.pages[self.count..count].fill(Page([0; PAGE_SIZE]));
         }
+        debug_assert!(count <= self.pages.len(), "the pages are there");
         self.count = count;
     }
 
@@ -51,6 +52,7 @@ impl AlignedBuffer {
         if count > self.pages.len() {
             self.pages = LargeSlice::unfilled(count);
         }
+        debug_assert!(count <= self.pages.len(), "the pages are there");
         self.count = count;
     }
 }

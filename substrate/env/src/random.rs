@@ -34,6 +34,7 @@ impl SplitMix {
 
     /// True in `percent` of a hundred cases.
     pub fn percent(&mut self, percent: u8) -> bool {
+        debug_assert!(percent <= 100, "a share of a hundred cases");
         self.below(100) < u64::from(percent)
     }
 

@@ -139,6 +139,7 @@ impl Encoder {
 
     /// Sorts the hashes by quotient. REQUIRES: no more hashes than slots.
     fn sort(&mut self, hashes: &[u32], quotients: u16) {
+        debug_assert!(quotients > 0 || hashes.is_empty(), "every hash has a quotient");
         self.places.clear();
         self.places.resize(usize::from(quotients), 0);
         for &hash in hashes {

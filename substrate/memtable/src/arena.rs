@@ -166,6 +166,10 @@ impl Arena {
         room: usize,
     ) -> (Record, u64) {
         let Version { seqno, kind, key, value } = *version;
+        debug_assert!(
+            prev.as_ref().is_none_or(|prev| self.view(prev).seqno() < seqno),
+            "versions lead to older ones"
+        );
         let units = (HEADER_BYTES + key.len() + value.len() + room).div_ceil(UNIT_BYTES);
         let (at, grown) = self.place(units);
         let header = Header {
@@ -206,6 +210,8 @@ impl Arena {
             return false;
         }
         let key_bytes = header.key_bytes_and_kind & KEY_BYTES_MASK;
+        debug_assert!(version.seqno.0 >= header.seqno, "newer versions take the place of older ones");
+        debug_assert_eq!(version.key.len(), key_bytes as usize, "both are of one key");
         header.seqno = version.seqno.0;
         header.key_bytes_and_kind = key_bytes | kind_bits(version.kind);
         header.value_bytes = u32_of(version.value.len());
@@ -227,6 +233,7 @@ impl Arena {
             return false;
         }
         let key_bytes = header.key_bytes_and_kind & KEY_BYTES_MASK;
+        debug_assert!(seqno.0 > header.seqno, "operands come in the order of their seqnos");
         header.seqno = seqno.0;
         header.value_bytes = u32_of(value_bytes + more.len());
         // SAFETY: the value's room starts behind header and key, within the record, and has `value_capacity`
@@ -240,6 +247,10 @@ impl Arena {
 
     /// Sets the next older version of a record and returns what it was.
     pub(crate) fn set_prev(&self, record: &mut Record, prev: Option<Record>) -> Option<Record> {
+        debug_assert!(
+            prev.as_ref().is_none_or(|prev| self.view(prev).seqno() < self.view(record).seqno()),
+            "versions lead to older ones"
+        );
         std::mem::replace(&mut self.header_mut(record).prev, prev)
     }
 
@@ -247,6 +258,7 @@ impl Arena {
     /// seqno gives way to it. REQUIRES: `older` has a smaller seqno than `newest`.
     pub(crate) fn link_older(&self, newest: &mut Record, mut older: Record) {
         let seqno = self.view(&older).seqno();
+        debug_assert!(seqno < self.view(newest).seqno(), "it is older than the newest");
         let mut newer = newest;
         while self.view(newer).prev().is_some_and(|prev| prev.seqno() > seqno) {
             newer = self.header_mut(newer).prev.as_mut().expect("there is a version between");

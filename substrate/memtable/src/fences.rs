@@ -76,6 +76,10 @@ impl Fences {
 
     /// Adds a fence as number `at`. REQUIRES: it is between its neighbours there.
     pub(crate) fn insert(&mut self, at: usize, fence: Vec<u8>) {
+        debug_assert!(
+            (at == 0 || *self.keys[at - 1] < *fence) && self.keys.get(at).is_none_or(|next| *fence < **next),
+            "fences ascend strictly"
+        );
         self.key_bytes += fence.len();
         self.keys.insert(at, fence.into_boxed_slice());
         let skip = self.shared();

@@ -71,6 +71,11 @@ impl Group {
     /// Puts an entry in slot `at`. REQUIRES: `at <= len < GROUP_ENTRIES`.
     #[inline]
     pub(crate) fn insert(&mut self, len: usize, at: usize, head: u64, record: Record) {
+        debug_assert!(at <= len && len < GROUP_ENTRIES, "the group has room there");
+        debug_assert!(
+            (at == 0 || self.heads[at - 1] <= head) && (at == len || head <= self.heads[at]),
+            "heads ascend"
+        );
         self.heads.copy_within(at..len, at + 1);
         self.heads[at] = head;
         self.records[at..=len].rotate_right(1);
@@ -79,6 +84,7 @@ impl Group {
 
     /// Moves the entries from `at` on to a new group.
     pub(crate) fn split(&mut self, at: usize) -> Box<Self> {
+        debug_assert!(at > 0 && at <= GROUP_ENTRIES, "something stays");
         let mut right = Self::new();
         right.heads[..GROUP_ENTRIES - at].copy_from_slice(&self.heads[at..]);
         self.heads[at..].fill(u64::MAX);

@@ -259,6 +259,7 @@ impl Leaf {
 
     /// Adds an entry for a new key. REQUIRES: there is room at `slot`.
     fn add(&mut self, arena: &Arena, slot: Slot, version: &Version<'_>) -> InsertOutcome {
+        debug_assert!(self.has_room_at(slot), "there is room");
         if self.skip > self.fence_skip
             && let Some((first, _)) = self.ends(arena)
         {
@@ -415,6 +416,7 @@ impl Leaf {
     /// In the middle; but keys that arrive in ascending order leave full leaves behind.
     /// REQUIRES: there is no room for `key`.
     pub(crate) fn split_point(&self, arena: &Arena, key: &[u8]) -> (usize, Vec<u8>) {
+        debug_assert!(!self.has_room_for(arena, key), "only a leaf without room is split");
         let key_of = |slot| self.newest(arena, slot).key();
         let end = self.end();
         if self.search(arena, key) == Err(end) {
@@ -428,6 +430,7 @@ impl Leaf {
     /// Keeps the first `keep` groups and returns a leaf with the others. `left_skip` and `right_skip` are
     /// what the fences of the two share.
     pub(crate) fn split(&mut self, arena: &Arena, keep: usize, left_skip: usize, right_skip: usize) -> Leaf {
+        debug_assert!(keep > 0 && keep <= self.group_count, "something stays");
         let mut right = Leaf::new(right_skip);
         for (to, from) in (keep..self.group_count).enumerate() {
             right.groups[to] = self.groups[from].take();
@@ -440,6 +443,7 @@ impl Leaf {
         right.user_bytes = self.user_bytes * signed(right.len) / signed(self.len);
         self.user_bytes -= right.user_bytes;
         self.len -= right.len;
+        debug_assert_eq!(self.len, self.rank(self.end()), "every entry is in one of the two");
         (right.min_seqno, right.max_seqno) = self.seqnos();
         if right.len > 0 {
             right.skip = self.skip;

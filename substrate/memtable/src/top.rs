@@ -128,6 +128,7 @@ impl Top {
         let mut grown = signed(right.heap_bytes()) + signed(left.heap_bytes()) - signed(left_before);
         branch.fences.insert(place.leaf, fence);
         branch.leaves.insert(place.leaf + 1, RwLock::new(right));
+        debug_assert_eq!(branch.leaves.len(), branch.fences.len() + 1, "a fence between any two leaves");
         let mut branches_after = 0;
         if branch.leaves.len() >= BRANCH_LEAVES {
             // Where keys ascend, the split leaf is the last one; no room need be left behind.
@@ -145,9 +146,12 @@ impl Top {
         let branch = &mut self.branches[at];
         let (fence, fences) = branch.fences.split(middle);
         let right = Branch { fences, leaves: branch.leaves.split_off(middle + 1) };
+        debug_assert_eq!(right.leaves.len(), right.fences.len() + 1, "a fence between any two leaves");
+        debug_assert_eq!(branch.leaves.len(), branch.fences.len() + 1, "a fence between any two leaves");
         let bytes = right.heap_bytes();
         self.fences.insert(at, fence);
         self.branches.insert(at + 1, right);
+        debug_assert_eq!(self.branches.len(), self.fences.len() + 1, "a fence between any two branches");
         bytes
     }
 }

@@ -91,6 +91,10 @@ impl Segment {
     /// Writes a record. REQUIRES: the room is there and no slot leads to it yet; the lock of the shard is
     /// held.
     pub(crate) fn write(&self, place: usize, record: &Record<'_>) {
+        debug_assert!(
+            record.words().is_some_and(|words| place >= FIRST_PLACE && place + words <= self.words().len()),
+            "the room is there"
+        );
         let lengths = u64_of(record.key.len()) << 16 | u64_of(record.value.len());
         let words = &self.words()[place..];
         words[0].store(u64::from(record.tag) << 32 | lengths, Relaxed);
@@ -102,6 +106,7 @@ impl Segment {
 
     /// Copies `count` words of `from` here. REQUIRES: as [`Segment::write`].
     pub(crate) fn copy(&self, place: usize, from: &Segment, from_place: usize, count: usize) {
+        debug_assert!(place >= FIRST_PLACE && place + count <= self.words().len(), "the room is there");
         let source = &from.words()[from_place..from_place + count];
         for (to, from) in self.words()[place..].iter().zip(source) {
             to.store(from.load(Relaxed), Relaxed);

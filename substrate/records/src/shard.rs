@@ -280,6 +280,7 @@ impl Writer<'_> {
     fn place_in_open(&mut self, words: usize) -> Option<Location> {
         let segment_words = self.shard.segment_bytes / 8;
         let open = self.log.open.as_mut().filter(|open| open.end + words <= segment_words)?;
+        debug_assert!(words > 0 && open.end >= FIRST_PLACE, "behind what is there");
         let at = Location { segment: open.id, place: open.end };
         open.end += words;
         Some(at)
@@ -410,6 +411,7 @@ impl Writer<'_> {
     fn resize_index(&mut self, bucket_count: usize) {
         let (index, records) = self.log.layout.index.resized(bucket_count.max(FIRST_BUCKETS));
         let before = mem::replace(&mut self.log.records, records);
+        debug_assert!(records <= before, "none comes by resizing");
         self.log.evicted += u64_of(before - records);
         let layout = Layout { index: Arc::new(index), segments: self.log.layout.segments.clone() };
         self.publish(layout);

@@ -215,6 +215,7 @@ impl RunWriter {
         pages: usize,
         encode: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<BlockPosition> {
+        debug_assert!(pages > 0, "a block has at least one page");
         self.take_space(pages)?;
         let position = BlockPosition { page: self.next_page, pages: u32_of(pages) };
         let length = pages * PAGE_SIZE;
@@ -334,7 +335,13 @@ impl RunWriter {
         if self.entries == 0 {
             return Err(Error::invalid("a run needs at least one entry"));
         }
+        debug_assert!(self.tombstones <= self.entries, "tombstones are entries");
         self.finish_block()?;
+        debug_assert_eq!(
+            u64::from(self.next_page) * u64_of(PAGE_SIZE),
+            self.data_bytes,
+            "data blocks come first"
+        );
         let data_pages = self.next_page;
         let index = self.write_index()?;
         let (filter_page, filter_pages) = self.write_filter()?;
@@ -401,6 +408,7 @@ impl RunWriter {
             }
             left -= page_count;
         }
+        debug_assert_eq!(left, 0, "space was taken");
         spans
     }
 
@@ -417,6 +425,7 @@ impl RunWriter {
             self.extents.push(table.shorten(extent, pages));
             needed -= pages;
         }
+        debug_assert_eq!(needed, 0, "space was taken");
     }
 }
 

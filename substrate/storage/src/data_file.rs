@@ -16,6 +16,7 @@ use testudo_base::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
+        is_held,
     },
 };
 use testudo_env::{AlignedBuffer, File, ReadRequest};
@@ -377,6 +378,7 @@ impl DataFile {
     /// Gives space to at most `pages` pages, of a hole or behind the end of the file. REQUIRES: `growing` is
     /// held.
     fn make_room(&self, pages: u64) -> Result<()> {
+        debug_assert!(is_held(&self.growing), "`growing` is held");
         if self.growth.load(Relaxed) < pages * PAGE_BYTES {
             return Err(Error::new(ErrorKind::OutOfSpace, format!("{DATA_FILE}: the device is nearly full")));
         }

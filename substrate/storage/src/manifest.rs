@@ -261,6 +261,7 @@ impl Manifest {
     }
 
     fn append(&self, log: &mut Log, edit: &[Change]) -> Result<()> {
+        debug_assert!(log.end.is_multiple_of(u64_of(PAGE_SIZE)), "records stand in pages of their own");
         let record = padded(encode_record(edit, log.last_edit + 1, log.seed));
         let name = || file_name(log.superblock.manifest);
         log.file.write_at(log.end, &record).map_err(|e| Error::io(name(), e))?;
@@ -309,6 +310,7 @@ impl Manifest {
         let old = log.superblock.manifest;
         let number = newest.max(old).checked_add(1);
         let number = number.ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "no manifest can follow"))?;
+        debug_assert!(number > old, "numbers of manifests ascend");
         let (store, edit) = (log.superblock.store, log.last_edit);
         let (file, seed, end) =
             write_snapshot(&*self.env, &self.directory, store, (number, edit), &log.state)?;
@@ -417,6 +419,11 @@ impl Manifest {
             (known.watermark, known.segment)
         };
         let watermark = Watermark { edit: log.last_edit, ..known };
+        let stated = log.superblock.watermark;
+        debug_assert!(
+            watermark.edit >= stated.edit && watermark.seqno >= stated.seqno,
+            "what is durable stays so"
+        );
         let generation = log.superblock.generation + 1;
         let incarnation = newest_incarnation(&log.state);
         let superblock = Superblock { generation, watermark, incarnation, ..log.superblock };

@@ -354,6 +354,7 @@ impl Wal {
     fn lead_round(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         let (count, covered) = self.seal_active();
+        debug_assert!(covered >= self.durable_seqno(), "what is durable stays so");
         let began = self.group.covers(covered).then(|| self.segments.monotonic());
         self.write_oldest(&mut writer, count)?;
         let unsynced = writer.take_unsynced().map_err(|error| self.fail(error))?;

@@ -102,10 +102,15 @@ impl BeTreeOptions {
 
     /// If a node has too many tiers (`tier_bytes`, newest first): those that are merged into one.
     pub(crate) fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
-        match self.policy {
+        let which = match self.policy {
             Policy::Turtle => turtle::tiers_to_merge(tier_bytes),
             Policy::Splinter => splinter::tiers_to_merge(self.stagger.wrapping_add(node.0), tier_bytes),
-        }
+        };
+        debug_assert!(
+            which.as_ref().is_none_or(|which| which.start() < which.end() && *which.end() < tier_bytes.len()),
+            "at least two of the tiers that there are"
+        );
+        which
     }
 
     /// Chooses the pivots to flush: those that have reached their threshold, until about as much flows out as came in, but at least
@@ -116,6 +121,8 @@ impl BeTreeOptions {
             Policy::Turtle => turtle::thresholds(self, load),
             Policy::Splinter => splinter::thresholds(self, load),
         };
+        debug_assert_eq!(load.pending.len(), load.leaf_bytes.len(), "one figure for each child");
+        debug_assert_eq!(load.pending.len(), thresholds.len(), "one threshold for each child");
         let mut sweep = Sweep::new(load.pending, &thresholds);
         let mut buffered: u64 = load.pending.iter().sum();
         let mut flushed = 0u64;
@@ -128,6 +135,7 @@ impl BeTreeOptions {
             if !must_go && !has_room {
                 return chosen;
             }
+            debug_assert!(!chosen.contains(&pivot), "each pivot is flushed once");
             chosen.push(pivot);
             flushed += bytes;
             buffered -= bytes;
@@ -165,6 +173,7 @@ impl BeTreeOptions {
 
     /// Into how many nodes this many pivots go.
     pub(crate) fn node_pieces(&self, pivots: usize) -> usize {
+        debug_assert!(pivots > 0, "a node has children");
         if pivots <= self.max_pivots { 1 } else { pivots.div_ceil(self.max_pivots * 3 / 4) }
     }
 }

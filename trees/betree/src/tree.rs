@@ -187,6 +187,8 @@ impl BeTree {
         let mut assembly = Assembly::new(self.options, outputs, self.next_object);
         assembly.keeps_scan_charges = origin == Origin::Job;
         let root = assembly.build_root(plan)?;
+        debug_assert!(root.high.is_none() && root.pivots[0].low.is_empty(), "the root has all keys");
+        debug_assert!(assembly.next_object >= self.next_object, "ids of objects are never used again");
         if !self.is_stored {
             assembly.replaced.clear();
         }

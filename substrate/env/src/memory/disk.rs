@@ -159,7 +159,8 @@ impl Disk {
     /// REQUIRES: both paths have the same parent.
     pub(super) fn rename(&mut self, from: Place<'_>, to: Place<'_>) -> io::Result<()> {
         let (parent, from_name) = self.resolve_parent(from)?;
-        let (_, to_name) = self.resolve_parent(to)?;
+        let (to_parent, to_name) = self.resolve_parent(to)?;
+        debug_assert!(parent == to_parent, "names change within one directory");
         let names = &self.directory(parent)?.live;
         let inode = *names.get(from_name).ok_or(Errno::NOENT)?;
         if let Some(target) = names.get(to_name) {

@@ -167,6 +167,7 @@ impl FileNode {
             self.lengths.remove(0);
         }
         self.lengths.push(length);
+        debug_assert!(self.lengths.len() <= LENGTHS_MAX, "older lengths were forgotten");
     }
 
     /// Zeros `start..end` of the live content.
@@ -236,6 +237,7 @@ fn parts(offset: u64, length: u64) -> impl Iterator<Item = Part> {
 
 /// One bit per sector that the non-empty range of a chunk touches.
 fn sector_bits(start: usize, end: usize) -> u8 {
+    debug_assert!(start < end && end <= CHUNK_SIZE, "a range that is not empty, of one chunk");
     (start / SECTOR_SIZE..end.div_ceil(SECTOR_SIZE)).fold(0, |bits, sector| bits | 1 << sector)
 }
 
@@ -248,6 +250,7 @@ fn push_version(pending: &mut BTreeMap<u64, Vec<Version>>, chunk: u64, version: 
         versions[0].zeroed |= oldest.zeroed;
     }
     versions.push(version);
+    debug_assert!(versions.len() <= VERSIONS_MAX, "older versions were forgotten");
 }
 
 fn zero_chunk() -> Arc<Chunk> {

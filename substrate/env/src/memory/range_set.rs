@@ -45,7 +45,12 @@ impl RangeSet {
             start = start.min(from);
             end = end.max(to);
         }
-        self.ranges.insert(start, end);
+        let before = self.ranges.insert(start, end);
+        debug_assert!(before.is_none(), "what it touched was absorbed");
+        debug_assert!(
+            self.ranges.range(start + 1..).next().is_none_or(|(&next, _)| end < next),
+            "ranges never touch"
+        );
     }
 
     pub(crate) fn remove(&mut self, start: u64, end: u64) {

@@ -141,6 +141,7 @@ impl Transfer {
     /// Hands `length` bytes to the kernel. If that does not take them, `ring` is dropped with the request.
     /// REQUIRES: the buffer has so many.
     fn submit(&mut self, direction: Direction, length: usize) {
+        debug_assert!(length <= self.buffer.len(), "the buffer has so many bytes");
         let Some(mut ring) = self.ring.take() else { return };
         let length = testudo_base::num::u32_of(length.min(BYTES_MAX));
         let file = types::Fd(self.file.as_raw_fd());

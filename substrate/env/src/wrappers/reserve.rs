@@ -111,6 +111,7 @@ impl Reserve {
     pub fn refill(&self) -> io::Result<bool> {
         let mut file = self.file.lock();
         let held = self.pieces();
+        debug_assert!(held <= Self::PIECES, "no more pieces than there are");
         let whole = u64::from(Self::PIECES) * self.piece_bytes;
         let missing = whole - u64::from(held) * self.piece_bytes;
         let outcome = (|| {

@@ -93,6 +93,7 @@ impl<C: Cursor> MergeCursor<C> {
 
     /// Lets `place` position all sources, and stands on the least (backward: the greatest) of their keys.
     pub fn place(&mut self, direction: Direction, place: impl FnOnce(&mut [C]) -> Result<()>) -> Result<()> {
+        debug_assert_eq!(self.heads.len(), self.sources.len(), "one head for each source");
         self.order.clear();
         self.stacked = None;
         self.direction = direction;
@@ -218,6 +219,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// Moves the source at `at` one on and sorts it in among those behind it, which are in order.
     fn move_at(&mut self, mut at: usize) -> Result<()> {
         let source = self.order[at];
+        debug_assert!(self.sources[source].entry().is_some(), "it stands on an entry");
         self.passed_bytes += self.entry_marks[source] >> 1;
         match self.direction {
             Direction::Forward => self.sources[source].next()?,

@@ -56,6 +56,7 @@ impl Window {
 
     /// The bytes of a block. REQUIRES: the window holds it.
     pub(crate) fn block(&self, position: BlockPosition) -> &[u8] {
+        debug_assert!(self.holds(position), "the window holds the block");
         let start = page_bytes(position.page - self.first_page);
         &self.bytes[start..start + page_bytes(position.pages)]
     }

@@ -76,6 +76,10 @@ impl BlockBuilder {
     /// by that.
     #[inline]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) -> bool {
+        debug_assert!(
+            self.last_key() <= entry.key,
+            "keys ascend; only separators that were cut can be equal"
+        );
         let prefix = self.prefix_with(entry.key);
         let unshared = self.unshared_bytes + entry_bytes(entry);
         let count = self.entries.len();
@@ -116,6 +120,7 @@ impl BlockBuilder {
     /// Writes the payload to the start of `out`, returns its length and starts anew.
     /// REQUIRES: `out` has room for [`BlockBuilder::payload_bytes`].
     pub(crate) fn encode_into(&mut self, out: &mut [u8]) -> usize {
+        debug_assert!(!self.is_empty() && out.len() >= self.payload_bytes(), "the payload fits");
         let prefix = self.prefix_bytes;
         out[..2].copy_from_slice(&u16_of(self.entries.len()).to_le_bytes());
         out[2..4].copy_from_slice(&u16_of(prefix).to_le_bytes());

@@ -35,6 +35,7 @@ pub struct KeyEnds {
 impl KeyEnds {
     /// The ends of a run from `first` to `last`.
     pub fn of(first: &[u8], last: &[u8]) -> Self {
+        debug_assert!(first <= last, "a run begins before it ends");
         let kept = |key: &[u8]| key[..key.len().min(MAX_END_BYTES)].into();
         let cut = |key: &[u8], mark: u8| if key.len() > MAX_END_BYTES { mark } else { 0 };
         Self { first: kept(first), last: kept(last), cuts: cut(first, FIRST_IS_CUT) | cut(last, LAST_IS_CUT) }

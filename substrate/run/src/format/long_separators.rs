@@ -37,6 +37,7 @@ pub(crate) struct Fork {
 impl Fork {
     /// Where `right` leaves `left`. REQUIRES: `left < right`.
     pub(crate) fn between(left: &[u8], right: &[u8]) -> Self {
+        debug_assert!(left < right, "keys ascend");
         let shared = key::common_prefix(left, right);
         Self { shared: u32_of(shared), byte: right.get(shared).copied().unwrap_or(0) }
     }
@@ -77,6 +78,7 @@ pub(crate) struct Separator {
 impl Separator {
     /// Between a block that begins with `left_first` and ends with `left`, and one that begins with `right`.
     pub(crate) fn between(left_first: &[u8], left: &[u8], right: &[u8]) -> Self {
+        debug_assert!(left_first <= left && left < right, "keys ascend");
         let shared = key::common_prefix(left, right);
         if shared < MAX_SEPARATOR_BYTES {
             return Self { bytes: right[..(shared + 1).min(right.len())].to_vec(), fork: None };

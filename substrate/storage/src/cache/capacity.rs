@@ -14,6 +14,7 @@ use testudo_base::{
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
+        is_held,
     },
 };
 
@@ -110,6 +111,7 @@ impl PageCache {
 
     /// Frees a group's memory if there is too much and nobody uses it. REQUIRES: `resizing` is held.
     fn shrink_by(&self, number: usize) -> bool {
+        debug_assert!(is_held(&self.resizing), "`resizing` is held");
         let excess = self.frames.used().saturating_sub(self.capacity.load(Relaxed));
         let Some(group) = self.frames.group(number) else { return false };
         if excess == 0 || group.frame_count() == 0 {

@@ -73,6 +73,7 @@ impl FrameTable {
         let made = self.group_count.load(Relaxed);
         let is_idle = |&number: &usize| self.group(number).is_some_and(|group| group.frame_count() == 0);
         let number = (0..made).find(is_idle).unwrap_or(made);
+        debug_assert!(number < GROUPS_MAX, "fewer groups than that have memory");
         let first = u32_of(number * GROUP_FRAMES);
         let (bucket, at) = Self::place(number);
         let bucket_groups = 1_usize << (low32(u64_of(bucket)) + FIRST_BUCKET_LOG);
@@ -86,7 +87,8 @@ impl FrameTable {
 
     /// Frees the memory of a group, given the claims on all of its frames.
     pub(crate) fn remove(&self, group: &Group, claims: Vec<Claim<'_>>) {
-        self.used.fetch_sub(claims.len(), Relaxed);
+        let before = self.used.fetch_sub(claims.len(), Relaxed);
+        debug_assert!(before >= claims.len(), "frames with memory are counted");
         group.take_back(claims);
     }
 

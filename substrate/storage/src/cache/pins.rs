@@ -248,7 +248,8 @@ impl<'a> Pin<'a> {
 impl Drop for Pin<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Release);
+        let before = self.0.fetch_sub(1, Release);
+        debug_assert!(before > 0, "the reader is counted");
     }
 }
 
@@ -315,7 +316,9 @@ impl<'a> Claim<'a> {
     /// Gives the loading up, but not the frame; whether somebody must be woken.
     pub(crate) fn stop_loading(&mut self) -> bool {
         self.frame.frame.page.store(NO_PAGE, Relaxed);
-        self.frame.frame.state.swap(state::CLAIMED, SeqCst) == state::AWAITED
+        let before = self.frame.frame.state.swap(state::CLAIMED, SeqCst);
+        debug_assert!(matches!(before, state::LOADING | state::AWAITED), "it was loading");
+        before == state::AWAITED
     }
 
     /// Lets everybody read the page, the caller first; whether somebody must be woken.
@@ -324,7 +327,9 @@ impl<'a> Claim<'a> {
         let count = &group.stripes[stripe].0[at];
         count.fetch_add(1, SeqCst);
         let pin = Pin(count);
-        let is_awaited = frame.state.swap(state::READABLE, SeqCst) == state::AWAITED;
+        let before = frame.state.swap(state::READABLE, SeqCst);
+        debug_assert!(matches!(before, state::LOADING | state::AWAITED), "it was loading");
+        let is_awaited = before == state::AWAITED;
         mem::forget(self);
         if planted!("page-unpinned-for-a-moment") {
             count.fetch_sub(1, SeqCst);

@@ -129,6 +129,7 @@ impl PageIdentity {
 pub fn seal_pages(pages: &mut [u8], identity: &PageIdentity, payload_bytes: usize) {
     let end = PAGE_HEADER_BYTES + payload_bytes;
     assert!(end <= pages.len(), "payload exceeds its pages");
+    debug_assert!(pages.len().is_multiple_of(usize_of(PAGE_BYTES)), "whole pages are sealed");
     pages[8..40].copy_from_slice(&identity.header(u32_of(payload_bytes)));
     pages[end..].fill(0);
     let checksum = checksum64(&pages[8..end], identity.seed());

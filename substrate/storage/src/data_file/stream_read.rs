@@ -44,7 +44,8 @@ pub struct StreamLease {
 
 impl Drop for StreamLease {
     fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.bytes, Relaxed);
+        let before = self.memory.used.fetch_sub(self.bytes, Relaxed);
+        debug_assert!(before >= self.bytes, "what was lent is counted");
     }
 }
 

@@ -157,6 +157,11 @@ impl Extents {
             handle: Arc::downgrade(&extent),
             held: true,
         };
+        let before = table.live.range(..span.first_page).next_back();
+        debug_assert!(
+            before.is_none_or(|(&first, live)| first + u64::from(live.page_count) <= span.first_page),
+            "live spans are disjoint"
+        );
         table.live.insert(span.first_page, entry);
         extent
     }
@@ -231,6 +236,10 @@ impl Extents {
         }
         assert!(page_count > 0, "an extent has at least one page");
         let mut table = self.table.lock();
+        debug_assert!(
+            table.live.get(&span.first_page).is_some_and(|live| live.durable_references == 0),
+            "nothing refers to what is cut"
+        );
         let kept = ExtentSpan { page_count, ..span };
         // The new handle takes the place of the old one, whose drop then finds a longer span and does
         // nothing.
@@ -280,7 +289,11 @@ impl Extents {
 
     fn free(&self, table: &mut Table, span: ExtentSpan) {
         (self.on_free)(span);
-        table.live.remove(&span.first_page);
+        let freed = table.live.remove(&span.first_page);
+        debug_assert!(
+            freed.is_some_and(|live| live.page_count == span.page_count && live.durable_references == 0),
+            "nothing refers to what is freed"
+        );
         table.free.release(span.first_page, u64::from(span.page_count));
     }
 

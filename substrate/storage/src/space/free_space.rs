@@ -93,6 +93,7 @@ impl FreeSpace {
     /// Takes `pages` pages, in one piece if there is one, else in few large pieces; `None` if there is no
     /// room without growing.
     pub(crate) fn take(&mut self, pages: u32) -> Option<Vec<ExtentSpan>> {
+        debug_assert!(pages > 0, "an extent has at least one page");
         let wanted = u64::from(pages);
         if let Some(&(length, start)) = self.by_length.range((wanted, 0)..).next() {
             self.remove(start, length);
@@ -135,6 +136,11 @@ impl FreeSpace {
             spans.push(ExtentSpan { first_page: start, page_count: low32(taken) });
         }
         spans.sort_unstable();
+        debug_assert!(spans.len() <= most, "not spread over more pieces than that");
+        debug_assert!(
+            spans.iter().map(|span| u64::from(span.page_count)).sum::<u64>() == wanted,
+            "all that is wanted, and no more"
+        );
         Some(spans)
     }
 
@@ -218,6 +224,7 @@ impl FreeSpace {
         let large_enough = self.holes.iter().find(|(_, length)| **length >= pages);
         let (&start, &length) =
             large_enough.or_else(|| self.holes.iter().max_by_key(|(_, length)| **length))?;
+        debug_assert!(pages > 0, "somebody wants pages");
         self.holes.remove(&start);
         let taken = length.min(pages);
         self.hole_pages -= taken;
@@ -229,6 +236,11 @@ impl FreeSpace {
 
     /// Makes a hole of pages that belong to nobody.
     pub(crate) fn put_hole(&mut self, (mut start, mut length): (u64, u64)) {
+        debug_assert!(length > 0 && start + length <= self.end_page, "a hole lies within the file");
+        debug_assert!(
+            self.holes.range(start..).next().is_none_or(|(&after, _)| start + length <= after),
+            "holes are disjoint"
+        );
         self.hole_pages += length;
         if let Some((&before, &before_length)) = self.holes.range(..start).next_back()
             && before + before_length == start
@@ -270,15 +282,20 @@ impl FreeSpace {
     }
 
     fn add(&mut self, start: u64, length: u64) {
-        self.by_start.insert(start, length);
+        debug_assert!(length > 0 && start + length <= self.end_page, "free pages lie within the file");
+        let before = self.by_start.insert(start, length);
+        debug_assert!(before.is_none(), "ranges are disjoint");
         self.by_length.insert((length, start));
         self.free_pages += length;
         self.usable_pages += if length >= MIN_FRAGMENT_PAGES { length } else { 0 };
+        debug_assert_eq!(self.by_start.len(), self.by_length.len(), "both maps hold the same ranges");
     }
 
     fn remove(&mut self, start: u64, length: u64) {
-        self.by_start.remove(&start);
-        self.by_length.remove(&(length, start));
+        let known = self.by_start.remove(&start);
+        debug_assert_eq!(known, Some(length), "the range is there");
+        let has_length = self.by_length.remove(&(length, start));
+        debug_assert!(has_length, "both maps hold the same ranges");
         self.free_pages -= length;
         self.usable_pages -= if length >= MIN_FRAGMENT_PAGES { length } else { 0 };
     }

@@ -100,7 +100,9 @@ impl OwnedMemory {
     }
 
     fn is_filled(&self) -> bool {
-        self.get().filled_bytes() == self.used
+        let filled_bytes = self.get().filled_bytes();
+        debug_assert!(filled_bytes <= self.used, "only what was handed out is filled");
+        filled_bytes == self.used
     }
 
     fn wait_until_filled(&self) {
@@ -118,7 +120,8 @@ impl OwnedMemory {
         while !self.is_filled() {
             SOME_FILLED.wait(&mut gate);
         }
-        SLEEPER_COUNT.fetch_sub(1, Ordering::SeqCst);
+        let before = SLEEPER_COUNT.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "this thread was counted");
     }
 }
 

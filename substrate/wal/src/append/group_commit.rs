@@ -112,6 +112,7 @@ impl GroupCommit {
                 self.condition(number).wait(&mut rounds);
                 continue;
             }
+            debug_assert!(!rounds.is_gathering, "no round runs");
             rounds.is_running = true;
             rounds.number += 1;
             rounds.covered = Seqno(0);
@@ -138,6 +139,7 @@ impl GroupCommit {
     /// [`GroupCommit::took`] wants to know how long that takes.
     pub(crate) fn covers(&self, seqno: Seqno) -> bool {
         let mut rounds = self.rounds.lock();
+        debug_assert!(rounds.is_running, "the leader tells it, while its round runs");
         rounds.covered = seqno;
         rounds.expected > 1
     }

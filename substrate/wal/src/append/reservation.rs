@@ -29,6 +29,8 @@ impl Reservation {
         durable_seqno: Seqno,
         salt: u64,
     ) -> Self {
+        debug_assert!(seqno_count > 0, "a commit has at least one seqno");
+        debug_assert!(durable_seqno < first_seqno, "what is not written yet is not durable");
         let kind = RecordKind::Commit;
         let header = RecordHeader {
             kind,
@@ -56,6 +58,7 @@ impl Reservation {
     /// Copies the payload into the log. REQUIRES: it has the reserved length.
     #[inline]
     pub fn write(self, payload: &[u8]) {
+        debug_assert_eq!(payload.len(), self.payload_bytes, "the reserved length");
         self.fill(|bytes| bytes.copy_from_slice(payload));
     }
 

@@ -55,6 +55,7 @@ impl Tail {
     #[inline]
     pub(crate) fn claim(&mut self, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
         let (buffer, _) = self.active.as_mut().filter(|(buffer, _)| buffer.free_bytes() >= bytes)?;
+        debug_assert!(bytes >= RECORD_HEADER_BYTES && seqno_count > 0, "a record with at least one seqno");
         let first_seqno = Seqno(self.next_seqno);
         self.next_seqno += u64::from(seqno_count);
         self.commit_count += 1;
@@ -81,6 +82,11 @@ impl Tail {
     pub(crate) fn seal(&mut self) {
         if let Some((buffer, first_seqno)) = self.active.take() {
             let last_seqno = self.last_seqno();
+            debug_assert!(last_seqno.0 + 1 >= first_seqno.0, "seqnos ascend within a buffer");
+            debug_assert!(
+                self.sealed.back().is_none_or(|before| before.last_seqno.0 + 1 == first_seqno.0),
+                "each buffer goes on where the one before has ended"
+            );
             self.sealed.push_back(SealedRecords { buffer: buffer.seal(), first_seqno, last_seqno });
         }
     }

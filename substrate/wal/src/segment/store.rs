@@ -93,6 +93,7 @@ pub(crate) struct SegmentStore {
 impl SegmentStore {
     /// `live` are the segments of earlier openings that are still needed.
     pub(crate) fn new(env: Arc<dyn Env>, dir: &Path, segment_bytes: u64, live: Vec<SegmentInfo>) -> Self {
+        debug_assert!(live.is_sorted_by(|a, b| a.number < b.number), "segments ascend");
         Self {
             env,
             dir: dir.into(),
@@ -135,12 +136,10 @@ impl SegmentStore {
         segment.bytes = segment.bytes.min(self.segment_bytes()).max(bytes_min);
         write_header(&segment)?;
         let last_seqno = Seqno(first_seqno.0 - 1);
-        self.live.lock().push_back(SegmentInfo {
-            number,
-            first_seqno,
-            last_seqno,
-            bytes: SEGMENT_HEADER_BYTES,
-        });
+        let mut live = self.live.lock();
+        debug_assert!(live.back().is_none_or(|before| before.number < number), "segments ascend");
+        live.push_back(SegmentInfo { number, first_seqno, last_seqno, bytes: SEGMENT_HEADER_BYTES });
+        drop(live);
         Ok(segment)
     }
 
@@ -157,6 +156,10 @@ impl SegmentStore {
     /// Notes how far the current segment is filled.
     pub(crate) fn advance(&self, last_seqno: Seqno, bytes: u64) {
         if let Some(current) = self.live.lock().back_mut() {
+            debug_assert!(
+                last_seqno >= current.last_seqno && bytes >= current.bytes,
+                "a segment only gets longer"
+            );
             current.last_seqno = last_seqno;
             current.bytes = bytes;
         }

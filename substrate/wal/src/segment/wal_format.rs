@@ -277,6 +277,9 @@ pub(crate) fn record_bytes(payload_bytes: u64) -> u64 {
 /// REQUIRES: `record` has [`record_bytes`] of `payload_bytes`.
 #[inline]
 pub(crate) fn seal_record(record: &mut [u8], payload_bytes: usize, salt: u64, mut header: RecordHeader) {
+    debug_assert_eq!(u64_of(record.len()), record_bytes(u64_of(payload_bytes)), "the record's whole length");
+    debug_assert!(header.seqno_count > 0, "only markers have no seqno");
+    debug_assert!(header.durable_seqno < header.first_seqno, "what is not written yet is not durable");
     let end = RECORD_HEADER_BYTES + payload_bytes;
     record[end..].fill(0);
     header.payload_bytes = u32_of(payload_bytes);

@@ -122,6 +122,7 @@ impl SegmentWriter {
         (first, last): (Seqno, Seqno),
         durable: Seqno,
     ) -> Result<()> {
+        debug_assert!(first.0 == self.written_seqno.0 + 1 && last.0 + 1 >= first.0, "the log has no gaps");
         let bytes = u64_of(pages.len());
         if self.position + bytes > self.bytes_max() {
             self.switch_segment(SEGMENT_HEADER_BYTES + bytes, first, durable)?;
@@ -161,6 +162,7 @@ impl SegmentWriter {
         if self.position + PAGE_BYTES > self.bytes_max() {
             return Ok(());
         }
+        debug_assert!(durable <= self.written_seqno, "what is durable was written");
         let newest_edit = self.identity.witness.newest_edit();
         let mut page = AlignedBuffer::for_bytes(PAGE_BYTES);
         let marker = RecordHeader {
@@ -204,6 +206,11 @@ impl SegmentWriter {
 
     fn write_pages(&mut self, pages: &[u8]) -> Result<()> {
         let bytes = u64_of(pages.len());
+        debug_assert!(
+            self.position.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES),
+            "whole pages are written"
+        );
+        debug_assert!(self.position + bytes <= self.current.bytes, "the segment has room");
         self.note_unsynced();
         self.allocate_to(self.position + bytes)?;
         let written = self.current.file.write_at(self.position, pages);

@@ -31,6 +31,7 @@ impl Clone for ScanCharges {
 impl ScanCharges {
     /// A scan looked into `tiers` of the node, which has `pivots` children, on its way to `pivot`.
     pub(crate) fn charge(&self, pivot: usize, pivots: usize, tiers: u32) {
+        debug_assert!(pivot < pivots, "a child of the node");
         let charges = self.by_pivot.get_or_init(|| (0..pivots).map(|_| AtomicU32::new(0)).collect());
         if let Some(charge) = charges.get(pivot) {
             charge.fetch_add(tiers, Relaxed);

@@ -30,6 +30,7 @@ pub(crate) struct Strand {
 impl Strand {
     /// The entries of `runs` with keys from `low` up to `high`.
     pub(crate) fn new(runs: Vec<FencedRun>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
+        debug_assert!(!runs.is_empty(), "a source has runs");
         let keys = |fenced: &FencedRun| fenced.run.reference().keys.clone();
         let high = high.filter(|high| runs.last().is_none_or(|last| !keys(last).end_before(high)));
         let low = low.filter(|low| runs.first().is_none_or(|first| !keys(first).begin_at_or_after(low)));

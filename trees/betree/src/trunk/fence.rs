@@ -47,6 +47,7 @@ impl Fence {
     /// Of many fences that are made so one after the other, each takes little more memory than its tail, or
     /// than what it is the first one to share.
     pub(crate) fn after(before: &Self, shared: usize, tail: &[u8]) -> Self {
+        debug_assert!(shared <= before.len(), "both have what they share");
         if shared <= before.start_bytes {
             let start = before.start.clone().filter(|_| shared > 0);
             return Self { start, start_bytes: shared, rest: tail.into() };
@@ -66,7 +67,9 @@ impl Fence {
             return key.into();
         }
         let shared = common_prefix(&before.bytes(), key);
-        Self::after(before, shared, &key[shared..])
+        let fence = Self::after(before, shared, &key[shared..]);
+        debug_assert!(fence.order_to(key) == Ordering::Equal, "how it is put together never shows");
+        fence
     }
 
     /// Whether it is the least key.

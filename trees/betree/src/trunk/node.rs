@@ -99,6 +99,16 @@ pub(crate) struct Node {
 impl Node {
     /// The same node, whose long fences keep only once what they share.
     pub(crate) fn with_shared_starts(mut self) -> Self {
+        debug_assert!(!self.pivots.is_empty(), "a node has children");
+        debug_assert!(self.pivots.is_sorted_by(|a, b| a.low < b.low), "pivots ascend strictly");
+        debug_assert!(
+            self.tiers.iter().all(|tier| tier.shares.len() == self.pivots.len()),
+            "a tier has one share per pivot"
+        );
+        debug_assert!(
+            self.tiers.iter().all(|tier| tier.runs.is_sorted_by(|a, b| a.low < b.low)),
+            "the runs of a tier ascend"
+        );
         let lows = self.pivots.iter_mut().map(|pivot| &mut pivot.low);
         let runs = self.tiers.iter_mut().flat_map(|tier| &mut tier.runs).map(|fenced| &mut fenced.low);
         share_starts(lows.chain(runs).chain(&mut self.high).collect());
@@ -112,6 +122,7 @@ impl Node {
 
     /// The pivot that `key` belongs to. REQUIRES: the key is in the node's range.
     pub(crate) fn pivot_of(&self, key: &[u8]) -> usize {
+        debug_assert!(self.pivots[0].low.is_at_most(key), "the key is in the node's range");
         self.pivots.partition_point(|pivot| pivot.low.is_at_most(key)).saturating_sub(1)
     }
 

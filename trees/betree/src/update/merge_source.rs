@@ -231,6 +231,13 @@ impl Parts for LayerParts {
 
 /// A cursor over a layer, for a compaction.
 pub(crate) fn layer_cursor(layer: Layer) -> Box<dyn Cursor + Send> {
+    debug_assert!(
+        layer.is_sorted_by(|a, b| match (&a.bounds.high, &b.bounds.low) {
+            (Some(high), Some(low)) => high <= low,
+            _ => true,
+        }),
+        "slices of a layer are disjoint and in key order"
+    );
     match <[Slice; 1]>::try_from(layer) {
         Ok([slice]) => slice.cursor(),
         Err(layer) => Box::new(ChainCursor::new(LayerParts(layer))),

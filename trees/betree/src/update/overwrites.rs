@@ -19,6 +19,7 @@ impl Overwrites {
         if incoming == 0 {
             return self;
         }
+        debug_assert!(self.0.is_none_or(|share| share <= ALL), "a share is no more than all");
         let seen = (dropped.min(incoming) * ALL) / incoming;
         Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }

@@ -37,6 +37,10 @@ pub(crate) struct Part {
 
 /// The seams of a tier that `inputs` are merged into: the borders of pivots.
 pub(crate) fn seams_of(node: &Node, inputs: &[MergeInput]) -> Vec<Seam> {
+    debug_assert!(
+        inputs.iter().all(|input| input.shares.len() == node.pivots.len()),
+        "an input has one share per pivot"
+    );
     let mut bytes_before = 0;
     let mut seams = Vec::new();
     for pivot in 0..node.pivots.len() {
@@ -57,6 +61,10 @@ pub(crate) fn part_bytes_max(total: u64, hands: u64, options: &BeTreeOptions) ->
 
 /// Cuts `bytes` into parts of about equal size, about `bytes_max` at most, as far as the seams allow it.
 pub(crate) fn cut(bytes: u64, seams: &[Seam], bytes_max: u64) -> Vec<Part> {
+    debug_assert!(
+        seams.is_sorted_by(|a, b| a.key < b.key && a.bytes_before <= b.bytes_before),
+        "seams ascend"
+    );
     let count = bytes.div_ceil(bytes_max.max(1)).max(1);
     let mut parts = Vec::new();
     let (mut low, mut done) = (None, 0);
