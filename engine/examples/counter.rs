@@ -59,7 +59,8 @@ impl MergeOperator for Summary {
         Ok(encode(count, sum, max).to_vec())
     }
 
-    // Optional. With it, a key that is written often and read seldom keeps one operand instead of a long list.
+    // Optional. With it, a key that is written often and read seldom keeps one operand instead of a long
+    // list.
     fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         self.merge(key, None, operands).ok()
     }

@@ -1,8 +1,8 @@
 //! Backups of a store while it is written, restored and compared.
 //!
 //! A backup is the store at one commit. The second one copies only what the first one does not have. A backup
-//! that was never restored is a hope: the example restores both, verifies the stores, and compares each record
-//! with the snapshot that the backup was made of.
+//! that was never restored is a hope: the example restores both, verifies the stores, and compares each
+//! record with the snapshot that the backup was made of.
 //!
 //! Run with `cargo run -p testudo --example online_backup`.
 

@@ -1,10 +1,11 @@
 //! A queue of jobs, in the order of their ids, that survives the death of the process that works on one.
 //!
 //! A job is in one of two keyspaces: `waiting`, or `taken` while somebody works on it. It moves from one to
-//! the other in one batch, so a crash leaves it in exactly one of them. Who opens the queue after a crash puts
-//! the taken jobs back. So each job is done at least once, and only a crash makes it more than once.
+//! the other in one batch, so a crash leaves it in exactly one of them. Who opens the queue after a crash
+//! puts the taken jobs back. So each job is done at least once, and only a crash makes it more than once.
 //!
-//! The example takes a job in a child process, which aborts in the middle of it, and then finds the job again.
+//! The example takes a job in a child process, which aborts in the middle of it, and then finds the job
+//! again.
 //!
 //! Run with `cargo run -p testudo --example queue`.
 

@@ -2,8 +2,8 @@
 //!
 //! A record and its index entry are written in one batch, so no crash and no reader sees one without the
 //! other. A batch does not know what its writer has read, though: to change a record means to remove its old
-//! index entry, and two writers that read the same old record would leave one behind. A lock around reading and
-//! committing prevents that. Readers take a snapshot instead, and wait for nobody.
+//! index entry, and two writers that read the same old record would leave one behind. A lock around reading
+//! and committing prevents that. Readers take a snapshot instead, and wait for nobody.
 //!
 //! Run with `cargo run -p testudo --example secondary_index`.
 

@@ -1,9 +1,9 @@
 //! Measurements of many sensors: prefix scans over time, and two ways to forget what is old.
 //!
-//! Each day has a keyspace of its own. To forget a day is to drop its keyspace: one edit, whatever it holds, and
-//! its space is free at once. To forget a part of a day is to remove its keys, in batches of bounded size: each
-//! removal is a write, and space comes back when the tree is compacted. So choose keyspaces as long as what is
-//! forgotten together.
+//! Each day has a keyspace of its own. To forget a day is to drop its keyspace: one edit, whatever it holds,
+//! and its space is free at once. To forget a part of a day is to remove its keys, in batches of bounded
+//! size: each removal is a write, and space comes back when the tree is compacted. So choose keyspaces as
+//! long as what is forgotten together.
 //!
 //! Run with `cargo run -p testudo --example time_series`.
 

@@ -1,4 +1,5 @@
-//! Peak memory of whole processes under the least budget, in children of this test: what holds memory may be anywhere.
+//! Peak memory of whole processes under the least budget, in children of this test: what holds memory may be
+//! anywhere.
 
 use std::{
     path::{Path, PathBuf},

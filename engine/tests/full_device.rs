@@ -1,5 +1,5 @@
-//! A device that is full: what was taken is kept, removals go on from the reserve, and everything goes on by itself once
-//! there is room.
+//! A device that is full: what was taken is kept, removals go on from the reserve, and everything goes on by
+//! itself once there is room.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! A relative path means what it meant when the store was opened. A process of its own: it changes its directory.
+//! A relative path means what it meant when the store was opened. A process of its own: it changes its
+//! directory.
 
 use testudo::{Db, Durability, KeyspaceOptions, VerifyLevel};
 

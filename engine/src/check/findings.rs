@@ -1,7 +1,7 @@
 //! Looks for damage in the files of an open store, page by page and record by record, past all caches.
 //!
-//! What is looked at stays what it is meanwhile: a run is held, a sealed segment of the log and the committed part of the
-//! manifest never change. A file that was rightly removed meanwhile is no finding.
+//! What is looked at stays what it is meanwhile: a run is held, a sealed segment of the log and the committed
+//! part of the manifest never change. A file that was rightly removed meanwhile is no finding.
 //!
 //! **Invariants**
 //! - Damage is collected, never an error; it does not hide other damage.
@@ -80,8 +80,8 @@ impl Finding {
     }
 }
 
-/// Verifies the pages of a run from page `from` on; `passed` is told after each stretch how many bytes were read, which
-/// page is next and how many findings there are, and may stop the walk.
+/// Verifies the pages of a run from page `from` on; `passed` is told after each stretch how many bytes were
+/// read, which page is next and how many findings there are, and may stop the walk.
 pub(crate) fn check_run_pages(
     run: &Arc<Run>,
     keyspace: &str,

@@ -1,8 +1,8 @@
 //! Repair: puts right what can be derived from sound parts of a store, and says what cannot.
 //!
-//! Only files around the data are touched: the superblock, and files that nothing refers to. Pages, manifest and log are
-//! checked; where they are damaged, [`crate::check::salvage()`] is the way, because a repair in place would overwrite what
-//! could still be read.
+//! Only files around the data are touched: the superblock, and files that nothing refers to. Pages, manifest
+//! and log are checked; where they are damaged, [`crate::check::salvage()`] is the way, because a repair in
+//! place would overwrite what could still be read.
 //!
 //! **Invariants**
 //! - What is replaced is copied first, and the copy is durable before anything else is written.
@@ -97,8 +97,8 @@ impl RepairReport {
 
 /// Puts right what can be put right in place.
 ///
-/// Errors: `Invalid` if the directory holds no store, `Locked` if it is open, `Corruption` if nothing tells which store it
-/// is, `Unsupported` for a newer format, `OutOfSpace`, `Io`, `Cancelled`.
+/// Errors: `Invalid` if the directory holds no store, `Locked` if it is open, `Corruption` if nothing tells
+/// which store it is, `Unsupported` for a newer format, `OutOfSpace`, `Io`, `Cancelled`.
 pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<RepairReport> {
     let not_one = || Error::invalid(format!("{} is not a Testudo store", options.directory.display()));
     let entered = directory::anchor(&options.env, &options.directory)?.ok_or_else(not_one)?;

@@ -9,8 +9,9 @@
 //!
 //! **Invariants**
 //! - The source is never written, and locked (shared) if it has a lock file.
-//! - What is given back as current is current, or reported as uncertain; where only an older version of a key is left,
-//!   the key is part of a reported lost range, and the version is in a keyspace beside unless it is asked for.
+//! - What is given back as current is current, or reported as uncertain; where only an older version of a key
+//!   is left, the key is part of a reported lost range, and the version is in a keyspace beside unless it is
+//!   asked for.
 //! - A target that was not finished is marked so, and no store.
 //! - Memory is bounded by the runs that overlap at one key, one footer per run and the target's budget.
 
@@ -47,11 +48,11 @@ pub struct SalvageOptions {
     /// Memory that the new store may use while it is written. A value beyond a quarter of it takes its own
     /// length on top, a few times. Default 256 MiB.
     pub memory_bytes: u64,
-    /// Where only a version is left that may not be the last one: in the key's keyspace (`true`), or in one beside it that is
-    /// called `NAME.older`. Default `false`.
+    /// Where only a version is left that may not be the last one: in the key's keyspace (`true`), or in one
+    /// beside it that is called `NAME.older`. Default `false`.
     pub older_versions: bool,
-    /// The merge operator that keyspaces get of which the options are lost with the manifest: without one their operands are kept, but cannot
-    /// be read. Default: none.
+    /// The merge operator that keyspaces get of which the options are lost with the manifest: without one
+    /// their operands are kept, but cannot be read. Default: none.
     pub merge_operator: Option<String>,
 }
 
@@ -71,9 +72,9 @@ impl SalvageOptions {
 
 /// Salvages what can be salvaged of a store into a new one.
 ///
-/// Errors: `Invalid` if the source is no store or the target not empty, `Locked` if the source is open for writing,
-/// `Corruption` if nothing tells which store it was, `Unsupported` for a newer format, `OutOfSpace`, `Io`, `Cancelled`.
-/// Nothing is left of the target then.
+/// Errors: `Invalid` if the source is no store or the target not empty, `Locked` if the source is open for
+/// writing, `Corruption` if nothing tells which store it was, `Unsupported` for a newer format, `OutOfSpace`,
+/// `Io`, `Cancelled`. Nothing is left of the target then.
 pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<SalvageReport> {
     let not_one = || Error::invalid(format!("{} is not a Testudo store", options.source.display()));
     let source = directory::anchor(&options.env, &options.source)?.ok_or_else(not_one)?;

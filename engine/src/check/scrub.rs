@@ -1,11 +1,13 @@
-//! Scrubbing: reads everything that is live from the device, past all caches, at a pace that leaves the device to others.
+//! Scrubbing: reads everything that is live from the device, past all caches, at a pace that leaves the
+//! device to others.
 //!
-//! Runs are scrubbed in the order of their ids, those that existed when the scrub began. A run that a merge replaces
-//! meanwhile needs no look; its successors are younger than the scrub and were just written.
+//! Runs are scrubbed in the order of their ids, those that existed when the scrub began. A run that a merge
+//! replaces meanwhile needs no look; its successors are younger than the scrub and were just written.
 //!
 //! **Invariants**
 //! - No lock of the store is held while anything is read, and only a few runs are held at a time.
-//! - A position names the first page that was not looked at; going on from there covers every other page once.
+//! - A position names the first page that was not looked at; going on from there covers every other page
+//!   once.
 
 use std::{collections::BTreeMap, fmt, ops::ControlFlow, str::FromStr, time::Duration};
 
@@ -91,8 +93,9 @@ pub struct ScrubProgress {
 pub type ScrubObserver<'a> = dyn FnMut(ScrubProgress) -> ControlFlow<()> + 'a;
 
 impl Db {
-    /// Verifies every live page, the sealed part of the log, manifest and superblock as the device has them, while the
-    /// store is in use. Damage is a finding; a stop by the observer is not an error, the report then says where to go on.
+    /// Verifies every live page, the sealed part of the log, manifest and superblock as the device has them,
+    /// while the store is in use. Damage is a finding; a stop by the observer is not an error, the report
+    /// then says where to go on.
     ///
     /// Errors: `Closed`, also if the store is closed meanwhile; `Io`.
     pub fn scrub(&self, options: &ScrubOptions, observer: &mut ScrubObserver<'_>) -> Result<ScrubReport> {

@@ -1,7 +1,8 @@
 //! Backups: a repository directory that holds any number of states of any number of stores.
 //!
-//! Runs never change and their ids are never reused, so that a backup copies only those that the repository does not hold
-//! yet. Beside them it has one small file, whose arrival makes it exist, and the operations that no run held.
+//! Runs never change and their ids are never reused, so that a backup copies only those that the repository
+//! does not hold yet. Beside them it has one small file, whose arrival makes it exist, and the operations
+//! that no run held.
 //!
 //! ```text
 //! create   consistent_state.rs → run_object.rs, tail_object.rs → backup_format.rs
@@ -63,8 +64,8 @@ impl Repository {
         self
     }
 
-    /// Adds a backup of the open store `db`, as of now, while it is in use; makes the repository if there is none.
-    /// Durable on return. Only runs that the repository does not hold are copied.
+    /// Adds a backup of the open store `db`, as of now, while it is in use; makes the repository if there is
+    /// none. Durable on return. Only runs that the repository does not hold are copied.
     ///
     /// Errors: `Invalid` if the directory is something else; `Locked` while another process uses the
     /// repository; `Corruption` if a page of the store or the file `repository` is damaged; `Unsupported` for
@@ -106,8 +107,8 @@ impl Repository {
         verify::verify(self, id, observer)
     }
 
-    /// Makes a new store in `target` from backup `id`, by default the newest. Every page is verified on the way, the new
-    /// store is checked before it counts as one. It has an id of its own.
+    /// Makes a new store in `target` from backup `id`, by default the newest. Every page is verified on the
+    /// way, the new store is checked before it counts as one. It has an id of its own.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {

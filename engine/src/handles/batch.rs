@@ -123,7 +123,8 @@ impl Batch {
         self.push(keyspace, Kind::Tombstone, key.as_ref(), &[]);
     }
 
-    /// Changes the value of `key` by an operand, as [`Keyspace::merge`]; what speaks against that is an error of [`Batch::commit`].
+    /// Changes the value of `key` by an operand, as [`Keyspace::merge`]; what speaks against that is an error
+    /// of [`Batch::commit`].
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         self.keep_refusal(keyspace.core.folding.check_operand(key, operand));

@@ -16,8 +16,8 @@ impl DbBuilder {
         Self(Settings::new(directory))
     }
 
-    /// Everything that the store may hold in memory, in bytes: write buffers, caches, log buffers and what background
-    /// work needs. Default 256 MiB, least 1 MiB.
+    /// Everything that the store may hold in memory, in bytes: write buffers, caches, log buffers and what
+    /// background work needs. Default 256 MiB, least 1 MiB.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.0.memory_bytes = bytes;
@@ -32,9 +32,10 @@ impl DbBuilder {
         self
     }
 
-    /// Makes a merge operator known, beside the built-in `add-u64`, `append`, `max` and `min`; of two with one name the later counts.
-    /// Keyspaces that state its name use it from the opening on, in the background too. Without it their operands are kept, but
-    /// [`Keyspace::merge`](crate::Keyspace::merge) and reads that meet operands fail.
+    /// Makes a merge operator known, beside the built-in `add-u64`, `append`, `max` and `min`; of two with
+    /// one name the later counts. Keyspaces that state its name use it from the opening on, in the background
+    /// too. Without it their operands are kept, but [`Keyspace::merge`](crate::Keyspace::merge) and reads
+    /// that meet operands fail.
     #[must_use]
     pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Self {
         self.0.merge_operators.register(operator);
@@ -57,8 +58,9 @@ impl DbBuilder {
         self
     }
 
-    /// A store that makes its directory, which must not exist, and goes when it is closed: the files of the store, and the
-    /// directory if nothing else is in it. `Invalid` together with [`DbBuilder::read_only`] or `create(false)`.
+    /// A store that makes its directory, which must not exist, and goes when it is closed: the files of the
+    /// store, and the directory if nothing else is in it. `Invalid` together with [`DbBuilder::read_only`] or
+    /// `create(false)`.
     #[must_use]
     pub fn temporary(mut self) -> Self {
         self.0.temporary = true;

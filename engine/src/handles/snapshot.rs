@@ -6,7 +6,8 @@
 //! the write buffers of their view for as long as they live.
 //!
 //! **Invariants**
-//! - It is registered under the commit lock, where its views are pinned too: no later commit has chosen its buffers yet.
+//! - It is registered under the commit lock, where its views are pinned too: no later commit has chosen its
+//!   buffers yet.
 //! - Before it is handed out, every commit up to its seqno has reached the memtables.
 
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl Pinned {
     }
 }
 
-/// The state of a store at one moment. Clones are cheap; it may be sent to other threads and outlive every other handle.
+/// The state of a store at one moment. Clones are cheap; it may be sent to other threads and outlive every
+/// other handle.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     views: Arc<HeldViews>,

@@ -7,8 +7,8 @@ use crate::store::Store;
 
 /// Makes the edit with which an opening for writing begins, once, before its first run and its first log
 /// segment: it states the incarnation, and steps over the run ids that a crash may have used without the
-/// manifest knowing. A reader keeps it to itself. REQUIRES: of a writer, everything that is read at opening has
-/// been found valid.
+/// manifest knowing. A reader keeps it to itself. REQUIRES: of a writer, everything that is read at opening
+/// has been found valid.
 pub(crate) fn begin_writing(store: &Store) -> Result<()> {
     let Some(incarnation) = store.data.writer() else { return Ok(()) };
     let has_begun = |opening: &Opening| opening.incarnation == incarnation;

@@ -1,7 +1,8 @@
 //! Making a new store: mark `CREATING`, data file, manifest, superblock, then the mark goes.
 //!
 //! **Invariants**
-//! - The superblock makes it a store. A mark without one is a creation that a crash cut short, and is started over.
+//! - The superblock makes it a store. A mark without one is a creation that a crash cut short, and is started
+//!   over.
 //! - Nothing is removed that an unfinished creation could not have left.
 
 use std::path::Path;

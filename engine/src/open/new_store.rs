@@ -1,12 +1,13 @@
 //! Makes a whole store out of copied runs, a state and a tail, in a directory that is none yet.
 //!
-//! Way: lock, mark `UNFINISHED`, pages into `data`, the tail into a log of its own, manifest, superblock, check, remove the
-//! mark. Nothing opens a directory with the mark; whoever makes a store there again starts over.
+//! Way: lock, mark `UNFINISHED`, pages into `data`, the tail into a log of its own, manifest, superblock,
+//! check, remove the mark. Nothing opens a directory with the mark; whoever makes a store there again starts
+//! over.
 //!
 //! **Invariants**
 //! - A directory that holds anything else is refused and not touched.
-//! - Pages keep their numbers and runs their ids, so that objects need no change; each page is verified for the store that
-//!   it comes from and sealed for the new one, whose id its footers state.
+//! - Pages keep their numbers and runs their ids, so that objects need no change; each page is verified for
+//!   the store that it comes from and sealed for the new one, whose id its footers state.
 //! - The mark goes only after everything is durable and has been opened for a check.
 //! - What did not end leaves nothing behind, or, after a crash, the mark.
 
@@ -99,7 +100,8 @@ impl NewStore {
         Ok(())
     }
 
-    /// Copies a run that a store wrote; `read` gives its pages, `damaged` names one that is not what it must be.
+    /// Copies a run that a store wrote; `read` gives its pages, `damaged` names one that is not what it must
+    /// be.
     pub(crate) fn copy_run(
         &self,
         (reference, from): (&RunRef, StoreId),
@@ -143,8 +145,8 @@ impl NewStore {
         Ok(())
     }
 
-    /// Ends the store: `state` says what the runs are to the trees, every operation that `tail` hands on follows as a
-    /// commit after `seqno`.
+    /// Ends the store: `state` says what the runs are to the trees, every operation that `tail` hands on
+    /// follows as a commit after `seqno`.
     pub(crate) fn finish(
         mut self,
         state: &ManifestState,

@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
-//! - After a crash log segments and manifest are written once more, to fresh files, before anything that depends on
-//!   them is made durable: what was read may have stood in caches alone.
+//! - After a crash log segments and manifest are written once more, to fresh files, before anything that
+//!   depends on them is made durable: what was read may have stood in caches alone.
 
 use std::path::Path;
 

@@ -48,7 +48,8 @@ pub(crate) fn stored_tree(
     Ok(BeTree::open(tree_options(options, id), data, id, objects)?)
 }
 
-/// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would otherwise be many.
+/// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would
+/// otherwise be many.
 fn tree_options(options: &KeyspaceOptions, id: KeyspaceId) -> BeTreeOptions {
     BeTreeOptions { stagger: u64::from(id.0), ..options.chosen_tree().betree_options() }
 }

@@ -1,8 +1,8 @@
 //! What log and manifest know of each other while a store is open, and how often the superblock states it.
 //!
 //! **Invariants**
-//! - The log tells before it acknowledges; what it tells goes to the file `watermark` at once, to the superblock with the
-//!   next edit, with the first sync in a new segment, and otherwise about once a second.
+//! - The log tells before it acknowledges; what it tells goes to the file `watermark` at once, to the
+//!   superblock with the next edit, with the first sync in a new segment, and otherwise about once a second.
 
 use testudo_base::{Result, Seqno, sync::Arc};
 use testudo_storage::Manifest;

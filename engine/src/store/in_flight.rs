@@ -47,7 +47,8 @@ impl InFlight {
         Self { slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
-    /// Notes a commit. REQUIRES: the commit lock is held. Waits only if that many commits are under way at once.
+    /// Notes a commit. REQUIRES: the commit lock is held. Waits only if that many commits are under way at
+    /// once.
     pub(crate) fn enter(&self, first: Seqno) -> Underway<'_> {
         // Each thread looks at a slot of its own first: those of others are in the caches of others.
         let (before, own) = self.slots.split_at(SLOT_OF_THREAD.with(|slot| *slot));
@@ -62,8 +63,8 @@ impl InFlight {
         }
     }
 
-    /// Returns when every commit up to `seqno` is in its memtables. REQUIRES: the commit lock was held after `seqno` was
-    /// assigned; the caller has no commit of its own under way.
+    /// Returns when every commit up to `seqno` is in its memtables. REQUIRES: the commit lock was held after
+    /// `seqno` was assigned; the caller has no commit of its own under way.
     pub(crate) fn wait_for(&self, seqno: Seqno) {
         for slot in &self.slots {
             let mut spins = 0;

@@ -1,11 +1,12 @@
 //! Bε-trees whose nodes refer to runs: one trunk, and the TurtleTree and the STBε-tree as policies over it.
 //!
-//! The trunk is a tree of immutable nodes in memory; each has pivots, children, and a buffer of *tiers*, sorted sequences
-//! of run references that are newer the earlier they stand. Leaves are runs too. An update is planned on the trunk
-//! alone ([`plan`](self)): incoming updates are flushed through nodes as lazy flows, nothing is read or written;
-//! what is left where the flows end is then written, each destination by one streaming merge of everything that
-//! flows into it, and nothing else ever is (TurtleKV, §3 and §4.2: what dies before the checkpoint is never
-//! serialised). Finally the changed nodes are assembled bottom-up, split, joined and put into one edit.
+//! The trunk is a tree of immutable nodes in memory; each has pivots, children, and a buffer of *tiers*,
+//! sorted sequences of run references that are newer the earlier they stand. Leaves are runs too. An update
+//! is planned on the trunk alone ([`plan`](self)): incoming updates are flushed through nodes as lazy flows,
+//! nothing is read or written; what is left where the flows end is then written, each destination by one
+//! streaming merge of everything that flows into it, and nothing else ever is (TurtleKV, §3 and §4.2: what
+//! dies before the checkpoint is never serialised). Finally the changed nodes are assembled bottom-up, split,
+//! joined and put into one edit.
 //!
 //! `plan → write → assemble → TreeEdit`
 //!

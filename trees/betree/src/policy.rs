@@ -1,11 +1,12 @@
 //! Policies: which tiers an incoming flow joins, which pivots are flushed, what is split and joined.
 //!
-//! All of it is pure arithmetic over byte counts. Here is what policies share; where they differ is in [`turtle`] and [`splinter`],
-//! and nowhere else. Nodes and runs are the same for all, so a tree can go on with another policy at any time: what the one before
-//! has left beyond the bounds of the present one goes down over the next updates.
+//! All of it is pure arithmetic over byte counts. Here is what policies share; where they differ is in
+//! [`turtle`] and [`splinter`], and nowhere else. Nodes and runs are the same for all, so a tree can go on
+//! with another policy at any time: what the one before has left beyond the bounds of the present one goes
+//! down over the next updates.
 //!
-//! Drains should be about equally long (decision 0024), so a node lets out what comes in, and no more: under even load all of its
-//! children are due at the same time, and would otherwise be flushed in one go.
+//! Drains should be about equally long (decision 0024), so a node lets out what comes in, and no more: under
+//! even load all of its children are due at the same time, and would otherwise be flushed in one go.
 //!
 //! **Invariants**
 //! - A node that was within its bound stays within it, unless one pivot alone holds more.
@@ -27,7 +28,8 @@ use crate::update::overwrites::Overwrites;
 pub enum Policy {
     /// Few tiers of doubling sizes; leaves are rewritten once a leaf of bytes waits for them (TurtleKV).
     Turtle,
-    /// Many tiers, merged late and many at once; leaves are rewritten for as much as their space allows (SplinterDB).
+    /// Many tiers, merged late and many at once; leaves are rewritten for as much as their space allows
+    /// (SplinterDB).
     Splinter,
 }
 
@@ -36,13 +38,13 @@ pub enum Policy {
 pub struct BeTreeOptions {
     /// What is merged and flushed when.
     pub policy: Policy,
-    /// Bytes of a full leaf, and of a buffered run (L in the paper). Default 2 MiB: large enough for sequential
-    /// I/O, small enough that a leaf rewrite is a few milliseconds.
+    /// Bytes of a full leaf, and of a buffered run (L in the paper). Default 2 MiB: large enough for
+    /// sequential I/O, small enough that a leaf rewrite is a few milliseconds.
     pub leaf_bytes: u64,
     /// Most children of a node (ρ in the paper). Default 64, as in the paper.
     pub max_pivots: usize,
-    /// Trees that differ in it merge tiers in different rounds, where the policy is to merge late. Default 0; an engine gives each of many trees a
-    /// number of its own.
+    /// Trees that differ in it merge tiers in different rounds, where the policy is to merge late. Default 0;
+    /// an engine gives each of many trees a number of its own.
     pub stagger: u64,
 }
 
@@ -92,7 +94,8 @@ impl BeTreeOptions {
         }
     }
 
-    /// How many of the existing tiers (`older`: their bytes, newest first) a new one of `bytes` is merged with.
+    /// How many of the existing tiers (`older`: their bytes, newest first) a new one of `bytes` is merged
+    /// with.
     pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64]) -> usize {
         match self.policy {
             Policy::Turtle => turtle::tiers_to_join(self, bytes, older),
@@ -113,9 +116,9 @@ impl BeTreeOptions {
         which
     }
 
-    /// Chooses the pivots to flush: those that have reached their threshold, until about as much flows out as came in, but at least
-    /// one; beyond that only what the bound on the buffer asks for, and of what a change of settings has left beyond it not more
-    /// than came in. See [`Sweep`] for their order.
+    /// Chooses the pivots to flush: those that have reached their threshold, until about as much flows out as
+    /// came in, but at least one; beyond that only what the bound on the buffer asks for, and of what a
+    /// change of settings has left beyond it not more than came in. See [`Sweep`] for their order.
     pub(crate) fn pivots_to_flush(&self, load: &NodeLoad<'_>) -> Vec<usize> {
         let (thresholds, bound) = match self.policy {
             Policy::Turtle => turtle::thresholds(self, load),
@@ -142,7 +145,8 @@ impl BeTreeOptions {
         }
     }
 
-    /// What is worth doing to a node while nothing comes in. It comes to an end: what is flushed stays below, what is merged stays merged.
+    /// What is worth doing to a node while nothing comes in. It comes to an end: what is flushed stays below,
+    /// what is merged stays merged.
     pub(crate) fn idle_work(&self, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<IdleWork> {
         match self.policy {
             Policy::Turtle => None,
@@ -150,8 +154,8 @@ impl BeTreeOptions {
         }
     }
 
-    /// Whether flushing so many bytes costs no more than the looks of scans that it would have saved. A look is a page
-    /// read and a source more to merge, about what merging 32 KiB costs.
+    /// Whether flushing so many bytes costs no more than the looks of scans that it would have saved. A look
+    /// is a page read and a source more to merge, about what merging 32 KiB costs.
     pub(crate) fn scans_are_worth_a_flush(&self, charges: u32, bytes: u64) -> bool {
         charges >= MIN_CHARGES && u64::from(charges) * CHARGE_BYTES >= bytes
     }
@@ -161,7 +165,8 @@ impl BeTreeOptions {
         left.min(right) < self.leaf_bytes / 4 && self.fit_one_leaf(left + right)
     }
 
-    /// Whether so many bytes may be one leaf after two were joined; what is cut shall be more, lest it is joined again.
+    /// Whether so many bytes may be one leaf after two were joined; what is cut shall be more, lest it is
+    /// joined again.
     pub(crate) fn fit_one_leaf(&self, bytes: u64) -> bool {
         bytes <= self.leaf_bytes / 4 * 3
     }
@@ -180,9 +185,10 @@ impl BeTreeOptions {
 
 /// Goes through the pivots of a node that are due.
 ///
-/// Under even load all of them are about equally due, and any order would do. But the runs of a tier each reach over many pivots, and
-/// are dead weight from when the first of those is flushed until the last one is. So the sweep goes on where the one before has
-/// ended, which shows in how little waits there: neighbours are flushed one after the other, and runs end soon after each other's ends.
+/// Under even load all of them are about equally due, and any order would do. But the runs of a tier each
+/// reach over many pivots, and are dead weight from when the first of those is flushed until the last one is.
+/// So the sweep goes on where the one before has ended, which shows in how little waits there: neighbours are
+/// flushed one after the other, and runs end soon after each other's ends.
 struct Sweep<'a> {
     pending: &'a [u64],
     /// What waits for each pivot, in parts of its threshold; nothing once it is chosen.
@@ -201,8 +207,8 @@ impl<'a> Sweep<'a> {
         Self { pending, parts: pending.iter().zip(thresholds).map(part).collect(), last: None }
     }
 
-    /// The next pivot: the neighbour of the last one if it is half due, else one of those that are due, or, if something must go,
-    /// of the fullest.
+    /// The next pivot: the neighbour of the last one if it is half due, else one of those that are due, or,
+    /// if something must go, of the fullest.
     fn next(&mut self, must_go: bool) -> Option<usize> {
         let neighbour = self.last.map(|last| last + 1).filter(|&next| next < self.parts.len());
         let pivot =
@@ -212,7 +218,8 @@ impl<'a> Sweep<'a> {
         Some(pivot)
     }
 
-    /// Of those that are about as far beyond their threshold as any, the one whose left neighbour was flushed last.
+    /// Of those that are about as far beyond their threshold as any, the one whose left neighbour was flushed
+    /// last.
     fn begin(&self, must_go: bool) -> Option<usize> {
         let is_left = |pivot: &usize| self.parts[*pivot] > 0;
         let farthest = self.parts.iter().copied().max().filter(|&parts| parts > 0)?;

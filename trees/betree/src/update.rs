@@ -1,4 +1,5 @@
-//! From a batch of updates to new runs: planned on the trunk alone, then written, one merge for each destination.
+//! From a batch of updates to new runs: planned on the trunk alone, then written, one merge for each
+//! destination.
 //!
 //! `plan → write`; reading and writing begin in `write`, never before.
 

@@ -1,5 +1,5 @@
-//! Removes files that nothing refers to: manifests before the current one, segments before the start of the log, copies
-//! that were not finished, the mark of a creation that was.
+//! Removes files that nothing refers to: manifests before the current one, segments before the start of the
+//! log, copies that were not finished, the mark of a creation that was.
 //!
 //! **Invariants**
 //! - Only names that a store makes are looked at; other people's files stay.

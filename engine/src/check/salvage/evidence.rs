@@ -1,8 +1,8 @@
 //! What is left of the files around the data: which store it is, its manifest, its log.
 //!
 //! **Invariants**
-//! - A manifest counts only as a whole: as recovery would take it, or if the log reaches back to it, so that nothing can be
-//!   missing between. Otherwise only the keyspaces that it names are believed.
+//! - A manifest counts only as a whole: as recovery would take it, or if the log reaches back to it, so that
+//!   nothing can be missing between. Otherwise only the keyspaces that it names are believed.
 //! - What recovery takes for proof is proof here: superblock, watermark, and what the log says of edits and
 //!   incarnations.
 

@@ -1,7 +1,8 @@
 //! Searches the data file for runs, when no manifest names them.
 //!
-//! Every page says who it is. Footers tell whole runs; data blocks of runs without a footer are kept as fragments.
-//! A run some page of which was overwritten by a newer run had been given back, and does not count.
+//! Every page says who it is. Footers tell whole runs; data blocks of runs without a footer are kept as
+//! fragments. A run some page of which was overwritten by a newer run had been given back, and does not
+//! count.
 //!
 //! **Invariants**
 //! - Only what verifies for this store and its place is believed.

@@ -10,9 +10,11 @@ pub struct SalvageReport {
     pub store: String,
     /// How the runs that count were found.
     pub method: SalvageMethod,
-    /// What is wrong with the files around the data; what that costs, if anything, is in the rest of the report.
+    /// What is wrong with the files around the data; what that costs, if anything, is in the rest of the
+    /// report.
     pub findings: Vec<String>,
-    /// Why something may be missing that left no trace at all; `None` if everything that ever was is accounted for.
+    /// Why something may be missing that left no trace at all; `None` if everything that ever was is
+    /// accounted for.
     pub unproven: Option<String>,
     /// Keyspace by keyspace.
     pub keyspaces: Vec<KeyspaceSalvage>,
@@ -72,7 +74,8 @@ pub struct KeyspaceSalvage {
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// Records among them that come from runs of which the footer and the manifest are lost: probably current.
+    /// Records among them that come from runs of which the footer and the manifest are lost: probably
+    /// current.
     pub uncertain_records: u64,
     /// Records in lost ranges of which a version is left that may not be the last one.
     pub older_records: u64,

@@ -1,10 +1,11 @@
 //! Writes what is left of each keyspace into the target, and adds up the report.
 //!
 //! **Invariants**
-//! - The log's operation on a key wins over the runs if it is newer than what they say, or if nothing of the log is lost
-//!   after it: then it is the truth. Operands on top of it, or of what the runs say, go with it.
+//! - The log's operation on a key wins over the runs if it is newer than what they say, or if nothing of the
+//!   log is lost after it: then it is the truth. Operands on top of it, or of what the runs say, go with it.
 //! - Operands are folded where the target has the operator, and written as they are where it has not.
-//! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for in its own.
+//! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for
+//!   in its own.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The operations of a backup that no run held, as a file of frames: each frame is a commit for the restored store.
+//! The operations of a backup that no run held, as a file of frames: each frame is a commit for the restored
+//! store.
 //!
 //! **Invariants**
 //! - A frame is handed on only if its checksum holds and every operation in it decodes.

@@ -1,7 +1,8 @@
 //! Reads backups whole: every hash, every page, every operation.
 //!
 //! **Invariants**
-//! - Damage in one file does not hide damage in another; each file is read once, however many backups need it.
+//! - Damage in one file does not hide damage in another; each file is read once, however many backups need
+//!   it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,15 @@
 //! The splinter policy: size-tiered and lazy (SplinterDB §2.3, §3).
 //!
-//! An incoming flow becomes a tier of its own. Tiers are merged only when a node has too many, and then up to eight at once, so that
-//! a byte is rewritten about once for each eightfold growth of its tier. Which ones: those neighbours of which the largest is
-//! least for each tier that is saved, so many of about one size. (To look at all bytes instead of the largest tier's writes up to twice as much.) Every node of every tree has its own idea of too many, because
-//! nodes that get equal flows would otherwise merge in the same round (decision 0024).
+//! An incoming flow becomes a tier of its own. Tiers are merged only when a node has too many, and then up to
+//! eight at once, so that a byte is rewritten about once for each eightfold growth of its tier. Which ones:
+//! those neighbours of which the largest is least for each tier that is saved, so many of about one size. (To
+//! look at all bytes instead of the largest tier's writes up to twice as much.) Every node of every tree has
+//! its own idea of too many, because nodes that get equal flows would otherwise merge in the same round
+//! (decision 0024).
 //!
-//! A leaf is rewritten for as much as its space allows. What waits for it may be several times what it holds as long as it is new;
-//! where it replaces what the leaf holds, the leaf's entries are dead until then, so it has to be less.
+//! A leaf is rewritten for as much as its space allows. What waits for it may be several times what it holds
+//! as long as it is new; where it replaces what the leaf holds, the leaf's entries are dead until then, so it
+//! has to be less.
 //!
 //! **Invariants**
 //! - The bound on a node's buffer is between three sixteenths and all of what its leaves hold.
@@ -32,20 +35,22 @@ const BUFFERED_IF_NEW: u64 = 16;
 /// The same if everything in it replaces something.
 const BUFFERED_IF_OVERWRITING: u64 = 3;
 
-/// An idle tree leaves at most this part of a leaf to wait for it if it overwrites; a whole leaf if it is new.
+/// An idle tree leaves at most this part of a leaf to wait for it if it overwrites; a whole leaf if it is
+/// new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
 /// About the most bytes that one piece of idle work writes, unless a single leaf has more.
 const IDLE_BYTES_MAX: u64 = 16 << 20;
 /// Leaves of bytes that one piece of idle work writes.
 const IDLE_LEAVES: u64 = 4;
 
-/// Runs of tiers are smaller than leaves, because a run goes when the last of its pivots is flushed: most tiers would else be one or two
-/// runs, of which half is dead.
+/// Runs of tiers are smaller than leaves, because a run goes when the last of its pivots is flushed: most
+/// tiers would else be one or two runs, of which half is dead.
 pub(super) fn tier_run_bytes(options: &BeTreeOptions) -> u64 {
     (options.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(options.leaf_bytes)
 }
 
-/// Those neighbours of which the largest is least for each tier that is saved. `stagger`: a number of the node's own.
+/// Those neighbours of which the largest is least for each tier that is saved. `stagger`: a number of the
+/// node's own.
 pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
     let count = tier_bytes.len();
     if u64_of(count) <= MAX_TIERS + stagger % u64_of(FAN_IN) {
@@ -60,7 +65,8 @@ pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeIn
     windows.min_by_key(|window| (largest(window) / saved(window), Reverse(saved(window))))
 }
 
-/// A leaf is due when twice as much waits for it as for all of them on average, and anything else when a leaf of bytes does.
+/// A leaf is due when twice as much waits for it as for all of them on average, and anything else when a leaf
+/// of bytes does.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
     let sixteenths = load.overwrites.between(BUFFERED_IF_NEW, BUFFERED_IF_OVERWRITING);
     let mut bound = 0;
@@ -77,8 +83,8 @@ pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u
     (thresholds, bound)
 }
 
-/// What makes of the node what the turtle policy would have: first fewer bytes that wait, above all those that overwrite, then fewer
-/// tiers. A piece of it writes about as much as four leaves hold.
+/// What makes of the node what the turtle policy would have: first fewer bytes that wait, above all those
+/// that overwrite, then fewer tiers. A piece of it writes about as much as four leaves hold.
 pub(super) fn idle_work(
     options: &BeTreeOptions,
     tier_bytes: &[u64],

@@ -1,8 +1,10 @@
-//! The turtle policy: a new tier is merged as in a binary counter, and a pivot is flushed once it has a leaf of bytes.
+//! The turtle policy: a new tier is merged as in a binary counter, and a pivot is flushed once it has a leaf
+//! of bytes.
 //!
-//! The paper (TurtleKV §3.1.2, §3.2.1) has tiers of 1, 2, 4, 8 … leaf-sized segments. Here the sizes go on below one
-//! leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few kilobytes, not a leaf. And they end at an
-//! eighth of a node's buffer: a larger tier would spare reads little and cost a rewrite of half of the buffer at once.
+//! The paper (TurtleKV §3.1.2, §3.2.1) has tiers of 1, 2, 4, 8 … leaf-sized segments. Here the sizes go on
+//! below one leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few kilobytes, not
+//! a leaf. And they end at an eighth of a node's buffer: a larger tier would spare reads little and cost a
+//! rewrite of half of the buffer at once.
 //!
 //! **Invariants**
 //! - The bound on a node's buffer is `L · (ρ − 1)` bytes.
@@ -28,8 +30,8 @@ fn max_buffered_bytes(options: &BeTreeOptions) -> u64 {
     options.leaf_bytes * (u64_of(options.max_pivots) - 1)
 }
 
-/// Those that follow as long as the next older one is not of a greater class than what the merge has become, and the merge is
-/// not too large; what comes in at once may be larger.
+/// Those that follow as long as the next older one is not of a greater class than what the merge has become,
+/// and the merge is not too large; what comes in at once may be larger.
 pub(super) fn tiers_to_join(options: &BeTreeOptions, bytes: u64, older: &[u64]) -> usize {
     let mut total = bytes;
     let mut count = 0;
@@ -44,14 +46,15 @@ pub(super) fn tiers_to_join(options: &BeTreeOptions, bytes: u64, older: &[u64]) 
     count
 }
 
-/// The two neighbours that hold least. Where some pivots get much and others little, tiers end as remnants that wait for those
-/// others, between tiers that are full.
+/// The two neighbours that hold least. Where some pivots get much and others little, tiers end as remnants
+/// that wait for those others, between tiers that are full.
 pub(super) fn tiers_to_merge(tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
     let pairs = 0..tier_bytes.len().checked_sub(1).filter(|_| tier_bytes.len() > MAX_TIERS)?;
     pairs.min_by_key(|&newer| tier_bytes[newer] + tier_bytes[newer + 1]).map(|newer| newer..=newer + 1)
 }
 
-/// From how many bytes on each pivot is worth a flush: a leaf of bytes, less for a leaf that is small; and the bound.
+/// From how many bytes on each pivot is worth a flush: a leaf of bytes, less for a leaf that is small; and
+/// the bound.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
     let threshold = |leaf_bytes: &Option<u64>| match leaf_bytes {
         Some(bytes) => (*bytes).clamp(options.unit_bytes(), options.leaf_bytes),

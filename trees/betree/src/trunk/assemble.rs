@@ -1,5 +1,5 @@
-//! From a written plan to the next trunk: changed nodes are rebuilt bottom-up, joined, split, and the root grows or
-//! shrinks.
+//! From a written plan to the next trunk: changed nodes are rebuilt bottom-up, joined, split, and the root
+//! grows or shrinks.
 //!
 //! **Invariants**
 //! - A node that changes keeps its object id if one node takes its place; further pieces get fresh ids.
@@ -317,9 +317,10 @@ fn unite(tier: &mut Tier, left: usize) {
     }
 }
 
-/// Two neighbouring nodes as one. What their tiers hold is disjoint, so tiers of equal age stand side by side, unless a
-/// run on one side reaches beyond what is left of it into the other; then they stay two tiers. All others follow each other by age: a merge of
-/// neighbours takes the age of the newest, and no run may say that it is newer than what shadows it.
+/// Two neighbouring nodes as one. What their tiers hold is disjoint, so tiers of equal age stand side by
+/// side, unless a run on one side reaches beyond what is left of it into the other; then they stay two tiers.
+/// All others follow each other by age: a merge of neighbours takes the age of the newest, and no run may say
+/// that it is newer than what shadows it.
 pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
     let mut tiers = Vec::new();
     let (mut lefts, mut rights) = (left.tiers.iter().peekable(), right.tiers.iter().peekable());

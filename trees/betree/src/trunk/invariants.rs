@@ -1,4 +1,5 @@
-//! Checks of a trunk and, when asked for, of everything it refers to: what holds under every policy and every setting.
+//! Checks of a trunk and, when asked for, of everything it refers to: what holds under every policy and every
+//! setting.
 
 use std::sync::Arc;
 
@@ -95,8 +96,8 @@ fn check_tier(node: &Node, tier: &Tier, deep: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether a run has keys outside its bounds. Its first and last key are read if its reference does not have them whole
-/// and leaves that open, or if `deep`.
+/// Whether a run has keys outside its bounds. Its first and last key are read if its reference does not have
+/// them whole and leaves that open, or if `deep`.
 fn is_outside(run: &Arc<Run>, bounds: &Bounds, deep: bool) -> Result<bool> {
     let keys = &run.reference().keys;
     let (low, high) = (bounds.low.as_ref().map(Fence::head), bounds.high.as_ref().map(Fence::head));

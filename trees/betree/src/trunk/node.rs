@@ -42,7 +42,8 @@ pub(crate) struct Pivot {
     pub(crate) child: Child,
 }
 
-/// What a tier still holds for one pivot (TurtleKV §3.1.2: active pivots, flushed upper bounds, pending bytes).
+/// What a tier still holds for one pivot (TurtleKV §3.1.2: active pivots, flushed upper bounds, pending
+/// bytes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Entries before this key were flushed; `None`: nothing was.

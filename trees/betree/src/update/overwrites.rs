@@ -1,4 +1,5 @@
-//! How much of what flowed into the leaves of a node replaced what they held, as the last rewrites have shown.
+//! How much of what flowed into the leaves of a node replaced what they held, as the last rewrites have
+//! shown.
 //!
 //! **Invariants**
 //! - It is advice, kept in memory only: losing it costs time or space, never an answer.
@@ -24,7 +25,8 @@ impl Overwrites {
         Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }
 
-    /// What lies between `if_none` and `if_all` as the share lies between none and all; the middle of them if it is not known.
+    /// What lies between `if_none` and `if_all` as the share lies between none and all; the middle of them if
+    /// it is not known.
     pub(crate) fn between(self, if_none: u64, if_all: u64) -> u64 {
         let share = self.0.unwrap_or(ALL / 2);
         (if_none * (ALL - share) + if_all * share) / ALL

@@ -1,4 +1,5 @@
-//! Operands on their way down a tree: answered together with what they change, folded where that is known, never lost.
+//! Operands on their way down a tree: answered together with what they change, folded where that is known,
+//! never lost.
 
 use testudo_base::{
     merge_operator::{Folding, MergeOperators},

@@ -75,7 +75,8 @@ fn a_cold_scan_reads_a_page_of_each_source_and_all_of_them_at_once() {
         let rounds = after.read_rounds - before.read_rounds;
         let reads = after.page_reads - before.page_reads;
         let pages = (after.page_read_bytes - before.page_read_bytes) / 4096;
-        // About 30 records are in a page; a scan may stand before the end of a page, and so cross into the next one.
+        // About 30 records are in a page; a scan may stand before the end of a page, and so cross into the
+        // next one.
         let crossings = records / 15;
         assert!(rounds <= SCANS * (3 + 2 * crossings) / 2, "{rounds} rounds for {SCANS} scans of {records}");
         assert!(
