@@ -309,7 +309,7 @@ fn damage_in_the_log_costs_the_commits_that_are_reported() {
     for path in &paths {
         let bytes = subject.machine.file_bytes(path).unwrap();
         let content = bytes.len() - bytes.iter().rev().take_while(|&&byte| byte == 0).count();
-        for at in (0..content).step_by(3001) {
+        for at in (0..content).step_by(6007) {
             let machine = subject.copy();
             machine.corrupt(path, at as u64, 0x81).unwrap();
             let (report, found) = subject.salvage(&machine, false);

@@ -13,8 +13,8 @@ use crate::{
 pub(crate) const NAME: &str = "model";
 pub(crate) const UNIT: &str = "ops";
 
-/// Operations of all configurations and seeds together.
-const OPS_SHORT: u64 = 500_000;
+/// Operations of all configurations and seeds together: more than one script for each configuration.
+const OPS_SHORT: u64 = 240_000;
 /// Operations of one script.
 const OP_COUNT: usize = 6_000;
 

@@ -39,6 +39,8 @@ pub(crate) const UNIT: &str = "rounds";
 
 const ROUNDS_SHORT: u64 = 9;
 const MEMORY_BYTES: u64 = 16 << 20;
+/// Operations of each writer in a round of a short run, and of a longer one.
+const OPS_PER_ROUND_SHORT: u64 = 2_500;
 const OPS_PER_ROUND: u64 = 6_000;
 const KEYS_PER_WRITER: u32 = 12_000;
 const WRITERS: u32 = 2;
@@ -66,6 +68,7 @@ struct Soak {
     directory: PathBuf,
     random: SplitMix,
     writers: Vec<Writer>,
+    ops_per_round: u64,
     report: LayerReport,
     _guard: tempfile::TempDir,
 }
@@ -91,7 +94,9 @@ pub fn run(limits: &Limits) -> Outcome {
         Amount::Short | Amount::Count(_) => rounds >= limits.count_or(ROUNDS_SHORT),
     };
     let report = judge(NAME, limits.configuration.as_deref(), Some(seed), || {
-        let mut soak = Soak::new(&configurations, seed)?;
+        let is_short = limits.amount == Amount::Short;
+        let ops_per_round = if is_short { OPS_PER_ROUND_SHORT } else { OPS_PER_ROUND };
+        let mut soak = Soak::new(&configurations, seed, ops_per_round)?;
         soak.fill(&configurations);
         let mut samples = Vec::new();
         let mut rounds = 0;
@@ -110,7 +115,7 @@ pub fn run(limits: &Limits) -> Outcome {
 }
 
 impl Soak {
-    fn new(configurations: &[Configuration], seed: u64) -> Result<Self, String> {
+    fn new(configurations: &[Configuration], seed: u64, ops_per_round: u64) -> Result<Self, String> {
         let guard = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
         let opener = configurations[0].opener.clone();
         let keyspaces = u32::try_from(configurations.len()).unwrap();
@@ -122,6 +127,7 @@ impl Soak {
             directory: guard.path().join("db"),
             random: SplitMix::new(seed),
             writers: writers.collect(),
+            ops_per_round,
             report: LayerReport::default(),
             _guard: guard,
         })
@@ -152,7 +158,8 @@ impl Soak {
             // are always met.
             let skip = self.random.below(match class {
                 IoClass::Read => 200,
-                IoClass::Write | IoClass::Sync => 20,
+                IoClass::Write => 20,
+                IoClass::Sync => 5,
                 // Rare calls.
                 _ => 3,
             });
@@ -177,7 +184,7 @@ impl Soak {
             self.report.add(format!("rounds with {name}"), 1);
         }
         let is_clean = failures.is_empty();
-        self.report.add("ops", OPS_PER_ROUND * u64::from(WRITERS));
+        self.report.add("ops", self.ops_per_round * u64::from(WRITERS));
         self.report.add("errors told", errors.len().try_into().unwrap());
         self.check(configurations, number, is_clean, resident)
     }
@@ -185,6 +192,7 @@ impl Soak {
     /// The writers' work, and that of the keyspace that lives for this round only; the errors they met.
     fn work(&mut self, db: &Db, keyspaces: &[Keyspace]) -> Vec<testudo::Error> {
         let mut errors = Vec::new();
+        let ops = self.ops_per_round;
         if let Err(error) = churn_keyspace(db) {
             errors.push(error);
         }
@@ -192,7 +200,7 @@ impl Soak {
             let threads: Vec<_> = self
                 .writers
                 .iter_mut()
-                .map(|writer| scope.spawn(|| catch_panic(|| writer.work(db, keyspaces, OPS_PER_ROUND))))
+                .map(|writer| scope.spawn(|| catch_panic(|| writer.work(db, keyspaces, ops))))
                 .collect();
             for thread in threads {
                 match thread.join().expect("panics are caught") {

@@ -1,9 +1,14 @@
 //! What is done to a store, and the list of all that is.
 //!
 //! **Invariants**
-//! - Where there is content every byte is damaged; in other pages, which are all alike, one byte each.
+//! - A long run damages every byte where there is content; in other pages, which are all alike, one byte
+//!   each.
+//! - A short run does so in one page of each kind, and in the header of every page. Of all other bytes it
+//!   takes a sample, whose places move from page to page, so that it meets every field of a record that
+//!   many pages have.
+//! - The sample is the same in every run.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use testudo_base::{PAGE_SIZE, num::u64_of};
 use testudo_env::{Env, MemEnv};
@@ -14,8 +19,13 @@ use super::subject::Subject;
 const MASKS: &[u8] = &[0x01, 0x82];
 /// All bits, one by one: for long runs.
 const EVERY_BIT: &[u8] = &[1, 2, 4, 8, 16, 32, 64, 128];
-/// The longest header of a file.
+/// The longest header of a file or of a page.
 const HEADER_BYTES_MAX: usize = 128;
+/// In a page whose every byte is damaged a short run cuts the file at every so many bytes behind the header.
+const CUT_STRIDE: usize = 8;
+/// Where the header of a page of the data file has its kind and its number.
+const PAGE_KIND_AT: usize = 8;
+const PAGE_NUMBER_AT: usize = 16;
 /// What stands in a file that should be empty.
 const GARBAGE: &[u8] = b"this file is empty in a sound store";
 /// What the place of a sampled byte moves on by from page to page.
@@ -98,18 +108,85 @@ impl Damage {
     }
 }
 
-/// Every byte and every length of a subject's files; of a long run with every bit of every byte.
-pub(super) fn bytes_and_lengths(subject: &Subject, is_long: bool) -> Vec<Damage> {
-    let masks = if is_long { EVERY_BIT } else { MASKS };
+/// What a page is: the name of its file without numbers and, in the data file, the number that its header
+/// has.
+type Kind = (String, u8);
+
+/// Kinds of pages that a short run has damaged in every byte.
+#[derive(Default)]
+pub(super) struct Kinds(BTreeSet<Kind>);
+
+fn kind_of(subject: &Subject, file: usize, page: usize) -> Kind {
+    let stored = &subject.files[file];
+    let name = stored.path.file_name().unwrap_or_default().to_string_lossy();
+    let is_letter = |letter: char| letter.is_ascii_alphabetic();
+    let stem = name.split(|letter| !is_letter(letter)).next().unwrap_or_default().to_owned();
+    let field = |at: usize, length: usize| stored.bytes.get(page * PAGE_SIZE + at..)?.get(..length);
+    // The pages of a block behind its first have no header.
+    let is_first = field(PAGE_NUMBER_AT, 8) == Some(&u64_of(page).to_le_bytes());
+    let number = field(PAGE_KIND_AT, 1).filter(|_| stem == "data" && is_first).map_or(0, |field| field[0]);
+    (stem, number)
+}
+
+/// Every bit of every byte with content, and every length: for long runs.
+pub(super) fn every_bit_and_length(subject: &Subject) -> Vec<Damage> {
     let mut all = Vec::new();
-    for (file, stored) in subject.files.iter().enumerate().filter(|(file, _)| subject.is_damaged(*file)) {
-        let stride = if is_long { 1 } else { subject.stride(file) };
-        for offset in places(&stored.bytes, stride) {
-            all.extend(masks.iter().map(|&mask| Damage::Flip { file, offset, mask }));
+    for (file, page, place) in pages_of(subject) {
+        for offset in if has_content(&subject.files[file].bytes, page) { place } else { one_of(page, place) }
+        {
+            all.extend(EVERY_BIT.iter().map(|&mask| Damage::Flip { file, offset, mask }));
             all.push(Damage::Cut { file, length: offset });
         }
     }
     all
+}
+
+/// The bytes and lengths of a short run.
+pub(super) fn sample_of_bytes_and_lengths(subject: &Subject, kinds: &mut Kinds) -> Vec<Damage> {
+    let mut all = Vec::new();
+    for (file, page, place) in pages_of(subject) {
+        if !has_content(&subject.files[file].bytes, page) {
+            all.extend(one_of(page, place).flat_map(|offset| every_mask_and_cut(file, offset)));
+            continue;
+        }
+        let is_whole = subject.is_killed() && kinds.0.insert(kind_of(subject, file, page));
+        let stride = subject.stride();
+        // Since the stride is prime to the length of a page, each page is damaged at other places of it.
+        let is_sampled = |offset: usize| offset % stride == page % stride;
+        let header = if subject.has_header(file, page) { HEADER_BYTES_MAX } else { 0 };
+        for offset in place {
+            if offset % PAGE_SIZE < header || is_sampled(offset) {
+                all.extend(every_mask_and_cut(file, offset));
+            } else if is_whole {
+                all.push(Damage::Flip { file, offset, mask: MASKS[offset % MASKS.len()] });
+                if offset.is_multiple_of(CUT_STRIDE) {
+                    all.push(Damage::Cut { file, length: offset });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The damaged files' pages, each with the place of its bytes.
+fn pages_of(subject: &Subject) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
+    let files = subject.files.iter().enumerate().filter(|(file, _)| subject.is_damaged(*file));
+    files.flat_map(|(file, stored)| {
+        let length = stored.bytes.len();
+        let page = move |page| (file, page, page * PAGE_SIZE..length.min((page + 1) * PAGE_SIZE));
+        (0..length.div_ceil(PAGE_SIZE)).map(page)
+    })
+}
+
+/// One byte of a page, of each page another.
+fn one_of(page: usize, place: Range<usize>) -> Range<usize> {
+    let offset = (place.start + page * SECTOR_AND_ONE % PAGE_SIZE).min(place.end - 1);
+    offset..offset + 1
+}
+
+fn every_mask_and_cut(file: usize, offset: usize) -> impl Iterator<Item = Damage> {
+    let flips = MASKS.iter().map(move |&mask| Damage::Flip { file, offset, mask });
+    flips.chain([Damage::Cut { file, length: offset }])
 }
 
 /// Whole pages and files of a subject that are missing or in wrong places.
@@ -140,20 +217,6 @@ fn has_content(bytes: &[u8], page: usize) -> bool {
 
 fn pages_with_content(bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len().div_ceil(PAGE_SIZE)).filter(|&page| has_content(bytes, page)).collect()
-}
-
-/// Every byte of the header, every `stride`-th byte of the pages with content, and one byte, each time
-/// another, of every other page.
-fn places(bytes: &[u8], stride: usize) -> Vec<usize> {
-    let page_count = bytes.len().div_ceil(PAGE_SIZE);
-    let of_page = |page: usize| {
-        let (start, end) = (page * PAGE_SIZE, bytes.len().min((page + 1) * PAGE_SIZE));
-        let sampled = (start + page * SECTOR_AND_ONE % PAGE_SIZE).min(end - 1);
-        let full = (start..end).step_by(stride);
-        if has_content(bytes, page) { full } else { (sampled..sampled + 1).step_by(1) }
-    };
-    let header = 0..HEADER_BYTES_MAX.min(bytes.len());
-    header.chain((0..page_count).flat_map(of_page).filter(|&place| place >= HEADER_BYTES_MAX)).collect()
 }
 
 /// Every page with content in the place of every other one, and each two exchanged.

@@ -24,8 +24,12 @@ use super::damage::Damage;
 const SCRIPT: &str = include_str!("../scripts/corruption.txt");
 /// The state of the store that was closed cleanly.
 const CLOSED: &str = "closed";
-/// Distance of the bytes where a sample is enough.
+/// Distance of the bytes that a short run damages in the killed store, and in the others, whose files
+/// hold much the same.
 const SAMPLE_STRIDE: usize = 23;
+const SAMPLE_STRIDE_OF_OTHERS: usize = 97;
+/// The state of the store that was killed.
+const KILLED: &str = "killed";
 /// The state of the store whose commits are in the log only.
 const UNDRAINED: &str = "killed before a drain";
 /// The state of a store of one log segment, which alone proves what was synced since the superblock was
@@ -62,7 +66,7 @@ pub(super) struct Subject {
 pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, String> {
     let mut subjects = Vec::new();
     let undrained = SCRIPT.replace("\nflush\n", "\n");
-    for (state, script) in [(CLOSED, SCRIPT), ("killed", SCRIPT), (UNDRAINED, &undrained)] {
+    for (state, script) in [(CLOSED, SCRIPT), (KILLED, SCRIPT), (UNDRAINED, &undrained)] {
         let (machine, model, earlier) = perform(configuration, script, 1, state == CLOSED)?;
         // The same sizes, other values, another store id.
         let (other, _, _) = perform(configuration, &script.replace(" 1:100", " 2:100"), 2, state == CLOSED)?;
@@ -154,11 +158,20 @@ impl Subject {
         self.files[file].path.to_string_lossy().contains("wal-")
     }
 
-    /// Distance of the bytes that are damaged. The killed store is gone through whole; most of what the
-    /// others hold is the same, except for their superblocks.
-    pub(super) fn stride(&self, file: usize) -> usize {
-        let is_superblock = self.files[file].path.ends_with("superblock");
-        if [CLOSED, UNDRAINED, UNPROVEN].contains(&self.state) && !is_superblock { SAMPLE_STRIDE } else { 1 }
+    /// Whether this is the store that was killed, which has everything in it.
+    pub(super) fn is_killed(&self) -> bool {
+        self.state == KILLED
+    }
+
+    /// Whether a short run damages the first bytes of a page one by one: those of every file, and in the
+    /// killed store and in superblocks those of every page.
+    pub(super) fn has_header(&self, file: usize, page: usize) -> bool {
+        page == 0 || self.is_killed() || self.files[file].path.ends_with("superblock")
+    }
+
+    /// Distance of the bytes that a short run damages elsewhere.
+    pub(super) fn stride(&self) -> usize {
+        if self.is_killed() { SAMPLE_STRIDE } else { SAMPLE_STRIDE_OF_OTHERS }
     }
 
     /// Opens a damaged copy and reads everything: true if all answers were right, false if some were errors.
