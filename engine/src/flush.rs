@@ -3,7 +3,7 @@
 //! All of it happens on background threads, or stepped in simulations.
 
 pub(crate) mod background;
-pub(crate) mod drain;
+pub(crate) mod flush_sealed;
 pub(crate) mod idle;
 pub(crate) mod nearly_full;
 pub(crate) mod sealing;

@@ -19,9 +19,10 @@
 //! # }
 //! ```
 //!
-//! **Durability.** A write is acknowledged once it is in memory ([`Durability::Buffered`], the default): it reaches the
-//! log file within about a tenth of a second and is synced within a second. With [`Durability::Sync`] it is
-//! acknowledged once it is on disk. Whatever a crash leaves is a prefix of the commit order, across all keyspaces.
+//! **Durability.** A write is acknowledged once it is in memory ([`Durability::Buffered`], the default): it
+//! reaches the log file within about a tenth of a second and is synced within a second. With
+//! [`Durability::Sync`] it is acknowledged once it is on disk. Whatever a crash leaves is a prefix of the
+//! commit order, across all keyspaces.
 //!
 //! **Blocking.** Every call may be made from any thread, and none is async. What they wait for:
 //!
@@ -46,12 +47,14 @@
 //! or a few threads behind a channel). Buffered writes may be called directly where a pause of the length
 //! said there now and then does no harm; a bulk load never should.
 //!
-//! Data flow: `commit → write-ahead log + memtable → (drain) → tree → runs in the data file`; see ARCHITECTURE.md.
+//! Data flow: `commit → write-ahead log + memtable → (flush) → tree → runs in the data file`; see
+//! ARCHITECTURE.md.
 //!
 //! **Invariants**
 //! - A commit gets its seqno, its place in the log and its memtables in one critical section.
 //! - What a keyspace's readers see is one [`view`](self) that is swapped whole.
-//! - Data is synced before the manifest edit that refers to it; the log is synced up to what an edit declares flushed.
+//! - Data is synced before the manifest edit that refers to it; the log is synced up to what an edit declares
+//!   flushed.
 
 #![warn(unnameable_types)]
 
@@ -89,7 +92,7 @@ pub use handles::read_view::ReadView;
 pub use handles::slice::Slice;
 pub use handles::snapshot::{Snapshot, SnapshotKeyspace};
 pub use handles::stats::{DbStats, KeyspaceStats};
-pub use status::{KeyspaceInspection, PublishedFigures, StoreInspection, inspect_store};
+pub use status::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 pub use testudo_base::{
     Error, ErrorKind, KeyspaceId, Kind, OwnedEntry, Result,
     merge_operator::{MergeFunction, MergeOperator, MergeOperators},

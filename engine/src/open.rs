@@ -1,10 +1,10 @@
 //! Opening a store: creating it, or finding out what a crash has left.
 //!
-//! Creation: lock, mark `CREATING`, data file, manifest, superblock, remove the mark. The superblock makes it a store; a
-//! mark without a superblock is a creation that a crash cut short, and is started over.
-//! Recovery: lock, superblock, manifest, trees, then the log from where the manifest says: every commit newer than what
-//! its keyspace has flushed goes into memtables, which are drained on the way if they outgrow their share. A store that is opened
-//! for reading does the same, with its changes in a temporary file (decision 0036).
+//! Creation: lock, mark `CREATING`, data file, manifest, superblock, remove the mark. The superblock makes it
+//! a store; a mark without a superblock is a creation that a crash cut short, and is started over. Recovery:
+//! lock, superblock, manifest, trees, then the log from where the manifest says: every commit newer than what
+//! its keyspace has flushed goes into memtables, which are flushed on the way if they outgrow their share. A
+//! store that is opened for reading does the same, with its changes in a temporary file (decision 0036).
 //!
 //! **Invariants**
 //! - Nothing is written before the lock is held, and nothing at all for reading only.
@@ -12,8 +12,8 @@
 //! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
 //! - Nothing is removed, and no edit made, before superblock, manifest, watermark and log were found to
 //!   belong together.
-//! - After a crash log segments and manifest are written once more, to fresh files, before anything that depends on them is
-//!   made durable: what was read may have stood in caches alone.
+//! - After a crash log segments and manifest are written once more, to fresh files, before anything that
+//!   depends on them is made durable: what was read may have stood in caches alone.
 
 pub(crate) mod assemble;
 mod begin_writing;
@@ -44,7 +44,7 @@ use crate::{
         witness::log_evidence,
     },
     store::{Store, budget::Budget, executor::Pool},
-    write::space_guard::Room,
+    write::space_guard::SpaceGuard,
 };
 
 /// A store, its lock, and the pool that its close must end.
@@ -130,7 +130,7 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
     if let Some(reserve) = &reserve {
         reserve.refill().map_err(|e| Error::io(RESERVE_FILE, e))?;
     }
-    let (store, pool) = assemble(settings, memory, manifest, Room::new(reserve))?;
+    let (store, pool) = assemble(settings, memory, manifest, SpaceGuard::new(reserve))?;
     let outcome = recover(settings, store);
     if outcome.is_err()
         && let Some(pool) = &pool
@@ -156,7 +156,7 @@ fn check_finished(directory: &Path, names: &[String]) -> Result<()> {
 pub(crate) fn check_unfinished(env: &Arc<dyn Env>, directory: &Path) -> Result<()> {
     let settings = Settings { env: Arc::clone(env), read_only: true, ..Settings::new(directory) };
     let manifest = Manifest::open(Arc::clone(env), directory, false)?;
-    let (store, _) = assemble(&settings, Budget::new(1 << 20)?, manifest, Room::new(None))?;
+    let (store, _) = assemble(&settings, Budget::new(1 << 20)?, manifest, SpaceGuard::new(None))?;
     load_keyspaces(&store)?;
     crate::check::structure::check_structure(&store, false)?;
     check_log(&store, &log_evidence(&store.manifest))

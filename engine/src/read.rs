@@ -1,7 +1,8 @@
 //! Reading: point queries over a view, one by one or many at once.
 //!
 //! **Invariants**
-//! - Sources are asked newest first; the first that knows the key decides, but for operands, which are folded upon what the others say.
+//! - Sources are asked newest first; the first that knows the key decides, but for operands, which are folded
+//!   upon what the others say.
 //! - Cached records stand for the tree of the view, and for nothing else.
 
 use std::cell::{Cell, RefCell};
@@ -11,8 +12,8 @@ use testudo_run::{Access, Lookup, LookupProgress};
 
 use crate::{handles::slice::Slice, store::view::View};
 
-/// Rounds of loading pages together before the rest is read one by one: enough for any tree, unless the cache is so
-/// small that pages are evicted before they are used.
+/// Rounds of loading pages together before the rest is read one by one: enough for any tree, unless the cache
+/// is so small that pages are evicted before they are used.
 const MAX_ROUNDS: usize = 64;
 
 /// The answer of the cached records, if they know the key.
@@ -25,7 +26,7 @@ fn found(view: &View, key: &[u8], hash: u64, kind: Kind, value: Vec<u8>) -> Resu
     let value = match kind {
         Kind::Tombstone => return Ok(None),
         Kind::Value => {
-            view.folding.note_value(key, value.len());
+            view.folding.record_value(key, value.len());
             value
         }
         Kind::Operands | Kind::Unfolded => view.folding.fold(&Entry { key, kind, value: &value })?,
@@ -55,7 +56,7 @@ fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
         None => Ok(Buffered::Unknown),
         Some(Buffered::Operands(_)) => get_operands(view, key, at),
         Some(answer) => {
-            view.records.note_buffered();
+            view.records.record_buffered();
             Ok(answer)
         }
     }
@@ -82,7 +83,7 @@ fn get_operands(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
     if base == Kind::Operands {
         return Ok(Buffered::Operands(stack));
     }
-    view.records.note_buffered();
+    view.records.record_buffered();
     let value = view.folding.fold(&Entry { key, kind: base, value: &stack })?;
     Ok(Buffered::Known(Some(Slice::from(value))))
 }
@@ -110,7 +111,7 @@ pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
 /// Whether `key` has a value in `view`, as of `at`.
 pub(crate) fn contains(view: &View, key: &[u8], at: Seqno) -> Result<bool> {
     if let Some(kind) = view.buffers().find_map(|buffer| buffer.table.get(key, at, |kind, _| kind)) {
-        view.records.note_buffered();
+        view.records.record_buffered();
         return Ok(kind != Kind::Tombstone);
     }
     let hash = hash_key(key);

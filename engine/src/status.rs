@@ -1,12 +1,16 @@
-//! What the process that writes a store tells others about it: the file `status`, and a look at a store in use by it.
+//! What the process that writes a store tells others about it: the file `status`, and a look at a store in
+//! use by it.
 //!
-//! A store that is open for writing is locked, and most of what people ask about it stands only in its memory. So its log
-//! thread writes the figures of `stats()` into a file beside the others, once a second at most and only if they changed
-//! (decision 0035). [`inspect_store`] reads them together with the manifest, without the lock.
+//! A store that is open for writing is locked, and most of what people ask about it stands only in its
+//! memory. So its log thread writes the figures of `stats()` into a file beside the others, once a second at
+//! most and only if they changed (decision 0035). [`inspect_store`] reads them together with the manifest,
+//! without the lock.
 //!
 //! **Invariants**
-//! - Nothing ever depends on the file: it is never synced, never read by an opening, and a failed write only makes it old.
-//! - What is half written, damaged, of another store or of another process than the lock's owner is no status.
+//! - Nothing ever depends on the file: it is never synced, never read by an opening, and a failed write only
+//!   makes it old.
+//! - What is half written, damaged, of another store or of another process than the lock's owner is no
+//!   status.
 //! - A store in which nothing happens writes nothing.
 
 mod inspection;
@@ -24,7 +28,7 @@ use crate::{
     store::{Store, view::KeyspaceCore},
 };
 
-pub use self::inspection::{KeyspaceInspection, PublishedFigures, StoreInspection, inspect_store};
+pub use self::inspection::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 use self::{publisher::Published, status_format::Status};
 
 /// It is written at most this often.
@@ -33,11 +37,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PART_OF_TIME: u32 = 100;
 
 impl Store {
-    /// Creates the file of a store that was just opened for writing. Without it, or without a process that the lock
-    /// could name, nothing is published.
+    /// Creates the file of a store that was just opened for writing. Without it, or without a process that
+    /// the lock could name, nothing is published.
     pub(crate) fn start_publishing(&self) {
         // What is kept back for a full device is for writes.
-        let env = self.room.plain_env(&self.env);
+        let env = self.space.plain_env(&self.env);
         let path = self.directory.join(STATUS_FILE);
         // Left by a process that was killed.
         let _ = env.remove_file(&path);

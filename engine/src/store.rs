@@ -1,10 +1,12 @@
 //! The open store: what all handles and background threads share.
 //!
-//! **Lock order**: stripes, `rounds`, `commit`, `catalogue`, a keyspace's `quiet`, then the locks inside log, manifest and data file.
+//! **Lock order**: stripes, `flush_lock`, `commit`, `catalogue`, a keyspace's `idle`, then the locks inside
+//! log, manifest and data file.
 //!
 //! **Invariants**
-//! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a snapshot.
-//! - `rounds` is held by whoever drains, runs a job, or changes the catalogue: one at a time.
+//! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a
+//!   snapshot.
+//! - `flush_lock` is held by whoever flushes, runs a job, or changes the catalogue: one at a time.
 
 pub(crate) mod budget;
 pub(crate) mod executor;
@@ -47,7 +49,7 @@ use crate::{
         budget::Budget, held_space::NearlyFull, in_flight::InFlight, snapshot_views::Holdings,
         stripes::Stripes, view::KeyspaceCore,
     },
-    write::{backpressure::Backpressure, space_guard::Room},
+    write::{backpressure::Backpressure, space_guard::SpaceGuard},
 };
 
 /// The keyspaces by name and by id.
@@ -95,23 +97,23 @@ pub(crate) struct Counters {
     pub(crate) user_bytes: AtomicU64,
     pub(crate) user_writes: AtomicU64,
     pub(crate) flushes: AtomicU64,
-    /// Reads and writes until the last round of draining.
-    pub(crate) reads_drained: AtomicU64,
-    pub(crate) writes_drained: AtomicU64,
+    /// Reads and writes until the last round of flushing.
+    pub(crate) reads_flushed: AtomicU64,
+    pub(crate) writes_flushed: AtomicU64,
     pub(crate) jobs: AtomicU64,
     pub(crate) stages: Stages,
 }
 
 /// Wakes the background threads.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    pub(crate) rung: Mutex<bool>,
+pub(crate) struct Wakeup {
+    pub(crate) is_woken: Mutex<bool>,
     pub(crate) changed: Condvar,
 }
 
-impl Bell {
-    pub(crate) fn ring(&self) {
-        *self.rung.lock() = true;
+impl Wakeup {
+    pub(crate) fn wake(&self) {
+        *self.is_woken.lock() = true;
         self.changed.notify_all();
     }
 }
@@ -140,11 +142,11 @@ pub(crate) struct Store {
     pub(crate) is_stepped: bool,
     /// Steps so far, in stepped execution.
     pub(crate) steps: AtomicU32,
-    pub(crate) room: Room,
+    pub(crate) space: SpaceGuard,
     pub(crate) nearly_full: NearlyFull,
     /// On lines of its own, as what every commit changes.
     pub(crate) commit: CachePadded<Mutex<()>>,
-    pub(crate) rounds: Mutex<()>,
+    pub(crate) flush_lock: Mutex<()>,
     pub(crate) stripes: Stripes,
     pub(crate) in_flight: InFlight,
     pub(crate) catalogue: RwLock<Catalogue>,
@@ -152,13 +154,13 @@ pub(crate) struct Store {
     pub(crate) holdings: Holdings,
     pub(crate) backpressure: Backpressure,
     pub(crate) counters: CachePadded<Counters>,
-    pub(crate) bell: Bell,
+    pub(crate) wakeup: Wakeup,
     pub(crate) is_closing: AtomicBool,
     /// What other processes are told.
     pub(crate) publisher: Publisher,
     has_failed: AtomicBool,
     failure: Mutex<Option<Error>>,
-    /// Why draining cannot go on for now.
+    /// Why flushing cannot go on for now.
     stall: Mutex<Option<Error>>,
 }
 
@@ -175,7 +177,7 @@ pub(crate) struct StoreParts {
     pub(crate) arena_pool: Arc<ChunkPool>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
-    pub(crate) room: Room,
+    pub(crate) space: SpaceGuard,
 }
 
 impl Store {
@@ -202,17 +204,17 @@ impl Store {
             executor: parts.executor,
             is_stepped: parts.is_stepped,
             steps: 0.into(),
-            room: parts.room,
+            space: parts.space,
             nearly_full: NearlyFull::default(),
             commit: CachePadded::new(Mutex::new(())),
-            rounds: Mutex::new(()),
+            flush_lock: Mutex::new(()),
             stripes: Stripes::new(),
             in_flight: InFlight::new(),
             catalogue: RwLock::default(),
             snapshots: Snapshots::default(),
             holdings: Holdings::default(),
             counters: CachePadded::default(),
-            bell: Bell::default(),
+            wakeup: Wakeup::default(),
             is_closing: false.into(),
             publisher: Publisher::default(),
             has_failed: false.into(),
@@ -322,15 +324,15 @@ impl Store {
     pub(crate) fn poison(&self, error: &Error) {
         self.failure.lock().get_or_insert_with(|| error.clone());
         self.has_failed.store(true, Release);
-        self.backpressure.drain_ended(&*self.env);
-        self.bell.ring();
+        self.backpressure.flush_ended(&*self.env);
+        self.wakeup.wake();
     }
 
     pub(crate) fn set_stall(&self, stall: Option<Error>) {
         *self.stall.lock() = stall;
     }
 
-    /// Fails with the reason if draining cannot go on for now.
+    /// Fails with the reason if flushing cannot go on for now.
     pub(crate) fn check_not_stalled(&self) -> Result<()> {
         self.stall.lock().clone().map_or(Ok(()), Err)
     }
@@ -343,7 +345,7 @@ impl Store {
         self.arena_pool.set_limit(shares.chunks());
         self.data.set_cache_bytes(shares.page_cache());
         self.bound_buffers();
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
     pub(crate) fn has_failed(&self) -> bool {

@@ -38,7 +38,7 @@ fn a_change_shows_in_the_figures_at_once() {
     db.memory().set_write_share(0.75).unwrap();
     let stats = db.stats();
     assert_eq!((stats.memory_bytes, stats.write_memory_bytes), (MEMORY, MEMORY / 4 * 3));
-    assert_eq!(stats.checkpoint_distance_bytes, MEMORY / 8 * 3);
+    assert_eq!(stats.flush_distance_bytes, MEMORY / 8 * 3);
     db.memory().set_total(4 * MEMORY).unwrap();
     assert_eq!(db.stats().write_memory_bytes, 3 * MEMORY);
 }
@@ -94,7 +94,7 @@ fn a_keyspace_with_a_share_of_its_own_leaves_the_rest_to_others() {
     fill(&other, 0, 3_000);
     let written = db.stats().flushes;
     fill(&keyspace, 0, 30_000);
-    assert!(db.stats().flushes > written, "the small share was drained");
+    assert!(db.stats().flushes > written, "the small share was flushed");
     assert_eq!(other.stats().memtable_entries, 3_000, "the other keyspace was not");
     keyspace.set_write_share(None).unwrap();
     assert_eq!(keyspace.write_share(), None);

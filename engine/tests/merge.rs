@@ -1,4 +1,5 @@
-//! Merge operators: operands are folded whenever and wherever they meet what they change, each exactly once and in order.
+//! Merge operators: operands are folded whenever and wherever they meet what they change, each exactly once
+//! and in order.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -236,7 +237,8 @@ fn a_hot_counter_takes_little_memory_and_a_long_list_is_read_back_whole() {
     assert_eq!(counters.get("hot").unwrap().unwrap(), (20_000_u64 * 19_999 / 2).to_le_bytes());
 }
 
-/// Commits by one thread: its number of commits as a value, and as increments of a counter of its own and of one of all.
+/// Commits by one thread: its number of commits as a value, and as increments of a counter of its own and of
+/// one of all.
 fn count(db: &Db, k: &Keyspace, writer: usize, from: u64, done: &AtomicBool, acknowledged: &AtomicU64) {
     let fillers = db.open_keyspace("fillers").unwrap().unwrap();
     for version in from.. {
@@ -288,7 +290,7 @@ fn counters_incremented_by_two_threads_with_crashes_are_exact() {
                 scope.spawn(move || count(db, k, writer, from, done, acknowledged))
             };
             let writers: Vec<_> = (0..WRITERS).zip(&acknowledged).map(start).collect();
-            // Some rounds end within the first drains, others after many.
+            // Some rounds end within the first flushes, others after many.
             let wanted = 40 + round * 97 % 700;
             while acknowledged.iter().map(|count| count.load(Ordering::Acquire)).sum::<u64>() < sum + wanted {
                 // One that fails ends the test, which would wait for it for ever.

@@ -1,4 +1,4 @@
-//! The whole way through on a real disk: write, drain, read, scan, reopen.
+//! The whole way through on a real disk: write, flush, read, scan, reopen.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

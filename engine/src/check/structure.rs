@@ -20,7 +20,7 @@ pub(crate) fn check_structure(store: &Store, deep: bool) -> Result<()> {
 
 /// Counts the references of all trees and compares them with the manifest and with the table of extents.
 pub(crate) fn check_references(store: &Store) -> Result<()> {
-    let _round = store.rounds.lock();
+    let _flush = store.flush_lock.lock();
     if store.has_failed() {
         return Ok(());
     }

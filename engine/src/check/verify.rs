@@ -20,7 +20,7 @@ use crate::{
 
 /// Entries of a keyspace that its operator refuses are named one by one up to here.
 const REFUSED_MAX: u64 = 100;
-const ENTRIES_BETWEEN_LOOKS: usize = 1000;
+const ENTRIES_BETWEEN_CHECKS: usize = 1000;
 
 /// How much [`crate::Db::verify`] reads. Everything, unless it is told not to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum VerifyLevel {
 }
 
 impl VerifyLevel {
-    /// What a check of this level does not look at, in words for people. Empty for [`VerifyLevel::Full`].
+    /// What a check of this level does not look at, in words for humans. Empty for [`VerifyLevel::Full`].
     pub fn not_read(self) -> &'static [&'static str] {
         match self {
             Self::Fast => &["the pages of runs", "superblock, manifest and log as bytes"],
@@ -140,7 +140,7 @@ fn check_merges(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Me
                 findings.push(Finding::about("", Some(keyspace.name()), error.to_string()));
             }
         }
-        if number.is_multiple_of(ENTRIES_BETWEEN_LOOKS) {
+        if number.is_multiple_of(ENTRIES_BETWEEN_CHECKS) {
             meter.advance(0)?;
         }
     }

@@ -34,7 +34,8 @@ pub struct CheckpointReport {
 impl Db {
     /// Makes a new store in the directory `target`, equal to a snapshot of this moment. Durable on return.
     ///
-    /// Writers are not held up. The target must not exist or be empty; one that did not end is never opened as a store.
+    /// Writers are not held up. The target must not exist or be empty; one that did not end is never opened
+    /// as a store.
     ///
     /// Errors: `Invalid` for a target that is not empty; `Locked` if somebody else is filling it;
     /// `Corruption` if a page of this store is damaged; `Poisoned` if this store must be reopened first;
@@ -57,7 +58,7 @@ impl Db {
     fn copy_to(&self, target: &Path, observer: &mut Observer<'_>) -> Result<CheckpointReport> {
         let store = self.store();
         // A copy may be given up when there is no room; it must not use what is kept for writes.
-        let new = NewStore::begin(&store.room.plain_env(&store.env), target)?;
+        let new = NewStore::begin(&store.space.plain_env(&store.env), target)?;
         let source = ConsistentState::take(self)?;
         let mut meter = Meter::new(observer, source.run_bytes());
         meter.advance(0)?;

@@ -1,8 +1,9 @@
-//! The whole store at one commit, in the shape in which it can be copied: runs, objects, and what no tree holds yet.
+//! The whole store at one commit, in the shape in which it can be copied: runs, objects, and what no tree
+//! holds yet.
 //!
-//! Under `rounds` no tree changes, so that the manifest's state and the views of a snapshot taken there are the same
-//! trees. The snapshot keeps their runs, and so their pages, for as long as they are read; what its write buffers hold
-//! up to its seqno is the tail.
+//! Under `flush_lock` no tree changes, so that the manifest's state and the views of a snapshot taken there
+//! are the same trees. The snapshot keeps their runs, and so their pages, for as long as they are read; what
+//! its write buffers hold up to its seqno is the tail.
 //!
 //! **Invariants**
 //! - State plus runs plus tail is exactly the snapshot.
@@ -31,10 +32,11 @@ pub(crate) struct ConsistentState {
 impl ConsistentState {
     /// The state of this moment.
     ///
-    /// Errors: `Poisoned` after a failure in the background, because the manifest may then be ahead of the trees.
+    /// Errors: `Poisoned` after a failure in the background, because the manifest may then be ahead of the
+    /// trees.
     pub(crate) fn take(db: &Db) -> Result<Self> {
         let store = db.store();
-        let round = store.rounds.lock();
+        let round = store.flush_lock.lock();
         if store.has_failed() {
             let message = "the store must be reopened first: a failure in the background stopped its writes";
             return Err(Error::new(ErrorKind::Poisoned, message));
@@ -61,7 +63,8 @@ impl ConsistentState {
         self.runs.iter().map(|run| run.reference().stored_bytes()).sum()
     }
 
-    /// The newest operation on each key that is in no tree, tombstones included, keyspace by keyspace in key order.
+    /// The newest operation on each key that is in no tree, tombstones included, keyspace by keyspace in key
+    /// order.
     pub(crate) fn for_each_tail(&self, mut act: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
         for (keyspace, view) in self.views.iter() {
             let buffers = view.buffers().filter(|buffer| buffer.first_commit().is_some());

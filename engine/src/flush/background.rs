@@ -1,7 +1,8 @@
 //! The background threads of a store, and the same work step by step where there are none.
 //!
-//! *log thread*: writes full log buffers, everything every 100 ms, and syncs once a second. *drain thread*: drains sealed
-//! buffers, shortens the log, does the trees' jobs when there is nothing more urgent, gives space back.
+//! *log thread*: writes full log buffers, everything every 100 ms, and syncs once a second. *flush thread*:
+//! flushes sealed buffers, shortens the log, does the trees' jobs when there is nothing more urgent, gives
+//! space back.
 //!
 //! **Invariants**
 //! - A panic or an error in the background poisons the store; the threads then end.
@@ -21,7 +22,7 @@ use testudo_base::{
 use testudo_env::Thread;
 
 use crate::{
-    flush::idle::{Pace, QUIET_AFTER, Quiet},
+    flush::idle::{IDLE_AFTER, Idle, Throttle},
     store::Store,
 };
 
@@ -33,55 +34,56 @@ const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
 const WATERMARK_INTERVAL: Duration = Duration::from_secs(1);
 /// The same in stepped execution, in steps.
 const WATERMARK_STEPS: u32 = 8;
-/// How long the drain thread sleeps when nobody wakes it.
+/// How long the flush thread sleeps when nobody wakes it.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// In stepped execution, which has no time, so many steps without a drain of its own make a keyspace rest.
+/// In stepped execution, which has no time, so many steps without a flush of its own make a keyspace rest.
 const REST_STEPS: u32 = 8;
 
-/// What the drain thread knows of the store's pauses.
+/// What the flush thread knows of the store's pauses.
 #[derive(Debug)]
 struct Watch {
     /// Of all keyspaces together.
-    quiet: Quiet,
-    pace: Pace,
+    idle: Idle,
+    throttle: Throttle,
     writes: u64,
     flushes: u64,
 }
 
 impl Watch {
     fn from(now: Duration) -> Self {
-        Self { quiet: Quiet::from(now), pace: Pace::default(), writes: 0, flushes: 0 }
+        Self { idle: Idle::from(now), throttle: Throttle::default(), writes: 0, flushes: 0 }
     }
 
-    /// Whoever wrote, and whoever drained, a thread of the store or a caller.
-    fn look(&mut self, store: &Store) {
+    /// Whoever wrote, and whoever flushed, a thread of the store or a caller.
+    fn check(&mut self, store: &Store) {
         let now = store.env.monotonic();
         let counters = &store.counters;
         let (writes, flushes) = (counters.user_writes.load(Relaxed), counters.flushes.load(Relaxed));
         if self.flushes != flushes {
-            self.quiet.note_drain(now);
+            self.idle.record_flush(now);
         }
         if self.writes != writes {
-            self.quiet.interrupt(now);
+            self.idle.interrupt(now);
         }
         (self.writes, self.flushes) = (writes, flushes);
         for keyspace in store.catalogue.read().by_id.values() {
-            keyspace.look_for_writes(now);
+            keyspace.check_for_writes(now);
         }
     }
 
     /// Does one job of one tree; `false` if there is none, or none for now.
     fn run_job(&mut self, store: &Store) -> Result<bool> {
         let began = store.env.monotonic();
-        let is_welcome = self.quiet.is_quiet(began) || self.pace.allows(began, self.quiet.since_drain(began));
-        let outcome = store.run_job(|keyspace| is_welcome && keyspace.quiet.lock().is_quiet(began));
+        let is_welcome =
+            self.idle.is_idle(began) || self.throttle.allows(began, self.idle.since_flush(began));
+        let outcome = store.run_job(|keyspace| is_welcome && keyspace.idle.lock().is_idle(began));
         let ended = store.env.monotonic();
         if is_stalled(&outcome) {
-            self.quiet.interrupt(ended);
-            self.pace.note_stall(ended);
+            self.idle.interrupt(ended);
+            self.throttle.record_stall(ended);
         } else if matches!(outcome, Ok(true)) {
-            self.pace.note(began, ended);
+            self.throttle.note(began, ended);
         }
         outcome
     }
@@ -92,7 +94,7 @@ type Body = fn(&Store) -> Result<()>;
 /// Starts the threads.
 pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
     let mut threads = Vec::new();
-    let bodies: [(&str, Body); 2] = [("testudo-log", log_loop), ("testudo-drain", drain_loop)];
+    let bodies: [(&str, Body); 2] = [("testudo-log", log_loop), ("testudo-flush", flush_loop)];
     for (name, body) in bodies {
         let store_of_thread = Arc::clone(store);
         let run = move || {
@@ -138,11 +140,11 @@ fn log_loop(store: &Store) -> Result<()> {
     Ok(())
 }
 
-fn drain_loop(store: &Store) -> Result<()> {
+fn flush_loop(store: &Store) -> Result<()> {
     let mut idle_rounds = 0u32;
     let mut watch = Watch::from(store.env.monotonic());
     while !store.is_closing.load(Acquire) && !store.has_failed() {
-        look_for_room(store)?;
+        check_device_space(store)?;
         store.seal_if_full();
         let worked = (|| Ok(store.drain_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
         if is_stalled(&worked) {
@@ -153,7 +155,7 @@ fn drain_loop(store: &Store) -> Result<()> {
             idle_rounds = 0;
             continue;
         }
-        watch.look(store);
+        watch.check(store);
         if idle_rounds >= 1 {
             let worked = watch.run_job(store);
             if is_stalled(&worked) {
@@ -175,24 +177,24 @@ fn drain_loop(store: &Store) -> Result<()> {
 
 /// While the device is full: gives free space of the data file back, and looks whether there is room again.
 /// Also where write buffers may be full: they might not find as much room as they have become large.
-fn look_for_room(store: &Store) -> Result<()> {
-    if store.room.is_short() && !store.nearly_full.is_on() {
+fn check_device_space(store: &Store) -> Result<()> {
+    if store.space.is_short() && !store.nearly_full.is_on() {
         store.give_back_all_space()?;
-        store.room.look()?;
+        store.space.refill()?;
     }
-    if store.room.is_short() || store.nearly_full.is_on() || store.backpressure.may_be_full() {
+    if store.space.is_short() || store.nearly_full.is_on() || store.backpressure.may_be_full() {
         store.look_for_space()?;
     }
     Ok(())
 }
 
-/// Sleeps until the bell rings, or a moment.
+/// Sleeps until the wakeup rings, or a moment.
 fn rest(store: &Store) {
-    let mut rung = store.bell.rung.lock();
-    if !*rung {
-        store.bell.changed.wait_for(&mut rung, IDLE_INTERVAL);
+    let mut is_woken = store.wakeup.is_woken.lock();
+    if !*is_woken {
+        store.wakeup.changed.wait_for(&mut is_woken, IDLE_INTERVAL);
     }
-    *rung = false;
+    *is_woken = false;
 }
 
 /// Whether work failed for want of space: it is tried again, and writers are told meanwhile.
@@ -204,7 +206,7 @@ impl Store {
     /// The time by which keyspaces rest; in stepped execution it goes on with each step.
     pub(crate) fn background_time(&self) -> Duration {
         if self.is_stepped {
-            QUIET_AFTER / REST_STEPS * self.steps.load(Relaxed)
+            IDLE_AFTER / REST_STEPS * self.steps.load(Relaxed)
         } else {
             self.env.monotonic()
         }
@@ -216,7 +218,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
     let outcome = (|| {
         wal.write_all()?;
-        look_for_room(store)?;
+        check_device_space(store)?;
         if store.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
             store.manifest.state_watermark()?;
         }
@@ -225,7 +227,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
             return Ok(true);
         }
         let now = store.background_time();
-        if store.run_job(|keyspace| keyspace.quiet.lock().since_drain(now) >= QUIET_AFTER)? {
+        if store.run_job(|keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
             return Ok(true);
         }
         store.give_back_space()?;

@@ -8,7 +8,7 @@
 //! are taken, and space is reclaimed in steps, each of which fits into what is left.
 //!
 //! **Invariants**
-//! - Held space is taken only under `rounds`, by what puts buffers on top or reclaims.
+//! - Held space is taken only under `flush_lock`, by what puts buffers on top or reclaims.
 //! - Removals are refused only if nothing more can be reclaimed.
 
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Writers look for room at most this often.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 fn is_full<T>(outcome: &Result<T>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
@@ -51,7 +51,7 @@ fn is_progress(reclaim: &Reclaim, edit: &TreeEdit) -> bool {
 }
 
 impl Store {
-    /// Bytes of log beyond which what pins it is drained.
+    /// Bytes of log beyond which what pins it is flushed.
     pub(crate) fn log_bound(&self) -> u64 {
         if self.nearly_full.is_on() {
             self.nearly_full.bounds.lock().log_bytes
@@ -82,14 +82,14 @@ impl Store {
 
     /// As [`Store::look_at_space`], after whoever is at work.
     pub(crate) fn look_for_space(&self) -> Result<()> {
-        let _round = self.rounds.lock();
+        let _flush = self.flush_lock.lock();
         if self.has_failed() { Ok(()) } else { self.look_at_space() }
     }
 
-    /// Looks how much space there is, and holds what is needed of it. REQUIRES: `rounds` is held.
+    /// Looks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
     pub(crate) fn look_at_space(&self) -> Result<()> {
         let state = &self.nearly_full;
-        if !self.room.is_kept() {
+        if !self.space.is_kept() {
             return Ok(());
         }
         // A device that cannot say how much space it has is taken as it comes.
@@ -131,13 +131,13 @@ impl Store {
         }
         self.data.set_bounds(0, u64::MAX);
         // Log and manifest come first.
-        let wanted = bounds.margin + self.room.missing_bytes();
+        let wanted = bounds.margin + self.space.missing_bytes();
         if device < wanted {
             let usable = self.data.usable_bytes();
             let rest = usable.saturating_sub((wanted - device).next_multiple_of(64 * PAGE_BYTES));
             self.data.give_back_beyond(rest)?;
         }
-        let is_whole = self.room.look()?;
+        let is_whole = self.space.refill()?;
         device = self.env.free_bytes(&self.directory).unwrap_or(0);
         let usable = self.data.usable_bytes();
         if usable < held && device > bounds.margin {
@@ -157,7 +157,7 @@ impl Store {
         Ok(())
     }
 
-    /// Lets `act` take what is held. REQUIRES: `rounds` is held.
+    /// Lets `act` take what is held. REQUIRES: `flush_lock` is held.
     pub(crate) fn with_held_space<R>(&self, act: impl FnOnce() -> R) -> R {
         if !planted!("held-space-not-taken") {
             self.data.take_what_is_kept();
@@ -171,7 +171,7 @@ impl Store {
         if !self.nearly_full.is_short() || planted!("space-not-reclaimed") {
             return Ok(false);
         }
-        let _round = self.rounds.lock();
+        let _flush = self.flush_lock.lock();
         self.check_writable()?;
         self.look_at_space()?;
         if !self.nearly_full.is_short() {
@@ -215,12 +215,12 @@ impl Store {
         Ok(true)
     }
 
-    /// Does a round of draining, or, if there is no space for it, a step that wins some; `false` if nothing
+    /// Does a round of flushing, or, if there is no space for it, a step that wins some; `false` if nothing
     /// waits.
     ///
-    /// Errors: as of [`Store::drain_round`], `OutOfSpace` only if nothing can be won.
+    /// Errors: as of [`Store::flush_sealed`], `OutOfSpace` only if nothing can be won.
     pub(crate) fn drain_or_reclaim(&self) -> Result<bool> {
-        match self.drain_round() {
+        match self.flush_sealed() {
             outcome if is_full(&outcome) && !self.has_failed() => {
                 if self.reclaim_round(true)? {
                     Ok(true)
@@ -244,7 +244,7 @@ impl Store {
             return Ok(false);
         }
         self.seal_all();
-        self.drain_round()
+        self.flush_sealed()
     }
 
     /// Refuses a commit that the space would not be enough for; makes room for one that removes.
@@ -266,17 +266,17 @@ impl Store {
     }
 
     fn is_buffer_in_the_way(&self) -> bool {
-        let is_refusing = self.nearly_full.is_short() || self.room.is_short();
+        let is_refusing = self.nearly_full.is_short() || self.space.is_short();
         self.nearly_full.is_on() && !is_refusing && self.backpressure.used() > 0
     }
 
     fn is_look_due(&self) -> bool {
         let now = u64::try_from(self.env.monotonic().as_millis()).unwrap_or(u64::MAX);
-        let before = self.nearly_full.looked_at_millis.load(Relaxed);
+        let before = self.nearly_full.checked_at_millis.load(Relaxed);
         let is_due = self.env.execution() == Execution::Stepped
-            || Duration::from_millis(now.saturating_sub(before)) >= LOOK_INTERVAL;
+            || Duration::from_millis(now.saturating_sub(before)) >= CHECK_INTERVAL;
         if is_due {
-            self.nearly_full.looked_at_millis.store(now, Relaxed);
+            self.nearly_full.checked_at_millis.store(now, Relaxed);
         }
         is_due
     }
@@ -284,7 +284,7 @@ impl Store {
     /// `is_last`: nothing can be reclaimed.
     fn check_space(&self, bytes: u64, intent: Intent, is_last: bool) -> Result<()> {
         let state = &self.nearly_full;
-        self.room.check(&*self.env, intent)?;
+        self.space.check(&*self.env, intent)?;
         if !state.is_on() {
             return Ok(());
         }
@@ -308,7 +308,7 @@ impl Store {
     fn make_space(&self) -> Result<bool> {
         if self.backpressure.used() > 0 {
             self.seal_all();
-            match self.drain_round() {
+            match self.flush_sealed() {
                 Ok(true) => return Ok(true),
                 outcome if is_full(&outcome) => {}
                 outcome => drop(outcome?),

@@ -1,9 +1,10 @@
 //! When active write buffers are sealed, and which of them: pure arithmetic over sizes.
 //!
-//! What is sealed drains while writers go on. So it is time once the rest of the write memory is no more than what would be
-//! sealed: a single keyspace is sealed at half of the write memory, and fills the other half meanwhile. Of many keyspaces only
-//! the largest buffers are sealed, an eighth of the memory at a time: then nearly all of it holds what is still growing, batches are several
-//! times larger than if all were sealed together, and each round is short.
+//! What is sealed flushes while writers go on. So it is time once the rest of the write memory is no more
+//! than what would be sealed: a single keyspace is sealed at half of the write memory, and fills the other
+//! half meanwhile. Of many keyspaces only the largest buffers are sealed, an eighth of the memory at a time:
+//! then nearly all of it holds what is still growing, batches are several times larger than if all were
+//! sealed together, and each round is short.
 //!
 //! **Invariants**
 //! - At least one buffer is chosen when it is time.
@@ -11,7 +12,7 @@
 /// Rounds into which many buffers divide the write memory.
 const ROUNDS: u64 = 8;
 
-/// Bytes that a round should drain at least. `largest`: bytes of the largest active buffer.
+/// Bytes that a round should flush at least. `largest`: bytes of the largest active buffer.
 fn round_bytes(largest: u64, write_buffers: u64) -> u64 {
     largest.max(write_buffers / ROUNDS)
 }

@@ -1,16 +1,17 @@
-//! How long the stages of a drain take, and how much they move.
+//! How long the stages of a flush take, and how much they move.
 //!
-//! `wait for commits and sync the log → apply to the trees → sync the data → commit the edit → publish and release the log`
+//! `wait for commits and sync the log → apply to the trees → sync the data → commit the edit → publish and release
+//! the log`
 //!
 //! **Invariants**
-//! - Times are of the thread that drains; they add up to the time of all rounds.
+//! - Times are of the thread that flushes; they add up to the time of all rounds.
 
 use std::time::Duration;
 
 use testudo_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use testudo_env::Env;
 
-/// A stage of a drain.
+/// A stage of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Commits under way end, and the log is synced up to the newest of them.
@@ -31,7 +32,7 @@ pub(crate) struct Stages {
     micros: [AtomicU64; 5],
     /// Longest round.
     max_micros: AtomicU64,
-    /// Bytes of drained memtables.
+    /// Bytes of flushed memtables.
     bytes: AtomicU64,
 }
 
@@ -49,7 +50,7 @@ impl Stages {
     }
 
     /// Notes the size of a round that has ended, and how long it took.
-    pub(crate) fn note_round(&self, bytes: u64, took: Duration) {
+    pub(crate) fn record_round(&self, bytes: u64, took: Duration) {
         self.bytes.fetch_add(bytes, Relaxed);
         self.max_micros.fetch_max(micros(took), Relaxed);
     }

@@ -1,8 +1,8 @@
 //! The handle of an open store.
 //!
 //! **Invariants**
-//! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the log is
-//!   written and synced, the lock is released.
+//! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the
+//!   log is written and synced, the lock is released.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -33,7 +33,8 @@ use crate::{
 /// What the name of a keyspace may have.
 pub(crate) const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
 
-/// A store that has more log segments than this when it is closed begins its log anew: a later opening reads all of them.
+/// A store that has more log segments than this when it is closed begins its log anew: a later opening reads
+/// all of them.
 const LOG_SEGMENTS_CLOSED: usize = 4;
 /// So does one that has more when it is opened, because it was never closed.
 const LOG_SEGMENTS_OPENED: usize = 8;
@@ -55,7 +56,7 @@ impl Open {
         // Where there is no room for it the log keeps what it has; other failures are told below.
         let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED);
         self.store.is_closing.store(true, Release);
-        self.store.bell.ring();
+        self.store.wakeup.wake();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
@@ -63,7 +64,7 @@ impl Open {
             pool.close();
         }
         // A flush or a change of the catalogue that was under way ends first; later ones are refused.
-        let _round = self.store.rounds.lock();
+        let _flush = self.store.flush_lock.lock();
         // Writers that were under way when closing began have reserved their place by now or never will.
         drop(self.store.commit.lock());
         self.store.in_flight.wait_for(self.store.last_seqno());
@@ -189,8 +190,8 @@ impl Db {
         Ok(core.map(|core| Keyspace::new(self, core)))
     }
 
-    /// The keyspaces with these names, in this order; all that are missing are created with `options`, in one edit with one sync,
-    /// where [`Db::keyspace`] needs one for each.
+    /// The keyspaces with these names, in this order; all that are missing are created with `options`, in one
+    /// edit with one sync, where [`Db::keyspace`] needs one for each.
     ///
     /// Errors: as [`Db::keyspace`]. None of them is there then; after a failed write or sync of the manifest
     /// writes are `Poisoned`, and the next opening finds either all of them or none.
@@ -254,7 +255,7 @@ impl Db {
         names: &[&str],
         options: &KeyspaceOptions,
     ) -> Result<Vec<Keyspace>> {
-        let _round = self.store().rounds.lock();
+        let _flush = self.store().flush_lock.lock();
         self.create_missing(names, options)?;
         Ok(self.open_all(names).expect("who drops one waits for the round to end"))
     }
@@ -266,7 +267,7 @@ impl Db {
         names.iter().map(open).collect()
     }
 
-    /// Creates those that are missing. REQUIRES: `rounds` is held.
+    /// Creates those that are missing. REQUIRES: `flush_lock` is held.
     fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let store = self.store();
         let missing: BTreeSet<&str> = {
@@ -277,7 +278,7 @@ impl Db {
             return Ok(());
         }
         store.check_writable()?;
-        store.room.check(&*store.env, Intent::Write)?;
+        store.space.check(&*store.env, Intent::Write)?;
         // The catalogue is durable at once; what was written before it must be as well.
         if !planted!("keyspace-created-before-sync") {
             store.wal()?.sync_all()?;
@@ -306,7 +307,7 @@ impl Db {
     pub(crate) fn set_options(&self, core: &KeyspaceCore, options: KeyspaceOptions) -> Result<()> {
         let store = self.store();
         store.wal()?;
-        let _round = Some(store.rounds.lock()).filter(|_| !planted!("tree-set-during-a-round"));
+        let _flush = Some(store.flush_lock.lock()).filter(|_| !planted!("tree-set-during-a-round"));
         if core.is_dropped() {
             return Err(Error::invalid("the keyspace was dropped"));
         }
@@ -314,7 +315,7 @@ impl Db {
         if core.view.load().options == options {
             return Ok(());
         }
-        store.room.check(&*store.env, Intent::Write)?;
+        store.space.check(&*store.env, Intent::Write)?;
         // Between rounds the durable objects are those of the published tree.
         let objects = store.manifest.with_state(|state| state.objects_of(core.id));
         let tree = stored_tree(&store.data, &options, core.id, objects)?;
@@ -323,7 +324,7 @@ impl Db {
         core.publish_options(tree, options);
         core.expect_jobs();
         drop(commit);
-        store.bell.ring();
+        store.wakeup.wake();
         Ok(())
     }
 
@@ -331,22 +332,22 @@ impl Db {
     /// proves it.
     fn commit_or_poison(&self, edit: &[Change]) -> Result<()> {
         let store = self.store();
-        let outcome = store.commit_edit(edit).and_then(|()| store.wal()?.note_edit());
+        let outcome = store.commit_edit(edit).and_then(|()| store.wal()?.record_edit());
         if let Err(error) = &outcome {
             self.store().poison(error);
         }
         outcome
     }
 
-    /// Drops the keyspace called `name` with everything in it; `false` if there is none. Durable on return. Handles
-    /// and snapshots that still name it keep reading what was there; writes to it fail.
+    /// Drops the keyspace called `name` with everything in it; `false` if there is none. Durable on return.
+    /// Handles and snapshots that still name it keep reading what was there; writes to it fail.
     ///
     /// Errors, only if there is one: `Closed`; `Unsupported` in a store that is open for reading only;
     /// `Poisoned` after an earlier failure; `OutOfSpace` or `Io` if log or manifest cannot be written. After
     /// the last two writes to the keyspace fail, and the next opening finds it whole or gone.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
         let store = self.store();
-        let _round = store.rounds.lock();
+        let _flush = store.flush_lock.lock();
         let Some(core) = store.catalogue.read().by_name.get(name).cloned() else { return Ok(false) };
         store.check_writable()?;
         {
@@ -416,8 +417,8 @@ impl Db {
         Snapshot::take(self)
     }
 
-    /// Makes everything durable that was acknowledged before the call ([`Durability::Sync`]), or hands it to the
-    /// operating system ([`Durability::Buffered`]).
+    /// Makes everything durable that was acknowledged before the call ([`Durability::Sync`]), or hands it to
+    /// the operating system ([`Durability::Buffered`]).
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -446,8 +447,8 @@ impl Db {
         }
     }
 
-    /// Moves everything from the write buffers into the trees, durably. For backups, tests and benchmarks; normal use
-    /// never needs it.
+    /// Moves everything from the write buffers into the trees, durably. For backups, tests and benchmarks;
+    /// normal use never needs it.
     ///
     /// Errors: `OutOfSpace` on a full device; `Corruption` with file and offset; `Io`; after these three
     /// writes are `Poisoned`, unless only the data file found no room: then another try may succeed.
@@ -465,14 +466,14 @@ impl Db {
         Ok(())
     }
 
-    /// Does the trees' own background work until there is none left, then gives free space back. For benchmarks and the
-    /// `compact` command; it happens by itself while keyspaces rest.
+    /// Does the trees' own background work until there is none left, then gives free space back. For
+    /// benchmarks and the `compact` command; it happens by itself while keyspaces rest.
     ///
     /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {
         self.flush()?;
         while self.store().run_job(|_| true)? {}
-        let _round = self.store().rounds.lock();
+        let _flush = self.store().flush_lock.lock();
         self.store().check_writable()?;
         self.store().data.give_back_space()
     }

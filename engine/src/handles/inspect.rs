@@ -1,4 +1,4 @@
-//! Looks into the payload of a commit in the log, for people.
+//! Looks into the payload of a commit in the log, for humans.
 //!
 //! **Invariants**
 //! - Never fails as a whole: what can be decoded is given, with the reason why the rest cannot.

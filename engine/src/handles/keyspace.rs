@@ -17,7 +17,8 @@ use crate::{
     },
 };
 
-/// A keyspace: an ordered map of byte strings with a tree of its own. Clones are cheap and name the same keyspace.
+/// A keyspace: an ordered map of byte strings with a tree of its own. Clones are cheap and name the same
+/// keyspace.
 #[derive(Clone, Debug)]
 pub struct Keyspace {
     pub(crate) db: Db,
@@ -39,9 +40,10 @@ impl Keyspace {
         self.core.view.load().options
     }
 
-    /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on meanwhile. What
-    /// is stored already stays as it is and takes the new shape by and by, as it is written anew. The sizes of leaves and nodes
-    /// stay those that the keyspace was created with: to change them would mean to write most of it anew at once.
+    /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on
+    /// meanwhile. What is stored already stays as it is and takes the new shape by and by, as it is written
+    /// anew. The sizes of leaves and nodes stay those that the keyspace was created with: to change them
+    /// would mean to write most of it anew at once.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -149,8 +151,8 @@ impl Keyspace {
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
     }
 
-    /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all writers, and
-    /// returns the new value.
+    /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all
+    /// writers, and returns the new value.
     ///
     /// The key is locked while `change` runs, so it should be short. It may read the store. Its writes to the
     /// store, to any key and by any handle, fail with `Invalid` and change nothing; what needs several keys
@@ -239,7 +241,7 @@ impl Keyspace {
                 return Ok(None);
             }
             if new.is_some() {
-                store.room.check(&*store.env, Intent::Write)?;
+                store.space.check(&*store.env, Intent::Write)?;
             }
             let kind = if new.is_some() { Kind::Value } else { Kind::Tombstone };
             let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
@@ -397,7 +399,7 @@ impl Keyspace {
         KeyspaceStats::of(self.db.store(), &self.core)
     }
 
-    /// The structure of its tree, for people.
+    /// The structure of its tree, for humans.
     pub fn outline(&self) -> Vec<OutlineLine> {
         self.core.view.load().tree.outline()
     }

@@ -1,8 +1,8 @@
 //! The handle by which users change the memory budget of an open store.
 //!
-//! How much of it write buffers get is the one knob between writes and reads (TurtleKV §3, χ): the larger the batches that
-//! reach a tree, the less is written again; what is left are caches. Files do not depend on it: any share can follow any
-//! other, in use or at the next opening.
+//! How much of it write buffers get is the one knob between writes and reads (TurtleKV §3, χ): the larger the
+//! batches that reach a tree, the less is written again; what is left are caches. Files do not depend on it:
+//! any share can follow any other, in use or at the next opening.
 //!
 //! **Invariants**
 //! - A change takes effect with the next memtable; nobody waits for it.
@@ -33,8 +33,8 @@ impl Memory {
         self.store.memory.total()
     }
 
-    /// Changes the budget; [`crate::DbBuilder::memory_bytes`] sets it at first. Log buffers and the room kept back on the device keep the size that
-    /// they got when the store was opened.
+    /// Changes the budget; [`crate::DbBuilder::memory_bytes`] sets it at first. Log buffers and the room kept
+    /// back on the device keep the size that they got when the store was opened.
     ///
     /// Errors: `Invalid` below 1 MiB.
     pub fn set_total(&self, bytes: u64) -> Result<()> {
@@ -49,8 +49,9 @@ impl Memory {
         self.store.memory.write_share().as_f64()
     }
 
-    /// Changes the part of the budget that write buffers may take, 0.45 at first. More of it makes writes cheaper, less of it leaves more to
-    /// caches; a little is kept for either. In effect from the next memtable on.
+    /// Changes the part of the budget that write buffers may take, 0.45 at first. More of it makes writes
+    /// cheaper, less of it leaves more to caches; a little is kept for either. In effect from the next
+    /// memtable on.
     ///
     /// Errors: `Invalid` outside `0.0..=0.9`.
     pub fn set_write_share(&self, share: f64) -> Result<()> {
@@ -66,9 +67,9 @@ impl Keyspace {
         self.core.write_share.get().map(Share::as_f64)
     }
 
-    /// Bounds what the write buffers of this keyspace may take to a part of the whole budget, or lifts the bound (`None`, as at first).
-    /// Within the share of the store's write buffers; beyond the bound its memtable is drained by itself. Not kept when the store is
-    /// closed.
+    /// Bounds what the write buffers of this keyspace may take to a part of the whole budget, or lifts the
+    /// bound (`None`, as at first). Within the share of the store's write buffers; beyond the bound its
+    /// memtable is flushed by itself. Not kept when the store is closed.
     ///
     /// Errors: `Invalid` outside `0.0..=0.9`.
     pub fn set_write_share(&self, share: Option<f64>) -> Result<()> {

@@ -65,28 +65,29 @@ pub struct DbStats {
     pub free_bytes: u64,
     /// Length of the current manifest.
     pub manifest_bytes: u64,
-    /// Bytes of the device kept back for when it is full; less than [`DbStats::whole_reserve_bytes`] while it is.
+    /// Bytes of the device kept back for when it is full; less than [`DbStats::whole_reserve_bytes`] while it
+    /// is.
     pub reserve_bytes: u64,
     /// Bytes that are kept back otherwise.
     pub whole_reserve_bytes: u64,
     /// Bytes that all files occupy on the device.
     pub disk_bytes: u64,
-    /// Rounds of draining.
+    /// Rounds of flushing.
     pub flushes: u64,
     /// Time of these rounds until the log was synced, in microseconds.
-    pub drain_log_micros: u64,
+    pub flush_log_micros: u64,
     /// Time of planning, merging and writing runs.
-    pub drain_apply_micros: u64,
+    pub flush_apply_micros: u64,
     /// Time of syncing the data file.
-    pub drain_data_micros: u64,
+    pub flush_data_micros: u64,
     /// Time of writing and syncing manifest edits.
-    pub drain_edit_micros: u64,
+    pub flush_edit_micros: u64,
     /// Time of publishing the new trees and releasing the log.
-    pub drain_publish_micros: u64,
+    pub flush_publish_micros: u64,
     /// Longest round.
-    pub max_drain_micros: u64,
-    /// Bytes of memtables that were drained.
-    pub drained_bytes: u64,
+    pub max_flush_micros: u64,
+    /// Bytes of memtables that were flushed.
+    pub flushed_bytes: u64,
     /// Jobs that trees did of their own.
     pub jobs: u64,
     /// Time that writers rested, all together, in microseconds.
@@ -107,8 +108,8 @@ pub struct DbStats {
     pub memory_bytes: u64,
     /// The share of it for write buffers.
     pub write_memory_bytes: u64,
-    /// Bytes at which the write buffer of a single keyspace is drained (χ).
-    pub checkpoint_distance_bytes: u64,
+    /// Bytes at which the write buffer of a single keyspace is flushed (χ).
+    pub flush_distance_bytes: u64,
     /// Memory that the trees' structures take.
     pub metadata_bytes: u64,
     /// Live snapshots.
@@ -122,7 +123,7 @@ impl DbStats {
         let manifest = store.manifest.stats();
         let wal = store.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default();
         let wal_live_bytes = store.wal.as_ref().map_or(0, |wal| wal.live_bytes());
-        let reserve_file_bytes = store.room.reserve_bytes();
+        let reserve_file_bytes = store.space.reserve_bytes();
         let (held_bytes, whole_held_bytes) = store.nearly_full.held_bytes();
         let data_file_bytes = store.data.allocated_bytes().unwrap_or(0);
         let keyspaces = store.keyspaces();
@@ -161,13 +162,13 @@ impl DbStats {
             whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| shares.reserve_bytes() + whole_held_bytes),
             disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_file_bytes,
             flushes: counters.flushes.load(Relaxed),
-            drain_log_micros: counters.stages.micros(Stage::Log),
-            drain_apply_micros: counters.stages.micros(Stage::Apply),
-            drain_data_micros: counters.stages.micros(Stage::Data),
-            drain_edit_micros: counters.stages.micros(Stage::Edit),
-            drain_publish_micros: counters.stages.micros(Stage::Publish),
-            max_drain_micros: counters.stages.max_micros(),
-            drained_bytes: counters.stages.bytes(),
+            flush_log_micros: counters.stages.micros(Stage::Log),
+            flush_apply_micros: counters.stages.micros(Stage::Apply),
+            flush_data_micros: counters.stages.micros(Stage::Data),
+            flush_edit_micros: counters.stages.micros(Stage::Edit),
+            flush_publish_micros: counters.stages.micros(Stage::Publish),
+            max_flush_micros: counters.stages.max_micros(),
+            flushed_bytes: counters.stages.bytes(),
             jobs: counters.jobs.load(Relaxed),
             throttled_micros: pressure.throttled_micros.load(Relaxed),
             write_stalls: pressure.stalls.load(Relaxed),
@@ -178,7 +179,7 @@ impl DbStats {
             keyspaces: u64_of(keyspaces.len()),
             memory_bytes: shares.total,
             write_memory_bytes: shares.write_buffers,
-            checkpoint_distance_bytes: shares.checkpoint_distance(),
+            flush_distance_bytes: shares.flush_distance(),
             metadata_bytes: keyspaces.iter().map(|k| k.view.load().tree.stats().metadata_bytes).sum(),
             snapshots: u64_of(store.snapshots.live.lock().values().sum()),
         }

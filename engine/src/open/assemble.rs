@@ -8,7 +8,7 @@ use testudo_storage::{DATA_FILE, DataFile, Manifest};
 use crate::{
     open::{directory::RESERVE_FILE, settings::Settings},
     store::{Store, StoreParts, budget::Budget, executor::Pool, shares::MemoryShares},
-    write::space_guard::Room,
+    write::space_guard::SpaceGuard,
 };
 
 /// Run ids that a crash may have used without the manifest knowing.
@@ -24,13 +24,13 @@ pub(crate) fn assemble(
     settings: &Settings,
     memory: Budget,
     manifest: Manifest,
-    room: Room,
+    space: SpaceGuard,
 ) -> Result<(Store, Option<Arc<Pool>>)> {
     let directory = settings.directory.as_path();
     let shares = memory.shares();
     let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
-    // A drain that finds no room is tried again; what is kept back is for log and manifest.
-    let data_env = room.bulk_env(&settings.env);
+    // A flush that finds no room is tried again; what is kept back is for log and manifest.
+    let data_env = space.bulk_env(&settings.env);
     let file = data_env.open(&directory.join(DATA_FILE), OpenOptions { mode, direct: true });
     let file = file.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::corruption(DATA_FILE, 0, "the file is missing"),
@@ -60,7 +60,7 @@ pub(crate) fn assemble(
         executor,
         is_stepped,
         manifest: Arc::new(manifest),
-        room,
+        space,
     });
     Ok((store, pool))
 }

@@ -1,8 +1,8 @@
 //! The directory of a store: how it is entered and locked, which files in it are the store's, how they go.
 //!
-//! Whoever makes, opens, copies, repairs or salvages a store enters its directory once ([`Env::anchor`]) and reaches all
-//! files through that, so that a directory that is moved stays this one, and another one at its old path is never
-//! touched (decision 0031).
+//! Whoever makes, opens, copies, repairs or salvages a store enters its directory once ([`Env::anchor`]) and
+//! reaches all files through that, so that a directory that is moved stays this one, and another one at its
+//! old path is never touched (decision 0031).
 //!
 //! **Invariants**
 //! - Nothing is written in a directory before its lock is held, and nothing once it was lost.
@@ -22,7 +22,7 @@ pub(crate) const CREATING_FILE: &str = "CREATING";
 pub(crate) const UNFINISHED_FILE: &str = "UNFINISHED";
 /// Keeps room for what must still be written when the device is full.
 pub(crate) const RESERVE_FILE: &str = "reserve";
-/// Figures for people who look at the store while it is in use; nothing depends on it.
+/// Figures for humans who look at the store while it is in use; nothing depends on it.
 pub(crate) const STATUS_FILE: &str = "status";
 /// How often a lock is tried whose file is removed by those who held it before.
 const LOCK_TRIES: u32 = 16;
@@ -145,8 +145,8 @@ fn locked(env: &dyn Env, directory: &Path, path: &Path) -> Error {
     Error::new(ErrorKind::Locked, format!("{} is open {holder}", directory.display()))
 }
 
-/// Removes the files of a store and the directory, unless it holds anything else. REQUIRES: `env` is that of the lock's
-/// owner.
+/// Removes the files of a store and the directory, unless it holds anything else. REQUIRES: `env` is that of
+/// the lock's owner.
 pub(crate) fn remove_store(env: &dyn Env, directory: &Path) {
     let names = list(env, directory).ok().flatten().unwrap_or_default();
     let is_own = |name: &String| is_store_file(name) || planted!("temporary-removes-all");

@@ -1,7 +1,7 @@
 //! The log back into memtables, and what its commits must be.
 //!
-//! Every commit newer than what its keyspace has flushed goes into its memtable. Memtables are flushed on the way if they
-//! outgrow their share; before the first of these flushes the whole log has been checked.
+//! Every commit newer than what its keyspace has flushed goes into its memtable. Memtables are flushed on the
+//! way if they outgrow their share; before the first of these flushes the whole log has been checked.
 
 use std::collections::BTreeMap;
 
@@ -44,13 +44,14 @@ pub(crate) fn replay(
         }
         replay_record(store, &record, &flushed)?;
         store.recovered_seqno.store(end - 1, Relaxed);
-        // A log can hold more than the write buffers may. On a full device they hold it all the same, or it would not open.
+        // A log can hold more than the write buffers may. On a full device they hold it all the same, or it
+        // would not open.
         while store.backpressure.may_be_full() && !is_device_full && !is_planted {
             if !read_only && !std::mem::replace(&mut is_checked, true) {
                 check_log(store, evidence)?;
             }
             begin_writing(store)?;
-            match store.make_room_stepped() {
+            match store.flush_for_memory() {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && !read_only => is_device_full = true,
                 outcome => outcome?,
             }
@@ -86,7 +87,7 @@ fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<Keyspace
             return Ok(());
         }
         let view = keyspace.view.load();
-        view.active.note_commit(seqno);
+        view.active.record_commit(seqno);
         let value = if operation.kind == Kind::Tombstone { &[] } else { operation.value };
         let outcome = view.active.table.insert(seqno, operation.kind, operation.key, value, None);
         let grown = u64_of(outcome.memory_bytes_added);

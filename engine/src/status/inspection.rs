@@ -1,8 +1,11 @@
-//! A look at a store while another process writes it: the manifest as it stands in the file, and the published status.
+//! A look at a store while another process writes it: the manifest as it stands in the file, and the
+//! published status.
 //!
 //! **Invariants**
-//! - Nothing is locked, nothing is written, and no page of the data file is read: its pages may be used anew at any moment.
-//! - What is told was true a moment ago: catalogue and trees when the manifest was read, figures when they were published.
+//! - Nothing is locked, nothing is written, and no page of the data file is read: its pages may be used anew
+//!   at any moment.
+//! - What is told was true a moment ago: catalogue and trees when the manifest was read, figures when they
+//!   were published.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -21,7 +24,7 @@ use crate::{
         trees::load_keyspaces,
     },
     store::{Store, budget::Budget},
-    write::space_guard::Room,
+    write::space_guard::SpaceGuard,
 };
 
 /// The manifest is read anew as often as that if it changes under the look.
@@ -39,8 +42,9 @@ pub struct StoreInspection {
     /// The process that has it open for writing; `None` if nobody has any more, or if it could not say so.
     pub writer: Option<u32>,
     /// What that process published; `None` if it has not come to it, or if it cannot write beside the store.
-    pub published: Option<PublishedFigures>,
-    /// Figures of the store: those published; else those that follow from the manifest, with nothing in memory.
+    pub published: Option<PublishedStats>,
+    /// Figures of the store: those published; else those that follow from the manifest, with nothing in
+    /// memory.
     pub stats: DbStats,
     /// The keyspaces by name, as they are in the manifest.
     pub keyspaces: Vec<KeyspaceInspection>,
@@ -48,7 +52,7 @@ pub struct StoreInspection {
 
 /// When figures were published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PublishedFigures {
+pub struct PublishedStats {
     /// Time since then, by the clock of the system. A store in which nothing happens publishes nothing new.
     pub age: Duration,
 }
@@ -66,10 +70,11 @@ pub struct KeyspaceInspection {
     pub outline: Vec<OutlineLine>,
 }
 
-/// Looks at the store in `directory` without opening it, so that it can be in use: which keyspaces it has, their trees,
-/// and the figures that the process publishes which writes it (once a second at most).
+/// Looks at the store in `directory` without opening it, so that it can be in use: which keyspaces it has,
+/// their trees, and the figures that the process publishes which writes it (once a second at most).
 ///
-/// Errors: `Invalid` if there is no store, `Corruption` for a damaged superblock or manifest, `Unsupported`, `Io`.
+/// Errors: `Invalid` if there is no store, `Corruption` for a damaged superblock or manifest, `Unsupported`,
+/// `Io`.
 pub fn inspect_store(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspection> {
     let missing = || Error::invalid(format!("{} does not exist", directory.display()));
     let env = directory::anchor(env, directory)?.ok_or_else(missing)?;
@@ -86,7 +91,7 @@ pub fn inspect_store(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspec
 fn inspect(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspection> {
     let settings = Settings { env: Arc::clone(env), read_only: true, ..Settings::new(directory) };
     let manifest = Manifest::open(Arc::clone(env), directory, false)?;
-    let (store, _) = assemble(&settings, Budget::new(MEMORY_BYTES)?, manifest, Room::new(None))?;
+    let (store, _) = assemble(&settings, Budget::new(MEMORY_BYTES)?, manifest, SpaceGuard::new(None))?;
     load_keyspaces(&store)?;
     let writer = match env.lock_holder(&directory.join(LOCK_FILE)) {
         Ok(LockHolder::Owner(process)) => process,
@@ -97,7 +102,7 @@ fn inspect(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspection> {
     Ok(StoreInspection {
         store: store.id.0,
         writer,
-        published: status.as_ref().map(|status| PublishedFigures { age: age(status) }),
+        published: status.as_ref().map(|status| PublishedStats { age: age(status) }),
         stats: status.as_ref().map_or_else(|| DbStats::of(&store), |status| status.stats.clone()),
         keyspaces: keyspaces(&store, status.as_ref()),
     })

@@ -1,4 +1,5 @@
-//! The bytes of the file `status`: text, so that a person can read it, with a length and a checksum before it.
+//! The bytes of the file `status`: text, so that a person can read it, with a length and a checksum before
+//! it.
 //!
 //! ```text
 //! testudo-status LLLLLLLLLL CCCCCCCCCCCCCCCC\n     length of the rest in bytes, decimal; XXH3 of the rest, hex
@@ -86,13 +87,13 @@ figures!(DbStats {
     whole_reserve_bytes,
     disk_bytes,
     flushes,
-    drain_log_micros,
-    drain_apply_micros,
-    drain_data_micros,
-    drain_edit_micros,
-    drain_publish_micros,
-    max_drain_micros,
-    drained_bytes,
+    flush_log_micros,
+    flush_apply_micros,
+    flush_data_micros,
+    flush_edit_micros,
+    flush_publish_micros,
+    max_flush_micros,
+    flushed_bytes,
     jobs,
     throttled_micros,
     write_stalls,
@@ -103,7 +104,7 @@ figures!(DbStats {
     keyspaces,
     memory_bytes,
     write_memory_bytes,
-    checkpoint_distance_bytes,
+    flush_distance_bytes,
     metadata_bytes,
     snapshots,
 });

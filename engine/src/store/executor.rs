@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! - [`Executor::run_all`] returns only after all of its tasks have ended, panicked ones included.
-//! - A task may call it in turn. Its thread then does whatever waits first, so whoever queues tasks that do so queues no more of them than
-//!   there are hands: they would pile up on one stack.
+//! - A task may call it in turn. Its thread then does whatever waits first, so whoever queues tasks that do
+//!   so queues no more of them than there are workers: they would pile up on one stack.
 
 use std::{
     collections::VecDeque,
@@ -39,7 +39,7 @@ struct Shared {
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     /// The threads and the caller.
-    hands: usize,
+    workers: usize,
     threads: Mutex<Vec<Box<dyn Thread>>>,
 }
 
@@ -60,7 +60,7 @@ impl Pool {
             let thread = env.spawn("testudo-work", Box::new(move || shared.work()));
             threads.push(thread.map_err(|e| Error::io("a background thread", e))?);
         }
-        Ok(Arc::new(Self { shared, hands: helpers + 1, threads: Mutex::new(threads) }))
+        Ok(Arc::new(Self { shared, workers: helpers + 1, threads: Mutex::new(threads) }))
     }
 
     /// Ends the threads.
@@ -106,8 +106,8 @@ impl Shared {
 }
 
 impl Executor for Pool {
-    fn hands(&self) -> usize {
-        self.hands
+    fn workers(&self) -> usize {
+        self.workers
     }
 
     fn run_all(&self, mut tasks: Vec<Task>) {

@@ -1,4 +1,5 @@
-//! Figures of a device that is nearly full: how small write buffers and log become, and how much space is held.
+//! Figures of a device that is nearly full: how small write buffers and log become, and how much space is
+//! held.
 //!
 //! **Invariants**
 //! - Choosing them is pure arithmetic over space ([`Bounds`]).
@@ -23,7 +24,7 @@ const CAPACITY_PARTS: u64 = 128;
 const WRITE_BUFFERS_MIN: u64 = 128 << 10;
 /// Least size of log segments then.
 const SEGMENT_BYTES_MIN: u64 = 128 << 10;
-/// Segments that the log may have then before what pins it is drained.
+/// Segments that the log may have then before what pins it is flushed.
 const LOG_SEGMENTS: u64 = 4;
 /// How a store gets along with little space, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub(crate) struct NearlyFull {
     /// reclaimed.
     pub(crate) buffered_max: AtomicU64,
     pub(crate) removed_max: AtomicU64,
-    pub(crate) looked_at_millis: AtomicU64,
+    pub(crate) checked_at_millis: AtomicU64,
     /// A write was refused since write buffers were put into their trees to win space.
     pub(crate) has_refused: AtomicBool,
     /// Steps that did not fit.

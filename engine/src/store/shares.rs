@@ -2,7 +2,7 @@
 //!
 //! | share | for |
 //! |---|---|
-//! | as set, 45 % otherwise | write buffers: one fills while another drains, so the checkpoint distance χ of a single keyspace is half of it |
+//! | as set, 45 % otherwise | write buffers: one fills while another flushes, so the checkpoint distance χ of a single keyspace is half of it |
 //! | 1/12, at most 48 MiB | log buffers, streams of scans and background work, nodes, tables |
 //! | 1/8, at most 6 MiB | the process itself: code, stacks, what its allocator keeps |
 //! | 45 % of the rest | record cache, which also has what write buffers do not use at the moment |
@@ -98,7 +98,8 @@ impl MemoryShares {
         self.caches / 100 * 45
     }
 
-    /// What the tables of the page cache have: 41 bytes for each of its pages, four for each page of the data file.
+    /// What the tables of the page cache have: 41 bytes for each of its pages, four for each page of the data
+    /// file.
     fn page_tables(&self) -> u64 {
         (self.caches - self.record_cache()) / 32
     }
@@ -114,32 +115,33 @@ impl MemoryShares {
     }
 
     /// χ: bytes at which the write buffer of a single keyspace is sealed.
-    pub(crate) fn checkpoint_distance(&self) -> u64 {
+    pub(crate) fn flush_distance(&self) -> u64 {
         self.write_buffers / 2
     }
 
     /// Size of a log segment: about what one checkpoint writes.
     pub(crate) fn wal_segment_bytes(&self) -> u64 {
-        self.checkpoint_distance().clamp(1 << 20, 64 << 20)
+        self.flush_distance().clamp(1 << 20, 64 << 20)
     }
 
-    /// Most bytes that the log may hold before what pins it is drained.
+    /// Most bytes that the log may hold before what pins it is flushed.
     pub(crate) fn log_bound(&self) -> u64 {
         4 * self.wal_segment_bytes()
     }
 
-    /// Room kept back on the device: more than the log buffers and a manifest edit.
+    /// SpaceGuard kept back on the device: more than the log buffers and a manifest edit.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         (self.total / 16).clamp(1 << 20, 16 << 20)
     }
 
     /// χ of a keyspace that has a share of its own.
-    pub(crate) fn checkpoint_distance_of(&self, share: Share) -> u64 {
-        (share.part_of(self.total).max(MIN_WRITE_BYTES) / 2).min(self.checkpoint_distance())
+    pub(crate) fn flush_distance_of(&self, share: Share) -> u64 {
+        (share.part_of(self.total).max(MIN_WRITE_BYTES) / 2).min(self.flush_distance())
     }
 }
 
-/// Longest value under a budget: it passes through write buffer, log and streams, so it must fit several times.
+/// Longest value under a budget: it passes through write buffer, log and streams, so it must fit several
+/// times.
 pub(crate) fn max_value_bytes(total: u64) -> u64 {
     (total / 4).min(testudo_base::MAX_VALUE_BYTES)
 }

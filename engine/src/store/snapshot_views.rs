@@ -1,14 +1,14 @@
 //! What snapshots hold: a view of each keyspace, shared as far as nothing has changed between them.
 //!
 //! Views come in groups of keyspaces, and a snapshot shares the groups of the one before it that are
-//! still the same. A snapshot also keeps write buffers that were drained since, for a tree has only the
+//! still the same. A snapshot also keeps write buffers that were flushed since, for a tree has only the
 //! newest version of a key. When those take more memory than is well, each snapshot gets trees of its
 //! own instead: the tree beneath the buffers, with what the snapshot sees of them as a tier on top.
 //! Nothing of that becomes durable; its space is given back with the snapshot.
 //!
 //! **Invariants**
 //! - The views of a snapshot change, what they show never does.
-//! - A buffer is replaced only once it was drained: nothing is written into it any more, and what it
+//! - A buffer is replaced only once it was flushed: nothing is written into it any more, and what it
 //!   holds is durable.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ use crate::{
 
 /// Ids of keyspaces whose views are shared together.
 const GROUP: u32 = 64;
-/// Drained buffers may take this part of the write memory before snapshots let go of them.
+/// Flushed buffers may take this part of the write memory before snapshots let go of them.
 const PINNED_PART: u64 = 8;
 
 /// A keyspace and a view of it.
@@ -128,8 +128,8 @@ impl HeldViews {
 pub(crate) struct Holdings {
     /// In the order of seqnos.
     snapshots: Mutex<Vec<Weak<HeldViews>>>,
-    /// Buffers that were drained while somebody held them.
-    drained: Mutex<Vec<(KeyspaceId, Weak<WriteBuffer>)>>,
+    /// Buffers that were flushed while somebody held them.
+    flushed: Mutex<Vec<(KeyspaceId, Weak<WriteBuffer>)>>,
 }
 
 impl Holdings {
@@ -147,16 +147,16 @@ impl Holdings {
     }
 
     /// These buffers are part of their trees, and in no view that is published.
-    pub(crate) fn note_drained(&self, buffers: impl Iterator<Item = (KeyspaceId, Arc<WriteBuffer>)>) {
+    pub(crate) fn record_flushed(&self, buffers: impl Iterator<Item = (KeyspaceId, Arc<WriteBuffer>)>) {
         let held = buffers.filter(|(_, buffer)| Arc::strong_count(buffer) > 1);
-        self.drained.lock().extend(held.map(|(id, buffer)| (id, Arc::downgrade(&buffer))));
+        self.flushed.lock().extend(held.map(|(id, buffer)| (id, Arc::downgrade(&buffer))));
     }
 
-    /// Bytes of drained buffers that are still held, and whose they are.
+    /// Bytes of flushed buffers that are still held, and whose they are.
     fn pinned(&self) -> (u64, BTreeSet<KeyspaceId>) {
-        let mut drained = self.drained.lock();
+        let mut flushed = self.flushed.lock();
         let (mut bytes, mut keyspaces) = (0, BTreeSet::new());
-        drained.retain(|(id, buffer)| {
+        flushed.retain(|(id, buffer)| {
             let Some(buffer) = buffer.upgrade() else { return false };
             bytes += buffer.table.memory_bytes();
             keyspaces.insert(*id);
@@ -182,14 +182,14 @@ impl Replaced {
     /// Whether a later snapshot sees the same of the buffers that were replaced.
     fn is_for(&self, view: &Arc<View>) -> bool {
         let has_later = |buffer: &Arc<WriteBuffer>| {
-            buffer.is_drained() && buffer.table.max_seqno().is_some_and(|max| max > self.seqno)
+            buffer.is_flushed() && buffer.table.max_seqno().is_some_and(|max| max > self.seqno)
         };
         Arc::ptr_eq(&self.before, view) && !view.buffers().any(has_later)
     }
 }
 
 impl Store {
-    /// Lets snapshots go on without drained buffers, if those take too much memory. REQUIRES: `rounds`
+    /// Lets snapshots go on without flushed buffers, if those take too much memory. REQUIRES: `flush_lock`
     /// is held.
     ///
     /// Errors: those of writing runs; what was not replaced stays as it is.
@@ -204,12 +204,12 @@ impl Store {
             for snapshot in &snapshots {
                 let views = snapshot.load();
                 let Some(held) = views.held(id) else { continue };
-                if !held.view.buffers().any(|buffer| buffer.is_drained()) {
+                if !held.view.buffers().any(|buffer| buffer.is_flushed()) {
                     continue;
                 }
                 let after = match last.as_ref().filter(|last| last.is_for(&held.view)) {
                     Some(last) => Arc::clone(&last.after),
-                    None => Arc::new(self.without_drained(held, snapshot.seqno)?),
+                    None => Arc::new(self.without_flushed(held, snapshot.seqno)?),
                 };
                 snapshot.views.store(Arc::new(views.with(id, Arc::clone(&after))));
                 last = Some(Replaced { before: Arc::clone(&held.view), after, seqno: snapshot.seqno });
@@ -218,23 +218,23 @@ impl Store {
         Ok(())
     }
 
-    /// What a snapshot at `seqno` sees, with what drained buffers hold of it in a tree.
-    fn without_drained(&self, held: &Held, seqno: Seqno) -> Result<View> {
+    /// What a snapshot at `seqno` sees, with what flushed buffers hold of it in a tree.
+    fn without_flushed(&self, held: &Held, seqno: Seqno) -> Result<View> {
         let Held { core, view } = held;
         let mut tree = Arc::clone(&view.tree);
-        // Buffers are drained oldest first.
+        // Buffers are flushed oldest first.
         let oldest_first = view.sealed.iter().rev().chain([&view.active]);
-        for buffer in oldest_first.filter(|buffer| buffer.is_drained()) {
+        for buffer in oldest_first.filter(|buffer| buffer.is_flushed()) {
             let at = if planted!("relieved-snapshot-sees-later") { Seqno(u64::MAX) } else { seqno };
             let updates = MemtableUpdates::as_of(Arc::clone(&buffer.table), buffer.sealed_at(), at);
             tree = tree.stack(&self.work(core, Arc::new(Progress::default())), &updates)?;
         }
-        let active = if view.active.is_drained() {
+        let active = if view.active.is_flushed() {
             WriteBuffer::new(self.new_table(&view.folding))
         } else {
             Arc::clone(&view.active)
         };
-        let sealed = view.sealed.iter().filter(|buffer| !buffer.is_drained()).cloned().collect();
+        let sealed = view.sealed.iter().filter(|buffer| !buffer.is_flushed()).cloned().collect();
         let (records, folding) = (view.records.clone(), Arc::clone(&view.folding));
         Ok(View { active, sealed, tree, records, folding, options: view.options })
     }

@@ -21,7 +21,7 @@ use testudo_contract::Tree;
 use testudo_memtable::Memtable;
 use testudo_records::KeyspaceRecords;
 
-use crate::{flush::idle::Quiet, handles::options::KeyspaceOptions, store::Store, store::budget::OwnShare};
+use crate::{flush::idle::Idle, handles::options::KeyspaceOptions, store::Store, store::budget::OwnShare};
 
 /// A memtable and when it was first written.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct WriteBuffer {
     /// Bytes of the longest value or list of operands that a commit has put into it.
     longest_value_bytes: AtomicUsize,
     /// Its tree has all of it.
-    is_drained: AtomicBool,
+    is_flushed: AtomicBool,
 }
 
 impl WriteBuffer {
@@ -44,13 +44,13 @@ impl WriteBuffer {
             first_seqno: 0.into(),
             sealed_at: 0.into(),
             longest_value_bytes: 0.into(),
-            is_drained: false.into(),
+            is_flushed: false.into(),
         })
     }
 
     /// A commit has put a value of so many bytes into it, or operands that have become part of such an entry.
     #[inline]
-    pub(crate) fn note_value(&self, bytes: usize) {
+    pub(crate) fn record_value(&self, bytes: usize) {
         if bytes > self.longest_value_bytes.load(Relaxed) {
             self.longest_value_bytes.fetch_max(bytes, Relaxed);
         }
@@ -63,7 +63,7 @@ impl WriteBuffer {
     }
 
     /// A commit will write into it. REQUIRES: the commit lock is held.
-    pub(crate) fn note_commit(&self, first: Seqno) {
+    pub(crate) fn record_commit(&self, first: Seqno) {
         if self.first_seqno.load(Relaxed) == 0 {
             self.first_seqno.store(first.0, Release);
         }
@@ -80,8 +80,8 @@ impl WriteBuffer {
     }
 
     /// Whether it is in no published view any more, because its tree has all of it.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.is_drained.load(Acquire)
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.is_flushed.load(Acquire)
     }
 
     pub(crate) fn sealed_at(&self) -> Seqno {
@@ -123,7 +123,7 @@ pub(crate) struct KeyspaceCore {
     /// Something was written since the background looked last.
     was_written: AtomicBool,
     /// Since when nothing has come in. For the background alone.
-    pub(crate) quiet: Mutex<Quiet>,
+    pub(crate) idle: Mutex<Idle>,
     /// A look for background jobs is worth while.
     jobs_may_exist: AtomicBool,
     /// The same for jobs of an idle tree.
@@ -156,7 +156,7 @@ impl KeyspaceCore {
             write_share: OwnShare::default(),
             dropped: false.into(),
             was_written: false.into(),
-            quiet: Mutex::new(Quiet::from(store.background_time())),
+            idle: Mutex::new(Idle::from(store.background_time())),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),
         })
@@ -172,17 +172,17 @@ impl KeyspaceCore {
 
     /// A commit chose its buffer. Whoever writes all the time changes nothing that others read.
     #[inline]
-    pub(crate) fn note_write(&self) {
+    pub(crate) fn record_write(&self) {
         if !self.was_written.load(Relaxed) {
             self.was_written.store(true, Relaxed);
         }
     }
 
     /// Takes over whether something was written.
-    pub(crate) fn look_for_writes(&self, now: Duration) {
+    pub(crate) fn check_for_writes(&self, now: Duration) {
         if self.was_written.load(Relaxed) {
             self.was_written.store(false, Relaxed);
-            self.quiet.lock().interrupt(now);
+            self.idle.lock().interrupt(now);
         }
     }
 
@@ -217,8 +217,8 @@ impl KeyspaceCore {
         self.view.store(Arc::new(next));
     }
 
-    /// Publishes the same tree with other settings. REQUIRES: `rounds` and the commit lock are held, so that tree and active buffer
-    /// stay the same.
+    /// Publishes the same tree with other settings. REQUIRES: `flush_lock` and the commit lock are held, so
+    /// that tree and active buffer stay the same.
     pub(crate) fn publish_options(&self, tree: Arc<dyn Tree>, options: KeyspaceOptions) {
         let view = self.view.load();
         let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
@@ -226,20 +226,20 @@ impl KeyspaceCore {
         self.view.store(Arc::new(View { active, sealed, tree, records, folding, options }));
     }
 
-    /// Publishes a tree that `drained` (the oldest sealed buffer, if any) is part of.
+    /// Publishes a tree that `flushed` (the oldest sealed buffer, if any) is part of.
     /// `records` are those of that tree; `None` if it answers as the one before.
     /// REQUIRES: the commit lock is held, so that the active buffer stays the same.
     pub(crate) fn publish(
         &self,
         tree: Arc<dyn Tree>,
-        drained: Option<&Arc<WriteBuffer>>,
+        flushed: Option<&Arc<WriteBuffer>>,
         records: Option<KeyspaceRecords>,
     ) {
         let view = self.view.load();
         let mut sealed = view.sealed.clone();
-        if let Some(drained) = drained {
-            sealed.retain(|buffer| !Arc::ptr_eq(buffer, drained));
-            drained.is_drained.store(true, Release);
+        if let Some(flushed) = flushed {
+            sealed.retain(|buffer| !Arc::ptr_eq(buffer, flushed));
+            flushed.is_flushed.store(true, Release);
         }
         let records = records.unwrap_or_else(|| view.records.clone());
         let (active, folding, options) = (Arc::clone(&view.active), Arc::clone(&self.folding), view.options);

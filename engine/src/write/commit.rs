@@ -1,12 +1,13 @@
 //! The way of a write: pace, stripe, seqno and log space, log bytes, memtable, and, if asked for, the disk.
 //!
-//! Everything is copied outside the commit lock. A commit is visible to plain reads operation by operation, and to
-//! snapshots all at once.
+//! Everything is copied outside the commit lock. A commit is visible to plain reads operation by operation,
+//! and to snapshots all at once.
 //!
 //! **Invariants**
-//! - A commit's buffers are chosen in the section that assigns its seqnos, so that a sealed buffer holds exactly the
-//!   commits up to the seqno where it was sealed.
-//! - Writes to one key are serialised by its stripe: a later seqno never reaches the memtable before an earlier one.
+//! - A commit's buffers are chosen in the section that assigns its seqnos, so that a sealed buffer holds
+//!   exactly the commits up to the seqno where it was sealed.
+//! - Writes to one key are serialised by its stripe: a later seqno never reaches the memtable before an
+//!   earlier one.
 
 use std::{ops::Deref, time::Duration};
 
@@ -29,8 +30,8 @@ use crate::{
     },
 };
 
-/// Longest wait for a drain before the state is looked at again.
-const ROOM_RECHECK: Duration = Duration::from_millis(50);
+/// Longest wait for a flush before the state is looked at again.
+const MEMORY_RECHECK: Duration = Duration::from_millis(50);
 
 /// Which entries a commit may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl Store {
         let reservation = wal.reserve(bytes, 1)?;
         let seqno = reservation.first_seqno();
         let underway = self.in_flight.enter(seqno);
-        buffer.note_commit(seqno);
+        buffer.record_commit(seqno);
         let keep_from = self.snapshots.newest().filter(|_| !planted!("version-pruned-under-snapshot"));
         drop(commit);
         reservation.fill(|out| {
@@ -115,10 +116,10 @@ impl Store {
         });
         let Operation { kind, key, value, .. } = *operation;
         let outcome = buffer.table.insert(seqno, kind, key, value, keep_from);
-        buffer.note_value(outcome.stacked_bytes.max(value.len()));
+        buffer.record_value(outcome.stacked_bytes.max(value.len()));
         drop(underway);
         self.account(1, key.len() + value.len(), outcome.memory_bytes_added);
-        self.note_long(keyspace, operation);
+        self.record_long(keyspace, operation);
         if outcome.memory_bytes_added > 0 {
             self.check_own_share(keyspace, buffer);
         }
@@ -180,7 +181,7 @@ impl Store {
         let last = self.write_many(keyspaces, &whole, bytes)?;
         for operation in &whole {
             let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
-            keyspace.into_iter().for_each(|keyspace| self.note_long(keyspace, operation));
+            keyspace.into_iter().for_each(|keyspace| self.record_long(keyspace, operation));
         }
         Ok(last)
     }
@@ -203,7 +204,7 @@ impl Store {
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
         let underway = self.in_flight.enter(first);
         for (_, buffer) in &buffers {
-            buffer.note_commit(first);
+            buffer.record_commit(first);
         }
         let keep_from = self.snapshots.newest();
         drop(commit);
@@ -222,7 +223,7 @@ impl Store {
             let (_, buffer) =
                 buffers.iter().find(|(id, _)| *id == keyspace).expect("every keyspace of a batch is listed");
             let outcome = buffer.table.insert(Seqno(seqno), kind, key, value, keep_from);
-            buffer.note_value(outcome.stacked_bytes.max(value.len()));
+            buffer.record_value(outcome.stacked_bytes.max(value.len()));
             memory_bytes += outcome.memory_bytes_added;
             user_bytes += key.len() + value.len();
         }
@@ -245,23 +246,24 @@ impl Store {
     /// Seals `buffer` if its keyspace has a share of its own and the buffer has outgrown it.
     fn check_own_share(&self, keyspace: &KeyspaceCore, buffer: &WriteBuffer) {
         let Some(share) = keyspace.write_share.get() else { return };
-        let distance = self.memory.shares().checkpoint_distance_of(share);
+        let distance = self.memory.shares().flush_distance_of(share);
         if buffer.table.memory_bytes() >= distance && buffer.sealed_at() == Seqno(0) {
             self.seal_one(keyspace);
         }
     }
 
-    /// Lets the writer of a keyspace rest that is beyond its own share although a buffer of it is on its way into the tree: for a
-    /// drain, or a moment. Otherwise its buffer would grow into the memory of others, and those would be drained.
+    /// Lets the writer of a keyspace rest that is beyond its own share although a buffer of it is on its way
+    /// into the tree: for a flush, or a moment. Otherwise its buffer would grow into the memory of others,
+    /// and those would be flushed.
     pub(crate) fn await_own_share(&self, keyspace: &KeyspaceCore) {
         let Some(share) = keyspace.write_share.get().filter(|_| !self.is_stepped) else { return };
-        let distance = self.memory.shares().checkpoint_distance_of(share);
+        let distance = self.memory.shares().flush_distance_of(share);
         let is_beyond = {
             let view = keyspace.view.load();
             !view.sealed.is_empty() && view.active.table.memory_bytes() >= distance
         };
         if is_beyond && self.check_not_stalled().is_ok() {
-            self.backpressure.wait_for_own_room(&*self.env, ROOM_RECHECK);
+            self.backpressure.wait_for_own_memory(&*self.env, MEMORY_RECHECK);
         }
     }
 
@@ -269,17 +271,18 @@ impl Store {
     pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
         self.check_writable()?;
         self.check_outside_updates()?;
-        if self.room.is_short() || self.nearly_full.is_on() {
+        if self.space.is_short() || self.nearly_full.is_on() {
             self.admit_nearly_full(u64_of(bytes), intent)?;
         }
         self.backpressure.admit(&*self.env, u64_of(bytes));
         while self.backpressure.may_be_full() {
-            match self.make_room() {
+            match self.step_towards_memory() {
                 Ok(true) => break,
                 Ok(false) => self.check_writable()?,
-                // What is removed makes the room for which drains wait; the log has some left, or `room` had refused.
+                // What is removed makes the room for which flushes wait; the log has some left, or `room` had
+                // refused.
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && intent == Intent::Remove => {
-                    if self.backpressure.has_room_for_removals() {
+                    if self.backpressure.has_memory_for_removals() {
                         break;
                     }
                     if !self.reclaim_round(true)? {
@@ -292,21 +295,22 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a step towards room in the write buffers; says whether a commit may begin at once. Fails with the reason why nothing drains.
-    fn make_room(&self) -> Result<bool> {
+    /// Takes a step towards room in the write buffers; says whether a commit may begin at once. Fails with
+    /// the reason why nothing flushes.
+    fn step_towards_memory(&self) -> Result<bool> {
         if self.is_stepped {
-            self.make_room_stepped()?;
+            self.flush_for_memory()?;
         } else if self.backpressure.is_blocked() {
             self.check_not_stalled()?;
-            self.backpressure.wait_for_room(&*self.env, ROOM_RECHECK);
+            self.backpressure.wait_for_memory(&*self.env, MEMORY_RECHECK);
         } else {
             if self.backpressure.is_first_to_see() {
-                self.bell.ring();
+                self.wakeup.wake();
             }
             if !self.backpressure.is_over_bound() {
                 return Ok(true);
             }
-            // Nothing drains although there is no room: the background is about to begin, or cannot.
+            // Nothing flushes although there is no room: the background is about to begin, or cannot.
             self.check_not_stalled()?;
             self.env.sleep(Duration::from_millis(1));
         }
@@ -331,6 +335,6 @@ fn choose_view(keyspace: &KeyspaceCore) -> Result<impl Deref<Target = Arc<View>>
     if keyspace.is_dropped() {
         return Err(Error::invalid(format!("the keyspace {:?} was dropped", keyspace.name)));
     }
-    keyspace.note_write();
+    keyspace.record_write();
     Ok(keyspace.view.load())
 }

@@ -67,9 +67,9 @@ impl Store {
 
     /// Notes a value that was written whole, so that operands on top of it are counted with it later.
     #[inline]
-    pub(crate) fn note_long(&self, keyspace: &KeyspaceCore, operation: &Operation<'_>) {
+    pub(crate) fn record_long(&self, keyspace: &KeyspaceCore, operation: &Operation<'_>) {
         if operation.kind == Kind::Value {
-            keyspace.folding.note_value(operation.key, operation.value.len());
+            keyspace.folding.record_value(operation.key, operation.value.len());
         }
     }
 

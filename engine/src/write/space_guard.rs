@@ -1,8 +1,9 @@
 //! What a store takes on while the device is full.
 //!
-//! The reserve lets everything be written that was promised already: log buffers, manifest edits, the close. From the first
-//! piece that it gives up until it is whole again, only removals are taken, and not even those once half of it is gone.
-//! Whoever is refused, and the background while it is idle, looks whether there is room again.
+//! The reserve lets everything be written that was promised already: log buffers, manifest edits, the close.
+//! From the first piece that it gives up until it is whole again, only removals are taken, and not even those
+//! once half of it is gone. Whoever is refused, and the background while it is idle, looks whether there is
+//! room again.
 //!
 //! **Invariants**
 //! - A write is refused before anything of it was done.
@@ -22,7 +23,7 @@ use testudo_env::{Env, Execution, Reserve};
 /// Pieces of the reserve that removals leave to what was promised before.
 const PIECES_KEPT: u32 = Reserve::PIECES / 2;
 /// Writers look for room at most this often.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a commit does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +36,15 @@ pub(crate) enum Intent {
 
 /// Guards the room on the device.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct SpaceGuard {
     /// `None` in a store that is open for reading only.
     reserve: Option<Arc<Reserve>>,
-    looked_at_millis: AtomicU64,
+    checked_at_millis: AtomicU64,
 }
 
-impl Room {
+impl SpaceGuard {
     pub(crate) fn new(reserve: Option<Arc<Reserve>>) -> Self {
-        Self { reserve, looked_at_millis: 0.into() }
+        Self { reserve, checked_at_millis: 0.into() }
     }
 
     /// The environment for what must not use the reserve, if `env` would.
@@ -51,7 +52,8 @@ impl Room {
         self.reserve.as_ref().map_or_else(|| Arc::clone(env), |reserve| reserve.plain_env())
     }
 
-    /// The environment for what may only find out, by the first piece of the reserve, that the device is full.
+    /// The environment for what may only find out, by the first piece of the reserve, that the device is
+    /// full.
     pub(crate) fn bulk_env(&self, env: &Arc<dyn Env>) -> Arc<dyn Env> {
         self.reserve.as_ref().map_or_else(|| Arc::clone(env), |reserve| reserve.bulk_env())
     }
@@ -93,12 +95,12 @@ impl Room {
             return Ok(());
         }
         let now = u64::try_from(env.monotonic().as_millis()).unwrap_or(u64::MAX);
-        let looked_at = self.looked_at_millis.load(Relaxed);
+        let checked_at = self.checked_at_millis.load(Relaxed);
         let is_due = env.execution() == Execution::Stepped
-            || Duration::from_millis(now.saturating_sub(looked_at)) >= LOOK_INTERVAL;
+            || Duration::from_millis(now.saturating_sub(checked_at)) >= CHECK_INTERVAL;
         if is_due {
-            self.looked_at_millis.store(now, Relaxed);
-            if self.look()? {
+            self.checked_at_millis.store(now, Relaxed);
+            if self.refill()? {
                 return Ok(());
             }
         }
@@ -110,7 +112,7 @@ impl Room {
     }
 
     /// Makes the reserve whole if there is room; says whether it is.
-    pub(crate) fn look(&self) -> Result<bool> {
+    pub(crate) fn refill(&self) -> Result<bool> {
         match &self.reserve {
             Some(reserve) if reserve.is_short() => reserve.refill().map_err(|e| Error::io("reserve", e)),
             _ => Ok(true),

@@ -296,7 +296,7 @@ impl Folding {
 
     /// Somebody saw a whole value of so many bytes, on top of which operands may come.
     #[inline]
-    pub fn note_value(&self, key: &[u8], bytes: usize) {
+    pub fn record_value(&self, key: &[u8], bytes: usize) {
         if self.operator.is_some() {
             self.oversized.check(key, bytes);
         }

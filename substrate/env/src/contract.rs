@@ -108,7 +108,7 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     /// Without `create`, permission to read the file is enough. Who holds it exclusively leaves the number of
     /// its process in the file, if that can be written and holds nothing else, and takes it out in the end.
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>>;
-    /// Who holds the lock `path`, for people who were refused: it may have changed hands since.
+    /// Who holds the lock `path`, for humans who were refused: it may have changed hands since.
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder>;
     /// Time since some fixed moment; never goes back.
     fn monotonic(&self) -> Duration;

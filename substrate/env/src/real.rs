@@ -237,7 +237,7 @@ fn read_owner<'b>(descriptor: &OwnedFd, bytes: &'b mut [u8; OWNER_BYTES_MAX]) ->
     Ok(&bytes[..length])
 }
 
-/// Writes the number of this process, for people who are refused; `false` if the file holds something else.
+/// Writes the number of this process, for humans who are refused; `false` if the file holds something else.
 fn write_owner(descriptor: &OwnedFd) -> io::Result<bool> {
     if !may_hold_owner(read_owner(descriptor, &mut [0; OWNER_BYTES_MAX])?) {
         return Ok(false);

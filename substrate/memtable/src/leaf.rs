@@ -269,7 +269,7 @@ impl Leaf {
             }
         }
         let heap_before = self.heap_bytes();
-        let Slot { group, at } = self.make_room(slot);
+        let Slot { group, at } = self.grow(slot);
         let (record, grown) = arena.write(version, None);
         let (len, head) = (usize::from(self.lens[group]), head(&version.key[self.skip..]));
         let content = self.group_mut(group);
@@ -286,7 +286,7 @@ impl Leaf {
     }
 
     /// Splits the group of `slot` if it is full; returns where the slot is then.
-    fn make_room(&mut self, slot: Slot) -> Slot {
+    fn grow(&mut self, slot: Slot) -> Slot {
         let Slot { group, at } = slot;
         let count = self.group_count;
         if count == 0 {

@@ -1,6 +1,6 @@
 //! The cached records of one keyspace: which of them are true for which state of its tree.
 //!
-//! The states of a tree are numbered by the *drains* that they contain; work that changes no answer does not
+//! The states of a tree are numbered by the *flushes* that they contain; work that changes no answer does not
 //! count. Each record carries the number of the state that it was read from. When updates are about to be
 //! published as state `n`, [`KeyspaceRecords::advance`] first makes `n` the state of fills and then goes
 //! through the updates: a record of a key among them is replaced or forgotten. So what stays is true for `n`
@@ -57,7 +57,7 @@ pub struct KeyspaceRecords {
     cache: Arc<RecordCache>,
     shared: Arc<Shared>,
     /// Number of the state.
-    drains: u32,
+    flushes: u32,
 }
 
 /// A copy of some updates.
@@ -78,7 +78,7 @@ impl KeyspaceRecords {
     /// Of a keyspace that was just opened or created.
     pub fn new(cache: &Arc<RecordCache>, keyspace: KeyspaceId) -> Self {
         let shared = Shared { keyspace, fill_state: 0.into(), is_cached: false.into() };
-        Self { cache: Arc::clone(cache), shared: Arc::new(shared), drains: 0 }
+        Self { cache: Arc::clone(cache), shared: Arc::new(shared), flushes: 0 }
     }
 
     /// The value of `key` in this state of the tree, if it is cached. `hash` is the key's
@@ -89,7 +89,7 @@ impl KeyspaceRecords {
         let counters = self.cache.counters();
         let layout = self.cache.shard(hash).layout();
         let found = layout.find(tag_of(hash), self.shared.keyspace, key);
-        let is_later = |found: &Found<'_>| found.drains > self.drains && !planted!("later-record-in-cache");
+        let is_later = |found: &Found<'_>| found.flushes > self.flushes && !planted!("later-record-in-cache");
         let Some(found) = found.filter(|found| !is_later(found)) else {
             counters.misses.fetch_add(1, Relaxed);
             return None;
@@ -101,7 +101,7 @@ impl KeyspaceRecords {
 
     /// A read was answered without the cache.
     #[inline]
-    pub fn note_buffered(&self) {
+    pub fn record_buffered(&self) {
         self.cache.counters().buffered.fetch_add(1, Relaxed);
     }
 
@@ -110,7 +110,7 @@ impl KeyspaceRecords {
         let hash = hash_in(self.shared.keyspace.0, hash);
         let tag = tag_of(hash);
         let mut shard = self.cache.shard(hash).lock();
-        if self.shared.fill_state.load(Acquire) != self.drains && !planted!("stale-record-filled") {
+        if self.shared.fill_state.load(Acquire) != self.flushes && !planted!("stale-record-filled") {
             return;
         }
         if shard.layout().find(tag, self.shared.keyspace, key).is_some() {
@@ -123,7 +123,7 @@ impl KeyspaceRecords {
     }
 
     fn record<'a>(&self, tag: u32, key: &'a [u8], value: &'a [u8]) -> Record<'a> {
-        Record { tag, keyspace: self.shared.keyspace, drains: self.drains, key, value }
+        Record { tag, keyspace: self.shared.keyspace, flushes: self.flushes, key, value }
     }
 
     /// The records as the next state of the tree sees them, in which `updates` are contained; with `admits`
@@ -132,10 +132,10 @@ impl KeyspaceRecords {
     /// To be called after every other `advance` of the keyspace has returned and its state was published, and
     /// before this state is published.
     pub fn advance(&self, updates: &mut dyn Cursor, admits: bool) -> Result<Self> {
-        let drains = self.drains.checked_add(1).expect("drains are counted in 32 bits");
-        let next = Self { cache: Arc::clone(&self.cache), shared: Arc::clone(&self.shared), drains };
-        let before = self.shared.fill_state.swap(drains, AcqRel);
-        debug_assert!(before == self.drains, "one at a time, in order");
+        let flushes = self.flushes.checked_add(1).expect("flushes are counted in 32 bits");
+        let next = Self { cache: Arc::clone(&self.cache), shared: Arc::clone(&self.shared), flushes };
+        let before = self.shared.fill_state.swap(flushes, AcqRel);
+        debug_assert!(before == self.flushes, "one at a time, in order");
         // Fills that did not see the new state are over after this.
         for shard in self.cache.shards() {
             drop(shard.lock());

@@ -1,7 +1,7 @@
 //! A segment: records one behind the other in a chunk of memory.
 //!
 //! ```text
-//! word 0, then records: │ tag 32, key bytes 16, value bytes 16 │ keyspace 32, drains 32 │ key … │ value … │
+//! word 0, then records: │ tag 32, key bytes 16, value bytes 16 │ keyspace 32, flushes 32 │ key … │ value … │
 //! ```
 //!
 //! Key and value begin at words of their own.
@@ -39,7 +39,7 @@ pub(crate) struct Home {
 pub(crate) struct Record<'a> {
     pub(crate) tag: u32,
     pub(crate) keyspace: KeyspaceId,
-    pub(crate) drains: u32,
+    pub(crate) flushes: u32,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
 }
@@ -98,7 +98,7 @@ impl Segment {
         let lengths = u64_of(record.key.len()) << 16 | u64_of(record.value.len());
         let words = &self.words()[place..];
         words[0].store(u64::from(record.tag) << 32 | lengths, Relaxed);
-        words[1].store(u64::from(record.keyspace.0) << 32 | u64::from(record.drains), Relaxed);
+        words[1].store(u64::from(record.keyspace.0) << 32 | u64::from(record.flushes), Relaxed);
         let (key_words, value_words) = words[HEADER_WORDS..].split_at(record.key.len().div_ceil(WORD));
         put(key_words, record.key);
         put(value_words, record.value);
@@ -125,7 +125,7 @@ impl Segment {
 
     /// The number of the state that the record is of, if it is one of `key`.
     #[inline]
-    pub(crate) fn drains_of(&self, place: usize, keyspace: KeyspaceId, key: &[u8]) -> Option<u32> {
+    pub(crate) fn flushes_of(&self, place: usize, keyspace: KeyspaceId, key: &[u8]) -> Option<u32> {
         let words = &self.words()[place..];
         let owner = words[1].load(Relaxed);
         let is_its = owner >> 32 == u64::from(keyspace.0)

@@ -68,7 +68,7 @@ struct Log {
 
 /// Figures of a shard.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ShardFigures {
+pub(crate) struct ShardStats {
     pub(crate) bytes: u64,
     pub(crate) records: u64,
     pub(crate) inserted: u64,
@@ -109,7 +109,7 @@ impl Layout {
         self.segments.get(usize_of(u64::from(at.segment)))?.as_ref()
     }
 
-    /// The record of `key`: its bucket and way, its slot, and the drains that its state contains.
+    /// The record of `key`: its bucket and way, its slot, and the flushes that its state contains.
     #[inline]
     pub(crate) fn find(&self, tag: u32, keyspace: KeyspaceId, key: &[u8]) -> Option<Found<'_>> {
         let bucket = self.index.bucket(tag);
@@ -118,8 +118,8 @@ impl Layout {
                 continue;
             }
             let Some(segment) = self.segment(slot.location()) else { continue };
-            if let Some(drains) = segment.drains_of(slot.location().place, keyspace, key) {
-                return Some(Found { bucket, way, slot, segment, drains });
+            if let Some(flushes) = segment.flushes_of(slot.location().place, keyspace, key) {
+                return Some(Found { bucket, way, slot, segment, flushes });
             }
         }
         None
@@ -138,7 +138,7 @@ pub(crate) struct Found<'a> {
     pub(crate) way: usize,
     pub(crate) slot: Slot,
     pub(crate) segment: &'a Arc<Segment>,
-    pub(crate) drains: u32,
+    pub(crate) flushes: u32,
 }
 
 impl Shard {
@@ -176,10 +176,10 @@ impl Shard {
         Writer { shard: self, log: self.log.lock() }
     }
 
-    pub(crate) fn figures(&self) -> ShardFigures {
+    pub(crate) fn figures(&self) -> ShardStats {
         let log = self.log.lock();
         let segments = u64_of(log.closed.len() + usize::from(log.open.is_some()));
-        ShardFigures {
+        ShardStats {
             bytes: segments * u64_of(self.segment_bytes) + log.layout.index.bytes(),
             records: u64_of(log.records),
             inserted: log.inserted,

@@ -31,7 +31,7 @@ use testudo_storage::{PageKind, payload_of};
 use crate::{
     Access, Run,
     cursor::{
-        batched_seek::place_together,
+        batched_seek::seek_together,
         window::{Ahead, Window, page_bytes},
     },
     format::{block::Layout, footer::BlockPosition},
@@ -166,8 +166,8 @@ impl RunCursor {
         self.read_ahead != ReadAhead::Adaptive || self.neighbours >= LONG_SCAN_BLOCKS
     }
 
-    /// Starts to position the cursor; it stands nowhere until [`Placing::progress`](crate::Placing::progress)
-    /// has ended.
+    /// Starts to position the cursor; it stands nowhere until
+    /// [`BatchedSeek::progress`](crate::BatchedSeek::progress) has ended.
     pub fn begin(&mut self, target: Target<'_>) {
         self.on_entry = false;
         self.awaited = None;
@@ -195,7 +195,7 @@ impl RunCursor {
 
     fn settle(&mut self) -> Result<()> {
         let data = Arc::clone(self.run.data());
-        place_together(std::slice::from_mut(self), &data)
+        seek_together(std::slice::from_mut(self), &data)
     }
 
     /// Keeps a copy of an index block.

@@ -19,7 +19,7 @@ mod rescue;
 mod spans;
 mod writer;
 
-pub use cursor::batched_seek::{Missing, Placing, place_together};
+pub use cursor::batched_seek::{BatchedSeek, Missing, seek_together};
 pub use cursor::bounded::{BoundedCursor, KeyBounds};
 pub use cursor::merge::{Direction, MergeCursor};
 pub use cursor::page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};

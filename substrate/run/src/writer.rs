@@ -327,11 +327,11 @@ impl RunWriter {
         Ok((first, self.next_page - first))
     }
 
-    /// Writes what is left and returns the run. Durable after the data file is synced. `authority` is that of
-    /// [`RunRecord`].
+    /// Writes what is left and returns the run. Durable after the data file is synced. `covered_range` is
+    /// that of [`RunRecord`].
     ///
     /// REQUIRES: at least one entry was pushed.
-    pub fn finish(mut self, authority: Option<KeyBounds>) -> Result<Arc<Run>> {
+    pub fn finish(mut self, covered_range: Option<KeyBounds>) -> Result<Arc<Run>> {
         if self.entries == 0 {
             return Err(Error::invalid("a run needs at least one entry"));
         }
@@ -346,7 +346,7 @@ impl RunWriter {
         let index = self.write_index()?;
         let (filter_page, filter_pages) = self.write_filter()?;
         let footer = Footer { filter_page, filter_pages, index };
-        let reference = self.write_footer(data_pages, &footer, authority)?;
+        let reference = self.write_footer(data_pages, &footer, covered_range)?;
         self.write_rest()?;
         self.cut_space();
         for (page, kind, bytes) in std::mem::take(&mut self.admitted) {
@@ -360,7 +360,7 @@ impl RunWriter {
         &mut self,
         data_pages: u32,
         footer: &Footer,
-        authority: Option<KeyBounds>,
+        covered_range: Option<KeyBounds>,
     ) -> Result<RunRef> {
         let mut record = RunRecord {
             store: self.data.store(),
@@ -379,7 +379,7 @@ impl RunWriter {
                 keys: KeyEnds::of(&self.first_key, &self.previous_key),
             },
             keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),
-            authority,
+            covered_range,
         };
         // More pages may mean more spans to state, and so a longer footer.
         let mut pages = 1;

@@ -367,9 +367,9 @@ impl DataFile {
             }
             let file_bytes = self.extents.stats().file_bytes;
             let step = (file_bytes / 32).clamp(1 << 18, 32 << 20).max(u64::from(page_count) * PAGE_BYTES);
-            let mut grown = self.make_room(step.div_ceil(PAGE_BYTES));
+            let mut grown = self.grow(step.div_ceil(PAGE_BYTES));
             if grown.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
-                grown = self.make_room(self.extents.lacking(page_count));
+                grown = self.grow(self.extents.lacking(page_count));
             }
             grown?;
         }
@@ -377,7 +377,7 @@ impl DataFile {
 
     /// Gives space to at most `pages` pages, of a hole or behind the end of the file. REQUIRES: `growing` is
     /// held.
-    fn make_room(&self, pages: u64) -> Result<()> {
+    fn grow(&self, pages: u64) -> Result<()> {
         debug_assert!(is_held(&self.growing), "`growing` is held");
         if self.growth.load(Relaxed) < pages * PAGE_BYTES {
             return Err(Error::new(ErrorKind::OutOfSpace, format!("{DATA_FILE}: the device is nearly full")));
@@ -437,7 +437,7 @@ impl DataFile {
             if missing == 0 {
                 return Ok(true);
             }
-            match self.make_room(missing.min(SPACE_PIECE_PAGES)) {
+            match self.grow(missing.min(SPACE_PIECE_PAGES)) {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(false),
                 outcome => outcome?,
             }

@@ -1,4 +1,4 @@
-//! Looks at superblock and manifest as bytes, believing nothing: for checks of files in use and for people
+//! Looks at superblock and manifest as bytes, believing nothing: for checks of files in use and for humans
 //! after damage.
 //!
 //! **Invariants**

@@ -1,5 +1,5 @@
 //! Which pages of the data file are in use, by whom, and how much free space is worth keeping.
 
-pub(crate) mod demand;
 pub(crate) mod extents;
 pub(crate) mod free_space;
+pub(crate) mod free_space_target;

@@ -1,4 +1,4 @@
-//! Looks at a segment of the log as bytes, believing nothing: for checks of files in use and for people after
+//! Looks at a segment of the log as bytes, believing nothing: for checks of files in use and for humans after
 //! damage.
 //!
 //! **Invariants**

@@ -273,7 +273,7 @@ impl Wal {
 
     /// Notes in the log that it builds on the newest manifest edit from here, so that a commit behind it
     /// proves that edit. Written, not synced: it is as durable as the next commit.
-    pub fn note_edit(&self) -> Result<()> {
+    pub fn record_edit(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         writer.append_edit(self.durable_seqno()).map_err(|error| self.fail(error))
     }

@@ -1,4 +1,4 @@
-//! The record cache alone: readers of newer and older states of a tree, drains, and memory that is taken
+//! The record cache alone: readers of newer and older states of a tree, flushes, and memory that is taken
 //! away.
 //!
 //! **Invariants**
@@ -20,7 +20,7 @@ const SEGMENT_BYTES: usize = 4 << 10;
 /// A state of a tree and the records that are true for it.
 type State = (u64, KeyspaceRecords);
 
-/// Whether the drain that makes `state` changes the key.
+/// Whether the flush that makes `state` changes the key.
 fn is_changed(key: usize, state: u64) -> bool {
     state.is_multiple_of(key as u64 + 1)
 }
@@ -52,7 +52,7 @@ fn drain((state, records): &State, pool: &Arc<ChunkPool>) -> State {
     (next, records)
 }
 
-/// Reads, fills, drains and lack of memory at once.
+/// Reads, fills, flushes and lack of memory at once.
 pub(crate) fn records() {
     let pool = ChunkPool::new(4 * SEGMENT_BYTES as u64);
     let cache = RecordCache::new(&pool, 1 << 20);

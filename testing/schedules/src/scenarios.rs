@@ -262,7 +262,7 @@ fn closing() {
     db.close().expect("a clean close");
 }
 
-/// Values so large that write buffers fill, are sealed and drain by themselves.
+/// Values so large that write buffers fill, are sealed and flush by themselves.
 fn pressure() {
     let mut world = World::new();
     let main = world.keyspace("main");

@@ -62,22 +62,22 @@ pub fn catch<T>(script: &Script, body: impl FnOnce() -> Result<T, Failure>) -> R
 /// Runs `body`; a panic becomes its message and is not printed.
 pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     thread_local! {
-        static QUIET: Cell<bool> = const { Cell::new(false) };
+        static IDLE: Cell<bool> = const { Cell::new(false) };
         static MESSAGE: Cell<Option<String>> = const { Cell::new(None) };
     }
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let loud = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if QUIET.get() {
+            if IDLE.get() {
                 MESSAGE.set(Some(info.to_string()));
             } else {
                 loud(info);
             }
         }));
     });
-    let before = QUIET.replace(true);
+    let before = IDLE.replace(true);
     let result = panic::catch_unwind(AssertUnwindSafe(body));
-    QUIET.set(before);
+    IDLE.set(before);
     result.map_err(|_| MESSAGE.take().unwrap_or_else(|| "a panic without a message".into()))
 }

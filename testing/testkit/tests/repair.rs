@@ -20,7 +20,7 @@ fn open(machine: &Arc<MemEnv>) -> Db {
     Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap()
 }
 
-/// A store with drained records and a log, closed.
+/// A store with flushed records and a log, closed.
 fn store() -> (Arc<MemEnv>, Contents) {
     let machine = MemEnv::new(2);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();

@@ -428,7 +428,7 @@ fn a_salvage_that_is_stopped_leaves_nothing() {
     }
 }
 
-/// A store in which keys were appended to over many drains, and all values that each key ever had.
+/// A store in which keys were appended to over many flushes, and all values that each key ever had.
 fn store_with_operands() -> (Arc<MemEnv>, Contents, BTreeSet<Pair>) {
     let machine = MemEnv::new(4);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();

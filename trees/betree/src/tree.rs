@@ -30,7 +30,7 @@ use crate::{
         stack::stack,
     },
     update::{
-        merge_source::{Slice, Source, bytes_of_runs},
+        merge_source::{RunSlice, Source, bytes_of_runs},
         overwrites::Overwrites,
         plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
         reclaim,
@@ -112,7 +112,8 @@ impl BeTree {
         Ok(Arc::new(Self { data: Arc::clone(data), options, root, next_object, is_stored: true }))
     }
 
-    /// Looks `key` up in the sources behind the first `passed` ones, which becomes the number of sources up to the one that answers.
+    /// Looks `key` up in the sources behind the first `passed` ones, which becomes the number of sources up
+    /// to the one that answers.
     #[inline]
     fn find(&self, key: &[u8], hash: u64, access: Access<'_>, passed: &mut u32) -> Result<Lookup> {
         let mut node = &self.root;
@@ -148,9 +149,11 @@ impl BeTree {
         }
     }
 
-    /// Stacks the operands `newest`, which the source number `passed` holds, upon what older sources say of `key`.
+    /// Stacks the operands `newest`, which the source number `passed` holds, upon what older sources say of
+    /// `key`.
     ///
-    /// The progress of `access` stays where they were found: a query that misses a page further down has to collect them again.
+    /// The progress of `access` stays where they were found: a query that misses a page further down has to
+    /// collect them again.
     #[cold]
     fn find_below(
         &self,
@@ -273,7 +276,7 @@ impl Tree for BeTree {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
         let bytes = updates.bytes();
-        let slice = Slice { source: Source::Updates(updates), bounds: Bounds::default() };
+        let slice = RunSlice { source: Source::Updates(updates), bounds: Bounds::default() };
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
         plan.join_children(&self.options, 0)?;
         self.finish(plan, work, Origin::Updates)
@@ -281,7 +284,7 @@ impl Tree for BeTree {
 
     fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
-        plan.put_on_top(vec![Slice { source: Source::Updates(updates), bounds: Bounds::default() }])?;
+        plan.put_on_top(vec![RunSlice { source: Source::Updates(updates), bounds: Bounds::default() }])?;
         self.finish(plan, work, Origin::Updates)
     }
 
@@ -434,8 +437,8 @@ fn find_join<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a Arc
     node.child_nodes().find_map(|child| find_join(child, options))
 }
 
-/// A node with a tier that consists of tombstones for a quarter or more. Flushing what that tier holds brings them
-/// nearer to the leaves, where they and what they delete disappear.
+/// A node with a tier that consists of tombstones for a quarter or more. Flushing what that tier holds brings
+/// them nearer to the leaves, where they and what they delete disappear.
 fn find_tombstones(node: &Arc<Node>) -> Option<(&Arc<Node>, &Tier)> {
     for tier in &node.tiers {
         let count = |of: fn(&Run) -> u64| -> u64 { tier.runs.iter().map(|fenced| of(&fenced.run)).sum() };
@@ -472,7 +475,8 @@ fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a 
     node.child_nodes().find_map(|child| find_scanned(child, options))
 }
 
-/// A node to which something is worth doing while nothing comes in, the uppermost first: what it lets out may be let out below at once.
+/// A node to which something is worth doing while nothing comes in, the uppermost first: what it lets out may
+/// be let out below at once.
 fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, IdleWork)> {
     let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
     let pending: Vec<u64> = (0..node.pivots.len()).map(|pivot| node.pending_of(pivot)).collect();

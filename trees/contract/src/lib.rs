@@ -1,14 +1,15 @@
 //! What the engine asks of a tree, whatever its structure.
 //!
-//! A tree is an immutable state behind an `Arc`: readers pin it and never block a writer. It changes when the engine
-//! hands it sorted updates ([`Tree::apply`]) or lets it do a job of its own ([`Tree::run_job`]); both return an
-//! [`TreeEdit`], the next state together with the manifest changes that make it durable.
+//! A tree is an immutable state behind an `Arc`: readers pin it and never block a writer. It changes when the
+//! engine hands it sorted updates ([`Tree::apply`]) or lets it do a job of its own ([`Tree::run_job`]); both
+//! return an [`TreeEdit`], the next state together with the manifest changes that make it durable.
 //!
 //! **Invariants**
 //! - Trees never log, acknowledge a write, start a thread or sleep.
-//! - A tree holds at most one entry per key in the answer to any query; older ones are dropped when merged, but for what operands change.
-//! - Nothing that an edit refers to is written after [`Tree::apply`] or [`Tree::run_job`] returned; the engine syncs
-//!   the data file, commits the edit and only then publishes the state.
+//! - A tree holds at most one entry per key in the answer to any query; older ones are dropped when merged,
+//!   but for what operands change.
+//! - Nothing that an edit refers to is written after [`Tree::apply`] or [`Tree::run_job`] returned; the
+//!   engine syncs the data file, commits the edit and only then publishes the state.
 
 mod work;
 
@@ -25,8 +26,8 @@ pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
 pub trait Updates: Send + Sync + fmt::Debug {
     /// A cursor over them; tombstones included.
     fn cursor(&self) -> Box<dyn Cursor + Send>;
-    /// Everything of the keyspace up to this seqno is in these updates or in earlier ones. Greater than that of all
-    /// earlier updates of the tree.
+    /// Everything of the keyspace up to this seqno is in these updates or in earlier ones. Greater than that
+    /// of all earlier updates of the tree.
     fn sealed_seqno(&self) -> Seqno;
     /// Bytes of keys and values.
     fn bytes(&self) -> u64;
@@ -48,7 +49,7 @@ pub struct TreeEdit {
 /// A piece of work that a tree would like to do; opaque to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What it is, for people.
+    /// What it is, for humans.
     pub what: &'static str,
     /// The object that it is about.
     pub object: ObjectId,
@@ -112,7 +113,7 @@ pub struct TreeStats {
     pub metadata_bytes: u64,
 }
 
-/// One line of a tree's outline, for people.
+/// One line of a tree's outline, for humans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlineLine {
     /// Depth below the root.
@@ -129,12 +130,14 @@ pub struct OutlineLine {
 
 /// A tree's state.
 pub trait Tree: Send + Sync + fmt::Debug {
-    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as such or
-    /// as `Absent`; operands are reported together with everything that the tree has below them, but not folded.
+    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as
+    /// such or as `Absent`; operands are reported together with everything that the tree has below them, but
+    /// not folded.
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
     /// Loads pages that [`Tree::get`] has noted, together.
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()>;
-    /// A cursor over all entries, tombstones included, operands as [`Tree::get`] reports them. It keeps the state alive.
+    /// A cursor over all entries, tombstones included, operands as [`Tree::get`] reports them. It keeps the
+    /// state alive.
     fn cursor(&self) -> Box<dyn Cursor + Send>;
     /// The state with `updates` on top of it.
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit>;
@@ -153,8 +156,8 @@ pub trait Tree: Send + Sync + fmt::Debug {
     /// As [`Tree::apply`] for readers only: nothing is merged, and no change makes the state durable.
     /// Its space is given back with it.
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>>;
-    /// Work that would make the tree better, cheapest first. `is_idle`: nothing has come in for a while, so that also such work is welcome
-    /// as only makes up for what was put off; it comes to an end. Pure.
+    /// Work that would make the tree better, cheapest first. `is_idle`: nothing has come in for a while, so
+    /// that also such work is welcome as only makes up for what was put off; it comes to an end. Pure.
     fn pick_job(&self, is_idle: bool) -> Option<Job>;
     /// Whether reads have given [`Tree::pick_job`] new reasons since this was asked last.
     fn has_new_reasons(&self) -> bool {
@@ -168,7 +171,7 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn stats(&self) -> TreeStats;
     /// About how many bytes of entries lie in `[low, high)`. Reads index pages only.
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64>;
-    /// The structure, for people.
+    /// The structure, for humans.
     fn outline(&self) -> Vec<OutlineLine>;
     /// Every span that it refers to, once per reference.
     fn references(&self) -> Vec<ExtentSpan>;

@@ -1,4 +1,4 @@
-//! What a tree is given to work with: the data file, run ids, hands, and a place to report progress.
+//! What a tree is given to work with: the data file, run ids, workers, and a place to report progress.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ pub type Task = Box<dyn FnOnce() + Send>;
 
 /// Hands that do independent pieces of work at once.
 pub trait Executor: Send + Sync + fmt::Debug {
-    /// Runs all tasks, in any order, several at once; returns when all have ended. A task that panics is reported
-    /// by a panic of this call, after the others have ended.
+    /// Runs all tasks, in any order, several at once; returns when all have ended. A task that panics is
+    /// reported by a panic of this call, after the others have ended.
     fn run_all(&self, tasks: Vec<Task>);
 
     /// How many tasks are done at once, at most.
-    fn hands(&self) -> usize {
+    fn workers(&self) -> usize {
         1
     }
 }

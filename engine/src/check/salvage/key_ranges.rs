@@ -1,4 +1,4 @@
-//! Ranges of keys that a set of runs with authority does not cover.
+//! Ranges of keys that a set of runs with covered range does not cover.
 //!
 //! **Invariants**
 //! - Authorities are sorted by their low bound; a range without a low bound begins with the empty key.
@@ -11,7 +11,7 @@ pub(crate) type Age = (Seqno, RunId);
 
 /// A bottom run's claim that it holds everything that is left of its range up to its age.
 #[derive(Clone, Debug)]
-pub(crate) struct Authority {
+pub(crate) struct CoveredRange {
     pub(crate) bounds: KeyBounds,
     pub(crate) age: Age,
 }
@@ -21,17 +21,17 @@ pub(crate) fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The parts of `range` that no authority covers of those that `knows`.
+/// The parts of `range` that no covered range covers of those that `knows`.
 pub(crate) fn uncovered(
     range: &KeyBounds,
-    authorities: &[Authority],
-    knows: impl Fn(&Authority) -> bool,
+    authorities: &[CoveredRange],
+    knows: impl Fn(&CoveredRange) -> bool,
 ) -> Vec<KeyBounds> {
     let mut parts = Vec::new();
     let mut low = range.low.clone();
-    for authority in authorities.iter().filter(|authority| knows(authority)) {
+    for covered_range in authorities.iter().filter(|covered_range| knows(covered_range)) {
         let rest = KeyBounds { low: low.clone(), high: range.high.clone() };
-        let covered = rest.intersection(&authority.bounds);
+        let covered = rest.intersection(&covered_range.bounds);
         if rest.is_empty() || covered.is_empty() {
             continue;
         }

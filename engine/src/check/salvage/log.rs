@@ -1,5 +1,5 @@
-//! Brings the log into the order of keys: the newest operation of each key goes into a scratch keyspace of the target, operands behind
-//! the one before them.
+//! Brings the log into the order of keys: the newest operation of each key goes into a scratch keyspace of
+//! the target, operands behind the one before them.
 //!
 //! **Invariants**
 //! - Operations are taken in the order of their seqnos, so that the last one written for a key is the newest.
@@ -51,7 +51,8 @@ pub(crate) struct Logged {
     pub(crate) value: Vec<u8>,
 }
 
-/// The operations on a key as scratch keeps them, oldest first, each: seqno u64, kind u8, length u32, value. All but the first are operands.
+/// The operations on a key as scratch keeps them, oldest first, each: seqno u64, kind u8, length u32, value.
+/// All but the first are operands.
 pub(crate) fn decode_scratch(bytes: &[u8]) -> std::result::Result<Vec<Logged>, Damage> {
     let mut reader = Reader::new(bytes);
     let mut operations = Vec::new();
@@ -96,7 +97,7 @@ pub(crate) fn collect(
     evidence.log.read(store, start, proven, |event| match event {
         LogEvent::Commit(record) => writer.take(&record),
         LogEvent::Hole(hole) => {
-            writer.note_hole(&hole, flushed);
+            writer.record_hole(&hole, flushed);
             Ok(())
         }
         LogEvent::Progress(bytes) => meter.advance(bytes),
@@ -186,7 +187,7 @@ impl Writer<'_> {
     }
 
     /// Notes that commits are lost, as far as the trees do not hold them.
-    fn note_hole(&mut self, hole: &LogHole, flushed: Seqno) {
+    fn record_hole(&mut self, hole: &LogHole, flushed: Seqno) {
         self.log.whole_after = hole.last_seqno;
         let first_seqno = hole.first_seqno.0.max(flushed.0 + 1);
         if first_seqno <= hole.last_seqno.0 {

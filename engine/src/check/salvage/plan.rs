@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! - With a manifest that counts, exactly its runs count, for exactly the keys that their tree gives them.
-//! - Without one all runs found count; ages and authorities decide between them. Fragments of runs without a footer
-//!   count where nothing of a later run covers them.
+//! - Without one all runs found count; ages and authorities decide between them. Fragments of runs without a
+//!   footer count where nothing of a later run covers them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{
     KeyspaceOptions,
     check::salvage::{
         evidence::Evidence,
-        key_ranges::{Age, Authority, uncovered},
+        key_ranges::{Age, CoveredRange, uncovered},
         page_scan::{self, Found, Fragment},
         report::{NameSource, SalvageMethod},
     },
@@ -53,7 +53,7 @@ pub(crate) struct KeyspacePlan {
     pub(crate) flushed: Seqno,
     pub(crate) sources: Vec<Source>,
     /// Sorted by their low bound.
-    pub(crate) authorities: Vec<Authority>,
+    pub(crate) authorities: Vec<CoveredRange>,
 }
 
 /// What is to be done.
@@ -123,7 +123,8 @@ impl Plan {
         counts.then_some(plan)
     }
 
-    /// Trees hold what the log does not hold any more: runs that end before it begins are not the newest ones.
+    /// Trees hold what the log does not hold any more: runs that end before it begins are not the newest
+    /// ones.
     fn compare_with_log(&mut self, evidence: &Evidence) {
         let Some(first) = evidence.log.first_seqno(evidence.store) else { return };
         let Seqno(newest) = self.newest_run_seqno();
@@ -246,13 +247,13 @@ impl KeyspacePlan {
     }
 
     fn take_run(&mut self, record: RunRecord) {
-        let RunRecord { reference, keyspace_name, authority, .. } = record;
+        let RunRecord { reference, keyspace_name, covered_range, .. } = record;
         if self.name_from == NameSource::Invented && !keyspace_name.is_empty() {
             (self.name, self.name_from) = (keyspace_name, NameSource::Run);
         }
-        if let Some(bounds) = authority {
+        if let Some(bounds) = covered_range {
             let age = (reference.newest_seqno, reference.id);
-            self.authorities.push(Authority { bounds, age });
+            self.authorities.push(CoveredRange { bounds, age });
         }
         self.sources.push(Source { reference, counts_in: None, is_orphan: false });
     }
@@ -262,7 +263,7 @@ impl KeyspacePlan {
         let authorities = &self.authorities;
         self.sources.retain(|source| {
             let range = range_of(&source.reference);
-            !uncovered(&range, authorities, |authority| authority.age > source.age()).is_empty()
+            !uncovered(&range, authorities, |covered_range| covered_range.age > source.age()).is_empty()
         });
     }
 
@@ -284,7 +285,7 @@ impl KeyspacePlan {
             user_bytes: 0,
             keys: KeyEnds::of(&first_key, &last_key),
         };
-        let is_later = |authority: &Authority| later_run(authority, fragment.run);
+        let is_later = |covered_range: &CoveredRange| later_run(covered_range, fragment.run);
         let left = uncovered(&range_of(&reference), &self.authorities, is_later);
         if !left.is_empty() {
             self.sources.push(Source { reference, counts_in: Some(left), is_orphan: true });
@@ -292,8 +293,8 @@ impl KeyspacePlan {
     }
 }
 
-fn later_run(authority: &Authority, run: RunId) -> bool {
-    authority.age.1 > run
+fn later_run(covered_range: &CoveredRange, run: RunId) -> bool {
+    covered_range.age.1 > run
 }
 
 /// All keys from the first to the last one of a run.

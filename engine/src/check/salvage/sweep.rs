@@ -1,14 +1,17 @@
-//! All sources of a keyspace as one sequence of keys, each with the newest entry that is left, and what is missing.
+//! All sources of a keyspace as one sequence of keys, each with the newest entry that is left, and what is
+//! missing.
 //!
-//! Runs are opened when the sweep reaches their first key and closed at their end. Where pages are lost, the range between
-//! the keys around them is a gap: an older entry in there may not be what the key held last, unless the run's filter
-//! says that the run never held the key.
+//! Runs are opened when the sweep reaches their first key and closed at their end. Where pages are lost, the
+//! range between the keys around them is a gap: an older entry in there may not be what the key held last,
+//! unless the run's filter says that the run never held the key.
 //!
 //! **Invariants**
 //! - Keys come in order, each once.
-//! - An entry counts unless a newer bottom run says that its key is gone; of those that count the newest wins.
+//! - An entry counts unless a newer bottom run says that its key is gone; of those that count the newest
+//!   wins.
 //! - A gap matters as far as nothing newer covers it, or operands stand upon what is missing.
-//! - Operands are stacked only upon what their tree has below them: elsewhere nobody knows which of them a run repeats.
+//! - Operands are stacked only upon what their tree has below them: elsewhere nobody knows which of them a
+//!   run repeats.
 
 use std::{
     cmp::Reverse,
@@ -21,7 +24,7 @@ use testudo_run::{KeyBounds, LenientCursor, LenientFilter, LostPages};
 use testudo_storage::DATA_FILE;
 
 use crate::check::salvage::{
-    key_ranges::{Age, Authority, after, uncovered},
+    key_ranges::{Age, CoveredRange, after, uncovered},
     plan::{KeyspacePlan, Source},
     report::LostRange,
 };
@@ -61,8 +64,8 @@ impl Gap {
 pub(crate) struct Sweep<'p> {
     data: Option<Arc<dyn File>>,
     store: StoreId,
-    authorities: &'p [Authority],
-    next_authority: usize,
+    authorities: &'p [CoveredRange],
+    next_covered_range: usize,
     active_authorities: Vec<usize>,
     /// Not yet opened, the next one last.
     waiting: Vec<Source>,
@@ -84,7 +87,7 @@ impl<'p> Sweep<'p> {
             store,
             waiting: std::mem::take(&mut plan.sources),
             authorities: &plan.authorities,
-            next_authority: 0,
+            next_covered_range: 0,
             active_authorities: Vec::new(),
             open: BTreeMap::new(),
             opened: 0,
@@ -114,7 +117,7 @@ impl<'p> Sweep<'p> {
         let Some(data) = &self.data else {
             let pages = source.reference.data_pages;
             let why = "the data file is missing".to_owned();
-            self.note_gap(&source, None, None, &LostPages { pages, offset: 0, why });
+            self.record_gap(&source, None, None, &LostPages { pages, offset: 0, why });
             return;
         };
         let cursor = LenientCursor::new(Arc::clone(data), self.store, &source.reference);
@@ -131,7 +134,7 @@ impl<'p> Sweep<'p> {
         let next = open.cursor.entry().map(|entry| entry.key.to_vec());
         if let Some(lost) = lost {
             let last = open.cursor.last_key().map(<[u8]>::to_vec);
-            self.note_gap(&open.source, last.as_deref(), next.as_deref(), &lost);
+            self.record_gap(&open.source, last.as_deref(), next.as_deref(), &lost);
         }
         if let Some(key) = next {
             self.heads.push(Reverse((key, index)));
@@ -140,7 +143,7 @@ impl<'p> Sweep<'p> {
     }
 
     /// Pages between the keys `last` and `next` of a source are lost.
-    fn note_gap(&mut self, source: &Source, last: Option<&[u8]>, next: Option<&[u8]>, lost: &LostPages) {
+    fn record_gap(&mut self, source: &Source, last: Option<&[u8]>, next: Option<&[u8]>, lost: &LostPages) {
         let reference = &source.reference;
         let whole = reference.keys.bounds();
         let low = last.map(after).or(whole.low);
@@ -150,7 +153,7 @@ impl<'p> Sweep<'p> {
             Some(bounds) => bounds.iter().map(|bounds| bounds.intersection(&range)).collect(),
         };
         let age = source.age();
-        let is_newer = |authority: &Authority| authority.age > age;
+        let is_newer = |covered_range: &CoveredRange| covered_range.age > age;
         let parts = counted.iter().filter(|part| !part.is_empty());
         let parts: Vec<_> = parts.flat_map(|part| uncovered(part, self.authorities, is_newer)).collect();
         if parts.is_empty() {
@@ -178,15 +181,16 @@ impl<'p> Sweep<'p> {
         }
     }
 
-    /// Replaces the operands of the first of `sources`, newest first and none older than `authority`, by an entry that says everything
-    /// about the key: together with what they change, or, where that is not certain, by the newest one that is whole, or else alone.
-    fn stack_up(&self, key: &[u8], sources: &[&OpenSource], authority: Option<Age>, answer: &mut Answer) {
+    /// Replaces the operands of the first of `sources`, newest first and none older than `covered_range`, by
+    /// an entry that says everything about the key: together with what they change, or, where that is not
+    /// certain, by the newest one that is whole, or else alone.
+    fn stack_up(&self, key: &[u8], sources: &[&OpenSource], covered_range: Option<Age>, answer: &mut Answer) {
         let is_operands =
             |open: &&&OpenSource| open.cursor.entry().is_some_and(|entry| entry.kind == Kind::Operands);
         let depth = sources.iter().take_while(is_operands).count();
         let base = sources.get(depth).and_then(|open| Some((open.source.age(), open.cursor.entry()?)));
         let (base_age, base) = base.unzip();
-        let base_age = base_age.max(authority);
+        let base_age = base_age.max(covered_range);
         let base = base.map_or((Kind::Tombstone, &[][..]), |entry| (entry.kind, entry.value));
         // Runs that no tree names may be repeated by later ones.
         if sources.iter().any(|open| open.source.counts_in.is_none()) {
@@ -215,8 +219,8 @@ impl<'p> Sweep<'p> {
         while let Some(Reverse((_, index))) = self.heads.pop_if_equal(key) {
             holders.push(index);
         }
-        let authority = self.authorities_at(key);
-        let answer = self.judge(key, &holders, &authority);
+        let covered_range = self.authorities_at(key);
+        let answer = self.judge(key, &holders, &covered_range);
         for index in holders {
             self.advance(index);
         }
@@ -226,11 +230,11 @@ impl<'p> Sweep<'p> {
 
     /// Ages of the bottom runs that know everything about `key`.
     fn authorities_at(&mut self, key: &[u8]) -> Vec<Age> {
-        while let Some(next) = self.authorities.get(self.next_authority)
+        while let Some(next) = self.authorities.get(self.next_covered_range)
             && next.bounds.low.as_deref().is_none_or(|low| low <= key)
         {
-            self.active_authorities.push(self.next_authority);
-            self.next_authority += 1;
+            self.active_authorities.push(self.next_covered_range);
+            self.next_covered_range += 1;
         }
         let authorities = self.authorities;
         let covers = |index: &usize| authorities[*index].bounds.contains(key);
@@ -245,8 +249,8 @@ impl<'p> Sweep<'p> {
         };
         let known = || counting().filter(|open| !open.source.is_orphan);
         let newest = known().max_by_key(|open| open.source.age());
-        let authority = authorities.iter().copied().max();
-        let age = newest.map(|open| open.source.age()).max(authority);
+        let covered_range = authorities.iter().copied().max();
+        let age = newest.map(|open| open.source.age()).max(covered_range);
         let entry = newest.filter(|open| Some(open.source.age()) == age).and_then(|open| open.cursor.entry());
         let newer = self.gaps.iter().filter(|gap| Some(gap.age) > age);
         let gap = newer.filter(|gap| gap.may_have_held(key)).map(|gap| gap.age).max();
@@ -258,12 +262,13 @@ impl<'p> Sweep<'p> {
         };
         if answer.entry.as_ref().is_some_and(|(kind, _)| *kind == Kind::Operands) {
             let mut sources: Vec<_> = known().collect();
-            // What an authority says is gone is nothing that operands change.
-            sources.retain(|open| Some(open.source.age()) >= authority);
+            // What an covered range says is gone is nothing that operands change.
+            sources.retain(|open| Some(open.source.age()) >= covered_range);
             sources.sort_by_key(|open| Reverse(open.source.age()));
-            self.stack_up(key, &sources, authority, &mut answer);
+            self.stack_up(key, &sources, covered_range, &mut answer);
         }
-        // A run without a footer tells nothing of its age but its id. It counts where no run written later has a say.
+        // A run without a footer tells nothing of its age but its id. It counts where no run written later
+        // has a say.
         let latest = known().map(|open| open.source.age()).chain(authorities.iter().copied());
         let latest = latest.map(|(_, run)| run).max();
         let orphan = counting().filter(|open| open.source.is_orphan).max_by_key(|open| open.source.age());

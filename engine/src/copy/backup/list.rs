@@ -14,7 +14,7 @@ use super::{
 pub struct BackupInfo {
     /// Number of the backup, ascending within its repository.
     pub id: u64,
-    /// When it was made, in milliseconds since 1970; for people only.
+    /// When it was made, in milliseconds since 1970; for humans only.
     pub time_ms: u64,
     /// Id of the store, in hex.
     pub store_id: String,

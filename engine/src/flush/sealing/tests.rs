@@ -5,16 +5,17 @@
 
 use super::{Fill, choose};
 
-/// Fills buffers in turn, a byte each, and looks when the last answer says so; how full they are when it is time.
+/// Fills buffers in turn, a byte each, and looks when the last answer says so; how full they are when it is
+/// time.
 fn fill(keyspaces: usize, write_buffers: u64) -> (u64, u32) {
-    let (mut active, mut look_at, mut looks) = (0u64, 0, 0);
+    let (mut active, mut check_at, mut looks) = (0u64, 0, 0);
     loop {
-        if active >= look_at {
+        if active >= check_at {
             looks += 1;
             let largest = active.div_ceil(keyspaces as u64);
             match (Fill { active, largest, sealed: 0 }).is_time(write_buffers) {
                 Ok(()) => return (active, looks),
-                Err(next) => look_at = next,
+                Err(next) => check_at = next,
             }
         }
         active += 1;

@@ -60,7 +60,7 @@ impl Layout {
         (until == end && end <= self.length).then_some(source)
     }
 
-    fn note_changed(&mut self, mut start: u64, mut end: u64) {
+    fn record_changed(&mut self, mut start: u64, mut end: u64) {
         while let Some((&at, &until)) = self.changed.range(..=end).next_back() {
             if until < start {
                 break;
@@ -173,7 +173,7 @@ impl File for OverlayFile {
         let end = range_end(offset, u64_of(bytes.len()))?;
         let mut layout = self.layout.write();
         layout.changes_or_new(&*self.env)?.write_at(offset, bytes).map_err(explained)?;
-        layout.note_changed(offset, end);
+        layout.record_changed(offset, end);
         layout.length = layout.length.max(end);
         Ok(())
     }
@@ -216,7 +216,7 @@ impl File for OverlayFile {
             changes.set_len(end)?;
         }
         changes.punch_hole(offset, end - offset)?;
-        layout.note_changed(offset, end);
+        layout.record_changed(offset, end);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use super::*;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Updates as a drain shows them.
+/// Updates as a flush shows them.
 struct Updates {
     entries: Vec<OwnedEntry>,
     at: Option<usize>,
@@ -20,20 +20,20 @@ impl Cursor for Updates {
         Ok(())
     }
     fn seek_last(&mut self) -> Result<()> {
-        unreachable!("a drain goes forward")
+        unreachable!("a flush goes forward")
     }
     fn seek(&mut self, _: &[u8]) -> Result<()> {
-        unreachable!("a drain goes forward")
+        unreachable!("a flush goes forward")
     }
     fn seek_before(&mut self, _: &[u8]) -> Result<()> {
-        unreachable!("a drain goes forward")
+        unreachable!("a flush goes forward")
     }
     fn next(&mut self) -> Result<()> {
         self.at = self.at.map(|at| at + 1);
         Ok(())
     }
     fn prev(&mut self) -> Result<()> {
-        unreachable!("a drain goes forward")
+        unreachable!("a flush goes forward")
     }
     fn entry(&self) -> Option<Entry<'_>> {
         let OwnedEntry { key, kind, value } = self.entries.get(self.at?)?;

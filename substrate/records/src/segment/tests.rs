@@ -11,7 +11,7 @@ fn records_of_all_lengths_stand_side_by_side() {
     let record = |i: usize| Record {
         tag: u32::try_from(i).unwrap(),
         keyspace: KeyspaceId(3),
-        drains: 9,
+        flushes: 9,
         key: &text[..i % 29],
         value: &text[i % 7..i % 50 + 7],
     };
@@ -25,14 +25,14 @@ fn records_of_all_lengths_stand_side_by_side() {
         let Record { tag, key, value, .. } = record(i);
         assert_eq!(segment.header(place).tag, tag);
         assert_eq!(segment.header(place).words(), record(i).words().unwrap());
-        assert_eq!(segment.drains_of(place, KeyspaceId(3), key), Some(9));
-        assert_eq!(segment.drains_of(place, KeyspaceId(4), key), None);
-        assert_eq!(segment.drains_of(place, KeyspaceId(3), &text[..key.len() + 1]), None);
+        assert_eq!(segment.flushes_of(place, KeyspaceId(3), key), Some(9));
+        assert_eq!(segment.flushes_of(place, KeyspaceId(4), key), None);
+        assert_eq!(segment.flushes_of(place, KeyspaceId(3), &text[..key.len() + 1]), None);
         if let Some((_, shorter)) = key.split_first() {
-            assert_eq!(segment.drains_of(place, KeyspaceId(3), shorter), None);
+            assert_eq!(segment.flushes_of(place, KeyspaceId(3), shorter), None);
             let mut other = key.to_vec();
             *other.last_mut().unwrap() ^= 1;
-            assert_eq!(segment.drains_of(place, KeyspaceId(3), &other), None);
+            assert_eq!(segment.flushes_of(place, KeyspaceId(3), &other), None);
         }
         assert_eq!(segment.value(place), value);
         place += segment.header(place).words();
@@ -42,7 +42,7 @@ fn records_of_all_lengths_stand_side_by_side() {
 #[test]
 fn what_is_too_long_is_not_a_record() {
     let long = vec![0; LENGTH_MAX + 1];
-    let record = |key, value| Record { tag: 0, keyspace: KeyspaceId(1), drains: 0, key, value };
+    let record = |key, value| Record { tag: 0, keyspace: KeyspaceId(1), flushes: 0, key, value };
     assert!(record(&long, b"").words().is_none() && record(b"", &long).words().is_none());
     assert!(record(&long[1..], b"").words().is_some());
 }

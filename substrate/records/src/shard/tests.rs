@@ -26,7 +26,7 @@ fn key(number: u32) -> [u8; 12] {
 fn insert(shard: &Shard, number: u32) {
     let key = key(number);
     let value = [7; 100];
-    let record = Record { tag: tag(&key), keyspace: KeyspaceId(1), drains: 0, key: &key, value: &value };
+    let record = Record { tag: tag(&key), keyspace: KeyspaceId(1), flushes: 0, key: &key, value: &value };
     shard.lock().insert(&record, 0);
 }
 
@@ -116,7 +116,7 @@ fn removed_records_are_gone_and_leave_no_trace() {
 fn what_is_too_large_for_a_segment_is_not_cached() {
     let (_, shard) = shard(16);
     let value = vec![1; SEGMENT_BYTES / 8];
-    let record = Record { tag: tag(b"k"), keyspace: KeyspaceId(1), drains: 0, key: b"k", value: &value };
+    let record = Record { tag: tag(b"k"), keyspace: KeyspaceId(1), flushes: 0, key: b"k", value: &value };
     shard.lock().insert(&record, 0);
     assert_eq!(shard.figures().records, 0);
 }

@@ -24,16 +24,16 @@ pub struct Missing {
 }
 
 /// A source that is being positioned.
-pub trait Placing {
+pub trait BatchedSeek {
     /// Goes on until it stands where it should (`None`) or misses a page.
     fn progress(&mut self) -> Result<Option<Missing>>;
     /// Takes the bytes of what it missed, not yet verified.
-    fn supply(&mut self, bytes: &[u8]) -> Result<()>;
+    fn on_page(&mut self, bytes: &[u8]) -> Result<()>;
     /// Of a source that stands where it should: a page that it will need soon, to be read only if others are
     /// read anyway.
-    fn wish(&mut self) -> Result<Option<Missing>>;
+    fn next_missing(&mut self) -> Result<Option<Missing>>;
     /// Takes the bytes of what it wished for, not yet verified.
-    fn grant(&mut self, bytes: &[u8]);
+    fn prefetched(&mut self, bytes: &[u8]);
 }
 
 testudo_base::sync::thread_local! {
@@ -44,7 +44,7 @@ testudo_base::sync::thread_local! {
 const KEPT_BYTES: usize = 256 << 10;
 
 /// Brings every source to where it should stand.
-pub fn place_together<P: Placing>(sources: &mut [P], data: &DataFile) -> Result<()> {
+pub fn seek_together<P: BatchedSeek>(sources: &mut [P], data: &DataFile) -> Result<()> {
     let mut missing: Vec<(usize, Missing)> = Vec::new();
     let mut settled: Vec<usize> = Vec::new();
     loop {
@@ -61,14 +61,14 @@ pub fn place_together<P: Placing>(sources: &mut [P], data: &DataFile) -> Result<
         }
         let needed = missing.len();
         for &number in &settled {
-            missing.extend(sources[number].wish()?.map(|wanted| (number, wanted)));
+            missing.extend(sources[number].next_missing()?.map(|wanted| (number, wanted)));
         }
         ROUND.with(|round| read_round(&mut round.borrow_mut(), sources, (&missing, needed), data))?;
     }
 }
 
 /// Reads what is missing, of which the first `needed` are needed and the others wished for.
-fn read_round<P: Placing>(
+fn read_round<P: BatchedSeek>(
     buffer: &mut AlignedBuffer,
     sources: &mut [P],
     (missing, needed): (&[(usize, Missing)], usize),
@@ -90,14 +90,14 @@ fn read_round<P: Placing>(
     for (at, (result, (page, bytes))) in results.into_iter().zip(reads).enumerate() {
         let source = &mut sources[missing[at].0];
         match result {
-            Ok(()) if at < needed => source.supply(bytes)?,
-            Ok(()) => source.grant(bytes),
+            Ok(()) if at < needed => source.on_page(bytes)?,
+            Ok(()) => source.prefetched(bytes),
             // What only may be needed must not be what makes a scan fail.
             Err(_) if at >= needed => {}
             Err(_) if bytes.len() > PAGE_SIZE => {
                 let first = &mut bytes[..PAGE_SIZE];
                 data.read_many(&mut [(page, &mut *first)]).into_iter().collect::<Result<()>>()?;
-                source.supply(first)?;
+                source.on_page(first)?;
             }
             Err(error) => return Err(error),
         }

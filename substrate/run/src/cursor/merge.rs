@@ -99,7 +99,7 @@ impl<C: Cursor> MergeCursor<C> {
         self.direction = direction;
         place(&mut self.sources)?;
         for source in 0..self.sources.len() {
-            if self.note_head(source) {
+            if self.record_head(source) {
                 self.order.push(source);
                 self.sink_back(self.order.len() - 1);
             }
@@ -113,7 +113,7 @@ impl<C: Cursor> MergeCursor<C> {
 
     /// Notes where a source stands; `false` if it has ended.
     #[inline]
-    fn note_head(&mut self, source: usize) -> bool {
+    fn record_head(&mut self, source: usize) -> bool {
         let Some(entry) = self.sources[source].entry() else { return false };
         self.heads[source] = key::head(entry.key.get(self.shared_bytes..).unwrap_or_default());
         let mark = u64::from(entry.kind == Kind::Operands);
@@ -225,7 +225,7 @@ impl<C: Cursor> MergeCursor<C> {
             Direction::Forward => self.sources[source].next()?,
             Direction::Backward => self.sources[source].prev()?,
         }
-        if !self.note_head(source) {
+        if !self.record_head(source) {
             self.order.remove(at);
             return Ok(());
         }

@@ -17,7 +17,7 @@ use testudo_storage::{PageKind, payload_of};
 
 use super::{Awaited, Phase, ReadAhead, RunCursor, Sought};
 use crate::{
-    Missing, Placing,
+    BatchedSeek, Missing,
     cursor::window::{Window, page_bytes},
     format::{
         block::{Block, Lead},
@@ -158,7 +158,7 @@ impl RunCursor {
     }
 
     /// The following data block, if the cursor is about to get there and it is not in memory.
-    fn wished_block(&mut self) -> Result<Option<BlockPosition>> {
+    fn next_missing_block(&mut self) -> Result<Option<BlockPosition>> {
         let left = self.layout.count() - self.slot;
         // The fullest source of a scan is sure to go on.
         let is_near = left <= NEAR_END_ENTRIES || self.first_pages > 1;
@@ -175,7 +175,7 @@ impl RunCursor {
     }
 }
 
-impl Placing for RunCursor {
+impl BatchedSeek for RunCursor {
     fn progress(&mut self) -> Result<Option<Missing>> {
         loop {
             match self.phase {
@@ -204,19 +204,19 @@ impl Placing for RunCursor {
         }
     }
 
-    fn wish(&mut self) -> Result<Option<Missing>> {
-        let Some(next) = self.wished_block()? else { return Ok(None) };
+    fn next_missing(&mut self) -> Result<Option<Missing>> {
+        let Some(next) = self.next_missing_block()? else { return Ok(None) };
         self.wished = Some(next);
         self.missing_at(PageKind::Data, next.page, self.first_pages).map(Some)
     }
 
-    fn grant(&mut self, bytes: &[u8]) {
+    fn prefetched(&mut self, bytes: &[u8]) {
         if let Some(next) = self.wished.take() {
             self.keep_window(next.page, bytes);
         }
     }
 
-    fn supply(&mut self, bytes: &[u8]) -> Result<()> {
+    fn on_page(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(awaited) = self.awaited.take() else { return Ok(()) };
         let (page, rest) = bytes.split_at(PAGE_SIZE);
         let (kind, at) = match awaited {

@@ -3,9 +3,9 @@
 //! Who the run is stands here too, so that it can be found and placed among others when the manifest is lost.
 //!
 //! Payload, little-endian (`str` = u32 length and bytes): store id u128 · the run's own reference · name of
-//! the keyspace str · authority: u8 0 (none), or 1, low str and u8 0 (open) or 1, how much high shares with
-//! low u32 and the rest of high str · index blocks u32 · first filter page u32 · filter pages u32 · then per
-//! index block its page u32, its pages u32, its first separator str, and u8 0, or 1 and the fork of a
+//! the keyspace str · covered range: u8 0 (none), or 1, low str and u8 0 (open) or 1, how much high shares
+//! with low u32 and the rest of high str · index blocks u32 · first filter page u32 · filter pages u32 · then
+//! per index block its page u32, its pages u32, its first separator str, and u8 0, or 1 and the fork of a
 //! separator that was cut: shared bytes u32 · byte u8.
 //!
 //! **Invariants**
@@ -46,7 +46,7 @@ pub struct RunRecord {
     pub keyspace_name: String,
     /// For a bottom run: the keys of which it holds everything that was left of all operations up to its
     /// newest seqno. A key in there that it does not hold did not exist then.
-    pub authority: Option<KeyBounds>,
+    pub covered_range: Option<KeyBounds>,
 }
 
 impl RunRecord {
@@ -54,7 +54,7 @@ impl RunRecord {
         codec::put_u128(out, self.store.0);
         self.reference.encode(out);
         codec::put_bytes(out, self.keyspace_name.as_bytes());
-        let Some(KeyBounds { low, high }) = &self.authority else {
+        let Some(KeyBounds { low, high }) = &self.covered_range else {
             codec::put_u8(out, 0);
             return;
         };
@@ -87,12 +87,12 @@ impl RunRecord {
         let reference = RunRef::decode(reader)?;
         let name = std::str::from_utf8(reader.bytes(MAX_NAME_BYTES)?);
         let keyspace_name = name.map_err(|_| Damage("a name is not UTF-8"))?.to_owned();
-        let authority = match reader.u8()? {
+        let covered_range = match reader.u8()? {
             0 => None,
             1 => Some(decode_bounds(reader)?),
-            _ => return Err(Damage("unknown authority of a run")),
+            _ => return Err(Damage("unknown covered range of a run")),
         };
-        Ok(Self { store, reference, keyspace_name, authority })
+        Ok(Self { store, reference, keyspace_name, covered_range })
     }
 }
 

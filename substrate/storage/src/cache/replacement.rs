@@ -3,13 +3,13 @@
 //! Data pages come on *probation*, to about a tenth of the frames, and leave in the order in which they came
 //! unless they were used again; the others are the *main* set, from which a clock takes the coldest. That is
 //! S3-FIFO (Yang and others, SOSP 2023) with two hands over one array in place of two queues: a page that
-//! comes takes the frame that the hand of probation has just left, so the hand finds it when it has been
+//! comes takes the frame that the worker of probation has just left, so the worker finds it when it has been
 //! around, which is first in, first out. Pages that were here shortly before, and all index and filter pages,
 //! belong to the main set at once.
 //!
 //! Each thread takes frames by batches of neighbours from the two hands, which move on by whole batches, so
 //! that threads look at different frames (SplinterDB, section 4). Pages are never dirty: there is nothing to
-//! clean ahead of a hand.
+//! clean ahead of a worker.
 //!
 //! **Invariants**
 //! - Bits of a frame's heat change by compare-and-swap, and are set as a whole only under a claim.
@@ -45,7 +45,7 @@ pub enum Priority {
 /// Uses that a page of the main set still has to its credit.
 const COUNT: u8 = 0x0f;
 const PROBATION: u8 = 0x10;
-/// On probation, but so near before the hand that it is let pass once.
+/// On probation, but so near before the worker that it is let pass once.
 const YOUNG: u8 = 0x20;
 const STRUCTURE: u8 = 0x40;
 const DATA_COUNT_MAX: u8 = 3;
@@ -164,7 +164,7 @@ impl Replacement {
         None
     }
 
-    /// A page on probation is seen by the hand and stays.
+    /// A page on probation is seen by the worker and stays.
     fn pass(&self, frame: FrameRef<'_>, heat: u8) {
         let is_used = heat & COUNT > 0;
         let after = if is_used { heat & !(PROBATION | YOUNG | COUNT) } else { heat & !YOUNG };

@@ -97,7 +97,7 @@ impl ManifestSurvey {
                 && (self.edits == 0 || edit_number > self.last_edit)
             {
                 self.has_later_edits = true;
-                edit.iter().for_each(|change| self.note_later(change));
+                edit.iter().for_each(|change| self.record_later(change));
             }
             at += PAGE_SIZE;
         }
@@ -146,7 +146,7 @@ impl ManifestSurvey {
         at
     }
 
-    fn note_later(&mut self, change: &Change) {
+    fn record_later(&mut self, change: &Change) {
         match change {
             Change::CreateKeyspace(id, name, options) => {
                 let (name, options) = (name.clone(), options.clone());

@@ -16,7 +16,7 @@ use testudo_base::{
     sync::{Arc, Mutex, Weak},
 };
 
-use crate::space::{demand::Demand, free_space::FreeSpace};
+use crate::space::{free_space::FreeSpace, free_space_target::FreeSpaceTarget};
 
 /// A hold on a span of pages; the span is not reused while any clone of the `Arc` lives.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Table {
     takes_fragments: bool,
     /// Pages taken in the present round of work.
     taken: u64,
-    demand: Demand,
+    target: FreeSpaceTarget,
     live: BTreeMap<u64, Live>,
 }
 
@@ -129,7 +129,7 @@ impl Extents {
                 kept_pages: 0,
                 takes_fragments: false,
                 taken: 0,
-                demand: Demand::default(),
+                target: FreeSpaceTarget::default(),
                 live,
             }),
             on_free: Box::new(on_free),
@@ -333,9 +333,9 @@ impl Extents {
     /// Notes that it has ended; how many free pages are worth keeping, if there are far more.
     pub(crate) fn end_round(&self) -> Option<u64> {
         let mut table = self.table.lock();
-        let Table { free, taken, demand, .. } = &mut *table;
-        demand.note(*taken);
-        demand.kept_pages(free.free_pages(), free.end_page() - free.hole_pages())
+        let Table { free, taken, target, .. } = &mut *table;
+        target.note(*taken);
+        target.kept_pages(free.free_pages(), free.end_page() - free.hole_pages())
     }
 
     /// Space by use.

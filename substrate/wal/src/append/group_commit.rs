@@ -74,7 +74,7 @@ impl Rounds {
     }
 
     /// Learns from the end of gathering.
-    fn note_gathering(&mut self) {
+    fn record_gathering(&mut self) {
         let is_in_vain = self.arrived < self.expected;
         self.penalty = if is_in_vain { (2 * self.penalty + 1).min(RESTS_MAX) } else { 0 };
         self.rests = self.penalty;
@@ -132,7 +132,7 @@ impl GroupCommit {
         rounds.is_gathering = true;
         self.gathered.wait_while_for(rounds, |rounds| rounds.arrived < rounds.expected, limit);
         rounds.is_gathering = false;
-        rounds.note_gathering();
+        rounds.record_gathering();
     }
 
     /// Told by the leader: the round that runs makes everything up to `seqno` durable. Says whether

@@ -54,7 +54,7 @@ pub(crate) struct WriteCounts {
 }
 
 impl WriteCounts {
-    fn note_segment(&mut self) {
+    fn record_segment(&mut self) {
         self.bytes_written += SEGMENT_HEADER_BYTES;
         self.header_syncs += 1;
         self.segments_begun += 1;
@@ -95,7 +95,7 @@ impl SegmentWriter {
         let seqnos = (next_seqno, durable);
         let current = begin_segment(&store, &identity, (number, 0), seqnos, attested_edit)?;
         let mut counts = WriteCounts::default();
-        counts.note_segment();
+        counts.record_segment();
         Ok(Self {
             identity,
             store,
@@ -211,7 +211,7 @@ impl SegmentWriter {
             "whole pages are written"
         );
         debug_assert!(self.position + bytes <= self.current.bytes, "the segment has room");
-        self.note_unsynced();
+        self.record_unsynced();
         self.allocate_to(self.position + bytes)?;
         let written = self.current.file.write_at(self.position, pages);
         written.map_err(|error| Error::io(self.current.name.as_str(), error))?;
@@ -243,7 +243,7 @@ impl SegmentWriter {
         let _ = self.current.file.set_len(self.position.max(self.current.initial_bytes));
     }
 
-    fn note_unsynced(&mut self) {
+    fn record_unsynced(&mut self) {
         if !self.unsynced.last().is_some_and(|last| Arc::ptr_eq(last, &self.current)) {
             self.unsynced.push(Arc::clone(&self.current));
         }
@@ -254,7 +254,7 @@ impl SegmentWriter {
         let newest_edit = self.identity.witness.newest_edit();
         self.current = begin_segment(&self.store, &self.identity, size, (first, durable), newest_edit)?;
         self.attested_edit = newest_edit;
-        self.counts.note_segment();
+        self.counts.record_segment();
         self.position = SEGMENT_HEADER_BYTES;
         self.allocated_until = INITIAL_BYTES;
         self.zeroed_until = 0;
@@ -269,7 +269,7 @@ impl SegmentWriter {
         if !self.allocate_to(self.position + bytes)? {
             return Ok(());
         }
-        self.note_unsynced();
+        self.record_unsynced();
         let zeros = self.zeros.get_or_insert_with(|| AlignedBuffer::for_bytes(ZERO_AHEAD_BYTES));
         let written = self.current.file.write_at(self.position, &zeros[..usize_of(bytes)]);
         written.map_err(|error| Error::io(self.current.name.as_str(), error))?;

@@ -42,7 +42,7 @@ const ALPHABET: [&str; 9] = [
     "create 1",
     "reopen",
 ];
-/// What every script starts from: two keyspaces, drained and logged records, a killed process.
+/// What every script starts from: two keyspaces, flushed and logged records, a killed process.
 const START: &str = "
     create 0
     create 1
@@ -173,7 +173,7 @@ fn every_loss_of_rotation(configuration: &Configuration) -> Result<LayerReport, 
     Ok(report)
 }
 
-/// A machine whose manifest is rotated by the next drain.
+/// A machine whose manifest is rotated by the next flush.
 fn before_rotation(configuration: &Configuration) -> Result<Start, String> {
     const NAME_BEFORE: &str = "manifest-0000000001";
     let mut runner = Runner::new(&configuration.opener, 1);

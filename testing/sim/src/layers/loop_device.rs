@@ -38,9 +38,9 @@ const IMAGE_BYTES: u64 = 64 << 20;
 const BALLAST_BYTES: u64 = 28 << 20;
 /// Writes after which a device of that size must have been full.
 const WRITES_MAX: u32 = 200_000;
-/// Writes once there is room; few enough to find room for themselves and for what waited to be drained.
+/// Writes once there is room; few enough to find room for themselves and for what waited to be flushed.
 const WRITES_AGAIN: u32 = 200;
-/// Much enough for a log that write buffers cannot hold by far while they cannot be drained.
+/// Much enough for a log that write buffers cannot hold by far while they cannot be flushed.
 const MEMORY_BYTES: u64 = 16 << 20;
 /// How long a store may take to notice that there is room again.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -40,7 +40,7 @@ const LARGE_MEMORY: u64 = 64 << 20;
 enum Pace {
     /// Only where the script says so.
     AsWritten,
-    /// A drain after every so many writes.
+    /// A flush after every so many writes.
     Flush(usize),
     /// A step after every write.
     Step,
@@ -48,7 +48,7 @@ enum Pace {
     Reopen(usize),
     /// Other shares of the memory after every so many writes.
     Share(usize),
-    /// Neither drains nor steps: everything stays in the write buffers as long as they hold it.
+    /// Neither flushes nor steps: everything stays in the write buffers as long as they hold it.
     Lazy,
 }
 

@@ -35,9 +35,20 @@ const STEPS_MAX: u32 = 10_000;
 /// Parts in which a device is emptied.
 const PARTS: u64 = 12;
 
+/// Smaller leaves than this are for other layers: a device full of trees of 4-KiB leaves may refuse removals for
+/// good (decision 0032). Named, such a configuration is run all the same.
+const LEAF_BYTES_MIN: u64 = 16 << 10;
+
+fn leaf_bytes(configuration: &Configuration) -> u64 {
+    configuration.opener.options.chosen_tree().leaf_bytes()
+}
+
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
-    let configurations = chosen(NAME, limits, crash_configurations())?;
+    let mut configurations = chosen(NAME, limits, crash_configurations())?;
+    if limits.configuration.is_none() {
+        configurations.retain(|configuration| leaf_bytes(configuration) >= LEAF_BYTES_MIN);
+    }
     let enough = Enough { unit: UNIT, count: limits.count_or(REMOVALS_SHORT) };
     let wanted = [("power losses within calls", 5), ("reopens", 5), ("kills", 5), ("refused writes", 50)];
     let is_covered = |report: &LayerReport| require(NAME, limits, report, &wanted);
@@ -79,7 +90,7 @@ impl Device {
         let memory_bytes = (1 << 20) << random.below(3);
         let drawn_bytes = [30, 100, 500, 2_000, 6_000][usize_of(random.below(5))];
         // A tree of leaves that hold one value each keeps too many of its nodes when it is emptied.
-        let value_bytes = drawn_bytes.min(configuration.opener.options.chosen_tree().leaf_bytes() / 8);
+        let value_bytes = drawn_bytes.min(leaf_bytes(configuration) / 8);
         let is_ordered = random.percent(30);
         let machine = MemEnv::new(seed);
         machine.space_limit(Some(room_bytes));

@@ -1,6 +1,6 @@
 //! The whole engine with its background work stepped, operations and faults mixed by a seed.
 //!
-//! One run goes through reads, writes, drains, jobs, drops, snapshots, reopens, kills and power losses, also
+//! One run goes through reads, writes, flushes, jobs, drops, snapshots, reopens, kills and power losses, also
 //! during recovery and creation; meanwhile calls fail, the disk fills up, slows down, the clock jumps,
 //! somebody else tries to open the store. Now and then a copy of the store goes on alone with damage that no
 //! error tells: see `damage`.

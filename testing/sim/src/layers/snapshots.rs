@@ -27,7 +27,7 @@ pub(crate) const UNIT: &str = "ops";
 const OP_COUNT: usize = 4_000;
 const OPS_SHORT: u64 = 48_000;
 
-/// Many snapshots, read and compared often, between drains and drops.
+/// Many snapshots, read and compared often, between flushes and drops.
 fn profile() -> Profile {
     let weights = Weights {
         snapshot: 150,

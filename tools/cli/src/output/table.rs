@@ -1,4 +1,4 @@
-//! Columns for people: texts to the left, figures to the right, two spaces between.
+//! Columns for humans: texts to the left, figures to the right, two spaces between.
 //!
 //! **Invariants**
 //! - No line ends in blanks.

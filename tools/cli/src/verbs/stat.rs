@@ -19,7 +19,7 @@ use crate::{
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "memory",
-        &["memory", "memtable", "cache", "record_cache", "write_memory", "metadata", "checkpoint_distance"],
+        &["memory", "memtable", "cache", "record_cache", "write_memory", "metadata", "flush_distance"],
     ),
     ("reads", &["record_", "page_read", "stream_read", "device_bytes_read"]),
     (

@@ -8,7 +8,7 @@ use crate::program::{Answer, Place};
 
 const PAGE: usize = 4096;
 
-/// A store with drained records, and some that only the log has.
+/// A store with flushed records, and some that only the log has.
 fn place() -> Place {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();

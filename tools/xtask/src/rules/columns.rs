@@ -13,13 +13,11 @@ use crate::{
 };
 
 const MAX_COLUMNS: usize = 110;
-/// Documents of which the lines are still to be wrapped.
-const UNWRAPPED: [&str; 1] = ["ARCHITECTURE.md"];
 /// Folders of which the comments are wrapped.
-const WRAPPED_CODE: [&str; 3] = ["substrate/", "testing/", "tools/"];
+const WRAPPED_CODE: [&str; 5] = ["substrate/", "trees/", "engine/", "testing/", "tools/"];
 
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
-    if source.path.ends_with(".md") && !UNWRAPPED.contains(&source.path.as_str()) {
+    if source.path.ends_with(".md") {
         let lines = (1..).zip(source.text.lines()).map(|(number, text)| Line { number, before: 0, text });
         return check_text(source, lines);
     }

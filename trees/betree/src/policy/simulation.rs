@@ -1,7 +1,8 @@
 //! A simulation of the policies over byte counts: no records, no runs, no files, but the same decisions.
 //!
-//! Keys are spread evenly, so a flow of bytes divides among the children of a node as their ranges do. What overwrites is found out by
-//! leaves alone: merges of tiers drop nothing. It costs microseconds for each checkpoint, so trees can be far larger than any machine.
+//! Keys are spread evenly, so a flow of bytes divides among the children of a node as their ranges do. What
+//! overwrites is found out by leaves alone: merges of tiers drop nothing. It costs microseconds for each
+//! checkpoint, so trees can be far larger than any machine.
 //!
 //! **Invariants**
 //! - Every decision is one of [`BeTreeOptions`]; nothing here chooses by itself.
@@ -16,7 +17,7 @@ pub struct SimulatedLoad {
     /// Bytes of keys and values that come in, one checkpoint after the other.
     pub incoming_bytes: u64,
     /// Bytes of one checkpoint (χ in the paper).
-    pub checkpoint_bytes: u64,
+    pub flush_bytes: u64,
     /// Of a hundred bytes, those that replace what is there.
     pub overwrite_percent: u64,
 }
@@ -24,10 +25,11 @@ pub struct SimulatedLoad {
 /// What it has cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulatedCosts {
-    /// Bytes written for each byte that came in, at the leaves, in the nodes above them, in those above them …
+    /// Bytes written for each byte that came in, at the leaves, in the nodes above them, in those above them
+    /// …
     pub written_by_level: Vec<f64>,
     /// Bytes written in the dearest checkpoint, for each byte of it.
-    pub dearest_checkpoint: f64,
+    pub dearest_flush: f64,
     /// Tiers that a node has, on average at the end.
     pub mean_tiers: f64,
     /// The most tiers that a node had at the end.
@@ -106,16 +108,16 @@ impl SimulatedTree {
         self.written = Vec::new();
         let new_share = 1.0 - load.overwrite_percent as f64 / 100.0;
         let (mut written, mut dearest) = (0, 0.0f64);
-        for _ in 0..load.incoming_bytes / load.checkpoint_bytes.max(1) {
-            self.checkpoint(load.checkpoint_bytes, new_share);
+        for _ in 0..load.incoming_bytes / load.flush_bytes.max(1) {
+            self.checkpoint(load.flush_bytes, new_share);
             let before = std::mem::replace(&mut written, self.written.iter().sum());
-            dearest = dearest.max(ratio(written - before, load.checkpoint_bytes));
+            dearest = dearest.max(ratio(written - before, load.flush_bytes));
         }
         let mut totals = Totals::default();
         self.root.add_to(&mut totals);
         SimulatedCosts {
             written_by_level: self.written.iter().map(|&bytes| ratio(bytes, load.incoming_bytes)).collect(),
-            dearest_checkpoint: dearest,
+            dearest_flush: dearest,
             mean_tiers: ratio(u64_of(totals.tiers), u64_of(totals.nodes)),
             max_tiers: totals.max_tiers,
             space: ratio(totals.bytes, self.live_bytes),
@@ -142,7 +144,7 @@ impl SimulatedTree {
         ObjectId(self.next_id - 1)
     }
 
-    fn note_written(&mut self, level: usize, bytes: u64) {
+    fn record_written(&mut self, level: usize, bytes: u64) {
         if self.written.len() <= level {
             self.written.resize(level + 1, 0);
         }
@@ -170,7 +172,7 @@ impl SimulatedTree {
         self.settle(node);
         for tier in node.tiers.iter_mut().filter(|tier| tier.is_new) {
             tier.is_new = false;
-            self.note_written(node.height, tier.total());
+            self.record_written(node.height, tier.total());
         }
         for pivot in (0..node.pivots.len()).rev() {
             self.divide(node, pivot);
@@ -185,7 +187,7 @@ impl SimulatedTree {
                 *held += bytes - dropped;
                 let held = *held;
                 node.overwrites = node.overwrites.after(bytes, dropped);
-                self.note_written(0, held);
+                self.record_written(0, held);
             }
         }
     }

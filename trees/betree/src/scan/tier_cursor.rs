@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use testudo_base::{Cursor, Entry, Result};
-use testudo_run::{Direction, Missing, Placing, ReadAhead, Run, RunCursor, Target};
+use testudo_run::{BatchedSeek, Direction, Missing, ReadAhead, Run, RunCursor, Target};
 
 use crate::trunk::{fence::Fence, node::FencedRun};
 
@@ -14,7 +14,7 @@ use crate::trunk::{fence::Fence, node::FencedRun};
 const LEAF_PAGES_AT_ONCE: u32 = 4;
 
 /// A cursor over one source of entries.
-pub(crate) struct Strand {
+pub(crate) struct TierCursor {
     /// In key order, disjoint; never empty.
     runs: Vec<FencedRun>,
     low: Option<Arc<[u8]>>,
@@ -27,7 +27,7 @@ pub(crate) struct Strand {
     stands: bool,
 }
 
-impl Strand {
+impl TierCursor {
     /// The entries of `runs` with keys from `low` up to `high`.
     pub(crate) fn new(runs: Vec<FencedRun>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
         debug_assert!(!runs.is_empty(), "a source has runs");
@@ -54,7 +54,8 @@ impl Strand {
         }
     }
 
-    /// Takes over the open run of the strand that came before in the order of the scan, if it is one of this strand's.
+    /// Takes over the open run of the tier_cursor that came before in the order of the scan, if it is one of
+    /// this tier_cursor's.
     pub(crate) fn take_over(&mut self, earlier: &mut Self) -> bool {
         let Some(cursor) = &earlier.cursor else { return false };
         let Some(at) = self.runs.iter().position(|fenced| Arc::ptr_eq(&fenced.run, cursor.run())) else {
@@ -79,9 +80,9 @@ impl Strand {
 
     /// A leaf to which a long scan will come.
     pub(crate) fn prepared_leaf(run: &Arc<Run>) -> Self {
-        let mut strand = Self::leaf(run);
-        strand.open(0).prepare_long();
-        strand
+        let mut tier_cursor = Self::leaf(run);
+        tier_cursor.open(0).prepare_long();
+        tier_cursor
     }
 
     /// What comes is not known to be a long scan any more.
@@ -91,7 +92,7 @@ impl Strand {
         }
     }
 
-    /// Starts to position it; [`Placing::progress`] ends that.
+    /// Starts to position it; [`BatchedSeek::progress`] ends that.
     pub(crate) fn begin(&mut self, target: Target<'_>) {
         self.stands = false;
         self.direction = match target {
@@ -151,7 +152,8 @@ impl Strand {
         })
     }
 
-    /// After the open run has moved: where that leaves the strand. `false` if the search goes on in the next run.
+    /// After the open run has moved: where that leaves the tier_cursor. `false` if the search goes on in the
+    /// next run.
     fn look(&mut self) -> bool {
         self.stands = false;
         let Some(entry) = self.cursor.as_ref().and_then(Cursor::entry) else {
@@ -179,7 +181,7 @@ impl Strand {
     /// Settles without company.
     fn settle(&mut self) -> Result<()> {
         let data = Arc::clone(self.runs[0].run.data());
-        testudo_run::place_together(std::slice::from_mut(self), &data)
+        testudo_run::seek_together(std::slice::from_mut(self), &data)
     }
 
     fn place(&mut self, target: Target<'_>) -> Result<()> {
@@ -188,7 +190,7 @@ impl Strand {
     }
 }
 
-impl Placing for Strand {
+impl BatchedSeek for TierCursor {
     fn progress(&mut self) -> Result<Option<Missing>> {
         loop {
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
@@ -201,25 +203,25 @@ impl Placing for Strand {
         }
     }
 
-    fn supply(&mut self, bytes: &[u8]) -> Result<()> {
-        self.cursor.as_mut().map_or(Ok(()), |cursor| cursor.supply(bytes))
+    fn on_page(&mut self, bytes: &[u8]) -> Result<()> {
+        self.cursor.as_mut().map_or(Ok(()), |cursor| cursor.on_page(bytes))
     }
 
-    fn wish(&mut self) -> Result<Option<Missing>> {
+    fn next_missing(&mut self) -> Result<Option<Missing>> {
         match &mut self.cursor {
-            Some(cursor) if self.stands && self.direction == Direction::Forward => cursor.wish(),
+            Some(cursor) if self.stands && self.direction == Direction::Forward => cursor.next_missing(),
             _ => Ok(None),
         }
     }
 
-    fn grant(&mut self, bytes: &[u8]) {
+    fn prefetched(&mut self, bytes: &[u8]) {
         if let Some(cursor) = &mut self.cursor {
-            cursor.grant(bytes);
+            cursor.prefetched(bytes);
         }
     }
 }
 
-impl Cursor for Strand {
+impl Cursor for TierCursor {
     fn seek_first(&mut self) -> Result<()> {
         self.place(Target::First)
     }

@@ -1,21 +1,22 @@
 //! A cursor over a whole tree: one merge of everything that may hold keys of the leaf where it is.
 //!
-//! The range of one leaf is a *part*. On the way from the root to the leaf every node contributes what its tiers hold for
-//! that part, newest first, then comes the leaf itself; so a step compares a dozen sources at most, however deep the tree
-//! is. At the border of a part the next one is entered, and the runs that reach into it stay open.
+//! The range of one leaf is a *part*. On the way from the root to the leaf every node contributes what its
+//! tiers hold for that part, newest first, then comes the leaf itself; so a step compares a dozen sources at
+//! most, however deep the tree is. At the border of a part the next one is entered, and the runs that reach
+//! into it stay open.
 //!
 //! **Invariants**
-//! - A tier's strand sees only what its shares leave.
-//! - All strands are bounded by the part, or hold nothing beyond it.
+//! - A tier's tier_cursor sees only what its shares leave.
+//! - All tier_cursors are bounded by the part, or hold nothing beyond it.
 
 use std::sync::Arc;
 
 use testudo_base::{Cursor, Entry, Result, key, num::u32_of, planted};
-use testudo_run::{Direction, MergeCursor, Run, Target, place_together};
+use testudo_run::{Direction, MergeCursor, Run, Target, seek_together};
 use testudo_storage::DataFile;
 
 use crate::{
-    scan::tier_cursor::Strand,
+    scan::tier_cursor::TierCursor,
     trunk::{
         fence::{Bounds, Fence},
         node::{Child, FencedRun, Node},
@@ -28,9 +29,9 @@ pub(crate) struct TreeCursor {
     root: Arc<Node>,
     data: Arc<DataFile>,
     part: Part,
-    merge: MergeCursor<Strand>,
+    merge: MergeCursor<TierCursor>,
     /// The next part's leaf, during a long scan.
-    prepared: Option<Strand>,
+    prepared: Option<TierCursor>,
 }
 
 /// A range of keys of the trunk.
@@ -67,10 +68,10 @@ impl TreeCursor {
         Self { root: Arc::clone(root), data: Arc::clone(data), part: Part::default(), merge, prepared: None }
     }
 
-    /// Opens the part where `entrance` leads and positions its strands.
+    /// Opens the part where `entrance` leads and positions its tier_cursors.
     fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>, goes_on: bool) -> Result<()> {
         let path = self.path(entrance);
-        let mut strands = self.strands(&path, goes_on);
+        let mut tier_cursors = self.tier_cursors(&path, goes_on);
         let earlier = std::mem::replace(&mut self.merge, MergeCursor::new(Vec::new()));
         let mut open = earlier.into_sources();
         open.extend(self.prepared.take());
@@ -78,28 +79,28 @@ impl TreeCursor {
             Target::First | Target::From(_) => Direction::Forward,
             Target::Last | Target::Before(_) => Direction::Backward,
         };
-        let is_long = goes_on && direction == Direction::Forward && open.iter().any(Strand::is_long_leaf);
+        let is_long = goes_on && direction == Direction::Forward && open.iter().any(TierCursor::is_long_leaf);
         for mut earlier in open {
             if !goes_on {
                 earlier.begin_anew();
             }
-            let _ = strands.iter_mut().any(|strand| strand.take_over(&mut earlier));
+            let _ = tier_cursors.iter_mut().any(|tier_cursor| tier_cursor.take_over(&mut earlier));
         }
         if is_long {
-            strands.iter_mut().for_each(Strand::go_on_long);
-            self.prepared = self.leaf_behind().as_ref().map(Strand::prepared_leaf);
+            tier_cursors.iter_mut().for_each(TierCursor::go_on_long);
+            self.prepared = self.leaf_behind().as_ref().map(TierCursor::prepared_leaf);
         }
         let shared = match (&self.part.low, &self.part.high) {
             (Some(low), Some(high)) => key::common_prefix(low, high),
             _ => 0,
         };
-        self.merge = MergeCursor::with_shared_prefix(strands, shared);
+        self.merge = MergeCursor::with_shared_prefix(tier_cursors, shared);
         let data = &self.data;
-        self.merge.place(direction, |strands| {
-            for strand in &mut *strands {
-                strand.begin(target);
+        self.merge.place(direction, |tier_cursors| {
+            for tier_cursor in &mut *tier_cursors {
+                tier_cursor.begin(target);
             }
-            place_together(strands, data)
+            seek_together(tier_cursors, data)
         })
     }
 
@@ -136,11 +137,11 @@ impl TreeCursor {
     }
 
     /// What the nodes on a path hold for the part, newest first. Where a scan begins, it is charged for.
-    fn strands(&self, path: &[(Arc<Node>, usize)], goes_on: bool) -> Vec<Strand> {
+    fn tier_cursors(&self, path: &[(Arc<Node>, usize)], goes_on: bool) -> Vec<TierCursor> {
         let Part { low, high } = &self.part;
-        let mut strands = Vec::with_capacity(16);
+        let mut tier_cursors = Vec::with_capacity(16);
         for (node, pivot) in path {
-            let before = strands.len();
+            let before = tier_cursors.len();
             for tier in &node.tiers {
                 let Some(share) = &tier.shares[*pivot] else { continue };
                 let flushed =
@@ -151,18 +152,18 @@ impl TreeCursor {
                 let within = runs_within(&tier.runs, &bounds);
                 let runs: Vec<FencedRun> = within.map(|(_, fenced)| fenced.clone()).collect();
                 if !runs.is_empty() {
-                    strands.push(Strand::new(runs, from, high.clone()));
+                    tier_cursors.push(TierCursor::new(runs, from, high.clone()));
                 }
             }
-            if !goes_on && strands.len() > before {
-                node.scan_charges.charge(*pivot, node.pivots.len(), u32_of(strands.len() - before));
+            if !goes_on && tier_cursors.len() > before {
+                node.scan_charges.charge(*pivot, node.pivots.len(), u32_of(tier_cursors.len() - before));
                 self.root.scan_charges.note();
             }
             if let Child::Leaf(Some(run)) = &node.pivots[*pivot].child {
-                strands.push(Strand::leaf(run));
+                tier_cursors.push(TierCursor::leaf(run));
             }
         }
-        strands
+        tier_cursors
     }
 
     /// While the part has ended: on to the next one.

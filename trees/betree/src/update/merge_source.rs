@@ -1,4 +1,5 @@
-//! Lazy flows of entries: which pieces of which sources, newest layer first, make up what moves through the trunk.
+//! Lazy flows of entries: which pieces of which sources, newest layer first, make up what moves through the
+//! trunk.
 //!
 //! **Invariants**
 //! - Slices of one layer are disjoint and in key order; layers are ordered newest first.
@@ -79,15 +80,15 @@ impl Source {
 
 /// The entries of a source inside bounds.
 #[derive(Clone, Debug)]
-pub(crate) struct Slice {
+pub(crate) struct RunSlice {
     pub(crate) source: Source,
     pub(crate) bounds: Bounds,
 }
 
 /// A sorted sequence of slices.
-pub(crate) type Layer = Vec<Slice>;
+pub(crate) type Layer = Vec<RunSlice>;
 
-impl Slice {
+impl RunSlice {
     pub(crate) fn whole_run(run: &Arc<Run>) -> Self {
         Self { source: Source::Run(Arc::clone(run)), bounds: Bounds::default() }
     }
@@ -124,8 +125,8 @@ impl Slice {
         Ok(cursor.entry().is_some())
     }
 
-    /// Every key of the slice, as far as [`MAX_END_BYTES`], lies between these, both included; `None` if there are no
-    /// keys.
+    /// Every key of the slice, as far as [`MAX_END_BYTES`], lies between these, both included; `None` if
+    /// there are no keys.
     fn ends(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let (first, last) = match &self.source {
             Source::Updates(updates) => updates.key_range()?,
@@ -156,14 +157,14 @@ impl Slice {
 }
 
 /// The part of a layer inside `bounds`.
-pub(crate) fn clip_layer(layer: &[Slice], bounds: &Bounds) -> Layer {
+pub(crate) fn clip_layer(layer: &[RunSlice], bounds: &Bounds) -> Layer {
     layer.iter().filter_map(|slice| slice.clipped(bounds)).collect()
 }
 
-/// How many bytes all keys of the layers share, as far as [`MAX_END_BYTES`]: those that the least and the greatest
-/// key share that there can be.
+/// How many bytes all keys of the layers share, as far as [`MAX_END_BYTES`]: those that the least and the
+/// greatest key share that there can be.
 pub(crate) fn shared_prefix(layers: &[Layer]) -> usize {
-    let ends = layers.iter().flatten().filter_map(Slice::ends);
+    let ends = layers.iter().flatten().filter_map(RunSlice::ends);
     let widest =
         ends.reduce(|(low, high), (other_low, other_high)| (low.min(other_low), high.max(other_high)));
     widest.map_or(0, |(low, high)| key::common_prefix(&low, &high))
@@ -201,7 +202,7 @@ pub(crate) fn clip_runs(runs: &[FencedRun], bounds: &Bounds) -> Layer {
             let next = runs.get(at + 1).map(|next| next.low.clone());
             let source = Source::TierRun(fenced.clone(), next);
             let bounds = source.restricted_to(bounds)?;
-            Some(Slice { source, bounds })
+            Some(RunSlice { source, bounds })
         })
         .collect()
 }
@@ -238,7 +239,7 @@ pub(crate) fn layer_cursor(layer: Layer) -> Box<dyn Cursor + Send> {
         }),
         "slices of a layer are disjoint and in key order"
     );
-    match <[Slice; 1]>::try_from(layer) {
+    match <[RunSlice; 1]>::try_from(layer) {
         Ok([slice]) => slice.cursor(),
         Err(layer) => Box::new(ChainCursor::new(LayerParts(layer))),
     }

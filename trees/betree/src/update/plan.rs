@@ -1,8 +1,10 @@
-//! Planning an update: incoming flows go down the trunk, and what stays where is decided, without reading an entry.
+//! Planning an update: incoming flows go down the trunk, and what stays where is decided, without reading an
+//! entry.
 //!
-//! A [`PlanNode`] shadows a node of the trunk. A flow arrives as the newest tier; pivots that have enough waiting for
-//! them are flushed, which clips pieces out of every tier; what then is left of the new tier is merged with the tiers
-//! of its class or below, and where there are too many tiers, light neighbours are merged. Flows that reach a leaf are merged with its run.
+//! A [`PlanNode`] shadows a node of the trunk. A flow arrives as the newest tier; pivots that have enough
+//! waiting for them are flushed, which clips pieces out of every tier; what then is left of the new tier is
+//! merged with the tiers of its class or below, and where there are too many tiers, light neighbours are
+//! merged. Flows that reach a leaf are merged with its run.
 //!
 //! **Invariants**
 //! - Shares say what is left; slices are clipped by them only when a flow leaves or is written.
@@ -21,8 +23,8 @@ use crate::{
         node::{Child, Node, Share, Tier},
     },
     update::{
-        merge_source::{Layer, Slice, clip_layer, clip_runs, slices_of},
-        trivial_move::seems_undisturbed,
+        merge_source::{Layer, RunSlice, clip_layer, clip_runs, slices_of},
+        trivial_move::may_be_trivial_move,
     },
 };
 
@@ -129,7 +131,7 @@ impl PlanNode {
     }
 
     /// How many bytes of a layer wait for each pivot.
-    fn shares_of(&self, slices: &[Slice]) -> Result<Vec<Option<Share>>> {
+    fn shares_of(&self, slices: &[RunSlice]) -> Result<Vec<Option<Share>>> {
         let mut shares = Vec::with_capacity(self.children.len());
         for pivot in 0..self.children.len() {
             let bounds = self.base.bounds_of(pivot);
@@ -173,8 +175,8 @@ impl PlanNode {
         }
     }
 
-    /// Flushes what has come in, half a leaf of it or more, beside a leaf that can stay as it is: a tier would be written in vain. The
-    /// bytes that have flowed out.
+    /// Flushes what has come in, half a leaf of it or more, beside a leaf that can stay as it is: a tier
+    /// would be written in vain. The bytes that have flowed out.
     fn flush_beside_leaves(&mut self, options: &BeTreeOptions, depth: u32) -> Result<u64> {
         let mut flushed = 0;
         for pivot in 0..self.children.len() {
@@ -182,7 +184,7 @@ impl PlanNode {
                 continue;
             }
             let PlanChild::Untouched(Child::Leaf(Some(run))) = &self.children[pivot] else { continue };
-            if seems_undisturbed(run, &self.layers_of(pivot), options)? {
+            if may_be_trivial_move(run, &self.layers_of(pivot), options)? {
                 let bytes = self.pending()[pivot];
                 self.flush(pivot, bytes, options, depth)?;
                 flushed += bytes;
@@ -317,8 +319,8 @@ impl PlanNode {
         self.merge_tiers(0..=count);
     }
 
-    /// Merges neighbouring tiers if there are too many. A policy that finds more of them than it would have made gets rid of them over
-    /// the next updates.
+    /// Merges neighbouring tiers if there are too many. A policy that finds more of them than it would have
+    /// made gets rid of them over the next updates.
     fn bound_tiers(&mut self, options: &BeTreeOptions) {
         for _ in 0..MERGES_AT_ONCE {
             let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
@@ -345,8 +347,8 @@ impl PlanNode {
         self.tiers.insert(first, PlanTier::Merge(merged));
     }
 
-    /// Joins neighbouring leaves that are small together, and prepares the joining of nodes that have few children:
-    /// what waits for either is flushed, so that their pivots can become one.
+    /// Joins neighbouring leaves that are small together, and prepares the joining of nodes that have few
+    /// children: what waits for either is flushed, so that their pivots can become one.
     pub(crate) fn join_children(&mut self, options: &BeTreeOptions, depth: u32) -> Result<()> {
         if self.base.height == 1 {
             return self.join_leaves(options, depth);
@@ -409,7 +411,8 @@ impl PlanNode {
         self.flush(pivot, bytes, options, depth)
     }
 
-    /// Puts the leaf `right` behind the leaf `left`: their keys are disjoint, so oldest layers can stand side by side.
+    /// Puts the leaf `right` behind the leaf `left`: their keys are disjoint, so oldest layers can stand side
+    /// by side.
     pub(crate) fn join_pair(&mut self, left: usize, right: usize) {
         let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
         let PlanChild::Leaf { layers: right_layers, bytes: right_bytes, held_bytes: right_held_bytes } =
@@ -431,7 +434,7 @@ impl PlanNode {
 
 pub(crate) fn leaf_with(mut layers: Vec<Layer>, bytes: u64, run: Option<&Arc<Run>>) -> PlanChild {
     let held_bytes = run.map_or(0, |run| run.reference().user_bytes);
-    layers.extend(run.map(|run| vec![Slice::whole_run(run)]));
+    layers.extend(run.map(|run| vec![RunSlice::whole_run(run)]));
     PlanChild::Leaf { layers, bytes: bytes + held_bytes, held_bytes }
 }
 

@@ -1,7 +1,9 @@
-//! Cutting a large tier that is to be written into parts, which several hands merge at once (fork/join, TurtleKV §4).
+//! Cutting a large tier that is to be written into parts, which several workers merge at once (fork/join,
+//! TurtleKV §4).
 //!
-//! A tier is cut where the pivots of its node are: what waits for each of them is known, so nothing has to be read. Leaves
-//! are not cut: they are small, and a part without entries could not state that older ones of its keys are gone.
+//! A tier is cut where the pivots of its node are: what waits for each of them is known, so nothing has to be
+//! read. Leaves are not cut: they are small, and a part without entries could not state that older ones of
+//! its keys are gone.
 //!
 //! **Invariants**
 //! - The parts of a destination are disjoint, in key order, and together the whole.
@@ -15,12 +17,12 @@ use crate::{
     update::plan::MergeInput,
 };
 
-/// Parts for each hand: some slack, so that the hands end together although sizes are estimates.
-const PARTS_PER_HAND: u64 = 2;
+/// Parts for each worker: some slack, so that the workers end together although sizes are estimates.
+const PARTS_PER_WORKER: u64 = 2;
 
 /// Where a destination may be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seam {
+pub(crate) struct Boundary {
     /// First key of what follows.
     pub(crate) key: Fence,
     /// About how many bytes lie before it.
@@ -35,47 +37,51 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
 }
 
-/// The seams of a tier that `inputs` are merged into: the borders of pivots.
-pub(crate) fn seams_of(node: &Node, inputs: &[MergeInput]) -> Vec<Seam> {
+/// The boundaries of a tier that `inputs` are merged into: the borders of pivots.
+pub(crate) fn boundaries_of(node: &Node, inputs: &[MergeInput]) -> Vec<Boundary> {
     debug_assert!(
         inputs.iter().all(|input| input.shares.len() == node.pivots.len()),
         "an input has one share per pivot"
     );
     let mut bytes_before = 0;
-    let mut seams = Vec::new();
+    let mut boundaries = Vec::new();
     for pivot in 0..node.pivots.len() {
         if pivot > 0 {
-            seams.push(Seam { key: node.pivots[pivot].low.clone(), bytes_before });
+            boundaries.push(Boundary { key: node.pivots[pivot].low.clone(), bytes_before });
         }
         let shares = inputs.iter().filter_map(|input| input.shares[pivot].as_ref());
         bytes_before += shares.map(|share| share.bytes).sum::<u64>();
     }
-    seams
+    boundaries
 }
 
-/// Bytes beyond which a destination is cut, when `total` bytes are to be written by so many hands.
-pub(crate) fn part_bytes_max(total: u64, hands: u64, options: &BeTreeOptions) -> u64 {
+/// Bytes beyond which a destination is cut, when `total` bytes are to be written by so many workers.
+pub(crate) fn part_bytes_max(total: u64, workers: u64, options: &BeTreeOptions) -> u64 {
     // A single hand cuts too, so that tests which do everything in one thread see what the others see.
-    total.div_ceil(hands.max(2) * PARTS_PER_HAND).max(options.leaf_bytes * 2)
+    total.div_ceil(workers.max(2) * PARTS_PER_WORKER).max(options.leaf_bytes * 2)
 }
 
-/// Cuts `bytes` into parts of about equal size, about `bytes_max` at most, as far as the seams allow it.
-pub(crate) fn cut(bytes: u64, seams: &[Seam], bytes_max: u64) -> Vec<Part> {
+/// Cuts `bytes` into parts of about equal size, about `bytes_max` at most, as far as the boundaries allow it.
+pub(crate) fn cut(bytes: u64, boundaries: &[Boundary], bytes_max: u64) -> Vec<Part> {
     debug_assert!(
-        seams.is_sorted_by(|a, b| a.key < b.key && a.bytes_before <= b.bytes_before),
-        "seams ascend"
+        boundaries.is_sorted_by(|a, b| a.key < b.key && a.bytes_before <= b.bytes_before),
+        "boundaries ascend"
     );
     let count = bytes.div_ceil(bytes_max.max(1)).max(1);
     let mut parts = Vec::new();
     let (mut low, mut done) = (None, 0);
-    for seam in seams {
+    for boundary in boundaries {
         let next = u64::try_from(parts.len()).unwrap_or(u64::MAX) + 1;
         let due = next * (bytes / count);
-        if next < count && seam.bytes_before > done && seam.bytes_before >= due && seam.bytes_before < bytes {
-            let high = Some(seam.key.clone());
+        if next < count
+            && boundary.bytes_before > done
+            && boundary.bytes_before >= due
+            && boundary.bytes_before < bytes
+        {
+            let high = Some(boundary.key.clone());
             let bounds = Bounds { low: std::mem::replace(&mut low, high.clone()), high };
-            parts.push(Part { bounds, bytes: seam.bytes_before - done });
-            done = seam.bytes_before;
+            parts.push(Part { bounds, bytes: boundary.bytes_before - done });
+            done = boundary.bytes_before;
         }
     }
     parts.push(Part { bounds: Bounds { low, high: None }, bytes: bytes.saturating_sub(done) });

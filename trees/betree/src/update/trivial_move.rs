@@ -1,11 +1,14 @@
-//! Leaves beside which everything falls that flows into them, as when keys arrive in order: their runs stay as they are.
+//! Leaves beside which everything falls that flows into them, as when keys arrive in order: their runs stay
+//! as they are.
 //!
-//! What arrives in order is so written once, however full the leaf is that it comes behind (SplinterDB §5.3 has bytes written fall
-//! to those of the user under sequential insertion; rewriting the last leaf for each batch costs half a leaf on average).
+//! What arrives in order is so written once, however full the leaf is that it comes behind (SplinterDB §5.3
+//! has bytes written fall to those of the user under sequential insertion; rewriting the last leaf for each
+//! batch costs half a leaf on average).
 //!
 //! **Invariants**
 //! - A run that stays has no key in common with what flows in, nor lies any of that between its keys.
-//! - It is half a leaf or more, and so is what becomes leaves on either side of it: staying does not make the leaves small.
+//! - It is half a leaf or more, and so is what becomes leaves on either side of it: staying does not make the
+//!   leaves small.
 
 use testudo_base::{Result, sync::Arc};
 use testudo_run::Run;
@@ -13,17 +16,20 @@ use testudo_run::Run;
 use crate::{
     BeTreeOptions,
     trunk::fence::{Bounds, Fence},
-    update::merge_source::{Layer, Slice, Source},
+    update::merge_source::{Layer, RunSlice, Source},
 };
 
-/// More than this part of a leaf, or than the bytes below, among the keys of a run means that there is something: sizes are right to a few
-/// pages.
+/// More than this part of a leaf, or than the bytes below, among the keys of a run means that there is
+/// something: sizes are right to a few pages.
 const SURELY_INSIDE_PARTS: u64 = 32;
 const SURELY_INSIDE_BYTES: u64 = 64 << 10;
 
 /// If the oldest of a leaf's layers is a run that nothing newer touches: takes it out.
-pub(crate) fn take_undisturbed(layers: &mut Vec<Layer>, options: &BeTreeOptions) -> Result<Option<Arc<Run>>> {
-    let Some([Slice { source: Source::Run(run), bounds }]) = layers.last().map(Vec::as_slice) else {
+pub(crate) fn take_trivial_move(
+    layers: &mut Vec<Layer>,
+    options: &BeTreeOptions,
+) -> Result<Option<Arc<Run>>> {
+    let Some([RunSlice { source: Source::Run(run), bounds }]) = layers.last().map(Vec::as_slice) else {
         return Ok(None);
     };
     let run = Arc::clone(run);
@@ -35,7 +41,7 @@ pub(crate) fn take_undisturbed(layers: &mut Vec<Layer>, options: &BeTreeOptions)
 }
 
 /// Whether it looks as if the run may stay where `newer` flows in. Makes do with estimates.
-pub(crate) fn seems_undisturbed(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
+pub(crate) fn may_be_trivial_move(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
     let is_large = |bytes: u64| bytes >= options.leaf_bytes / 2;
     if !is_large(run.reference().user_bytes) {
         return Ok(false);
@@ -55,7 +61,7 @@ pub(crate) fn seems_undisturbed(run: &Arc<Run>, newer: &[Layer], options: &BeTre
 }
 
 fn stays(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
-    if !seems_undisturbed(run, newer, options)? {
+    if !may_be_trivial_move(run, newer, options)? {
         return Ok(false);
     }
     let [left, inside, right] = around(run)?;

@@ -1,14 +1,15 @@
 //! Writing what a plan decided: each destination by one streaming merge of everything that flows into it.
 //!
-//! Destinations are independent of each other, so the executor does several at once; a large tier is cut into parts, which are
-//! as independent.
+//! Destinations are independent of each other, so the executor does several at once; a large tier is cut into
+//! parts, which are as independent.
 //!
 //! **Invariants**
-//! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that would be
-//!   left empty by that keeps the first of them: its run says that the rest is gone.
-//! - Operands are folded where the merge operator is known and what they change is among the sources, or cannot be anywhere: in a leaf. Else
-//!   they are kept; in a leaf, as an entry that says everything about its key.
-//! - A written run is as new as the newest of its sources; a leaf's runs have authority over all of its keys.
+//! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that
+//!   would be left empty by that keeps the first of them: its run says that the rest is gone.
+//! - Operands are folded where the merge operator is known and what they change is among the sources, or
+//!   cannot be anywhere: in a leaf. Else they are kept; in a leaf, as an entry that says everything about its
+//!   key.
+//! - A written run is as new as the newest of its sources; a leaf's runs cover all of its keys.
 //! - Outputs of one destination are disjoint runs in key order.
 
 use testudo_base::{
@@ -27,10 +28,10 @@ use crate::{
         node::{FencedRun, Node, Tier},
     },
     update::{
-        merge_source::{Layer, Slice, Source, clip_layer, layer_cursor, shared_prefix},
+        merge_source::{Layer, RunSlice, Source, clip_layer, layer_cursor, shared_prefix},
         plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
-        subcompaction::{Part, Seam, cut, part_bytes_max, seams_of},
-        trivial_move::take_undisturbed,
+        subcompaction::{Boundary, Part, boundaries_of, cut, part_bytes_max},
+        trivial_move::take_trivial_move,
     },
 };
 
@@ -49,10 +50,10 @@ struct Destination {
     /// For a leaf: the keys that belong to it.
     leaf_bounds: Option<Bounds>,
     /// Where it may be cut.
-    seams: Vec<Seam>,
+    boundaries: Vec<Boundary>,
 }
 
-/// What one hand writes: a destination, or a part of one.
+/// What one worker writes: a destination, or a part of one.
 #[derive(Debug)]
 struct Piece {
     layers: Vec<Layer>,
@@ -70,7 +71,7 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     collect(plan, &mut destinations);
     let total = destinations.iter().map(|destination| destination.bytes).sum();
     work.progress.expect(total);
-    let bytes_max = part_bytes_max(total, u64_of(work.executor.hands()), options);
+    let bytes_max = part_bytes_max(total, u64_of(work.executor.workers()), options);
     let mut tasks: Vec<(u64, Task)> = Vec::with_capacity(destinations.len());
     let mut results = Vec::with_capacity(destinations.len());
     for destination in destinations {
@@ -84,7 +85,7 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
         }
         results.push(parts);
     }
-    // The longest first, so that the hands end together.
+    // The longest first, so that the workers end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
     results.into_iter().map(joined).collect()
@@ -102,10 +103,10 @@ fn joined(parts: Vec<PartResult>) -> Result<Vec<FencedRun>> {
 
 /// The pieces of a destination, in key order.
 fn cut_destination(destination: Destination, bytes_max: u64) -> Vec<Piece> {
-    let Destination { layers, bytes, leaf_bounds, seams } = destination;
+    let Destination { layers, bytes, leaf_bounds, boundaries } = destination;
     let newest_seqno = layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max();
     let newest_seqno = newest_seqno.unwrap_or_default();
-    let parts = cut(bytes, &seams, bytes_max);
+    let parts = cut(bytes, &boundaries, bytes_max);
     if parts.len() == 1 {
         let is_leaf = leaf_bounds.is_some();
         return vec![Piece { layers, bytes, bounds: leaf_bounds.unwrap_or_default(), is_leaf, newest_seqno }];
@@ -125,14 +126,14 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
                 .map(|pivot| inputs.iter().any(|input| input.shares[pivot].is_some()))
                 .collect();
             let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
-            let seams = seams_of(&plan.base, inputs);
+            let boundaries = boundaries_of(&plan.base, inputs);
             *tier = PlanTier::Output { output: destinations.len(), active };
-            destinations.push(Destination { layers, bytes, leaf_bounds: None, seams });
+            destinations.push(Destination { layers, bytes, leaf_bounds: None, boundaries });
         } else if let PlanTier::Trimmed { tier, at, output } = tier {
             *output = Some(destinations.len());
             let layers = vec![alive_of_run(&plan.base, tier, *at)];
             let bytes = tier.runs[*at].run.reference().user_bytes;
-            destinations.push(Destination { layers, bytes, leaf_bounds: None, seams: Vec::new() });
+            destinations.push(Destination { layers, bytes, leaf_bounds: None, boundaries: Vec::new() });
         }
     }
     for pivot in 0..plan.children.len() {
@@ -144,7 +145,7 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
                 let output = destinations.len();
                 plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes };
                 let leaf_bounds = Some(bounds);
-                destinations.push(Destination { layers, bytes, leaf_bounds, seams: Vec::new() });
+                destinations.push(Destination { layers, bytes, leaf_bounds, boundaries: Vec::new() });
             }
             PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
         }
@@ -163,7 +164,7 @@ fn leaf_bounds(plan: &PlanNode, pivot: usize) -> Bounds {
 pub(crate) fn alive_of_run(node: &Node, tier: &Tier, at: usize) -> Layer {
     let next = tier.runs.get(at + 1).map(|next| next.low.clone());
     let source = Source::TierRun(tier.runs[at].clone(), next);
-    let slices = vec![Slice { source, bounds: Bounds::default() }];
+    let slices = vec![RunSlice { source, bounds: Bounds::default() }];
     active_layer(node, &MergeInput { slices, shares: tier.shares.clone() })
 }
 
@@ -182,7 +183,7 @@ fn active_layer(node: &Node, input: &MergeInput) -> Layer {
     layer
 }
 
-fn continues(left: &Slice, right: &Slice) -> bool {
+fn continues(left: &RunSlice, right: &RunSlice) -> bool {
     use crate::update::merge_source::Source::{Run, TierRun, Updates};
     let same = match (&left.source, &right.source) {
         (Run(a), Run(b)) | (TierRun(FencedRun { run: a, .. }, _), TierRun(FencedRun { run: b, .. }, _)) => {
@@ -197,7 +198,7 @@ fn continues(left: &Slice, right: &Slice) -> bool {
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
 fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<FencedRun>> {
     let Piece { mut layers, mut bytes, bounds, is_leaf, newest_seqno } = piece;
-    let staying = if is_leaf { take_undisturbed(&mut layers, options)? } else { None };
+    let staying = if is_leaf { take_trivial_move(&mut layers, options)? } else { None };
     if let Some(run) = &staying {
         bytes = bytes.saturating_sub(run.reference().user_bytes);
         work.progress.advance(run.reference().user_bytes);
@@ -228,8 +229,8 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
             && new >= options.leaf_bytes / 2
             && !options.fit_one_leaf(written - earlier + left_bytes(bytes, merge.passed_bytes(), written))
         {
-            // Behind a stretch of what has come in, which may go on in order, the old becomes a leaf of its own: what comes next
-            // then comes behind a leaf, and that can stay.
+            // Behind a stretch of what has come in, which may go on in order, the old becomes a leaf of its
+            // own: what comes next then comes behind a leaf, and that can stay.
             runs.is_full = true;
             earlier = written;
         }
@@ -250,8 +251,9 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
         if data_bytes >= PAGE_BYTES && data_bytes + PAGE_BYTES > target {
             let passed = merge.passed_bytes();
             let left = left_bytes(bytes, passed, written);
-            // The rest is not worth a run of its own if it is small, unless this one has become too large. That is counted without what
-            // fills up pages: leaves that are joined because they hold little must not be cut again.
+            // The rest is not worth a run of its own if it is small, unless this one has become too large.
+            // That is counted without what fills up pages: leaves that are joined because they hold little
+            // must not be cut again.
             if (pieces > 1 && left > target / 2) || written - earlier >= run_bytes * 3 / 2 {
                 runs.is_full = true;
                 (earlier, new) = (written, 0);
@@ -270,8 +272,8 @@ fn left_bytes(bytes: u64, passed: u64, written: u64) -> u64 {
     bytes.saturating_sub(passed) * written / passed.max(1)
 }
 
-/// The runs of one destination in the making. A full run is finished when the next one begins, because only then it is
-/// known how far its authority goes.
+/// The runs of one destination in the making. A full run is finished when the next one begins, because only
+/// then it is known how far it covers keys.
 struct RunSequence<'w> {
     work: &'w Work,
     newest_seqno: Seqno,
@@ -285,7 +287,8 @@ struct RunSequence<'w> {
     runs: Vec<FencedRun>,
     /// The run that the leaf held, if it stays: it is put in its place among the others.
     staying: Option<Staying>,
-    /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as nothing else was written there.
+    /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as
+    /// nothing else was written there.
     first_tombstone: Option<Vec<u8>>,
 }
 
@@ -365,8 +368,8 @@ impl<'w> RunSequence<'w> {
         let high = border.clone().or_else(|| self.rest.high.clone());
         let low = std::mem::replace(&mut self.rest.low, border);
         let fence = self.fence(low.as_deref());
-        let authority = self.is_leaf.then_some(KeyBounds { low, high });
-        self.runs.push(FencedRun { low: fence, run: writer.finish(authority)? });
+        let covered_range = self.is_leaf.then_some(KeyBounds { low, high });
+        self.runs.push(FencedRun { low: fence, run: writer.finish(covered_range)? });
         Ok(())
     }
 
@@ -374,7 +377,8 @@ impl<'w> RunSequence<'w> {
     fn put(&mut self, staying: Staying, next: Option<&[u8]>) -> Result<()> {
         let Staying { run, first, last } = staying;
         let behind = next.map(|next| key::separator(&last, next));
-        // Authority reaches up to the run that stays: tombstones that have ended may lie behind what was written.
+        // CoveredRange reaches up to the run that stays: tombstones that have ended may lie behind what was
+        // written.
         let high = self.rest.high.replace(first.clone());
         self.take_tombstone()?;
         let low = match &self.open {

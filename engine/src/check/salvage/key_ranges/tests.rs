@@ -6,9 +6,9 @@ fn bounds(low: &str, high: &str) -> KeyBounds {
 }
 
 fn left(range: KeyBounds, covered: &[(&str, &str)]) -> Vec<KeyBounds> {
-    let authority =
-        |&(low, high): &(&str, &str)| Authority { bounds: bounds(low, high), age: Age::default() };
-    uncovered(&range, &covered.iter().map(authority).collect::<Vec<_>>(), |_| true)
+    let covered_range =
+        |&(low, high): &(&str, &str)| CoveredRange { bounds: bounds(low, high), age: Age::default() };
+    uncovered(&range, &covered.iter().map(covered_range).collect::<Vec<_>>(), |_| true)
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn record() -> RunRecord {
             keys: KeyEnds::of(b"a", b"m"),
         },
         keyspace_name: "städte".to_owned(),
-        authority: Some(KeyBounds { low: None, high: Some(b"n".to_vec()) }),
+        covered_range: Some(KeyBounds { low: None, high: Some(b"n".to_vec()) }),
     }
 }
 
@@ -42,8 +42,8 @@ fn a_footer_reads_back_as_it_was_written() {
         Some(KeyBounds { low: Some(b"k".to_vec()), high: Some(b"n".to_vec()) }),
         Some(KeyBounds { low: Some(b"long a".to_vec()), high: Some(b"long b".to_vec()) }),
     ];
-    for authority in bounds {
-        let record = RunRecord { authority, ..record() };
+    for covered_range in bounds {
+        let record = RunRecord { covered_range, ..record() };
         let payload = footer().encode(&record);
         assert_eq!(Footer::decode(&payload), Ok((record, footer())));
     }

@@ -95,11 +95,11 @@ fn gathering_in_vain_becomes_rare_and_success_brings_it_back() {
     let rests = |rounds: &mut Rounds| (0..).take_while(|_| rounds.gathering_limit().is_none()).count();
     for expected in [0, 1, 3, 7, 15, 31, 63, 63] {
         assert_eq!(rests(&mut rounds), expected);
-        rounds.note_gathering();
+        rounds.record_gathering();
     }
     assert_eq!(rests(&mut rounds), 63);
     rounds.arrived = 2;
-    rounds.note_gathering();
+    rounds.record_gathering();
     rounds.arrived = 1;
     assert_eq!(rests(&mut rounds), 0);
 }

@@ -20,7 +20,7 @@ use testudo_testkit::{
 
 use super::damage::Damage;
 
-/// A store with everything in it: drained data of several ages, a dropped keyspace, a log with its tail.
+/// A store with everything in it: flushed data of several ages, a dropped keyspace, a log with its tail.
 const SCRIPT: &str = include_str!("../scripts/corruption.txt");
 /// The state of the store that was closed cleanly.
 const CLOSED: &str = "closed";

@@ -25,7 +25,7 @@ const NAMES: [&str; 3] = ["turtle", "splinter", "leveled"];
 struct Point {
     tree: &'static str,
     records: u64,
-    checkpoint_bytes: u64,
+    flush_bytes: u64,
     user_bytes: u64,
     write_amplification: f64,
     /// Sorted sequences that a scan has to merge, if every node on its way had as many tiers as the one with
@@ -35,13 +35,13 @@ struct Point {
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let base: u64 = experiment.scaled(20_000, 20_000_000, 100_000_000);
-    let checkpoint_bytes: u64 = experiment.scaled(256 << 10, 16 << 20, 16 << 20);
+    let flush_bytes: u64 = experiment.scaled(256 << 10, 16 << 20, 16 << 20);
     let leaf_bytes: u64 = experiment.scaled(32 << 10, 2 << 20, 2 << 20);
     let head = ["tree", "records", "data", "written / user bytes", "sources of a scan, at most"];
     let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
     let mut points: Vec<[Point; NAMES.len()]> = Vec::new();
     for times in [1, 10, 100] {
-        let of_size = simulate(base * times, checkpoint_bytes, leaf_bytes);
+        let of_size = simulate(base * times, flush_bytes, leaf_bytes);
         for point in &of_size {
             experiment.result(&format!("tree={} records={}", point.tree, point.records), point)?;
             findings.table.push(vec![
@@ -61,7 +61,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         Line { name: NAMES[tree].to_owned(), points: places }
     };
     let chart = LineChart {
-        title: format!("Bytes written against the size, checkpoints of {}", human_bytes(checkpoint_bytes)),
+        title: format!("Bytes written against the size, checkpoints of {}", human_bytes(flush_bytes)),
         x_name: "records".to_owned(),
         y_name: "bytes written / user bytes".to_owned(),
         x_doubles: true,
@@ -71,27 +71,26 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     Ok(findings)
 }
 
-fn simulate(records: u64, checkpoint_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.len()] {
-    let checkpoints = (records * RECORD_BYTES).div_ceil(checkpoint_bytes);
+fn simulate(records: u64, flush_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.len()] {
+    let checkpoints = (records * RECORD_BYTES).div_ceil(flush_bytes);
     let point = |tree: usize, user_bytes: u64, write_amplification: f64, sources: u64| Point {
         tree: NAMES[tree],
         records,
-        checkpoint_bytes,
+        flush_bytes,
         user_bytes,
         write_amplification,
         sources,
     };
     let of_policy = |tree: usize, policy: Policy| {
         let mut simulated = SimulatedTree::new(BeTreeOptions { leaf_bytes, ..BeTreeOptions::new(policy) });
-        let incoming_bytes = checkpoints * checkpoint_bytes;
-        let costs =
-            simulated.apply(&SimulatedLoad { incoming_bytes, checkpoint_bytes, overwrite_percent: 0 });
+        let incoming_bytes = checkpoints * flush_bytes;
+        let costs = simulated.apply(&SimulatedLoad { incoming_bytes, flush_bytes, overwrite_percent: 0 });
         // Of every node on the way to a leaf, and the leaf.
         let node_levels = costs.written_by_level.len().saturating_sub(1);
         let sources = u64_of(node_levels * costs.max_tiers) + 1;
         point(tree, incoming_bytes, costs.write_amplification(), sources)
     };
-    let mut leveled = Leveled::new(checkpoint_bytes);
+    let mut leveled = Leveled::new(flush_bytes);
     (0..checkpoints).for_each(|_| leveled.flush());
     let leveled_cost = quotient(leveled.bytes_written as f64, leveled.user_bytes as f64);
     [

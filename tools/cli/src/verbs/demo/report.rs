@@ -40,7 +40,7 @@ impl<'a> Report<'a> {
         self.print(text)
     }
 
-    /// A figure: its name for people, its text, its key and number in the JSON document.
+    /// A figure: its name for humans, its text, its key and number in the JSON document.
     pub(super) fn figure(
         &mut self,
         label: &str,

@@ -2,17 +2,16 @@ use super::*;
 use crate::Policy;
 
 /// A load of new bytes, then as many that overwrite.
-fn costs(policy: Policy, checkpoint_bytes: u64) -> [SimulatedCosts; 2] {
+fn costs(policy: Policy, flush_bytes: u64) -> [SimulatedCosts; 2] {
     let mut tree = SimulatedTree::new(BeTreeOptions::new(policy));
-    let load = SimulatedLoad { incoming_bytes: 2500 << 20, checkpoint_bytes, overwrite_percent: 0 };
+    let load = SimulatedLoad { incoming_bytes: 2500 << 20, flush_bytes, overwrite_percent: 0 };
     [tree.apply(&load), tree.apply(&SimulatedLoad { overwrite_percent: 100, ..load })]
 }
 
 #[test]
 fn splinter_writes_less_than_turtle_and_keeps_within_its_space() {
-    for checkpoint_bytes in [8 << 20, 24 << 20, 64 << 20] {
-        let [turtle, splinter] =
-            [Policy::Turtle, Policy::Splinter].map(|policy| costs(policy, checkpoint_bytes));
+    for flush_bytes in [8 << 20, 24 << 20, 64 << 20] {
+        let [turtle, splinter] = [Policy::Turtle, Policy::Splinter].map(|policy| costs(policy, flush_bytes));
         assert!(splinter[0].write_amplification() < turtle[0].write_amplification());
         assert!(splinter[0].space < 1.01 && splinter[1].space < 1.5, "{splinter:?}");
         assert!(splinter.iter().all(|costs| costs.max_tiers <= 19), "{splinter:?}");
@@ -23,10 +22,10 @@ fn splinter_writes_less_than_turtle_and_keeps_within_its_space() {
 #[test]
 fn after_a_switch_no_checkpoint_is_far_dearer_than_before() {
     let mut tree = SimulatedTree::new(BeTreeOptions::new(Policy::Splinter));
-    let load = SimulatedLoad { incoming_bytes: 2500 << 20, checkpoint_bytes: 24 << 20, overwrite_percent: 0 };
+    let load = SimulatedLoad { incoming_bytes: 2500 << 20, flush_bytes: 24 << 20, overwrite_percent: 0 };
     let before = tree.apply(&load);
     tree.set_options(BeTreeOptions::new(Policy::Turtle));
     let after = tree.apply(&load);
-    assert!(after.dearest_checkpoint < before.dearest_checkpoint * 3.0);
+    assert!(after.dearest_flush < before.dearest_flush * 3.0);
     assert!(after.max_tiers <= 12, "{after:?}");
 }

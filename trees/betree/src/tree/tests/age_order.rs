@@ -40,7 +40,7 @@ fn read(run: &Arc<Run>) -> Entries {
 fn answer<'f>(runs: &[&'f (RunRecord, Entries)], key: &[u8]) -> Option<&'f [u8]> {
     let holders = runs.iter().filter(|(_, entries)| entries.contains_key(key));
     let (holder, entries) = holders.max_by_key(|(record, _)| order(record))?;
-    let knows = |record: &RunRecord| record.authority.as_ref().is_some_and(|bounds| bounds.contains(key));
+    let knows = |record: &RunRecord| record.covered_range.as_ref().is_some_and(|bounds| bounds.contains(key));
     let is_gone = runs.iter().any(|(record, _)| knows(record) && order(record) > order(holder));
     let (kind, value) = &entries[key];
     (!is_gone && *kind == Kind::Value).then_some(value)
@@ -185,7 +185,8 @@ fn tiers_of_joined_nodes_follow_each_other_by_age() {
             overwrites: Overwrites::UNKNOWN,
         }
     };
-    // Side by side by rank, a merge of the second ranks would make what is as old as 50 newer than what is as old as 52.
+    // Side by side by rank, a merge of the second ranks would make what is as old as 50 newer than what is as
+    // old as 52.
     let left = node(b"", Some(b"m"), b"a", &[52, 50, 40]);
     let right = node(b"m", None, b"n", &[60, 55, 40]);
     let joined = concatenate(&left, &right);

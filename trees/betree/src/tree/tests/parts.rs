@@ -1,4 +1,4 @@
-//! A large tier is merged by several hands.
+//! A large tier is merged by several workers.
 
 use testudo_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use testudo_contract::{Executor, Task};
@@ -17,7 +17,7 @@ impl Executor for Backwards {
         tasks.into_iter().rev().for_each(|task| task());
     }
 
-    fn hands(&self) -> usize {
+    fn workers(&self) -> usize {
         3
     }
 }
@@ -29,18 +29,18 @@ fn key(number: u64) -> Vec<u8> {
 #[test]
 fn a_large_tier_is_cut_where_the_pivots_are_and_holds_what_it_would_hold_uncut() {
     let mut bed = Bed::new(turtle(16 << 10, 64));
-    let hands = Arc::new(Backwards::default());
-    bed.work.executor = Arc::clone(&hands) as Arc<dyn Executor>;
+    let workers = Arc::new(Backwards::default());
+    bed.work.executor = Arc::clone(&workers) as Arc<dyn Executor>;
     bed.apply((0..6000).map(|n| (key(n), Some(vec![b'v'; 100]))).collect());
     assert_eq!(bed.tree.stats().height, 1);
-    hands.tasks_max.store(0, Relaxed);
+    workers.tasks_max.store(0, Relaxed);
     // A tenth of everything, deletions among it: too little for any one leaf, so it stays in one tier.
     let update = |n: u64| (key(n * 7 % 6000), (!n.is_multiple_of(3)).then(|| vec![b'w'; 150]));
     bed.apply((0..1000).map(update).collect());
     let lines = bed.tree.outline();
     let tiers: Vec<u64> = lines.iter().filter(|line| line.what == "tier").map(|line| line.count).collect();
     assert_eq!(tiers.len(), 1, "{lines:?}");
-    let tasks = hands.tasks_max.load(Relaxed);
+    let tasks = workers.tasks_max.load(Relaxed);
     assert!((2..=6).contains(&tasks), "{tasks} parts");
     assert!(tiers[0] >= u64_of(tasks), "{tiers:?} runs of {tasks} parts");
     bed.check(&mut SplitMix::new(1));

@@ -1,19 +1,20 @@
 use super::*;
 
-fn seams(bytes: &[u64]) -> Vec<Seam> {
+fn boundaries(bytes: &[u64]) -> Vec<Boundary> {
     let mut before = 0;
-    let mut seams = Vec::new();
+    let mut boundaries = Vec::new();
     for (pivot, bytes) in bytes.iter().enumerate() {
         if pivot > 0 {
-            seams.push(Seam { key: vec![u8::try_from(pivot).unwrap()].into(), bytes_before: before });
+            boundaries
+                .push(Boundary { key: vec![u8::try_from(pivot).unwrap()].into(), bytes_before: before });
         }
         before += bytes;
     }
-    seams
+    boundaries
 }
 
 fn sizes(bytes: &[u64], bytes_max: u64) -> Vec<u64> {
-    let parts = cut(bytes.iter().sum(), &seams(bytes), bytes_max);
+    let parts = cut(bytes.iter().sum(), &boundaries(bytes), bytes_max);
     for pair in parts.windows(2) {
         assert!(pair[0].bounds.high.is_some() && pair[0].bounds.high == pair[1].bounds.low);
     }

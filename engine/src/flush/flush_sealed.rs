@@ -1,10 +1,12 @@
-//! Draining: sealed buffers go into their trees, in rounds that share one sync and one manifest edit.
+//! Flushing: sealed buffers go into their trees, in rounds that share one sync and one manifest edit.
 //!
-//! `seal → wait for commits under way → sync log → freeze → tree.apply → sync data → commit edit → publish → release log`
+//! `seal → wait for commits under way → sync log → freeze → tree.apply → sync data → commit edit → publish →
+//! release log`
 //!
 //! **Invariants**
-//! - One round at a time (`rounds`); of each keyspace only the oldest sealed buffer takes part.
-//! - The largest buffers are sealed, as `sealing.rs` says, and of a keyspace only one at a time, but for whole flushes.
+//! - One round at a time (`flush_lock`); of each keyspace only the oldest sealed buffer takes part.
+//! - The largest buffers are sealed, as `sealing.rs` says, and of a keyspace only one at a time, but for
+//!   whole flushes.
 //! - The log is synced before a run is written: no run on disk holds what the log could still lose.
 //! - A failure before the edit is committed changes nothing; a failed commit poisons the store.
 
@@ -32,14 +34,14 @@ use crate::{
     write::backpressure::Part,
 };
 
-/// A renewal of the log drains so many rounds of buffers that were sealed before.
+/// A renewal of the log flushes so many rounds of buffers that were sealed before.
 const RENEWAL_ROUNDS: u32 = 4;
 
 /// A sealed buffer and its keyspace.
 type Waiting = (Arc<KeyspaceCore>, Arc<WriteBuffer>);
 
 /// A buffer, its keyspace, and the tree that it has become part of.
-struct Drained {
+struct Flushed {
     keyspace: Arc<KeyspaceCore>,
     buffer: Arc<WriteBuffer>,
     /// `None` if the buffer turned out to be empty.
@@ -54,7 +56,7 @@ struct Applying {
 }
 
 impl Applying {
-    fn apply(&self, placement: Placement) -> Result<Drained> {
+    fn apply(&self, placement: Placement) -> Result<Flushed> {
         let Self { keyspace, buffer, work } = self;
         buffer.table.freeze();
         let edit = if buffer.table.is_empty() {
@@ -70,7 +72,7 @@ impl Applying {
         if let Some(edit) = edit.as_ref().filter(|_| planted!("extent-freed-before-edit")) {
             work.data.extents().apply_durable(references_of(&edit.changes));
         }
-        Ok(Drained { keyspace: Arc::clone(keyspace), buffer: Arc::clone(buffer), edit })
+        Ok(Flushed { keyspace: Arc::clone(keyspace), buffer: Arc::clone(buffer), edit })
     }
 }
 
@@ -83,13 +85,13 @@ enum Placement {
     OnTop,
 }
 
-/// The buffers of one round, which the hands take in turn.
+/// The buffers of one round, which the workers take in turn.
 struct Round {
     placement: Placement,
     applying: Vec<Applying>,
     next: AtomicUsize,
     has_failed: AtomicBool,
-    drained: Mutex<Vec<(usize, Result<Drained>)>>,
+    flushed: Mutex<Vec<(usize, Result<Flushed>)>>,
 }
 
 impl Round {
@@ -101,7 +103,7 @@ impl Round {
             if outcome.is_err() {
                 self.has_failed.store(true, Relaxed);
             }
-            self.drained.lock().push((number, outcome));
+            self.flushed.lock().push((number, outcome));
         }
     }
 }
@@ -109,13 +111,13 @@ impl Round {
 impl Store {
     /// Seals the largest active buffers if it is time.
     pub(crate) fn seal_if_full(&self) {
-        // First of all: whoever sees from now on that it may be time rings again.
-        self.backpressure.looking();
+        // First of all: whoever sees from now on that it may be time wakes it again.
+        self.backpressure.checking();
         if !self.backpressure.may_be_full() {
             return;
         }
         let mut candidates = Vec::new();
-        let fill = self.look_at_buffers(|bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
+        let fill = self.check_buffers(|bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
         let write_buffers = self.backpressure.write_buffers();
         let _commit = self.commit.lock();
         if fill.is_time(write_buffers).is_ok() {
@@ -127,9 +129,9 @@ impl Store {
         self.recount_buffers();
     }
 
-    /// How full the write buffers are. `candidate` is told of active ones that can be sealed, because nothing of their keyspace is
-    /// sealed already, and of their bytes.
-    fn look_at_buffers(&self, mut candidate: impl FnMut(u64, &Arc<KeyspaceCore>)) -> Fill {
+    /// How full the write buffers are. `candidate` is told of active ones that can be sealed, because nothing
+    /// of their keyspace is sealed already, and of their bytes.
+    fn check_buffers(&self, mut candidate: impl FnMut(u64, &Arc<KeyspaceCore>)) -> Fill {
         let mut fill = Fill::default();
         for keyspace in self.catalogue.read().by_id.values() {
             let view = keyspace.view.load();
@@ -152,7 +154,7 @@ impl Store {
         if keyspace.view.load().sealed.is_empty() && !keyspace.is_dropped() {
             self.seal(keyspace);
             self.recount_buffers();
-            self.bell.ring();
+            self.wakeup.wake();
         }
     }
 
@@ -165,10 +167,11 @@ impl Store {
             }
         }
         self.recount_buffers();
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
-    /// Seals buffers that hold commits at or before `seqno`, the oldest first, as many as make a round, so that the log can be released.
+    /// Seals buffers that hold commits at or before `seqno`, the oldest first, as many as make a round, so
+    /// that the log can be released.
     /// REQUIRES: the commit lock is not held.
     fn seal_older_than(&self, seqno: Seqno) {
         let mut old: Vec<(Seqno, Arc<KeyspaceCore>)> = Vec::new();
@@ -190,11 +193,12 @@ impl Store {
         keyspace.seal_active(self.last_seqno(), self.new_table(&keyspace.folding));
     }
 
-    /// Counts the bytes of write buffers, right after some were sealed or drained. REQUIRES: the commit lock is held.
+    /// Counts the bytes of write buffers, right after some were sealed or flushed. REQUIRES: the commit lock
+    /// is held.
     pub(crate) fn recount_buffers(&self) {
-        let fill = self.look_at_buffers(|_, _| ());
-        let look_at = fill.is_time(self.backpressure.write_buffers()).err().unwrap_or(fill.active);
-        self.backpressure.set_counted(fill.active, fill.sealed, look_at);
+        let fill = self.check_buffers(|_, _| ());
+        let check_at = fill.is_time(self.backpressure.write_buffers()).err().unwrap_or(fill.active);
+        self.backpressure.set_counted(fill.active, fill.sealed, check_at);
     }
 
     /// Whether a sealed buffer is waiting.
@@ -202,18 +206,18 @@ impl Store {
         self.catalogue.read().by_id.values().any(|keyspace| !keyspace.view.load().sealed.is_empty())
     }
 
-    /// Makes room in stepped execution: seals, and drains what is sealed.
-    pub(crate) fn make_room_stepped(&self) -> Result<()> {
+    /// Makes room in stepped execution: seals, and flushes what is sealed.
+    pub(crate) fn flush_for_memory(&self) -> Result<()> {
         self.look_for_space()?;
         self.seal_if_full();
-        self.drain_round().map(|_| ())
+        self.flush_sealed().map(|_| ())
     }
 
     /// Drains the oldest sealed buffer of every keyspace that has one; `false` if there was none.
     ///
     /// Errors: also poisons the store, unless the disk is full and nothing was changed.
-    pub(crate) fn drain_round(&self) -> Result<bool> {
-        let _round = self.rounds.lock();
+    pub(crate) fn flush_sealed(&self) -> Result<bool> {
+        let _flush = self.flush_lock.lock();
         self.check_writable()?;
         let mut waiting = Vec::new();
         for keyspace in self.catalogue.read().by_id.values() {
@@ -228,11 +232,11 @@ impl Store {
         let parts: Vec<Part> = waiting.iter().map(part).collect();
         let started = self.env.monotonic();
         self.data.begin_round();
-        self.backpressure.drain_started(&*self.env, parts.clone());
+        self.backpressure.flush_started(&*self.env, parts.clone());
         let outcome = self.drain_where_it_fits(waiting, &parts);
         let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
-        self.counters.stages.note_round(bytes, self.env.monotonic().saturating_sub(started));
-        self.backpressure.drain_ended(&*self.env);
+        self.counters.stages.record_round(bytes, self.env.monotonic().saturating_sub(started));
+        self.backpressure.flush_ended(&*self.env);
         self.give_back_what_failed(&outcome)?;
         if !self.has_failed() {
             self.look_at_space()?;
@@ -289,14 +293,14 @@ impl Store {
         clock.end(Stage::Log);
         let applied = self.apply_all(waiting, parts, placement);
         clock.end(Stage::Apply);
-        let drained = applied.inspect_err(|error| self.note_failure(error))?;
+        let flushed = applied.inspect_err(|error| self.record_failure(error))?;
         self.set_stall(None);
-        self.commit_drained(drained, &mut clock).inspect_err(|error| self.poison(error))
+        self.commit_flushed(flushed, &mut clock).inspect_err(|error| self.poison(error))
     }
 
-    /// A full disk stops writers until there is room again; whatever else fails before anything was committed stops
-    /// them for good.
-    fn note_failure(&self, error: &Error) {
+    /// A full disk stops writers until there is room again; whatever else fails before anything was committed
+    /// stops them for good.
+    fn record_failure(&self, error: &Error) {
         if error.kind() == ErrorKind::OutOfSpace {
             self.set_stall(Some(error.clone()));
         } else {
@@ -304,8 +308,9 @@ impl Store {
         }
     }
 
-    /// What was written in vain on a full device goes back to the file system at once: log and manifest may need it. Nothing goes
-    /// back when the edit itself failed: it may be durable all the same, and then refers to what was written.
+    /// What was written in vain on a full device goes back to the file system at once: log and manifest may
+    /// need it. Nothing goes back when the edit itself failed: it may be durable all the same, and then
+    /// refers to what was written.
     fn give_back_what_failed(&self, outcome: &Result<()>) -> Result<()> {
         let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace);
         if is_full && !self.has_failed() {
@@ -315,7 +320,7 @@ impl Store {
     }
 
     /// Applies every buffer to its tree, several at once.
-    fn apply_all(&self, waiting: Vec<Waiting>, parts: &[Part], placement: Placement) -> Result<Vec<Drained>> {
+    fn apply_all(&self, waiting: Vec<Waiting>, parts: &[Part], placement: Placement) -> Result<Vec<Flushed>> {
         let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
             work: self.work(&keyspace, Arc::clone(progress)),
             keyspace,
@@ -326,22 +331,22 @@ impl Store {
             applying: applying.collect(),
             next: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
-            drained: Mutex::new(Vec::new()),
+            flushed: Mutex::new(Vec::new()),
         });
-        let hands = self.executor.hands().min(round.applying.len());
+        let workers = self.executor.workers().min(round.applying.len());
         let task = || -> Task {
             let round = Arc::clone(&round);
             Box::new(move || round.work())
         };
-        self.executor.run_all((0..hands).map(|_| task()).collect());
-        let mut drained = std::mem::take(&mut *round.drained.lock());
-        drained.sort_unstable_by_key(|(number, _)| *number);
-        drained.into_iter().map(|(_, outcome)| outcome).collect()
+        self.executor.run_all((0..workers).map(|_| task()).collect());
+        let mut flushed = std::mem::take(&mut *round.flushed.lock());
+        flushed.sort_unstable_by_key(|(number, _)| *number);
+        flushed.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    fn commit_drained(&self, mut drained: Vec<Drained>, clock: &mut StageClock<'_>) -> Result<()> {
+    fn commit_flushed(&self, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
         let mut edit = Vec::new();
-        for Drained { keyspace, buffer, edit: tree_edit } in &mut drained {
+        for Flushed { keyspace, buffer, edit: tree_edit } in &mut flushed {
             if let Some(tree_edit) = tree_edit {
                 edit.append(&mut tree_edit.changes);
             }
@@ -360,42 +365,42 @@ impl Store {
             self.commit_edit(&edit)?;
         }
         clock.end(Stage::Edit);
-        let records = self.advance_records(&drained)?;
+        let records = self.advance_records(&flushed)?;
         // To free a memtable takes milliseconds, during which nobody should wait for the commit lock.
-        let mut retired = Vec::with_capacity(drained.len());
+        let mut retired = Vec::with_capacity(flushed.len());
         let now = self.background_time();
         let commit = self.commit.lock();
-        for (Drained { keyspace, buffer, edit }, records) in drained.into_iter().zip(records) {
+        for (Flushed { keyspace, buffer, edit }, records) in flushed.into_iter().zip(records) {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
             keyspace.publish(tree, Some(&buffer), records);
-            keyspace.quiet.lock().note_drain(now);
+            keyspace.idle.lock().record_flush(now);
             retired.push((keyspace.id, buffer));
             keyspace.expect_jobs();
         }
         self.recount_buffers();
         drop(commit);
-        self.holdings.note_drained(retired.into_iter());
+        self.holdings.record_flushed(retired.into_iter());
         self.counters.flushes.fetch_add(1, Relaxed);
         let released = self.release_log();
         clock.end(Stage::Publish);
         released
     }
 
-    /// The cached records as the drained trees see them; `None` where nothing was drained.
-    fn advance_records(&self, drained: &[Drained]) -> Result<Vec<Option<KeyspaceRecords>>> {
+    /// The cached records as the flushed trees see them; `None` where nothing was flushed.
+    fn advance_records(&self, flushed: &[Flushed]) -> Result<Vec<Option<KeyspaceRecords>>> {
         let since = |now: u64, before: &AtomicU64| now.saturating_sub(before.swap(now, Relaxed));
         let counters = &self.counters;
-        let reads = since(self.records.reads(), &counters.reads_drained);
-        let writes = since(counters.user_writes.load(Relaxed), &counters.writes_drained);
+        let reads = since(self.records.reads(), &counters.reads_flushed);
+        let writes = since(counters.user_writes.load(Relaxed), &counters.writes_flushed);
         // What was written lately is read again before long, if anything is read.
         let admits = reads >= writes / 2;
-        let advance = |drained: &Drained| {
-            drained.edit.as_ref()?;
-            let records = drained.keyspace.view.load().records.clone();
-            let mut updates = drained.buffer.table.cursor(Seqno(u64::MAX));
+        let advance = |flushed: &Flushed| {
+            flushed.edit.as_ref()?;
+            let records = flushed.keyspace.view.load().records.clone();
+            let mut updates = flushed.buffer.table.cursor(Seqno(u64::MAX));
             Some(records.advance(&mut updates, admits && reads > 0))
         };
-        drained.iter().map(|drained| advance(drained).transpose()).collect()
+        flushed.iter().map(|flushed| advance(flushed).transpose()).collect()
     }
 
     /// Commits an edit and applies its reference changes.
@@ -426,7 +431,7 @@ impl Store {
         drop(commit);
         let segment = wal.first_needed_segment(seqno);
         if segment > self.manifest.with_state(|state| state.log_segment) {
-            // Drained commits were synced before their drain, those of dropped keyspaces before the drop.
+            // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
             debug_assert!(wal.durable_seqno() >= seqno, "what is released is durable");
             self.commit_edit(&[Change::LogStart(segment, seqno)])?;
             wal.release_below(seqno)?;
@@ -434,8 +439,8 @@ impl Store {
         Ok(())
     }
 
-    /// Flushes all write buffers if the log has more than `most` segments, so that it begins anew; leaves what is written
-    /// meanwhile.
+    /// Flushes all write buffers if the log has more than `most` segments, so that it begins anew; leaves
+    /// what is written meanwhile.
     pub(crate) fn renew_log(&self, most: usize) -> Result<()> {
         let Some(wal) = &self.wal else { return Ok(()) };
         if wal.segments().len() <= most || self.has_failed() || planted!("log-never-renewed") {
@@ -445,10 +450,10 @@ impl Store {
             if !self.has_sealed() {
                 break;
             }
-            self.drain_round()?;
+            self.flush_sealed()?;
         }
         self.seal_all();
-        self.drain_round()?;
+        self.flush_sealed()?;
         self.release_log()
     }
 
@@ -464,14 +469,15 @@ impl Store {
         drop(commit);
         // Everything in the older half of what the log holds.
         self.seal_older_than(Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1));
-        let had_sealed = self.drain_round()?;
+        let had_sealed = self.flush_sealed()?;
         if !had_sealed {
             self.release_log()?;
         }
         Ok(had_sealed)
     }
 
-    /// Does one job of one tree; `false` if no tree has one. `is_idle` as in [`testudo_contract::Tree::pick_job`], for each keyspace.
+    /// Does one job of one tree; `false` if no tree has one. `is_idle` as in
+    /// [`testudo_contract::Tree::pick_job`], for each keyspace.
     pub(crate) fn run_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
         for keyspace in self.keyspaces() {
             let is_idle = is_idle(&keyspace);
@@ -481,7 +487,7 @@ impl Store {
             }
             let Some(job) = keyspace.view.load().tree.pick_job(is_idle) else { continue };
             keyspace.expect_jobs();
-            let _round = self.rounds.lock();
+            let _flush = self.flush_lock.lock();
             self.check_writable()?;
             // What a job writes replaces what it frees, and may be what is in the way of winning space.
             let outcome = if self.nearly_full.is_short() {
@@ -504,7 +510,7 @@ impl Store {
         }
         let tree = Arc::clone(&keyspace.view.load().tree);
         let work = self.work(keyspace, Arc::new(Progress::default()));
-        let edit = tree.run_job(&work, job).inspect_err(|error| self.note_failure(error))?;
+        let edit = tree.run_job(&work, job).inspect_err(|error| self.record_failure(error))?;
         let Some(edit) = edit else { return Ok(()) };
         self.commit_job(keyspace, edit).inspect_err(|error| self.poison(error))
     }
@@ -530,10 +536,10 @@ impl Store {
         Ok(())
     }
 
-    /// Gives all free space back to the file system, unless the store has failed: pages of an edit that failed count as free, but
-    /// the edit may be durable. Edits are committed, and fail, under `rounds`.
+    /// Gives all free space back to the file system, unless the store has failed: pages of an edit that
+    /// failed count as free, but the edit may be durable. Edits are committed, and fail, under `flush_lock`.
     pub(crate) fn give_back_all_space(&self) -> Result<()> {
-        let _round = self.rounds.lock();
+        let _flush = self.flush_lock.lock();
         if self.has_failed() { Ok(()) } else { self.data.give_back_space() }
     }
 }

@@ -14,12 +14,12 @@ const SURPLUS_PAGES_MIN: u64 = 256;
 
 /// What the last rounds have taken.
 #[derive(Debug, Default)]
-pub(crate) struct Demand {
+pub(crate) struct FreeSpaceTarget {
     taken: [u64; ROUNDS],
     rounds: usize,
 }
 
-impl Demand {
+impl FreeSpaceTarget {
     /// A round has taken so many pages.
     pub(crate) fn note(&mut self, taken: u64) {
         self.taken[self.rounds % ROUNDS] = taken;
