@@ -1,7 +1,7 @@
 //! How long the stages of a flush take, and how much they move.
 //!
-//! `wait for commits and sync the log → apply to the trees → sync the data → commit the edit → publish and release
-//! the log`
+//! `wait for commits and sync the log → apply to the trees → sync the data → commit the edit
+//! → publish and release the log`
 //!
 //! **Invariants**
 //! - Times are of the thread that flushes; they add up to the time of all rounds.

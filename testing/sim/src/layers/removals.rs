@@ -35,8 +35,8 @@ const STEPS_MAX: u32 = 10_000;
 /// Parts in which a device is emptied.
 const PARTS: u64 = 12;
 
-/// Smaller leaves than this are for other layers: a device full of trees of 4-KiB leaves may refuse removals for
-/// good (decision 0032). Named, such a configuration is run all the same.
+/// Smaller leaves than this are for other layers: a device full of trees of 4-KiB leaves may refuse
+/// removals for good (decision 0032). Named, such a configuration is run all the same.
 const LEAF_BYTES_MIN: u64 = 16 << 10;
 
 fn leaf_bytes(configuration: &Configuration) -> u64 {
