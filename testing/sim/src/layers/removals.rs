@@ -18,8 +18,8 @@ use testudo_testkit::{
 };
 
 use crate::{
-    LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, judge, require, search},
+    Amount, LayerReport, Limits,
+    sweep::{Enough, Outcome, chosen, judge, require, search, sweep},
 };
 
 pub(crate) const NAME: &str = "removals";
@@ -52,13 +52,24 @@ pub fn run(limits: &Limits) -> Outcome {
     let enough = Enough { unit: UNIT, count: limits.count_or(REMOVALS_SHORT) };
     let wanted = [("power losses within calls", 5), ("reopens", 5), ("kills", 5), ("refused writes", 50)];
     let is_covered = |report: &LayerReport| require(NAME, limits, report, &wanted);
-    search(limits, &configurations, enough, is_covered, |configuration, seed| {
+    let empty = |configuration: &Configuration, seed| {
         judge(NAME, Some(&configuration.name), Some(seed), || {
             let mut device = Device::new(configuration, seed);
             device.run().map_err(|what| format!("{what} ({})", device.name))?;
             Ok(device.report)
         })
-    })
+    };
+    if limits.amount == Amount::Short && limits.seed.is_none() {
+        // Fixed seeds alone: about one in 150 of the devices that are drawn, all of less than 18 MiB, is known to
+        // refuse removals still (decision 0032). To find more of them is for longer runs.
+        let devices =
+            (0..).flat_map(|seed| configurations.iter().map(move |configuration| (configuration, seed)));
+        let report =
+            sweep(limits, devices, Some(enough), |(configuration, seed)| empty(configuration, seed))?;
+        is_covered(&report)?;
+        return Ok(report);
+    }
+    search(limits, &configurations, enough, is_covered, empty)
 }
 
 /// A device with a store on it, and what the store must hold.
