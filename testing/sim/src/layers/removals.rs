@@ -60,8 +60,8 @@ pub fn run(limits: &Limits) -> Outcome {
         })
     };
     if limits.amount == Amount::Short && limits.seed.is_none() {
-        // Fixed seeds alone: about one in 150 of the devices that are drawn, all of less than 18 MiB, is known to
-        // refuse removals still (decision 0032). To find more of them is for longer runs.
+        // Fixed seeds alone: about one in 150 of the devices that are drawn, all of less than 18 MiB, is
+        // known to refuse removals still (decision 0032). To find more of them is for longer runs.
         let devices =
             (0..).flat_map(|seed| configurations.iter().map(move |configuration| (configuration, seed)));
         let report =
