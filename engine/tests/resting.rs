@@ -74,7 +74,7 @@ fn a_keyspace_rests_beside_one_that_is_always_written() {
 }
 
 #[test]
-fn the_drain_thread_compacts_what_rests_while_others_write() {
+fn the_flush_thread_compacts_what_rests_while_others_write() {
     let machine = MemEnv::with_threads(7, 2);
     let (db, resting, busy) = open(machine.clone());
     let before = put_off(&db, &resting);

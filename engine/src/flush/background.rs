@@ -146,7 +146,7 @@ fn flush_loop(store: &Store) -> Result<()> {
     while !store.is_closing.load(Acquire) && !store.has_failed() {
         check_device_space(store)?;
         store.seal_if_full();
-        let worked = (|| Ok(store.drain_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
+        let worked = (|| Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
         if is_stalled(&worked) {
             rest(store);
             continue;
@@ -223,7 +223,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
             store.manifest.state_watermark()?;
         }
         store.seal_if_full();
-        if store.drain_or_reclaim()? || store.shorten_log()? || store.win_space()? {
+        if store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()? {
             return Ok(true);
         }
         let now = store.background_time();

@@ -233,7 +233,7 @@ impl Store {
         let started = self.env.monotonic();
         self.data.begin_round();
         self.backpressure.flush_started(&*self.env, parts.clone());
-        let outcome = self.drain_where_it_fits(waiting, &parts);
+        let outcome = self.flush_where_it_fits(waiting, &parts);
         let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
         self.counters.stages.record_round(bytes, self.env.monotonic().saturating_sub(started));
         self.backpressure.flush_ended(&*self.env);
@@ -257,9 +257,9 @@ impl Store {
 
     /// Drains into the trees as they would have it, or, if there is not enough space, on top of them. There
     /// only as many buffers as fit; at least one.
-    fn drain_where_it_fits(&self, mut waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
+    fn flush_where_it_fits(&self, mut waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
         if !self.nearly_full.is_short() {
-            let outcome = self.drain(waiting.clone(), parts, Placement::InTree);
+            let outcome = self.flush_waiting(waiting.clone(), parts, Placement::InTree);
             let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace);
             if !is_full || self.has_failed() {
                 return outcome;
@@ -277,10 +277,10 @@ impl Store {
         };
         let count = waiting.iter().take_while(|waiting| fits(waiting)).count();
         waiting.truncate(count.max(1));
-        self.with_held_space(|| self.drain(waiting, parts, Placement::OnTop))
+        self.with_held_space(|| self.flush_waiting(waiting, parts, Placement::OnTop))
     }
 
-    fn drain(&self, waiting: Vec<Waiting>, parts: &[Part], placement: Placement) -> Result<()> {
+    fn flush_waiting(&self, waiting: Vec<Waiting>, parts: &[Part], placement: Placement) -> Result<()> {
         let mut clock = StageClock::start(&*self.env, &self.counters.stages);
         let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
         if !planted!("sealed-buffer-not-awaited") {

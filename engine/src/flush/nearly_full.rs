@@ -219,7 +219,7 @@ impl Store {
     /// waits.
     ///
     /// Errors: as of [`Store::flush_sealed`], `OutOfSpace` only if nothing can be won.
-    pub(crate) fn drain_or_reclaim(&self) -> Result<bool> {
+    pub(crate) fn flush_or_reclaim(&self) -> Result<bool> {
         match self.flush_sealed() {
             outcome if is_full(&outcome) && !self.has_failed() => {
                 if self.reclaim_round(true)? {

@@ -459,9 +459,9 @@ impl Db {
         store.check_writable()?;
         store.wal()?;
         // What is sealed already must leave first: a round takes one buffer of each keyspace.
-        while store.drain_or_reclaim()? {}
+        while store.flush_or_reclaim()? {}
         store.seal_all();
-        while store.drain_or_reclaim()? {}
+        while store.flush_or_reclaim()? {}
         while store.reclaim_round(false)? {}
         Ok(())
     }
