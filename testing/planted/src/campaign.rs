@@ -26,7 +26,7 @@ const SECONDS: u64 = 220;
 /// How long each layer is run without one.
 const CONTROL_SECONDS: u64 = 4;
 /// Schedules of a scenario, with a bug and without.
-const SCHEDULES: &str = "2000";
+const SCHEDULES: &str = "6000";
 const CONTROL_SCHEDULES: &str = "200";
 /// After this long a process hangs, and is ended.
 const HANGS_AFTER: Duration = Duration::from_secs(240);
