@@ -301,7 +301,7 @@ impl Store {
             Intent::Write => "only removals are taken until there is room again",
             Intent::Remove => "nothing is taken until there is room again",
         };
-        Err(Error::new(ErrorKind::OutOfSpace, format!("the device is full: {taken}")))
+        Err(Error::new(ErrorKind::OutOfSpace, format!("no space is left on the device: {taken}")))
     }
 
     /// Takes a step towards space for removals; `false` if there is none to be taken.
