@@ -380,7 +380,10 @@ impl DataFile {
     fn grow(&self, pages: u64) -> Result<()> {
         debug_assert!(is_held(&self.growing), "`growing` is held");
         if self.growth.load(Relaxed) < pages * PAGE_BYTES && !planted!("full-disk-swallowed") {
-            return Err(Error::new(ErrorKind::OutOfSpace, format!("{DATA_FILE}: the device is nearly full")));
+            return Err(Error::new(
+                ErrorKind::OutOfSpace,
+                format!("{DATA_FILE}: no space is left on the device"),
+            ));
         }
         let hole = self.extents.take_hole(pages);
         let (start, pages) = hole.unwrap_or((self.extents.stats().file_bytes / PAGE_BYTES, pages));
