@@ -11,17 +11,14 @@
 //! - Held space is taken only under `flush_lock`, by what puts buffers on top or reclaims.
 //! - Removals are refused only if nothing more can be reclaimed.
 
-use std::time::Duration;
-
 use testudo_base::{
-    Error, ErrorKind, PAGE_BYTES, Result, planted,
+    ErrorKind, PAGE_BYTES, Result, planted,
     sync::{
         Arc,
         atomic::Ordering::{Relaxed, Release},
     },
 };
 use testudo_contract::{Progress, Reclaim, ReclaimLimits, ReclaimTarget, TreeEdit};
-use testudo_env::Execution;
 use testudo_storage::Change;
 
 use crate::{
@@ -32,9 +29,6 @@ use crate::{
     },
     write::space_guard::Intent,
 };
-
-/// Writers look for room at most this often.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 fn is_full<T>(outcome: &Result<T>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
@@ -256,7 +250,9 @@ impl Store {
                 Intent::Remove => self.make_space()?,
                 // A long one may only have to wait for what is buffered.
                 Intent::Write if self.is_buffer_in_the_way() => self.make_space()?,
-                Intent::Write => self.is_look_due() && self.look_for_space().map(|()| false)?,
+                Intent::Write => {
+                    self.nearly_full.checks.is_due(&*self.env) && self.look_for_space().map(|()| false)?
+                }
             };
             if !is_going_on {
                 self.nearly_full.has_refused.store(true, Relaxed);
@@ -268,17 +264,6 @@ impl Store {
     fn is_buffer_in_the_way(&self) -> bool {
         let is_refusing = self.nearly_full.is_short() || self.space.is_short();
         self.nearly_full.is_on() && !is_refusing && self.backpressure.used() > 0
-    }
-
-    fn is_look_due(&self) -> bool {
-        let now = u64::try_from(self.env.monotonic().as_millis()).unwrap_or(u64::MAX);
-        let before = self.nearly_full.checked_at_millis.load(Relaxed);
-        let is_due = self.env.execution() == Execution::Stepped
-            || Duration::from_millis(now.saturating_sub(before)) >= CHECK_INTERVAL;
-        if is_due {
-            self.nearly_full.checked_at_millis.store(now, Relaxed);
-        }
-        is_due
     }
 
     /// `is_last`: nothing can be reclaimed.
@@ -294,14 +279,7 @@ impl Store {
             Intent::Remove if is_last => buffered <= state.removed_max.load(Relaxed),
             Intent::Remove => buffered <= state.buffered_max.load(Relaxed),
         };
-        if is_enough {
-            return Ok(());
-        }
-        let taken = match intent {
-            Intent::Write => "only removals are taken until there is room again",
-            Intent::Remove => "nothing is taken until there is room again",
-        };
-        Err(Error::new(ErrorKind::OutOfSpace, format!("no space is left on the device: {taken}")))
+        if is_enough { Ok(()) } else { Err(intent.refusal()) }
     }
 
     /// Takes a step towards space for removals; `false` if there is none to be taken.

@@ -1,4 +1,4 @@
-//! Figures of a device that is nearly full: how small write buffers and log become, and how much space is
+//! Numbers of a device that is nearly full: how small write buffers and log become, and how much space is
 //! held.
 //!
 //! **Invariants**
@@ -16,7 +16,7 @@ use testudo_base::{
 };
 use testudo_contract::Reclaim;
 
-use crate::store::shares::MemoryShares;
+use crate::{store::shares::MemoryShares, write::space_guard::SpaceChecks};
 
 /// On a device that is nearly full write buffers get this part of what the store can have of it.
 const CAPACITY_PARTS: u64 = 128;
@@ -26,6 +26,7 @@ const WRITE_BUFFERS_MIN: u64 = 128 << 10;
 const SEGMENT_BYTES_MIN: u64 = 128 << 10;
 /// Segments that the log may have then before what pins it is flushed.
 const LOG_SEGMENTS: u64 = 4;
+
 /// How a store gets along with little space, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bounds {
@@ -51,7 +52,7 @@ impl Bounds {
     }
 }
 
-/// State and figures of a device that is nearly full.
+/// State and numbers of a device that is nearly full.
 #[derive(Debug, Default)]
 pub(crate) struct NearlyFull {
     pub(crate) is_on: AtomicBool,
@@ -71,7 +72,7 @@ pub(crate) struct NearlyFull {
     /// reclaimed.
     pub(crate) buffered_max: AtomicU64,
     pub(crate) removed_max: AtomicU64,
-    pub(crate) checked_at_millis: AtomicU64,
+    pub(crate) checks: SpaceChecks,
     /// A write was refused since write buffers were put into their trees to win space.
     pub(crate) has_refused: AtomicBool,
     /// Steps that did not fit.

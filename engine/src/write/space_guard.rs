@@ -34,17 +34,47 @@ pub(crate) enum Intent {
     Remove,
 }
 
+impl Intent {
+    /// What a commit of this intent is told when the device has no space for it.
+    pub(crate) fn refusal(self) -> Error {
+        let taken = match self {
+            Self::Write => "only removals are taken until there is room again",
+            Self::Remove => "nothing is taken until there is room again",
+        };
+        Error::new(ErrorKind::OutOfSpace, format!("no space is left on the device: {taken}"))
+    }
+}
+
+/// When refused writers last had the device checked: not each of them can.
+#[derive(Debug, Default)]
+pub(crate) struct SpaceChecks {
+    last_millis: AtomicU64,
+}
+
+impl SpaceChecks {
+    /// Whether it is time for another check; then this is it.
+    pub(crate) fn is_due(&self, env: &dyn Env) -> bool {
+        let now = u64::try_from(env.monotonic().as_millis()).unwrap_or(u64::MAX);
+        let passed = Duration::from_millis(now.saturating_sub(self.last_millis.load(Relaxed)));
+        let is_due = env.execution() == Execution::Stepped || passed >= CHECK_INTERVAL;
+        if is_due {
+            self.last_millis.store(now, Relaxed);
+        }
+        is_due
+    }
+}
+
 /// Guards the room on the device.
 #[derive(Debug)]
 pub(crate) struct SpaceGuard {
     /// `None` in a store that is open for reading only.
     reserve: Option<Arc<Reserve>>,
-    checked_at_millis: AtomicU64,
+    checks: SpaceChecks,
 }
 
 impl SpaceGuard {
     pub(crate) fn new(reserve: Option<Arc<Reserve>>) -> Self {
-        Self { reserve, checked_at_millis: 0.into() }
+        Self { reserve, checks: SpaceChecks::default() }
     }
 
     /// The environment for what must not use the reserve, if `env` would.
@@ -94,21 +124,10 @@ impl SpaceGuard {
         if intent == Intent::Remove && reserve.pieces() >= PIECES_KEPT {
             return Ok(());
         }
-        let now = u64::try_from(env.monotonic().as_millis()).unwrap_or(u64::MAX);
-        let checked_at = self.checked_at_millis.load(Relaxed);
-        let is_due = env.execution() == Execution::Stepped
-            || Duration::from_millis(now.saturating_sub(checked_at)) >= CHECK_INTERVAL;
-        if is_due {
-            self.checked_at_millis.store(now, Relaxed);
-            if self.refill()? {
-                return Ok(());
-            }
+        if self.checks.is_due(env) && self.refill()? {
+            return Ok(());
         }
-        let taken = match intent {
-            Intent::Write => "only removals are taken until there is room again",
-            Intent::Remove => "nothing is taken until there is room again",
-        };
-        Err(Error::new(ErrorKind::OutOfSpace, format!("no space is left on the device: {taken}")))
+        Err(intent.refusal())
     }
 
     /// Makes the reserve whole if there is room; says whether it is.
