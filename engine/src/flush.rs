@@ -2,10 +2,16 @@
 //!
 //! All of it happens on background threads, or stepped in simulations.
 
+pub(crate) mod apply;
 pub(crate) mod background;
+pub(crate) mod commit_flush;
 pub(crate) mod flush_sealed;
+pub(crate) mod give_back;
 pub(crate) mod idle;
+pub(crate) mod jobs;
+pub(crate) mod log_release;
 pub(crate) mod nearly_full;
+pub(crate) mod seal_buffers;
 pub(crate) mod sealing;
 pub(crate) mod stages;
 pub(crate) mod updates;

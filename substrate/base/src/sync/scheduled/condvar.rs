@@ -45,8 +45,8 @@ impl Condvar {
 
     /// Gives the lock back, waits for a wake-up, and takes the lock again.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let held = guard.held.take().expect("held outside of waits");
-        guard.held = Some(self.waiters.wait(held).unwrap_or_else(PoisonError::into_inner));
+        let held = guard.give_up();
+        guard.take_back(self.waiters.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The same, for a while.

@@ -2,63 +2,77 @@
 //!
 //! **Invariants**
 //! - A guard's `held` is empty only inside of a call that gives the lock up for a while.
+//! - `is_held` is that of the scheduler's lock; who asks for it takes no step.
 
 use std::{
     fmt,
     ops::{Deref, DerefMut},
-    sync::{PoisonError, TryLockError},
+    sync::{
+        PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 /// Mutual exclusion.
 #[derive(Default)]
-pub struct Mutex<T: ?Sized>(shuttle::sync::Mutex<T>);
+pub struct Mutex<T: ?Sized> {
+    is_held: AtomicBool,
+    lock: shuttle::sync::Mutex<T>,
+}
 
 /// The lock, held as long as this lives.
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
-    pub(super) held: Option<shuttle::sync::MutexGuard<'a, T>>,
+    held: Option<shuttle::sync::MutexGuard<'a, T>>,
 }
 
 impl<T> Mutex<T> {
     /// A mutex around `value`.
     pub const fn new(value: T) -> Self {
-        Self(shuttle::sync::Mutex::new(value))
+        Self { is_held: AtomicBool::new(false), lock: shuttle::sync::Mutex::new(value) }
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard { mutex: self, held: Some(self.acquire()) }
+        let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.guard(held)
     }
 
     /// The lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let held = match self.0.try_lock() {
+        let held = match self.lock.try_lock() {
             Ok(held) => held,
             Err(TryLockError::Poisoned(held)) => held.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(MutexGuard { mutex: self, held: Some(held) })
+        Some(self.guard(held))
+    }
+
+    /// Whether anybody holds the lock.
+    pub fn is_locked(&self) -> bool {
+        self.is_held.load(Relaxed)
     }
 
     /// The value, which nobody else can reach.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.lock.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn acquire(&self) -> shuttle::sync::MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn guard<'a>(&'a self, held: shuttle::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.is_held.store(true, Relaxed);
+        MutexGuard { mutex: self, held: Some(held) }
     }
 }
 
 impl<T: fmt::Debug + ?Sized> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.lock.fmt(f)
     }
 }
 
-impl<T: ?Sized> MutexGuard<'_, T> {
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// Gives the lock back; who gets it next is for the scheduler to say anyway.
     pub fn unlock_fair(guard: Self) {
         drop(guard);
@@ -66,10 +80,29 @@ impl<T: ?Sized> MutexGuard<'_, T> {
 
     /// Gives the lock back for the time of `act`.
     pub fn unlocked<R>(guard: &mut Self, act: impl FnOnce() -> R) -> R {
-        drop(guard.held.take());
+        drop(guard.give_up());
         let outcome = act();
-        guard.held = Some(guard.mutex.acquire());
+        guard.take_back(guard.mutex.lock.lock().unwrap_or_else(PoisonError::into_inner));
         outcome
+    }
+
+    /// Gives the scheduler's lock up, until it is taken back.
+    pub(super) fn give_up(&mut self) -> shuttle::sync::MutexGuard<'a, T> {
+        self.mutex.is_held.store(false, Relaxed);
+        self.held.take().expect("held outside of waits")
+    }
+
+    pub(super) fn take_back(&mut self, held: shuttle::sync::MutexGuard<'a, T>) {
+        self.mutex.is_held.store(true, Relaxed);
+        self.held = Some(held);
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.held.is_some() {
+            self.mutex.is_held.store(false, Relaxed);
+        }
     }
 }
 

@@ -1,0 +1,121 @@
+//! The step of a flush in which sealed buffers become part of their trees: several keyspaces at once.
+//!
+//! **Invariants**
+//! - Nothing is published or made durable here: a round that fails leaves only free space behind.
+
+use testudo_base::{
+    Result, planted,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+};
+use testudo_contract::{Task, Work};
+
+use crate::{
+    flush::{
+        commit_flush::{Flushed, references_of},
+        updates::MemtableUpdates,
+    },
+    store::{
+        Store,
+        view::{KeyspaceCore, WriteBuffer},
+    },
+    write::backpressure::Part,
+};
+
+/// A sealed buffer and its keyspace.
+pub(crate) type Waiting = (Arc<KeyspaceCore>, Arc<WriteBuffer>);
+
+/// Where buffers go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Into their trees, as those would have it.
+    InTree,
+    /// On top, for want of space.
+    OnTop,
+}
+
+/// A buffer on its way into its tree.
+struct Applying {
+    keyspace: Arc<KeyspaceCore>,
+    buffer: Arc<WriteBuffer>,
+    work: Work,
+}
+
+impl Applying {
+    fn apply(&self, placement: Placement) -> Result<Flushed> {
+        let Self { keyspace, buffer, work } = self;
+        buffer.table.freeze();
+        let edit = if buffer.table.is_empty() {
+            None
+        } else {
+            let updates = Arc::new(MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at()));
+            let tree = Arc::clone(&keyspace.view.load().tree);
+            Some(match placement {
+                Placement::InTree => tree.apply(work, updates)?,
+                Placement::OnTop => tree.apply_on_top(work, updates)?,
+            })
+        };
+        if let Some(edit) = edit.as_ref().filter(|_| planted!("extent-freed-before-edit")) {
+            work.data.extents().apply_durable(references_of(&edit.changes));
+        }
+        Ok(Flushed { keyspace: Arc::clone(keyspace), buffer: Arc::clone(buffer), edit })
+    }
+}
+
+/// The buffers of one round, which the workers take in turn.
+struct Round {
+    placement: Placement,
+    applying: Vec<Applying>,
+    next: AtomicUsize,
+    has_failed: AtomicBool,
+    flushed: Mutex<Vec<(usize, Result<Flushed>)>>,
+}
+
+impl Round {
+    fn work(&self) {
+        while !self.has_failed.load(Relaxed) {
+            let number = self.next.fetch_add(1, Relaxed);
+            let Some(applying) = self.applying.get(number) else { return };
+            let outcome = applying.apply(self.placement);
+            if outcome.is_err() {
+                self.has_failed.store(true, Relaxed);
+            }
+            self.flushed.lock().push((number, outcome));
+        }
+    }
+}
+
+impl Store {
+    /// Applies every buffer to its tree, several at once.
+    pub(crate) fn apply_all(
+        &self,
+        waiting: Vec<Waiting>,
+        parts: &[Part],
+        placement: Placement,
+    ) -> Result<Vec<Flushed>> {
+        debug_assert!(self.flush_lock.is_locked(), "one round at a time");
+        let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
+            work: self.work(&keyspace, Arc::clone(progress)),
+            keyspace,
+            buffer,
+        });
+        let round = Arc::new(Round {
+            placement,
+            applying: applying.collect(),
+            next: AtomicUsize::new(0),
+            has_failed: AtomicBool::new(false),
+            flushed: Mutex::new(Vec::new()),
+        });
+        let workers = self.executor.workers().min(round.applying.len());
+        let task = || -> Task {
+            let round = Arc::clone(&round);
+            Box::new(move || round.work())
+        };
+        self.executor.run_all((0..workers).map(|_| task()).collect());
+        let mut flushed = std::mem::take(&mut *round.flushed.lock());
+        flushed.sort_unstable_by_key(|(number, _)| *number);
+        flushed.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+}

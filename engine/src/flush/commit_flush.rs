@@ -1,0 +1,126 @@
+//! The last steps of a flush: data synced, edit committed, trees published.
+//!
+//! **Invariants**
+//! - The data file is synced before an edit that refers to what was written.
+//! - References change only when their edit is durable.
+//! - Readers see a new tree and no longer its buffer at one moment, under the commit lock.
+
+use testudo_base::{
+    ExtentSpan, KeyspaceId, Result, Seqno, planted,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+use testudo_contract::TreeEdit;
+use testudo_records::KeyspaceRecords;
+use testudo_storage::Change;
+
+use crate::{
+    flush::stages::{Stage, StageClock},
+    store::{
+        Store,
+        view::{KeyspaceCore, WriteBuffer},
+    },
+};
+
+/// A buffer, its keyspace, and the tree that it has become part of.
+pub(crate) struct Flushed {
+    pub(crate) keyspace: Arc<KeyspaceCore>,
+    pub(crate) buffer: Arc<WriteBuffer>,
+    /// `None` if the buffer turned out to be empty.
+    pub(crate) edit: Option<TreeEdit>,
+}
+
+impl Store {
+    /// Makes a round of flushed buffers durable, shows it to readers, and releases the log that it held.
+    pub(crate) fn commit_flushed(&self, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
+        let edit = self.edit_of(&mut flushed);
+        if !planted!("data-unsynced-at-edit") {
+            self.data.sync()?;
+        }
+        clock.end(Stage::Data);
+        if planted!("extent-freed-before-edit") {
+            self.manifest.commit(&edit)?;
+        } else {
+            self.commit_edit(&edit)?;
+        }
+        clock.end(Stage::Edit);
+        let records = self.advance_records(&flushed)?;
+        let retired = self.publish_flushed(flushed, records);
+        self.holdings.record_flushed(retired.into_iter());
+        self.counters.flushes.fetch_add(1, Relaxed);
+        let released = self.release_log();
+        clock.end(Stage::Publish);
+        released
+    }
+
+    /// The manifest edit of a round, with what the trees want changed, which it takes.
+    fn edit_of(&self, flushed: &mut [Flushed]) -> Vec<Change> {
+        let mut edit = Vec::new();
+        for Flushed { keyspace, buffer, edit: tree_edit } in flushed {
+            if let Some(tree_edit) = tree_edit {
+                edit.append(&mut tree_edit.changes);
+            }
+            let is_too_high = planted!("flushed-seqno-too-high");
+            let flushed = if is_too_high { self.last_seqno() } else { buffer.sealed_at() };
+            edit.push(Change::Flushed(keyspace.id, flushed));
+        }
+        edit.push(Change::NextRun(self.run_ids.next()));
+        edit
+    }
+
+    /// The cached records as the flushed trees see them; `None` where nothing was flushed.
+    fn advance_records(&self, flushed: &[Flushed]) -> Result<Vec<Option<KeyspaceRecords>>> {
+        let since = |now: u64, before: &AtomicU64| now.saturating_sub(before.swap(now, Relaxed));
+        let counters = &self.counters;
+        let reads = since(self.records.reads(), &counters.reads_flushed);
+        let writes = since(counters.user_writes.load(Relaxed), &counters.writes_flushed);
+        // What was written lately is read again before long, if anything is read.
+        let admits = reads >= writes / 2;
+        let advance = |flushed: &Flushed| {
+            flushed.edit.as_ref()?;
+            let records = flushed.keyspace.view.load().records.clone();
+            let mut updates = flushed.buffer.table.cursor(Seqno(u64::MAX));
+            Some(records.advance(&mut updates, admits && reads > 0))
+        };
+        flushed.iter().map(|flushed| advance(flushed).transpose()).collect()
+    }
+
+    /// Shows the new trees to readers. Returns the buffers, which are in no view any more: to free a memtable
+    /// takes milliseconds, during which nobody should wait for the commit lock.
+    fn publish_flushed(
+        &self,
+        flushed: Vec<Flushed>,
+        records: Vec<Option<KeyspaceRecords>>,
+    ) -> Vec<(KeyspaceId, Arc<WriteBuffer>)> {
+        debug_assert_eq!(flushed.len(), records.len(), "records of every buffer");
+        let mut retired = Vec::with_capacity(flushed.len());
+        let now = self.background_time();
+        let _commit = self.commit.lock();
+        for (Flushed { keyspace, buffer, edit }, records) in flushed.into_iter().zip(records) {
+            let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
+            keyspace.publish(tree, Some(&buffer), records);
+            keyspace.idle.lock().record_flush(now);
+            retired.push((keyspace.id, buffer));
+            keyspace.expect_jobs();
+        }
+        self.recount_buffers();
+        retired
+    }
+
+    /// Commits an edit and applies its reference changes.
+    pub(crate) fn commit_edit(&self, edit: &[Change]) -> Result<()> {
+        self.manifest.commit(edit)?;
+        self.data.extents().apply_durable(references_of(edit));
+        Ok(())
+    }
+}
+
+/// What an edit changes about references to extents.
+pub(crate) fn references_of(edit: &[Change]) -> impl Iterator<Item = (ExtentSpan, i32)> + '_ {
+    edit.iter().filter_map(|change| match change {
+        Change::References(span, delta) => Some((*span, *delta)),
+        _ => None,
+    })
+}

@@ -1,0 +1,39 @@
+//! Free space of the data file goes back to the file system.
+//!
+//! **Invariants**
+//! - Nothing goes back once the store has failed: pages of an edit that failed count as free, but the edit
+//!   may be durable.
+
+use testudo_base::{ErrorKind, Result};
+
+use crate::store::Store;
+
+impl Store {
+    /// What was written in vain on a full device goes back to the file system at once: log and manifest may
+    /// need it. Nothing goes back when the edit itself failed: it may be durable all the same, and then
+    /// refers to what was written.
+    pub(crate) fn give_back_what_failed(&self, outcome: &Result<()>) -> Result<()> {
+        let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace);
+        if is_full && !self.has_failed() {
+            self.data.give_back_space()?;
+        }
+        Ok(())
+    }
+
+    /// Gives space back to the file system if a good part of that of the file is free.
+    pub(crate) fn give_back_space(&self) -> Result<()> {
+        let stats = self.data.space_stats();
+        let space_bytes = stats.file_bytes - stats.hole_bytes;
+        if stats.free_bytes > space_bytes / 8 && stats.free_bytes > 1 << 20 {
+            self.give_back_all_space()?;
+        }
+        Ok(())
+    }
+
+    /// Gives all free space back to the file system, unless the store has failed: pages of an edit that
+    /// failed count as free, but the edit may be durable. Edits are committed, and fail, under `flush_lock`.
+    pub(crate) fn give_back_all_space(&self) -> Result<()> {
+        let _flush = self.flush_lock.lock();
+        if self.has_failed() { Ok(()) } else { self.data.give_back_space() }
+    }
+}

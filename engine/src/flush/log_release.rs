@@ -1,0 +1,81 @@
+//! How the log gets shorter: what nothing needs any more is released, and what pins it is flushed.
+//!
+//! **Invariants**
+//! - A segment goes only once a durable edit says that the log starts behind it.
+
+use testudo_base::{Result, Seqno, planted};
+use testudo_storage::Change;
+
+use crate::store::Store;
+
+/// A renewal of the log flushes so many rounds of buffers that were sealed before.
+const RENEWAL_ROUNDS: u32 = 4;
+
+impl Store {
+    /// The last seqno that no buffer needs from the log. REQUIRES: the commit lock is held.
+    fn releasable_seqno(&self) -> Seqno {
+        debug_assert!(self.commit.is_locked(), "no commit chooses a buffer meanwhile");
+        let mut seqno = self.last_seqno();
+        for keyspace in self.catalogue.read().by_id.values() {
+            for buffer in keyspace.view.load().buffers() {
+                if let Some(first) = buffer.first_commit() {
+                    seqno = seqno.min(Seqno(first.0 - 1));
+                }
+            }
+        }
+        seqno
+    }
+
+    /// Releases the segments of the log that nothing needs any more.
+    pub(crate) fn release_log(&self) -> Result<()> {
+        let Some(wal) = &self.wal else { return Ok(()) };
+        let commit = self.commit.lock();
+        let seqno = self.releasable_seqno();
+        drop(commit);
+        let segment = wal.first_needed_segment(seqno);
+        if segment > self.manifest.with_state(|state| state.log_segment) {
+            // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
+            debug_assert!(wal.durable_seqno() >= seqno, "what is released is durable");
+            self.commit_edit(&[Change::LogStart(segment, seqno)])?;
+            wal.release_below(seqno)?;
+        }
+        Ok(())
+    }
+
+    /// Flushes all write buffers if the log has more than `most` segments, so that it begins anew; leaves
+    /// what is written meanwhile.
+    pub(crate) fn renew_log(&self, most: usize) -> Result<()> {
+        let Some(wal) = &self.wal else { return Ok(()) };
+        if wal.segments().len() <= most || self.has_failed() || planted!("log-never-renewed") {
+            return Ok(());
+        }
+        for _ in 0..RENEWAL_ROUNDS {
+            if !self.has_sealed() {
+                break;
+            }
+            self.flush_sealed()?;
+        }
+        self.seal_all();
+        self.flush_sealed()?;
+        self.release_log()
+    }
+
+    /// Flushes what pins the log if it has outgrown its bound; `false` if it has not.
+    pub(crate) fn shorten_log(&self) -> Result<bool> {
+        let wal = self.wal()?;
+        if wal.live_bytes() <= self.log_bound() || self.has_sealed() {
+            return Ok(false);
+        }
+        let commit = self.commit.lock();
+        let oldest = self.releasable_seqno();
+        let last = wal.last_reserved_seqno();
+        drop(commit);
+        // Everything in the older half of what the log holds.
+        self.seal_older_than(Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1));
+        let had_sealed = self.flush_sealed()?;
+        if !had_sealed {
+            self.release_log()?;
+        }
+        Ok(had_sealed)
+    }
+}

@@ -1,0 +1,117 @@
+//! Sealing: an active write buffer takes no more commits, and a new one takes its place.
+//!
+//! Which buffers, and when, is arithmetic over their sizes (`sealing.rs`).
+//!
+//! **Invariants**
+//! - The largest buffers are sealed, and of a keyspace only one at a time, but for flushes of the whole
+//!   store.
+//! - Buffers are sealed, and then counted, under the commit lock.
+
+use testudo_base::{Seqno, sync::Arc};
+
+use crate::{
+    flush::sealing::{self, Fill},
+    store::{Store, view::KeyspaceCore},
+};
+
+impl Store {
+    /// Seals the largest active buffers if it is time.
+    pub(crate) fn seal_if_full(&self) {
+        // First of all: whoever sees from now on that it may be time wakes it again.
+        self.backpressure.checking();
+        if !self.backpressure.may_be_full() {
+            return;
+        }
+        let mut candidates = Vec::new();
+        let fill = self.check_buffers(|bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
+        let write_buffers = self.backpressure.write_buffers();
+        let _commit = self.commit.lock();
+        if fill.is_time(write_buffers).is_ok() {
+            let sizes: Vec<u64> = candidates.iter().map(|(bytes, _)| *bytes).collect();
+            for buffer in sealing::choose(&sizes, write_buffers) {
+                self.seal(&candidates[buffer].1);
+            }
+        }
+        self.recount_buffers();
+    }
+
+    /// How full the write buffers are. `candidate` is told of active ones that can be sealed, because nothing
+    /// of their keyspace is sealed already, and of their bytes.
+    fn check_buffers(&self, mut candidate: impl FnMut(u64, &Arc<KeyspaceCore>)) -> Fill {
+        let mut fill = Fill::default();
+        for keyspace in self.catalogue.read().by_id.values() {
+            let view = keyspace.view.load();
+            if view.active.first_commit().is_some() {
+                let bytes = view.active.table.memory_bytes();
+                fill.active += bytes;
+                fill.largest = bytes.max(fill.largest);
+                if view.sealed.is_empty() {
+                    candidate(bytes, keyspace);
+                }
+            }
+            fill.sealed += view.sealed.iter().map(|buffer| buffer.table.memory_bytes()).sum::<u64>();
+        }
+        fill
+    }
+
+    /// Seals the active buffer of a keyspace that has outgrown its own share, unless one is sealed already.
+    pub(crate) fn seal_one(&self, keyspace: &KeyspaceCore) {
+        let _commit = self.commit.lock();
+        if keyspace.view.load().sealed.is_empty() && !keyspace.is_dropped() {
+            self.seal(keyspace);
+            self.recount_buffers();
+            self.wakeup.wake();
+        }
+    }
+
+    /// Seals every active buffer that was written, for a flush of the whole store.
+    pub(crate) fn seal_all(&self) {
+        let _commit = self.commit.lock();
+        for keyspace in self.keyspaces() {
+            if keyspace.view.load().active.first_commit().is_some() {
+                self.seal(&keyspace);
+            }
+        }
+        self.recount_buffers();
+        self.wakeup.wake();
+    }
+
+    /// Seals buffers that hold commits at or before `seqno`, the oldest first, as many as make a round, so
+    /// that the log can be released.
+    /// REQUIRES: the commit lock is not held.
+    pub(crate) fn seal_older_than(&self, seqno: Seqno) {
+        let mut old: Vec<(Seqno, Arc<KeyspaceCore>)> = Vec::new();
+        for keyspace in self.catalogue.read().by_id.values() {
+            let first = keyspace.view.load().active.first_commit();
+            old.extend(first.filter(|first| *first <= seqno).map(|first| (first, Arc::clone(keyspace))));
+        }
+        old.sort_unstable_by_key(|(first, keyspace)| (*first, keyspace.id));
+        let _commit = self.commit.lock();
+        let sizes = old.iter().map(|(_, keyspace)| keyspace.view.load().active.table.memory_bytes());
+        let count = sealing::count_of_round(sizes, self.backpressure.write_buffers());
+        for (_, keyspace) in &old[..count] {
+            self.seal(keyspace);
+        }
+        self.recount_buffers();
+    }
+
+    /// REQUIRES: the commit lock is held.
+    fn seal(&self, keyspace: &KeyspaceCore) {
+        debug_assert!(self.commit.is_locked(), "nothing is assigned a seqno meanwhile");
+        keyspace.seal_active(self.last_seqno(), self.new_table(&keyspace.folding));
+    }
+
+    /// Counts the bytes of write buffers, right after some were sealed or flushed. REQUIRES: the commit lock
+    /// is held.
+    pub(crate) fn recount_buffers(&self) {
+        debug_assert!(self.commit.is_locked(), "nothing is sealed or published meanwhile");
+        let fill = self.check_buffers(|_, _| ());
+        let check_at = fill.is_time(self.backpressure.write_buffers()).err().unwrap_or(fill.active);
+        self.backpressure.set_counted(fill.active, fill.sealed, check_at);
+    }
+
+    /// Whether a sealed buffer is waiting.
+    pub(crate) fn has_sealed(&self) -> bool {
+        self.catalogue.read().by_id.values().any(|keyspace| !keyspace.view.load().sealed.is_empty())
+    }
+}
