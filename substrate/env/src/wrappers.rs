@@ -3,6 +3,7 @@
 
 pub(crate) mod anchor;
 pub(crate) mod faulty;
+mod forward;
 pub(crate) mod lock_check;
 pub(crate) mod overlay;
 pub(crate) mod reserve;

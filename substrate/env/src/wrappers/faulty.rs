@@ -5,7 +5,7 @@
 //!   says so. A failed sync syncs nothing.
 //! - Equal sequences of calls under equal plans fail at the same call.
 
-use std::{io, path::Path, time::Duration};
+use std::{io, path::Path};
 
 use rustix::io::Errno;
 use testudo_base::{
@@ -14,8 +14,8 @@ use testudo_base::{
 };
 
 use crate::{
-    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, PendingRead,
-    ReadRequest, Thread, pending_read::FinishedRead,
+    AlignedBuffer, DirEntry, DirLock, Env, File, LockHolder, OpenMode, OpenOptions, PendingRead, ReadRequest,
+    Thread, pending_read::FinishedRead,
 };
 
 /// Kinds of calls that are counted apart.
@@ -304,35 +304,17 @@ impl Env for FaultyEnv {
         self.inner.lock_holder(path)
     }
 
-    fn monotonic(&self) -> Duration {
-        self.inner.monotonic()
-    }
-
-    fn wall_clock(&self) -> Duration {
-        self.inner.wall_clock()
-    }
-
-    fn random_u64(&self) -> u64 {
-        self.inner.random_u64()
-    }
-
-    fn execution(&self) -> Execution {
-        self.inner.execution()
-    }
-
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
         self.faults.check(IoClass::Spawn, Path::new(name))?;
         self.inner.spawn(name, body)
-    }
-
-    fn sleep(&self, duration: Duration) {
-        self.inner.sleep(duration);
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         self.faults.check(IoClass::Metadata, path)?;
         self.inner.free_bytes(path)
     }
+
+    crate::forward!(inner: monotonic, wall_clock, random_u64, execution, sleep);
 }
 
 #[derive(Debug)]
@@ -417,14 +399,12 @@ impl File for FaultyFile {
         self.inner.punch_hole(offset, length)
     }
 
-    fn next_data(&self, offset: u64) -> u64 {
-        self.inner.next_data(offset)
-    }
-
     fn allocated_bytes(&self) -> io::Result<u64> {
         self.faults.check(IoClass::Metadata, &self.path)?;
         self.inner.allocated_bytes()
     }
+
+    crate::forward!(inner: next_data);
 }
 
 #[cfg(test)]

@@ -17,14 +17,12 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
 use testudo_base::{Error, ErrorKind, planted};
 
 use crate::{
-    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, PendingRead,
-    PendingWrite, ReadRequest, Thread, pending_write::FinishedWrite,
+    AlignedBuffer, DirLock, Env, File, OpenMode, OpenOptions, PendingWrite, pending_write::FinishedWrite,
 };
 
 /// What the lock's owner sees of a machine.
@@ -79,11 +77,6 @@ impl LockCheckedEnv {
 }
 
 impl Env for LockCheckedEnv {
-    /// Another directory, or the same one without the lock.
-    fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
-        self.inner.anchor(directory)
-    }
-
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
         if options.mode == OpenMode::Read {
             return self.inner.open(path, options);
@@ -95,18 +88,9 @@ impl Env for LockCheckedEnv {
         Ok(Arc::new(LockCheckedFile { inner, check: Arc::clone(&self.check) }))
     }
 
-    /// Nobody else's.
-    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
-        self.inner.temporary_file()
-    }
-
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.check.check()?;
         self.inner.create_dir(path)
-    }
-
-    fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.inner.list_dir(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -124,45 +108,12 @@ impl Env for LockCheckedEnv {
         self.inner.remove_dir(path)
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.sync_dir(path)
-    }
-
-    fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
-        self.inner.lock(path, create, exclusive)
-    }
-
-    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
-        self.inner.lock_holder(path)
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.inner.monotonic()
-    }
-
-    fn wall_clock(&self) -> Duration {
-        self.inner.wall_clock()
-    }
-
-    fn random_u64(&self) -> u64 {
-        self.inner.random_u64()
-    }
-
-    fn execution(&self) -> Execution {
-        self.inner.execution()
-    }
-
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
-        self.inner.spawn(name, body)
-    }
-
-    fn sleep(&self, duration: Duration) {
-        self.inner.sleep(duration);
-    }
-
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.inner.free_bytes(path)
-    }
+    // An anchored directory is another one, or the same one without the lock. A temporary file is nobody
+    // else's.
+    crate::forward!(
+        inner: anchor, temporary_file, list_dir, sync_dir, lock, lock_holder, monotonic, wall_clock,
+        random_u64, execution, spawn, sleep, free_bytes
+    );
 }
 
 #[derive(Debug)]
@@ -172,18 +123,6 @@ struct LockCheckedFile {
 }
 
 impl File for LockCheckedFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buffer)
-    }
-
-    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
-        self.inner.read_batch(requests);
-    }
-
-    fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
-        self.inner.start_read(offset, buffer)
-    }
-
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.check.check()?;
         self.inner.write_at(offset, bytes)
@@ -194,14 +133,6 @@ impl File for LockCheckedFile {
             Ok(()) => self.inner.start_write(offset, buffer, length),
             Err(error) => Box::new(FinishedWrite { buffer, result: Err(error) }),
         }
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
@@ -219,11 +150,5 @@ impl File for LockCheckedFile {
         self.inner.punch_hole(offset, length)
     }
 
-    fn next_data(&self, offset: u64) -> u64 {
-        self.inner.next_data(offset)
-    }
-
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        self.inner.allocated_bytes()
-    }
+    crate::forward!(inner: read_at, read_batch, start_read, sync, len, next_data, allocated_bytes);
 }

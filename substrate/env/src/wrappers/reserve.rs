@@ -14,7 +14,6 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use testudo_base::sync::{
@@ -25,10 +24,7 @@ use testudo_base::sync::{
     },
 };
 
-use crate::{
-    AlignedBuffer, DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, PendingRead,
-    PendingWrite, ReadRequest, Thread,
-};
+use crate::{AlignedBuffer, Env, File, OpenMode, OpenOptions, PendingWrite};
 
 /// Room kept back in a directory.
 #[derive(Debug)]
@@ -193,69 +189,18 @@ impl Env for ReservingEnv {
         Ok(Arc::new(ReservingFile { inner, reserve: Arc::clone(&self.reserve), keep: self.keep }))
     }
 
-    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
-        self.inner.temporary_file()
-    }
-
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.reserve.with_room(self.keep, || self.inner.create_dir(path))
-    }
-
-    fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.inner.list_dir(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.reserve.with_room(self.keep, || self.inner.rename(from, to))
     }
 
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_dir(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.sync_dir(path)
-    }
-
-    fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
-        self.inner.lock(path, create, exclusive)
-    }
-
-    fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
-        self.inner.lock_holder(path)
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.inner.monotonic()
-    }
-
-    fn wall_clock(&self) -> Duration {
-        self.inner.wall_clock()
-    }
-
-    fn random_u64(&self) -> u64 {
-        self.inner.random_u64()
-    }
-
-    fn execution(&self) -> Execution {
-        self.inner.execution()
-    }
-
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
-        self.inner.spawn(name, body)
-    }
-
-    fn sleep(&self, duration: Duration) {
-        self.inner.sleep(duration);
-    }
-
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.inner.free_bytes(path)
-    }
+    crate::forward!(
+        inner: temporary_file, list_dir, remove_file, remove_dir, sync_dir, lock, lock_holder, monotonic,
+        wall_clock, random_u64, execution, spawn, sleep, free_bytes
+    );
 }
 
 #[derive(Debug)]
@@ -267,18 +212,6 @@ struct ReservingFile {
 }
 
 impl File for ReservingFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buffer)
-    }
-
-    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
-        self.inner.read_batch(requests);
-    }
-
-    fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
-        self.inner.start_read(offset, buffer)
-    }
-
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.reserve.with_room(self.keep, || self.inner.write_at(offset, bytes))
     }
@@ -289,14 +222,6 @@ impl File for ReservingFile {
         Box::new(ReservingWrite { pending, file, reserve, keep: self.keep, offset, length })
     }
 
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
     fn set_len(&self, length: u64) -> io::Result<()> {
         self.reserve.with_room(self.keep, || self.inner.set_len(length))
     }
@@ -305,17 +230,9 @@ impl File for ReservingFile {
         self.reserve.with_room(Reserve::PIECES - 1, || self.inner.allocate(offset, length))
     }
 
-    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.inner.punch_hole(offset, length)
-    }
-
-    fn next_data(&self, offset: u64) -> u64 {
-        self.inner.next_data(offset)
-    }
-
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        self.inner.allocated_bytes()
-    }
+    crate::forward!(
+        inner: read_at, read_batch, start_read, sync, len, punch_hole, next_data, allocated_bytes
+    );
 }
 
 /// A write in the background, done anew once there is room if there was none.

@@ -14,8 +14,8 @@ use std::{
 
 use testudo_base::{PAGE_BYTES, PAGE_SIZE, checksum::checksum64, num::u64_of};
 use testudo_env::{
-    CrashPolicy, DirEntry, DirLock, Env, Execution, File, IoClass, LockHolder, MemEnv, OpenMode, OpenOptions,
-    ReadRequest, Thread,
+    CrashPolicy, DirEntry, DirLock, Env, File, IoClass, LockHolder, MemEnv, OpenMode, OpenOptions,
+    ReadRequest,
 };
 use testudo_testkit::Overlay;
 
@@ -240,10 +240,6 @@ impl Env for SimEnv {
         self.plain(IoClass::Metadata, path, |machine| machine.lock_holder(path))
     }
 
-    fn monotonic(&self) -> Duration {
-        self.machine.monotonic()
-    }
-
     fn wall_clock(&self) -> Duration {
         let seconds = self.disk.state().clock_error;
         let error = Duration::from_secs(seconds.unsigned_abs());
@@ -251,25 +247,11 @@ impl Env for SimEnv {
         if seconds < 0 { now.saturating_sub(error) } else { now.saturating_add(error) }
     }
 
-    fn random_u64(&self) -> u64 {
-        self.machine.random_u64()
-    }
-
-    fn execution(&self) -> Execution {
-        self.machine.execution()
-    }
-
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
-        self.machine.spawn(name, body)
-    }
-
-    fn sleep(&self, duration: Duration) {
-        self.machine.sleep(duration);
-    }
-
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         self.call(Call::on(IoClass::Metadata, path), || self.machine.free_bytes(path), |bytes| *bytes)
     }
+
+    testudo_env::forward!(machine: monotonic, random_u64, execution, spawn, sleep);
 }
 
 #[derive(Debug)]
@@ -351,12 +333,10 @@ impl File for SimFile {
         self.env.call(call, || self.inner.punch_hole(offset, length), |()| 0)
     }
 
-    fn next_data(&self, offset: u64) -> u64 {
-        self.inner.next_data(offset)
-    }
-
     fn allocated_bytes(&self) -> io::Result<u64> {
         let call = self.call(IoClass::Metadata, 1, 0);
         self.env.call(call, || self.inner.allocated_bytes(), |bytes| *bytes)
     }
+
+    testudo_env::forward!(inner: next_data);
 }

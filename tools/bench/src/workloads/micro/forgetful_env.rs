@@ -3,11 +3,9 @@
 //! **Invariants**
 //! - Writes and syncs succeed at once and share nothing between files; nothing can be read back.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc};
 
-use testudo_env::{
-    DirEntry, DirLock, Env, Execution, File, LockHolder, OpenOptions, ReadRequest, RealEnv, Thread,
-};
+use testudo_env::{DirEntry, DirLock, Env, File, LockHolder, OpenOptions, ReadRequest, RealEnv};
 
 /// The environment; clock, randomness and threads are the machine's.
 #[derive(Debug)]
@@ -55,27 +53,8 @@ impl Env for ForgetfulEnv {
     fn lock_holder(&self, _path: &Path) -> io::Result<LockHolder> {
         Ok(LockHolder::NoOwner)
     }
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic()
-    }
-    fn wall_clock(&self) -> Duration {
-        self.0.wall_clock()
-    }
-    fn random_u64(&self) -> u64 {
-        self.0.random_u64()
-    }
-    fn execution(&self) -> Execution {
-        self.0.execution()
-    }
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>> {
-        self.0.spawn(name, body)
-    }
-    fn sleep(&self, duration: Duration) {
-        self.0.sleep(duration);
-    }
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.0.free_bytes(path)
-    }
+
+    testudo_env::forward!(0: monotonic, wall_clock, random_u64, execution, spawn, sleep, free_bytes);
 }
 
 impl File for ForgetfulFile {
