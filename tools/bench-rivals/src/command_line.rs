@@ -20,9 +20,9 @@ pub(crate) struct CommandLine {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// One engine in this process
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Several engines, each run in a process of its own, side by side
-    Compare(CompareArgs),
+    Compare(Box<CompareArgs>),
     /// Which engines can run here
     Engines,
 }
@@ -75,6 +75,9 @@ pub(crate) struct CompareArgs {
     /// Time for each workload after the load
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     pub(crate) seconds: f64,
+    /// Run each workload in a process of its own, on the files that the one before left
+    #[arg(long)]
+    pub(crate) reopen_each: bool,
     /// Each workload after the load runs for so long before it is measured [default: a third of --seconds]
     #[arg(long, value_name = "S")]
     pub(crate) warmup_seconds: Option<f64>,

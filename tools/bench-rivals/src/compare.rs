@@ -196,6 +196,9 @@ impl Comparison<'_> {
         if args.sync {
             given.push("--sync".to_owned());
         }
+        if args.reopen_each {
+            given.push("--reopen-each".to_owned());
+        }
         if args.ordered_load.contains(&engine) {
             given.push("--ordered-load".to_owned());
         }

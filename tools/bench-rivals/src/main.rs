@@ -46,7 +46,10 @@ fn main() -> ExitCode {
     }
     let done = match CommandLine::parse().command {
         Command::Run(args) => {
-            let joined = args.group.as_deref().map_or(Ok(()), memory_limit::join);
+            // Who only starts a process for each workload leaves the memory to these.
+            let starts_others = args.ycsb.reopen_each && args.ycsb.step.is_none();
+            let group = args.group.as_deref().filter(|_| !starts_others);
+            let joined = group.map_or(Ok(()), memory_limit::join);
             joined
                 .and_then(|()| args.engine.run(&args.ycsb, &Context::new(stop)))
                 .map(|outcome| outcome.exit_code())

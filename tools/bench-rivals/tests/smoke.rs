@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 const RUNNABLE: [&str; 7] = ["testudo", "rocksdb", "blobdb", "rocksdb-tuned", "lmdb", "fjall", "redb"];
-const WORKLOADS: &str = "load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,scan";
+const WORKLOADS: &str = "load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,range-hot,scan";
 
 fn bench_rivals(arguments: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench-rivals"));
@@ -104,6 +104,28 @@ fn engines_are_compared_in_turn_and_nothing_is_left() {
     assert_eq!(order, [("testudo", 1), ("lmdb", 1), ("lmdb", 2), ("testudo", 2)]);
     assert!(results.iter().all(|result| result["memory_limit_enforced"].is_boolean()));
     assert!(table.contains("ratio") && table.contains("testudo"), "{table}");
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn each_workload_has_a_process_of_its_own_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let ready = ready_engines();
+    let output = bench_rivals(&format!(
+        "compare --engines {} --workloads load,d,range-hot,scan --records 2000 --seconds 0.2 \
+         --warmup-seconds 0 --settle-seconds 0 --reopen-each --memory 64MiB --json - --tmp {}",
+        ready.join(","),
+        dir.path().display()
+    ));
+    let table = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{table}");
+    let results = results(&output);
+    assert_eq!(results.len(), 4 * ready.len());
+    for result in &results {
+        assert_eq!(result["wrong_answers"], 0, "{result}");
+        assert!(result["open_seconds"].is_number() && result["close_seconds"].is_number(), "{result}");
+    }
+    assert!(table.contains("first 10 s"), "{table}");
     assert!(is_empty(dir.path()));
 }
 

@@ -105,6 +105,15 @@ pub struct YcsbArgs {
     /// Close the store at the end and measure how long it takes to open it again
     #[arg(long)]
     pub reopen: bool,
+    /// Run each workload in a process of its own, on the files that the one before left
+    #[arg(long, conflicts_with_all = ["plot", "backup_to", "switch_trees"])]
+    pub reopen_each: bool,
+    /// Of --reopen-each: this process runs only the workload of this index, in a directory of the first one
+    #[arg(long, value_name = "INDEX", hide = true, requires = "reopen_each")]
+    pub step: Option<usize>,
+    /// Of --reopen-each: that directory
+    #[arg(long, value_name = "DIR", hide = true, requires = "step")]
+    pub step_dir: Option<PathBuf>,
     /// Operations a second of all threads together, instead of as many as can be; what is late counts from
     /// when it was due
     #[arg(long, value_name = "N", value_parser = parse_positive)]
@@ -327,6 +336,9 @@ pub enum Workload {
     Scan,
     /// Reads of keys that are not there, each next to a record's, uniform
     Absent,
+    /// Reads, 98 % of them in one twentieth of the key space, beside 1,000 uniform updates a second, which
+    /// one more thread does and which are not counted among its operations
+    RangeHot,
 }
 
 /// How records are picked.
@@ -338,6 +350,8 @@ pub enum Distribution {
     Uniform,
     /// θ = 0.99 from the newest record back
     Latest,
+    /// 98 % alike in a contiguous twentieth of the key space, 2 % alike over all
+    RangeHot,
 }
 
 /// How a trace is written.

@@ -11,6 +11,7 @@ pub(crate) mod complaints;
 pub(crate) mod histogram;
 pub(crate) mod line_chart;
 pub(crate) mod output;
+pub(crate) mod rate_over_time;
 pub(crate) mod size;
 pub(crate) mod tally;
 
@@ -20,6 +21,7 @@ use crate::{
     measure::process::{self, ProcessIo},
     report::{
         histogram::{Histogram, Percentiles},
+        rate_over_time::RateOverTime,
         size::{human_bytes, human_count, quotient},
         tally::{Class, Tally},
     },
@@ -27,6 +29,9 @@ use crate::{
     workloads::ycsb::{BackupResult, SwitchResult},
 };
 use serde::Serialize;
+
+/// Time at the beginning and the end of a workload of which the rate is told apart.
+const TEN_SECONDS: Duration = Duration::from_secs(10);
 
 /// Readings taken before and after a workload.
 pub(crate) struct Sample {
@@ -70,6 +75,12 @@ pub(crate) struct Report {
     pub(crate) ops: u64,
     pub(crate) seconds: f64,
     pub(crate) ops_per_second: f64,
+    /// Of the first ten seconds, warm-up included, and of the last ones; of all, if there were less.
+    pub(crate) first_10s_rate: f64,
+    pub(crate) last_10s_rate: f64,
+    /// With --reopen-each: of each second, warm-up included.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rate_by_second: Vec<f64>,
     pub(crate) latency_us: Percentiles,
     /// At a fixed rate: of the calls alone, without the time for which an operation was late.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +123,11 @@ pub(crate) struct Report {
     /// Time to open the store again after it was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen_seconds: Option<f64>,
+    /// With --reopen-each: time to open the store before the workload, and to close it after that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) open_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) close_seconds: Option<f64>,
     /// Trees took turns meanwhile; `tree` is the first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tree_switches: Option<SwitchResult>,
@@ -146,8 +162,10 @@ pub(crate) struct Settled {
 
 /// What all threads of a workload did together.
 pub(crate) struct Totals {
+    /// Of all threads.
     latency: Vec<Histogram>,
     calls: Histogram,
+    /// Of those whose operations count.
     pub(crate) operations: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
@@ -158,8 +176,9 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// The sum of `tallies` of threads that were started at `started`.
-    pub(crate) fn of(tallies: &[Tally], started: Duration) -> Self {
+    /// The sum of `tallies` of threads that were started at `started`; of the first `counted` of them the
+    /// operations count.
+    pub(crate) fn of(tallies: &[Tally], counted: usize, started: Duration) -> Self {
         let mut latency = vec![Histogram::new(); Class::ALL.len()];
         let mut calls = Histogram::new();
         for tally in tallies {
@@ -173,7 +192,7 @@ impl Totals {
         Self {
             latency,
             calls,
-            operations: sum(|tally| tally.operations),
+            operations: tallies.iter().take(counted).map(|tally| tally.operations).sum(),
             reads: sum(|tally| tally.reads),
             writes: sum(|tally| tally.writes),
             read_bytes: sum(|tally| tally.read_bytes),
@@ -276,6 +295,27 @@ impl Report {
             "wrong",
         ];
         names.map(str::to_owned).to_vec()
+    }
+
+    /// Puts in how the rate changed over the time; `in_full` with every second of it.
+    pub(crate) fn note_rates(&mut self, rates: &RateOverTime, in_full: bool) {
+        self.first_10s_rate = rates.first(TEN_SECONDS);
+        self.last_10s_rate = rates.last(TEN_SECONDS);
+        if in_full {
+            self.rate_by_second = rates.by_second();
+        }
+    }
+
+    /// Of a workload between an opening and a closing of its own: how fast it began and ended, and how long
+    /// both took.
+    pub(crate) fn line_of_openings(&self) -> Option<String> {
+        let (opened, closed) = (self.open_seconds?, self.close_seconds?);
+        Some(format!(
+            "{}: opened in {opened:.2} s, first_10s_rate {}/s, last_10s_rate {}/s, closed in {closed:.2} s\n",
+            self.workload,
+            human_count(self.first_10s_rate),
+            human_count(self.last_10s_rate),
+        ))
     }
 
     /// What the table has no column for: at a fixed rate, how long the calls themselves took.

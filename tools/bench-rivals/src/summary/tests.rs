@@ -5,6 +5,7 @@ use crate::engine::Engine;
 
 fn result(workload: &str, rate: f64, wrong: u64) -> Value {
     json!({
+        "first_10s_rate": 90.0, "last_10s_rate": 110.0,
         "workload": workload, "ops_per_second": rate, "wrong_answers": wrong, "ops": 10,
         "user_bytes_written": 100, "process_bytes_written": 250, "process_bytes_read": 4096,
     })
@@ -22,7 +23,8 @@ fn medians_spread_and_ratios_are_those_of_all_rounds() {
     let rows = summary.rows();
     assert_eq!(rows[1][..6], ["a", "testudo", "200", "100", "300", "4.00"]);
     assert_eq!(rows[2][..6], ["a", "rocksdb", "50", "40", "60", "1.00"]);
-    assert_eq!((&rows[1][12][..], &rows[1][13][..]), ("2.50", "410"), "{rows:?}");
+    assert_eq!((&rows[1][14][..], &rows[1][15][..]), ("2.50", "410"), "{rows:?}");
+    assert_eq!((&rows[1][6][..], &rows[1][7][..]), ("90", "110"), "{rows:?}");
 }
 
 #[test]

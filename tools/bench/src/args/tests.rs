@@ -55,6 +55,8 @@ fn a_bad_value_is_refused_with_the_name_of_its_flag() {
         ("ycsb --workloads load,z", "--workloads"),
         ("ycsb --seconds -3", "-3"),
         ("ycsb --ops 1 --seconds 1", "--seconds"),
+        ("ycsb --reopen-each --plot p", "--plot"),
+        ("ycsb --step 1", "--reopen-each"),
         ("ycsb --sequential-share 101", "--sequential-share"),
         ("ycsb --sequential-share 5 --ordered-load", "--ordered-load"),
         ("replay x --value-scale nan", "--value-scale"),

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ReplayArgs, context: &Context) -> Result<Outcome> {
     let after = Sample::take(Readings::from(&db.stats()));
     let Replayer { model, complaints, mut tally, .. } = replayer;
     tally.ended = tally.ended.max(started);
-    report.measure(&Totals::of(&[tally], started), &before, &after);
+    report.measure(&Totals::of(&[tally], 1, started), &before, &after);
     report.interrupted = context.stopped();
     report.records = u64_of(model.len());
     report.space_amplification = quotient(after.store.disk_bytes as f64, model.live_bytes() as f64);

@@ -14,10 +14,12 @@ mod keys;
 mod oracle;
 mod ordered_load;
 mod plot;
+mod reopen_each;
 mod run_state;
 mod target;
 mod tree_switches;
 mod values;
+mod versions_file;
 mod worker;
 mod workload;
 pub(crate) mod zipf;
@@ -39,6 +41,15 @@ pub(crate) use tree_switches::SwitchResult;
 /// Flags that contradict each other (`Invalid`), and what the store or the disk could not do.
 pub fn run_on<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
     check(args)?;
+    match args.step {
+        Some(step) => reopen_each::run_step::<S>(args, step, context),
+        None if args.reopen_each => reopen_each::run_steps::<S>(args, context),
+        None => run_in_one::<S>(args, context),
+    }
+}
+
+/// Runs the workloads in this process, without closing the store in between.
+fn run_in_one<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
     let mut output = Output::new(args.store.json.as_deref())?;
     let scratch = Scratch::new(&*context.env, args.store.dir.as_deref(), args.store.tmp.as_deref())?;
     let mut state = RunState::<S>::open(args, context, scratch.path())?;

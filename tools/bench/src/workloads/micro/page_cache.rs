@@ -135,7 +135,7 @@ fn measure(bench: &Bench<'_>, plan: Plan<'_>) -> Result<MicroResult> {
         is_there
     };
     let all = capacity * 16;
-    let picker = Picker::new(crate::Distribution::Zipfian, all);
+    let picker = Picker::zipfian(all);
     let mut random = SplitMix::new(99);
     match plan.case {
         "hit" => {

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     report::{
+        rate_over_time::RateOverTime,
         size::{human_count, quotient},
         tally::Tally,
     },
@@ -35,14 +36,17 @@ pub(crate) struct Asides<'a, 'b, 's> {
     pub(crate) switches: Option<&'a mut TreeSwitches<'s>>,
 }
 
-/// Runs all threads of a workload to their end, saying how far they are where someone looks. A backup is made
-/// when half is done.
+/// Runs all threads of a workload to their end, saying how far they are where someone looks, and notes their
+/// rate in `rates`. A backup is made when half is done.
 pub(crate) fn run_threads<R: Records>(
     shared: &Shared<'_, R>,
     started: Duration,
     Asides { mut backup, mut switches }: Asides<'_, '_, '_>,
+    rates: &mut RateOverTime,
 ) -> Result<Vec<Tally>> {
-    let progress: Vec<Progress> = (0..shared.threads + shared.writers).map(|_| Progress::default()).collect();
+    let progress: Vec<Progress> = (0..shared.all_threads()).map(|_| Progress::default()).collect();
+    let counted = &progress[..shared.counted_threads()];
+    rates.begin(started);
     std::thread::scope(|scope| {
         let mut handles = Vec::new();
         for (index, progress) in progress.iter().enumerate() {
@@ -53,7 +57,7 @@ pub(crate) fn run_threads<R: Records>(
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
                     shared.failed.store(true, std::sync::atomic::Ordering::Relaxed);
-                    return Err(Error::io(format!("--threads {}", shared.threads + shared.writers), error));
+                    return Err(Error::io(format!("--threads {}", shared.all_threads()), error));
                 }
             }
         }
@@ -62,7 +66,8 @@ pub(crate) fn run_threads<R: Records>(
         let mut aside = Ok(());
         while !handles.iter().all(|handle| handle.is_finished()) {
             shared.env.sleep(if backup.is_some() || switches.is_some() { SHORT_POLL } else { POLL });
-            display.show(&progress);
+            display.show(counted);
+            rates.note(shared.env.monotonic(), || counted.iter().map(Progress::operations).sum());
             let share = share_done(shared, started, operations());
             if share >= 0.5
                 && let Some((db, backup)) = backup.take()
@@ -86,7 +91,9 @@ pub(crate) fn run_threads<R: Records>(
         let join = |handle: std::thread::ScopedJoinHandle<'_, Tally>| {
             handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        let tallies = handles.into_iter().map(join).collect();
+        let tallies: Vec<Tally> = handles.into_iter().map(join).collect();
+        let ended = tallies.iter().map(|tally| tally.ended).max().unwrap_or(started);
+        rates.end(ended, tallies.iter().take(shared.counted_threads()).map(|tally| tally.operations).sum());
         aside.map(|()| tallies)
     })
 }

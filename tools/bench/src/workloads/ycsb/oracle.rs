@@ -114,6 +114,23 @@ impl Oracle {
         self.set_version(record, self.version(record), version);
     }
 
+    /// The versions of all records that exist, sixteen in a word; no one writes meanwhile.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        let words = 0..self.acknowledged().div_ceil(VERSIONS_PER_WORD);
+        words.map(|word| self.word(word * VERSIONS_PER_WORD).load(Ordering::Acquire))
+    }
+
+    /// Sets the versions of all records that exist to those of `next`, given as by [`Oracle::words`].
+    pub(crate) fn assume_words<E>(
+        &self,
+        mut next: impl FnMut() -> std::result::Result<u64, E>,
+    ) -> std::result::Result<(), E> {
+        for word in 0..self.acknowledged().div_ceil(VERSIONS_PER_WORD) {
+            self.word(word * VERSIONS_PER_WORD).store(next()?, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// The last acknowledged version.
     #[inline]
     pub(crate) fn version(&self, record: u64) -> u8 {

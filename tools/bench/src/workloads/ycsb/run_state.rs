@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use testudo::{Error, Result};
 use testudo_base::num::usize_of;
 use testudo_env::{Env, SplitMix};
@@ -23,6 +24,7 @@ use super::{
     ordered_load::{Preparation, SequentialShare},
     target::Target,
     tree_switches::TreeSwitches,
+    versions_file,
     worker::Shared,
     workload::Shape,
     zipf::{Picker, below},
@@ -31,7 +33,8 @@ use crate::{
     Context, Distribution, Workload, YcsbArgs,
     measure::process,
     report::{
-        Report, Sample, Settled, Totals, complaints::Complaints, size::quotient, tally::Tally, without_log,
+        Report, Sample, Settled, Totals, complaints::Complaints, rate_over_time::RateOverTime,
+        size::quotient, tally::Tally, without_log,
     },
     subject::{Readings, Records, Settings, Subject},
 };
@@ -54,6 +57,8 @@ pub(crate) struct RunState<'a, S: Subject> {
     settings: Settings,
     dir: &'a Path,
     db: S,
+    open_seconds: f64,
+    /// Records that were there when the first workload after the load began.
     records: u64,
     main: Target<S::Records>,
     seq: Option<Target<S::Records>>,
@@ -71,7 +76,9 @@ impl<'a, S: Subject> RunState<'a, S> {
             leaf_bytes: args.store.leaf_bytes,
             env: context.env.clone(),
         };
+        let started = context.env.monotonic();
         let db = S::open(dir, &settings)?;
+        let open_seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
         if let Some(share) = args.store.write_share {
             let other = || Error::invalid(format!("--write-share: not with {}", S::NAME));
             db.testudo().ok_or_else(other)?.memory().set_write_share(share)?;
@@ -92,7 +99,8 @@ impl<'a, S: Subject> RunState<'a, S> {
         let value_bytes = usize_of(args.value_bytes);
         let main = Target { keyspaces, keys, value_bytes, oracle: Oracle::new(0) };
         let backup = args.backup_to.as_deref().map(|repository| BackupCheck::new(context, repository));
-        let mut state = Self { args, context, settings, dir, db, records, main, seq: None, backup };
+        let mut state =
+            Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup };
         state.find_records()?;
         Ok(state)
     }
@@ -100,6 +108,11 @@ impl<'a, S: Subject> RunState<'a, S> {
     /// The store itself.
     pub(crate) fn subject(&self) -> &S {
         &self.db
+    }
+
+    /// Time that the store took to open.
+    pub(crate) fn open_seconds(&self) -> f64 {
+        self.open_seconds
     }
 
     /// From here on with these flags; what they say of the store and of its records must be as before.
@@ -113,16 +126,41 @@ impl<'a, S: Subject> RunState<'a, S> {
         self.db.close()
     }
 
+    /// Closes the store, then writes into `file` what the next process must know of its records. Gives the
+    /// seconds that closing took.
+    pub(crate) fn close_keeping_versions(self, file: &Path) -> Result<f64> {
+        let Self { context, db, records, main, seq, .. } = self;
+        let Target { keyspaces, oracle, .. } = main;
+        drop((keyspaces, seq));
+        let started = context.env.monotonic();
+        db.close()?;
+        let seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
+        versions_file::write(file, records, &oracle)?;
+        Ok(seconds)
+    }
+
+    /// Takes over what another process knew of the records, if it left that.
+    fn read_versions(&mut self) -> Result<bool> {
+        let Some(dir) = &self.args.step_dir else { return Ok(false) };
+        let file = dir.join(versions_file::NAME);
+        let is_there = file.exists();
+        if is_there {
+            self.records = versions_file::read(&file, &self.main.oracle)?;
+        }
+        Ok(is_there)
+    }
+
     /// Closes the store and opens it again; `report` gets the time of the latter, and what is wrong then.
     pub(crate) fn reopen(self, report: &mut Report) -> Result<Self> {
-        let Self { args, context, settings, dir, db, records, main, seq, backup } = self;
+        let Self { args, context, settings, dir, db, records, main, seq, backup, .. } = self;
         drop((main.keyspaces, seq));
         db.close()?;
         let started = context.env.monotonic();
         let db = S::open(dir, &settings)?;
-        report.reopen_seconds = Some(context.env.monotonic().saturating_sub(started).as_secs_f64());
+        let open_seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
+        report.reopen_seconds = Some(open_seconds);
         let main = Target { keyspaces: main_keyspaces(&db, args)?, ..main };
-        let state = Self { args, context, settings, dir, db, records, main, seq: None, backup };
+        let state = Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup };
         let complaints = Complaints::default();
         state.spot_check(&state.main, &complaints)?;
         report.wrong_answers += complaints.count();
@@ -145,7 +183,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             }
             return Ok(());
         }
-        if self.args.workloads.iter().all(|workload| *workload == Workload::Seq) {
+        if self.read_versions()? || self.args.workloads.iter().all(|workload| *workload == Workload::Seq) {
             return Ok(());
         }
         if !holds_records {
@@ -196,8 +234,9 @@ impl<'a, S: Subject> RunState<'a, S> {
             self.prepare_seq()?;
         }
         let complaints = Complaints::default();
+        let mut rates = RateOverTime::default();
         if self.args.warmup_seconds > 0.0 && workload.shape() != Shape::Fill {
-            self.warm_up(workload, &complaints)?;
+            self.warm_up(workload, &complaints, &mut rates)?;
         }
         let mut backup = self.backup.take();
         let sequential = self.prepare_sequential(workload)?;
@@ -209,20 +248,21 @@ impl<'a, S: Subject> RunState<'a, S> {
         let due = backup.as_mut().filter(|backup| workload == Workload::A && !backup.is_taken());
         let due = self.db.testudo().zip(due);
         let is_backed_up = due.is_some();
-        let (working, writers) = (shared.threads, shared.writers);
+        let (working, writers, counted) = (shared.threads, shared.writers, shared.counted_threads());
         let new_report = self.new_report(workload);
         let mut switches = self.tree_switches(workload, started);
         let asides = Asides { backup: due, switches: switches.as_mut() };
-        let mut tallies = run_threads(&shared, started, asides)?;
+        let mut tallies = run_threads(&shared, started, asides, &mut rates)?;
         if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
             return Err(error);
         }
         let after = Sample::take(self.db.readings());
-        let totals = Totals::of(&tallies, started);
+        let totals = Totals::of(&tallies, counted, started);
         let tree_switches = switches.map(|switches| switches.result(totals.end(started), totals.longest_gap));
         self.backup = backup;
         let mut report = Report { is_backed_up, writers, tree_switches, ..new_report };
         report.measure(&totals, &before, &after);
+        report.note_rates(&rates, self.args.reopen_each);
         if workload == Workload::Load && self.args.ordered_load {
             (report.ordered_load, report.threads) = (true, 1);
         }
@@ -230,7 +270,8 @@ impl<'a, S: Subject> RunState<'a, S> {
             report.sequential_share = self.args.sequential_share;
         }
         if workload.shape() != Shape::FullScan && !matches!(workload.shape(), Shape::Fill) {
-            report.distribution = format!("{:?}", self.distribution(workload)).to_lowercase();
+            let distribution = self.distribution(workload).to_possible_value();
+            report.distribution = distribution.map(|value| value.get_name().to_owned()).unwrap_or_default();
             report.warmup_seconds = self.args.warmup_seconds;
         }
         report.interrupted = self.context.stopped();
@@ -268,13 +309,13 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     /// Runs a workload for a while before it is measured, so that the caches hold what it likes.
-    fn warm_up(&self, workload: Workload, complaints: &Complaints) -> Result<()> {
+    fn warm_up(&self, workload: Workload, complaints: &Complaints, rates: &mut RateOverTime) -> Result<()> {
         let started = self.context.env.monotonic();
         let deadline = started + Duration::from_secs_f64(self.args.warmup_seconds);
         let shared = self.shared(workload, complaints, (u64::MAX, Some(deadline)));
         // The measured part shall not repeat it.
         let shared = Shared { seed: self.args.seed.wrapping_add(WARMUP_SEED), ..shared };
-        let tallies = run_threads(&shared, started, Asides::default())?;
+        let tallies = run_threads(&shared, started, Asides::default(), rates)?;
         tallies.into_iter().find_map(|tally| tally.error).map_or(Ok(()), Err)
     }
 
@@ -284,7 +325,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         let acknowledged = self.target(workload).oracle.acknowledged();
         match self.distribution(workload) {
             Distribution::Zipfian => acknowledged.min(self.records),
-            Distribution::Uniform | Distribution::Latest => acknowledged,
+            Distribution::Uniform | Distribution::Latest | Distribution::RangeHot => acknowledged,
         }
     }
 
@@ -304,9 +345,12 @@ impl<'a, S: Subject> RunState<'a, S> {
             target,
             complaints,
             workload,
-            picker: Picker::new(self.distribution(workload), self.population(workload).max(1)),
+            picker: Picker::new(self.distribution(workload), self.population(workload).max(1), target.keys),
             threads,
             writers,
+            update_interval: workload
+                .updates_beside()
+                .map(|rate| Duration::from_secs(1).div_f64(rate as f64)),
             busy: AtomicUsize::new(threads),
             is_ordered,
             sequential: None,

@@ -39,13 +39,13 @@ fn every_workload_runs_and_every_answer_is_right() {
     let (path, json, plot) = (dir.path().display(), dir.path().join("out.json"), dir.path().join("plot"));
     let line = format!(
         "ycsb --smoke --tmp {path} --json {} --plot {} --settle-seconds 0.1 --memory 32MiB --keyspaces 2 \
-         --workloads load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,range,scan,absent,seq",
+         --workloads load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,range,scan,absent,range-hot,seq",
         json.display(),
         plot.display()
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);
     let results = results(&json);
-    assert_eq!(results.len(), 15);
+    assert_eq!(results.len(), 16);
     for result in &results {
         assert_eq!(result["wrong_answers"], 0, "{result}");
         assert!(result["ops"].as_u64().unwrap() > 0, "{result}");
@@ -68,6 +68,10 @@ fn every_workload_runs_and_every_answer_is_right() {
         (&0.into(), &2_000.into())
     );
     assert_eq!(by_name("d")["distribution"], "latest");
+    let range_hot = by_name("range-hot");
+    assert_eq!((&range_hot["distribution"], &range_hot["ops"]), (&"range-hot".into(), &2_000.into()));
+    assert_eq!(range_hot["ops_by_class"]["read"], 2_000, "the updates beside are not among the operations");
+    assert!(range_hot["ops_by_class"]["write"].as_u64().unwrap() > 0, "{range_hot}");
     assert!(plot.join("throughput.svg").exists());
     // Only what was asked for is left.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
@@ -308,4 +312,26 @@ fn a_fixed_rate_takes_its_time() {
     let result = &results(&json)[0];
     assert_eq!(result["ops"], 400);
     assert!(result["seconds"].as_f64().unwrap() > 0.18, "{result}");
+}
+
+#[test]
+fn updates_beside_a_hot_range_come_at_their_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = format!(
+        "ycsb --tmp {} --json {} --settle-seconds 0 --memory 32MiB --records 20k --seconds 0.5 \
+         --warmup-seconds 0.2 --workloads load,range-hot",
+        dir.path().display(),
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let result = &results(&json)[1];
+    // A busy machine may do fewer; it catches up, so never more.
+    let updates = result["ops_by_class"]["write"].as_u64().unwrap();
+    assert!((100..=510).contains(&updates), "{result}");
+    let (reads, seconds) = (result["ops"].as_f64().unwrap(), result["seconds"].as_f64().unwrap());
+    let (rate, last) =
+        (result["ops_per_second"].as_f64().unwrap(), result["last_10s_rate"].as_f64().unwrap());
+    assert!((rate * seconds / reads - 1.0).abs() < 0.01, "{result}");
+    assert!(last > 0.0 && result["first_10s_rate"] == result["last_10s_rate"], "all of it: {result}");
 }

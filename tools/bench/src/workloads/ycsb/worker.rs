@@ -46,10 +46,12 @@ pub(crate) struct Shared<'a, R> {
     pub(crate) complaints: &'a Complaints,
     pub(crate) workload: Workload,
     pub(crate) picker: Picker,
-    /// Those that do the workload, from the first on; after them come writers.
+    /// Those that do the workload, from the first on; after them come writers, then who updates at a rate.
     pub(crate) threads: usize,
     /// Threads that update records until the others are done.
     pub(crate) writers: usize,
+    /// Time from one update to the next of a thread that does nothing else until the others are done.
+    pub(crate) update_interval: Option<Duration>,
     /// Of the others, those that are not done.
     pub(crate) busy: AtomicUsize,
     /// New records are written in the order of their keys.
@@ -76,6 +78,18 @@ impl Drop for Busy<'_> {
     }
 }
 
+impl<R> Shared<'_, R> {
+    /// Threads whose operations count: all but the one that updates at a rate.
+    pub(crate) fn counted_threads(&self) -> usize {
+        self.threads + self.writers
+    }
+
+    /// All threads.
+    pub(crate) fn all_threads(&self) -> usize {
+        self.counted_threads() + usize::from(self.update_interval.is_some())
+    }
+}
+
 /// Operations that a thread has done so far, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -93,6 +107,8 @@ pub(crate) struct Worker<'a, R> {
     target: &'a Target<R>,
     progress: &'a Progress,
     index: usize,
+    /// Time from one of its operations to its next, at a fixed rate.
+    interval: Option<Duration>,
     random: SplitMix,
     key: Vec<u8>,
     previous_key: Vec<u8>,
@@ -110,11 +126,13 @@ impl<'a, R: Records> Worker<'a, R> {
     pub(crate) fn new(shared: &'a Shared<'a, R>, index: usize, progress: &'a Progress) -> Self {
         let mut seeds = SplitMix::new(shared.seed);
         let seed = (0..=index).fold(0, |_, _| seeds.next_u64());
+        let is_at_a_rate = index >= shared.counted_threads();
         Self {
             shared,
             target: shared.target,
             progress,
             index,
+            interval: if is_at_a_rate { shared.update_interval } else { shared.interval },
             random: SplitMix::new(seed),
             key: Vec::new(),
             previous_key: Vec::new(),
@@ -159,8 +177,10 @@ impl<'a, R: Records> Worker<'a, R> {
         let now = self.shared.env.monotonic();
         self.tally.record(class, operations, now.saturating_sub(self.last_reading));
         self.last_reading = now;
-        if let Some(interval) = self.shared.interval {
-            self.tally.calls.record(now.saturating_sub(self.called));
+        if let Some(interval) = self.interval {
+            if self.shared.interval.is_some() {
+                self.tally.calls.record(now.saturating_sub(self.called));
+            }
             self.last_reading = self.wait_turn(now, interval);
             self.called = now.max(self.last_reading);
         }

@@ -55,19 +55,26 @@ impl Workload {
             Self::Overwrite => Shape::Mixed(Mix { updates: 100, ..none }),
             Self::Range => Shape::Mixed(Mix { scans: 100, ..none }),
             Self::Absent => Shape::Mixed(Mix { absent: 100, ..none }),
+            Self::RangeHot => Shape::Mixed(Mix { reads: 100, ..none }),
             Self::Multiget => Shape::Batches,
             Self::Scan => Shape::FullScan,
         }
     }
 
+    /// Updates a second that one more thread does beside the mix.
+    pub(crate) fn updates_beside(self) -> Option<u64> {
+        (self == Self::RangeHot).then_some(1_000)
+    }
+
     /// Whether values of records that exist change.
     pub(crate) fn updates_records(self) -> bool {
-        matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite)
+        matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite | Self::RangeHot)
     }
 
     pub(crate) fn default_distribution(self) -> Distribution {
         match self {
             Self::D => Distribution::Latest,
+            Self::RangeHot => Distribution::RangeHot,
             Self::A | Self::B | Self::C | Self::E | Self::F => Distribution::Zipfian,
             Self::Load | Self::Seq | Self::UniformA | Self::UniformC | Self::Overwrite => {
                 Distribution::Uniform

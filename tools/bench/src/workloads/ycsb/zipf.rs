@@ -1,4 +1,4 @@
-//! Picking records: zipfian, uniform, latest.
+//! Picking records: zipfian, uniform, latest, hot range.
 //!
 //! Zipfian ranks follow Gray, Sundaresan, Englert, Baclawski and Weinberger, "Quickly generating
 //! billion-record synthetic databases" (SIGMOD 1994), as YCSB does; its sum over all ranks is the
@@ -10,6 +10,7 @@
 
 use testudo_env::SplitMix;
 
+use super::keys::KeyMaker;
 use crate::{Distribution, report::size::floor};
 
 /// Skew of YCSB.
@@ -71,15 +72,28 @@ pub(crate) enum Picker {
     Zipfian { zipf: Zipf, stride: u64 },
     Uniform,
     Latest { zipf: Zipf },
+    RangeHot { keys: KeyMaker },
 }
 
+/// The hot range: a twentieth of the key space, from two fifths of it on.
+const HOT_RANGE: std::ops::Range<f64> = 0.4..0.45;
+const HOT_PERCENT: u64 = 98;
+/// Draws for one pick. One in twenty hits, so only a store of very few records ever takes so many.
+const DRAWS_MAX: u32 = 1_000;
+
 impl Picker {
-    /// For a store that holds `records` records, at least 1, and may grow.
-    pub(crate) fn new(distribution: Distribution, records: u64) -> Self {
+    /// Zipfian among `records`, at least 1.
+    pub(crate) fn zipfian(records: u64) -> Self {
+        Self::Zipfian { zipf: Zipf::new(records), stride: stride_of(records) }
+    }
+
+    /// For a store that holds `records` records under `keys`, at least 1, and may grow.
+    pub(crate) fn new(distribution: Distribution, records: u64, keys: KeyMaker) -> Self {
         match distribution {
-            Distribution::Zipfian => Self::Zipfian { zipf: Zipf::new(records), stride: stride_of(records) },
+            Distribution::Zipfian => Self::zipfian(records),
             Distribution::Uniform => Self::Uniform,
             Distribution::Latest => Self::Latest { zipf: Zipf::new(records) },
+            Distribution::RangeHot => Self::RangeHot { keys },
         }
     }
 
@@ -90,8 +104,20 @@ impl Picker {
             Self::Zipfian { zipf, stride } => scatter(zipf.rank(random), *stride, zipf.count),
             Self::Uniform => below(random, acknowledged),
             Self::Latest { zipf } => acknowledged - 1 - zipf.rank(random),
+            Self::RangeHot { keys } if below(random, 100) < HOT_PERCENT => {
+                pick_hot(random, acknowledged, keys)
+            }
+            Self::RangeHot { .. } => below(random, acknowledged),
         }
     }
+}
+
+/// A record of the hot range. Drawing until one lies there takes no memory, and about 0.1 µs.
+fn pick_hot(random: &mut SplitMix, acknowledged: u64, keys: &KeyMaker) -> u64 {
+    let mut draw = || below(random, acknowledged);
+    let is_hot = |record: &u64| HOT_RANGE.contains(&keys.fraction(*record));
+    let draws = (0..DRAWS_MAX).map(|_| draw()).find(is_hot);
+    draws.unwrap_or_else(draw)
 }
 
 /// A number below `bound` without a division.

@@ -2,8 +2,12 @@ use std::collections::HashSet;
 
 use testudo_env::SplitMix;
 
-use super::{Picker, THETA, Zipf, scatter, stride_of, zeta};
-use crate::Distribution;
+use super::{HOT_RANGE, Picker, THETA, Zipf, scatter, stride_of, zeta};
+use crate::{Distribution, workloads::ycsb::keys::KeyMaker};
+
+fn picker(distribution: Distribution, records: u64) -> Picker {
+    Picker::new(distribution, records, KeyMaker::new(24).unwrap())
+}
 
 #[test]
 fn the_sum_is_exact_where_it_is_approximated() {
@@ -47,9 +51,11 @@ fn scattering_reaches_every_record_once() {
 #[test]
 fn picks_stay_below_what_is_acknowledged_at_any_count() {
     let mut random = SplitMix::new(2);
-    for distribution in [Distribution::Zipfian, Distribution::Uniform, Distribution::Latest] {
+    for distribution in
+        [Distribution::Zipfian, Distribution::Uniform, Distribution::Latest, Distribution::RangeHot]
+    {
         for records in [1u64, 2, 3, 10, 1_000] {
-            let picker = Picker::new(distribution, records);
+            let picker = picker(distribution, records);
             assert!((0..2_000).all(|_| picker.pick(&mut random, records + 5) < records + 5));
         }
     }
@@ -57,8 +63,28 @@ fn picks_stay_below_what_is_acknowledged_at_any_count() {
 
 #[test]
 fn latest_prefers_the_newest() {
-    let picker = Picker::new(Distribution::Latest, 1_000);
+    let picker = picker(Distribution::Latest, 1_000);
     let mut random = SplitMix::new(3);
     let newest = (0..10_000).filter(|_| picker.pick(&mut random, 2_000) == 1_999).count();
     assert!(newest > 1_000, "{newest}");
+}
+
+#[test]
+fn a_hot_range_is_a_twentieth_of_the_key_space_and_gets_nearly_all_picks() {
+    let (records, picks) = (100_000, 100_000);
+    let keys = KeyMaker::new(24).unwrap();
+    let hot: HashSet<u64> =
+        (0..records).filter(|record| HOT_RANGE.contains(&keys.fraction(*record))).collect();
+    assert!((4_800..5_200).contains(&hot.len()), "{}", hot.len());
+    let picker = picker(Distribution::RangeHot, records);
+    let mut random = SplitMix::new(4);
+    let mut counts = vec![0u32; 100_000];
+    for _ in 0..picks {
+        counts[usize::try_from(picker.pick(&mut random, records)).unwrap()] += 1;
+    }
+    let hits: u32 = hot.iter().map(|record| counts[usize::try_from(*record).unwrap()]).sum();
+    // 98 % of all, and a twentieth of the rest.
+    assert!((98_000..98_250).contains(&hits), "{hits}");
+    let most = hot.iter().map(|record| counts[usize::try_from(*record).unwrap()]).max();
+    assert!(most < Some(60), "alike: twenty each, not {most:?}");
 }

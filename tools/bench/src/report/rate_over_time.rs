@@ -1,0 +1,89 @@
+//! How many operations were done by when, so that the rate at the beginning can be told from that at the end.
+//!
+//! **Invariants**
+//! - Moments and counts never fall; parts that follow each other, as a warm-up and what is measured, add up.
+
+use std::time::Duration;
+
+use crate::report::size::quotient;
+
+/// Between two notes of a count.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Counts of operations over time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RateOverTime {
+    /// Moments, and the operations until then.
+    notes: Vec<(Duration, u64)>,
+    /// Operations of the parts before the present one.
+    before: u64,
+}
+
+impl RateOverTime {
+    /// A part begins.
+    pub(crate) fn begin(&mut self, now: Duration) {
+        self.before = self.notes.last().map_or(0, |(_, operations)| *operations);
+        self.push(now, 0);
+    }
+
+    /// Notes how many `operations` of this part are done, if it is time for that.
+    pub(crate) fn note(&mut self, now: Duration, operations: impl FnOnce() -> u64) {
+        if self.notes.last().is_none_or(|(last, _)| now >= *last + STEP) {
+            self.push(now, operations());
+        }
+    }
+
+    /// This part is over, after `operations`.
+    pub(crate) fn end(&mut self, now: Duration, operations: u64) {
+        self.push(now, operations);
+    }
+
+    /// Operations a second in the first `span`, or in all of the time if that is shorter.
+    pub(crate) fn first(&self, span: Duration) -> f64 {
+        self.notes.first().map_or(0.0, |(began, _)| self.between(*began, *began + span))
+    }
+
+    /// Operations a second in the last `span`, or in all of the time if that is shorter.
+    pub(crate) fn last(&self, span: Duration) -> f64 {
+        self.notes.last().map_or(0.0, |(ended, _)| self.between(ended.saturating_sub(span), *ended))
+    }
+
+    /// Operations a second in each whole second from the beginning on.
+    pub(crate) fn by_second(&self) -> Vec<f64> {
+        let (Some((began, _)), Some((ended, _))) = (self.notes.first(), self.notes.last()) else {
+            return Vec::new();
+        };
+        let seconds = 0..ended.saturating_sub(*began).as_secs();
+        let at = |second| *began + Duration::from_secs(second);
+        seconds.map(|second| self.between(at(second), at(second + 1)).round()).collect()
+    }
+
+    fn push(&mut self, now: Duration, operations: u64) {
+        let (last, least) = self.notes.last().copied().unwrap_or_default();
+        self.notes.push((now.max(last), (self.before + operations).max(least)));
+    }
+
+    fn between(&self, from: Duration, to: Duration) -> f64 {
+        let (Some((began, _)), Some((ended, _))) = (self.notes.first(), self.notes.last()) else {
+            return 0.0;
+        };
+        let (from, to) = (from.max(*began), to.min(*ended));
+        quotient(self.operations_by(to) - self.operations_by(from), to.saturating_sub(from).as_secs_f64())
+    }
+
+    /// Operations until `moment`, by a straight line between two notes.
+    fn operations_by(&self, moment: Duration) -> f64 {
+        let after = self.notes.partition_point(|(noted, _)| *noted <= moment);
+        let (Some((earlier, low)), next) =
+            (after.checked_sub(1).map(|index| self.notes[index]), self.notes.get(after))
+        else {
+            return 0.0;
+        };
+        let Some((later, high)) = next else { return low as f64 };
+        let share = quotient((moment - earlier).as_secs_f64(), (*later - earlier).as_secs_f64());
+        low as f64 + (high - low) as f64 * share
+    }
+}
+
+#[cfg(test)]
+mod tests;
