@@ -3,6 +3,7 @@
 //! Nodes are immutable; a change makes new ones from the changed leaf to the root.
 
 pub(crate) mod assemble;
+pub(crate) mod concatenate;
 pub(crate) mod fence;
 pub(crate) mod invariants;
 pub(crate) mod layout;

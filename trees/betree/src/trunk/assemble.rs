@@ -13,6 +13,7 @@ use crate::{
     BeTreeOptions,
     scan::scan_charges::ScanCharges,
     trunk::{
+        concatenate::concatenate,
         fence::Fence,
         node::{Child, FencedRun, Node, Pivot, Share, Tier, bounds_among},
     },
@@ -314,71 +315,5 @@ fn unite(tier: &mut Tier, left: usize) {
     let right = tier.shares.remove(left + 1);
     if let (Some(share), Some(right)) = (&mut tier.shares[left], right) {
         share.bytes += right.bytes;
-    }
-}
-
-/// Two neighbouring nodes as one. What their tiers hold is disjoint, so tiers of equal age stand side by
-/// side, unless a run on one side reaches beyond what is left of it into the other; then they stay two tiers.
-/// All others follow each other by age: a merge of neighbours takes the age of the newest, and no run may say
-/// that it is newer than what shadows it.
-pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
-    let mut tiers = Vec::new();
-    let (mut lefts, mut rights) = (left.tiers.iter().peekable(), right.tiers.iter().peekable());
-    loop {
-        let ages =
-            (lefts.peek().map(|tier| tier.newest_seqno()), rights.peek().map(|tier| tier.newest_seqno()));
-        let (tier, beside) = match ages {
-            (None, None) => break,
-            (a, b) if a == b => (lefts.next(), rights.next()),
-            (a, b) if a > b => (lefts.next(), None),
-            _ => (None, rights.next()),
-        };
-        let or_nothing = |tier: Option<&Tier>, node: &Node| {
-            tier.cloned().unwrap_or_else(|| Tier { runs: Vec::new(), shares: vec![None; node.pivots.len()] })
-        };
-        let (mut tier, mut beside) = (or_nothing(tier, left), or_nothing(beside, right));
-        // A run that reached into both nodes is one run again.
-        let is_shared = tier
-            .runs
-            .last()
-            .zip(beside.runs.first())
-            .is_some_and(|(a, b)| a.run.reference().id == b.run.reference().id);
-        if is_shared {
-            beside.runs.remove(0);
-        }
-        // What a run holds beyond its own node was flushed long ago and must not count again.
-        let border = right.pivots[0].low.to_vec();
-        let keys = |fenced: &'_ FencedRun| fenced.run.reference().keys.clone();
-        let reaches_right = tier.runs.last().is_some_and(|last| !keys(last).end_before(&border));
-        let reaches_left = beside
-            .runs
-            .first()
-            .is_some_and(|first| first.low.is_less_than(&border) && !keys(first).begin_at_or_after(&border));
-        if !is_shared && (reaches_right || reaches_left) {
-            tier.shares.extend(vec![None; right.pivots.len()]);
-            let shares = std::mem::take(&mut beside.shares);
-            beside.shares = left.pivots.iter().map(|_| None).chain(shares).collect();
-            tiers.push(tier);
-            tiers.push(beside);
-        } else {
-            if let Some(first) = beside.runs.first_mut().filter(|_| !is_shared) {
-                // Where nothing reaches over the border, that is a fence as good as any.
-                first.low = right.pivots[0].low.clone().max(first.low.clone());
-            }
-            tier.runs.extend(beside.runs);
-            tier.shares.extend(beside.shares);
-            tiers.push(tier);
-        }
-    }
-    tiers.retain(Tier::is_active);
-    let pivots = left.pivots.iter().chain(&right.pivots).cloned().collect();
-    Node {
-        id: left.id,
-        height: left.height,
-        pivots,
-        high: right.high.clone(),
-        tiers,
-        scan_charges: ScanCharges::default(),
-        overwrites: left.overwrites,
     }
 }

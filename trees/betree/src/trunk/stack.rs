@@ -12,7 +12,7 @@ use crate::{
         fence::Fence,
         node::{FencedRun, Node, Share, Tier},
     },
-    update::write::new_writer,
+    update::run_sequence::new_writer,
 };
 
 /// `root` with `updates` in front of its tiers.

@@ -13,23 +13,24 @@
 //! - Outputs of one destination are disjoint runs in key order.
 
 use testudo_base::{
-    Cursor, Entry, Error, ErrorKind, Kind, PAGE_BYTES, Result, Seqno, key,
+    Cursor, Entry, Error, ErrorKind, Kind, Result, Seqno,
     num::u64_of,
-    planted,
     sync::{Arc, Mutex},
 };
 use testudo_contract::{Task, Work};
-use testudo_run::{KeyBounds, MergeCursor, Run, RunOrigin, RunWriter};
+use testudo_run::MergeCursor;
 
 use crate::{
     BeTreeOptions,
     trunk::{
-        fence::{Bounds, Fence},
+        fence::Bounds,
         node::{FencedRun, Node, Tier},
     },
     update::{
         merge_source::{Layer, RunSlice, Source, clip_layer, layer_cursor, shared_prefix},
         plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
+        run_cutter::RunCutter,
+        run_sequence::{Pushed, RunSequence, SequenceOrigin},
         subcompaction::{Boundary, Part, boundaries_of, cut, part_bytes_max},
         trivial_move::take_trivial_move,
     },
@@ -207,13 +208,10 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
-    let run_bytes = if is_leaf { options.leaf_bytes } else { options.tier_run_bytes() };
-    let pieces = bytes.div_ceil(run_bytes).max(1);
-    let target = (bytes / pieces).clamp(1, run_bytes);
-    let mut runs = RunSequence::new(work, newest_seqno, target, (bounds.to_keys(), is_leaf), staying)?;
+    let mut cutter = RunCutter::new(bytes, is_leaf, options);
+    let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf };
+    let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
     let mut reported = 0;
-    // Those of the open run begin behind `earlier`; the last `new` of them are not from the leaf as it was.
-    let (mut written, mut earlier, mut new) = (0u64, 0u64, 0u64);
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
         let settled = match entry.kind {
@@ -225,204 +223,28 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },
         };
         let is_old = rewrites_leaf && merge.stands_on_oldest();
-        if is_old
-            && new >= options.leaf_bytes / 2
-            && !options.fit_one_leaf(written - earlier + left_bytes(bytes, merge.passed_bytes(), written))
-        {
-            // Behind a stretch of what has come in, which may go on in order, the old becomes a leaf of its
-            // own: what comes next then comes behind a leaf, and that can stay.
-            runs.is_full = true;
-            earlier = written;
+        if is_old && cutter.cuts_before_old(merge.passed_bytes()) {
+            runs.cut();
         }
         let entry_bytes = u64_of(entry.user_bytes());
-        let had_staying = runs.staying.is_some();
-        if !runs.push(&entry)? {
-            merge.next()?;
-            continue;
-        }
-        if had_staying && runs.staying.is_none() {
-            earlier = written;
-        }
-        written += entry_bytes;
-        new = if is_old { 0 } else { new + entry_bytes };
-        merge.next()?;
-        let data_bytes = runs.open_bytes();
-        // A page at least is full: the one that is being filled may hold a single entry yet.
-        if data_bytes >= PAGE_BYTES && data_bytes + PAGE_BYTES > target {
-            let passed = merge.passed_bytes();
-            let left = left_bytes(bytes, passed, written);
-            // The rest is not worth a run of its own if it is small, unless this one has become too large.
-            // That is counted without what fills up pages: leaves that are joined because they hold little
-            // must not be cut again.
-            if (pieces > 1 && left > target / 2) || written - earlier >= run_bytes * 3 / 2 {
-                runs.is_full = true;
-                (earlier, new) = (written, 0);
-                work.progress.advance(passed - reported);
-                reported = passed;
+        match runs.push(&entry)? {
+            Pushed::Ended => {
+                merge.next()?;
+                continue;
             }
+            Pushed::BehindStaying => cutter.record_other_cut(),
+            Pushed::Written => {}
+        }
+        cutter.record_written(entry_bytes, is_old);
+        merge.next()?;
+        let passed = merge.passed_bytes();
+        if cutter.cuts_after(runs.open_bytes(), passed) {
+            runs.cut();
+            work.progress.advance(passed - reported);
+            reported = passed;
         }
     }
     let runs = runs.finish()?;
     work.progress.advance(bytes.saturating_sub(reported));
     Ok(runs)
-}
-
-/// About how much is yet to be written when so much was written of what was passed.
-fn left_bytes(bytes: u64, passed: u64, written: u64) -> u64 {
-    bytes.saturating_sub(passed) * written / passed.max(1)
-}
-
-/// The runs of one destination in the making. A full run is finished when the next one begins, because only
-/// then it is known how far it covers keys.
-struct RunSequence<'w> {
-    work: &'w Work,
-    newest_seqno: Seqno,
-    target: u64,
-    is_leaf: bool,
-    /// The keys from the start of the open run to the end of the destination.
-    rest: KeyBounds,
-    open: Option<RunWriter>,
-    /// The open run gets no more entries.
-    is_full: bool,
-    runs: Vec<FencedRun>,
-    /// The run that the leaf held, if it stays: it is put in its place among the others.
-    staying: Option<Staying>,
-    /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as
-    /// nothing else was written there.
-    first_tombstone: Option<Vec<u8>>,
-}
-
-/// A run that stays, and its first and last key.
-struct Staying {
-    run: Arc<Run>,
-    first: Vec<u8>,
-    last: Vec<u8>,
-}
-
-impl<'w> RunSequence<'w> {
-    fn new(
-        work: &'w Work,
-        newest_seqno: Seqno,
-        target: u64,
-        (rest, is_leaf): (KeyBounds, bool),
-        staying: Option<Arc<Run>>,
-    ) -> Result<Self> {
-        let staying = match staying {
-            None => None,
-            Some(run) => {
-                let (first, last) = run.exact_ends()?;
-                Some(Staying { run, first, last })
-            }
-        };
-        Ok(Self {
-            work,
-            newest_seqno,
-            target,
-            is_leaf,
-            rest,
-            open: None,
-            is_full: false,
-            runs: Vec::new(),
-            staying,
-            first_tombstone: None,
-        })
-    }
-
-    /// Adds an entry; `false` if it is a tombstone that ends here.
-    fn push(&mut self, entry: &Entry<'_>) -> Result<bool> {
-        if let Some(staying) = self.staying.take_if(|staying| entry.key > staying.first.as_slice()) {
-            self.put(staying, Some(entry.key))?;
-        }
-        let is_bottom = self.is_leaf || planted!("tombstone-dropped-early");
-        if is_bottom && entry.kind == Kind::Tombstone {
-            if self.open.is_none() && self.first_tombstone.is_none() {
-                self.first_tombstone = Some(entry.key.to_vec());
-            }
-            return Ok(false);
-        }
-        if std::mem::take(&mut self.is_full) {
-            self.finish_open(Some(entry.key))?;
-        }
-        let open = match &mut self.open {
-            Some(open) => open,
-            None => self.open.insert(new_writer(self.work, self.newest_seqno, self.target)?),
-        };
-        open.push(entry)?;
-        Ok(true)
-    }
-
-    fn open_bytes(&self) -> u64 {
-        self.open.as_ref().map_or(0, RunWriter::data_bytes)
-    }
-
-    /// The fence before the next run: a plan can write many before a node shares what they begin with.
-    fn fence(&self, low: Option<&[u8]>) -> Fence {
-        let key = low.unwrap_or_default();
-        self.runs.last().map_or_else(|| key.into(), |last| Fence::beside(&last.low, key))
-    }
-
-    /// Finishes the open run; `next` is the first key of the one that follows.
-    fn finish_open(&mut self, next: Option<&[u8]>) -> Result<()> {
-        let Some(writer) = self.open.take() else { return Ok(()) };
-        let border = next.map(|next| key::separator(writer.last_key(), next));
-        let high = border.clone().or_else(|| self.rest.high.clone());
-        let low = std::mem::replace(&mut self.rest.low, border);
-        let fence = self.fence(low.as_deref());
-        let covered_range = self.is_leaf.then_some(KeyBounds { low, high });
-        self.runs.push(FencedRun { low: fence, run: writer.finish(covered_range)? });
-        Ok(())
-    }
-
-    /// Puts the run that stays behind what was written; `next` is the first key of what follows.
-    fn put(&mut self, staying: Staying, next: Option<&[u8]>) -> Result<()> {
-        let Staying { run, first, last } = staying;
-        let behind = next.map(|next| key::separator(&last, next));
-        // CoveredRange reaches up to the run that stays: tombstones that have ended may lie behind what was
-        // written.
-        let high = self.rest.high.replace(first.clone());
-        self.take_tombstone()?;
-        let low = match &self.open {
-            Some(writer) => Some(key::separator(writer.last_key(), &first)),
-            None => self.rest.low.clone(),
-        };
-        self.finish_open(None)?;
-        self.rest = KeyBounds { low: behind, high };
-        self.is_full = false;
-        let low = self.fence(low.as_deref());
-        self.runs.push(FencedRun { low, run });
-        Ok(())
-    }
-
-    /// If all that lies at the start of the leaf, or behind the run that stays, are tombstones: writes the
-    /// first of them.
-    fn take_tombstone(&mut self) -> Result<()> {
-        if let Some(key) = self.first_tombstone.take()
-            && self.open.is_none()
-        {
-            let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
-            self.open.insert(new_writer(self.work, self.newest_seqno, self.target)?).push(&tombstone)?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<Vec<FencedRun>> {
-        match self.staying.take() {
-            Some(staying) => self.put(staying, None)?,
-            None => {
-                self.take_tombstone()?;
-                self.finish_open(None)?;
-            }
-        }
-        Ok(self.runs)
-    }
-}
-
-pub(crate) fn new_writer(work: &Work, newest_seqno: Seqno, target: u64) -> Result<RunWriter> {
-    let origin = RunOrigin {
-        id: work.run_ids.take(),
-        keyspace: work.keyspace,
-        keyspace_name: Arc::clone(&work.keyspace_name),
-        newest_seqno,
-    };
-    RunWriter::new(Arc::clone(&work.data), origin, target)
 }

@@ -3,7 +3,7 @@
 use testudo_run::{ReadAhead, RunCursor, RunOrigin, RunRecord, RunWriter};
 
 use super::*;
-use crate::trunk::assemble::concatenate;
+use crate::trunk::concatenate::concatenate;
 
 type Entries = BTreeMap<Vec<u8>, (Kind, Vec<u8>)>;
 

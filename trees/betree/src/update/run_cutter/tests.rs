@@ -1,0 +1,115 @@
+use super::*;
+use crate::Policy;
+
+const KIB: u64 = 1 << 10;
+
+/// Entries of one KiB that follow each other, so many.
+#[derive(Clone, Copy)]
+enum Stretch {
+    /// They flow in.
+    New(u64),
+    /// The leaf that is rewritten holds them.
+    Old(u64),
+    /// They are read and not written, as shadowed ones are.
+    Dropped(u64),
+}
+use Stretch::{Dropped, New, Old};
+
+/// Leaves of 64 KiB.
+fn options(policy: Policy) -> BeTreeOptions {
+    BeTreeOptions { leaf_bytes: 64 * KIB, ..BeTreeOptions::new(policy) }
+}
+
+/// Cuts what comes into the destination that `cutter` is for; the KiB of entries in each run, as text.
+/// `page_fill`: how much of a page is entries, in percent.
+fn runs_of(mut cutter: RunCutter, page_fill: u64, stretches: &[Stretch]) -> String {
+    let (mut runs, mut open, mut passed) = (Vec::new(), 0, 0);
+    for stretch in stretches {
+        let (New(count) | Old(count) | Dropped(count)) = *stretch;
+        for _ in 0..count {
+            let is_old = matches!(stretch, Old(_));
+            if is_old && cutter.cuts_before_old(passed) {
+                runs.push(std::mem::take(&mut open));
+            }
+            passed += KIB;
+            if matches!(stretch, Dropped(_)) {
+                continue;
+            }
+            open += 1;
+            cutter.record_written(KIB, is_old);
+            let data_bytes = (open * KIB * 100 / page_fill).next_multiple_of(PAGE_BYTES);
+            if cutter.cuts_after(data_bytes, passed) {
+                runs.push(std::mem::take(&mut open));
+            }
+        }
+    }
+    runs.extend((open > 0).then_some(open));
+    runs.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn leaves(incoming_kib: u64, stretches: &[Stretch]) -> String {
+    runs_of(RunCutter::new(incoming_kib * KIB, true, &options(Policy::Turtle)), 100, stretches)
+}
+
+#[test]
+fn what_fits_a_leaf_is_one_leaf() {
+    assert_eq!(leaves(0, &[]), "");
+    assert_eq!(leaves(1, &[New(1)]), "1");
+    assert_eq!(leaves(64, &[New(64)]), "64");
+}
+
+#[test]
+fn leaves_are_about_equally_large() {
+    assert_eq!(leaves(65, &[New(65)]), "29 36");
+    assert_eq!(leaves(128, &[New(128)]), "61 67");
+    assert_eq!(leaves(200, &[New(200)]), "45 45 45 65");
+}
+
+#[test]
+fn a_small_rest_goes_to_the_run_before_it() {
+    // Half of what flows in is shadowed: two leaves were expected, and one is enough.
+    assert_eq!(leaves(128, &[New(56), Dropped(64), New(8)]), "64");
+}
+
+#[test]
+fn more_than_was_expected_is_cut_at_one_and_a_half_leaves() {
+    assert_eq!(leaves(10, &[New(300)]), "96 96 96 12");
+}
+
+#[test]
+fn half_empty_pages_do_not_cut_what_was_joined() {
+    let cutter = RunCutter::new(64 * KIB, true, &options(Policy::Turtle));
+    assert_eq!(runs_of(cutter, 50, &[New(64)]), "64");
+}
+
+#[test]
+fn tiers_of_the_splinter_policy_have_smaller_runs() {
+    let options = BeTreeOptions { leaf_bytes: 2048 * KIB, ..options(Policy::Splinter) };
+    let run_kib = options.tier_run_bytes() / KIB;
+    assert!(run_kib < 2048);
+    let cutter = |is_leaf| RunCutter::new(2048 * KIB, is_leaf, &options);
+    assert_eq!(runs_of(cutter(true), 100, &[New(2048)]), "2048");
+    assert_eq!(runs_of(cutter(false), 100, &[New(2048)]), "509 509 509 521");
+}
+
+#[test]
+fn old_entries_behind_a_long_stretch_of_new_ones_begin_a_leaf() {
+    assert_eq!(leaves(100, &[New(40), Old(60)]), "40 60");
+    // Not behind a short one, nor where all of it fits one leaf.
+    assert_eq!(leaves(100, &[New(30), Old(70)]), "45 55");
+    assert_eq!(leaves(48, &[New(40), Old(8)]), "48");
+    // New ones among the old make no stretch.
+    assert_eq!(leaves(100, &[Old(10), New(20), Old(10), New(20), Old(40)]), "45 55");
+}
+
+#[test]
+fn what_was_cut_elsewhere_does_not_count() {
+    let mut cutter = RunCutter::new(10 * KIB, true, &options(Policy::Turtle));
+    (0..90).for_each(|_| cutter.record_written(KIB, false));
+    assert!(!cutter.cuts_after(90 * KIB, 10 * KIB));
+    cutter.record_other_cut();
+    (0..90).for_each(|_| cutter.record_written(KIB, false));
+    assert!(!cutter.cuts_after(90 * KIB, 10 * KIB));
+    (0..6).for_each(|_| cutter.record_written(KIB, false));
+    assert!(cutter.cuts_after(96 * KIB, 10 * KIB));
+}

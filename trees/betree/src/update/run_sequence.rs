@@ -1,0 +1,203 @@
+//! The runs of one destination while they are written, and what the covered ranges of leaves say.
+//!
+//! **Invariants**
+//! - The covered ranges of a leaf's runs follow each other without gaps, from end to end of the leaf.
+//! - A run that stays keeps its bytes and its covered range; others are put on either side of it.
+
+use testudo_base::{Entry, Kind, Result, Seqno, key, planted, sync::Arc};
+use testudo_contract::Work;
+use testudo_run::{KeyBounds, Run, RunOrigin, RunWriter};
+
+use crate::trunk::{fence::Fence, node::FencedRun};
+
+/// What the runs of a destination have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SequenceOrigin {
+    /// How new they are.
+    pub(crate) newest_seqno: Seqno,
+    /// About how many bytes each of them will have.
+    pub(crate) target: u64,
+    /// They are leaves.
+    pub(crate) is_leaf: bool,
+}
+
+/// What has become of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It was written.
+    Written,
+    /// It was written as the first one behind the run that stays.
+    BehindStaying,
+    /// It is a tombstone that ends here.
+    Ended,
+}
+
+/// The runs of one destination in the making. A full run is finished when the next one begins, because only
+/// then it is known how far it covers keys.
+pub(crate) struct RunSequence<'w> {
+    work: &'w Work,
+    origin: SequenceOrigin,
+    /// The keys from the start of the open run to the end of the destination.
+    rest: KeyBounds,
+    open: Option<RunWriter>,
+    /// The open run gets no more entries.
+    is_full: bool,
+    runs: Vec<FencedRun>,
+    /// The run that the leaf held, if it stays: it is put in its place among the others.
+    staying: Option<Staying>,
+    /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as
+    /// nothing else was written there.
+    first_tombstone: Option<Vec<u8>>,
+}
+
+/// A run that stays, and its first and last key.
+struct Staying {
+    run: Arc<Run>,
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl<'w> RunSequence<'w> {
+    /// For the keys of `rest`. `staying`: a run that the leaf held, and keeps.
+    pub(crate) fn new(
+        work: &'w Work,
+        origin: SequenceOrigin,
+        rest: KeyBounds,
+        staying: Option<Arc<Run>>,
+    ) -> Result<Self> {
+        debug_assert!(origin.is_leaf || staying.is_none(), "only leaves have runs that stay");
+        let staying = match staying {
+            None => None,
+            Some(run) => {
+                let (first, last) = run.exact_ends()?;
+                Some(Staying { run, first, last })
+            }
+        };
+        Ok(Self {
+            work,
+            origin,
+            rest,
+            open: None,
+            is_full: false,
+            runs: Vec::new(),
+            staying,
+            first_tombstone: None,
+        })
+    }
+
+    /// Adds an entry. REQUIRES: its key is greater than those before.
+    pub(crate) fn push(&mut self, entry: &Entry<'_>) -> Result<Pushed> {
+        let staying = self.staying.take_if(|staying| entry.key > staying.first.as_slice());
+        let is_behind_staying = staying.is_some();
+        if let Some(staying) = staying {
+            debug_assert!(entry.key > staying.last.as_slice(), "nothing flows in between its keys");
+            self.put(staying, Some(entry.key))?;
+        }
+        let is_bottom = self.origin.is_leaf || planted!("tombstone-dropped-early");
+        if is_bottom && entry.kind == Kind::Tombstone {
+            if self.open.is_none() && self.first_tombstone.is_none() {
+                self.first_tombstone = Some(entry.key.to_vec());
+            }
+            return Ok(Pushed::Ended);
+        }
+        if std::mem::take(&mut self.is_full) {
+            self.finish_open(Some(entry.key))?;
+        }
+        self.open()?.push(entry)?;
+        Ok(if is_behind_staying { Pushed::BehindStaying } else { Pushed::Written })
+    }
+
+    /// The open run gets no more entries.
+    pub(crate) fn cut(&mut self) {
+        self.is_full = true;
+    }
+
+    /// The open run, which begins here if there is none.
+    fn open(&mut self) -> Result<&mut RunWriter> {
+        match &mut self.open {
+            Some(open) => Ok(open),
+            closed => {
+                let SequenceOrigin { newest_seqno, target, .. } = self.origin;
+                Ok(closed.insert(new_writer(self.work, newest_seqno, target)?))
+            }
+        }
+    }
+
+    /// Bytes of the open run's pages.
+    pub(crate) fn open_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, RunWriter::data_bytes)
+    }
+
+    /// The fence before the next run: a plan can write many before a node shares what they begin with.
+    fn fence(&self, low: Option<&[u8]>) -> Fence {
+        let key = low.unwrap_or_default();
+        self.runs.last().map_or_else(|| key.into(), |last| Fence::beside(&last.low, key))
+    }
+
+    /// Finishes the open run; `next` is the first key of the one that follows.
+    fn finish_open(&mut self, next: Option<&[u8]>) -> Result<()> {
+        let Some(writer) = self.open.take() else { return Ok(()) };
+        let border = next.map(|next| key::separator(writer.last_key(), next));
+        let high = border.clone().or_else(|| self.rest.high.clone());
+        let low = std::mem::replace(&mut self.rest.low, border);
+        let fence = self.fence(low.as_deref());
+        let covered_range = self.origin.is_leaf.then_some(KeyBounds { low, high });
+        self.runs.push(FencedRun { low: fence, run: writer.finish(covered_range)? });
+        Ok(())
+    }
+
+    /// Puts the run that stays behind what was written; `next` is the first key of what follows.
+    fn put(&mut self, staying: Staying, next: Option<&[u8]>) -> Result<()> {
+        let Staying { run, first, last } = staying;
+        let behind = next.map(|next| key::separator(&last, next));
+        // The covered range reaches up to the run that stays: tombstones that have ended may lie behind what
+        // was written.
+        let high = self.rest.high.replace(first.clone());
+        self.take_tombstone()?;
+        let low = match &self.open {
+            Some(writer) => Some(key::separator(writer.last_key(), &first)),
+            None => self.rest.low.clone(),
+        };
+        self.finish_open(None)?;
+        self.rest = KeyBounds { low: behind, high };
+        self.is_full = false;
+        let low = self.fence(low.as_deref());
+        self.runs.push(FencedRun { low, run });
+        Ok(())
+    }
+
+    /// If all that lies at the start of the leaf, or behind the run that stays, are tombstones: writes the
+    /// first of them.
+    fn take_tombstone(&mut self) -> Result<()> {
+        if let Some(key) = self.first_tombstone.take()
+            && self.open.is_none()
+        {
+            let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
+            self.open()?.push(&tombstone)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the last run; all of them, in key order.
+    pub(crate) fn finish(mut self) -> Result<Vec<FencedRun>> {
+        match self.staying.take() {
+            Some(staying) => self.put(staying, None)?,
+            None => {
+                self.take_tombstone()?;
+                self.finish_open(None)?;
+            }
+        }
+        Ok(self.runs)
+    }
+}
+
+/// A writer of the next run.
+pub(crate) fn new_writer(work: &Work, newest_seqno: Seqno, target: u64) -> Result<RunWriter> {
+    let origin = RunOrigin {
+        id: work.run_ids.take(),
+        keyspace: work.keyspace,
+        keyspace_name: Arc::clone(&work.keyspace_name),
+        newest_seqno,
+    };
+    RunWriter::new(Arc::clone(&work.data), origin, target)
+}
