@@ -4,7 +4,7 @@
 //! evidence.rs (store id, superblock, manifest, log, data file)
 //!   → plan.rs: which runs count, from the manifest, or page_scan.rs: every run that left a footer
 //!   → log.rs: newest operation of each key into scratch keyspaces of the target
-//!   → write.rs, sweep.rs: runs and operations merged in key order → the target
+//!   → write.rs: for each keyspace keyspace_writer.rs: sweep.rs (what the runs say), decide.rs → the target
 //! ```
 //!
 //! **Invariants**
@@ -15,8 +15,10 @@
 //! - A target that was not finished is marked so, and no store.
 //! - Memory is bounded by the runs that overlap at one key, one footer per run and the target's budget.
 
+mod decide;
 pub(crate) mod evidence;
 mod key_ranges;
+mod keyspace_writer;
 mod log;
 mod page_scan;
 pub(crate) mod plan;

@@ -123,18 +123,12 @@ fn find_store(
     findings: &mut Vec<String>,
     meter: &mut Meter<'_, '_>,
 ) -> Result<StoreId> {
-    let mut votes: BTreeMap<u128, u32> = BTreeMap::new();
-    for segment in log.segments() {
-        if let Some(store) = segment.store {
-            *votes.entry(store.0).or_default() += 1;
-        }
-    }
-    let of_log = votes.into_iter().max_by_key(|(_, count)| *count).map(|(id, _)| StoreId(id));
     let of_superblock = superblock.map(|superblock| superblock.store);
-    if let Some(store) = of_superblock.or(of_log)
-        && of_log.is_none_or(|of_log| of_log == store)
-    {
-        return Ok(store);
+    let of_log = store_of_log(log);
+    match (of_superblock, of_log) {
+        (Some(store), None) | (None, Some(store)) => return Ok(store),
+        (Some(store), Some(of_log)) if store == of_log => return Ok(store),
+        _ => {}
     }
     let of_data = data.map(|data| page_scan::find_store(&**data, data_bytes, meter)).transpose()?.flatten();
     if of_superblock.is_some() {
@@ -145,6 +139,15 @@ fn find_store(
             "nothing tells which store this was: superblock, log and every footer of a run are lost";
         Error::new(ErrorKind::Corruption, message)
     })
+}
+
+/// The store that most segments of the log name.
+fn store_of_log(log: &LogSurvey) -> Option<StoreId> {
+    let mut votes: BTreeMap<u128, u32> = BTreeMap::new();
+    for store in log.segments().iter().filter_map(|segment| segment.store) {
+        *votes.entry(store.0).or_default() += 1;
+    }
+    votes.into_iter().max_by_key(|(_, count)| *count).map(|(id, _)| StoreId(id))
 }
 
 fn find_manifest(
