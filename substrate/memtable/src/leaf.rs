@@ -1,4 +1,4 @@
-//! A leaf: the entries of one range of keys in sorted groups, and the rules by which versions meet.
+//! A leaf: the entries of one range of keys in sorted groups.
 //!
 //! Entries are found by the eight bytes after `skip`, which all keys of the leaf share; only where these are
 //! equal is a record read. What the fences share, `fence_skip`, holds for every key that is ever asked for
@@ -15,14 +15,15 @@
 //!   if that is here too.
 //! - Over all leaves, `user_bytes` adds up to the newest versions; a split parts it by the number of keys.
 
+mod versions;
+
 use std::cmp::Ordering;
 
 use testudo_base::{
-    Entry, Kind, Seqno,
+    Kind, Seqno,
     key::{common_prefix, head, separator},
     merge_operator::Folding,
     num::{u64_of, usize_of},
-    operands_format::begin_stack,
 };
 
 use crate::{
@@ -36,12 +37,6 @@ const GROUPS: usize = GROUP_ENTRIES;
 const FENCE_SKIP_GAIN: usize = 3;
 /// The same for the keys present, at the price of comparing the shared bytes with every key from then on.
 const SKIP_GAIN: usize = 6;
-
-/// A value up to here is folded with every operand that comes; a longer one waits for about as many bytes of
-/// them.
-const FOLDED_BYTES: usize = 1 << 10;
-/// Least room that is left for further operands where they did not fit.
-const OPERANDS_ROOM: usize = 64;
 
 /// Records that are being loaded ahead of the one that is visited.
 const PREFETCH_ENTRIES: usize = 4;
@@ -307,108 +302,6 @@ impl Leaf {
         self.groups[group + 1] = Some(right);
         self.group_count += 1;
         if at > keep || keep == GROUP_ENTRIES { Slot { group: group + 1, at: at - keep } } else { slot }
-    }
-
-    fn update(
-        &mut self,
-        arena: &Arena,
-        slot: Slot,
-        version: &Version<'_>,
-        keep_from: Option<Seqno>,
-    ) -> InsertOutcome {
-        let content = self.groups[slot.group].as_mut().expect("the group was found");
-        let entry = content.record_mut(slot.at);
-        let is_needed = |seqno| keep_from.is_some_and(|newest_snapshot| seqno <= newest_snapshot);
-        let newest = arena.view(entry);
-        let (newest_seqno, footprint) = (newest.seqno(), newest.footprint_bytes());
-        let growth = signed(version.value.len()) - signed(newest.value().len());
-        let mut outcome = InsertOutcome::default();
-        let mut grown = 0;
-        if version.seqno < newest_seqno {
-            let is_on_operands = matches!(newest.kind(), Kind::Operands | Kind::Unfolded);
-            assert!(!is_on_operands, "versions of a key with operands come in their order");
-            outcome.obsolete = !is_needed(version.seqno);
-            if !outcome.obsolete {
-                let older;
-                (older, grown) = arena.write(version, None);
-                arena.link_older(entry, older);
-            }
-        } else if version.seqno > newest_seqno && is_needed(newest_seqno) {
-            let newer;
-            (newer, grown) = arena.write(version, None);
-            let older = std::mem::replace(entry, newer);
-            arena.set_prev(entry, Some(older));
-            self.user_bytes += growth;
-        } else {
-            outcome.replaced_in_place = arena.overwrite(entry, version);
-            if !outcome.replaced_in_place {
-                let older = arena.set_prev(entry, None);
-                (*entry, grown) = arena.write(version, older);
-                self.garbage_bytes += footprint;
-            }
-            self.user_bytes += growth;
-        }
-        outcome.memory_bytes_added = usize_of(grown);
-        outcome
-    }
-
-    /// Adds a version of operands to those of a key, on top of its newest version. REQUIRES: that is older.
-    #[cold]
-    fn add_operands(
-        &mut self,
-        arena: &Arena,
-        slot: Slot,
-        version: &Version<'_>,
-        keep_from: Option<Seqno>,
-        folding: &Folding,
-    ) -> InsertOutcome {
-        let content = self.groups[slot.group].as_mut().expect("the group was found");
-        let entry = content.record_mut(slot.at);
-        let newest = arena.view(entry);
-        assert!(version.seqno > newest.seqno(), "operands of a key come in the order of their seqnos");
-        let is_needed = keep_from.is_some_and(|newest_snapshot| newest.seqno() <= newest_snapshot);
-        let is_stack = matches!(newest.kind(), Kind::Operands | Kind::Unfolded);
-        let (bytes_before, footprint) = (newest.value().len(), newest.footprint_bytes());
-        if is_stack && !is_needed && arena.extend(entry, version.seqno, version.value) {
-            self.user_bytes += signed(version.value.len());
-            let stacked_bytes = bytes_before + version.value.len();
-            return InsertOutcome { replaced_in_place: true, stacked_bytes, ..InsertOutcome::default() };
-        }
-        let newest = arena.view(entry);
-        let mut value = Vec::with_capacity(bytes_before + version.value.len() + 8);
-        let mut kind = begin_stack(newest.kind(), newest.value(), &mut value);
-        value.extend_from_slice(version.value);
-        let is_worth_folding = is_stack || bytes_before <= FOLDED_BYTES;
-        let stacked = Entry { key: version.key, kind, value: &value };
-        if let Some(settled) = is_worth_folding.then(|| folding.settle(&stacked, false)).flatten() {
-            (kind, value) = settled;
-        }
-        let whole = Version { kind, value: &value, ..*version };
-        let replaced_in_place = !is_needed && arena.overwrite(entry, &whole);
-        let stacked_bytes = value.len();
-        let mut outcome = InsertOutcome { replaced_in_place, stacked_bytes, ..InsertOutcome::default() };
-        if !outcome.replaced_in_place {
-            // What grew will grow again, folded or not; as much room as there is value keeps the copies to
-            // about its bytes.
-            let has_grown = value.len() > bytes_before;
-            let is_open = matches!(kind, Kind::Operands | Kind::Unfolded);
-            let room = if is_open || has_grown { value.len().max(OPERANDS_ROOM) } else { 0 };
-            let grown = if is_needed {
-                let (newer, grown) = arena.write_with_room(&whole, None, room);
-                let older = std::mem::replace(entry, newer);
-                arena.set_prev(entry, Some(older));
-                grown
-            } else {
-                let older = arena.set_prev(entry, None);
-                let (newer, grown) = arena.write_with_room(&whole, older, room);
-                *entry = newer;
-                self.garbage_bytes += footprint;
-                grown
-            };
-            outcome.memory_bytes_added = usize_of(grown);
-        }
-        self.user_bytes += signed(value.len()) - signed(bytes_before);
-        outcome
     }
 
     /// Where to split before `key` goes in: the number of groups that stay, and the fence.

@@ -1,0 +1,157 @@
+//! What becomes of the versions of a key when another one comes.
+//!
+//! A new version takes the place of the newest one, in the same memory if it fits; where a snapshot needs
+//! that one it goes on top of it. Operands are stacked upon what they change, so that a version of operands
+//! has those of all older ones.
+//!
+//! **Invariants**
+//! - Versions of a key with operands come in the order of their seqnos; others may come late.
+//! - The versions of an entry are in strict order, newest first.
+
+use testudo_base::{
+    Entry, Kind, Seqno, merge_operator::Folding, num::usize_of, operands_format::begin_stack,
+};
+
+use super::{InsertOutcome, Leaf, Slot, signed};
+use crate::arena::{Arena, Record, Version, View};
+
+/// A value up to here is folded with every operand that comes; a longer one waits for about as many bytes of
+/// them.
+const FOLDED_BYTES: usize = 1 << 10;
+/// Least room that is left for further operands where they did not fit.
+const OPERANDS_ROOM: usize = 64;
+
+impl Leaf {
+    /// Adds a version to those of a key.
+    #[inline]
+    pub(super) fn update(
+        &mut self,
+        arena: &Arena,
+        slot: Slot,
+        version: &Version<'_>,
+        keep_from: Option<Seqno>,
+    ) -> InsertOutcome {
+        let content = self.groups[slot.group].as_mut().expect("the group was found");
+        let entry = content.record_mut(slot.at);
+        let newest = arena.view(entry);
+        let (newest_seqno, footprint) = (newest.seqno(), newest.footprint_bytes());
+        if version.seqno < newest_seqno {
+            assert!(!is_stack(newest), "versions of a key with operands come in their order");
+            return add_late(arena, entry, version, is_needed(version.seqno, keep_from));
+        }
+        let growth = signed(version.value.len()) - signed(newest.value().len());
+        let mut outcome = InsertOutcome::default();
+        let mut grown = 0;
+        if version.seqno > newest_seqno && is_needed(newest_seqno, keep_from) {
+            grown = put_on_top(arena, entry, version, 0);
+        } else {
+            outcome.replaced_in_place = arena.overwrite(entry, version);
+            if !outcome.replaced_in_place {
+                grown = take_place(arena, entry, version, 0);
+                self.garbage_bytes += footprint;
+            }
+        }
+        self.user_bytes += growth;
+        outcome.memory_bytes_added = usize_of(grown);
+        outcome
+    }
+
+    /// Adds a version of operands to those of a key, on top of its newest version. REQUIRES: that is older.
+    #[cold]
+    pub(super) fn add_operands(
+        &mut self,
+        arena: &Arena,
+        slot: Slot,
+        version: &Version<'_>,
+        keep_from: Option<Seqno>,
+        folding: &Folding,
+    ) -> InsertOutcome {
+        let content = self.groups[slot.group].as_mut().expect("the group was found");
+        let entry = content.record_mut(slot.at);
+        let newest = arena.view(entry);
+        assert!(version.seqno > newest.seqno(), "operands of a key come in the order of their seqnos");
+        let is_needed = is_needed(newest.seqno(), keep_from);
+        let (bytes_before, footprint) = (newest.value().len(), newest.footprint_bytes());
+        if is_stack(newest) && !is_needed && arena.extend(entry, version.seqno, version.value) {
+            self.user_bytes += signed(version.value.len());
+            let stacked_bytes = bytes_before + version.value.len();
+            return InsertOutcome { replaced_in_place: true, stacked_bytes, ..InsertOutcome::default() };
+        }
+        let (kind, value) = stacked_upon(arena.view(entry), version, folding);
+        let whole = Version { kind, value: &value, ..*version };
+        let replaced_in_place = !is_needed && arena.overwrite(entry, &whole);
+        let grown = if replaced_in_place {
+            0
+        } else if is_needed {
+            put_on_top(arena, entry, &whole, room_for_more(&whole, bytes_before))
+        } else {
+            self.garbage_bytes += footprint;
+            take_place(arena, entry, &whole, room_for_more(&whole, bytes_before))
+        };
+        self.user_bytes += signed(value.len()) - signed(bytes_before);
+        InsertOutcome {
+            memory_bytes_added: usize_of(grown),
+            replaced_in_place,
+            stacked_bytes: value.len(),
+            ..InsertOutcome::default()
+        }
+    }
+}
+
+fn is_stack(version: View<'_>) -> bool {
+    matches!(version.kind(), Kind::Operands | Kind::Unfolded)
+}
+
+/// Whether the newest snapshot, or an older one, may read a version when there is a newer one.
+#[inline]
+fn is_needed(seqno: Seqno, keep_from: Option<Seqno>) -> bool {
+    keep_from.is_some_and(|newest_snapshot| seqno <= newest_snapshot)
+}
+
+/// Adds a version that is older than the newest one.
+fn add_late(arena: &Arena, entry: &mut Record, version: &Version<'_>, is_needed: bool) -> InsertOutcome {
+    if !is_needed {
+        return InsertOutcome { obsolete: true, ..InsertOutcome::default() };
+    }
+    let (older, grown) = arena.write(version, None);
+    arena.link_older(entry, older);
+    InsertOutcome { memory_bytes_added: usize_of(grown), ..InsertOutcome::default() }
+}
+
+/// Puts a version on top of those of an entry; returns the bytes by which memory grew. `room`: for so many
+/// more bytes of its value.
+#[inline]
+fn put_on_top(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: usize) -> u64 {
+    let (newer, grown) = arena.write_with_room(version, None, room);
+    let older = std::mem::replace(entry, newer);
+    arena.set_prev(entry, Some(older));
+    grown
+}
+
+/// The same, in the place of the newest version.
+#[inline]
+fn take_place(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: usize) -> u64 {
+    let older = arena.set_prev(entry, None);
+    let (newer, grown) = arena.write_with_room(version, older, room);
+    *entry = newer;
+    grown
+}
+
+/// Operands on top of the newest version, folded if that is cheap.
+fn stacked_upon(newest: View<'_>, version: &Version<'_>, folding: &Folding) -> (Kind, Vec<u8>) {
+    let bytes_before = newest.value().len();
+    let mut value = Vec::with_capacity(bytes_before + version.value.len() + 8);
+    let kind = begin_stack(newest.kind(), newest.value(), &mut value);
+    value.extend_from_slice(version.value);
+    let is_worth_folding = is_stack(newest) || bytes_before <= FOLDED_BYTES;
+    let stacked = Entry { key: version.key, kind, value: &value };
+    is_worth_folding.then(|| folding.settle(&stacked, false)).flatten().unwrap_or((kind, value))
+}
+
+/// What grew will grow again, folded or not; as much room as there is value keeps the copies to about its
+/// bytes.
+fn room_for_more(version: &Version<'_>, bytes_before: usize) -> usize {
+    let bytes = version.value.len();
+    let is_open = matches!(version.kind, Kind::Operands | Kind::Unfolded);
+    if is_open || bytes > bytes_before { bytes.max(OPERANDS_ROOM) } else { 0 }
+}
