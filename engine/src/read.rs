@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 
 use testudo_base::{Entry, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack};
 use testudo_run::{Access, Lookup, LookupProgress};
+use testudo_storage::PageAddress;
 
 use crate::{handles::slice::Slice, store::view::View};
 
@@ -145,56 +146,98 @@ struct Open {
     progress: Cell<LookupProgress>,
 }
 
+/// Many point queries that are answered together.
+struct MultiGet<'v, K> {
+    view: &'v View,
+    keys: &'v [K],
+    /// As far as they are known.
+    answers: Vec<Option<Slice>>,
+    /// The keys that the tree is yet to be asked for.
+    open: Vec<Open>,
+    /// Operands on top of what the tree says, with the place of their key.
+    unfolded: Vec<(usize, Vec<u8>)>,
+}
+
 /// The values of `keys` in `view`, as of `at`.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> Result<Vec<Option<Slice>>> {
-    let mut answers: Vec<Option<Slice>> = Vec::with_capacity(keys.len());
-    let mut open: Vec<Open> = Vec::new();
-    let mut unfolded: Vec<(usize, Vec<u8>)> = Vec::new();
-    for (index, key) in keys.iter().map(AsRef::as_ref).enumerate() {
-        match get_buffered(view, key, at)? {
-            Buffered::Known(answer) => {
-                answers.push(answer);
-                continue;
+    let answers = Vec::with_capacity(keys.len());
+    let mut queries = MultiGet { view, keys, answers, open: Vec::new(), unfolded: Vec::new() };
+    queries.ask_memory(at)?;
+    queries.ask_tree()?;
+    queries.fold()?;
+    debug_assert_eq!(queries.answers.len(), keys.len(), "an answer for each key");
+    Ok(queries.answers)
+}
+
+impl<K: AsRef<[u8]>> MultiGet<'_, K> {
+    /// Asks the write buffers, as of `at`, and the cached records.
+    fn ask_memory(&mut self, at: Seqno) -> Result<()> {
+        for (index, key) in self.keys.iter().map(AsRef::as_ref).enumerate() {
+            match get_buffered(self.view, key, at)? {
+                Buffered::Known(answer) => {
+                    self.answers.push(answer);
+                    continue;
+                }
+                Buffered::Unknown => {}
+                Buffered::Operands(operands) => self.unfolded.push((index, operands)),
             }
-            Buffered::Unknown => {}
-            Buffered::Operands(operands) => unfolded.push((index, operands)),
+            let hash = hash_key(key);
+            let answer = get_cached(self.view, key, hash);
+            if answer.is_none() {
+                self.open.push(Open { index, hash, progress: Cell::default() });
+            }
+            self.answers.push(answer);
         }
-        let hash = hash_key(key);
-        let answer = get_cached(view, key, hash);
-        if answer.is_none() {
-            open.push(Open { index, hash, progress: Cell::default() });
-        }
-        answers.push(answer);
+        Ok(())
     }
-    let wanted = RefCell::new(Vec::with_capacity(open.len()));
-    for round in 0.. {
+
+    /// Asks the tree for what is open, round by round: what all keys miss is loaded together.
+    fn ask_tree(&mut self) -> Result<()> {
+        let missing = RefCell::new(Vec::with_capacity(self.open.len()));
+        for round in 0.. {
+            self.look_up(Some(&missing).filter(|_| round < MAX_ROUNDS))?;
+            if self.open.is_empty() {
+                break;
+            }
+            let mut pages = missing.borrow_mut();
+            pages.sort_unstable_by_key(|address| address.page);
+            pages.dedup();
+            self.view.tree.load_pages(&pages)?;
+            pages.clear();
+        }
+        Ok(())
+    }
+
+    /// Looks every open key up; those that miss a page stay open. The pages are collected, or, if there is no
+    /// list for them, read one by one.
+    fn look_up(&mut self, missing: Option<&RefCell<Vec<PageAddress>>>) -> Result<()> {
         let mut waiting = 0;
-        for at in 0..open.len() {
-            let Open { index, hash, progress } = &open[at];
-            let key = keys[*index].as_ref();
-            let access =
-                if round < MAX_ROUNDS { Access::Collecting(&wanted, progress) } else { Access::Blocking };
-            match view.tree.get(key, *hash, access)? {
-                Lookup::Found(kind, value) => answers[*index] = found(view, key, *hash, kind, value)?,
+        for at in 0..self.open.len() {
+            let Open { index, hash, progress } = &self.open[at];
+            let key = self.keys[*index].as_ref();
+            let access = missing.map_or(Access::Blocking, |missing| Access::Collecting(missing, progress));
+            match self.view.tree.get(key, *hash, access)? {
+                Lookup::Found(kind, value) => {
+                    self.answers[*index] = found(self.view, key, *hash, kind, value)?;
+                }
                 Lookup::Absent => {}
                 Lookup::Waiting => {
-                    open.swap(waiting, at);
+                    debug_assert!(missing.is_some(), "who reads pages one by one waits for none");
+                    self.open.swap(waiting, at);
                     waiting += 1;
                 }
             }
         }
-        if waiting == 0 {
-            break;
+        self.open.truncate(waiting);
+        Ok(())
+    }
+
+    /// Puts operands of the write buffers on top of what lies below them.
+    fn fold(&mut self) -> Result<()> {
+        for (index, operands) in std::mem::take(&mut self.unfolded) {
+            let below = self.answers[index].as_ref();
+            self.answers[index] = fold_over(self.view, self.keys[index].as_ref(), below, &operands)?;
         }
-        open.truncate(waiting);
-        let mut pages = wanted.borrow_mut();
-        pages.sort_unstable_by_key(|address| address.page);
-        pages.dedup();
-        view.tree.load_pages(&pages)?;
-        pages.clear();
+        Ok(())
     }
-    for (index, operands) in unfolded {
-        answers[index] = fold_over(view, keys[index].as_ref(), answers[index].as_ref(), &operands)?;
-    }
-    Ok(answers)
 }

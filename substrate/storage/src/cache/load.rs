@@ -41,6 +41,18 @@ pub enum Arrival<'a> {
     Refused,
 }
 
+/// What is to be seen of a page.
+enum Sighting<'a> {
+    /// It can be read.
+    Readable(PageRef<'a>),
+    /// Another thread is reading it.
+    Loading(FrameRef<'a>),
+    /// Somebody looks whether it can be evicted.
+    ChangingHands,
+    /// It is in no frame.
+    Nowhere,
+}
+
 /// A frame that waits for the bytes of its page. Dropped, it gives the frame back and the page is not there.
 #[derive(Debug)]
 pub struct Loading<'a> {
@@ -102,26 +114,21 @@ impl PageCache {
         let mut taken: Option<(Claim<'_>, Option<Set>)> = None;
         for _ in 0..TRIES_MAX {
             let trace = entry.get();
-            if let Trace::In(number) = trace
-                && let Some(frame) = self.frames.frame(number)
-            {
-                if let Some(found) = frame.pin(stripe, page, generation) {
-                    taken.into_iter().for_each(|(claim, _)| self.untake(claim));
-                    return Arrival::Present(found);
+            let arrival = match self.sight(trace, page, generation, stripe) {
+                Sighting::Readable(page) => Some(Arrival::Present(page)),
+                Sighting::Loading(frame) => {
+                    count(&self.counters.of(stripe).shared_loads);
+                    Some(Arrival::Elsewhere(Awaited { cache: self, frame, page, generation }))
                 }
-                match frame.state() {
-                    state::LOADING | state::AWAITED if frame.is_of(page, generation) => {
-                        taken.into_iter().for_each(|(claim, _)| self.untake(claim));
-                        count(&self.counters.of(stripe).shared_loads);
-                        return Arrival::Elsewhere(Awaited { cache: self, frame, page, generation });
-                    }
-                    state::CLAIMED | state::READABLE if frame.is_of(page, generation) => {
-                        // Somebody looks whether it can be evicted.
-                        backoff.snooze();
-                        continue;
-                    }
-                    _ => {}
+                Sighting::ChangingHands => {
+                    backoff.snooze();
+                    continue;
                 }
+                Sighting::Nowhere => None,
+            };
+            if let Some(arrival) = arrival {
+                taken.into_iter().for_each(|(claim, _)| self.untake(claim));
+                return arrival;
             }
             let Some((mut claim, found)) = taken.take().or_else(|| self.take_frame(stripe)) else {
                 return Arrival::Refused;
@@ -138,6 +145,21 @@ impl PageCache {
         }
         taken.into_iter().for_each(|(claim, _)| self.untake(claim));
         Arrival::Refused
+    }
+
+    /// Where the page is that the page map leads to by `trace`.
+    #[inline]
+    fn sight(&self, trace: Trace, page: u64, generation: RunId, stripe: usize) -> Sighting<'_> {
+        let Trace::In(number) = trace else { return Sighting::Nowhere };
+        let Some(frame) = self.frames.frame(number) else { return Sighting::Nowhere };
+        if let Some(found) = frame.pin(stripe, page, generation) {
+            return Sighting::Readable(found);
+        }
+        match frame.state() {
+            state::LOADING | state::AWAITED if frame.is_of(page, generation) => Sighting::Loading(frame),
+            state::CLAIMED | state::READABLE if frame.is_of(page, generation) => Sighting::ChangingHands,
+            _ => Sighting::Nowhere,
+        }
     }
 
     fn lead_here(&self, entry: Entry<'_>, trace: Trace, claim: &Claim<'_>) -> bool {

@@ -61,6 +61,12 @@ struct Rounds {
 }
 
 impl Rounds {
+    /// The round that makes `upto` durable, if one runs: it, or the next one.
+    fn number_that_covers(&self, upto: Seqno) -> u64 {
+        debug_assert!(self.is_running, "a round runs");
+        if self.is_gathering || upto <= self.covered { self.number } else { self.number + 1 }
+    }
+
     /// How long the round that begins waits for others; `None` if none are missing, or if it would take too
     /// long or was in vain before.
     fn gathering_limit(&mut self) -> Option<Duration> {
@@ -93,37 +99,49 @@ impl GroupCommit {
     ) -> Result<()> {
         let mut rounds = self.rounds.lock();
         if upto > rounds.covered && !is_durable() {
-            rounds.arrived += 1;
-            if rounds.is_gathering && rounds.arrived == rounds.expected {
-                self.gathered.notify_one();
-            }
+            self.arrive(&mut rounds);
         }
         loop {
             let outcome = if is_durable() { Some(Ok(())) } else { check().err().map(Err) };
             if let Some(outcome) = outcome {
-                if !rounds.is_running {
-                    self.condition(rounds.number + 1).notify_one();
-                }
+                self.pass_on(&rounds);
                 return outcome;
             }
-            if rounds.is_running {
-                let is_covered = rounds.is_gathering || upto <= rounds.covered;
-                let number = if is_covered { rounds.number } else { rounds.number + 1 };
-                self.condition(number).wait(&mut rounds);
-                continue;
+            if !rounds.is_running {
+                break;
             }
-            debug_assert!(!rounds.is_gathering, "no round runs");
-            rounds.is_running = true;
-            rounds.number += 1;
-            rounds.covered = Seqno(0);
-            self.gather(&mut rounds);
-            rounds.participants = std::mem::take(&mut rounds.arrived);
-            drop(rounds);
-            let round = RunningRound(self);
-            let outcome = lead();
-            drop(round);
-            return outcome;
+            let number = rounds.number_that_covers(upto);
+            self.condition(number).wait(&mut rounds);
         }
+        let _round = self.begin_round(rounds);
+        lead()
+    }
+
+    /// Notes a caller whose commit no round covers yet.
+    fn arrive(&self, rounds: &mut Rounds) {
+        rounds.arrived += 1;
+        if rounds.is_gathering && rounds.arrived == rounds.expected {
+            self.gathered.notify_one();
+        }
+    }
+
+    /// Who leaves might have been woken to lead the next round.
+    fn pass_on(&self, rounds: &Rounds) {
+        if !rounds.is_running {
+            self.condition(rounds.number + 1).notify_one();
+        }
+    }
+
+    /// Begins a round, after waiting for others if that is worth it; it ends when what is returned is
+    /// dropped.
+    fn begin_round<'a>(&'a self, mut rounds: MutexGuard<'a, Rounds>) -> RunningRound<'a> {
+        debug_assert!(!rounds.is_running && !rounds.is_gathering, "no round runs");
+        rounds.is_running = true;
+        rounds.number += 1;
+        rounds.covered = Seqno(0);
+        self.gather(&mut rounds);
+        rounds.participants = std::mem::take(&mut rounds.arrived);
+        RunningRound(self)
     }
 
     /// Waits for those that are expected, if the rounds say so.
