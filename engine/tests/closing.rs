@@ -31,6 +31,15 @@ fn write_all(k: &Keyspace, what: &str) {
     }
 }
 
+/// A store whose keyspace `k` holds old values, flushed.
+fn store_with_old_values(path: &std::path::Path) -> (Db, Keyspace) {
+    let db = builder(path).open().unwrap();
+    let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
+    write_all(&k, "old");
+    db.flush().unwrap();
+    (db, k)
+}
+
 fn is_closed<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
     let kind = answer.map_err(|error| error.kind());
     assert_eq!(kind.unwrap_err(), ErrorKind::Closed, "{what}");
@@ -40,10 +49,7 @@ fn is_closed<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
 fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = builder(&path).open().unwrap();
-    let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
-    write_all(&k, "old");
-    db.flush().unwrap();
+    let (db, k) = store_with_old_values(&path);
     let snapshot = db.snapshot().unwrap();
     let shown = snapshot.of(&k).unwrap();
     let (mut fresh, mut forward, mut backward) = (k.iter().unwrap(), k.iter().unwrap(), k.iter().unwrap());
@@ -101,10 +107,7 @@ fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
 fn reads_under_way_while_a_store_is_closed_and_written_anew_are_right_or_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = builder(&path).open().unwrap();
-    let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
-    write_all(&k, "old");
-    db.flush().unwrap();
+    let (db, k) = store_with_old_values(&path);
     let (is_over, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let start = |thread| {

@@ -99,23 +99,27 @@ fn reading_past_the_end_is_unexpected_eof(place: &Place) {
     }
 }
 
+/// Fills `bytes` in one batch with the pages of a [`paged_file`] that `page_of` names.
+fn read_and_check(file: &dyn File, bytes: &mut AlignedBuffer, page_of: impl Fn(usize) -> usize) {
+    let mut requests: Vec<_> = bytes
+        .chunks_mut(4096)
+        .enumerate()
+        .map(|(index, buffer)| ReadRequest::new(page_of(index) as u64 * 4096, buffer))
+        .collect();
+    let count = requests.len();
+    file.read_batch(&mut requests);
+    assert!(requests.iter().all(|request| request.result.is_ok()));
+    for (index, chunk) in bytes.chunks(4096).enumerate() {
+        assert!(chunk.iter().all(|&byte| byte == pattern(page_of(index))), "request {index} of {count}");
+    }
+}
+
 fn a_batch_larger_than_any_queue_fills_every_buffer(place: &Place) {
     const PAGES: usize = 300;
     paged_file(place, "a", PAGES);
     let file = place.open("a", OpenMode::Read, true).unwrap();
     for count in [0, 1, 2, 63, 64, 65, 300] {
-        let mut bytes = AlignedBuffer::zeroed(count * 4096);
-        let page_of = |index: usize| index * 7 % PAGES;
-        let mut requests: Vec<_> = bytes
-            .chunks_mut(4096)
-            .enumerate()
-            .map(|(index, buffer)| ReadRequest::new(page_of(index) as u64 * 4096, buffer))
-            .collect();
-        file.read_batch(&mut requests);
-        assert!(requests.iter().all(|request| request.result.is_ok()));
-        for (index, chunk) in bytes.chunks(4096).enumerate() {
-            assert!(chunk.iter().all(|&byte| byte == pattern(page_of(index))), "request {index} of {count}");
-        }
+        read_and_check(&*file, &mut AlignedBuffer::zeroed(count * 4096), |index| index * 7 % PAGES);
     }
 }
 
@@ -241,17 +245,7 @@ fn many_threads_read_batches_at_once(place: &Place) {
             scope.spawn(move || {
                 let mut bytes = AlignedBuffer::zeroed(20 * 4096);
                 for round in 0..20 {
-                    let page_of = |index: usize| (worker * 31 + round * 17 + index * 5) % 128;
-                    let mut requests: Vec<_> = bytes
-                        .chunks_mut(4096)
-                        .enumerate()
-                        .map(|(index, buffer)| ReadRequest::new(page_of(index) as u64 * 4096, buffer))
-                        .collect();
-                    file.read_batch(&mut requests);
-                    assert!(requests.iter().all(|request| request.result.is_ok()));
-                    for (index, chunk) in bytes.chunks(4096).enumerate() {
-                        assert!(chunk.iter().all(|&byte| byte == pattern(page_of(index))));
-                    }
+                    read_and_check(&**file, &mut bytes, |index| (worker * 31 + round * 17 + index * 5) % 128);
                 }
             });
         }

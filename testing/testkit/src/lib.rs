@@ -18,6 +18,7 @@ pub mod log_store;
 pub mod model;
 pub mod op;
 pub mod operator;
+mod planted_names;
 mod profile;
 mod recipe;
 mod runner;
@@ -28,6 +29,7 @@ pub mod store;
 
 pub use campaign::Campaign;
 pub use generator::Generator;
+pub use planted_names::planted_names;
 pub use profile::{Profile, ValueSizes, Weights};
 pub use recipe::{Key, Value};
 pub use runner::{Failure, Overlay, Report, Rules, Runner, read_state};

@@ -19,31 +19,14 @@ mod redb_store;
 mod rocksdb;
 mod summary;
 
-use std::{
-    io::Write,
-    process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{io::Write, process::ExitCode};
 
 use clap::Parser;
 use command_line::{Command, CommandLine};
-use testudo_bench::Context;
+use testudo_bench::{Context, stop_on_signals};
 
 fn main() -> ExitCode {
-    let stop = Arc::new(AtomicBool::new(false));
-    let raised = Arc::clone(&stop);
-    let installed = ctrlc::set_handler(move || {
-        // The second signal means now.
-        if raised.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    });
-    if let Err(error) = installed {
-        eprintln!("cannot catch signals ({error}); a run that is interrupted leaves its directory behind");
-    }
+    let stop = stop_on_signals();
     let done = match CommandLine::parse().command {
         Command::Run(args) => {
             // Who only starts a process for each workload leaves the memory to these.

@@ -7,6 +7,23 @@ use std::sync::{
 
 use testudo_env::RealEnv;
 
+/// A flag that SIGINT and SIGTERM set, for [`Context::new`]; the second signal ends the process at once.
+/// Where signals cannot be caught it says so on standard error.
+#[must_use]
+pub fn stop_on_signals() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let raised = Arc::clone(&stop);
+    let installed = ctrlc::set_handler(move || {
+        if raised.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    if let Err(error) = installed {
+        eprintln!("cannot catch signals ({error}); a run that is interrupted leaves its directory behind");
+    }
+    stop
+}
+
 /// The surroundings of a run.
 #[derive(Debug)]
 pub struct Context {

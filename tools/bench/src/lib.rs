@@ -22,7 +22,7 @@ pub use args::{
     BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, PaperArgs, PhasesArgs, ReplayArgs, Scale,
     StoreArgs, TraceFormat, Workload, YcsbArgs,
 };
-pub use context::{Context, Outcome};
+pub use context::{Context, Outcome, stop_on_signals};
 pub use entry_point::{main_with, run};
 pub use report::output::Output;
 pub use report::size::{human_bytes, human_count, parse_positive};

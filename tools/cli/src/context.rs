@@ -17,7 +17,10 @@ use std::{
 use serde::Serialize;
 use testudo_env::{Env, RealEnv};
 
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    output::table::{Align, lay_out},
+};
 
 const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
@@ -112,6 +115,11 @@ impl Console {
             .write_fmt(text)
             .and_then(|()| self.out.write_all(b"\n"))
             .map_err(|error| Failure::output(&error))
+    }
+
+    /// Writes a table with one header row.
+    pub(crate) fn table(&mut self, columns: &[(&str, Align)], rows: &[Vec<String>]) -> Result<(), Failure> {
+        lay_out(columns, rows).iter().try_for_each(|line| self.line(format_args!("{line}")))
     }
 
     /// Writes one JSON document on one line.

@@ -20,7 +20,7 @@ use crate::{
     output::{
         moment::show_moment,
         size::{show_count, show_size},
-        table::{Align, lay_out},
+        table::Align,
         watched_work::watched,
     },
     store,
@@ -186,9 +186,7 @@ fn list(context: &mut Context, arguments: &RepositoryArguments) -> Outcome {
             ("total", Align::Right),
             ("keyspaces", Align::Left),
         ];
-        for line in lay_out(&columns, &rows) {
-            context.console.line(format_args!("{line}"))?;
-        }
+        context.console.table(&columns, &rows)?;
     }
     Ok(verdict)
 }

@@ -12,7 +12,7 @@ use crate::{
     look::look,
     output::{
         size::{show_count, show_size},
-        table::{Align, lay_out},
+        table::Align,
     },
     store_files::list_store_files,
 };
@@ -65,8 +65,6 @@ pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
     };
     let rows: Vec<Vec<String>> = files.iter().map(row).collect();
     let columns = [("file", Align::Left), ("length", Align::Right), ("on the device", Align::Right)];
-    for line in lay_out(&columns, &rows) {
-        context.console.line(format_args!("{line}"))?;
-    }
+    context.console.table(&columns, &rows)?;
     Ok(Verdict::Fine)
 }

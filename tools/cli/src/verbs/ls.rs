@@ -15,7 +15,7 @@ use crate::{
     look::look,
     output::{
         size::{show_count, show_size},
-        table::{Align, lay_out},
+        table::Align,
     },
 };
 
@@ -58,9 +58,7 @@ pub(crate) fn run(context: &mut Context, arguments: &LsArguments) -> Outcome {
             ("stored", Align::Right),
             ("in memory", Align::Right),
         ];
-        for line in lay_out(&columns, &rows) {
-            context.console.line(format_args!("{line}"))?;
-        }
+        context.console.table(&columns, &rows)?;
     }
     Ok(Verdict::Fine)
 }

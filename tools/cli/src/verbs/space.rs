@@ -10,10 +10,7 @@ use crate::{
     failure::{Outcome, Verdict},
     input::bytes_text::escape,
     look::look,
-    output::{
-        size::show_size,
-        table::{Align, lay_out},
-    },
+    output::{size::show_size, table::Align},
     store_files::{StoreFile, list_store_files},
 };
 
@@ -69,8 +66,6 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
             .map(|(name, bytes)| vec![escape(name.as_bytes()), show_size(bytes), "keyspace".to_owned()]),
     );
     let columns = [("use", Align::Left), ("bytes", Align::Right), ("what", Align::Left)];
-    for line in lay_out(&columns, &rows) {
-        context.console.line(format_args!("{line}"))?;
-    }
+    context.console.table(&columns, &rows)?;
     Ok(Verdict::Fine)
 }

@@ -12,7 +12,7 @@ use crate::{
     look::look,
     output::{
         size::{show_count, show_size},
-        table::{Align, lay_out},
+        table::Align,
     },
 };
 
@@ -103,8 +103,6 @@ pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
         ("bytes", Align::Right),
         ("entries", Align::Right),
     ];
-    for line in lay_out(&columns, &rows) {
-        console.line(format_args!("{line}"))?;
-    }
+    console.table(&columns, &rows)?;
     Ok(Verdict::Fine)
 }

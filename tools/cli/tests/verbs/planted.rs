@@ -2,25 +2,13 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// All names that Rust files below `folder` ask for.
-fn planted_below(folder: &Path, names: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            planted_below(&path, names);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let found = text.split("planted!(\"").skip(1).filter_map(|rest| rest.split('"').next());
-            names.extend(found.map(str::to_owned));
-        }
-    }
-}
+use testudo_testkit::planted_names;
 
 #[test]
 fn the_program_holds_no_planted_bug() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut names = BTreeSet::from(["TESTUDO_PLANTED".to_owned()]);
-    ["substrate", "trees", "engine"].iter().for_each(|folder| planted_below(&root.join(folder), &mut names));
+    let mut names = planted_names(&root).unwrap();
+    names.insert("TESTUDO_PLANTED".to_owned());
     assert!(names.len() > 22, "the bugs were not found");
     let program = fs::read(env!("CARGO_BIN_EXE_testudo")).unwrap();
     let known = "for reading in another process or handle";

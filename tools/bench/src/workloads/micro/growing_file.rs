@@ -4,11 +4,16 @@
 //! **Invariants**
 //! - What was never written reads as zeros.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use parking_lot::RwLock;
-use testudo_base::num::{u64_of, usize_of};
+use testudo::Result;
+use testudo_base::{
+    Incarnation, StoreId,
+    num::{u64_of, usize_of},
+};
 use testudo_env::{File, ReadRequest};
+use testudo_storage::DataFile;
 
 /// What was written.
 #[derive(Debug, Default)]
@@ -21,6 +26,12 @@ struct Content {
 /// The file.
 #[derive(Debug, Default)]
 pub(crate) struct GrowingFile(RwLock<Content>);
+
+/// A data file in memory, empty and with so much cache, that runs can be written into.
+pub(crate) fn growing_data_file(cache_bytes: u64) -> Result<Arc<DataFile>> {
+    let file = Arc::new(GrowingFile::default());
+    DataFile::new(file, StoreId(1), cache_bytes, std::iter::empty(), Some(Incarnation(1)))
+}
 
 impl File for GrowingFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

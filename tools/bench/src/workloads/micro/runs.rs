@@ -15,8 +15,7 @@ use std::{hint::black_box, sync::Arc};
 
 use testudo::Result;
 use testudo_base::{
-    Cursor, Entry, Incarnation, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key,
-    key::common_prefix, num::usize_of,
+    Cursor, Entry, KeyspaceId, Kind, RunId, Seqno, checksum::hash_key, key::common_prefix, num::usize_of,
 };
 use testudo_run::{Access, Lookup};
 use testudo_run::{MergeCursor, ReadAhead, Run, RunCursor, RunOrigin, RunWriter};
@@ -24,7 +23,7 @@ use testudo_storage::DataFile;
 
 use super::{
     Bench,
-    growing_file::GrowingFile,
+    growing_file::growing_data_file,
     records::{KEY_BYTES, VALUE, key, keys},
 };
 
@@ -34,13 +33,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.check_names("run", &["build", "merge", "get", "absent", "scan"])?;
     let ops = bench.args.ops;
-    let data = DataFile::new(
-        Arc::new(GrowingFile::default()),
-        StoreId(1),
-        CACHE_BYTES,
-        std::iter::empty(),
-        Some(Incarnation(1)),
-    )?;
+    let data = growing_data_file(CACHE_BYTES)?;
     if bench.wants("build", "testudo") {
         let sorted = sorted(0, ops.max(RECORDS));
         let mut open = writer(&data, 1, ops)?;

@@ -12,17 +12,14 @@
 use std::{hint::black_box, sync::Arc};
 
 use testudo::Result;
-use testudo_base::{
-    Cursor, Entry, Incarnation, KeyspaceId, Kind, RunId, Seqno, StoreId, checksum::hash_key, num::u64_of,
-};
+use testudo_base::{Cursor, Entry, KeyspaceId, Kind, RunId, Seqno, checksum::hash_key, num::u64_of};
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{InlineExecutor, Progress, RunIds, Tree, Updates, Work};
 use testudo_run::{Access, Lookup};
-use testudo_storage::DataFile;
 
 use super::{
     Bench,
-    growing_file::GrowingFile,
+    growing_file::growing_data_file,
     records::{KEY_BYTES, VALUE, key},
 };
 
@@ -38,13 +35,7 @@ const TIER_RECORDS: [u64; 12] =
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.check_names("tiers", &CASES)?;
-    let data = DataFile::new(
-        Arc::new(GrowingFile::default()),
-        StoreId(1),
-        CACHE_BYTES,
-        std::iter::empty(),
-        Some(Incarnation(1)),
-    )?;
+    let data = growing_data_file(CACHE_BYTES)?;
     let work = Work {
         data: Arc::clone(&data),
         keyspace: KeyspaceId(1),

@@ -1,0 +1,26 @@
+//! The names of the bugs that are planted in the code of the store, read from the code itself.
+
+use std::{collections::BTreeSet, fs, io, path::Path};
+
+/// All names that Rust files of the store ask for; `root` is the checkout.
+pub fn planted_names(root: &Path) -> io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for folder in ["substrate", "trees", "engine"] {
+        collect(&root.join(folder), &mut names)?;
+    }
+    Ok(names)
+}
+
+fn collect(folder: &Path, names: &mut BTreeSet<String>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, names)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path)?;
+            let found = text.split("planted!(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            names.extend(found.map(str::to_owned));
+        }
+    }
+    Ok(())
+}
