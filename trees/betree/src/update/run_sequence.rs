@@ -107,6 +107,19 @@ impl<'w> RunSequence<'w> {
         Ok(if is_behind_staying { Pushed::BehindStaying } else { Pushed::Written })
     }
 
+    /// What is written in the place of operands, if it is not they.
+    pub(crate) fn settle(&self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
+        match entry.kind {
+            Kind::Value | Kind::Tombstone => None,
+            Kind::Operands | Kind::Unfolded => self.work.folding.settle(entry, self.origin.is_leaf),
+        }
+    }
+
+    /// Bytes that flow in were passed.
+    pub(crate) fn report(&self, bytes: u64) {
+        self.work.progress.advance(bytes);
+    }
+
     /// The open run gets no more entries.
     pub(crate) fn cut(&mut self) {
         self.is_full = true;

@@ -13,7 +13,7 @@
 //! - Outputs of one destination are disjoint runs in key order.
 
 use testudo_base::{
-    Cursor, Entry, Error, ErrorKind, Kind, Result, Seqno,
+    Cursor, Entry, Error, ErrorKind, Result, Seqno,
     num::u64_of,
     sync::{Arc, Mutex},
 };
@@ -208,16 +208,27 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
-    let mut cutter = RunCutter::new(bytes, is_leaf, options);
+    let cutter = RunCutter::new(bytes, is_leaf, options);
     let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
-    let mut reported = 0;
     merge.seek_first()?;
+    let reported = write_entries(&mut merge, &mut runs, cutter, rewrites_leaf)?;
+    let runs = runs.finish()?;
+    work.progress.advance(bytes.saturating_sub(reported));
+    Ok(runs)
+}
+
+/// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
+/// `rewrites_leaf`: its oldest source is the leaf as it was.
+fn write_entries<C: Cursor>(
+    merge: &mut MergeCursor<C>,
+    runs: &mut RunSequence<'_>,
+    mut cutter: RunCutter,
+    rewrites_leaf: bool,
+) -> Result<u64> {
+    let mut reported = 0;
     while let Some(entry) = merge.entry() {
-        let settled = match entry.kind {
-            Kind::Value | Kind::Tombstone => None,
-            Kind::Operands | Kind::Unfolded => work.folding.settle(&entry, is_leaf),
-        };
+        let settled = runs.settle(&entry);
         let entry = match &settled {
             None => entry,
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },
@@ -227,24 +238,20 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
             runs.cut();
         }
         let entry_bytes = u64_of(entry.user_bytes());
-        match runs.push(&entry)? {
-            Pushed::Ended => {
-                merge.next()?;
-                continue;
-            }
+        let pushed = runs.push(&entry)?;
+        merge.next()?;
+        match pushed {
+            Pushed::Ended => continue,
             Pushed::BehindStaying => cutter.record_other_cut(),
             Pushed::Written => {}
         }
         cutter.record_written(entry_bytes, is_old);
-        merge.next()?;
         let passed = merge.passed_bytes();
         if cutter.cuts_after(runs.open_bytes(), passed) {
             runs.cut();
-            work.progress.advance(passed - reported);
+            runs.report(passed - reported);
             reported = passed;
         }
     }
-    let runs = runs.finish()?;
-    work.progress.advance(bytes.saturating_sub(reported));
-    Ok(runs)
+    Ok(reported)
 }

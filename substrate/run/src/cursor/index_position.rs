@@ -1,0 +1,98 @@
+//! Where a cursor stands in the index of its run.
+//!
+//! **Invariants**
+//! - The copy is of an index block that was verified, and is not empty.
+
+use testudo_base::{PAGE_SIZE, Result, codec::Damage};
+use testudo_storage::PageKind;
+
+use crate::{
+    Access, Run,
+    format::{block::Layout, footer::BlockPosition},
+};
+
+/// An entry of the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IndexPlace {
+    /// The number of its block.
+    pub(crate) block: usize,
+    pub(crate) slot: usize,
+    /// How many entries the block has.
+    pub(crate) count: usize,
+}
+
+/// A place, and a copy of one index block.
+#[derive(Debug, Default)]
+pub(crate) struct IndexPosition {
+    pub(crate) place: IndexPlace,
+    copy: Option<IndexCopy>,
+}
+
+#[derive(Debug)]
+struct IndexCopy {
+    block: usize,
+    payload: Vec<u8>,
+    layout: Layout,
+}
+
+impl IndexPosition {
+    /// The payload of index block `block`, if that is the one of which there is a copy.
+    pub(crate) fn payload_of(&self, block: usize) -> Option<&[u8]> {
+        self.copy.as_ref().filter(|copy| copy.block == block).map(|copy| copy.payload.as_slice())
+    }
+
+    /// Keeps a copy of an index block. REQUIRES: it was verified.
+    pub(crate) fn keep_copy(
+        &mut self,
+        run: &Run,
+        block: usize,
+        bytes: &[u8],
+        at: BlockPosition,
+    ) -> Result<()> {
+        let mut payload = self.copy.take().map(|copy| copy.payload).unwrap_or_default();
+        payload.clear();
+        payload.extend_from_slice(bytes);
+        let layout = Layout::of(&payload).map_err(|damage| run.damaged(at.page, damage))?;
+        if layout.count() == 0 {
+            return Err(run.damaged(at.page, Damage("an index block is empty")));
+        }
+        self.copy = Some(IndexCopy { block, payload, layout });
+        Ok(())
+    }
+
+    /// Moves to a neighbouring data block; `None` past either end of the run.
+    pub(crate) fn step(&mut self, run: &Run, forward: bool) -> Result<Option<BlockPosition>> {
+        let IndexPlace { block, slot, count } = self.place;
+        let blocks = run.footer()?.index.len();
+        let (block, slot) = match forward {
+            true if slot + 1 < count => (block, Some(slot + 1)),
+            true if block + 1 < blocks => (block + 1, Some(0)),
+            false if slot > 0 => (block, Some(slot - 1)),
+            false if block > 0 => (block - 1, None),
+            _ => return Ok(None),
+        };
+        let at = run.footer()?.index[block].1;
+        if self.payload_of(block).is_none() {
+            let mut payload = Vec::with_capacity(PAGE_SIZE);
+            let copy = |bytes: &[u8]| payload.extend_from_slice(bytes);
+            run.with_block(PageKind::Index, at, Access::Blocking, copy)?;
+            self.keep_copy(run, block, &payload, at)?;
+        }
+        let Some(IndexCopy { payload, layout, .. }) = &self.copy else { return Ok(None) };
+        let slot = slot.unwrap_or(layout.count() - 1);
+        let cell = layout.view(payload).cell(slot);
+        let position = cell
+            .and_then(|cell| run.data_block_of(cell.value))
+            .map_err(|damage| run.damaged(at.page, damage))?;
+        self.place = IndexPlace { block, slot, count: layout.count() };
+        Ok(Some(position))
+    }
+
+    /// The following data block, without moving there.
+    pub(crate) fn peek_next(&mut self, run: &Run) -> Result<Option<BlockPosition>> {
+        let place = self.place;
+        let next = self.step(run, true)?;
+        self.place = place;
+        Ok(next)
+    }
+}

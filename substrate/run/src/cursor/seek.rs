@@ -1,0 +1,325 @@
+//! How a cursor over a run gets to where it should stand, page by page.
+//!
+//! `find the data block, by the index → load it (block_reader.rs) → stand within it, or go to the next one`
+//!
+//! Whenever a page is not in memory, the cursor says which, and goes on when it is given.
+//!
+//! **Invariants**
+//! - It names one missing page at a time, and takes the bytes of that page only. Only who reads ahead from
+//!   the first entry on (a merge, a long scan) gets a small run with its index in one blocking read, without
+//!   naming anything.
+//! - What it would like to have read ahead changes nothing about where it stands.
+
+use std::sync::Arc;
+
+use testudo_base::{PAGE_SIZE, Result, codec::Damage, planted};
+use testudo_storage::{PageKind, payload_of};
+
+use super::{RunCursor, Target, batched_seek::seek_together};
+use crate::{
+    BatchedSeek, Missing, Run,
+    cursor::{block_reader::Window, index_position::IndexPlace},
+    format::{
+        block::{Block, Lead},
+        find_block::IndexSlot,
+        footer::BlockPosition,
+    },
+    spans::locate,
+};
+
+/// With so few entries left in its block, a source is likely to need the next one.
+const NEAR_END_ENTRIES: usize = 5;
+
+/// A [`Target`], of which the cursor has the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sought {
+    First,
+    Last,
+    From,
+    Before,
+}
+
+/// How far a seek has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It stands where it should, or nowhere.
+    Settled,
+    /// The data block is to be found by the index.
+    Finding(Sought),
+    /// This data block is to be loaded, and what is sought is in it or beside it.
+    Loading(BlockPosition, Sought),
+}
+
+/// A page that the cursor waits for.
+#[derive(Clone, Copy, Debug)]
+enum Awaited {
+    Footer,
+    Index(usize, BlockPosition),
+    Data(BlockPosition),
+}
+
+/// A seek under way.
+#[derive(Debug)]
+pub(super) struct SeekState {
+    phase: Phase,
+    awaited: Option<Awaited>,
+    /// A block that is read along with what other cursors miss, if anything is.
+    prefetching: Option<BlockPosition>,
+}
+
+impl SeekState {
+    /// Nothing is sought.
+    pub(super) fn settled() -> Self {
+        Self { phase: Phase::Settled, awaited: None, prefetching: None }
+    }
+}
+
+/// Searches an index block for what is sought; `key` is that of the target, if it has one.
+fn search_index(
+    run: &Run,
+    payload: &[u8],
+    sought: Sought,
+    key: &[u8],
+) -> std::result::Result<(Lead, IndexSlot), Damage> {
+    let block = Block::parse(payload)?;
+    let last = block.count().checked_sub(1).ok_or(Damage("an index block is empty"))?;
+    let lead = match sought {
+        Sought::First => Lead::Slot(0),
+        Sought::Last => Lead::Slot(last),
+        Sought::From | Sought::Before => block.lead(key)?,
+    };
+    let slot = match &lead {
+        Lead::Slot(slot) => *slot,
+        Lead::Group(group) => group.from.saturating_sub(1),
+    };
+    let position = run.data_block_of(block.cell(slot)?.value)?;
+    Ok((lead, IndexSlot { slot, count: block.count(), position }))
+}
+
+impl RunCursor {
+    /// Starts to position the cursor; it stands nowhere until
+    /// [`BatchedSeek::progress`](crate::BatchedSeek::progress) has ended.
+    pub fn begin(&mut self, target: Target<'_>) {
+        self.entry.is_there = false;
+        self.seek.awaited = None;
+        self.entry.key.clear();
+        let sought = match target {
+            Target::First => Sought::First,
+            Target::Last => Sought::Last,
+            Target::From(key) => {
+                self.entry.key.extend_from_slice(key);
+                Sought::From
+            }
+            Target::Before(key) => {
+                self.entry.key.extend_from_slice(key);
+                Sought::Before
+            }
+        };
+        self.seek.phase = Phase::Finding(sought);
+    }
+
+    /// Positions the cursor on its own.
+    pub fn place(&mut self, target: Target<'_>) -> Result<()> {
+        self.begin(target);
+        self.settle()
+    }
+
+    /// Goes on until it stands where it should, and waits for every page.
+    fn settle(&mut self) -> Result<()> {
+        let data = Arc::clone(self.run.data());
+        seek_together(std::slice::from_mut(self), &data)
+    }
+
+    /// Finds the data block by the index. `None` if the page that is awaited from then on is not in memory.
+    fn find(&mut self, sought: Sought) -> Result<Option<BlockPosition>> {
+        let Some(footer) = self.run.footer_in_memory()? else {
+            self.seek.awaited = Some(Awaited::Footer);
+            return Ok(None);
+        };
+        let key = self.entry.key.as_slice();
+        let number = match sought {
+            Sought::First => 0,
+            Sought::Last => footer.index.len() - 1,
+            Sought::From | Sought::Before => self.run.index_block_for(key)?,
+        };
+        let at = footer.index[number].1;
+        let search = |payload: &[u8]| search_index(&self.run, payload, sought, key);
+        let found = match self.index.payload_of(number) {
+            Some(payload) => Some(search(payload)),
+            None => self.run.with_present_block(PageKind::Index, at, search)?,
+        };
+        let Some(found) = found else { return self.find_without_index(sought, number, at) };
+        let (lead, mut found) = found.map_err(|damage| self.run.damaged(at.page, damage))?;
+        if let Lead::Group(group) = lead
+            && let Some(last) = self.run.passed_in_group(key, &group)?.checked_sub(1)
+        {
+            (found.slot, found.position) = (group.from + last, group.positions[last]);
+        }
+        self.index.place = IndexPlace { block: number, slot: found.slot, count: found.count };
+        Ok(Some(found.position))
+    }
+
+    /// The same, where index block `number` is not in memory.
+    fn find_without_index(
+        &mut self,
+        sought: Sought,
+        number: usize,
+        at: BlockPosition,
+    ) -> Result<Option<BlockPosition>> {
+        if sought == Sought::First
+            && let Some(window) = self.reader.read_small_run(&self.run, at)?
+        {
+            let block = window.block(at);
+            self.run.data().verify(block, &self.run.address(PageKind::Index, at.page)?)?;
+            self.index.keep_copy(&self.run, number, payload_of(block), at)?;
+            self.reader.keep_window(window);
+            return self.find(sought);
+        }
+        self.seek.awaited = Some(Awaited::Index(number, at));
+        Ok(None)
+    }
+
+    /// What the cursor waits for.
+    fn missing(&self) -> Result<Option<Missing>> {
+        let Some(awaited) = self.seek.awaited else { return Ok(None) };
+        let (kind, page, ahead) = match awaited {
+            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page, 1),
+            Awaited::Index(_, at) => (PageKind::Index, at.page, 1),
+            Awaited::Data(at) => (PageKind::Data, at.page, self.pages_at_once()),
+        };
+        self.missing_at(kind, page, ahead).map(Some)
+    }
+
+    fn missing_at(&self, kind: PageKind, page: u32, ahead: u32) -> Result<Missing> {
+        let address = self.run.address(kind, page)?;
+        let room = locate(self.run.spans(), page).map_or(1, |(_, room)| room);
+        let left = self.run.reference().data_pages.saturating_sub(page).max(1);
+        Ok(Missing { address, pages: ahead.min(room).min(left) })
+    }
+
+    /// How many pages are worth one request: more and more, the longer a scan goes on.
+    fn pages_at_once(&self) -> u32 {
+        match self.seek.phase {
+            Phase::Loading(_, Sought::Last | Sought::Before) => 1,
+            _ if self.reader.neighbours > 0 => self.reader.neighbours * 2,
+            _ => self.reader.first_pages,
+        }
+    }
+
+    /// Stands on what is sought in the loaded block; `false` if that is beside it.
+    fn stand_within(&mut self, sought: Sought) -> Result<bool> {
+        let last = self.block.layout.count() - 1;
+        let slot = match sought {
+            Sought::First if self.reader.neighbours > 0 && planted!("first-of-block-lost") => {
+                Some(1.min(last))
+            }
+            Sought::First => Some(0),
+            Sought::Last => Some(last),
+            Sought::From | Sought::Before => {
+                let found = self.block.view().lower_bound(&self.entry.key);
+                let (slot, _) = found.map_err(|damage| self.run.damaged(self.block.page(), damage))?;
+                if sought == Sought::From {
+                    Some(slot).filter(|slot| *slot <= last)
+                } else {
+                    slot.checked_sub(1)
+                }
+            }
+        };
+        let Some(slot) = slot else { return Ok(false) };
+        self.stand_on(slot)?;
+        Ok(true)
+    }
+
+    /// Moves to the neighbouring block, or past the end.
+    pub(super) fn cross(&mut self, forward: bool) -> Result<()> {
+        self.entry.is_there = false;
+        if let Some(position) = self.index.step(&self.run, forward)? {
+            let sought = if forward { Sought::First } else { Sought::Last };
+            self.seek.phase = Phase::Loading(position, sought);
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// The following data block, if the cursor is about to get there and it is not in memory.
+    fn next_missing_block(&mut self) -> Result<Option<BlockPosition>> {
+        let left = self.block.layout.count() - self.entry.slot;
+        // The fullest source of a scan is sure to go on.
+        let is_near = left <= NEAR_END_ENTRIES || self.reader.first_pages > 1;
+        let is_long = self.reader.is_long() || self.reader.is_reading_ahead();
+        if !self.entry.is_there || !is_near || is_long {
+            return Ok(None);
+        }
+        let next = self.index.peek_next(&self.run)?;
+        let Some(next) = next.filter(|next| next.pages == 1) else { return Ok(None) };
+        let is_here =
+            self.reader.holds(next) || self.run.with_present_block(PageKind::Data, next, |_| ())?.is_some();
+        Ok(Some(next).filter(|_| !is_here))
+    }
+}
+
+impl BatchedSeek for RunCursor {
+    fn progress(&mut self) -> Result<Option<Missing>> {
+        loop {
+            match self.seek.phase {
+                Phase::Settled => return Ok(None),
+                Phase::Finding(sought) => {
+                    let Some(position) = self.find(sought)? else { return self.missing() };
+                    self.seek.phase = Phase::Loading(position, sought);
+                }
+                Phase::Loading(position, sought) => {
+                    if !self.reader.load(&self.run, &mut self.block, position)? {
+                        self.seek.awaited = Some(Awaited::Data(position));
+                        return self.missing();
+                    }
+                    self.seek.phase = Phase::Settled;
+                    if self.stand_within(sought)? {
+                        continue;
+                    }
+                    let (forward, sought) = match sought {
+                        Sought::From => (true, Sought::First),
+                        _ => (false, Sought::Last),
+                    };
+                    if let Some(position) = self.index.step(&self.run, forward)? {
+                        self.seek.phase = Phase::Loading(position, sought);
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_missing(&mut self) -> Result<Option<Missing>> {
+        let Some(next) = self.next_missing_block()? else { return Ok(None) };
+        self.seek.prefetching = Some(next);
+        self.missing_at(PageKind::Data, next.page, self.reader.first_pages).map(Some)
+    }
+
+    fn prefetched(&mut self, bytes: &[u8]) {
+        if let Some(next) = self.seek.prefetching.take() {
+            self.reader.keep_window(Window::copy_of(next.page, bytes));
+        }
+    }
+
+    fn on_page(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(awaited) = self.seek.awaited.take() else { return Ok(()) };
+        let (page, rest) = bytes.split_at(PAGE_SIZE);
+        let (kind, at) = match awaited {
+            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page),
+            Awaited::Index(_, at) => (PageKind::Index, at.page),
+            Awaited::Data(at) => (PageKind::Data, at.page),
+        };
+        let address = self.run.address(kind, at)?;
+        self.run.data().verify(page, &address)?;
+        self.run.data().admit(&address, page);
+        match awaited {
+            Awaited::Footer => self.run.take_footer(payload_of(page)),
+            Awaited::Index(number, at) => self.index.keep_copy(&self.run, number, payload_of(page), at),
+            Awaited::Data(at) => {
+                if !rest.is_empty() {
+                    self.reader.keep_window(Window::copy_of(at.page + 1, rest));
+                }
+                self.block.take(&self.run, at, payload_of(page))
+            }
+        }
+    }
+}
