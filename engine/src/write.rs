@@ -1,7 +1,9 @@
 //! A write, from the call to the log and the memtable, and what may hold it up.
 
+pub(crate) mod admission;
 pub(crate) mod backpressure;
 pub(crate) mod batch_format;
+pub(crate) mod chosen_buffers;
 pub(crate) mod commit;
 pub(crate) mod long_merges;
 pub(crate) mod space_guard;

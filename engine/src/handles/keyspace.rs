@@ -12,6 +12,7 @@ use crate::{
     store::view::KeyspaceCore,
     write::{
         batch_format::{Operation, operation_bytes},
+        commit::CommitTerms,
         space_guard::Intent,
         update_scope::UpdateScope,
     },
@@ -219,6 +220,7 @@ impl Keyspace {
         Ok(())
     }
 
+    /// Commits what `change` makes of the present value, which nobody else changes meanwhile.
     fn modify(
         &self,
         key: &[u8],
@@ -227,11 +229,16 @@ impl Keyspace {
         let store = self.db.store();
         store.check_limits(key, &[])?;
         store.wal()?;
-        store.admit(key.len(), Intent::Remove)?;
-        store.await_own_share(&self.core);
-        let (seqno, new) = {
-            let stripe = store.stripes.lock_one(self.core.id, key);
-            let stripe = Some(stripe).filter(|_| !planted!("swap-without-lock"));
+        let terms = CommitTerms {
+            keyspaces: std::slice::from_ref(&self.core),
+            bytes: key.len(),
+            intent: Intent::Remove,
+            durability: Durability::Buffered,
+        };
+        let lock =
+            || Some(store.stripes.lock_one(self.core.id, key)).filter(|_| !planted!("swap-without-lock"));
+        let mut written = None;
+        store.commit(&terms, lock, || {
             let old = store.read(|| read::get(&self.core.view.load(), key, Seqno(u64::MAX)))?;
             let new = {
                 let _scope = UpdateScope::enter(store, &self.core.name, key);
@@ -249,12 +256,12 @@ impl Keyspace {
             if let Some(new) = &new {
                 self.core.folding.check_value(key, new)?;
             }
-            let seqno = store.write_one(&self.core, &operation, operation_bytes(&operation))?;
-            drop(stripe);
-            (seqno, new)
-        };
-        store.after_commit(seqno, Durability::Buffered)?;
-        Ok(new.map(Slice::from))
+            let (operations, bytes) = (std::slice::from_ref(&operation), operation_bytes(&operation));
+            let seqno = store.write_and_record(terms.keyspaces, operations, bytes)?;
+            written = new;
+            Ok(Some(seqno))
+        })?;
+        Ok(written.map(Slice::from))
     }
 
     /// As [`ReadView::get`](crate::ReadView::get).

@@ -1,4 +1,6 @@
-//! The way of a write: pace, stripe, seqno and log space, log bytes, memtable, and, if asked for, the disk.
+//! The sequence of a commit, which is the same for one operation, a batch and a read-modify-write:
+//!
+//! `admission → stripes → seqno and log space → log bytes → memtable → visible → durable if asked for`
 //!
 //! Everything is copied outside the commit lock. A commit is visible to plain reads operation by operation,
 //! and to snapshots all at once.
@@ -9,10 +11,8 @@
 //! - Writes to one key are serialised by its stripe: a later seqno never reaches the memtable before an
 //!   earlier one.
 
-use std::{ops::Deref, time::Duration};
-
 use testudo_base::{
-    Error, ErrorKind, KeyspaceId, Kind, MAX_KEY_BYTES, Result, Seqno,
+    Kind, Result, Seqno,
     num::{u32_of, u64_of},
     planted,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -22,16 +22,14 @@ use crate::{
     handles::options::Durability,
     store::{
         Store,
-        view::{KeyspaceCore, View, WriteBuffer},
+        view::{KeyspaceCore, WriteBuffer},
     },
     write::{
         batch_format::{Operation, encode_operation, operation_bytes},
+        chosen_buffers::choose_buffers,
         space_guard::Intent,
     },
 };
-
-/// Longest wait for a flush before the state is looked at again.
-const MEMORY_RECHECK: Duration = Duration::from_millis(50);
 
 /// Which entries a commit may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,23 +40,34 @@ pub(crate) enum Limits {
     None,
 }
 
+/// What is known of a commit before it begins.
+#[derive(Debug)]
+pub(crate) struct CommitTerms<'a> {
+    /// Those that it may write to.
+    pub(crate) keyspaces: &'a [Arc<KeyspaceCore>],
+    /// About how long it is in the log.
+    pub(crate) bytes: usize,
+    pub(crate) intent: Intent,
+    pub(crate) durability: Durability,
+}
+
 impl Store {
-    /// Checks the limits of one operation.
-    pub(crate) fn check_limits(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        if key.len() > MAX_KEY_BYTES {
-            let message = format!("a key of {} bytes is longer than {MAX_KEY_BYTES}", key.len());
-            return Err(Error::invalid(message));
+    /// Runs a commit: waits until it is admitted, lets `write` do it under the stripes that `lock` takes, and
+    /// makes it durable. `write` says the commit's last seqno, or `None` if there is nothing to be written.
+    pub(crate) fn commit<Locked>(
+        &self,
+        terms: &CommitTerms<'_>,
+        lock: impl FnOnce() -> Locked,
+        write: impl FnOnce() -> Result<Option<Seqno>>,
+    ) -> Result<()> {
+        self.admit(terms.bytes, terms.intent)?;
+        for keyspace in terms.keyspaces {
+            self.await_own_share(keyspace);
         }
-        let limit = self.memory.max_value_bytes();
-        if u64_of(value.len()) > limit {
-            let message = format!(
-                "a value of {} bytes is longer than {limit}, a quarter of the memory budget of {} bytes",
-                value.len(),
-                self.memory.total()
-            );
-            return Err(Error::invalid(message));
-        }
-        Ok(())
+        let locked = lock();
+        let written = write()?;
+        drop(locked);
+        written.map_or(Ok(()), |seqno| self.after_commit(seqno, terms.durability))
     }
 
     /// Commits one operation.
@@ -68,62 +77,21 @@ impl Store {
         operation: &Operation<'_>,
         durability: Durability,
     ) -> Result<()> {
-        self.check_limits(operation.key, operation.value)?;
-        let bytes = operation_bytes(operation);
-        let intent = if operation.kind == Kind::Tombstone { Intent::Remove } else { Intent::Write };
-        self.admit(bytes, intent)?;
-        self.await_own_share(keyspace);
-        let seqno = {
-            let _stripe = self.stripes.lock_one(keyspace.id, operation.key);
-            let is_long = operation.kind == Kind::Operands
-                && self.may_merge_long(keyspace, operation.key, operation.value.len());
-            if is_long {
-                let operations = std::slice::from_ref(operation);
-                self.write_merged(std::slice::from_ref(keyspace), operations, bytes)?
-            } else {
-                self.write_one(keyspace, operation, bytes)?
-            }
-        };
-        self.after_commit(seqno, durability)
-    }
-
-    /// Writes one operation to the log and the memtable. REQUIRES: the stripe of its key is locked.
-    pub(crate) fn write_one(
-        &self,
-        keyspace: &Arc<KeyspaceCore>,
-        operation: &Operation<'_>,
-        bytes: usize,
-    ) -> Result<Seqno> {
-        let wal = self.wal()?;
-        // Among many keyspaces this one's view is in no cache; the others must not wait for that.
-        keyspace.view.load().active.first_commit();
-        let early = if planted!("buffer-chosen-early") { Some(choose_view(keyspace)?) } else { None };
-        let commit = self.commit.lock();
-        // Whoever closes the store waits for the commits that got here before, and for no others.
-        if !planted!("late-commit-at-close") {
-            self.check_writable()?;
-        }
-        let view = early.map_or_else(|| choose_view(keyspace), Ok)?;
-        let buffer = &view.active;
-        let reservation = wal.reserve(bytes, 1)?;
-        let seqno = reservation.first_seqno();
-        let underway = self.in_flight.enter(seqno);
-        buffer.record_commit(seqno);
-        let keep_from = self.snapshots.newest().filter(|_| !planted!("version-pruned-under-snapshot"));
-        drop(commit);
-        reservation.fill(|out| {
-            encode_operation(out, operation);
-        });
         let Operation { kind, key, value, .. } = *operation;
-        let outcome = buffer.table.insert(seqno, kind, key, value, keep_from);
-        buffer.record_value(outcome.stacked_bytes.max(value.len()));
-        drop(underway);
-        self.account(1, key.len() + value.len(), outcome.memory_bytes_added);
-        self.record_long(keyspace, operation);
-        if outcome.memory_bytes_added > 0 {
-            self.check_own_share(keyspace, buffer);
-        }
-        Ok(seqno)
+        self.check_limits(key, value)?;
+        let bytes = operation_bytes(operation);
+        let intent = if kind == Kind::Tombstone { Intent::Remove } else { Intent::Write };
+        let (keyspaces, operations) = (std::slice::from_ref(keyspace), std::slice::from_ref(operation));
+        let terms = CommitTerms { keyspaces, bytes, intent, durability };
+        let lock = || self.stripes.lock_one(keyspace.id, key);
+        self.commit(&terms, lock, || {
+            let is_long = kind == Kind::Operands && self.may_merge_long(keyspace, key, value.len());
+            if is_long {
+                self.write_merged(keyspaces, operations, bytes).map(Some)
+            } else {
+                self.write_and_record(keyspaces, operations, bytes).map(Some)
+            }
+        })
     }
 
     /// Commits several operations at once; `keyspaces` are those that they name.
@@ -147,22 +115,16 @@ impl Store {
         if operations.is_empty() {
             return self.check_writable();
         }
-        self.admit(bytes, intent)?;
-        for keyspace in keyspaces {
-            self.await_own_share(keyspace);
-        }
-        let seqno = {
-            let keys = operations.iter().map(|operation| (operation.keyspace, operation.key));
-            let _stripes = self.stripes.lock_many(keys);
-            match limits {
-                Limits::OfUsers => self.write_merged(keyspaces, operations, bytes)?,
-                Limits::None => self.write_many(keyspaces, operations, bytes)?,
-            }
-        };
-        self.after_commit(seqno, durability)
+        let terms = CommitTerms { keyspaces, bytes, intent, durability };
+        let keys = || operations.iter().map(|operation| (operation.keyspace, operation.key));
+        let lock = || self.stripes.lock_many(keys());
+        self.commit(&terms, lock, || match limits {
+            Limits::OfUsers => self.write_merged(keyspaces, operations, bytes).map(Some),
+            Limits::None => self.write(keyspaces, operations, bytes).map(Some),
+        })
     }
 
-    /// As [`Store::write_many`], but that operands which would make too long an entry are merged first.
+    /// As [`Store::write_and_record`], but that operands which would make too long an entry are merged first.
     fn write_merged(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
@@ -170,7 +132,7 @@ impl Store {
         bytes: usize,
     ) -> Result<Seqno> {
         if keyspaces.iter().all(|keyspace| !keyspace.folding.has_operator()) {
-            return self.write_many(keyspaces, operations, bytes);
+            return self.write(keyspaces, operations, bytes);
         }
         let merged = self.merge_long(keyspaces, operations)?;
         let mut whole = operations.to_vec();
@@ -178,40 +140,50 @@ impl Store {
             whole[*index] = Operation { kind: Kind::Value, value, ..whole[*index] };
         }
         let bytes = whole.iter().map(operation_bytes).sum();
-        let last = self.write_many(keyspaces, &whole, bytes)?;
-        for operation in &whole {
+        self.write_and_record(keyspaces, &whole, bytes)
+    }
+
+    /// As [`Store::write`]; whole values that may get operands are noted.
+    pub(crate) fn write_and_record(
+        &self,
+        keyspaces: &[Arc<KeyspaceCore>],
+        operations: &[Operation<'_>],
+        bytes: usize,
+    ) -> Result<Seqno> {
+        let last = self.write(keyspaces, operations, bytes)?;
+        for operation in operations {
             let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
             keyspace.into_iter().for_each(|keyspace| self.record_long(keyspace, operation));
         }
         Ok(last)
     }
 
-    fn write_many(
+    /// Writes operations of `bytes` to the log and the memtables; returns the last seqno. `keyspaces` are
+    /// those that the operations name. REQUIRES: the stripes of their keys are locked.
+    fn write(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
         operations: &[Operation<'_>],
         bytes: usize,
     ) -> Result<Seqno> {
+        debug_assert_eq!(operations.iter().map(operation_bytes).sum::<usize>(), bytes, "of their encoding");
         let wal = self.wal()?;
+        // Among many keyspaces a view is in no cache; others must not wait for that.
+        keyspaces.iter().for_each(|keyspace| _ = keyspace.view.load().active.first_commit());
+        let early = if planted!("buffer-chosen-early") { Some(choose_buffers(keyspaces)?) } else { None };
         let commit = self.commit.lock();
         // Whoever closes the store waits for the commits that got here before, and for no others.
-        self.check_writable()?;
-        let mut buffers: Vec<(KeyspaceId, Arc<WriteBuffer>)> = Vec::with_capacity(keyspaces.len());
-        for keyspace in keyspaces {
-            buffers.push((keyspace.id, Arc::clone(&choose_view(keyspace)?.active)));
+        if !planted!("late-commit-at-close") {
+            self.check_writable()?;
         }
+        let buffers = early.map_or_else(|| choose_buffers(keyspaces), Ok)?;
         let reservation = wal.reserve(bytes, u32_of(operations.len()))?;
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
         let underway = self.in_flight.enter(first);
-        for (_, buffer) in &buffers {
-            buffer.record_commit(first);
-        }
-        let keep_from = self.snapshots.newest();
+        buffers.each(|_, buffer| buffer.record_commit(first));
+        let keep_from = self.snapshots.newest().filter(|_| !planted!("version-pruned-under-snapshot"));
         drop(commit);
-        let mut underway = Some(underway);
-        if planted!("batch-published-half") {
-            underway = None;
-        }
+        let underway = Some(underway).filter(|_| !planted!("batch-published-half") || operations.len() == 1);
         reservation.fill(|mut out| {
             for operation in operations {
                 out = encode_operation(out, operation);
@@ -220,8 +192,7 @@ impl Store {
         let (mut user_bytes, mut memory_bytes) = (0, 0);
         for (seqno, operation) in (first.0..).zip(operations) {
             let Operation { keyspace, kind, key, value } = *operation;
-            let (_, buffer) =
-                buffers.iter().find(|(id, _)| *id == keyspace).expect("every keyspace of a batch is listed");
+            let buffer = buffers.of(keyspace);
             let outcome = buffer.table.insert(Seqno(seqno), kind, key, value, keep_from);
             buffer.record_value(outcome.stacked_bytes.max(value.len()));
             memory_bytes += outcome.memory_bytes_added;
@@ -229,8 +200,8 @@ impl Store {
         }
         drop(underway);
         self.account(u64_of(operations.len()), user_bytes, memory_bytes);
-        for (keyspace, (_, buffer)) in keyspaces.iter().zip(&buffers) {
-            self.check_own_share(keyspace, buffer);
+        if memory_bytes > 0 {
+            buffers.each(|at, buffer| self.check_own_share(&keyspaces[at], buffer));
         }
         Ok(last)
     }
@@ -252,72 +223,8 @@ impl Store {
         }
     }
 
-    /// Lets the writer of a keyspace rest that is beyond its own share although a buffer of it is on its way
-    /// into the tree: for a flush, or a moment. Otherwise its buffer would grow into the memory of others,
-    /// and those would be flushed.
-    pub(crate) fn await_own_share(&self, keyspace: &KeyspaceCore) {
-        let Some(share) = keyspace.write_share.get().filter(|_| !self.is_stepped) else { return };
-        let distance = self.memory.shares().flush_distance_of(share);
-        let is_beyond = {
-            let view = keyspace.view.load();
-            !view.sealed.is_empty() && view.active.table.memory_bytes() >= distance
-        };
-        if is_beyond && self.check_not_stalled().is_ok() {
-            self.backpressure.wait_for_own_memory(&*self.env, MEMORY_RECHECK);
-        }
-    }
-
-    /// Lets a commit of `bytes` begin, after a rest if the background is behind.
-    pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
-        self.check_writable()?;
-        self.check_outside_updates()?;
-        if self.space.is_short() || self.nearly_full.is_on() {
-            self.admit_nearly_full(u64_of(bytes), intent)?;
-        }
-        self.backpressure.admit(&*self.env, u64_of(bytes));
-        while self.backpressure.may_be_full() {
-            match self.step_towards_memory() {
-                Ok(true) => break,
-                Ok(false) => self.check_writable()?,
-                // What is removed makes the room for which flushes wait; the log has some left, or `room` had
-                // refused.
-                Err(error) if error.kind() == ErrorKind::OutOfSpace && intent == Intent::Remove => {
-                    if self.backpressure.has_memory_for_removals() {
-                        break;
-                    }
-                    if !self.reclaim_round(true)? {
-                        return Err(error);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a step towards room in the write buffers; says whether a commit may begin at once. Fails with
-    /// the reason why nothing flushes.
-    fn step_towards_memory(&self) -> Result<bool> {
-        if self.is_stepped {
-            self.flush_for_memory()?;
-        } else if self.backpressure.is_blocked() {
-            self.check_not_stalled()?;
-            self.backpressure.wait_for_memory(&*self.env, MEMORY_RECHECK);
-        } else {
-            if self.backpressure.is_first_to_see() {
-                self.wakeup.wake();
-            }
-            if !self.backpressure.is_over_bound() {
-                return Ok(true);
-            }
-            // Nothing flushes although there is no room: the background is about to begin, or cannot.
-            self.check_not_stalled()?;
-            self.env.sleep(Duration::from_millis(1));
-        }
-        Ok(false)
-    }
-
-    pub(crate) fn after_commit(&self, seqno: Seqno, durability: Durability) -> Result<()> {
+    /// Makes a commit durable, if it or the store asks for that.
+    fn after_commit(&self, seqno: Seqno, durability: Durability) -> Result<()> {
         if durability == Durability::Sync || self.default_durability == Durability::Sync {
             if planted!("acknowledged-before-sync") {
                 return self.wal()?.write_all();
@@ -326,15 +233,4 @@ impl Store {
         }
         Ok(())
     }
-}
-
-/// The view whose active buffer a commit writes into. REQUIRES: the commit lock is held.
-///
-/// Whoever keeps it keeps the buffer, without a counter that all writers would change.
-fn choose_view(keyspace: &KeyspaceCore) -> Result<impl Deref<Target = Arc<View>> + use<>> {
-    if keyspace.is_dropped() {
-        return Err(Error::invalid(format!("the keyspace {:?} was dropped", keyspace.name)));
-    }
-    keyspace.record_write();
-    Ok(keyspace.view.load())
 }

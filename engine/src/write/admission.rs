@@ -1,0 +1,101 @@
+//! What a commit waits for before it begins: space on the device, memory of the store, its keyspace's share.
+//!
+//! **Invariants**
+//! - No lock is held while a commit waits here.
+
+use std::time::Duration;
+
+use testudo_base::{Error, ErrorKind, MAX_KEY_BYTES, Result, num::u64_of};
+
+use crate::{
+    store::{Store, view::KeyspaceCore},
+    write::space_guard::Intent,
+};
+
+/// Longest wait for a flush before the state is looked at again.
+const MEMORY_RECHECK: Duration = Duration::from_millis(50);
+
+impl Store {
+    /// Checks the limits of one operation.
+    pub(crate) fn check_limits(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        if key.len() > MAX_KEY_BYTES {
+            let message = format!("a key of {} bytes is longer than {MAX_KEY_BYTES}", key.len());
+            return Err(Error::invalid(message));
+        }
+        let limit = self.memory.max_value_bytes();
+        if u64_of(value.len()) > limit {
+            let message = format!(
+                "a value of {} bytes is longer than {limit}, a quarter of the memory budget of {} bytes",
+                value.len(),
+                self.memory.total()
+            );
+            return Err(Error::invalid(message));
+        }
+        Ok(())
+    }
+
+    /// Lets a commit of `bytes` begin, after a rest if the background is behind.
+    pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
+        self.check_writable()?;
+        self.check_outside_updates()?;
+        if self.space.is_short() || self.nearly_full.is_on() {
+            self.admit_nearly_full(u64_of(bytes), intent)?;
+        }
+        self.backpressure.admit(&*self.env, u64_of(bytes));
+        while self.backpressure.may_be_full() {
+            match self.step_towards_memory() {
+                Ok(true) => break,
+                Ok(false) => self.check_writable()?,
+                // What is removed makes the space for which flushes wait; the log has some left, or the
+                // commit would have been refused above.
+                Err(error) if error.kind() == ErrorKind::OutOfSpace && intent == Intent::Remove => {
+                    if self.backpressure.has_memory_for_removals() {
+                        break;
+                    }
+                    if !self.reclaim_round(true)? {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a step towards room in the write buffers; says whether a commit may begin at once. Fails with
+    /// the reason why nothing flushes.
+    fn step_towards_memory(&self) -> Result<bool> {
+        if self.is_stepped {
+            self.flush_for_memory()?;
+        } else if self.backpressure.is_blocked() {
+            self.check_not_stalled()?;
+            self.backpressure.wait_for_memory(&*self.env, MEMORY_RECHECK);
+        } else {
+            if self.backpressure.is_first_to_see() {
+                self.wakeup.wake();
+            }
+            if !self.backpressure.is_over_bound() {
+                return Ok(true);
+            }
+            // Nothing flushes although there is no room: the background is about to begin, or cannot.
+            self.check_not_stalled()?;
+            self.env.sleep(Duration::from_millis(1));
+        }
+        Ok(false)
+    }
+
+    /// Lets the writer of a keyspace rest that is beyond its own share although a buffer of it is on its way
+    /// into the tree: for a flush, or a moment. Otherwise its buffer would grow into the memory of others,
+    /// and those would be flushed.
+    pub(crate) fn await_own_share(&self, keyspace: &KeyspaceCore) {
+        let Some(share) = keyspace.write_share.get().filter(|_| !self.is_stepped) else { return };
+        let distance = self.memory.shares().flush_distance_of(share);
+        let is_beyond = {
+            let view = keyspace.view.load();
+            !view.sealed.is_empty() && view.active.table.memory_bytes() >= distance
+        };
+        if is_beyond && self.check_not_stalled().is_ok() {
+            self.backpressure.wait_for_own_memory(&*self.env, MEMORY_RECHECK);
+        }
+    }
+}
