@@ -157,14 +157,14 @@ pub(crate) fn check_files(store: &Store, findings: &mut Vec<Finding>) -> Result<
         }
     }
     // Opening for writing wrote the slot that a crash may have torn; opening for reading leaves it as it is.
-    for (slot, contents) in (0..).zip(slots).filter(|_| store.wal.is_some()) {
+    for (slot, contents) in (0..).zip(slots).filter(|_| store.log.wal.is_some()) {
         if let SlotContents::Damaged(what) = contents {
             let (file, offset) = (SUPERBLOCK_FILE.to_owned(), slot * PAGE_BYTES);
             findings.push(Finding { file, offset, bytes: PAGE_BYTES, keyspace: None, what });
         }
     }
     let mut bytes = 2 * PAGE_BYTES + check_manifest(store, findings)?;
-    let segments = match &store.wal {
+    let segments = match &store.log.wal {
         // The last one is being written.
         Some(wal) => wal.segments().split_last().map(|(_, sealed)| sealed.to_vec()).unwrap_or_default(),
         None => Vec::new(),
@@ -282,5 +282,5 @@ fn unread(file: &str, error: &Error) -> Finding {
 }
 
 fn is_live(store: &Store, number: u64) -> bool {
-    store.wal.as_ref().is_some_and(|wal| wal.segments().iter().any(|segment| segment.number == number))
+    store.log.wal.as_ref().is_some_and(|wal| wal.segments().iter().any(|segment| segment.number == number))
 }

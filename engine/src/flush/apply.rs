@@ -108,12 +108,12 @@ impl Store {
             has_failed: AtomicBool::new(false),
             flushed: Mutex::new(Vec::new()),
         });
-        let workers = self.executor.workers().min(round.applying.len());
+        let workers = self.background.executor.workers().min(round.applying.len());
         let task = || -> Task {
             let round = Arc::clone(&round);
             Box::new(move || round.work())
         };
-        self.executor.run_all((0..workers).map(|_| task()).collect());
+        self.background.executor.run_all((0..workers).map(|_| task()).collect());
         let mut flushed = std::mem::take(&mut *round.flushed.lock());
         flushed.sort_unstable_by_key(|(number, _)| *number);
         flushed.into_iter().map(|(_, outcome)| outcome).collect()

@@ -14,10 +14,7 @@ use std::{
 
 use testudo_base::{
     Error, ErrorKind, Result,
-    sync::{
-        Arc,
-        atomic::Ordering::{Acquire, Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_env::Thread;
 
@@ -118,7 +115,7 @@ fn log_loop(store: &Store) -> Result<()> {
     let mut written = store.env.monotonic();
     let mut synced = written;
     let mut stated = written;
-    while !store.is_closing.load(Acquire) && !store.has_failed() {
+    while !store.health.is_closing() && !store.has_failed() {
         store.publish_status();
         if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
             wal.write_sealed()?;
@@ -143,7 +140,7 @@ fn log_loop(store: &Store) -> Result<()> {
 fn flush_loop(store: &Store) -> Result<()> {
     let mut idle_rounds = 0u32;
     let mut watch = Watch::from(store.env.monotonic());
-    while !store.is_closing.load(Acquire) && !store.has_failed() {
+    while !store.health.is_closing() && !store.has_failed() {
         check_device_space(store)?;
         store.seal_if_full();
         let worked = (|| Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
@@ -190,9 +187,9 @@ fn check_device_space(store: &Store) -> Result<()> {
 
 /// Sleeps until the wakeup rings, or a moment.
 fn rest(store: &Store) {
-    let mut is_woken = store.wakeup.is_woken.lock();
+    let mut is_woken = store.background.wakeup.is_woken.lock();
     if !*is_woken {
-        store.wakeup.changed.wait_for(&mut is_woken, IDLE_INTERVAL);
+        store.background.wakeup.changed.wait_for(&mut is_woken, IDLE_INTERVAL);
     }
     *is_woken = false;
 }
@@ -205,8 +202,8 @@ fn is_stalled(outcome: &Result<bool>) -> bool {
 impl Store {
     /// The time by which keyspaces rest; in stepped execution it goes on with each step.
     pub(crate) fn background_time(&self) -> Duration {
-        if self.is_stepped {
-            IDLE_AFTER / REST_STEPS * self.steps.load(Relaxed)
+        if self.background.is_stepped {
+            IDLE_AFTER / REST_STEPS * self.background.steps.load(Relaxed)
         } else {
             self.env.monotonic()
         }
@@ -219,7 +216,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
     let outcome = (|| {
         wal.write_all()?;
         check_device_space(store)?;
-        if store.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
+        if store.background.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
             store.manifest.state_watermark()?;
         }
         store.seal_if_full();

@@ -48,7 +48,7 @@ impl Store {
         clock.end(Stage::Edit);
         let records = self.advance_records(&flushed)?;
         let retired = self.publish_flushed(flushed, records);
-        self.holdings.record_flushed(retired.into_iter());
+        self.snapshots.holdings.record_flushed(retired.into_iter());
         self.counters.flushes.fetch_add(1, Relaxed);
         let released = self.release_log();
         clock.end(Stage::Publish);
@@ -97,7 +97,7 @@ impl Store {
         debug_assert_eq!(flushed.len(), records.len(), "records of every buffer");
         let mut retired = Vec::with_capacity(flushed.len());
         let now = self.background_time();
-        let _commit = self.commit.lock();
+        let _commit = self.commits.lock();
         for (Flushed { keyspace, buffer, edit }, records) in flushed.into_iter().zip(records) {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
             keyspace.publish(tree, Some(&buffer), records);

@@ -125,17 +125,17 @@ impl Store {
         let mut clock = StageClock::start(&*self.env, &self.counters.stages);
         let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
         if !planted!("sealed-buffer-not-awaited") {
-            self.in_flight.wait_for(newest);
+            self.commits.in_flight.wait_for(newest);
         }
         // During recovery there is no log yet; what it reads was synced before.
-        if let Some(wal) = self.wal.as_ref().filter(|_| !planted!("log-unsynced-at-drain")) {
+        if let Some(wal) = self.log.wal.as_ref().filter(|_| !planted!("log-unsynced-at-drain")) {
             wal.sync_to(newest).inspect_err(|error| self.poison(error))?;
         }
         clock.end(Stage::Log);
         let applied = self.apply_all(waiting, parts, placement);
         clock.end(Stage::Apply);
         let flushed = applied.inspect_err(|error| self.record_failure(error))?;
-        self.set_stall(None);
+        self.health.set_stall(None);
         self.commit_flushed(flushed, &mut clock).inspect_err(|error| self.poison(error))
     }
 
@@ -143,7 +143,7 @@ impl Store {
     /// stops them for good.
     pub(crate) fn record_failure(&self, error: &Error) {
         if error.kind() == ErrorKind::OutOfSpace {
-            self.set_stall(Some(error.clone()));
+            self.health.set_stall(Some(error.clone()));
         } else {
             self.poison(error);
         }

@@ -61,7 +61,7 @@ impl Store {
         changes.push(Change::NextRun(self.run_ids.next()));
         self.data.sync()?;
         self.commit_edit(&changes)?;
-        let _commit = self.commit.lock();
+        let _commit = self.commits.lock();
         keyspace.publish(edit.tree, None, None);
         self.counters.jobs.fetch_add(1, Relaxed);
         Ok(())

@@ -14,7 +14,7 @@ const RENEWAL_ROUNDS: u32 = 4;
 impl Store {
     /// The last seqno that no buffer needs from the log. REQUIRES: the commit lock is held.
     fn releasable_seqno(&self) -> Seqno {
-        debug_assert!(self.commit.is_locked(), "no commit chooses a buffer meanwhile");
+        debug_assert!(self.commits.is_locked(), "no commit chooses a buffer meanwhile");
         let mut seqno = self.last_seqno();
         for keyspace in self.catalogue.read().by_id.values() {
             for buffer in keyspace.view.load().buffers() {
@@ -28,8 +28,8 @@ impl Store {
 
     /// Releases the segments of the log that nothing needs any more.
     pub(crate) fn release_log(&self) -> Result<()> {
-        let Some(wal) = &self.wal else { return Ok(()) };
-        let commit = self.commit.lock();
+        let Some(wal) = &self.log.wal else { return Ok(()) };
+        let commit = self.commits.lock();
         let seqno = self.releasable_seqno();
         drop(commit);
         let segment = wal.first_needed_segment(seqno);
@@ -45,7 +45,7 @@ impl Store {
     /// Flushes all write buffers if the log has more than `most` segments, so that it begins anew; leaves
     /// what is written meanwhile.
     pub(crate) fn renew_log(&self, most: usize) -> Result<()> {
-        let Some(wal) = &self.wal else { return Ok(()) };
+        let Some(wal) = &self.log.wal else { return Ok(()) };
         if wal.segments().len() <= most || self.has_failed() || planted!("log-never-renewed") {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl Store {
         if wal.live_bytes() <= self.log_bound() || self.has_sealed() {
             return Ok(false);
         }
-        let commit = self.commit.lock();
+        let commit = self.commits.lock();
         let oldest = self.releasable_seqno();
         let last = wal.last_reserved_seqno();
         drop(commit);

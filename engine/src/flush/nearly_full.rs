@@ -64,7 +64,7 @@ impl Store {
             segment_bytes = segment_bytes.min(bounds.segment_bytes);
         }
         self.backpressure.set_write_buffers(write_buffers);
-        if let Some(wal) = &self.wal {
+        if let Some(wal) = &self.log.wal {
             wal.set_segment_bytes(segment_bytes);
         }
     }

@@ -25,7 +25,7 @@ impl Store {
         let mut candidates = Vec::new();
         let fill = self.check_buffers(|bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
         let write_buffers = self.backpressure.write_buffers();
-        let _commit = self.commit.lock();
+        let _commit = self.commits.lock();
         if fill.is_time(write_buffers).is_ok() {
             let sizes: Vec<u64> = candidates.iter().map(|(bytes, _)| *bytes).collect();
             for buffer in sealing::choose(&sizes, write_buffers) {
@@ -56,24 +56,24 @@ impl Store {
 
     /// Seals the active buffer of a keyspace that has outgrown its own share, unless one is sealed already.
     pub(crate) fn seal_one(&self, keyspace: &KeyspaceCore) {
-        let _commit = self.commit.lock();
+        let _commit = self.commits.lock();
         if keyspace.view.load().sealed.is_empty() && !keyspace.is_dropped() {
             self.seal(keyspace);
             self.recount_buffers();
-            self.wakeup.wake();
+            self.background.wake();
         }
     }
 
     /// Seals every active buffer that was written, for a flush of the whole store.
     pub(crate) fn seal_all(&self) {
-        let _commit = self.commit.lock();
+        let _commit = self.commits.lock();
         for keyspace in self.keyspaces() {
             if keyspace.view.load().active.first_commit().is_some() {
                 self.seal(&keyspace);
             }
         }
         self.recount_buffers();
-        self.wakeup.wake();
+        self.background.wake();
     }
 
     /// Seals buffers that hold commits at or before `seqno`, the oldest first, as many as make a round, so
@@ -86,7 +86,7 @@ impl Store {
             old.extend(first.filter(|first| *first <= seqno).map(|first| (first, Arc::clone(keyspace))));
         }
         old.sort_unstable_by_key(|(first, keyspace)| (*first, keyspace.id));
-        let _commit = self.commit.lock();
+        let _commit = self.commits.lock();
         let sizes = old.iter().map(|(_, keyspace)| keyspace.view.load().active.table.memory_bytes());
         let count = sealing::count_of_round(sizes, self.backpressure.write_buffers());
         for (_, keyspace) in &old[..count] {
@@ -97,14 +97,14 @@ impl Store {
 
     /// REQUIRES: the commit lock is held.
     fn seal(&self, keyspace: &KeyspaceCore) {
-        debug_assert!(self.commit.is_locked(), "nothing is assigned a seqno meanwhile");
+        debug_assert!(self.commits.is_locked(), "nothing is assigned a seqno meanwhile");
         keyspace.seal_active(self.last_seqno(), self.new_table(&keyspace.folding));
     }
 
     /// Counts the bytes of write buffers, right after some were sealed or flushed. REQUIRES: the commit lock
     /// is held.
     pub(crate) fn recount_buffers(&self) {
-        debug_assert!(self.commit.is_locked(), "nothing is sealed or published meanwhile");
+        debug_assert!(self.commits.is_locked(), "nothing is sealed or published meanwhile");
         let fill = self.check_buffers(|_, _| ());
         let check_at = fill.is_time(self.backpressure.write_buffers()).err().unwrap_or(fill.active);
         self.backpressure.set_counted(fill.active, fill.sealed, check_at);

@@ -10,7 +10,7 @@ use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result,
     num::u32_of,
     planted,
-    sync::{Arc, Mutex, atomic::Ordering::Release},
+    sync::{Arc, Mutex},
 };
 use testudo_env::{DirLock, Thread};
 use testudo_storage::Change;
@@ -55,8 +55,8 @@ impl Open {
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         // Where there is no room for it the log keeps what it has; other failures are told below.
         let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED);
-        self.store.is_closing.store(true, Release);
-        self.store.wakeup.wake();
+        self.store.health.begin_closing();
+        self.store.background.wake();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
@@ -66,12 +66,12 @@ impl Open {
         // A flush or a change of the catalogue that was under way ends first; later ones are refused.
         let _flush = self.store.flush_lock.lock();
         // Writers that were under way when closing began have reserved their place by now or never will.
-        drop(self.store.commit.lock());
-        self.store.in_flight.wait_for(self.store.last_seqno());
+        drop(self.store.commits.lock());
+        self.store.commits.in_flight.wait_for(self.store.last_seqno());
         if planted!("closed-before-log-sync") && !self.store.has_failed() {
             let _ = self.store.manifest.close(self.store.last_seqno());
         }
-        let outcome = match &self.store.wal {
+        let outcome = match &self.store.log.wal {
             Some(_) if self.store.has_failed() => self.store.check_writable(),
             Some(wal) => wal.close().and_then(|()| self.store.manifest.close(self.store.last_seqno())),
             None => Ok(()),
@@ -135,7 +135,7 @@ impl Db {
             lock: Mutex::new(Some(lock)),
             is_temporary: settings.temporary,
         };
-        if store.wal.is_some() && !store.is_stepped {
+        if store.log.wal.is_some() && !store.background.is_stepped {
             store.start_publishing();
             *open.threads.lock() = background::start(&store)?;
         }
@@ -238,7 +238,7 @@ impl Db {
 
     fn check_options(&self, options: &KeyspaceOptions) -> Result<()> {
         options.validate()?;
-        let operators = &self.store().merge_operators;
+        let operators = &self.store().merging.operators;
         if let Some(name) = options.merge_operator_name()
             && !operators.names().any(|known| known == name)
         {
@@ -320,11 +320,11 @@ impl Db {
         let objects = store.manifest.with_state(|state| state.objects_of(core.id));
         let tree = stored_tree(&store.data, &options, core.id, objects)?;
         self.commit_or_poison(&[Change::SetOptions(core.id, options.encode())])?;
-        let commit = store.commit.lock();
+        let commit = store.commits.lock();
         core.publish_options(tree, options);
         core.expect_jobs();
         drop(commit);
-        store.wakeup.wake();
+        store.background.wake();
         Ok(())
     }
 
@@ -351,7 +351,7 @@ impl Db {
         let Some(core) = store.catalogue.read().by_name.get(name).cloned() else { return Ok(false) };
         store.check_writable()?;
         {
-            let _commit = store.commit.lock();
+            let _commit = store.commits.lock();
             core.mark_dropped();
         }
         if !planted!("keyspace-dropped-before-sync") {
@@ -364,7 +364,7 @@ impl Db {
         catalogue.by_name.remove(name);
         catalogue.by_id.remove(&core.id);
         drop(catalogue);
-        let _commit = store.commit.lock();
+        let _commit = store.commits.lock();
         store.recount_buffers();
         Ok(true)
     }

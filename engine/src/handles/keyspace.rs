@@ -235,33 +235,49 @@ impl Keyspace {
             intent: Intent::Remove,
             durability: Durability::Buffered,
         };
-        let lock =
-            || Some(store.stripes.lock_one(self.core.id, key)).filter(|_| !planted!("swap-without-lock"));
+        let lock = || {
+            Some(store.commits.stripes.lock_one(self.core.id, key)).filter(|_| !planted!("swap-without-lock"))
+        };
         let mut written = None;
         store.commit(&terms, lock, || {
-            let old = store.read(|| read::get(&self.core.view.load(), key, Seqno(u64::MAX)))?;
-            let new = {
-                let _scope = UpdateScope::enter(store, &self.core.name, key);
-                change(old.as_deref())?
-            };
-            if new.is_none() && old.is_none() {
-                return Ok(None);
-            }
-            if new.is_some() {
-                store.space.check(&*store.env, Intent::Write)?;
-            }
-            let kind = if new.is_some() { Kind::Value } else { Kind::Tombstone };
-            let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
-            store.check_limits(key, operation.value)?;
-            if let Some(new) = &new {
-                self.core.folding.check_value(key, new)?;
-            }
-            let (operations, bytes) = (std::slice::from_ref(&operation), operation_bytes(&operation));
-            let seqno = store.write_and_record(terms.keyspaces, operations, bytes)?;
-            written = new;
-            Ok(Some(seqno))
+            let changed = self.write_changed(key, change)?;
+            Ok(changed.map(|(seqno, new)| {
+                written = new;
+                seqno
+            }))
         })?;
         Ok(written.map(Slice::from))
+    }
+
+    /// Writes what `change` makes of the present value; `None` if there was none and shall be none. REQUIRES:
+    /// the stripe of the key is locked.
+    fn write_changed(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<(Seqno, Option<Vec<u8>>)>> {
+        let store = self.db.store();
+        let old = store.read(|| read::get(&self.core.view.load(), key, Seqno(u64::MAX)))?;
+        let new = {
+            let _scope = UpdateScope::enter(store, &self.core.name, key);
+            change(old.as_deref())?
+        };
+        let kind = match (&old, &new) {
+            (None, None) => return Ok(None),
+            (_, Some(_)) => Kind::Value,
+            (Some(_), None) => Kind::Tombstone,
+        };
+        if kind == Kind::Value {
+            store.space.check(&*store.env, Intent::Write)?;
+        }
+        let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
+        store.check_limits(key, operation.value)?;
+        if let Some(new) = &new {
+            self.core.folding.check_value(key, new)?;
+        }
+        let (keyspaces, operations) = (std::slice::from_ref(&self.core), std::slice::from_ref(&operation));
+        let seqno = store.write_and_record(keyspaces, operations, operation_bytes(&operation))?;
+        Ok(Some((seqno, new)))
     }
 
     /// As [`ReadView::get`](crate::ReadView::get).

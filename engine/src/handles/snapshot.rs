@@ -54,13 +54,13 @@ impl Pinned {
     pub(crate) fn now(keyspace: &Keyspace) -> Result<Arc<Self>> {
         let store = keyspace.db.store();
         store.check_open()?;
-        let commit = store.commit.lock();
+        let commit = store.commits.lock();
         let seqno = store.last_seqno();
         store.snapshots.register(seqno);
         let view = keyspace.core.view.load_full();
         drop(commit);
         let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
-        store.in_flight.wait_for(seqno);
+        store.commits.in_flight.wait_for(seqno);
         Ok(Arc::new(Self { view, seqno, registered: Arc::new(registered) }))
     }
 
@@ -82,18 +82,18 @@ impl Snapshot {
     pub(crate) fn take(db: &Db) -> Result<Self> {
         let store = db.store();
         store.check_open()?;
-        let commit = store.commit.lock();
+        let commit = store.commits.lock();
         let seqno = store.last_seqno();
         if !planted!("snapshot-registered-late") {
             store.snapshots.register(seqno);
         }
-        let views = store.holdings.hold(&store.catalogue.read(), seqno);
+        let views = store.snapshots.holdings.hold(&store.catalogue.read(), seqno);
         drop(commit);
         if planted!("snapshot-registered-late") {
             store.snapshots.register(seqno);
         }
         let registered = Arc::new(Registered { open: Arc::clone(&db.open), seqno });
-        store.in_flight.wait_for(seqno);
+        store.commits.in_flight.wait_for(seqno);
         Ok(Self { views, registered })
     }
 

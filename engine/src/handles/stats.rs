@@ -121,8 +121,8 @@ impl DbStats {
         let (io, cache, space) = (store.data.io_stats(), store.data.cache_stats(), store.data.space_stats());
         let records = store.records.stats();
         let manifest = store.manifest.stats();
-        let wal = store.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default();
-        let wal_live_bytes = store.wal.as_ref().map_or(0, |wal| wal.live_bytes());
+        let wal = store.log.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default();
+        let wal_live_bytes = store.log.wal.as_ref().map_or(0, |wal| wal.live_bytes());
         let reserve_file_bytes = store.space.reserve_bytes();
         let (held_bytes, whole_held_bytes) = store.nearly_full.held_bytes();
         let data_file_bytes = store.data.allocated_bytes().unwrap_or(0);
@@ -159,7 +159,11 @@ impl DbStats {
             free_bytes: space.free_bytes,
             manifest_bytes: manifest.file_bytes,
             reserve_bytes: reserve_file_bytes + held_bytes,
-            whole_reserve_bytes: store.wal.as_ref().map_or(0, |_| shares.reserve_bytes() + whole_held_bytes),
+            whole_reserve_bytes: store
+                .log
+                .wal
+                .as_ref()
+                .map_or(0, |_| shares.reserve_bytes() + whole_held_bytes),
             disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_file_bytes,
             flushes: counters.flushes.load(Relaxed),
             flush_log_micros: counters.stages.micros(Stage::Log),
@@ -175,7 +179,12 @@ impl DbStats {
             max_stall_micros: pressure.max_stall_micros.load(Relaxed),
             wal_syncs: wal.syncs,
             seqno: store.last_seqno().0,
-            durable_seqno: store.wal.as_ref().map_or_else(|| store.last_seqno(), |wal| wal.durable_seqno()).0,
+            durable_seqno: store
+                .log
+                .wal
+                .as_ref()
+                .map_or_else(|| store.last_seqno(), |wal| wal.durable_seqno())
+                .0,
             keyspaces: u64_of(keyspaces.len()),
             memory_bytes: shares.total,
             write_memory_bytes: shares.write_buffers,

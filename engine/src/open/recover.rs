@@ -7,10 +7,7 @@
 
 use std::path::Path;
 
-use testudo_base::{
-    Result, Seqno, planted,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use testudo_base::{Result, Seqno, planted, sync::Arc};
 use testudo_env::Env;
 use testudo_storage::Manifest;
 use testudo_wal::{Wal, WalOptions, WalStart};
@@ -31,7 +28,7 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
     let evidence = log_evidence(&store.manifest);
     let log_seqno = store.manifest.with_state(|state| state.log_seqno);
     let end = replay(&store, settings.read_only, &evidence, log_seqno)?;
-    store.recovered_seqno.store(end.last_seqno.max(log_seqno).0, Relaxed);
+    store.log.record_recovered(end.last_seqno.max(log_seqno));
     if let Some(incarnation) = store.data.writer().filter(|_| !settings.read_only) {
         // What was read is durable by now.
         begin_writing(&store)?;
@@ -50,7 +47,7 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
             start.recovered_seqno = log_seqno;
         }
         let witness = Arc::new(ManifestWitness(Arc::clone(&store.manifest)));
-        store.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, witness)?);
+        store.log.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, witness)?);
     }
     Ok(Arc::new(store))
 }

@@ -43,7 +43,7 @@ pub(crate) fn replay(
             return Ok(());
         }
         replay_record(store, &record, &flushed)?;
-        store.recovered_seqno.store(end - 1, Relaxed);
+        store.log.record_recovered(Seqno(end - 1));
         // A log can hold more than the write buffers may. On a full device they hold it all the same, or it
         // would not open.
         while store.backpressure.may_be_full() && !is_device_full && !is_planted {

@@ -194,11 +194,11 @@ impl Store {
     ///
     /// Errors: those of writing runs; what was not replaced stays as it is.
     pub(crate) fn relieve_snapshots(&self) -> Result<()> {
-        let (bytes, keyspaces) = self.holdings.pinned();
+        let (bytes, keyspaces) = self.snapshots.holdings.pinned();
         if bytes <= self.backpressure.write_buffers() / PINNED_PART || planted!("drained-buffers-kept") {
             return Ok(());
         }
-        let snapshots = self.holdings.live();
+        let snapshots = self.snapshots.holdings.live();
         for id in keyspaces {
             let mut last: Option<Replaced> = None;
             for snapshot in &snapshots {

@@ -65,20 +65,20 @@ impl Store {
     /// Takes a step towards room in the write buffers; says whether a commit may begin at once. Fails with
     /// the reason why nothing flushes.
     fn step_towards_memory(&self) -> Result<bool> {
-        if self.is_stepped {
+        if self.background.is_stepped {
             self.flush_for_memory()?;
         } else if self.backpressure.is_blocked() {
-            self.check_not_stalled()?;
+            self.health.check_not_stalled()?;
             self.backpressure.wait_for_memory(&*self.env, MEMORY_RECHECK);
         } else {
             if self.backpressure.is_first_to_see() {
-                self.wakeup.wake();
+                self.background.wake();
             }
             if !self.backpressure.is_over_bound() {
                 return Ok(true);
             }
             // Nothing flushes although there is no room: the background is about to begin, or cannot.
-            self.check_not_stalled()?;
+            self.health.check_not_stalled()?;
             self.env.sleep(Duration::from_millis(1));
         }
         Ok(false)
@@ -88,13 +88,13 @@ impl Store {
     /// into the tree: for a flush, or a moment. Otherwise its buffer would grow into the memory of others,
     /// and those would be flushed.
     pub(crate) fn await_own_share(&self, keyspace: &KeyspaceCore) {
-        let Some(share) = keyspace.write_share.get().filter(|_| !self.is_stepped) else { return };
+        let Some(share) = keyspace.write_share.get().filter(|_| !self.background.is_stepped) else { return };
         let distance = self.memory.shares().flush_distance_of(share);
         let is_beyond = {
             let view = keyspace.view.load();
             !view.sealed.is_empty() && view.active.table.memory_bytes() >= distance
         };
-        if is_beyond && self.check_not_stalled().is_ok() {
+        if is_beyond && self.health.check_not_stalled().is_ok() {
             self.backpressure.wait_for_own_memory(&*self.env, MEMORY_RECHECK);
         }
     }

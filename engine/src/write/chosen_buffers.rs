@@ -5,15 +5,27 @@
 
 use std::ops::Deref;
 
-use testudo_base::{Error, KeyspaceId, Result, sync::Arc};
+use testudo_base::{Error, KeyspaceId, Result, Seqno, sync::Arc};
 
-use crate::store::view::{KeyspaceCore, View, WriteBuffer};
+use crate::{
+    store::view::{KeyspaceCore, View, WriteBuffer},
+    write::batch_format::Operation,
+};
 
 /// The buffers of a commit, one for each of its keyspaces.
 pub(crate) enum ChosenBuffers<V> {
     /// Whoever keeps the view keeps its active buffer, without a counter that all writers would change.
     One(V),
     Many(Vec<(KeyspaceId, Arc<WriteBuffer>)>),
+}
+
+/// What a commit has put into its buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Inserted {
+    /// Bytes of keys and values.
+    pub(crate) user_bytes: usize,
+    /// Bytes by which the buffers grew.
+    pub(crate) memory_bytes: usize,
 }
 
 /// The active buffers of these keyspaces. REQUIRES: the commit lock is held.
@@ -33,9 +45,30 @@ pub(crate) fn choose_buffers(
 }
 
 impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
+    /// Inserts the operations, of which the first has the seqno `first`. Versions at or before `keep_from`,
+    /// the newest snapshot, are kept.
+    #[inline]
+    pub(crate) fn insert(
+        &self,
+        first: Seqno,
+        operations: &[Operation<'_>],
+        keep_from: Option<Seqno>,
+    ) -> Inserted {
+        let mut inserted = Inserted::default();
+        for (seqno, operation) in (first.0..).zip(operations) {
+            let Operation { keyspace, kind, key, value } = *operation;
+            let buffer = self.of(keyspace);
+            let outcome = buffer.table.insert(Seqno(seqno), kind, key, value, keep_from);
+            buffer.record_value(outcome.stacked_bytes.max(value.len()));
+            inserted.memory_bytes += outcome.memory_bytes_added;
+            inserted.user_bytes += key.len() + value.len();
+        }
+        inserted
+    }
+
     /// The buffer of a keyspace. REQUIRES: it is one of the commit's.
     #[inline]
-    pub(crate) fn of(&self, keyspace: KeyspaceId) -> &WriteBuffer {
+    fn of(&self, keyspace: KeyspaceId) -> &WriteBuffer {
         match self {
             Self::One(view) => &view.active,
             Self::Many(buffers) => {

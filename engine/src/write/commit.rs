@@ -26,7 +26,7 @@ use crate::{
     },
     write::{
         batch_format::{Operation, encode_operation, operation_bytes},
-        chosen_buffers::choose_buffers,
+        chosen_buffers::{Inserted, choose_buffers},
         space_guard::Intent,
     },
 };
@@ -83,7 +83,7 @@ impl Store {
         let intent = if kind == Kind::Tombstone { Intent::Remove } else { Intent::Write };
         let (keyspaces, operations) = (std::slice::from_ref(keyspace), std::slice::from_ref(operation));
         let terms = CommitTerms { keyspaces, bytes, intent, durability };
-        let lock = || self.stripes.lock_one(keyspace.id, key);
+        let lock = || self.commits.stripes.lock_one(keyspace.id, key);
         self.commit(&terms, lock, || {
             let is_long = kind == Kind::Operands && self.may_merge_long(keyspace, key, value.len());
             if is_long {
@@ -117,7 +117,7 @@ impl Store {
         }
         let terms = CommitTerms { keyspaces, bytes, intent, durability };
         let keys = || operations.iter().map(|operation| (operation.keyspace, operation.key));
-        let lock = || self.stripes.lock_many(keys());
+        let lock = || self.commits.stripes.lock_many(keys());
         self.commit(&terms, lock, || match limits {
             Limits::OfUsers => self.write_merged(keyspaces, operations, bytes).map(Some),
             Limits::None => self.write(keyspaces, operations, bytes).map(Some),
@@ -171,7 +171,7 @@ impl Store {
         // Among many keyspaces a view is in no cache; others must not wait for that.
         keyspaces.iter().for_each(|keyspace| _ = keyspace.view.load().active.first_commit());
         let early = if planted!("buffer-chosen-early") { Some(choose_buffers(keyspaces)?) } else { None };
-        let commit = self.commit.lock();
+        let commit = self.commits.lock();
         // Whoever closes the store waits for the commits that got here before, and for no others.
         if !planted!("late-commit-at-close") {
             self.check_writable()?;
@@ -179,7 +179,7 @@ impl Store {
         let buffers = early.map_or_else(|| choose_buffers(keyspaces), Ok)?;
         let reservation = wal.reserve(bytes, u32_of(operations.len()))?;
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
-        let underway = self.in_flight.enter(first);
+        let underway = self.commits.in_flight.enter(first);
         buffers.each(|_, buffer| buffer.record_commit(first));
         let keep_from = self.snapshots.newest().filter(|_| !planted!("version-pruned-under-snapshot"));
         drop(commit);
@@ -189,25 +189,18 @@ impl Store {
                 out = encode_operation(out, operation);
             }
         });
-        let (mut user_bytes, mut memory_bytes) = (0, 0);
-        for (seqno, operation) in (first.0..).zip(operations) {
-            let Operation { keyspace, kind, key, value } = *operation;
-            let buffer = buffers.of(keyspace);
-            let outcome = buffer.table.insert(Seqno(seqno), kind, key, value, keep_from);
-            buffer.record_value(outcome.stacked_bytes.max(value.len()));
-            memory_bytes += outcome.memory_bytes_added;
-            user_bytes += key.len() + value.len();
-        }
+        let inserted = buffers.insert(first, operations, keep_from);
         drop(underway);
-        self.account(u64_of(operations.len()), user_bytes, memory_bytes);
-        if memory_bytes > 0 {
+        self.account(operations.len(), inserted);
+        if inserted.memory_bytes > 0 {
             buffers.each(|at, buffer| self.check_own_share(&keyspaces[at], buffer));
         }
         Ok(last)
     }
 
-    fn account(&self, writes: u64, user_bytes: usize, memory_bytes: usize) {
-        self.counters.user_writes.fetch_add(writes, Relaxed);
+    fn account(&self, writes: usize, inserted: Inserted) {
+        let Inserted { user_bytes, memory_bytes } = inserted;
+        self.counters.user_writes.fetch_add(u64_of(writes), Relaxed);
         self.counters.user_bytes.fetch_add(u64_of(user_bytes), Relaxed);
         if memory_bytes > 0 {
             self.backpressure.active_bytes.fetch_add(u64_of(memory_bytes), Relaxed);

@@ -48,7 +48,7 @@ impl Store {
         }
         let max = usize_of(self.memory.max_value_bytes());
         let view = keyspace.view.load();
-        let is_noted = self.oversized_keys.may_have(key);
+        let is_noted = self.merging.oversized_keys.may_have(key);
         let longest = view.buffers().map(|buffer| buffer.longest_value_bytes()).sum::<usize>();
         if !is_noted && longest + more <= max / 2 {
             return false;
@@ -138,8 +138,8 @@ impl Store {
                 self.memory.total()
             )));
         }
-        self.oversized_keys.forget(key);
-        self.oversized_keys.check(key, value.len());
+        self.merging.oversized_keys.forget(key);
+        self.merging.oversized_keys.check(key, value.len());
         Ok(value)
     }
 }

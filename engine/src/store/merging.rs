@@ -1,0 +1,32 @@
+//! How the keyspaces of a store fold operands.
+
+use testudo_base::{
+    merge_operator::{Folding, MergeOperators},
+    oversized_keys::OversizedKeys,
+    sync::Arc,
+};
+
+use crate::handles::options::KeyspaceOptions;
+
+/// The merge operators of a store, and the keys that they made long values for.
+#[derive(Debug)]
+pub(crate) struct Merging {
+    pub(crate) operators: MergeOperators,
+    /// Keys whose next operand is to be checked by reading.
+    pub(crate) oversized_keys: Arc<OversizedKeys>,
+}
+
+impl Merging {
+    /// `value_bytes_max`: the longest value that users may write.
+    pub(crate) fn new(operators: MergeOperators, value_bytes_max: u64) -> Self {
+        let oversized_keys = Arc::new(OversizedKeys::default());
+        oversized_keys.set_value_bytes_max(value_bytes_max);
+        Self { operators, oversized_keys }
+    }
+
+    /// How a keyspace of this name with these options folds operands.
+    pub(crate) fn folding(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<Folding> {
+        let name = options.merge_operator_name();
+        self.operators.folding_of_store(keyspace, name, &self.oversized_keys)
+    }
+}

@@ -1,0 +1,54 @@
+//! The live snapshots of a store.
+//!
+//! **Invariants**
+//! - A snapshot is registered under the commit lock, so that no commit misses it.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{
+    Seqno,
+    sync::{
+        Mutex,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+use crate::store::snapshot_views::Holdings;
+
+/// Live snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    /// How many at each seqno.
+    pub(crate) live: Mutex<BTreeMap<Seqno, usize>>,
+    newest: AtomicU64,
+    /// What they hold.
+    pub(crate) holdings: Holdings,
+}
+
+impl Snapshots {
+    /// The newest live snapshot. Exact under the commit lock.
+    pub(crate) fn newest(&self) -> Option<Seqno> {
+        Some(Seqno(self.newest.load(Acquire))).filter(|seqno| seqno.0 > 0)
+    }
+
+    /// Registers a snapshot. REQUIRES: the commit lock is held.
+    pub(crate) fn register(&self, seqno: Seqno) {
+        let mut live = self.live.lock();
+        *live.entry(seqno).or_default() += 1;
+        self.newest.store(live.last_key_value().map_or(0, |(seqno, _)| seqno.0), Release);
+    }
+
+    pub(crate) fn release(&self, seqno: Seqno) {
+        let mut live = self.live.lock();
+        if let Some(count) = live.get_mut(&seqno) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&seqno);
+            }
+        }
+        self.newest.store(live.last_key_value().map_or(0, |(seqno, _)| seqno.0), Release);
+    }
+}
