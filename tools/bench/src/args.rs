@@ -275,7 +275,7 @@ pub struct DeviceArgs {
 /// Flags of `micro`.
 #[derive(Args, Clone, Debug)]
 pub struct MicroArgs {
-    /// Which one: memtable, log, log-streams, run, tiers, filter, page-cache, record-cache
+    /// Which one: memtable, log, log-streams, run, tiers, filter, page-cache, record-cache, memory-division
     pub name: String,
     /// Operations of each measurement, all threads together
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_positive)]
@@ -286,7 +286,7 @@ pub struct MicroArgs {
     /// Pages that a cache holds
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8192", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     pub pages: Vec<u64>,
-    /// A trace of blocks for the case `trace`, in a format of `replay`
+    /// A trace for the case `trace`, in a format of `replay`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Cases [default: all]

@@ -16,6 +16,7 @@ mod growing_file;
 mod log;
 mod log_streams;
 mod lru;
+mod memory_division;
 mod memory_file;
 mod memtable;
 mod page_cache;
@@ -46,8 +47,11 @@ pub(crate) struct MicroResult {
     ns_per_op: f64,
     /// Share of look-ups that found what they looked for, where that is the point.
     hit_ratio: Option<f64>,
-    /// Against another subject that takes turns with this one: how many times as long that one takes.
+    /// Against another subject that takes turns with this one: how many times as long that one takes. Of a
+    /// division of memory: page reads in parts of those with the best fixed border.
     ratio: Option<f64>,
+    #[serde(flatten)]
+    division: Option<memory_division::Division>,
 }
 
 /// What a micro-benchmark is given: its flags, the clock, and where a result goes.
@@ -118,6 +122,7 @@ impl Bench<'_> {
             ns_per_op,
             hit_ratio: None,
             ratio: None,
+            division: None,
         })
     }
 
@@ -129,7 +134,7 @@ impl Bench<'_> {
 type Micro = fn(&mut Bench<'_>) -> Result<()>;
 
 /// All of them.
-const MICROS: [(&str, Micro); 8] = [
+const MICROS: [(&str, Micro); 9] = [
     ("memtable", memtable::run),
     ("log", log::run),
     ("log-streams", log_streams::run),
@@ -138,6 +143,7 @@ const MICROS: [(&str, Micro); 8] = [
     ("filter", filters::run),
     ("page-cache", page_cache::run),
     ("record-cache", record_cache::run),
+    ("memory-division", memory_division::run),
 ];
 
 /// Runs the micro-benchmark that the flags name.
@@ -151,21 +157,46 @@ pub(crate) fn run(args: &MicroArgs, context: &Context) -> Result<Outcome> {
         )));
     };
     let mut output = Output::new(args.json.as_deref())?;
-    let mut rows = vec![
-        ["case", "subject", "pages", "threads", "ops", "ns/op", "hit ratio", "ratio"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     let mut report = |result: MicroResult| {
         rows.push(row(&result));
         output.result(&result)
     };
     let measured = micro(&mut Bench { args, context, report: &mut report });
+    drop_empty_columns(&mut rows);
     output.table(&rows)?;
     measured.map(|()| Outcome::Fine)
 }
 
+/// Columns of the table; those that no result fills are left out.
+const HEAD: [&str; 11] = [
+    "case",
+    "subject",
+    "pages",
+    "threads",
+    "ops",
+    "ns/op",
+    "hit ratio",
+    "ratio",
+    "page reads/op",
+    "settled",
+    "records",
+];
+
+fn drop_empty_columns(rows: &mut [Vec<String>]) {
+    for column in (0..HEAD.len()).rev() {
+        if rows[1..].iter().all(|row| row[column].is_empty()) {
+            for row in rows.iter_mut() {
+                row.remove(column);
+            }
+        }
+    }
+}
+
 fn row(result: &MicroResult) -> Vec<String> {
+    let division = |show: fn(&memory_division::Division) -> String| {
+        result.division.as_ref().map_or_else(String::new, show)
+    };
     vec![
         result.case.to_owned(),
         result.subject.to_owned(),
@@ -175,5 +206,8 @@ fn row(result: &MicroResult) -> Vec<String> {
         format!("{:.1}", result.ns_per_op),
         result.hit_ratio.map_or_else(String::new, |ratio| format!("{ratio:.4}")),
         result.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")),
+        division(|division| format!("{:.4}", division.page_reads)),
+        division(|division| human_count(division.settled_after as f64)),
+        division(|division| format!("{:.2}", division.record_share)),
     ]
 }

@@ -158,6 +158,7 @@ fn compare(bench: &mut Bench<'_>, plan: Plan<'_>) -> Result<()> {
             ns_per_op,
             hit_ratio: None,
             ratio: median(ratios),
+            division: None,
         })?;
     }
     Ok(())

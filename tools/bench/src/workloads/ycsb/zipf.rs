@@ -29,12 +29,17 @@ pub(crate) struct Zipf {
 }
 
 impl Zipf {
-    /// Ranks below `count`, which is at least 1.
+    /// Ranks below `count`, which is at least 1, with the skew of YCSB.
     pub(crate) fn new(count: u64) -> Self {
-        let zeta = zeta(count);
-        let second = 1.0 + 0.5f64.powf(THETA);
-        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - THETA)) / (1.0 - second / zeta);
-        Self { count, zeta, exponent: 1.0 / (1.0 - THETA), eta, second }
+        Self::with_skew(count, THETA)
+    }
+
+    /// The same with another skew. REQUIRES: it is not 1.
+    pub(crate) fn with_skew(count: u64, theta: f64) -> Self {
+        let zeta = zeta(count, theta);
+        let second = 1.0 + 0.5f64.powf(theta);
+        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - theta)) / (1.0 - second / zeta);
+        Self { count, zeta, exponent: 1.0 / (1.0 - theta), eta, second }
     }
 
     /// The next rank.
@@ -54,15 +59,15 @@ impl Zipf {
 }
 
 /// Sum of `rank^-θ` over the first `count` ranks.
-fn zeta(count: u64) -> f64 {
-    let term = |rank: f64| rank.powf(-THETA);
+fn zeta(count: u64, theta: f64) -> f64 {
+    let term = |rank: f64| rank.powf(-theta);
     let exact: f64 = (1..=count.min(EXACT_TERMS)).map(|rank| term(rank as f64)).sum();
     if count <= EXACT_TERMS {
         return exact;
     }
     let (from, to) = (EXACT_TERMS as f64, count as f64);
-    let integral = (to.powf(1.0 - THETA) - from.powf(1.0 - THETA)) / (1.0 - THETA);
-    let slope = |rank: f64| -THETA * term(rank) / rank;
+    let integral = (to.powf(1.0 - theta) - from.powf(1.0 - theta)) / (1.0 - theta);
+    let slope = |rank: f64| -theta * term(rank) / rank;
     exact + integral + (term(to) - term(from)) / 2.0 + (slope(to) - slope(from)) / 12.0
 }
 
@@ -134,11 +139,11 @@ fn unit(random: &mut SplitMix) -> f64 {
 
 /// Multiplication by a number without a common divisor is a bijection over the numbers below `count`.
 #[inline]
-fn scatter(rank: u64, stride: u64, count: u64) -> u64 {
+pub(crate) fn scatter(rank: u64, stride: u64, count: u64) -> u64 {
     testudo_base::num::low64((u128::from(rank) + 1) * u128::from(stride) % u128::from(count))
 }
 
-fn stride_of(count: u64) -> u64 {
+pub(crate) fn stride_of(count: u64) -> u64 {
     let mut stride = floor(count as f64 * 0.618_033_988_749_894_9).max(1);
     while common_divisor(stride, count) != 1 {
         stride += 1;

@@ -11,16 +11,24 @@ fn picker(distribution: Distribution, records: u64) -> Picker {
 
 #[test]
 fn the_sum_is_exact_where_it_is_approximated() {
-    for count in [1u64, 2, 999, 1_000, 1_001, 50_000, 1_000_000] {
-        let exact: f64 = (1..=count).map(|rank| (rank as f64).powf(-THETA)).sum();
-        assert!((zeta(count) / exact - 1.0).abs() < 1e-9, "{count}");
+    for theta in [0.7, THETA, 1.2] {
+        for count in [1u64, 2, 999, 1_000, 1_001, 50_000, 1_000_000] {
+            let exact: f64 = (1..=count).map(|rank| (rank as f64).powf(-theta)).sum();
+            assert!((zeta(count, theta) / exact - 1.0).abs() < 1e-9, "{count}, {theta}");
+        }
     }
 }
 
 #[test]
 fn shares_of_the_hottest_are_those_of_the_formula() {
+    for theta in [0.7, THETA, 1.2] {
+        shares_are_those_of_the_formula(theta);
+    }
+}
+
+fn shares_are_those_of_the_formula(theta: f64) {
     let count = 1_000_000;
-    let zipf = Zipf::new(count);
+    let zipf = Zipf::with_skew(count, theta);
     let mut random = SplitMix::new(1);
     let draws = 1_000_000u32;
     let (mut first, mut hundred, mut tenth) = (0u32, 0u32, 0u32);
@@ -31,7 +39,7 @@ fn shares_of_the_hottest_are_those_of_the_formula() {
         hundred += u32::from(rank < 100);
         tenth += u32::from(rank < count / 10);
     }
-    let share = |ranks: u64| zeta(ranks) / zeta(count);
+    let share = |ranks: u64| zeta(ranks, theta) / zeta(count, theta);
     for (seen, ranks) in [(first, 1), (hundred, 100), (tenth, count / 10)] {
         let seen = f64::from(seen) / f64::from(draws);
         assert!((seen / share(ranks) - 1.0).abs() < 0.05, "{ranks}: {seen} for {}", share(ranks));

@@ -1,0 +1,262 @@
+//! How memory should be divided between whole pages and single records: a simulation, without a store.
+//!
+//! Each case is a workload, each subject a policy; what is counted is pages read from the device. Data are ten
+//! times the memory, which is as large as `--pages` says. Pages hold 33 records of 124 bytes.
+//!
+//! | case | accesses |
+//! |---|---|
+//! | zipfian, zipfian-0.7, zipfian-1.2 | zipfian reads, hot records anywhere, with the skew of YCSB or another |
+//! | clustered | zipfian reads, hot records side by side |
+//! | range, large-range | 98 % of reads uniform in a contiguous range: a twentieth of the keys, and 0.8 of the memory |
+//! | latest | 95 % reads, the latest most often; 5 % inserts |
+//! | uniform | uniform reads |
+//! | scans | scans of 100 records that begin at zipfian ones |
+//! | mixed | reads of `range` and of `zipfian`, one after the other |
+//! | scans-and-reads | `scans` and `zipfian`, one after the other |
+//! | mixgraph | a published model: hot ranges, hot keys in them, few scans |
+//! | phases | `range`, `zipfian`, `scans`, `range`; a result for each phase |
+//! | trace | reads of the keys of `--trace FILE`; memory is a tenth of what these keys take |
+//!
+//! **Invariants**
+//! - Every policy gets the same accesses.
+//! - Figures of the steady state are those of the last quarter of a phase.
+
+mod memory;
+mod pages;
+mod policy;
+mod records;
+mod source;
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use testudo::{Error, Result};
+use testudo_base::{
+    PAGE_BYTES,
+    num::{u64_of, usize_of},
+};
+use testudo_env::Env;
+
+use self::{
+    memory::{Memory, Sizes},
+    pages::FRAME_BYTES,
+    policy::{Admission, Border, POLICIES, Policy},
+    source::{Accesses, Source, count_of, records_of},
+};
+use super::{Bench, MicroResult};
+use crate::workloads::{replay::trace::Trace, ycsb::zipf::Zipf};
+
+/// A key of 24 bytes and a value of 100.
+const RECORD_BYTES: u64 = 124;
+/// What a record takes in the record cache besides: its header and its place in the index.
+const RECORD_OVERHEAD: u64 = 27;
+const RECORDS_PER_PAGE: u64 = 33;
+/// Pages of the data for each page of memory.
+const DATA_FACTOR: u64 = 10;
+/// Parts into which a phase is cut, to see when it is steady.
+const WINDOWS: u64 = 80;
+/// Policies are simulated in parallel.
+const WORKERS: usize = 2;
+const SEED: u64 = 7;
+
+const CASES: [&str; 14] = [
+    "zipfian",
+    "zipfian-0.7",
+    "zipfian-1.2",
+    "clustered",
+    "range",
+    "large-range",
+    "latest",
+    "uniform",
+    "scans",
+    "mixed",
+    "scans-and-reads",
+    "mixgraph",
+    "phases",
+    "trace",
+];
+const PHASES: [&str; 4] = ["phases: range", "phases: zipfian", "phases: scans", "phases: range again"];
+
+/// What a phase came to.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Division {
+    /// Pages read from the device for each operation, in steady state.
+    pub(crate) page_reads: f64,
+    /// Operations until page reads were within 5 % of the steady state.
+    pub(crate) settled_after: u64,
+    /// The part of the memory that records hold at the end.
+    pub(crate) record_share: f64,
+}
+
+/// A case: its sizes, and its phases with what each is called.
+struct Plan {
+    sizes: Sizes,
+    operations: u64,
+    phases: Vec<(&'static str, Source)>,
+}
+
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    bench.check_subjects("memory-division", &CASES, &POLICIES.map(|(name, _)| name))?;
+    for case in CASES {
+        for pages in bench.args.pages.clone() {
+            let policies: Vec<_> = POLICIES.into_iter().filter(|(name, _)| bench.wants(case, name)).collect();
+            if !policies.is_empty()
+                && let Some(plan) = plan_of(bench, case, pages)?
+            {
+                compare(bench, &plan, &policies)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The plan of a case; `None` for a trace that is not there.
+fn plan_of(bench: &Bench<'_>, case: &'static str, pages: u64) -> Result<Option<Plan>> {
+    let memory_bytes = pages * PAGE_BYTES;
+    let sizes = Sizes {
+        memory_bytes,
+        records: pages * DATA_FACTOR * RECORDS_PER_PAGE,
+        records_per_page: RECORDS_PER_PAGE,
+        record_bytes: RECORD_BYTES + RECORD_OVERHEAD,
+    };
+    let operations = bench.args.ops;
+    if case == "trace" {
+        let Some(path) = &bench.args.trace else { return Ok(None) };
+        let records = records_of(&keys_of(path)?);
+        if records.is_empty() {
+            return Err(Error::invalid(format!("{}: no operation", path.display())));
+        }
+        let count = count_of(&records);
+        let sizes = Sizes {
+            memory_bytes: (count * RECORD_BYTES / DATA_FACTOR).max(64 * PAGE_BYTES),
+            records: count,
+            ..sizes
+        };
+        let operations = u64_of(records.len());
+        let phases = vec![(case, Source::Trace { records, next: 0 })];
+        return Ok(Some(Plan { sizes, operations, phases }));
+    }
+    let phases = if case == "phases" {
+        let sources = ["range", "zipfian", "scans", "range"].map(|name| source_of(name, &sizes));
+        PHASES.into_iter().zip(sources).collect()
+    } else {
+        vec![(case, source_of(case, &sizes))]
+    };
+    Ok(Some(Plan { sizes, operations, phases }))
+}
+
+fn source_of(case: &str, sizes: &Sizes) -> Source {
+    let records = sizes.records;
+    let zipf = Zipf::new(records);
+    let range = Source::Range { count: records / 20 };
+    match case {
+        "zipfian" => Source::Scattered(zipf),
+        "zipfian-0.7" => Source::Scattered(Zipf::with_skew(records, 0.7)),
+        "zipfian-1.2" => Source::Scattered(Zipf::with_skew(records, 1.2)),
+        "clustered" => Source::Clustered(zipf),
+        "range" => range,
+        "large-range" => {
+            Source::Range { count: sizes.memory_bytes / 10 * 8 / FRAME_BYTES * RECORDS_PER_PAGE }
+        }
+        "latest" => Source::Latest { zipf, inserted: records / 2 },
+        "uniform" => Source::Uniform,
+        "scans" => Source::Scans(zipf),
+        "mixed" => Source::Mixed(Box::new([range, Source::Scattered(zipf)])),
+        "scans-and-reads" => Source::Mixed(Box::new([Source::Scans(zipf), Source::Scattered(zipf)])),
+        "mixgraph" => Source::Mixgraph,
+        _ => unreachable!("every case but the trace has a source"),
+    }
+}
+
+fn keys_of(path: &Path) -> Result<Vec<Vec<u8>>> {
+    let mut trace = Trace::open(path, None)?;
+    let (mut keys, mut batch) = (Vec::new(), Vec::new());
+    while trace.next_batch(&mut batch)? {
+        keys.extend(batch.drain(..).map(|operation| operation.into_key()));
+    }
+    Ok(keys)
+}
+
+/// Simulates the policies and reports what they came to.
+fn compare(bench: &mut Bench<'_>, plan: &Plan, policies: &[(&'static str, Policy)]) -> Result<()> {
+    let results = Mutex::new(vec![None; policies.len()]);
+    let next = AtomicUsize::new(0);
+    let context = bench.context;
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Relaxed);
+            let Some(&(_, policy)) = policies.get(at) else { return };
+            let started = context.env.monotonic();
+            let phases = simulate(plan, policy);
+            let seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
+            results.lock()[at] = Some((phases, seconds));
+        }
+    };
+    std::thread::scope(|scope| (0..WORKERS).for_each(|_| drop(scope.spawn(work))));
+    let results: Vec<(Vec<Division>, f64)> = results.into_inner().into_iter().flatten().collect();
+    for (phase, (case, _)) in plan.phases.iter().enumerate() {
+        let best = best_fixed(policies, |at| results[at].0[phase].page_reads);
+        for (&(subject, _), (phases, seconds)) in policies.iter().zip(&results) {
+            let division = phases[phase];
+            let operations = plan.operations * u64_of(phases.len());
+            bench.report(MicroResult {
+                micro: "memory-division",
+                case,
+                subject,
+                threads: 1,
+                pages: plan.sizes.memory_bytes / PAGE_BYTES,
+                operations: plan.operations,
+                ns_per_op: seconds * 1e9 / operations.max(1) as f64,
+                hit_ratio: None,
+                ratio: best.map(|best| division.page_reads / best),
+                division: Some(division),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The least of what the policies with a fixed border need that admit every record.
+fn best_fixed(policies: &[(&'static str, Policy)], page_reads: impl Fn(usize) -> f64) -> Option<f64> {
+    let is_fixed =
+        |policy: &Policy| matches!(policy, Policy { border: Border::Fixed(_), admission: Admission::All });
+    let fixed = (0..policies.len()).filter(|&at| is_fixed(&policies[at].1));
+    fixed.map(page_reads).min_by(f64::total_cmp).filter(|&least| least > 0.0)
+}
+
+/// Runs the phases of a plan one after the other.
+fn simulate(plan: &Plan, policy: Policy) -> Vec<Division> {
+    let mut memory = Memory::new(plan.sizes, policy);
+    let window = (plan.operations / WINDOWS).max(1);
+    let mut divisions = Vec::new();
+    for (_, source) in &plan.phases {
+        let mut accesses = Accesses::new(source.clone(), plan.sizes.records, SEED);
+        let mut page_reads = |_| {
+            let reads: u64 =
+                accesses.by_ref().take(usize_of(window)).map(|access| memory.access(access)).sum();
+            reads as f64 / window as f64
+        };
+        let windows: Vec<f64> = (0..WINDOWS).map(&mut page_reads).collect();
+        let (page_reads, settled) = steady_state(&windows);
+        let settled_after = u64_of(settled) * window;
+        divisions.push(Division { page_reads, settled_after, record_share: memory.record_share() });
+    }
+    divisions
+}
+
+/// The mean of the last quarter, and after how many windows one was at most 5 % above it.
+fn steady_state(windows: &[f64]) -> (f64, usize) {
+    let last = &windows[windows.len() / 4 * 3..];
+    let steady = last.iter().sum::<f64>() / last.len() as f64;
+    // A thousandth of a page is noise where nearly nothing is read.
+    let near = steady * 1.05 + 0.001;
+    let first = windows.iter().position(|&reads| reads <= near).unwrap_or(windows.len());
+    (steady, first + 1)
+}
+
+#[cfg(test)]
+mod tests;
