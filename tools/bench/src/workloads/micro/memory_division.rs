@@ -1,13 +1,13 @@
 //! How memory should be divided between whole pages and single records: a simulation, without a store.
 //!
-//! Each case is a workload, each subject a policy; what is counted is pages read from the device. Data are ten
-//! times the memory, which is as large as `--pages` says. Pages hold 33 records of 124 bytes.
+//! Each case is a workload, each subject a policy; what is counted is pages read from the device. Data are
+//! ten times the memory, which is as large as `--pages` says. Pages hold 33 records of 124 bytes.
 //!
 //! | case | accesses |
 //! |---|---|
 //! | zipfian, zipfian-0.7, zipfian-1.2 | zipfian reads, hot records anywhere, with the skew of YCSB or another |
 //! | clustered | zipfian reads, hot records side by side |
-//! | range, large-range | 98 % of reads uniform in a contiguous range: a twentieth of the keys, and 0.8 of the memory |
+//! | range, large-range | 98 % of reads uniform in a range: a twentieth of the keys, or 0.8 of the memory |
 //! | latest | 95 % reads, the latest most often; 5 % inserts |
 //! | uniform | uniform reads |
 //! | scans | scans of 100 records that begin at zipfian ones |
@@ -45,7 +45,7 @@ use self::{
     memory::{Memory, Sizes},
     pages::FRAME_BYTES,
     policy::{Admission, Border, POLICIES, Policy},
-    source::{Accesses, Source, count_of, records_of},
+    source::{Accesses, Source, count_of, mixgraph_shares, records_of},
 };
 use super::{Bench, MicroResult};
 use crate::workloads::{replay::trace::Trace, ycsb::zipf::Zipf};
@@ -167,7 +167,7 @@ fn source_of(case: &str, sizes: &Sizes) -> Source {
         "scans" => Source::Scans(zipf),
         "mixed" => Source::Mixed(Box::new([range, Source::Scattered(zipf)])),
         "scans-and-reads" => Source::Mixed(Box::new([Source::Scans(zipf), Source::Scattered(zipf)])),
-        "mixgraph" => Source::Mixgraph,
+        "mixgraph" => Source::Mixgraph(mixgraph_shares()),
         _ => unreachable!("every case but the trace has a source"),
     }
 }

@@ -1,8 +1,8 @@
 //! The page cache of the simulation: S3-FIFO with two real queues.
 //!
 //! A page comes on probation, to a tenth of the frames, and moves to the main set if it was used again. The
-//! main set is a clock with up to three turns of credit. A page that returns before as many evictions as there
-//! are frames belongs to the main set at once.
+//! main set is a clock with up to three turns of credit. A page that returns before as many evictions as
+//! there are frames belongs to the main set at once.
 //!
 //! **Invariants**
 //! - A resident page is in exactly one of the queues, once.

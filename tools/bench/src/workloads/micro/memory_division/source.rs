@@ -49,7 +49,7 @@ pub(super) enum Source {
     Mixed(Box<[Self; 2]>),
     /// The model of a Facebook workload (Cao and others, FAST 2020): hot ranges of keys, hot keys inside,
     /// 83 % reads, 14 % writes, 3 % scans.
-    Mixgraph,
+    Mixgraph(Box<[f64]>),
     /// Reads in the order of a trace, from its start again at its end.
     Trace {
         records: Arc<[u64]>,
@@ -117,7 +117,7 @@ impl Source {
                 both.swap(0, 1);
                 both[0].next(place, random)
             }
-            Self::Mixgraph => mixgraph(place.records, random),
+            Self::Mixgraph(shares) => mixgraph(place.records, shares, random),
             Self::Trace { records, next } => {
                 let record = records[*next];
                 *next = (*next + 1) % records.len();
@@ -131,19 +131,26 @@ impl Source {
 const RANGES: u64 = 30;
 const RANGE_HEAT: [f64; 4] = [14.18, -2.917, 0.0164, -0.08082];
 
-fn mixgraph(records: u64, random: &mut SplitMix) -> Access {
+/// Shares of the accesses that go to the hottest range, to the two hottest, and so on.
+pub(super) fn mixgraph_shares() -> Box<[f64]> {
     let [a, b, c, d] = RANGE_HEAT;
     let heat = |range: u64| {
         let x = (range + 1) as f64;
         a.mul_add((b * x).exp(), c * (d * x).exp())
     };
-    let mut left = unit(random) * (0..RANGES).map(heat).sum::<f64>();
-    let range = (0..RANGES - 1).find(|&range| {
-        left -= heat(range);
-        left < 0.0
-    });
+    let all: f64 = (0..RANGES).map(heat).sum();
+    let up_to = |sum: &mut f64, range: u64| {
+        *sum += heat(range) / all;
+        Some(*sum)
+    };
+    (0..RANGES).scan(0.0, up_to).collect()
+}
+
+fn mixgraph(records: u64, shares: &[f64], random: &mut SplitMix) -> Access {
+    let drawn = unit(random);
+    let range = u64_of(shares.partition_point(|&share| share < drawn)).min(RANGES - 1);
     // Ranges are shuffled over the key space: 7 and 30 have no common divisor.
-    let place = range.unwrap_or(RANGES - 1) * 7 % RANGES;
+    let place = range * 7 % RANGES;
     let hot_key = floor((unit(random) / 0.002_312).powf(1.0 / 0.3467));
     let range_records = (records / RANGES).max(1);
     let record = place * range_records + below(&mut SplitMix::new(hot_key), range_records);

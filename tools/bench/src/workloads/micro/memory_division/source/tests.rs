@@ -16,7 +16,7 @@ fn sources() -> [Source; 8] {
         Source::Uniform,
         Source::Scans(zipf),
         Source::Mixed(Box::new([Source::Uniform, Source::Scans(zipf)])),
-        Source::Mixgraph,
+        Source::Mixgraph(mixgraph_shares()),
     ]
 }
 
@@ -62,7 +62,7 @@ fn inserted_records_are_read_and_none_before_its_insert() {
 
 #[test]
 fn the_published_model_has_its_hottest_range_and_its_mix() {
-    let accesses = draw(Source::Mixgraph);
+    let accesses = draw(Source::Mixgraph(mixgraph_shares()));
     let share = |is_one: &dyn Fn(&Access) -> bool| {
         accesses.iter().filter(|access| is_one(access)).count() as f64 / accesses.len() as f64
     };
