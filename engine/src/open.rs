@@ -144,7 +144,8 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
 fn check_finished(directory: &Path, names: &[String]) -> Result<()> {
     if names.iter().any(|name| name == UNFINISHED_FILE) {
         let message = format!(
-            "{} holds a store that was not finished ({UNFINISHED_FILE}): make it again, or remove the directory",
+            "{} holds a store that was not finished ({UNFINISHED_FILE}): make it again, or remove the \
+             directory",
             directory.display()
         );
         return Err(Error::invalid(message));

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! evidence.rs (store id, superblock, manifest, log, data file)
-//!   → plan.rs: which runs count, from the manifest, or page_scan.rs: every run that left a footer
-//!   → log.rs: newest operation of each key into scratch keyspaces of the target
-//!   → write.rs: for each keyspace keyspace_writer.rs: sweep.rs (what the runs say), decide.rs → the target
+//!   -> plan.rs: which runs count, from the manifest, or page_scan.rs: every run that left a footer
+//!   -> log.rs: newest operation of each key into scratch keyspaces of the target
+//!   -> write.rs: for each keyspace keyspace_writer.rs: sweep.rs (what the runs say), decide.rs
+//!   -> the target
 //! ```
 //!
 //! **Invariants**

@@ -1,8 +1,8 @@
 //! The handle by which users change the memory budget of an open store.
 //!
-//! How much of it write buffers get is the one knob between writes and reads (TurtleKV §3, χ): the larger the
-//! batches that reach a tree, the less is written again; what is left are caches. Files do not depend on it:
-//! any share can follow any other, in use or at the next opening.
+//! How much of it write buffers get is the one knob between writes and reads (TurtleKV §3, χ): the larger
+//! the batches that reach a tree, the less is written again; what is left are caches. Files do not depend on
+//! it: any share can follow any other, in use or at the next opening.
 //!
 //! **Invariants**
 //! - A change takes effect with the next memtable; nobody waits for it.

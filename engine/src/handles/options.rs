@@ -29,8 +29,8 @@ pub enum Tree {
         /// Most children of a node.
         max_pivots: usize,
     },
-    /// The STBε-tree of SplinterDB: fewer bytes are written, more sources are asked by reads; that is made up
-    /// for while the keyspace rests.
+    /// The STBε-tree of SplinterDB: fewer bytes are written, more sources are asked by reads; that is made
+    /// up for while the keyspace rests.
     Splinter {
         /// Bytes of a full leaf and of a buffered run.
         leaf_bytes: u64,
@@ -221,8 +221,8 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// Bytes for the catalogue: tree u8 (1 turtle, 2 splinter) · leaf bytes u64 · most pivots u64 · if there
-    /// is a merge operator, its name (UTF-8), up to the end.
+    /// Bytes for the catalogue: tree u8 (1 turtle, 2 splinter) · leaf bytes u64 · most pivots u64 · if
+    /// there is a merge operator, its name (UTF-8), up to the end.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let BeTreeOptions { policy, leaf_bytes, max_pivots, .. } = self.tree.betree_options();
         let mut out = vec![match policy {

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! ```text
-//! testudo-status LLLLLLLLLL CCCCCCCCCCCCCCCC\n     length of the rest in bytes, decimal; XXH3 of the rest, hex
+//! testudo-status LLLLLLLLLL CCCCCCCCCCCCCCCC\n     decimal length, hex XXH3, of the rest
 //! store 0123456789abcdef0123456789abcdef\n
 //! process 4711\n
 //! time_ms 1763823909000\n                          since 1970

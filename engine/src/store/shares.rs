@@ -2,11 +2,14 @@
 //!
 //! | share | for |
 //! |---|---|
-//! | as set, 45 % otherwise | write buffers: one fills while another flushes, so the checkpoint distance χ of a single keyspace is half of it |
+//! | as set, 45 % otherwise | write buffers |
 //! | 1/12, at most 48 MiB | log buffers, streams of scans and background work, nodes, tables |
 //! | 1/8, at most 6 MiB | the process itself: code, stacks, what its allocator keeps |
 //! | 45 % of the rest | record cache, which also has what write buffers do not use at the moment |
 //! | what is left | page cache; index and filter pages live there too; a 32nd of it is for its tables |
+//!
+//! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
+//! distance χ of TurtleKV) is half of their share.
 //!
 //! **Invariants**
 //! - The shares add up to the budget.

@@ -1,8 +1,8 @@
 //! The payload of a commit in the log. Only this file knows its bytes.
 //!
-//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unfolded) · keyspace varint ·
-//! key length varint · key · but for a tombstone: value length varint · value. The n-th operation has the
-//! n-th seqno of the commit.
+//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unfolded) · keyspace varint
+//! · key length varint · key · but for a tombstone: value length varint · value. The n-th operation has
+//! the n-th seqno of the commit.
 //!
 //! **Invariants**
 //! - [`operation_bytes`] is exactly what [`encode_operation`] writes.

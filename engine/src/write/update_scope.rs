@@ -68,7 +68,8 @@ impl Store {
     fn check_none_of(&self, scopes: &[Noted]) -> Result<()> {
         let Some(noted) = scopes.iter().find(|noted| noted.store == address(self)) else { return Ok(()) };
         Err(Error::invalid(format!(
-            "a write from inside the function that updates key {} of keyspace {:?}, which may only read the store",
+            "a write from inside the function that updates key {} of keyspace {:?}, which may only read the \
+             store",
             shown(&noted.key),
             noted.keyspace
         )))

@@ -3,7 +3,7 @@
 //! | kind | bytes |
 //! |---|---|
 //! | operands | the operands, oldest first, each: varint length, bytes |
-//! | unfolded | what they change: varint 0 (nothing), or length + 1 and the bytes of a value; then operands as above |
+//! | unfolded | the base: varint 0 (nothing), or length + 1 and the bytes of a value; then operands |
 //!
 //! **Invariants**
 //! - The newer operands of a key go behind the older ones, byte by byte: no entry has to be decoded to be

@@ -47,7 +47,8 @@ fn main() {
         let ((present_ns, found), (absent_ns, wrong)) = (probe(&hashes), probe(&absent));
         assert_eq!(found, count as f64);
         println!(
-            "{count:>8} keys: build {built:5.1} ns/key, probe {present_ns:5.1} ns present, {absent_ns:5.1} ns \
+            "{count:>8} keys: build {built:5.1} ns/key, probe {present_ns:5.1} ns present, {absent_ns:5.1} \
+             ns \
              absent, {:.2} bits/key, {:.3} % false",
             bytes.len() as f64 * 8.0 / count as f64,
             wrong * 100.0 / count as f64,

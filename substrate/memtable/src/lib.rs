@@ -10,9 +10,9 @@
 //! group of heads and the record; records are written in the order of arrival and loaded ahead by scans.
 //!
 //! ```text
-//! insert, get, cursor ─▶ memtable ─▶ table ─▶ top ─▶ fences        which leaf
-//!                                               └───▶ leaf ─▶ group which entry of the leaf
-//!                                                      └─▶ arena ─▶ windows              the record's bytes
+//! insert, get, cursor -> memtable -> table -> top -> fences          which leaf
+//!                                              +-> leaf -> group     which entry of the leaf
+//!                                                   +-> arena -> windows   the record's bytes
 //! ```
 //!
 //! **Invariants**

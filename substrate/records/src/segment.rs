@@ -1,7 +1,7 @@
 //! A segment: records one behind the other in a chunk of memory.
 //!
 //! ```text
-//! word 0, then records: │ tag 32, key bytes 16, value bytes 16 │ keyspace 32, flushes 32 │ key … │ value … │
+//! word 0, then records: | tag 32, key bytes 16, value bytes 16 | keyspace 32, flushes 32 | key | value |
 //! ```
 //!
 //! Key and value begin at words of their own.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! get   page_map (which frame) -> pins (is it that page? count me) ; replacement (heat)
-//! load  load (once for all who want it) -> replacement (whose frame) -> pins (claim) ; capacity (more frames)
+//! load  load (once for all who want it) -> replacement (whose frame) -> pins (claim)
+//!         ; capacity (more frames)
 //! ```
 //!
 //! A look-up that hits costs a handful of loads and one count in a line of the thread's stripe, up and down.

@@ -564,7 +564,8 @@ fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<Replayed> {
 /// Whether anything after the damage proves that it was once durable: edits are synced one by one.
 fn sound_record_follows(bytes: &[u8], seed: RecordSeed, last_edit: u64) -> bool {
     (PAGE_SIZE..bytes.len()).step_by(PAGE_SIZE).any(|at| {
-        matches!(decode_record(&bytes[at..], seed), Decoded::Record { edit_number, .. } if edit_number > last_edit.saturating_add(1))
+        let record = decode_record(&bytes[at..], seed);
+        matches!(record, Decoded::Record { edit_number, .. } if edit_number > last_edit.saturating_add(1))
     })
 }
 

@@ -3,8 +3,9 @@
 //! Stands on `base` and `env`; knows nothing of keys, keyspaces or trees. A commit's payload is opaque bytes.
 //!
 //! ```text
-//! reserve (seqno, bytes of a buffer)  ->  fill (outside every lock)  ->  sync_to
-//!   wal.rs -> tail.rs -> buffer.rs         reservation.rs                 group_commit.rs -> segment_writer.rs
+//! reserve (seqno, bytes of a buffer)    wal.rs -> tail.rs -> buffer.rs
+//!   -> fill (outside every lock)        reservation.rs
+//!   -> sync_to                          group_commit.rs -> segment/writer.rs
 //! rewrite.rs, replay.rs -> segment_reader.rs
 //! ```
 //!

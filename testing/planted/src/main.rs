@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! main.rs -> catalogue.rs (the bugs, and who must see them)
-//!         -> campaign.rs (a process for each bug and layer, the table) -> trial.rs (one layer, in such a process)
+//!         -> campaign.rs (a process for each bug and layer, the table)
+//!            -> trial.rs (one layer, in such a process)
 //! ```
 //!
 //! **Invariants**

@@ -80,8 +80,9 @@ mod explorer {
                         Some(Ok(schedules)) => count += schedules,
                         Some(Err((number, reason))) => {
                             println!(
-                                "{scenario}: after {} schedules, schedule {number} of the block fails: {reason}\nreplay \
-                                 with\n  cargo run -q -p xtask -- schedules {scenario} --scheduler {} --seed {seed}",
+                                "{scenario}: after {} schedules, schedule {number} of the block fails: \
+                                 {reason}\nreplay with\n  cargo run -q -p xtask -- schedules {scenario} \
+                                 --scheduler {} --seed {seed}",
                                 count + number,
                                 scheduler.name()
                             );

@@ -111,7 +111,8 @@ pub const LAYERS: &[Layer] = &[
     },
     Layer {
         name: openings::NAME,
-        about: "files, their length and the calls of an opening stay the same, however often a store is opened",
+        about: "files, their length and the calls of an opening stay the same, however often a store is \
+                opened",
         unit: Some(openings::UNIT),
         run: openings::run,
     },

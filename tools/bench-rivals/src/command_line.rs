@@ -70,7 +70,8 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
     pub(crate) store_memory: Option<u64>,
     /// Client threads
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
     /// Time for each workload after the load
     #[arg(long, value_name = "S", default_value_t = 10.0)]
@@ -85,7 +86,8 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "S", default_value_t = 60.0)]
     pub(crate) settle_seconds: f64,
     /// Runs of each engine; their order is turned round every time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
     /// Every write is durable before it is acknowledged
     #[arg(long)]

@@ -83,7 +83,8 @@ pub struct YcsbArgs {
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub value_bytes: u64,
     /// Client threads
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
     /// Operations of each workload after the load [default: 2M, e and range: 200k]
     #[arg(long, value_name = "N", value_parser = parse_positive, conflicts_with = "seconds")]
@@ -125,7 +126,8 @@ pub struct YcsbArgs {
     #[arg(long)]
     pub sync: bool,
     /// Keyspaces that the records are spread over
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32768))]
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=32768))]
     pub keyspaces: u16,
     /// Of the threads, so many update records all the while, uniform, whatever the others do; not in loads
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -177,7 +179,8 @@ pub struct PaperArgs {
     #[arg(long, value_enum, default_value = "small")]
     pub scale: Scale,
     /// Client threads
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
     /// File for one line of JSON per point; `-` is standard output
     #[arg(long, value_name = "FILE")]
@@ -203,10 +206,12 @@ pub struct PhasesArgs {
     #[arg(long, value_name = "S", default_value = "10", value_parser = parse_seconds)]
     pub seconds: f64,
     /// Client threads
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
     /// Rounds through all configurations, every other one backwards
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=100))]
     pub rounds: u16,
     /// Directory for charts (SVG)
     #[arg(long, value_name = "DIR")]
@@ -281,10 +286,12 @@ pub struct MicroArgs {
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_positive)]
     pub ops: u64,
     /// Numbers of threads
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Vec<u16>,
     /// Pages that a cache holds
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8192", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8192")]
+    #[arg(value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
     pub pages: Vec<u64>,
     /// A trace for the case `trace`, in a format of `replay`
     #[arg(long, value_name = "FILE")]

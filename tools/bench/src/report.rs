@@ -324,7 +324,8 @@ impl Report {
         let max = max / 1e3;
         let name = &self.workload;
         Some(format!(
-            "{name}: the calls alone took p50 {p50:.1} µs, p99 {p99:.1} µs, p99.9 {p999:.1} µs, max {max:.1} ms\n"
+            "{name}: the calls alone took p50 {p50:.1} µs, p99 {p99:.1} µs, p99.9 {p999:.1} µs, max \
+             {max:.1} ms\n"
         ))
     }
 

@@ -23,7 +23,8 @@ fn every_workload_has_a_process_of_its_own_and_every_answer_is_right() {
     let dir = tempfile::tempdir().unwrap();
     let (results, table, code) = bench(
         dir.path(),
-        "ycsb --smoke --records 100k --reopen-each --reopen --keyspaces 2 --workloads load,a,d,range-hot,range-hot,f,scan",
+        "ycsb --smoke --records 100k --reopen-each --reopen --keyspaces 2 --workloads \
+         load,a,d,range-hot,range-hot,f,scan",
     );
     assert_eq!(code, Some(0), "{table}");
     let workloads: Vec<&str> = results.iter().map(|result| result["workload"].as_str().unwrap()).collect();

@@ -25,10 +25,11 @@ Exit codes:
   0  done; nothing wrong was found. A range, a prefix or a file may hold nothing
   1  no: damage was found, or what was named is not there: the store, the keyspace, a key, a page, a backup
      (with --json: {\"found\": false, \"missing\": \"key\"})
-  2  could not: bad arguments or input, in use by another process, not permitted, failed; the reason is on standard error
+  2  could not: bad arguments or input, in use by another process, not permitted, failed; the reason is on
+     standard error
 
-Keys, values and names of keyspaces are read and printed escaped: \\\\ \\t \\n \\r and \\xNN stand for bytes, all else for
-itself. --key-format and --value-format choose another form, see `testudo get --help`.
+Keys, values and names of keyspaces are read and printed escaped: \\\\ \\t \\n \\r and \\xNN stand for bytes,
+all else for itself. --key-format and --value-format choose another form, see `testudo get --help`.
 
 SIZE is in bytes, or has a unit: KiB, MiB, GiB (powers of 1024), k, M, G (powers of 1000).
 

@@ -1,9 +1,8 @@
 //! Checks of the repository itself, run by `cargo run -p xtask -- tidy` and, as a test, by `cargo test`.
 //!
 //! ```text
-//! main.rs -> tidy.rs -> sources.rs -> file_rules.rs · text_rules.rs · columns.rs · layers.rs · documents.rs
-//!            · errors_named.rs · format_lock.rs
-//!         -> schedules.rs · planted.rs · instructions.rs -> special_build.rs
+//! main.rs -> tidy.rs -> sources.rs -> every file in rules/
+//!         -> schedules.rs, planted.rs, instructions.rs -> special_build.rs
 //! ```
 //!
 //! **Invariants**

@@ -12,8 +12,8 @@ fn main() -> ExitCode {
         Some(("instructions", rest)) => exit_code(xtask::instructions(&root, rest)),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | BUG …] \
-                 | instructions [--update]"
+                "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | \
+                 BUG …] | instructions [--update]"
             );
             ExitCode::from(2)
         }

@@ -76,7 +76,8 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
     if !(evidence.manifest_counts && plan.take_layouts(evidence)) {
         plan.method = SalvageMethod::Scan;
         plan.unproven = Some(
-            "no manifest names the runs: one that left no footer, or a keyspace without a run, leaves no trace, and older \
+            "no manifest names the runs: one that left no footer, or a keyspace without a run, leaves no \
+             trace, and older \
              versions may stand where such a run had newer ones"
                 .to_owned(),
         );
@@ -130,7 +131,8 @@ impl Plan {
         let Seqno(newest) = self.newest_run_seqno();
         if let Some(unproven) = self.unproven.as_mut().filter(|_| first.0 > newest.saturating_add(1)) {
             let more = format!(
-                "; runs are missing, for the log begins at operation {first} and the runs that were found end at {newest}"
+                "; runs are missing, for the log begins at operation {first} and the runs that were found \
+                 end at {newest}"
             );
             unproven.push_str(&more);
         }

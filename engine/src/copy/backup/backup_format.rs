@@ -5,15 +5,15 @@
 //!
 //! - `repository`: magic `TSTDOREP` · version · u32 0 · repository id u128 · checksum of all before u64.
 //! - `run-STORE-INCARNATION-RUN`, a run: magic `TSTDORUN` · version · length of the reference u32 · store
-//!   id u128 · bytes of pages u64 · checksum of the pages u64 · run reference · checksum of all before u64
-//!   · the pages as the store has them.
-//! - `tail-ID`, operations: magic `TSTDOTAI` · version · u32 0 · repository id u128 · backup id u64 · frames,
-//!   each: payload length u32 · operations u32 · checksum of both and the payload u64 · payload as in the
-//!   log.
-//! - `backup-ID`: magic `TSTDOBAK` · version · u32 0 · repository id u128 · backup id u64 · store id u128 ·
-//!   time in ms since 1970 u64 · seqno u64 · new runs u64 · new bytes u64 · tail: bytes u64, checksum u64,
-//!   operations u64 · state `str`, a manifest record · runs u32, each: reference `str`, bytes u64, checksum
-//!   u64 · checksum of all before u64.
+//!   id u128 · bytes of pages u64 · checksum of the pages u64 · run reference · checksum of all before
+//!   u64 · the pages as the store has them.
+//! - `tail-ID`, operations: magic `TSTDOTAI` · version · u32 0 · repository id u128 · backup id u64 ·
+//!   frames, each: payload length u32 · operations u32 · checksum of both and the payload u64 · payload as
+//!   in the log.
+//! - `backup-ID`: magic `TSTDOBAK` · version · u32 0 · repository id u128 · backup id u64 · store id
+//!   u128 · time in ms since 1970 u64 · seqno u64 · new runs u64 · new bytes u64 · tail: bytes u64,
+//!   checksum u64, operations u64 · state `str`, a manifest record · runs u32, each: reference `str`, bytes
+//!   u64, checksum u64 · checksum of all before u64.
 //!
 //! **Invariants**
 //! - What decodes fits together: references decode, lengths match, nothing is left over.

@@ -413,7 +413,10 @@ impl Disk {
     }
 
     fn parent_of(&self, inode: Inode) -> io::Result<Inode> {
-        let holds = |node: &Node| matches!(node, Node::Directory(directory) if directory.live.values().any(|named| *named == inode));
+        let holds = |node: &Node| match node {
+            Node::Directory(directory) => directory.live.values().any(|named| *named == inode),
+            _ => false,
+        };
         match self.nodes.iter().find(|(_, node)| holds(node)) {
             Some((&parent, _)) => Ok(parent),
             None if inode == ROOT => Ok(ROOT),

@@ -15,7 +15,10 @@ macro_rules! forward {
 
     // Methods of `Env`.
     (@anchor $inner:tt) => {
-        fn anchor(&self, directory: &::std::path::Path) -> ::std::io::Result<::std::sync::Arc<dyn $crate::Env>> {
+        fn anchor(
+            &self,
+            directory: &::std::path::Path,
+        ) -> ::std::io::Result<::std::sync::Arc<dyn $crate::Env>> {
             $crate::Env::anchor(&*self.$inner, directory)
         }
     };

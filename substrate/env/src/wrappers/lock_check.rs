@@ -59,7 +59,8 @@ impl LockCheck {
 
     fn lost(&self) -> io::Error {
         let message = format!(
-            "{} was removed or replaced while the store was open: another process may have opened the store, so \
+            "{} was removed or replaced while the store was open: another process may have opened the \
+             store, so \
              nothing more was written",
             self.path.display()
         );

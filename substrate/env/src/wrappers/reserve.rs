@@ -66,8 +66,8 @@ impl Reserve {
         self.env_that_keeps(0)
     }
 
-    /// The environment whose files leave [`Reserve::PIECES`] − 1 pieces to others whatever they do: for what
-    /// can be tried again. The piece that they take tells the owner that the device is full.
+    /// The environment whose files leave [`Reserve::PIECES`] − 1 pieces to others whatever they do: for
+    /// what can be tried again. The piece that they take tells the owner that the device is full.
     pub fn bulk_env(self: &Arc<Self>) -> Arc<dyn Env> {
         self.env_that_keeps(Self::PIECES - 1)
     }

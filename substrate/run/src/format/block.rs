@@ -5,14 +5,15 @@
 //! | 2 | number of entries |
 //! | 2 | length of the prefix that all keys of the block share |
 //! | … | the prefix |
-//! | 6 each | slots: head u32 (first four bytes of the key after the prefix, big-endian order), offset u16 of the cell |
+//! | 6 each | slots: head u32, offset u16 of the cell |
 //! | … | cells: varint (suffix length × 4 + kind), varint value length, key suffix, value |
 //!
 //! In an index block the key of an entry is a separator of at most 256 bytes, and its value is the position
-//! of the data block: page u32 · pages u32, and behind a separator that was cut the fork: shared bytes u32 ·
-//! byte u8.
+//! of the data block: page u32 · pages u32, and behind a separator that was cut the fork: shared bytes u32
+//! · byte u8.
 //!
-//! Offsets count from the end of the slots. The block builder writes this, [`Block`] reads it; both are the
+//! A head is the first four bytes of the key after the prefix, big-endian. Offsets count from the end of the
+//! slots. The block builder writes this, [`Block`] reads it; both are the
 //! only ones to know it.
 //!
 //! **Invariants**

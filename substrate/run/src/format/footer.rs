@@ -4,9 +4,9 @@
 //!
 //! Payload, little-endian (`str` = u32 length and bytes): store id u128 · the run's own reference · name of
 //! the keyspace str · covered range: u8 0 (none), or 1, low str and u8 0 (open) or 1, how much high shares
-//! with low u32 and the rest of high str · index blocks u32 · first filter page u32 · filter pages u32 · then
-//! per index block its page u32, its pages u32, its first separator str, and u8 0, or 1 and the fork of a
-//! separator that was cut: shared bytes u32 · byte u8.
+//! with low u32 and the rest of high str · index blocks u32 · first filter page u32 · filter pages u32 ·
+//! then per index block its page u32, its pages u32, its first separator str, and u8 0, or 1 and the fork of
+//! a separator that was cut: shared bytes u32 · byte u8.
 //!
 //! **Invariants**
 //! - Reading never panics: a footer that contradicts itself is [`Damage`].

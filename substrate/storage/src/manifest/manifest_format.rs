@@ -14,9 +14,10 @@
 //! The seed mixes store id and manifest number, so that no record of another file passes. A change is a tag
 //! byte and its fields (`str` = length as u32, bytes; `span` = first page u64, pages u32): 1 put object
 //! (keyspace u32, object u64, str) · 2 delete object (keyspace u32, object u64) · 3 references (span, delta
-//! as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str, options str) · 6 drop
-//! keyspace (id u32) · 7 log start (WAL segment u64, seqno u64) · 8 next run (u64) · 9 next keyspace (u32) ·
-//! 10 options of a keyspace (id u32, options str) · 11 opened (incarnation u64, first log segment u64).
+//! as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str, options str) · 6
+//! drop keyspace (id u32) · 7 log start (WAL segment u64, seqno u64) · 8 next run (u64) · 9 next keyspace
+//! (u32) · 10 options of a keyspace (id u32, options str) · 11 opened (incarnation u64, first log segment
+//! u64).
 //!
 //! **Invariants**
 //! - Decoding never allocates more than the bytes that are left.

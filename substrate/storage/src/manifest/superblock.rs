@@ -90,7 +90,8 @@ impl Superblock {
         let Ok((version, required, superblock)) = decode_fields(slot) else { return Ok(None) };
         if version != FORMAT_VERSION || required & !KNOWN_REQUIRED_FEATURES != 0 {
             let message = format!(
-                "the store has format version {version} (features {required:#x}); this build reads version {FORMAT_VERSION}"
+                "the store has format version {version} (features {required:#x}); this build reads version \
+                 {FORMAT_VERSION}"
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }

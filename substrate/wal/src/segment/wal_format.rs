@@ -133,7 +133,8 @@ impl SegmentHeader {
             decode_fields(page).map_err(|Damage(reason)| Error::corruption(name, 0, reason))?;
         if version != FORMAT_VERSION || flags != 0 {
             let message = format!(
-                "{name}: the log has format version {version} (features {flags:#x}); this build reads version {FORMAT_VERSION}"
+                "{name}: the log has format version {version} (features {flags:#x}); this build reads \
+                 version {FORMAT_VERSION}"
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }

@@ -152,7 +152,8 @@ fn load() -> Result<Functions, String> {
     let Some(found) = places.iter().find(|place| place.is_file()) else {
         let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
         return Err(format!(
-            "RocksDB's library is not there (looked for {}); run tools/bench-rivals/fetch-rocksdb, or name it in {VARIABLE}",
+            "RocksDB's library is not there (looked for {}); run tools/bench-rivals/fetch-rocksdb, or name \
+             it in {VARIABLE}",
             places.join(", ")
         ));
     };

@@ -1,8 +1,8 @@
 //! Load, then A, B, C, E and F on one store that is never reopened: memory divided in one way for all of
 //! them, and divided anew before each.
 //!
-//! This is the paper's "dynamic tuning" (TurtleKV §5.1.3): the write share that suits each phase is set as it
-//! begins, and takes effect at the next memtable.
+//! This is the paper's "dynamic tuning" (TurtleKV §5.1.3): the write share that suits each phase is set as
+//! it begins, and takes effect at the next memtable.
 //!
 //! **Invariants**
 //! - Every configuration does the same phases for the same time; rounds go through the configurations there

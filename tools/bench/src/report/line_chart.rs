@@ -64,7 +64,8 @@ impl LineChart {
         let x_of = |x: f64| LEFT + (WIDTH - LEFT - RIGHT) * (self.place_x(x) - low) / span;
         let y_of = |y: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - y / top);
         let mut svg = format!(
-            "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{HEIGHT}' font-family='sans-serif' \
+            "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{HEIGHT}' \
+             font-family='sans-serif' \
              font-size='12'>\n<rect width='100%' height='100%' fill='white'/>\n"
         );
         svg.push_str(&text(LEFT + (WIDTH - LEFT - RIGHT) / 2.0, 20.0, "middle", &self.title));
@@ -104,7 +105,8 @@ impl LineChart {
             let _ = write!(way, "{px:.1},{py:.1} ");
             let _ = writeln!(
                 svg,
-                "<circle cx='{px:.1}' cy='{py:.1}' r='4' fill='{color}'><title>{}: {} → {}</title></circle>",
+                "<circle cx='{px:.1}' cy='{py:.1}' r='4' fill='{color}'><title>{}: {} → \
+                 {}</title></circle>",
                 escaped(&line.name),
                 short(*x),
                 short(*y)

@@ -2,11 +2,14 @@
 //!
 //! | form | reads and prints |
 //! |---|---|
-//! | escaped | UTF-8 text in which `\\`, `\t`, `\n`, `\r` and `\xNN` stand for bytes; see [`super::bytes_text`] |
+//! | escaped | UTF-8 text with `\\`, `\t`, `\n`, `\r` and `\xNN` for bytes; see [`super::bytes_text`] |
 //! | text | UTF-8 text as it is; a backslash is a backslash |
 //! | hex | two hex digits a byte |
-//! | u64 | a decimal number in 8 bytes: big-endian in keys, so that their order is that of the numbers; little-endian in values, as the merge operator `add-u64` keeps them |
+//! | u64 | a decimal number in 8 bytes: big-endian in keys, little-endian in values |
 //! | json | a JSON document; stored as it is typed, printed without white space between its parts |
+//!
+//! So keys of numbers are in the order of the numbers, and values are as the merge operator `add-u64` keeps
+//! them.
 //!
 //! **Invariants**
 //! - What is printed in a form is read back in it as the same bytes, but for the white space of JSON.

@@ -37,7 +37,8 @@ pub(crate) fn run(context: &mut Context, arguments: &CheckpointArguments) -> Out
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {
         context.console.json(&json!({
-            "target": arguments.target.display().to_string(), "seqno": report.seqno, "keyspaces": report.keyspaces,
+            "target": arguments.target.display().to_string(), "seqno": report.seqno,
+            "keyspaces": report.keyspaces,
             "runs": report.runs, "run_bytes": report.run_bytes, "tail_operations": report.tail_operations,
             "seconds": seconds,
         }))?;

@@ -41,7 +41,8 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Records of the synthetic part
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
     /// Memory that the store may use
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]

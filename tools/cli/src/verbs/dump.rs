@@ -51,8 +51,8 @@ pub(crate) struct DumpArguments {
 enum DumpFormat {
     /// Key, tab, value, escaped unless another form is chosen
     Tsv,
-    /// {"key": …, "value": …}, or key_hex and value_hex where the bytes are not UTF-8; a chosen form names
-    /// its fields
+    /// {"key": …, "value": …}, or key_hex and value_hex where the bytes are not UTF-8; a chosen form
+    /// names its fields
     Jsonl,
 }
 

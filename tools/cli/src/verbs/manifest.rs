@@ -78,7 +78,8 @@ impl Dump<'_> {
                 SlotContents::Superblock(superblock) => {
                     let (durable, store) = (superblock.watermark, format!("{:032x}", superblock.store.0));
                     let line = format!(
-                        "superblock slot {slot}: store {store}, generation {}, manifest {}, incarnation {:016x}, durable: edit {} and seqno {}{}",
+                        "superblock slot {slot}: store {store}, generation {}, manifest {}, incarnation \
+                         {:016x}, durable: edit {} and seqno {}{}",
                         superblock.generation,
                         superblock.manifest,
                         superblock.incarnation.0,
@@ -199,7 +200,8 @@ fn line_of(change: &Change) -> String {
 fn document_of(change: &Change) -> Value {
     match change {
         Change::PutObject(keyspace, object, bytes) => {
-            json!({ "change": "put_object", "keyspace": keyspace.0, "object": object.0, "contents_hex": to_hex(bytes) })
+            let (keyspace, object, contents) = (keyspace.0, object.0, to_hex(bytes));
+            json!({ "change": "put_object", "keyspace": keyspace, "object": object, "contents_hex": contents })
         }
         Change::DeleteObject(keyspace, object) => {
             json!({ "change": "delete_object", "keyspace": keyspace.0, "object": object.0 })

@@ -188,8 +188,10 @@ impl Dump<'_> {
         }
         let document = json!({
             "page": header.page, "offset": header.page * PAGE_BYTES, "kind": name_of(kind),
-            "pages": bytes.len() / PAGE_SIZE, "payload_bytes": header.payload_bytes, "run": header.generation.0,
-            "keyspace": header.keyspace.0, "incarnation": header.incarnation, "checksum_checked": self.store.is_some(), "damage": why,
+            "pages": bytes.len() / PAGE_SIZE, "payload_bytes": header.payload_bytes,
+            "run": header.generation.0,
+            "keyspace": header.keyspace.0, "incarnation": header.incarnation,
+            "checksum_checked": self.store.is_some(), "damage": why,
             "contents": if self.json { document_of(&contents) } else { Value::Null },
         });
         if !self.json {
@@ -251,7 +253,8 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
             // Of a long key only the beginning is kept.
             let end = |key: &[u8], is_cut: bool| format!("{}{}", shown(key), if is_cut { "…" } else { "" });
             lines.push(format!(
-                "  run {} of keyspace {} in store {:032x}: {} entries, {} of them removals, newest seqno {}, keys {} to {}",
+                "  run {} of keyspace {} in store {:032x}: {} entries, {} of them removals, newest seqno \
+                 {}, keys {} to {}",
                 reference.id,
                 escape(record.keyspace_name.as_bytes()),
                 record.store.0,
@@ -269,7 +272,10 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
 
 fn document_of(contents: &BlockContents) -> Value {
     let places = |blocks: &[(Vec<u8>, u32, u32)]| -> Vec<Value> {
-        let place = |(key, page, pages): &(Vec<u8>, u32, u32)| json!({ "separator_hex": to_hex(key), "page": page, "pages": pages });
+        let place = |(key, page, pages): &(Vec<u8>, u32, u32)| {
+            let separator = to_hex(key);
+            json!({ "separator_hex": separator, "page": page, "pages": pages })
+        };
         blocks.iter().map(place).collect()
     };
     match contents {
@@ -291,8 +297,10 @@ fn document_of(contents: &BlockContents) -> Value {
                 "store_id": format!("{:032x}", record.store.0), "keyspace_name": record.keyspace_name,
                 "run": reference.id.0, "newest_seqno": reference.newest_seqno.0, "entries": reference.entries,
                 "tombstones": reference.tombstones, "spans": spans,
-                "first_key_hex": to_hex(reference.keys.first()), "first_key_is_cut": reference.keys.first_is_cut(),
-                "last_key_hex": to_hex(reference.keys.last()), "last_key_is_cut": reference.keys.last_is_cut(),
+                "first_key_hex": to_hex(reference.keys.first()),
+                "first_key_is_cut": reference.keys.first_is_cut(),
+                "last_key_hex": to_hex(reference.keys.last()),
+                "last_key_is_cut": reference.keys.last_is_cut(),
                 "index_blocks": places(blocks),
             })
         }

@@ -78,7 +78,8 @@ fn document(report: &SalvageReport, seconds: f64) -> Value {
     };
     let keyspace = |keyspace: &KeyspaceSalvage| {
         json!({
-            "id": keyspace.id, "name": keyspace.name, "name_from": keyspace.name_from, "records": keyspace.records,
+            "id": keyspace.id, "name": keyspace.name, "name_from": keyspace.name_from,
+            "records": keyspace.records,
             "bytes": keyspace.bytes, "uncertain_records": keyspace.uncertain_records,
             "older_records": keyspace.older_records, "older_keyspace": keyspace.older_keyspace,
             "lost_ranges": keyspace.lost_ranges.iter().map(range).collect::<Vec<_>>(),
@@ -151,7 +152,8 @@ fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(
         let count = show_count(keyspace.older_records);
         let place = keyspace.older_keyspace.as_deref().unwrap_or("its keyspace");
         console.line(format_args!(
-            "  of {count} keys in lost ranges a version is left that may not be the last one: it is in {place}"
+            "  of {count} keys in lost ranges a version is left that may not be the last one: it is in \
+             {place}"
         ))?;
     }
     Ok(())

@@ -85,12 +85,14 @@ impl Dump<'_> {
             HeaderContents::Header(header) => self.put(
                 &json!({
                     "file": name, "store_id": format!("{:032x}", header.store_id.0), "number": header.number,
-                    "incarnation": format!("{:016x}", header.incarnation.0), "first_seqno": header.first_seqno.0,
+                    "incarnation": format!("{:016x}", header.incarnation.0),
+                    "first_seqno": header.first_seqno.0,
                     "durable_seqno": header.durable_seqno.0, "recovered_seqno": header.recovered_seqno.0,
                     "bytes": header.segment_bytes, "manifest_edit": header.newest_edit,
                 }),
                 &[format!(
-                    "{name}: segment {} of store {:032x}, incarnation {:016x}, first seqno {}, durable {}, recovered {}, {} bytes, manifest edit {}",
+                    "{name}: segment {} of store {:032x}, incarnation {:016x}, first seqno {}, durable {}, \
+                     recovered {}, {} bytes, manifest edit {}",
                     header.number,
                     header.store_id.0,
                     header.incarnation.0,

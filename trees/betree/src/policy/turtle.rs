@@ -1,10 +1,10 @@
 //! The turtle policy: a new tier is merged as in a binary counter, and a pivot is flushed once it has a leaf
 //! of bytes.
 //!
-//! The paper (TurtleKV §3.1.2, §3.2.1) has tiers of 1, 2, 4, 8 … leaf-sized segments. Here the sizes go on
-//! below one leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few kilobytes, not
-//! a leaf. And they end at an eighth of a node's buffer: a larger tier would spare reads little and cost a
-//! rewrite of half of the buffer at once.
+//! The paper (TurtleKV §3.1.2, §3.2.1) has tiers of 1, 2, 4, 8 … leaf-sized segments. Here the sizes go
+//! on below one leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few kilobytes,
+//! not a leaf. And they end at an eighth of a node's buffer: a larger tier would spare reads little and cost
+//! a rewrite of half of the buffer at once.
 //!
 //! **Invariants**
 //! - The bound on a node's buffer is `L · (ρ − 1)` bytes.

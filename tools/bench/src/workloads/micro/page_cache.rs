@@ -4,9 +4,9 @@
 //! |---|---|
 //! | hit | a uniform look-up among pages that are all there |
 //! | zipf | a zipfian look-up over 16 × the capacity; what is missing is put in |
-//! | scan | the same after every page was read once, in order; the ratio is that of the first look-ups after the scan |
+//! | scan | the same after every page was read once, in order; the ratio is that of the first look-ups |
 //! | trace | the look-ups of `--trace FILE`, in its order, once; what is missing is put in |
-//! | miss | a page of the data file that is never there: read from memory, verified, admitted (the store's cache only) |
+//! | miss | a page that is never there: read from memory, verified, admitted (the store's cache only) |
 //!
 //! **Invariants**
 //! - Both caches get the same page numbers in the same order on each thread.

@@ -106,7 +106,8 @@ fn remark(tree: usize, points: &[[Point; TREES.len()]]) -> String {
     let highest = steps().map(|(from, to)| to.amplification - from.amplification).fold(f64::MIN, f64::max);
     let (first, last) = (points[0][tree], points[points.len() - 1][tree]);
     format!(
-        "{}: from random to in order {} the inserts, and {:.2} to {:.2} bytes written for each of the user; from one share to the \
+        "{}: from random to in order {} the inserts, and {:.2} to {:.2} bytes written for each of the user; \
+         from one share to the \
          next at worst {lowest:.2} times the inserts and {highest:+.2} bytes",
         TREES[tree],
         times(first.rate, last.rate),

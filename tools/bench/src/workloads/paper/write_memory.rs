@@ -1,9 +1,9 @@
 //! Write amplification against the checkpoint distance χ, for data sets of three sizes (TurtleKV fig. 3c and
 //! 9e).
 //!
-//! A record is merged about once for each doubling between χ and the size of the data, whatever that size is;
-//! so each doubling of χ saves one unit, and the lines of all sizes have the same slope. Averaged over a load
-//! that begins empty, the expected number of times that a record is written by the tree is
+//! A record is merged about once for each doubling between χ and the size of the data, whatever that size
+//! is; so each doubling of χ saves one unit, and the lines of all sizes have the same slope. Averaged over a
+//! load that begins empty, the expected number of times that a record is written by the tree is
 //! `log2(N / χ) - 1 / ln 2 + 1`.
 //!
 //! **Invariants**

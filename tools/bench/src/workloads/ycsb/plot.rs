@@ -74,7 +74,8 @@ fn latency(reports: &[Report]) -> String {
             let value = value(report);
             let _ = writeln!(
                 body,
-                "<circle cx='{x:.1}' cy='{y:.1}' r='5' fill='{color}'><title>{name} {value:.1} µs</title></circle>"
+                "<circle cx='{x:.1}' cy='{y:.1}' r='5' fill='{color}'><title>{name} {value:.1} \
+                 µs</title></circle>"
             );
         }
     }

@@ -100,7 +100,8 @@ fn synced_writes_report_commits() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let line = format!(
-        "ycsb --tmp {} --json {} --workloads load --records 50 --sync --threads 4 --memory 32MiB --settle-seconds 0",
+        "ycsb --tmp {} --json {} --workloads load --records 50 --sync --threads 4 --memory 32MiB \
+         --settle-seconds 0",
         dir.path().display(),
         json.display()
     );
@@ -281,7 +282,8 @@ fn trees_take_turns_while_a_workload_runs() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let line = format!(
-        "ycsb --tmp {} --json {} --settle-seconds 0 --memory 4MiB --leaf-bytes 64KiB --records 20k --keyspaces 2 \
+        "ycsb --tmp {} --json {} --settle-seconds 0 --memory 4MiB --leaf-bytes 64KiB --records 20k \
+         --keyspaces 2 \
          --seconds 0.6 --switch-trees turtle,splinter --switches 5 --switch-in f --workloads load,f,scan",
         dir.path().display(),
         json.display()
@@ -304,7 +306,8 @@ fn a_fixed_rate_takes_its_time() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let line = format!(
-        "ycsb --tmp {} --json {} --settle-seconds 0 --memory 32MiB --records 400 --workloads load --rate 2000",
+        "ycsb --tmp {} --json {} --settle-seconds 0 --memory 32MiB --records 400 --workloads load --rate \
+         2000",
         dir.path().display(),
         json.display()
     );

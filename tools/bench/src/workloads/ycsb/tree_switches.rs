@@ -127,7 +127,8 @@ impl SwitchResult {
         let by_tree: Vec<_> =
             by_tree.map(|(tree, rate)| format!("{} with {tree}", human_count(*rate))).collect();
         format!(
-            "{workload}: {} switches of trees; operations/s {} before, {} between, {} after, {}; longest stall {:.1} ms, longest switch \
+            "{workload}: {} switches of trees; operations/s {} before, {} between, {} after, {}; longest \
+             stall {:.1} ms, longest switch \
              {:.1} ms\n",
             self.switches,
             human_count(self.ops_per_second_before),

@@ -50,7 +50,8 @@ impl Demo<'_> {
     pub(super) fn killing(&mut self, db: Db) -> Result<(), Failure> {
         self.report.section("killing", "A writing process, killed with SIGKILL")?;
         self.report.note(&format!(
-            "A child writes batches of {RECORDS_PER_BATCH} numbered records over two keyspaces; one batch in {SYNC_EVERY}"
+            "A child writes batches of {RECORDS_PER_BATCH} numbered records over two keyspaces; one batch \
+             in {SYNC_EVERY}"
         ))?;
         self.report.note("is synced and reported. What survives must hold every synced batch, and be a")?;
         self.report.note("prefix of what was written, without half a batch.")?;

@@ -2,7 +2,7 @@
 //!
 //! | format | line | record |
 //! |---|---|---|
-//! | lines | any bytes, or a key in a chosen form | key: the line; value: its number, from 1, as decimal text |
+//! | lines | any bytes, or a key in a chosen form | key: the line; value: its number from 1, in decimal |
 //! | tsv | key, tab, value, each in a form of [`crate::input::format`] | as written |
 //! | jsonl | an object as in [`crate::input::json_record`]; blank lines are passed over | as written |
 //!
