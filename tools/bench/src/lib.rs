@@ -13,6 +13,7 @@
 mod args;
 mod context;
 mod entry_point;
+mod git_trace;
 mod measure;
 mod report;
 mod subject;
@@ -24,6 +25,7 @@ pub use args::{
 };
 pub use context::{Context, Outcome, stop_on_signals};
 pub use entry_point::{main_with, run};
+pub use git_trace::GIT_TRACE;
 pub use report::output::Output;
 pub use report::size::{human_bytes, human_count, parse_positive};
 pub use subject::testudo_subject::Testudo;

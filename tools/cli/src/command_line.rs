@@ -108,7 +108,7 @@ pub(crate) enum Verb {
     /// Creates, drops or lists keyspaces
     Keyspace(keyspace::KeyspaceArguments),
     /// Workloads, traces and what the device itself gives
-    Bench(bench::BenchArguments),
+    Bench(Box<bench::BenchArguments>),
     /// Completions for a shell, on standard output
     Completions(completions::CompletionsArguments),
     /// The manual page of the program or of a verb, on standard output

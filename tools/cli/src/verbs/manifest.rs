@@ -200,8 +200,8 @@ fn line_of(change: &Change) -> String {
 fn document_of(change: &Change) -> Value {
     match change {
         Change::PutObject(keyspace, object, bytes) => {
-            let (keyspace, object, contents) = (keyspace.0, object.0, to_hex(bytes));
-            json!({ "change": "put_object", "keyspace": keyspace, "object": object, "contents_hex": contents })
+            let (keyspace, object, hex) = (keyspace.0, object.0, to_hex(bytes));
+            json!({ "change": "put_object", "keyspace": keyspace, "object": object, "contents_hex": hex })
         }
         Change::DeleteObject(keyspace, object) => {
             json!({ "change": "delete_object", "keyspace": keyspace.0, "object": object.0 })

@@ -1,7 +1,7 @@
 //! The data set of the tour: the real put and delete history of ten public repositories, as atomic batches.
 //!
-//! `testing/fixtures/README.md` says where it comes from and how its lines look. Sizes of values are scaled
-//! down and their bytes made up.
+//! `tools/bench/fixtures/README.md` says where it comes from and how its lines look. Sizes of values are
+//! scaled down and their bytes made up.
 //!
 //! **Invariants**
 //! - The model of a history is what a store must hold after all its batches.
@@ -9,11 +9,11 @@
 use std::{collections::BTreeMap, io::Read};
 
 use testudo_base::num::usize_of;
+use testudo_bench::GIT_TRACE;
 
 use super::made_up;
 use crate::failure::Failure;
 
-const COMPRESSED: &[u8] = include_bytes!("../../../../../testing/fixtures/git_trace.txt.zst");
 const VALUE_BYTES_DIVISOR: u64 = 64;
 const VALUE_BYTES_MAX: u64 = 64 << 10;
 
@@ -56,7 +56,7 @@ impl History {
             |reason: &dyn std::fmt::Display| Failure::new(format!("the built-in data set: {reason}"));
         let mut text = Vec::new();
         let mut decoder =
-            ruzstd::decoding::StreamingDecoder::new(COMPRESSED).map_err(|error| damaged(&error))?;
+            ruzstd::decoding::StreamingDecoder::new(GIT_TRACE).map_err(|error| damaged(&error))?;
         decoder.read_to_end(&mut text).map_err(|error| damaged(&error))?;
         Ok(Self(text))
     }

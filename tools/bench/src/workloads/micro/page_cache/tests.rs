@@ -16,7 +16,7 @@ fn hit_ratio(cache: &dyn Subject, trace: &[u64]) -> f64 {
 
 #[test]
 fn a_real_trace_hits_about_as_often_as_with_lru_and_mostly_more_often() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/fixtures/git_trace.txt.zst");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/git_trace.txt.zst");
     let trace = pages_of(&path).unwrap();
     let gains: Vec<f64> = [256, 1024, 4096]
         .into_iter()
