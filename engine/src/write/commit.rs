@@ -1,6 +1,6 @@
 //! The sequence of a commit, which is the same for one operation, a batch and a read-modify-write:
 //!
-//! `admission → stripes → seqno and log space → log bytes → memtable → visible → durable if asked for`
+//! `admission -> stripes -> seqno and log space -> log bytes -> memtable -> visible -> durable if asked for`
 //!
 //! Everything is copied outside the commit lock. A commit is visible to plain reads operation by operation,
 //! and to snapshots all at once.

@@ -1,6 +1,6 @@
 //! How a cursor over a run gets to where it should stand, page by page.
 //!
-//! `find the data block, by the index → load it (block_reader.rs) → stand within it, or go to the next one`
+//! `find the data block, by the index -> load it (block_reader.rs) -> stand within it, or go to the next one`
 //!
 //! Whenever a page is not in memory, the cursor says which, and goes on when it is given.
 //!
