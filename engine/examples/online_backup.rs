@@ -61,7 +61,7 @@ fn restore_and_check(
     repository.restore(Some(backup.info.id), target)?;
     let restored = Db::builder(target).memory_bytes(16 << 20).open()?;
     let report = restored.verify(VerifyLevel::Full)?;
-    assert!(report.is_sound(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     let copy = restored.open_keyspace("accounts")?.ok_or("the keyspace was restored")?;
     let mut count = 0;
     let mut copies = copy.iter()?;
@@ -99,7 +99,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
 
     let report = repository.verify(None)?;
-    assert!(report.is_sound(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert_eq!(repository.list()?.len(), 2);
     for (backup, name) in backups.iter().zip(["first", "second"]) {
         let count = restore_and_check(&repository, backup, &accounts, &directory.path().join(name))?;

@@ -100,7 +100,7 @@ fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
     assert!(held.starts_with(b"old 7 "));
     assert!(first.value().unwrap().starts_with(b"old "));
     assert!(rewritten.get(key(7)).unwrap().unwrap().starts_with(b"new 7 "));
-    assert!(next.verify(VerifyLevel::Full).unwrap().is_sound());
+    assert!(next.verify(VerifyLevel::Full).unwrap().is_valid());
 }
 
 #[test]

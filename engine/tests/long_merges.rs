@@ -129,7 +129,7 @@ fn what_only_a_flush_finds_out_is_kept_and_refused_from_then_on() {
             db.settle().unwrap();
         }
     }
-    assert!(db.verify(VerifyLevel::Full).unwrap().is_sound());
+    assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
     let scanned = k.prefix("a").unwrap().next().unwrap().and_then(Entry::into_pair).unwrap().1;
     assert_eq!(*scanned, *expected);
 

@@ -59,7 +59,7 @@ fn what_a_built_in_operator_cannot_add_is_not_written() {
     assert_eq!(k.get("b").unwrap(), None);
     k.merge("a", one).unwrap();
     assert_eq!(k.get("a").unwrap().as_deref(), Some(&2_u64.to_le_bytes()[..]));
-    assert!(db.verify(VerifyLevel::Full).unwrap().is_sound());
+    assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn an_entry_that_cannot_be_merged_stops_no_scan_and_can_be_removed() {
     k.insert("new", "whole").unwrap();
     assert_eq!(k.get("b").unwrap(), None);
     assert_eq!(k.get("new").unwrap().as_deref(), Some(&b"whole"[..]));
-    assert!(db.verify(VerifyLevel::Full).unwrap().is_sound());
+    assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn without_its_operator_a_keyspace_is_scanned_removed_from_and_sound() {
     assert_eq!(kind_of(entries[1].value()), ErrorKind::Unsupported);
     assert!(!entries[1].base_with_operands().unwrap().operands.is_empty());
     // Who has not the operator cannot say that something is wrong.
-    assert!(db.verify(VerifyLevel::Full).unwrap().is_sound());
+    assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
     k.insert("c", "any value").unwrap();
     k.remove("b").unwrap();
     assert!(!k.contains_key("b").unwrap());

@@ -1,4 +1,4 @@
-//! Repair: puts right what can be derived from sound parts of a store, and says what cannot.
+//! Repair: puts right what can be derived from valid parts of a store, and says what cannot.
 //!
 //! Only files around the data are touched: the superblock, and files that nothing refers to. Pages, manifest
 //! and log are checked; where they are damaged, [`crate::check::salvage()`] is the way, because a repair in
@@ -6,7 +6,7 @@
 //!
 //! **Invariants**
 //! - What is replaced is copied first, and the copy is durable before anything else is written.
-//! - Nothing is removed that anything refers to, and nothing at all while the current manifest is not sound.
+//! - Nothing is removed that anything refers to, and nothing at all while the current manifest is not valid.
 //! - A dry run writes nothing.
 
 mod leftovers;
@@ -77,16 +77,22 @@ pub struct RepairFinding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RepairReport {
-    /// What was found; empty if the store is sound.
+    /// What was found; empty if the store is valid.
     pub findings: Vec<RepairFinding>,
     /// Bytes of runs that were checked.
     pub checked_bytes: u64,
 }
 
 impl RepairReport {
-    /// Whether the store is sound now.
-    pub fn is_sound(&self) -> bool {
+    /// Whether the store is valid now.
+    pub fn is_valid(&self) -> bool {
         self.findings.iter().all(|finding| finding.remedy == Remedy::Repaired)
+    }
+
+    /// The former name of `is_valid`.
+    #[deprecated(since = "0.1.0", note = "use `is_valid`")]
+    pub fn is_sound(&self) -> bool {
+        self.is_valid()
     }
 
     fn needs_salvage(&mut self, file: &str, offset: u64, what: impl Into<String>, action: &str) {

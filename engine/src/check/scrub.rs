@@ -74,7 +74,7 @@ pub struct ScrubReport {
     pub bytes: u64,
     /// Where to go on; `None` if everything was looked at.
     pub position: Option<ScrubPosition>,
-    /// What is wrong; empty if all is sound.
+    /// What is wrong; empty if all is valid.
     pub findings: Vec<Finding>,
 }
 

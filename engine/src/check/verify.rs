@@ -64,8 +64,14 @@ pub struct VerifyReport {
 impl VerifyReport {
     /// Whether everything was read and nothing was found. A fast check never says so; what it found is in
     /// [`VerifyReport::findings`].
-    pub fn is_sound(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.findings.is_empty() && self.level == VerifyLevel::Full
+    }
+
+    /// The former name of `is_valid`.
+    #[deprecated(since = "0.1.0", note = "use `is_valid`")]
+    pub fn is_sound(&self) -> bool {
+        self.is_valid()
     }
 }
 
@@ -101,7 +107,7 @@ pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -
     Ok(report)
 }
 
-/// Reads everything: files, the pages of all runs, and the entries of those whose pages are sound.
+/// Reads everything: files, the pages of all runs, and the entries of those whose pages are valid.
 fn check_contents(
     db: &Db,
     runs: BTreeMap<RunId, (Arc<Run>, String)>,

@@ -499,7 +499,7 @@ impl Db {
     /// for finding in &report.findings {
     ///     eprintln!("{finding}");
     /// }
-    /// assert!(report.is_sound());
+    /// assert!(report.is_valid());
     /// # Ok(())
     /// # }
     /// ```

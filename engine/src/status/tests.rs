@@ -94,10 +94,10 @@ fn what_is_no_status_of_the_writer_is_not_believed() {
     let beside = Beside::new();
     beside.keyspace.insert("a", "1").unwrap();
     beside.publish();
-    let sound = super::status_format::Status::decode(&beside.bytes()).unwrap();
+    let valid = super::status_format::Status::decode(&beside.bytes()).unwrap();
     assert_eq!(beside.inspect().stats.user_writes, 1);
-    let other_process = super::Status { process: sound.process + 1, ..sound.clone() };
-    let other_store = super::Status { store: testudo_base::StoreId(1), ..sound.clone() };
+    let other_process = super::Status { process: valid.process + 1, ..valid.clone() };
+    let other_store = super::Status { store: testudo_base::StoreId(1), ..valid.clone() };
     for other in [other_process, other_store] {
         beside.write(&other.encode());
         let seen = beside.inspect();
@@ -105,7 +105,7 @@ fn what_is_no_status_of_the_writer_is_not_believed() {
     }
     beside.write(b"testudo-status torn");
     assert!(beside.inspect().published.is_none());
-    beside.write(&sound.encode());
+    beside.write(&valid.encode());
     assert!(beside.inspect().published.is_some());
 }
 

@@ -229,8 +229,8 @@ fn misaligned_direct_access_is_invalid_input(place: &Place) {
     let (left, right) = bytes.split_at_mut(4096);
     let mut requests = [ReadRequest::new(8192, left), ReadRequest::new(1, right)];
     file.read_batch(&mut requests);
-    let [sound, misaligned] = requests.map(|request| request.result);
-    sound.unwrap();
+    let [valid, misaligned] = requests.map(|request| request.result);
+    valid.unwrap();
     kinds.push(error_kind(misaligned));
     assert!(kinds.iter().all(|kind| *kind == ErrorKind::InvalidInput), "{kinds:?}");
     assert!(bytes[..4096].iter().all(|&byte| byte == pattern(2)));

@@ -46,7 +46,7 @@ pub fn inspect_superblock(env: &dyn Env, directory: &Path) -> Result<[SlotConten
 /// Something found in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestPiece {
-    /// A sound record.
+    /// A valid record.
     Record {
         /// Where.
         offset: u64,
@@ -57,11 +57,11 @@ pub enum ManifestPiece {
         /// The changes.
         edit: Edit,
     },
-    /// Bytes that are no sound record.
+    /// Bytes that are no valid record.
     Damage {
         /// Where they begin.
         offset: u64,
-        /// How many, up to the next sound record or the end.
+        /// How many, up to the next valid record or the end.
         bytes: u64,
         /// What is wrong with the first of them.
         why: &'static str,

@@ -11,7 +11,7 @@
 //! - Opening writes nothing: what looks left over may be what an older superblock does not know.
 //! - After a failed write or sync nothing is known about the last record: all later commits fail
 //!   (`Poisoned`).
-//! - Replay ends at the first unsound record; that is a torn tail only if no sound record follows.
+//! - Replay ends at the first invalid record; that is a torn tail only if no valid record follows.
 
 pub(crate) mod manifest_format;
 pub(crate) mod state;

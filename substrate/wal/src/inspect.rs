@@ -22,7 +22,7 @@ use crate::segment::wal_format::{
 /// What the first page of a segment says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderContents {
-    /// A sound header.
+    /// A valid header.
     Header(SegmentHeader),
     /// Nothing but zeros: the segment was made ahead and never used.
     Empty,
@@ -33,7 +33,7 @@ pub enum HeaderContents {
 /// Something found behind the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SegmentPiece<'a> {
-    /// A record with a sound header.
+    /// A record with a valid header.
     Record {
         /// Where.
         offset: u64,
@@ -56,7 +56,7 @@ pub fn inspect_segment_header(env: &dyn Env, dir: &Path, number: u64) -> Result<
     open(env, dir, number).map(|(_, header)| header)
 }
 
-/// Walks a segment. Without a sound header nothing behind it can be read.
+/// Walks a segment. Without a valid header nothing behind it can be read.
 pub fn inspect_segment(
     env: &dyn Env,
     dir: &Path,
@@ -174,8 +174,8 @@ impl Walk<'_> {
         let skipped = usize_of(payload_at - start);
         let buffer = read(self.file, start, u64_of(skipped + bytes).next_multiple_of(PAGE_BYTES))?;
         let payload = &buffer[skipped..skipped + bytes];
-        let is_sound = checksum64(payload, self.salt) == header.payload_checksum || bytes == 0;
-        (self.visit)(SegmentPiece::Record { offset, header, payload: is_sound.then_some(payload) });
+        let is_valid = checksum64(payload, self.salt) == header.payload_checksum || bytes == 0;
+        (self.visit)(SegmentPiece::Record { offset, header, payload: is_valid.then_some(payload) });
         Ok(())
     }
 

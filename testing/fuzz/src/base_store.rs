@@ -1,4 +1,4 @@
-//! Small sound stores, made by code: their files, what they hold, and where their checksums are.
+//! Small valid stores, made by code: their files, what they hold, and where their checksums are.
 //!
 //! **Invariants**
 //! - Each process makes them once, from fixed scripts; they are the same every time.
@@ -76,17 +76,17 @@ fn make(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool) -> Base
     // The stores are opened by whoever knows no other operators than those of the store itself.
     script.0.retain(|op| !matches!(op, Op::Merge { keyspace, .. } if operator_name(*keyspace) != OPERATOR));
     for (step, op) in script.0.iter().enumerate() {
-        runner.op(op).expect("the script runs on a sound store");
+        runner.op(op).expect("the script runs on a valid store");
         if step % 80 == 79 {
-            runner.op(&Op::Flush).expect("the script runs on a sound store");
+            runner.op(&Op::Flush).expect("the script runs on a valid store");
         }
     }
     let last = if is_closed { Op::Reopen } else { Op::Persist };
-    runner.op(&last).expect("the script runs on a sound store");
+    runner.op(&last).expect("the script runs on a valid store");
     let machine = if is_closed {
         let machine = runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1);
-        let db = opener.open_db(Arc::clone(&machine) as _, Path::new(DIRECTORY)).expect("it is sound");
-        db.close().expect("it is sound");
+        let db = opener.open_db(Arc::clone(&machine) as _, Path::new(DIRECTORY)).expect("it is valid");
+        db.close().expect("it is valid");
         machine
     } else {
         runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1)
@@ -107,8 +107,8 @@ fn at_rest(machine: &Arc<MemEnv>, is_closed: bool) -> BaseStore {
     };
     let files = machine.all_files().into_iter().filter(|path| !path.ends_with("reserve")).map(file).collect();
     let mut store = BaseStore { id, files, content: Content::default(), is_closed };
-    let db = open(store.machine(&store.files.clone())).expect("a sound store opens");
-    store.content = content_of(&db).expect("a sound store can be read");
+    let db = open(store.machine(&store.files.clone())).expect("a valid store opens");
+    store.content = content_of(&db).expect("a valid store can be read");
     drop(db.close());
     store
 }

@@ -52,8 +52,8 @@ fn pairs_of(keyspace: &Keyspace, backward: bool) -> Result<Pairs> {
 /// nothing.
 pub(crate) fn exercise(machine: &Arc<MemEnv>, db: Db) {
     let report = db.verify(VerifyLevel::Full);
-    let is_sound = report.as_ref().is_ok_and(|report| report.is_sound());
-    let is_readable = read_all(&db, is_sound);
+    let is_valid = report.as_ref().is_ok_and(|report| report.is_valid());
+    let is_readable = read_all(&db, is_valid);
     let written = write_all(&db);
     // What may fail has been seen; the rest must neither panic nor hang.
     let _ = db.snapshot().map(drop);
@@ -64,22 +64,22 @@ pub(crate) fn exercise(machine: &Arc<MemEnv>, db: Db) {
         }
     }
     let closed = db.close();
-    if is_sound && is_readable && written.is_ok() && closed.is_ok() {
+    if is_valid && is_readable && written.is_ok() && closed.is_ok() {
         let again = open(machine.crash_image(&CrashPolicy::KEEP_ALL, 1));
         let again =
-            again.unwrap_or_else(|error| panic!("a sound store was closed and cannot be opened: {error}"));
-        let report = again.verify(VerifyLevel::Full).expect("a sound store can be verified");
-        assert!(report.is_sound(), "a sound store was written to and is damaged: {:?}", report.findings);
+            again.unwrap_or_else(|error| panic!("a valid store was closed and cannot be opened: {error}"));
+        let report = again.verify(VerifyLevel::Full).expect("a valid store can be verified");
+        assert!(report.is_valid(), "a valid store was written to and is damaged: {:?}", report.findings);
     }
 }
 
-/// Whether an error is the right answer of a sound store: it states a merge operator that nobody knows.
+/// Whether an error is the right answer of a valid store: it states a merge operator that nobody knows.
 fn is_excused(error: &Error) -> bool {
     error.kind() == ErrorKind::Unsupported
 }
 
 /// Reads everything in every way; whether nothing failed.
-fn read_all(db: &Db, is_sound: bool) -> bool {
+fn read_all(db: &Db, is_valid: bool) -> bool {
     let mut is_readable = true;
     for name in db.keyspace_names() {
         let Ok(Some(keyspace)) = db.open_keyspace(&name) else { continue };
@@ -88,28 +88,28 @@ fn read_all(db: &Db, is_sound: bool) -> bool {
             (Ok(forward), Ok(backward)) => (forward, backward),
             (Err(error), _) | (_, Err(error)) => {
                 assert!(
-                    !is_sound || is_excused(&error),
+                    !is_valid || is_excused(&error),
                     "the verification finds nothing, and a scan fails: {error}"
                 );
                 is_readable = false;
                 continue;
             }
         };
-        assert!(forward.windows(2).all(|pair| pair[0].0 < pair[1].0) || !is_sound, "keys do not increase");
-        assert!(forward == backward || !is_sound, "scans differ by their direction");
+        assert!(forward.windows(2).all(|pair| pair[0].0 < pair[1].0) || !is_valid, "keys do not increase");
+        assert!(forward == backward || !is_valid, "scans differ by their direction");
         let step = forward.len().div_ceil(POINT_READS_MAX).max(1);
         for (key, value) in forward.iter().step_by(step) {
             match keyspace.get(key) {
                 Ok(found) => {
                     let is_right = found.as_deref() == Some(value.as_slice());
                     assert!(
-                        is_right || !is_sound,
+                        is_right || !is_valid,
                         "a scan finds {key:x?} and a point read finds another value"
                     );
                 }
                 Err(error) => {
                     assert!(
-                        !is_sound || is_excused(&error),
+                        !is_valid || is_excused(&error),
                         "the verification finds nothing, and a point read fails: {error}"
                     );
                     is_readable = false;

@@ -1,6 +1,6 @@
 //! Computes the checksums of a changed store anew, so that what is in its files counts as valid.
 //!
-//! Where the checksummed things are is found out once, in the sound files ([`sites_of`]), since a damaged
+//! Where the checksummed things are is found out once, in the valid files ([`sites_of`]), since a damaged
 //! file cannot be walked; the tables are those of docs/FORMAT.md. This file computes them by itself, without
 //! the store's encoders.
 //!
@@ -132,7 +132,7 @@ pub(crate) fn seal(name: &str, file: &mut [u8], site: Site, store: StoreId) -> O
     }
 }
 
-/// Everything in a sound file that has a checksum.
+/// Everything in a valid file that has a checksum.
 pub(crate) fn sites_of(name: &str, file: &[u8], store: StoreId) -> Vec<Site> {
     let pages = (0..file.len()).step_by(PAGE_SIZE);
     // A thing is where sealing changes nothing.

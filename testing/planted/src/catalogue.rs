@@ -57,7 +57,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("edit-not-noted", "the log does not say which changes of the catalogue it builds on", &["files"]),
     // Verification of what is read.
     bug("page-checksum-ignored", "a page with a wrong checksum is believed", &["corruption"]),
-    bug("page-identity-ignored", "any sound page passes for the one asked for", &["corruption"]),
+    bug("page-identity-ignored", "any valid page passes for the one asked for", &["corruption"]),
     bug(
         "edit-checksum-ignored",
         "an edit of the manifest with a wrong checksum is believed",

@@ -97,7 +97,7 @@ fn pairs(entries: impl Iterator<Item = Result<Entry>>) -> Result<Vec<Pair>> {
     entries.map(pair).collect()
 }
 
-/// Opens a store and reads everything; panics unless it is sound.
+/// Opens a store and reads everything; panics unless it is valid.
 pub fn read_whole(opener: &EngineOpener, machine: &Arc<MemEnv>, directory: &str) -> Contents {
     let env: Arc<dyn Env> = Arc::<MemEnv>::clone(machine);
     let db = opener.open_db(env, Path::new(directory)).expect("the store opens");
@@ -106,7 +106,7 @@ pub fn read_whole(opener: &EngineOpener, machine: &Arc<MemEnv>, directory: &str)
     contents_of(&db).expect("every record can be read")
 }
 
-/// Whether the directory is a store, which then must be sound and hold `expected`. If it is none, neither may
+/// Whether the directory is a store, which then must be valid and hold `expected`. If it is none, neither may
 /// anybody take it for a place where one can be made by opening it.
 pub fn judge_copy(
     opener: &EngineOpener,

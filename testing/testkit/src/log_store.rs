@@ -98,7 +98,7 @@ impl Opener for LogStoreOpener {
     }
 }
 
-/// Opens or creates the log; returns it with its sound length and content.
+/// Opens or creates the log; returns it with its valid length and content.
 fn recover(env: &dyn Env, plant: Option<Plant>) -> io::Result<(Arc<dyn File>, u64, State)> {
     let exists =
         |error: io::Error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) };
@@ -118,19 +118,19 @@ fn recover(env: &dyn Env, plant: Option<Plant>) -> io::Result<(Arc<dyn File>, u6
     file.read_at(0, &mut bytes)?;
     let mut state = State::default();
     let records = replay(&bytes, plant, &mut state);
-    let sound = records.next_multiple_of(SECTOR_BYTES);
+    let valid = records.next_multiple_of(SECTOR_BYTES);
     // What is left of a record that did not check must not be taken for one later.
-    file.write_at(u64_of(records), &vec![0; sound - records])?;
-    let sound = u64_of(sound);
+    file.write_at(u64_of(records), &vec![0; valid - records])?;
+    let valid = u64_of(valid);
     if plant == Some(Plant::ExposeUnsynced) {
-        return Ok((file, sound, state));
+        return Ok((file, valid, state));
     }
-    file.set_len(sound)?;
+    file.set_len(valid)?;
     file.sync()?;
-    Ok((file, sound, state))
+    Ok((file, valid, state))
 }
 
-/// Applies the records; returns where the sound ones end.
+/// Applies the records; returns where the valid ones end.
 fn replay(bytes: &[u8], plant: Option<Plant>, state: &mut State) -> usize {
     let mut offset = 0;
     loop {

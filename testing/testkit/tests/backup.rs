@@ -315,7 +315,7 @@ fn every_flipped_byte_is_found_and_never_restores_a_wrong_store() {
             let what = format!("{} at {offset}", path.display());
             let report = catch_panic(|| repository.verify(None)).unwrap_or_else(|e| panic!("{what}: {e}"));
             match report {
-                Ok(report) => assert!(!report.is_sound(), "{what}: not found"),
+                Ok(report) => assert!(!report.is_valid(), "{what}: not found"),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{what}: {error}"),
             }
             found += 1;
@@ -357,9 +357,9 @@ fn every_missing_or_cut_file_is_found() {
         match outcome {
             // A backup that is gone is a backup less; its files show that there was more.
             Ok(report) if name.starts_with("backup-") => {
-                assert!(report.backups == 1 && report.is_sound(), "{name}");
+                assert!(report.backups == 1 && report.is_valid(), "{name}");
             }
-            Ok(report) => assert!(!report.is_sound(), "{name} removed"),
+            Ok(report) => assert!(!report.is_valid(), "{name} removed"),
             Err(error) => assert_eq!((name.as_str(), error.kind()), ("repository", ErrorKind::Invalid)),
         }
     }

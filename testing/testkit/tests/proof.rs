@@ -38,7 +38,7 @@ fn assert_is_refused(machine: &Arc<MemEnv>, what: &str) {
     assert!(error.location().is_some(), "{what}: {error}");
     let env = Arc::clone(machine) as Arc<dyn Env>;
     let options = RepairOptions { env: Arc::clone(&env), dry_run: true, ..RepairOptions::new("/db") };
-    assert!(!repair(&options, &mut unobserved()).unwrap().is_sound(), "{what}: nothing to repair");
+    assert!(!repair(&options, &mut unobserved()).unwrap().is_valid(), "{what}: nothing to repair");
     let options = SalvageOptions { env, ..SalvageOptions::new("/db", "/salvaged") };
     assert!(!salvage(&options, &mut unobserved()).unwrap().is_complete(), "{what}: complete");
 }

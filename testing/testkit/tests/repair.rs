@@ -1,5 +1,5 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Repair: puts right what follows from sound parts, in any crash; everything else is told and left alone.
+//! Repair: puts right what follows from valid parts, in any crash; everything else is told and left alone.
 
 use std::{path::Path, sync::Arc};
 
@@ -59,11 +59,11 @@ fn check_repaired(machine: &Arc<MemEnv>, expected: &Contents, what: &str) {
     let dry = run(machine.clone(), true).unwrap();
     assert!(files(machine) == before, "{what}: a dry run writes nothing");
     assert!(
-        !dry.is_sound() && dry.findings.iter().all(|f| f.remedy == Remedy::Repairable),
+        !dry.is_valid() && dry.findings.iter().all(|f| f.remedy == Remedy::Repairable),
         "{what}: {dry:?}"
     );
     let report = run(machine.clone(), false).unwrap();
-    assert!(report.is_sound() && report.findings.len() == dry.findings.len(), "{what}: {report:?}");
+    assert!(report.is_valid() && report.findings.len() == dry.findings.len(), "{what}: {report:?}");
     assert_eq!(run(machine.clone(), true).unwrap().findings, [], "{what}");
     let db = open(machine);
     assert!(contents_of(&db).unwrap() == *expected, "{what}");
@@ -131,7 +131,7 @@ fn what_needs_salvage_is_told_and_left_alone() {
         let before = files(&damaged);
         let report = run(damaged.clone(), false).unwrap();
         assert!(files(&damaged) == before, "page {page}");
-        needs += usize::from(!report.is_sound());
+        needs += usize::from(!report.is_valid());
         for finding in report.findings {
             assert_eq!((finding.remedy, finding.offset), (Remedy::NeedsSalvage, (page * PAGE) as u64));
         }
@@ -144,7 +144,7 @@ fn what_needs_salvage_is_told_and_left_alone() {
             damaged.remove_file(&path).unwrap();
             let before = files(&damaged);
             let report = run(damaged.clone(), false).unwrap();
-            assert!(!report.is_sound(), "{name}");
+            assert!(!report.is_valid(), "{name}");
             assert!(files(&damaged) == before, "{name}");
         }
     }
@@ -163,7 +163,7 @@ fn what_a_crash_leaves_is_no_damage() {
             let crashed = machine.crash_image(&policy, seed * 10 + step);
             let (untouched, what) = (copy(&crashed), format!("seed {seed}, step {step}, {policy:?}"));
             let report = run(crashed.clone(), false).unwrap();
-            assert!(report.is_sound(), "{what}: {report:?}");
+            assert!(report.is_valid(), "{what}: {report:?}");
             assert_eq!(run(crashed.clone(), true).unwrap().findings, [], "{what}");
             assert!(
                 contents_of(&open(&crashed)).unwrap() == contents_of(&open(&untouched)).unwrap(),
@@ -185,13 +185,13 @@ fn a_repair_may_fail_or_be_cut_short_at_any_call_and_be_repeated() {
         faulty.set_plan(Some(FaultPlan::once(call, FaultError::Device).for_good()));
         let outcome = run(faulty.clone(), false);
         if faulty.failures().is_empty() {
-            assert!(outcome.unwrap().is_sound() && call > 20, "{call}");
+            assert!(outcome.unwrap().is_valid() && call > 20, "{call}");
             return;
         }
         for policy in [CrashPolicy::KEEP_ALL, CrashPolicy::LOSE_ALL] {
             let after = damaged.crash_image(&policy, call);
             let report = run(after.clone(), false).unwrap();
-            assert!(report.is_sound(), "call {call}: {report:?}");
+            assert!(report.is_valid(), "call {call}: {report:?}");
             assert!(contents_of(&open(&after)).unwrap() == expected, "call {call}");
         }
     }

@@ -98,7 +98,7 @@ impl Subject {
         paths.into_iter().filter(|path| path.to_str().unwrap().starts_with(&start)).collect()
     }
 
-    /// Salvages and checks that the source is as before and the target a sound store.
+    /// Salvages and checks that the source is as before and the target a valid store.
     fn salvage(&self, machine: &Arc<MemEnv>, older_versions: bool) -> (SalvageReport, Contents) {
         let options = options(machine, older_versions);
         let before: Vec<_> =
@@ -479,7 +479,7 @@ fn operands_are_salvaged_exactly_with_a_manifest_and_never_counted_twice_without
             SalvageOptions { merge_operator: Some("append".to_owned()), ..options(&machine, false) };
         let report = salvage(&options, &mut unobserved()).unwrap();
         let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap();
-        assert!(db.verify(VerifyLevel::Full).unwrap().is_sound());
+        assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
         let found = contents_of(&db).unwrap();
         if !lose_manifest {
             assert_eq!(report.method, SalvageMethod::Manifest);

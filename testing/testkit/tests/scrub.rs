@@ -180,14 +180,14 @@ fn a_page_that_cannot_be_read_is_a_finding_of_its_own() {
     let mut store = busy(&opener, faulty.clone(), 6);
     store.work(2000).unwrap();
     store.db.settle().unwrap();
-    let sound = scrub(&store).bytes;
+    let valid = scrub(&store).bytes;
     for skip in 0..6 {
         // The read of a stretch fails, and then that of its second page.
         let plan = FaultPlan::once(skip, FaultError::Device).of_class(IoClass::Read).on_path("/db/data");
         faulty.set_plan(Some(plan));
         let report = scrub(&store);
         faulty.set_plan(None);
-        assert_eq!(report.bytes, sound, "everything else is read");
+        assert_eq!(report.bytes, valid, "everything else is read");
         assert!(report.findings.len() <= 1);
     }
     faulty.set_plan(Some(
@@ -244,6 +244,6 @@ fn what_a_power_loss_has_torn_beside_commits_is_no_damage() {
         let image = machine.crash_image(&CrashPolicy::random(seed), seed);
         let db = opener.open_db(image, Path::new(SOURCE)).unwrap();
         let report = db.verify(VerifyLevel::Full).unwrap();
-        assert!(report.is_sound(), "seed {seed}: {:?}", report.findings);
+        assert!(report.is_valid(), "seed {seed}: {:?}", report.findings);
     }
 }

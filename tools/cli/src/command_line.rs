@@ -90,7 +90,7 @@ pub(crate) enum Verb {
     Backup(backup::BackupArguments),
     /// Makes a second, complete store with the same contents in another directory
     Checkpoint(checkpoint::CheckpointArguments),
-    /// Puts right what can be derived from sound parts (changes the store; exit code 1 if more is damaged)
+    /// Puts right what can be derived from valid parts (changes the store; exit code 1 if more is damaged)
     Repair(repair::RepairArguments),
     /// Makes a new store out of what is left of a damaged one (exit code 1 if anything is lost)
     Salvage(salvage::SalvageArguments),

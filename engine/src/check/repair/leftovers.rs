@@ -15,7 +15,7 @@ use super::Site;
 use crate::open::directory::CREATING_FILE;
 
 impl Site<'_> {
-    /// Removes what is left over. REQUIRES: the current manifest is sound.
+    /// Removes what is left over. REQUIRES: the current manifest is valid.
     pub(super) fn remove_leftovers(&mut self) -> Result<()> {
         if !self.report.findings.iter().all(|finding| finding.remedy != super::Remedy::NeedsSalvage) {
             // Until the store was salvaged, every byte may be worth something.

@@ -93,7 +93,7 @@ impl Site<'_> {
                     file,
                     offset,
                     error.to_string(),
-                    "salvage gives back what is sound",
+                    "salvage gives back what is valid",
                 );
             }
             Err(error) if error.kind() != ErrorKind::Corruption => return Err(error),

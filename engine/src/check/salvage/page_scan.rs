@@ -39,7 +39,7 @@ pub(crate) struct Fragment {
 /// What a search found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Runs with a sound footer that were not given back, by id.
+    /// Runs with a valid footer that were not given back, by id.
     pub(crate) runs: BTreeMap<RunId, RunRecord>,
     /// Data blocks of runs without a footer.
     pub(crate) orphans: Vec<Fragment>,
@@ -47,7 +47,7 @@ pub(crate) struct Found {
     pub(crate) dead_runs: u64,
 }
 
-/// The store that the first sound footer of the file belongs to.
+/// The store that the first valid footer of the file belongs to.
 pub(crate) fn find_store(
     data: &dyn File,
     data_bytes: u64,

@@ -129,7 +129,7 @@ impl LostRange {
 pub struct LogSalvage {
     /// Segments found.
     pub segments: u64,
-    /// Sound commits read.
+    /// Valid commits read.
     pub commits: u64,
     /// Operations in them.
     pub operations: u64,

@@ -48,7 +48,7 @@ pub(crate) struct RepositoryId(pub(crate) u128);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     Damaged(&'static str),
-    /// Sound as far as can be seen, but of this version.
+    /// Valid as far as can be seen, but of this version.
     OtherVersion(u32),
 }
 

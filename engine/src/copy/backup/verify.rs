@@ -43,14 +43,20 @@ pub struct RepositoryReport {
     pub bytes: u64,
     /// Files that no readable backup needs; the next backup may use them.
     pub unused_files: Vec<String>,
-    /// What is wrong; empty if all is sound.
+    /// What is wrong; empty if all is valid.
     pub findings: Vec<RepositoryFinding>,
 }
 
 impl RepositoryReport {
     /// Whether nothing was found.
-    pub fn is_sound(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.findings.is_empty()
+    }
+
+    /// The former name of `is_valid`.
+    #[deprecated(since = "0.1.0", note = "use `is_valid`")]
+    pub fn is_sound(&self) -> bool {
+        self.is_valid()
     }
 
     /// Makes damage a finding; passes on everything else.
@@ -124,7 +130,7 @@ pub(crate) fn verify(
         report.note(&tail_name(record.id), vec![record.id], read)?;
         report.bytes += record.tail.bytes;
     }
-    if id.is_none() && report.is_sound() {
+    if id.is_none() && report.is_valid() {
         let used: BTreeSet<String> = used_names(&records);
         let names = repository.names()?.into_iter();
         let is_object = |name: &String| name.starts_with("run-") || name.starts_with("tail-");

@@ -113,17 +113,17 @@ impl File for RealFile {
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
-        let mut sound = true;
+        let mut valid = true;
         for request in &mut *requests {
             request.result = self.check(request.offset, request.buffer);
-            sound &= request.result.is_ok();
+            valid &= request.result.is_ok();
         }
-        if sound {
+        if valid {
             self.reads.read(&self.descriptor, requests);
         }
         for request in requests {
-            let unread = !sound && request.result.is_ok();
-            let refused = sound && request.result.as_ref().is_err_and(|error| self.leave_direct(error));
+            let unread = !valid && request.result.is_ok();
+            let refused = valid && request.result.as_ref().is_err_and(|error| self.leave_direct(error));
             if unread || refused {
                 request.result = self.read_at(request.offset, request.buffer);
             }

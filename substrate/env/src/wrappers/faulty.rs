@@ -337,18 +337,18 @@ impl File for FaultyFile {
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
-        let mut sound = Vec::with_capacity(requests.len());
+        let mut valid = Vec::with_capacity(requests.len());
         for request in &mut *requests {
             match self.decide_range(IoClass::Read, request.offset, request.buffer.len()) {
-                Ok(()) => sound.push(request),
+                Ok(()) => valid.push(request),
                 Err(failure) => request.result = Err(failure.error),
             }
         }
         let mut passed: Vec<_> =
-            sound.iter_mut().map(|request| ReadRequest::new(request.offset, &mut *request.buffer)).collect();
+            valid.iter_mut().map(|request| ReadRequest::new(request.offset, &mut *request.buffer)).collect();
         self.inner.read_batch(&mut passed);
         let results: Vec<_> = passed.into_iter().map(|request| request.result).collect();
-        for (request, result) in sound.into_iter().zip(results) {
+        for (request, result) in valid.into_iter().zip(results) {
             request.result = result;
         }
     }

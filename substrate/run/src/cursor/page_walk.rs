@@ -17,7 +17,7 @@ use crate::{RunRef, spans::locate};
 /// Pages read at once, unless a block is longer.
 const STRETCH_PAGES: u32 = 64;
 
-/// A block that was met, sound or not.
+/// A block that was met, valid or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalkedBlock {
     /// First page, counted from the start of the run.
@@ -171,7 +171,7 @@ impl<'a> PageWalk<'a> {
         let damage = verify_pages(bytes, &identity).err();
         let end = PAGE_HEADER_BYTES + payload_of(bytes).len();
         let is_padded_with_zeros = bytes[end..].iter().all(|&byte| byte == 0);
-        // The length of a block that is not sound cannot be believed.
+        // The length of a block that is not valid cannot be believed.
         let pages = if damage.is_some() { 1 } else { pages };
         WalkedBlock { page, pages, identity, damage, is_padded_with_zeros }
     }

@@ -132,11 +132,11 @@ impl KeyEnds {
         let (first, last) = (reader.bytes(MAX_END_BYTES)?.into(), reader.bytes(MAX_END_BYTES)?.into());
         let ends = Self { first, last, cuts: reader.u8()? };
         let fits = |key: &[u8], is_cut: bool| !is_cut || key.len() == MAX_END_BYTES;
-        let is_sound = ends.first <= ends.last
+        let is_valid = ends.first <= ends.last
             && ends.cuts <= FIRST_IS_CUT | LAST_IS_CUT
             && fits(&ends.first, ends.first_is_cut())
             && fits(&ends.last, ends.last_is_cut());
-        if is_sound { Ok(ends) } else { Err(Damage("the ends of a run contradict each other")) }
+        if is_valid { Ok(ends) } else { Err(Damage("the ends of a run contradict each other")) }
     }
 }
 

@@ -148,7 +148,7 @@ impl LenientCursor {
         self.next_page = walk.next_page();
     }
 
-    /// Makes a block the current one, if all of it is sound.
+    /// Makes a block the current one, if all of it is valid.
     fn load(&mut self, block: &WalkedBlock) -> std::result::Result<(), String> {
         let start = self.next_byte;
         self.next_byte += usize_of(u64::from(block.pages)) * PAGE_SIZE;

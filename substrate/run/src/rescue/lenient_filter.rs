@@ -62,9 +62,9 @@ impl LenientFilter {
             keyspace: self.reference.keyspace,
             incarnation: self.reference.incarnation,
         };
-        let is_sound = read_leniently(&*self.file, physical, &mut bytes).is_empty()
+        let is_valid = read_leniently(&*self.file, physical, &mut bytes).is_empty()
             && verify_pages(&bytes, &identity).is_ok()
             && testudo_filter::check(payload_of(&bytes)).is_ok();
-        !is_sound || testudo_filter::may_contain(payload_of(&bytes), hash)
+        !is_valid || testudo_filter::may_contain(payload_of(&bytes), hash)
     }
 }

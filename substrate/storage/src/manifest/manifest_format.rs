@@ -195,7 +195,7 @@ fn decode_change(reader: &mut Reader<'_>) -> Result<Change, Damage> {
 pub(crate) enum Decoded {
     /// A whole record and its length in bytes.
     Record { edit: Edit, edit_number: u64, bytes: usize },
-    /// The header is sound, the payload is not.
+    /// The header is valid, the payload is not.
     DamagedPayload(Damage),
     /// Not even a header.
     NoRecord,

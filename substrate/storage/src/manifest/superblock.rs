@@ -126,7 +126,7 @@ fn decode_fields(slot: &[u8]) -> std::result::Result<(u32, u64, Option<Superbloc
     Ok((version, required, is_whole.then_some(superblock)))
 }
 
-/// The newest sound superblock of each slot, however little of the file is left.
+/// The newest valid superblock of each slot, however little of the file is left.
 ///
 /// Errors: `Unsupported` for a format that this build does not know, `Io`.
 pub fn survey_superblock(env: &dyn Env, directory: &Path) -> Result<[Option<Superblock>; 2]> {

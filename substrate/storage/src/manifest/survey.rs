@@ -1,7 +1,7 @@
 //! Reads what is left of a manifest, for salvage and repair.
 //!
 //! **Invariants**
-//! - Without damage that later edits prove, the state is that of the sound edits.
+//! - Without damage that later edits prove, the state is that of the valid edits.
 //! - Edits behind the damage add only what needs no other edit: which keyspaces there are.
 //! - Nothing is written; nothing is allocated beyond the length of the file and a constant.
 
@@ -26,9 +26,9 @@ const MAX_FILE_BYTES: u64 = 8 << 30;
 pub struct ManifestSurvey {
     /// Its number.
     pub number: u64,
-    /// The state up to the first unsound edit.
+    /// The state up to the first invalid edit.
     pub state: ManifestState,
-    /// Sound edits before it.
+    /// Valid edits before it.
     pub edits: u64,
     /// Number of the last of them; 0 if there is none.
     pub last_edit: u64,
@@ -36,7 +36,7 @@ pub struct ManifestSurvey {
     pub end: u64,
     /// Why the next bytes are no edit; `None` if the file ends there, or only zeros follow.
     pub damage: Option<String>,
-    /// Whether sound edits follow the damage, so that it is no torn tail.
+    /// Whether valid edits follow the damage, so that it is no torn tail.
     pub has_later_edits: bool,
     /// The catalogue with what later edits say of it.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
@@ -103,7 +103,7 @@ impl ManifestSurvey {
         }
     }
 
-    /// Applies sound edits; returns where they end.
+    /// Applies valid edits; returns where they end.
     fn read_sound_part(&mut self, bytes: &[u8], seed: RecordSeed) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -115,7 +115,7 @@ impl ManifestSurvey {
                     (edit, bytes)
                 }
                 Decoded::Record { .. } => {
-                    // A sound edit out of its order is none that a crash leaves.
+                    // A valid edit out of its order is none that a crash leaves.
                     (self.damage, self.has_later_edits) = (Some("an edit is missing".to_owned()), true);
                     return at;
                 }

@@ -1,4 +1,4 @@
-//! Reads every sound commit that is left of a log, also behind damage, for salvage.
+//! Reads every valid commit that is left of a log, also behind damage, for salvage.
 //!
 //! Replay stops at damage; this goes on. It still does not invent: what only a crash cut off, without a
 //! proof that it had been durable, ends its incarnation here as it does there, and what a later recovery
@@ -38,7 +38,7 @@ use crate::{
 pub struct SurveyedSegment {
     /// Number in the file's name.
     pub number: u64,
-    /// The store, if the header is sound.
+    /// The store, if the header is valid.
     pub store: Option<StoreId>,
     /// Length of the file.
     pub bytes: u64,
@@ -67,7 +67,7 @@ pub struct LogHole {
 /// What reading comes across.
 #[derive(Debug)]
 pub enum LogEvent<'a> {
-    /// A sound commit.
+    /// A valid commit.
     Commit(Record<'a>),
     /// Commits are missing here.
     Hole(LogHole),
@@ -207,7 +207,7 @@ impl LogSurvey {
                     segment.durable = segment.durable.max(header.durable_seqno.0);
                     segment.edit = segment.edit.max(header.stated_edit().unwrap_or_default());
                     // The length of a record that is not whole says nothing of what stands behind it.
-                    let is_whole = payload_is_sound(&mut reader, at, &header, salt)?;
+                    let is_whole = payload_is_valid(&mut reader, at, &header, salt)?;
                     offset = at + if is_whole { header.record_bytes() } else { u64_of(RECORD_ALIGNMENT) };
                 }
                 if found {
@@ -321,7 +321,7 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         for at in [offset, offset.next_multiple_of(PAGE_BYTES)] {
             if let Some(header) = reader.record_header(at, salt)?
                 && header.first_seqno.0 == self.expected
-                && payload_is_sound(reader, at, &header, salt)?
+                && payload_is_valid(reader, at, &header, salt)?
             {
                 return Ok(Some((at, header)));
             }
@@ -390,8 +390,8 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         if header.end_seqno() < self.expected {
             return Ok(end);
         }
-        if !payload_is_sound(reader, at, header, salt)? {
-            // Its seqnos stay missing; the next sound record tells whether they had been durable.
+        if !payload_is_valid(reader, at, header, salt)? {
+            // Its seqnos stay missing; the next valid record tells whether they had been durable.
             return Ok(at + u64_of(RECORD_ALIGNMENT));
         }
         let payload = reader.bytes_at(at + u64_of(RECORD_HEADER_BYTES), u64::from(header.payload_bytes))?;
@@ -406,7 +406,7 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
     }
 }
 
-/// Incarnations that a segment without a sound header may belong to: its neighbours', the one that its
+/// Incarnations that a segment without a valid header may belong to: its neighbours', the one that its
 /// header page still states, and, if one byte of that is wrong, the one under which the first record makes
 /// sense.
 fn possible_incarnations(
@@ -430,7 +430,7 @@ fn possible_incarnations(
 }
 
 /// Whether the payload of the record at `at` is what its header says. That of a skipped commit is void.
-fn payload_is_sound(reader: &mut SegmentReader, at: u64, header: &RecordHeader, salt: u64) -> Result<bool> {
+fn payload_is_valid(reader: &mut SegmentReader, at: u64, header: &RecordHeader, salt: u64) -> Result<bool> {
     if header.kind != RecordKind::Commit {
         return Ok(true);
     }

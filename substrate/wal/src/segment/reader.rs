@@ -59,7 +59,7 @@ impl SegmentReader {
         self.end
     }
 
-    /// The header page, whatever the rest of the file is; `None` if it is not sound.
+    /// The header page, whatever the rest of the file is; `None` if it is not valid.
     pub(crate) fn lenient_header(&mut self) -> Result<Option<SegmentHeader>> {
         let page = self.bytes_at(0, SEGMENT_HEADER_BYTES.min(self.end))?.to_vec();
         SegmentHeader::decode(&page, &self.name)

@@ -126,7 +126,7 @@ impl SegmentHeader {
     /// Reads a header page of file `name`: `None` if its bytes contradict themselves, an error of kind
     /// `Unsupported` if they are valid but of another format.
     pub(crate) fn decode(page: &[u8], name: &str) -> Result<Option<Self>> {
-        if !is_sound(page) {
+        if !is_valid(page) {
             return Ok(None);
         }
         let (version, flags, header) =
@@ -142,7 +142,7 @@ impl SegmentHeader {
     }
 }
 
-fn is_sound(page: &[u8]) -> bool {
+fn is_valid(page: &[u8]) -> bool {
     if page.len() != PAGE_SIZE || page[..8] != MAGIC {
         return false;
     }
@@ -170,7 +170,7 @@ fn decode_fields(page: &[u8]) -> std::result::Result<(u32, u32, SegmentHeader), 
     Ok((version, flags, header))
 }
 
-/// The incarnation that a header page states, sound or not. Records under it prove whether that is so.
+/// The incarnation that a header page states, valid or not. Records under it prove whether that is so.
 pub(crate) fn claimed_incarnation(page: &[u8]) -> Option<Incarnation> {
     Some(Incarnation(u64::from_le_bytes(*page.get(48..)?.first_chunk()?)))
 }

@@ -56,7 +56,7 @@ fn state_of(manifest: &Manifest) -> ManifestState {
     state
 }
 
-/// The records of sound stores.
+/// The records of valid stores.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for store in base_stores() {

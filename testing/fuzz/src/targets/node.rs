@@ -1,4 +1,4 @@
-//! Any bytes as the objects of a store's trees, in a manifest that is sound otherwise.
+//! Any bytes as the objects of a store's trees, in a manifest that is valid otherwise.
 //!
 //! **Invariants**
 //! - As [`crate::targets::open_directory`]: a store that opens can be used, or says why not.
@@ -25,7 +25,7 @@ pub fn run(bytes: &[u8]) {
     let store = &stores[usize::from(input.u8()) % stores.len()];
     let machine = store.machine(&store.files);
     let env = Arc::clone(&machine) as Arc<dyn Env>;
-    let manifest = Manifest::open(env, Path::new(DIRECTORY), true).expect("the store is sound");
+    let manifest = Manifest::open(env, Path::new(DIRECTORY), true).expect("the store is valid");
     let mut edit = Vec::new();
     while !input.is_empty() && edit.len() < OBJECTS_MAX {
         let (keyspace, object) = (KeyspaceId(input.u16().into()), ObjectId(input.u16().into()));
@@ -42,7 +42,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// The objects of sound stores, all of a store together and one by one.
+/// The objects of valid stores, all of a store together and one by one.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, store) in base_stores().iter().enumerate() {
@@ -60,7 +60,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 /// Each object of a store as an input has it.
 fn objects_of(store: &BaseStore) -> Vec<Vec<u8>> {
     let env = store.machine(&store.files) as Arc<dyn Env>;
-    let manifest = Manifest::open(env, Path::new(DIRECTORY), false).expect("the store is sound");
+    let manifest = Manifest::open(env, Path::new(DIRECTORY), false).expect("the store is valid");
     let encode = |(&(keyspace, object), bytes): (&(KeyspaceId, ObjectId), &Arc<[u8]>)| {
         let mut out = keyspace.0.to_le_bytes()[..2].to_vec();
         out.extend_from_slice(&object.0.to_le_bytes()[..2]);

@@ -24,7 +24,7 @@ const STORE: StoreId = StoreId(0x1234_5678_9abc_def0_0fed_cba9_8765_4321);
 /// No run of the target has so many entries.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// A sound run.
+/// A valid run.
 struct BaseRun {
     file: Vec<u8>,
     reference: RunRef,
@@ -33,7 +33,7 @@ struct BaseRun {
 
 fn open_file(machine: &MemEnv, mode: OpenMode, live: &[ExtentSpan]) -> Arc<DataFile> {
     let options = OpenOptions { mode, direct: true };
-    let file = machine.open(Path::new("/data"), options).expect("the disk is sound");
+    let file = machine.open(Path::new("/data"), options).expect("the disk is valid");
     let live = live.iter().map(|span| (*span, 1));
     DataFile::new(file, STORE, 64 << 10, live, (mode != OpenMode::Read).then_some(Incarnation(1)))
         .expect("the file is long enough")
@@ -72,7 +72,7 @@ fn base_run() -> &'static BaseRun {
     })
 }
 
-/// First page and header of each block of the sound run.
+/// First page and header of each block of the valid run.
 fn blocks() -> Vec<(usize, PageHeader)> {
     let run = base_run();
     let header = |at| PageHeader::read(&run.file[at..]);
@@ -108,15 +108,15 @@ pub fn run(bytes: &[u8]) {
     machine.replace("/data", &file).expect("the disk has room");
     let data = open_file(&machine, OpenMode::Read, &base.reference.spans);
     let run = Run::open(data, base.reference.clone()).expect("its spans are live");
-    let is_sound = run.check_pages().is_ok() && run.check_entries().is_ok();
+    let is_valid = run.check_pages().is_ok() && run.check_entries().is_ok();
     let (forward, backward) = (walk(&run, false), walk(&run, true));
-    if let (true, Ok(forward)) = (is_sound, &forward) {
+    if let (true, Ok(forward)) = (is_valid, &forward) {
         assert!(backward.as_ref().is_ok_and(|backward| backward == forward), "cursors differ by direction");
     }
-    assert!(forward.is_ok() || !is_sound, "the checks find nothing, and a cursor fails");
+    assert!(forward.is_ok() || !is_valid, "the checks find nothing, and a cursor fails");
     for key in base.keys.iter().chain(&[b"key/00".to_vec(), b"zzz".to_vec()]) {
         let found = run.get(key, hash_key(key), Access::Blocking);
-        if let (true, Ok(forward)) = (is_sound, &forward) {
+        if let (true, Ok(forward)) = (is_valid, &forward) {
             let stored = forward.binary_search_by(|(stored, ..)| stored.cmp(key)).ok().map(|at| &forward[at]);
             let expected =
                 stored.map_or(Lookup::Absent, |(_, kind, value)| Lookup::Found(*kind, value.clone()));
@@ -152,7 +152,7 @@ fn walk(run: &Arc<Run>, backward: bool) -> testudo::Result<Entries> {
     Ok(entries)
 }
 
-/// The payloads of all blocks of the sound run.
+/// The payloads of all blocks of the valid run.
 pub fn seeds() -> Vec<Vec<u8>> {
     let file = &base_run().file;
     let blocks = blocks();

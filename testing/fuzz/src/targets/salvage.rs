@@ -3,7 +3,7 @@
 //!
 //! **Invariants**
 //! - Neither panics, hangs or takes more than its memory, whatever the files hold under right checksums.
-//! - A dry run of a repair writes nothing and finds what the repair finds; a store that a repair calls sound
+//! - A dry run of a repair writes nothing and finds what the repair finds; a store that a repair calls valid
 //!   stays so.
 //! - A salvaged store opens, verifies, and has as many records as the report says; where salvage failed
 //!   nothing is left.
@@ -88,7 +88,7 @@ fn check_repair(machine: &Arc<MemEnv>) {
         report.findings.iter().map(|finding| (finding.file.clone(), finding.what.clone())).collect()
     };
     assert_eq!(places(&dry), places(&report), "a dry run finds something else");
-    if report.is_sound() {
+    if report.is_valid() {
         let again = run_repair(&copy, true).expect("what was repaired can be looked at");
         assert_eq!(places(&again), [], "a repair leaves something to repair");
         if let Err(error) = crate::base_store::open(copy) {
@@ -123,7 +123,7 @@ fn check_salvage(machine: &Arc<MemEnv>, older_versions: bool) -> Option<(Salvage
     let opener = Db::builder(Path::new(TARGET)).memory_bytes(MEMORY_BYTES).create(false);
     let db = opener.env(Arc::clone(machine) as Arc<dyn Env>).open().expect("a salvaged store opens");
     let verified = db.verify(VerifyLevel::Full).expect("a salvaged store can be verified");
-    assert!(verified.is_sound(), "a salvaged store is damaged: {:?}", verified.findings);
+    assert!(verified.is_valid(), "a salvaged store is damaged: {:?}", verified.findings);
     let content = match content_of(&db) {
         // The name of a merge operator was changed.
         Err(error) if error.kind() == ErrorKind::Unsupported => return None,

@@ -57,7 +57,7 @@ fn read(slot: &[u8]) -> Superblock {
     }
 }
 
-/// The superblocks of sound stores.
+/// The superblocks of valid stores.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for store in base_stores() {

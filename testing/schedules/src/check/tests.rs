@@ -34,11 +34,11 @@ fn modify(invoked: u64, returned: u64, key: &str, before: &str, after: &str) -> 
     event(invoked, returned, action)
 }
 
-fn is_sound(events: &[Event]) -> bool {
+fn is_valid(events: &[Event]) -> bool {
     check(&History(events.to_vec()), None).is_ok()
 }
 
-fn is_sound_with(events: &[Event], image: &str) -> bool {
+fn is_valid_with(events: &[Event], image: &str) -> bool {
     let cells = cells(image);
     let keys: Vec<Key> = cells.iter().map(|(key, _)| key.clone()).collect();
     let image: Image = cells.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
@@ -47,97 +47,97 @@ fn is_sound_with(events: &[Event], image: &str) -> bool {
 
 #[test]
 fn a_read_during_a_write_may_see_either_side_of_it() {
-    assert!(is_sound(&[write(0, 9, "a=1"), get(1, 2, "a", "-"), get(3, 4, "a", "1")]));
+    assert!(is_valid(&[write(0, 9, "a=1"), get(1, 2, "a", "-"), get(3, 4, "a", "1")]));
 }
 
 #[test]
 fn a_read_never_goes_back() {
-    assert!(!is_sound(&[write(0, 9, "a=1"), get(1, 2, "a", "1"), get(3, 4, "a", "-")]));
+    assert!(!is_valid(&[write(0, 9, "a=1"), get(1, 2, "a", "1"), get(3, 4, "a", "-")]));
 }
 
 #[test]
 fn a_read_after_a_write_sees_it() {
-    assert!(!is_sound(&[write(0, 1, "a=1"), get(2, 3, "a", "-")]));
-    assert!(!is_sound(&[write(0, 1, "a=1"), write(2, 3, "a=2"), get(4, 5, "a", "1")]));
+    assert!(!is_valid(&[write(0, 1, "a=1"), get(2, 3, "a", "-")]));
+    assert!(!is_valid(&[write(0, 1, "a=1"), write(2, 3, "a=2"), get(4, 5, "a", "1")]));
 }
 
 #[test]
 fn a_value_that_nobody_wrote_is_seen() {
-    assert!(!is_sound(&[write(0, 1, "a=1"), get(2, 3, "a", "7")]));
+    assert!(!is_valid(&[write(0, 1, "a=1"), get(2, 3, "a", "7")]));
 }
 
 #[test]
 fn two_swaps_of_the_same_value_cannot_both_succeed() {
-    assert!(is_sound(&[modify(0, 9, "a", "-", "1"), modify(1, 8, "a", "1", "2")]));
-    assert!(!is_sound(&[modify(0, 9, "a", "-", "1"), modify(1, 8, "a", "-", "2")]));
+    assert!(is_valid(&[modify(0, 9, "a", "-", "1"), modify(1, 8, "a", "1", "2")]));
+    assert!(!is_valid(&[modify(0, 9, "a", "-", "1"), modify(1, 8, "a", "-", "2")]));
 }
 
 #[test]
 fn a_swap_that_failed_must_have_seen_something_else() {
-    assert!(is_sound(&[write(0, 1, "a=1"), write(2, 9, "a=2"), look(3, 4, "a=2")]));
-    assert!(!is_sound(&[write(0, 1, "a=1"), look(3, 4, "a=2")]));
+    assert!(is_valid(&[write(0, 1, "a=1"), write(2, 9, "a=2"), look(3, 4, "a=2")]));
+    assert!(!is_valid(&[write(0, 1, "a=1"), look(3, 4, "a=2")]));
 }
 
 #[test]
 fn a_snapshot_of_half_a_batch_is_seen() {
-    assert!(is_sound(&[write(0, 9, "a=1 b=1"), look(1, 2, "a=- b=-"), look(3, 4, "a=1 b=1")]));
-    assert!(!is_sound(&[write(0, 9, "a=1 b=1"), look(1, 2, "a=1 b=-")]));
+    assert!(is_valid(&[write(0, 9, "a=1 b=1"), look(1, 2, "a=- b=-"), look(3, 4, "a=1 b=1")]));
+    assert!(!is_valid(&[write(0, 9, "a=1 b=1"), look(1, 2, "a=1 b=-")]));
 }
 
 #[test]
 fn plain_reads_may_see_half_a_batch() {
-    assert!(is_sound(&[write(0, 9, "a=1 b=1"), get(1, 2, "a", "1"), get(3, 4, "b", "-")]));
+    assert!(is_valid(&[write(0, 9, "a=1 b=1"), get(1, 2, "a", "1"), get(3, 4, "b", "-")]));
 }
 
 #[test]
 fn snapshots_that_disagree_about_the_order_are_seen() {
     let writes = [write(0, 9, "a=1"), write(0, 9, "b=1")];
-    let with = |looks: [Event; 2]| is_sound(&[writes.to_vec(), looks.to_vec()].concat());
+    let with = |looks: [Event; 2]| is_valid(&[writes.to_vec(), looks.to_vec()].concat());
     assert!(with([look(1, 2, "a=1 b=-"), look(3, 4, "a=1 b=1")]));
     assert!(!with([look(1, 2, "a=1 b=-"), look(3, 4, "a=- b=1")]));
 }
 
 #[test]
 fn a_snapshot_that_is_older_than_its_taking_is_seen() {
-    assert!(!is_sound(&[write(0, 1, "a=1"), look(2, 3, "a=-")]));
+    assert!(!is_valid(&[write(0, 1, "a=1"), look(2, 3, "a=-")]));
 }
 
 #[test]
 fn a_snapshot_that_sees_what_came_later_is_seen() {
-    assert!(!is_sound(&[look(0, 1, "a=1"), write(2, 3, "a=1")]));
+    assert!(!is_valid(&[look(0, 1, "a=1"), write(2, 3, "a=1")]));
 }
 
 #[test]
 fn a_snapshot_that_changes_is_seen() {
-    assert!(!is_sound(&[write(0, 9, "a=1"), look(1, 2, "a=- a=1")]));
+    assert!(!is_valid(&[write(0, 9, "a=1"), look(1, 2, "a=- a=1")]));
 }
 
 #[test]
 fn an_open_write_may_or_may_not_have_happened() {
     let open = Event { returned: None, ..write(0, 0, "a=1") };
-    assert!(is_sound(&[open.clone(), get(5, 6, "a", "-"), get(7, 8, "a", "1")]));
-    assert!(!is_sound(&[open, get(5, 6, "a", "1"), get(7, 8, "a", "-")]));
+    assert!(is_valid(&[open.clone(), get(5, 6, "a", "-"), get(7, 8, "a", "1")]));
+    assert!(!is_valid(&[open, get(5, 6, "a", "1"), get(7, 8, "a", "-")]));
 }
 
 #[test]
 fn an_image_has_what_was_synced_and_may_lack_the_rest() {
     let events = [write(0, 1, "a=1"), synced(2, 3, "b=1"), write(4, 5, "a=2")];
-    assert!(is_sound_with(&events, "a=1 b=1"));
-    assert!(is_sound_with(&events, "a=2 b=1"));
-    assert!(!is_sound_with(&events, "a=- b=-"));
-    assert!(!is_sound_with(&events, "a=- b=1"), "a hole in the order");
+    assert!(is_valid_with(&events, "a=1 b=1"));
+    assert!(is_valid_with(&events, "a=2 b=1"));
+    assert!(!is_valid_with(&events, "a=- b=-"));
+    assert!(!is_valid_with(&events, "a=- b=1"), "a hole in the order");
 }
 
 #[test]
 fn an_image_never_shows_half_a_batch() {
-    assert!(is_sound_with(&[write(0, 1, "a=1 b=1")], "a=- b=-"));
-    assert!(!is_sound_with(&[write(0, 1, "a=1 b=1")], "a=1 b=-"));
+    assert!(is_valid_with(&[write(0, 1, "a=1 b=1")], "a=- b=-"));
+    assert!(!is_valid_with(&[write(0, 1, "a=1 b=1")], "a=1 b=-"));
 }
 
 #[test]
 fn what_was_persisted_as_a_whole_is_in_the_image() {
     let persist = Event { is_synced: true, ..event(4, 5, Action::Persist) };
     let events = [write(0, 1, "a=1"), persist, write(6, 7, "a=2")];
-    assert!(is_sound_with(&events, "a=1"));
-    assert!(!is_sound_with(&events, "a=-"));
+    assert!(is_valid_with(&events, "a=1"));
+    assert!(!is_valid_with(&events, "a=-"));
 }

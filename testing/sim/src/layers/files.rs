@@ -1,7 +1,7 @@
 //! Files of a store lost, emptied, zeroed, cut short, replaced by older versions of themselves or by those of
 //! a copy of the store that has gone its own way, alone and in every combination of two. Whatever opens gives
 //! right answers for all that was synced, or an error; verification finds what reads find, a repair calls
-//! nothing sound that does not open, and salvage calls itself complete only with everything.
+//! nothing valid that does not open, and salvage calls itself complete only with everything.
 //!
 //! **Invariants**
 //! - Each damage is done to a fresh copy of the store.

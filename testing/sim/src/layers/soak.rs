@@ -232,7 +232,7 @@ impl Soak {
         if number.is_multiple_of(5) {
             db.check_invariants().unwrap();
             let verified = db.verify(VerifyLevel::Full).unwrap();
-            assert!(verified.is_sound(), "round {number}: {verified:?}");
+            assert!(verified.is_valid(), "round {number}: {verified:?}");
         }
         let sample = Sample {
             resident_bytes: resident.max(gauges::resident_bytes()),

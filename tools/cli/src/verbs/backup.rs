@@ -199,13 +199,13 @@ fn verify(context: &mut Context, arguments: &RepositoryArguments, id: Option<u64
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {
         context.console.json(&json!({
-            "sound": report.is_sound(), "backups": report.backups, "runs": report.runs, "bytes": report.bytes,
+            "sound": report.is_valid(), "backups": report.backups, "runs": report.runs, "bytes": report.bytes,
             "unused_files": report.unused_files, "findings": report.findings, "seconds": seconds,
         }))?;
     } else {
         print_report(context, &report, seconds)?;
     }
-    Ok(if report.is_sound() { Verdict::Fine } else { Verdict::Negative })
+    Ok(if report.is_valid() { Verdict::Fine } else { Verdict::Negative })
 }
 
 fn print_report(context: &mut Context, report: &RepositoryReport, seconds: f64) -> Result<(), Failure> {
@@ -221,7 +221,7 @@ fn print_report(context: &mut Context, report: &RepositoryReport, seconds: f64) 
             .console
             .line(format_args!("{files} files are used by no backup; the next one may use them"))?;
     }
-    let verdict = if report.is_sound() { "sound" } else { "damaged" };
+    let verdict = if report.is_valid() { "valid" } else { "damaged" };
     let (backups, runs) = (show_count(report.backups), show_count(report.runs));
     let bytes = show_size(report.bytes);
     context.console.line(format_args!("{verdict} ({backups} backups, {runs} runs, {bytes}, {seconds:.1} s)"))

@@ -40,18 +40,18 @@ pub(crate) fn run(context: &mut Context, arguments: &ManifestArguments) -> Outco
     let env = arguments.enter(context)?;
     let store = find_store_id(&env, &arguments.dir);
     let numbers = list_manifests(&*env, &arguments.dir).map_err(|error| arguments.failure(&error))?;
-    let mut dump = Dump { console: &mut context.console, json: context.json, is_sound: true };
+    let mut dump = Dump { console: &mut context.console, json: context.json, is_valid: true };
     dump.superblock(&*env, &arguments.dir)?;
     for number in numbers {
         dump.manifest(&*env, &arguments.dir, store, number)?;
     }
-    Ok(if dump.is_sound { Verdict::Fine } else { Verdict::Negative })
+    Ok(if dump.is_valid { Verdict::Fine } else { Verdict::Negative })
 }
 
 struct Dump<'a> {
     console: &'a mut Console,
     json: bool,
-    is_sound: bool,
+    is_valid: bool,
 }
 
 impl Dump<'_> {
@@ -63,7 +63,7 @@ impl Dump<'_> {
     }
 
     fn damage(&mut self, file: &str, offset: u64, bytes: u64, why: &str) -> Result<(), Failure> {
-        self.is_sound = false;
+        self.is_valid = false;
         let line = format!("{file} at offset {offset}: damaged: {why}");
         self.put(&json!({ "file": file, "offset": offset, "bytes": bytes, "damage": why }), &[line])
     }

@@ -89,12 +89,12 @@ pub(crate) fn run(context: &mut Context, arguments: &PageArguments) -> Outcome {
     }
     let end = page.saturating_add(*count).min(pages);
     let mut dump =
-        Dump { console: &mut context.console, json: context.json, file, pages, store, is_sound: true };
+        Dump { console: &mut context.console, json: context.json, file, pages, store, is_valid: true };
     let mut next = *page;
     while next < end {
         next += dump.block(next)?;
     }
-    Ok(if dump.is_sound { Verdict::Fine } else { Verdict::Negative })
+    Ok(if dump.is_valid { Verdict::Fine } else { Verdict::Negative })
 }
 
 struct Dump<'a> {
@@ -104,7 +104,7 @@ struct Dump<'a> {
     /// Pages of the file.
     pages: u64,
     store: Option<StoreId>,
-    is_sound: bool,
+    is_valid: bool,
 }
 
 impl Dump<'_> {
@@ -154,7 +154,7 @@ impl Dump<'_> {
             verify_pages(&bytes, &identity).err()
         });
         self.contents(&header, kind, &bytes, damage)?;
-        // The length of a block that is not sound cannot be believed.
+        // The length of a block that is not valid cannot be believed.
         Ok(if damage.is_some() { 1 } else { block_pages })
     }
 
@@ -183,7 +183,7 @@ impl Dump<'_> {
         }
         let why = damage.or(undecoded);
         if let Some(why) = why {
-            self.is_sound = false;
+            self.is_valid = false;
             lines.push(format!("  damaged: {why}"));
         }
         let document = json!({
@@ -201,7 +201,7 @@ impl Dump<'_> {
     }
 
     fn damaged(&mut self, page: u64, header: Option<&PageHeader>, why: &str) -> Result<(), Failure> {
-        self.is_sound = false;
+        self.is_valid = false;
         let header = header.map(|header| {
             json!({
                 "page": header.page, "kind": header.kind_number, "payload_bytes": header.payload_bytes,

@@ -1,7 +1,7 @@
-//! `testudo repair`: puts right in place what follows from sound parts, and says what needs salvage.
+//! `testudo repair`: puts right in place what follows from valid parts, and says what needs salvage.
 //!
 //! **Invariants**
-//! - Exit code 0 only if the store is sound at the end.
+//! - Exit code 0 only if the store is valid at the end.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -41,13 +41,13 @@ pub(crate) fn run(context: &mut Context, arguments: &RepairArguments) -> Outcome
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {
         context.console.json(&json!({
-            "sound": report.is_sound(), "dry_run": arguments.dry_run, "findings": report.findings,
+            "sound": report.is_valid(), "dry_run": arguments.dry_run, "findings": report.findings,
             "checked_bytes": report.checked_bytes, "seconds": seconds,
         }))?;
     } else {
         print(context, &report, seconds)?;
     }
-    Ok(if report.is_sound() { Verdict::Fine } else { Verdict::Negative })
+    Ok(if report.is_valid() { Verdict::Fine } else { Verdict::Negative })
 }
 
 fn print(context: &mut Context, report: &RepairReport, seconds: f64) -> Result<(), Failure> {
@@ -63,7 +63,7 @@ fn print(context: &mut Context, report: &RepairReport, seconds: f64) -> Result<(
             finding.what, finding.action
         ))?;
     }
-    let verdict = if report.is_sound() { "sound" } else { "not sound" };
+    let verdict = if report.is_valid() { "valid" } else { "not valid" };
     let bytes = show_size(report.checked_bytes);
     context.console.line(format_args!("{verdict} ({bytes} of runs checked, in {seconds:.1} s)"))
 }

@@ -115,8 +115,8 @@ fn print(context: &mut Context, report: &ScrubReport, seconds: f64) -> Result<()
     }
     let verdict = match (report.findings.is_empty(), report.position) {
         (false, _) => "damaged",
-        (true, Some(_)) => "sound so far",
-        (true, None) => "sound",
+        (true, Some(_)) => "valid so far",
+        (true, None) => "valid",
     };
     let (runs, bytes) = (show_count(report.runs), show_size(report.bytes));
     context.console.line(format_args!("{verdict} ({runs} runs, {bytes} read in {seconds:.1} s)"))

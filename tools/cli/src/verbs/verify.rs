@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Exit code 1 only where stored bytes are damaged; where it could not look (no store, locked, no
 //!   permission) the exit code is 2.
-//! - A check that does not read everything never calls the store sound, and says what it did not read.
+//! - A check that does not read everything never calls the store valid, and says what it did not read.
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -62,9 +62,9 @@ pub(crate) fn run(context: &mut Context, arguments: &VerifyArguments) -> Outcome
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {
         // Not known, where not everything was read.
-        let sound = (!report.findings.is_empty() || report.is_sound()).then_some(report.is_sound());
+        let valid = (!report.findings.is_empty() || report.is_valid()).then_some(report.is_valid());
         context.console.json(&json!({
-            "sound": sound, "level": report.level, "not_read": level.not_read(), "seconds": seconds,
+            "sound": valid, "level": report.level, "not_read": level.not_read(), "seconds": seconds,
             "keyspaces": report.keyspaces, "entries": report.entries, "bytes": report.bytes,
             "findings": report.findings,
         }))?;
@@ -82,7 +82,7 @@ fn print(context: &mut Context, report: &VerifyReport, seconds: f64) -> Result<(
     let (keyspaces, entries, bytes) = (report.keyspaces, show_count(report.entries), show_size(report.bytes));
     let not_read = report.level.not_read();
     if not_read.is_empty() {
-        let verdict = if report.is_sound() { "sound" } else { "damaged" };
+        let verdict = if report.is_valid() { "valid" } else { "damaged" };
         return console.line(format_args!(
             "{verdict} (full check of {keyspaces} keyspaces, {entries} entries, {bytes}, in {seconds:.1} s)"
         ));

@@ -39,7 +39,7 @@ pub(crate) fn run(context: &mut Context, arguments: &WalArguments) -> Outcome {
         console: &mut context.console,
         json: context.json,
         name: String::new(),
-        is_sound: true,
+        is_valid: true,
         outcome: Ok(()),
     };
     for number in segments {
@@ -52,9 +52,9 @@ pub(crate) fn run(context: &mut Context, arguments: &WalArguments) -> Outcome {
             dump.damage(0, 0, &format!("cannot be read to its end: {error}"));
         }
     }
-    let is_sound = dump.is_sound;
+    let is_valid = dump.is_valid;
     dump.outcome?;
-    Ok(if is_sound { Verdict::Fine } else { Verdict::Negative })
+    Ok(if is_valid { Verdict::Fine } else { Verdict::Negative })
 }
 
 struct Dump<'a> {
@@ -62,7 +62,7 @@ struct Dump<'a> {
     json: bool,
     /// The segment's file.
     name: String,
-    is_sound: bool,
+    is_valid: bool,
     /// The first failed write; nothing is written after it.
     outcome: Result<(), Failure>,
 }
@@ -111,7 +111,7 @@ impl Dump<'_> {
     }
 
     fn damage(&mut self, offset: u64, bytes: u64, why: &str) {
-        self.is_sound = false;
+        self.is_valid = false;
         let line = format!("{} at offset {offset}: damaged: {why}", self.name);
         self.put(&json!({ "file": self.name, "offset": offset, "bytes": bytes, "damage": why }), &[line]);
     }

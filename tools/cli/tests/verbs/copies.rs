@@ -58,7 +58,7 @@ fn backups_are_made_listed_verified_restored_and_removed() {
     assert_eq!((&listed[1]["new_runs"], &listed[1]["tail_operations"]), (&0.into(), &1.into()));
     let table = place.run(&["backup", "list", "REPO"]).fine();
     assert!(table.contains("time (UTC)") && table.contains("default"), "{table}");
-    assert!(place.run(&["backup", "verify", "REPO"]).fine().starts_with("sound (2 backups"));
+    assert!(place.run(&["backup", "verify", "REPO"]).fine().starts_with("valid (2 backups"));
     place.run(&["backup", "restore", "REPO", "OLD", "--id", "1"]).fine();
     assert_eq!(dump(&place, "OLD"), before);
     let restored = place.run(&["backup", "restore", "REPO", "NEW", "--json"]).json();

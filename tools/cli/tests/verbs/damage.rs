@@ -74,12 +74,12 @@ fn a_flipped_byte_in_a_page_is_found_by_a_full_verification() {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();
     let path = place.store().join("data");
-    let sound = fs::read(&path).unwrap();
-    let pages: Vec<usize> = (0..sound.len() / SLOT_BYTES)
-        .filter(|page| sound[page * SLOT_BYTES..][..SLOT_BYTES].windows(3).any(|bytes| bytes == b"v42"))
+    let valid = fs::read(&path).unwrap();
+    let pages: Vec<usize> = (0..valid.len() / SLOT_BYTES)
+        .filter(|page| valid[page * SLOT_BYTES..][..SLOT_BYTES].windows(3).any(|bytes| bytes == b"v42"))
         .collect();
     assert!(!pages.is_empty(), "the record is on some page");
-    let mut damaged = sound.clone();
+    let mut damaged = valid.clone();
     pages.iter().for_each(|page| damaged[page * SLOT_BYTES + 100] ^= 0x10);
     fs::write(&path, &damaged).unwrap();
     let answer = place.run(&["verify", "STORE", "--full"]);
@@ -90,6 +90,6 @@ fn a_flipped_byte_in_a_page_is_found_by_a_full_verification() {
     assert_eq!((answer.code, &document["sound"]), (Some(1), &serde_json::json!(false)));
     place.run(&["get", "STORE", "k42"]).refused(&["data at offset"]);
     assert_eq!(fs::read(&path).unwrap(), damaged);
-    fs::write(&path, &sound).unwrap();
+    fs::write(&path, &valid).unwrap();
     place.run(&["verify", "STORE", "--full"]).fine();
 }

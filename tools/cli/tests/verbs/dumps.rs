@@ -1,4 +1,4 @@
-//! Dumps of the files as they are, sound or not.
+//! Dumps of the files as they are, valid or not.
 
 use std::{fs, path::PathBuf};
 
@@ -141,9 +141,9 @@ fn no_bytes_make_a_dump_fall_over() {
         ("superblock", &["manifest", "dump", "STORE"]),
     ] {
         let path = file(&place, prefix);
-        let sound = fs::read(&path).unwrap();
+        let valid = fs::read(&path).unwrap();
         for round in 0..6 {
-            let mut bytes = sound.clone();
+            let mut bytes = valid.clone();
             let content = bytes.len() - bytes.iter().rev().take_while(|&&byte| byte == 0).count();
             for _ in 0..1 << round {
                 let at = usize::try_from(random()).unwrap() % content;
@@ -159,6 +159,6 @@ fn no_bytes_make_a_dump_fall_over() {
                 assert!(matches!(answer.code, Some(0..=2)), "{prefix} round {round}: {}", answer.err);
             }
         }
-        fs::write(&path, &sound).unwrap();
+        fs::write(&path, &valid).unwrap();
     }
 }

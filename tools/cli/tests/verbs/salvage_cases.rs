@@ -116,9 +116,9 @@ fn destroyed_pages_of_data_cost_their_own_keys_and_are_reported() {
     let place = place();
     let expected = records(&place, "STORE", "default");
     let path = place.store().join("data");
-    let sound = fs::read(&path).unwrap();
+    let valid = fs::read(&path).unwrap();
     let holds_records = |page: &&[u8]| page.windows(6).any(|bytes| bytes == b"user00");
-    let pages: Vec<usize> = sound
+    let pages: Vec<usize> = valid
         .chunks(PAGE)
         .enumerate()
         .filter_map(|(number, page)| holds_records(&page).then_some(number))
@@ -130,7 +130,7 @@ fn destroyed_pages_of_data_cost_their_own_keys_and_are_reported() {
         if reports == 3 {
             break;
         }
-        let mut damaged = sound.clone();
+        let mut damaged = valid.clone();
         damaged[page * PAGE..(page + 1) * PAGE].fill(0x5a);
         fs::write(&path, damaged).unwrap();
         let what = format!("page {page}");
@@ -155,14 +155,14 @@ fn a_cut_data_file_gives_back_what_is_before_the_cut() {
     let place = place();
     let expected = records(&place, "STORE", "default");
     let path = place.store().join("data");
-    let sound = fs::read(&path).unwrap();
-    let used = sound.chunks(PAGE).rposition(|page| page.iter().any(|&byte| byte != 0)).unwrap() + 1;
+    let valid = fs::read(&path).unwrap();
+    let used = valid.chunks(PAGE).rposition(|page| page.iter().any(|&byte| byte != 0)).unwrap() + 1;
     let manifest = place.store().join(manifest_of(&place));
     let manifest_bytes = fs::read(&manifest).unwrap();
     let (mut recovered, mut older) = (Vec::new(), 0);
     for part in [0, 2, 5, 7] {
         for has_manifest in [true, false] {
-            fs::write(&path, &sound).unwrap();
+            fs::write(&path, &valid).unwrap();
             let length = (used * PAGE * part / 8) as u64 + 100;
             OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
             fs::write(&manifest, if has_manifest { manifest_bytes.as_slice() } else { &[] }).unwrap();

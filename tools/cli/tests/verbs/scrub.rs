@@ -41,7 +41,7 @@ fn a_scrub_reads_everything_and_leaves_nothing() {
     let report = document(place.run(&["scrub", "STORE", "--json"]), 0);
     assert_eq!((&report["sound"], &report["complete"]), (&true.into(), &true.into()));
     assert!(report["bytes"].as_u64().unwrap() > 400_000, "{report}");
-    assert!(place.run(&["scrub", "STORE", "--resume"]).fine().starts_with("sound ("));
+    assert!(place.run(&["scrub", "STORE", "--resume"]).fine().starts_with("valid ("));
     assert_eq!(place.store_files(), before);
 }
 
@@ -68,7 +68,7 @@ fn damage_is_found_and_named() {
 #[test]
 fn verification_reads_everything_unless_it_is_told_not_to() {
     let place = place();
-    assert!(place.run(&["verify", "STORE"]).fine().starts_with("sound (full check of "));
+    assert!(place.run(&["verify", "STORE"]).fine().starts_with("valid (full check of "));
     assert_eq!(place.run(&["verify", "STORE", "--json"]).json()["not_read"], json!([]));
     assert!(damage(&place, format!("{:0100}", 2345).as_bytes()) > 0);
     let report = document(place.run(&["verify", "STORE", "--json"]), 1);
@@ -76,7 +76,7 @@ fn verification_reads_everything_unless_it_is_told_not_to() {
     assert_eq!(place.run(&["verify", "STORE", "--full"]).code, Some(1));
     // A fast check may miss the damage, and says where it did not look.
     let text = place.run(&["verify", "STORE", "--level", "fast"]).fine();
-    assert!(!text.contains("sound") && text.contains("not read: the pages of runs"), "{text}");
+    assert!(!text.contains("valid") && text.contains("not read: the pages of runs"), "{text}");
     let report = document(place.run(&["verify", "STORE", "--level", "fast", "--json"]), 0);
     assert_eq!((&report["sound"], &report["level"]), (&Value::Null, &"fast".into()), "{report}");
     assert!(report["not_read"].to_string().contains("the pages of runs"), "{report}");

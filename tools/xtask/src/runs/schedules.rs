@@ -43,18 +43,18 @@ pub fn schedules(root: &Path, arguments: &[String]) -> io::Result<bool> {
     if commands.is_empty() {
         return Err(io::Error::other("there are no scenarios"));
     }
-    let is_sound = AtomicBool::new(true);
+    let is_valid = AtomicBool::new(true);
     special_build::run_all(commands, |_, output| match output {
         Ok(output) if output.status.success() => print!("{}", String::from_utf8_lossy(&output.stdout)),
         Ok(output) => {
-            is_sound.store(false, Ordering::Relaxed);
+            is_valid.store(false, Ordering::Relaxed);
             print!("{}", String::from_utf8_lossy(&output.stderr));
             print!("{}", String::from_utf8_lossy(&output.stdout));
         }
         Err(error) => {
-            is_sound.store(false, Ordering::Relaxed);
+            is_valid.store(false, Ordering::Relaxed);
             eprintln!("a scenario could not be run: {error}");
         }
     });
-    Ok(is_sound.into_inner())
+    Ok(is_valid.into_inner())
 }

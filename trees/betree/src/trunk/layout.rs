@@ -1,6 +1,6 @@
 //! What a tree's objects say of its runs, without opening any: which keys of which run count.
 //!
-//! For salvage: it reads the runs by itself and needs nothing of them to be sound.
+//! For salvage: it reads the runs by itself and needs nothing of them to be valid.
 //!
 //! **Invariants**
 //! - Of two runs that count for a key, the one with the greater newest seqno (then id) has the newer entry.

@@ -175,7 +175,7 @@ fn tearing_spoils_some_unsynced_sectors_and_no_others() {
     let file = create_with(&env, "/a", &sectors(&[1; 16]));
     file.write_at(2048, &sectors(&[2; 8])).unwrap();
     for torn in CrashPolicy::TORN_MODES {
-        let (mut zeros, mut garbage, mut sound) = (0, 0, 0);
+        let (mut zeros, mut garbage, mut valid) = (0, 0, 0);
         for seed in 0..SEEDS {
             let bytes =
                 env.crash_image(&CrashPolicy { keep_percent: 90, torn }, seed).file_bytes("/a").unwrap();
@@ -183,13 +183,13 @@ fn tearing_spoils_some_unsynced_sectors_and_no_others() {
                 let whole = sector.iter().all(|&byte| byte == sector[0]);
                 match sector[0] {
                     0 if whole => zeros += 1,
-                    1 | 2 if whole => sound += 1,
+                    1 | 2 if whole => valid += 1,
                     _ => garbage += 1,
                 }
                 assert!((4..12).contains(&index) || sector == [1; 512]);
             }
         }
-        assert!(sound > 0);
+        assert!(valid > 0);
         assert_eq!(zeros > 0, matches!(torn, TornMode::Zero | TornMode::Mix), "{torn:?}");
         assert_eq!(garbage > 0, matches!(torn, TornMode::Garbage | TornMode::Mix), "{torn:?}");
     }

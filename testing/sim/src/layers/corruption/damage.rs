@@ -27,7 +27,7 @@ const CUT_STRIDE: usize = 8;
 const PAGE_KIND_AT: usize = 8;
 const PAGE_NUMBER_AT: usize = 16;
 /// What stands in a file that should be empty.
-const GARBAGE: &[u8] = b"this file is empty in a sound store";
+const GARBAGE: &[u8] = b"this file is empty in a valid store";
 /// What the place of a sampled byte moves on by from page to page.
 const SECTOR_AND_ONE: usize = 513;
 /// Pages of one file that are put into each other's places, at most.

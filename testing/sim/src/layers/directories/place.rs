@@ -64,7 +64,7 @@ impl Place {
         let subject = self.open(name, expected.clone());
         subject.check();
         let report = subject.db.verify(VerifyLevel::Full).unwrap();
-        assert!(report.is_sound(), "{name}: {:?}", report.findings);
+        assert!(report.is_valid(), "{name}: {:?}", report.findings);
         subject.db.close().unwrap();
     }
 

@@ -252,7 +252,7 @@ impl Subject {
             }
         }
         match db.verify(VerifyLevel::Full) {
-            Ok(report) if report.is_sound() => Err("reads fail, and the verification finds nothing".into()),
+            Ok(report) if report.is_valid() => Err("reads fail, and the verification finds nothing".into()),
             _ => Ok(false),
         }
     }

@@ -51,7 +51,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         bench.measure("run", "merge", ops, |_| {
             let entry = merge.entry().expect("as many entries as operations");
             open.push(&entry).expect("keys ascend");
-            merge.next().expect("sound pages");
+            merge.next().expect("valid pages");
         })?;
         black_box(open.finish(None)?);
     }
@@ -67,7 +67,7 @@ fn queries(bench: &mut Bench<'_>, data: &Arc<DataFile>) -> Result<()> {
     let present = keys(RECORDS);
     let absent: Vec<_> = (RECORDS..2 * RECORDS).map(key).collect();
     let step = |number: u64| usize_of(number.wrapping_mul(7919) % RECORDS);
-    let get = |key: &[u8]| run.get(key, hash_key(key), Access::Blocking).expect("sound pages");
+    let get = |key: &[u8]| run.get(key, hash_key(key), Access::Blocking).expect("valid pages");
     for key in &present {
         black_box(get(key));
     }
@@ -86,9 +86,9 @@ fn queries(bench: &mut Bench<'_>, data: &Arc<DataFile>) -> Result<()> {
         cursor.seek_first()?;
         bench.measure("run", "scan", ops, |_| {
             if black_box(cursor.entry()).is_none() {
-                cursor.seek_first().expect("sound pages");
+                cursor.seek_first().expect("valid pages");
             }
-            cursor.next().expect("sound pages");
+            cursor.next().expect("valid pages");
         })?;
     }
     Ok(())

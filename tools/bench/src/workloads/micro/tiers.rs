@@ -59,7 +59,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     assert_eq!(tiers, TIER_RECORDS.len(), "each of these batches stays a tier of its own");
     let get = |number: u64| {
         let key = key(number);
-        tree.get(&key, hash_key(&key), Access::Blocking).expect("sound pages")
+        tree.get(&key, hash_key(&key), Access::Blocking).expect("valid pages")
     };
     for number in 0..first {
         black_box(get(number));

@@ -25,7 +25,7 @@ use crate::{
 /// What is said of a backup that a run took and restored.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BackupResult {
-    /// Whether the repository is sound and every keyspace of the restored store has the records of the
+    /// Whether the repository is valid and every keyspace of the restored store has the records of the
     /// snapshot.
     pub(crate) backup_equal: bool,
     backup_id: u64,
@@ -159,7 +159,7 @@ impl<'a> BackupCheck<'a> {
                 "wrong: backup {id}: keyspace {name:?} has {found:x?} (records, hash), not {expected:x?}"
             );
         }
-        Ok(report.is_sound() && found == *expected)
+        Ok(report.is_valid() && found == *expected)
     }
 
     fn stop_if_asked(&self) -> ControlFlow<()> {

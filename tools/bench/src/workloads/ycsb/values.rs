@@ -26,7 +26,7 @@ pub(crate) fn write(record: u64, version: u8, value: &mut [u8]) {
     values::fill(seed_of(record, version), &mut value[HEADER_BYTES..]);
 }
 
-/// Record and version of a sound value of `value_bytes`; the reason if it is not sound.
+/// Record and version of a valid value of `value_bytes`; the reason if it is not valid.
 #[inline]
 pub(crate) fn read(value: &[u8], value_bytes: usize) -> Result<(u64, u8), &'static str> {
     if value.len() != value_bytes {

@@ -35,13 +35,13 @@ impl Demo<'_> {
                 }
                 let text = format!(
                     "{}: {} keyspaces, {} entries, {}, in {:.1} s",
-                    if report.is_sound() { "sound" } else { "DAMAGED" },
+                    if report.is_valid() { "valid" } else { "DAMAGED" },
                     report.keyspaces,
                     show_count(report.entries),
                     show_size(report.bytes),
                     time.as_secs_f64()
                 );
-                self.report.figure("verify --full", &text, "sound", report.is_sound())?;
+                self.report.figure("verify --full", &text, "valid", report.is_valid())?;
             }
             Err(error) => self.report.check(false, &format!("verification: {error}"))?,
         }
