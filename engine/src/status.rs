@@ -2,8 +2,8 @@
 //! use by it.
 //!
 //! A store that is open for writing is locked, and most of what people ask about it stands only in its
-//! memory. So its log thread writes the figures of `stats()` into a file beside the others, once a second at
-//! most and only if they changed (decision 0035). [`inspect_store`] reads them together with the manifest,
+//! memory. So its log thread writes the statistics of `stats()` into a file beside the others, once a second
+//! at most and only if they changed (decision 0035). [`inspect_store`] reads them together with the manifest,
 //! without the lock.
 //!
 //! **Invariants**
@@ -33,7 +33,7 @@ use self::{publisher::Published, status_format::Status};
 
 /// It is written at most this often.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Collecting figures takes at most this part of the log thread's time.
+/// Collecting statistics takes at most this part of the log thread's time.
 const PART_OF_TIME: u32 = 100;
 
 impl Store {
@@ -54,7 +54,7 @@ impl Store {
         }
     }
 
-    /// Writes the figures if it is time, and if they are not those of the last time.
+    /// Writes the statistics if it is time, and if they are not those of the last time.
     pub(crate) fn publish_status(&self) {
         let mut published = self.publisher.lock();
         let Some(published) = &mut *published else { return };
@@ -62,21 +62,21 @@ impl Store {
         if began < published.next {
             return;
         }
-        let figures = |keyspace: &Arc<KeyspaceCore>| (keyspace.id, KeyspaceStats::of(self, keyspace));
+        let stats = |keyspace: &Arc<KeyspaceCore>| (keyspace.id, KeyspaceStats::of(self, keyspace));
         let mut status = Status {
             store: self.id,
             process: published.process,
             time: Duration::ZERO,
             stats: DbStats::of(self),
-            keyspaces: self.keyspaces().iter().map(figures).collect(),
+            keyspaces: self.keyspaces().iter().map(stats).collect(),
         };
         // There may be thousands of keyspaces: their text is never held twice.
-        let figures = Some(checksum64(&status.encode(), 0));
-        if figures != published.last {
+        let stats = Some(checksum64(&status.encode(), 0));
+        if stats != published.last {
             status.time = self.env.wall_clock();
             // Whoever reads sees that nothing comes any more.
             let _ = published.file.write_at(0, &status.encode());
-            published.last = figures;
+            published.last = stats;
         }
         let ended = self.env.monotonic();
         published.next = began + INTERVAL.max(ended.saturating_sub(began) * PART_OF_TIME);

@@ -95,7 +95,7 @@ impl Case {
 }
 
 fn say(what: &str, bytes: u64) {
-    println!("FIGURE {what} {bytes}");
+    println!("MEASURED {what} {bytes}");
 }
 
 /// The most memory that this process has ever had, in bytes.
@@ -114,8 +114,8 @@ fn in_process(name: &str, role: &str, directory: &Path) -> Vec<(String, u64)> {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{role}: {text}{}", String::from_utf8_lossy(&output.stderr));
-    let figures = text.lines().filter_map(|line| line.split_once("FIGURE ")?.1.split_once(' '));
-    figures.map(|(what, bytes)| (what.to_owned(), bytes.parse().unwrap())).collect()
+    let measurements = text.lines().filter_map(|line| line.split_once("MEASURED ")?.1.split_once(' '));
+    measurements.map(|(what, bytes)| (what.to_owned(), bytes.parse().unwrap())).collect()
 }
 
 /// Loads and reads the stores of a test, each in processes of their own, and judges what they took.

@@ -36,7 +36,7 @@ pub enum VerifyLevel {
 }
 
 impl VerifyLevel {
-    /// What a check of this level does not look at, in words for humans. Empty for [`VerifyLevel::Full`].
+    /// What a check of this level does not look at, in human-readable words. Empty for [`VerifyLevel::Full`].
     pub fn not_read(self) -> &'static [&'static str] {
         match self {
             Self::Fast => &["the pages of runs", "superblock, manifest and log as bytes"],

@@ -528,7 +528,7 @@ impl Db {
         Memory::of(self)
     }
 
-    /// Figures.
+    /// Statistics.
     pub fn stats(&self) -> DbStats {
         DbStats::of(self.store())
     }

@@ -1,4 +1,4 @@
-//! Looks into the payload of a commit in the log, for humans.
+//! Looks into the payload of a commit in the log, human-readable.
 //!
 //! **Invariants**
 //! - Never fails as a whole: what can be decoded is given, with the reason why the rest cannot.

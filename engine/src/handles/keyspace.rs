@@ -417,12 +417,12 @@ impl Keyspace {
         self.db.store().read(|| self.core.view.load().tree.bytes_between(low, high))
     }
 
-    /// Figures.
+    /// Statistics.
     pub fn stats(&self) -> KeyspaceStats {
         KeyspaceStats::of(self.db.store(), &self.core)
     }
 
-    /// The structure of its tree, for humans.
+    /// The structure of its tree, human-readable.
     pub fn outline(&self) -> Vec<OutlineLine> {
         self.core.view.load().tree.outline()
     }

@@ -1,4 +1,4 @@
-//! Figures of a store and of a keyspace, as plain data.
+//! Statistics of a store and of a keyspace, as plain data.
 
 use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use crate::{
     store::{Store, view::KeyspaceCore},
 };
 
-/// Figures of a store. Counts are since it was opened; sizes are of this moment, in bytes.
+/// Statistics of a store. Counts are since it was opened; sizes are of this moment, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DbStats {
@@ -195,7 +195,7 @@ impl DbStats {
     }
 }
 
-/// Figures of one keyspace, in bytes where nothing else is said.
+/// Statistics of one keyspace, in bytes where nothing else is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct KeyspaceStats {

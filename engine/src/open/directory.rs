@@ -22,7 +22,7 @@ pub(crate) const CREATING_FILE: &str = "CREATING";
 pub(crate) const UNFINISHED_FILE: &str = "UNFINISHED";
 /// Keeps room for what must still be written when the device is full.
 pub(crate) const RESERVE_FILE: &str = "reserve";
-/// Figures for humans who look at the store while it is in use; nothing depends on it.
+/// Statistics for humans who look at the store while it is in use; nothing depends on it.
 pub(crate) const STATUS_FILE: &str = "status";
 /// How often a lock is tried whose file is removed by those who held it before.
 const LOCK_TRIES: u32 = 16;

@@ -4,7 +4,7 @@
 //! **Invariants**
 //! - Nothing is locked, nothing is written, and no page of the data file is read: its pages may be used anew
 //!   at any moment.
-//! - What is told was true a moment ago: catalogue and trees when the manifest was read, figures when they
+//! - What is told was true a moment ago: catalogue and trees when the manifest was read, statistics when they
 //!   were published.
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -43,14 +43,14 @@ pub struct StoreInspection {
     pub writer: Option<u32>,
     /// What that process published; `None` if it has not come to it, or if it cannot write beside the store.
     pub published: Option<PublishedStats>,
-    /// Figures of the store: those published; else those that follow from the manifest, with nothing in
+    /// Statistics of the store: those published; else those that follow from the manifest, with nothing in
     /// memory.
     pub stats: DbStats,
     /// The keyspaces by name, as they are in the manifest.
     pub keyspaces: Vec<KeyspaceInspection>,
 }
 
-/// When figures were published.
+/// When statistics were published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedStats {
     /// Time since then, by the clock of the system. A store in which nothing happens publishes nothing new.
@@ -64,14 +64,14 @@ pub struct KeyspaceInspection {
     pub name: String,
     /// Its options.
     pub options: KeyspaceOptions,
-    /// Its figures: those published if it was there then, else those of its tree.
+    /// Its statistics: those published if it was there then, else those of its tree.
     pub stats: KeyspaceStats,
     /// The structure of its tree, as the manifest has it.
     pub outline: Vec<OutlineLine>,
 }
 
 /// Looks at the store in `directory` without opening it, so that it can be in use: which keyspaces it has,
-/// their trees, and the figures that the process publishes which writes it (once a second at most).
+/// their trees, and the statistics that the process publishes which writes it (once a second at most).
 ///
 /// Errors: `Invalid` if there is no store, `Corruption` for a damaged superblock or manifest, `Unsupported`,
 /// `Io`.

@@ -13,9 +13,10 @@ pub(crate) struct Publisher(Mutex<Option<Published>>);
 pub(super) struct Published {
     pub(super) file: Arc<dyn File>,
     pub(super) process: u32,
-    /// Checksum of the figures as they were written last, with the time 0: to see whether anything changed.
+    /// Checksum of the statistics as they were written last, with the time 0: to see whether anything
+    /// changed.
     pub(super) last: Option<u64>,
-    /// The next look at the figures is not before this.
+    /// The next look at the statistics is not before this.
     pub(super) next: Duration,
 }
 

@@ -6,8 +6,8 @@
 //! store 0123456789abcdef0123456789abcdef\n
 //! process 4711\n
 //! time_ms 1763823909000\n                          since 1970
-//! user_writes 12\n                                 … a line for each figure of the store
-//! keyspace 3\n                                     … then for each keyspace its id and its figures
+//! user_writes 12\n                                 … a line for each statistic of the store
+//! keyspace 3\n                                     … then for each keyspace its id and its statistics
 //! entries 100\n
 //! ```
 //!
@@ -15,7 +15,7 @@
 //!
 //! **Invariants**
 //! - A status that is torn, by a crash or because it is being written, does not decode.
-//! - Figures that this build does not know are passed over, those that are missing are 0.
+//! - Statistics that this build does not know are passed over, those that are missing are 0.
 
 use std::time::Duration;
 
@@ -43,19 +43,19 @@ pub(super) struct Status {
     pub(super) keyspaces: Vec<(KeyspaceId, KeyspaceStats)>,
 }
 
-/// Shows every figure with its name. The list is complete, or this does not compile.
-macro_rules! figures {
-    ($stats:ident { $($figure:ident),* $(,)? } $(except $other:ident)?) => {
+/// Shows every statistic with its name. The list is complete, or this does not compile.
+macro_rules! stat_fields {
+    ($stats:ident { $($stat:ident),* $(,)? } $(except $other:ident)?) => {
         impl $stats {
             fn for_each_figure(&mut self, mut each: impl FnMut(&'static str, &mut u64)) {
-                let Self { $($figure,)* $($other: _)? } = self;
-                $(each(stringify!($figure), $figure);)*
+                let Self { $($stat,)* $($other: _)? } = self;
+                $(each(stringify!($stat), $stat);)*
             }
         }
     };
 }
 
-figures!(DbStats {
+stat_fields!(DbStats {
     user_bytes_written,
     user_writes,
     wal_bytes_written,
@@ -109,7 +109,7 @@ figures!(DbStats {
     snapshots,
 });
 
-figures!(KeyspaceStats {
+stat_fields!(KeyspaceStats {
     height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes, entries, tombstones,
     stored_bytes, memtable_bytes, memtable_entries, flushed_seqno,
 } except tree);
@@ -118,7 +118,7 @@ impl Status {
     pub(super) fn encode(&self) -> Vec<u8> {
         let Self { store, process, time, stats, keyspaces } = self;
         let mut text = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
-        let mut add = |name: &str, figure: &mut u64| text.push_str(&format!("{name} {figure}\n"));
+        let mut add = |name: &str, stat: &mut u64| text.push_str(&format!("{name} {stat}\n"));
         stats.clone().for_each_figure(&mut add);
         for (keyspace, stats) in keyspaces {
             add("keyspace", &mut u64::from(keyspace.0));
@@ -162,8 +162,8 @@ impl Status {
                 self.keyspaces.push((KeyspaceId(u32::try_from(value).ok()?), KeyspaceStats::default()));
             }
             _ => {
-                let set = |figure: &'static str, place: &mut u64| {
-                    if figure == name {
+                let set = |stat: &'static str, place: &mut u64| {
+                    if stat == name {
                         *place = value;
                     }
                 };

@@ -1,4 +1,4 @@
-//! The published figures, on a disk in memory whose clock moves only when it is told to.
+//! The published statistics, on a disk in memory whose clock moves only when it is told to.
 
 use std::{path::Path, time::Duration};
 

@@ -112,7 +112,7 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder>;
     /// Time since some fixed moment; never goes back.
     fn monotonic(&self) -> Duration;
-    /// Time since 1970; may jump. For people only, never for correctness.
+    /// Time since 1970; may jump. Human-readable only, never for correctness.
     fn wall_clock(&self) -> Duration;
     /// A fresh random number.
     fn random_u64(&self) -> u64;

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! get, fill, advance ─▶ keyspace_records   which entries are true for which state of the tree
-//!                        └─▶ record_cache  shards, figures, giving memory up
+//!                        └─▶ record_cache  shards, statistics, giving memory up
 //!                             └─▶ shard    the log of one shard, what is carried on and what dies
 //!                                  ├─▶ index ─▶ slot     where a record is
 //!                                  └─▶ segment           its bytes

@@ -1,8 +1,8 @@
-//! The cache of a store: its shards, its figures, and giving memory up.
+//! The cache of a store: its shards, its statistics, and giving memory up.
 //!
 //! **Invariants**
 //! - Memory of the cache is memory of the pool; the cache has no bound of its own.
-//! - Figures are counted on cache lines that a thread has nearly to itself.
+//! - Statistics are counted on cache lines that a thread has nearly to itself.
 
 use std::sync::atomic::AtomicUsize as Turn;
 
@@ -27,7 +27,7 @@ const SEGMENTS_MIN: u64 = 64;
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 const STRIPES: usize = scaled(16, 1);
 
-/// Figures of the cache: counts since it was made, sizes of this moment.
+/// Statistics of the cache: counts since it was made, sizes of this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCacheStats {
     /// Look-ups that found their record.
@@ -116,18 +116,18 @@ impl RecordCache {
         self.counters.iter().map(of).sum()
     }
 
-    /// Figures.
+    /// Statistics.
     pub fn stats(&self) -> RecordCacheStats {
         let mut stats = RecordCacheStats::default();
         for counters in &self.counters {
             stats.hits += counters.hits.load(Relaxed);
             stats.misses += counters.misses.load(Relaxed);
         }
-        for figures in self.shards.iter().map(Shard::figures) {
-            stats.inserted += figures.inserted;
-            stats.evicted += figures.evicted;
-            stats.records += figures.records;
-            stats.used_bytes += figures.bytes;
+        for shard in self.shards.iter().map(Shard::stats) {
+            stats.inserted += shard.inserted;
+            stats.evicted += shard.evicted;
+            stats.records += shard.records;
+            stats.used_bytes += shard.bytes;
         }
         stats
     }

@@ -66,7 +66,7 @@ struct Log {
     evicted: u64,
 }
 
-/// Figures of a shard.
+/// Statistics of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardStats {
     pub(crate) bytes: u64,
@@ -176,7 +176,7 @@ impl Shard {
         Writer { shard: self, log: self.log.lock() }
     }
 
-    pub(crate) fn figures(&self) -> ShardStats {
+    pub(crate) fn stats(&self) -> ShardStats {
         let log = self.log.lock();
         let segments = u64_of(log.closed.len() + usize::from(log.open.is_some()));
         ShardStats {

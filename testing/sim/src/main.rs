@@ -175,11 +175,11 @@ impl Watch {
             Amount::Count(count) => ProgressBar::new(count),
             Amount::Short | Amount::Time(_) => ProgressBar::new_spinner(),
         };
-        let figures = match limits.amount {
+        let measurements = match limits.amount {
             Amount::Count(_) => "[{bar:30}] {human_pos}/{human_len} {msg}, {rate}/s, {eta} left",
             Amount::Short | Amount::Time(_) => "{spinner} {elapsed} {human_pos} {msg}, {rate}/s",
         };
-        if let Ok(style) = ProgressStyle::with_template(&format!("{} {figures}", layer.name)) {
+        if let Ok(style) = ProgressStyle::with_template(&format!("{} {measurements}", layer.name)) {
             // A failed write to the terminal only spoils the line.
             let rate = |state: &ProgressState, out: &mut dyn Write| {
                 let _ = write!(out, "{:.0}", state.per_sec());

@@ -137,7 +137,7 @@ pub(crate) struct Report {
     /// On the last line of a run that took a backup.
     #[serde(flatten)]
     pub(crate) backup: Option<BackupResult>,
-    /// A backup was made meanwhile; its reads and writes are in the figures of the process.
+    /// A backup was made meanwhile; its reads and writes are in the measurements of the process.
     #[serde(skip)]
     pub(crate) is_backed_up: bool,
     /// The run was stopped before the workload was done.

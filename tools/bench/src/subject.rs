@@ -76,7 +76,7 @@ pub trait Subject: Sized + Sync {
     /// What the store says.
     fn flush(&self) -> Result<()>;
 
-    /// The present figures.
+    /// The present measurements.
     fn readings(&self) -> Readings;
 
     /// Closes the store; all its maps are gone by now.
@@ -146,7 +146,7 @@ pub trait Records: Send + Sync {
     ) -> Result<()>;
 }
 
-/// Figures of a store; those that it does not have are zero.
+/// Measurements of a store; those that it does not have are zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Readings {
     /// Bytes written to the device.

@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// The one-minute tour: load, read, scan, snapshots, a killed writer, verification, figures
+    /// The one-minute tour: load, read, scan, snapshots, a killed writer, verification, statistics
     Demo(demo::DemoArguments),
     /// What the store is: id, format, keyspaces, sizes, files
     Info(info::InfoArguments),

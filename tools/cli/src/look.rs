@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - A store that another process writes is looked at without its lock; the answer says so, and how old its
-//!   figures are.
+//!   statistics are.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ pub(crate) struct Look {
 
 struct InUse {
     process: Option<u32>,
-    /// Age of the figures; `None` where only the last durable state is known.
+    /// Age of the statistics; `None` where only the last durable state is known.
     age: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ impl Look {
         found.ok_or_else(|| arguments.no_keyspace(name))
     }
 
-    /// Adds to a JSON document, if the store is in use, by which process and how old the figures are.
+    /// Adds to a JSON document, if the store is in use, by which process and how old the statistics are.
     pub(crate) fn describe(&self, document: &mut Value) {
         if let Some(InUse { process, age }) = &self.in_use {
             let age_ms = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
@@ -92,17 +92,17 @@ impl Look {
         }
     }
 
-    /// Says the same in a line of its own, to people.
+    /// Says the same in a human-readable line of its own.
     pub(crate) fn say(&self, context: &mut Context) -> Result<(), Failure> {
         if context.json {
             return Ok(());
         }
         let Some(InUse { process, age }) = &self.in_use else { return Ok(()) };
         let who = process.map_or("another process".to_owned(), |process| format!("process {process}"));
-        let figures = match age {
-            Some(age) => format!("figures of {:.1} s ago", age.as_secs_f64()),
-            None => "which tells no figures: these are of its files, without what is in memory".to_owned(),
+        let stats = match age {
+            Some(age) => format!("statistics of {:.1} s ago", age.as_secs_f64()),
+            None => "which tells no statistics: these are of its files, without what is in memory".to_owned(),
         };
-        context.console.line(format_args!("in use by {who}, {figures}"))
+        context.console.line(format_args!("in use by {who}, {stats}"))
     }
 }

@@ -124,7 +124,7 @@ impl BeTreeOptions {
             Policy::Turtle => turtle::thresholds(self, load),
             Policy::Splinter => splinter::thresholds(self, load),
         };
-        debug_assert_eq!(load.pending.len(), load.leaf_bytes.len(), "one figure for each child");
+        debug_assert_eq!(load.pending.len(), load.leaf_bytes.len(), "one number for each child");
         debug_assert_eq!(load.pending.len(), thresholds.len(), "one threshold for each child");
         let mut sweep = Sweep::new(load.pending, &thresholds);
         let mut buffered: u64 = load.pending.iter().sum();

@@ -1,4 +1,4 @@
-//! The tree as the engine sees it: open, get, cursor, apply, jobs, figures.
+//! The tree as the engine sees it: open, get, cursor, apply, jobs, statistics.
 //!
 //! **Invariants**
 //! - A `BeTree` never changes; `apply` and `run_job` return the next one.

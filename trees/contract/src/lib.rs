@@ -49,7 +49,7 @@ pub struct TreeEdit {
 /// A piece of work that a tree would like to do; opaque to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What it is, for humans.
+    /// What it is, human-readable.
     pub what: &'static str,
     /// The object that it is about.
     pub object: ObjectId,
@@ -88,7 +88,7 @@ pub struct ReclaimLimits<'a> {
     pub but: &'a [Reclaim],
 }
 
-/// Figures of one tree.
+/// Statistics of one tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeStats {
     /// Levels of nodes above the leaves.
@@ -113,7 +113,7 @@ pub struct TreeStats {
     pub metadata_bytes: u64,
 }
 
-/// One line of a tree's outline, for humans.
+/// One line of a tree's outline, human-readable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlineLine {
     /// Depth below the root.
@@ -167,11 +167,11 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>>;
     /// The changes that give back everything that the tree holds, for dropping its keyspace.
     fn release(&self) -> Vec<Change>;
-    /// Figures.
+    /// Statistics.
     fn stats(&self) -> TreeStats;
     /// About how many bytes of entries lie in `[low, high)`. Reads index pages only.
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64>;
-    /// The structure, for humans.
+    /// The structure, human-readable.
     fn outline(&self) -> Vec<OutlineLine>;
     /// Every span that it refers to, once per reference.
     fn references(&self) -> Vec<ExtentSpan>;

@@ -7,9 +7,9 @@ use crate::{DbStats, KeyspaceStats};
 
 fn status() -> Status {
     let (mut stats, mut keyspace, mut next) = (DbStats::default(), KeyspaceStats::default(), 0);
-    let mut number = |_: &'static str, figure: &mut u64| {
+    let mut number = |_: &'static str, stat: &mut u64| {
         next += 1;
-        *figure = next * 1_000_003;
+        *stat = next * 1_000_003;
     };
     stats.for_each_figure(&mut number);
     keyspace.for_each_figure(&mut number);

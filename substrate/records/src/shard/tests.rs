@@ -51,10 +51,10 @@ fn used_records_stay_and_others_pass_through() {
     }
     let kept = (0..20).filter(|hot| look(&shard, *hot)).count();
     assert!(kept >= 18, "{kept} of 20 records were kept that are used all the time");
-    let figures = shard.figures();
-    assert!(figures.records > 200, "{figures:?}");
+    let stats = shard.stats();
+    assert!(stats.records > 200, "{stats:?}");
     let present = (0..5_000).filter(|number| look(&shard, *number)).count();
-    assert_eq!(u64_of(present), figures.records);
+    assert_eq!(u64_of(present), stats.records);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn memory_is_given_up_to_the_last_segment() {
     }
     assert!(before <= 3 * u64_of(SEGMENT_BYTES), "{before}");
     let present = (0..1_000).filter(|number| look(&shard, *number)).count();
-    assert_eq!(u64_of(present), shard.figures().records);
+    assert_eq!(u64_of(present), shard.stats().records);
     insert(&shard, 1);
     assert!(look(&shard, 1));
 }
@@ -109,7 +109,7 @@ fn removed_records_are_gone_and_leave_no_trace() {
         assert_eq!(shard.lock().remove(tag(&key(number)), KeyspaceId(1), &key(number)).is_some(), was_there);
         assert!(!look(&shard, number));
     }
-    assert_eq!(shard.figures().records, 0);
+    assert_eq!(shard.stats().records, 0);
 }
 
 #[test]
@@ -118,5 +118,5 @@ fn what_is_too_large_for_a_segment_is_not_cached() {
     let value = vec![1; SEGMENT_BYTES / 8];
     let record = Record { tag: tag(b"k"), keyspace: KeyspaceId(1), flushes: 0, key: b"k", value: &value };
     shard.lock().insert(&record, 0);
-    assert_eq!(shard.figures().records, 0);
+    assert_eq!(shard.stats().records, 0);
 }

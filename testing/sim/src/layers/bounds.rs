@@ -1,7 +1,7 @@
 //! What a store holds in memory is bounded by its budget, whatever is asked of it: batches, readers,
 //! snapshots.
 //!
-//! On a disk in memory, so that every figure is that of the store's own counters and the same in each run.
+//! On a disk in memory, so that every number is that of the store's own counters and the same in each run.
 //!
 //! **Invariants**
 //! - What is beyond a bound is refused with a clear error, or kept elsewhere; answers stay right.

@@ -1,4 +1,4 @@
-//! Lines over a common axis as SVG: how a figure follows a setting.
+//! Lines over a common axis as SVG: how a measurement follows a setting.
 //!
 //! **Invariants**
 //! - A chart needs nothing but itself: no script, no font, no network.

@@ -1,4 +1,4 @@
-//! Where results go: a line of JSON each, and a table for humans at the end.
+//! Where results go: a line of JSON each, and a human-readable table at the end.
 //!
 //! **Invariants**
 //! - Lines of JSON are written as soon as a result is there, so an interrupted run leaves what it had.
@@ -59,7 +59,7 @@ impl Output {
         self.text(&layout(rows))
     }
 
-    /// Writes text for humans.
+    /// Writes human-readable text.
     ///
     /// # Errors
     /// It cannot be written.

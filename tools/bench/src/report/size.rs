@@ -62,7 +62,7 @@ pub(crate) fn quotient(dividend: f64, divisor: f64) -> f64 {
     if divisor > 0.0 { dividend / divisor } else { 0.0 }
 }
 
-/// A size for humans: `2.3 GiB`.
+/// A human-readable size: `2.3 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes >= *unit) {
@@ -71,7 +71,7 @@ pub fn human_bytes(bytes: u64) -> String {
     }
 }
 
-/// A count for humans: `1.25 M`, `403 k`.
+/// A human-readable count: `1.25 M`, `403 k`.
 pub fn human_count(count: f64) -> String {
     match count {
         count if count >= 999_500.0 => format!("{:.2} M", count / 1e6),

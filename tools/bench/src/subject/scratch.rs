@@ -50,7 +50,10 @@ impl Scratch {
     fn warn_of_memory(&self) {
         let Ok(status) = statfs(&self.path) else { return };
         if [TMPFS_MAGIC, RAMFS_MAGIC].contains(&status.f_type) {
-            eprintln!("warning: {} is in memory, these figures say nothing of a disk", self.path.display());
+            eprintln!(
+                "warning: {} is in memory, these measurements say nothing of a disk",
+                self.path.display()
+            );
         }
     }
 }

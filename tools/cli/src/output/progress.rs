@@ -35,14 +35,14 @@ pub(crate) struct Progress {
 impl Progress {
     /// Work named `title`, `total` long if that is known.
     pub(crate) fn new(context: &Context, title: &'static str, total: Option<u64>, unit: Unit) -> Self {
-        let figures = match (unit, total) {
+        let stats = match (unit, total) {
             (Unit::Bytes, Some(_)) => "[{bar:30}] {bytes}/{total_bytes}, {binary_bytes_per_sec}",
             (Unit::Bytes, None) => "{spinner} {bytes}, {binary_bytes_per_sec}",
             (Unit::Records, Some(_)) => "[{bar:30}] {human_pos}/{human_len}, {rate}/s",
             (Unit::Records, None) => "{spinner} {human_pos}, {rate}/s",
         };
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden()).with_message(title);
-        if let Ok(style) = ProgressStyle::with_template(&format!("{{msg}} {figures}")) {
+        if let Ok(style) = ProgressStyle::with_template(&format!("{{msg}} {stats}")) {
             // A failed write to the terminal only spoils the bar.
             let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
                 let _ = write!(out, "{:.0}", state.per_sec());

@@ -31,7 +31,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is beyond the largest size"))
 }
 
-/// A size for humans: `812 B`, `1.4 MiB`.
+/// A human-readable size: `812 B`, `1.4 MiB`.
 pub(crate) fn show_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -46,7 +46,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
     format!("{size:.1} {}", UNITS[unit])
 }
 
-/// A count for humans: `1,234,567`.
+/// A human-readable count: `1,234,567`.
 pub(crate) fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);

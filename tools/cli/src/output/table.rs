@@ -1,4 +1,4 @@
-//! Columns for humans: texts to the left, figures to the right, two spaces between.
+//! Human-readable columns: texts to the left, numbers to the right, two spaces between.
 //!
 //! **Invariants**
 //! - No line ends in blanks.
@@ -8,7 +8,7 @@
 pub(crate) enum Align {
     /// Texts.
     Left,
-    /// Figures.
+    /// Numbers.
     Right,
 }
 

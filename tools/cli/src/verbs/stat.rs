@@ -15,7 +15,7 @@ use crate::{
     output::size::{show_count, show_size},
 };
 
-/// Groups of figures, by the beginnings of their names; the first that fits takes the figure.
+/// Groups of statistics, by the beginnings of their names; the first that fits takes the statistic.
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "memory",
@@ -40,40 +40,40 @@ pub(crate) struct StatArguments {
     keyspace: Option<String>,
 }
 
-/// Prints the figures.
+/// Prints the statistics.
 pub(crate) fn run(context: &mut Context, arguments: &StatArguments) -> Outcome {
     let store = &arguments.store;
     let look = look(context, store)?;
     if let Some(name) = &arguments.keyspace {
-        let figures = figures_of(&look.keyspace(store, name)?.stats)?;
-        return print(context, &look, &figures, None);
+        let stats = stats_of(&look.keyspace(store, name)?.stats)?;
+        return print(context, &look, &stats, None);
     }
     let mut keyspaces = Map::new();
     for keyspace in &look.keyspaces {
-        keyspaces.insert(keyspace.name.clone(), Value::Object(figures_of(&keyspace.stats)?));
+        keyspaces.insert(keyspace.name.clone(), Value::Object(stats_of(&keyspace.stats)?));
     }
-    print(context, &look, &figures_of(&look.stats)?, Some(keyspaces))
+    print(context, &look, &stats_of(&look.stats)?, Some(keyspaces))
 }
 
-/// The figures as a JSON object.
-pub(crate) fn figures_of(stats: &impl Serialize) -> Result<Map<String, Value>, Failure> {
+/// The statistics as a JSON object.
+pub(crate) fn stats_of(stats: &impl Serialize) -> Result<Map<String, Value>, Failure> {
     match serde_json::to_value(stats) {
-        Ok(Value::Object(figures)) => Ok(figures),
-        Ok(_) => Err(Failure::new("the figures are not an object")),
-        Err(error) => Err(Failure::new(format!("cannot write the figures as JSON: {error}"))),
+        Ok(Value::Object(stats)) => Ok(stats),
+        Ok(_) => Err(Failure::new("the statistics are not an object")),
+        Err(error) => Err(Failure::new(format!("cannot write the statistics as JSON: {error}"))),
     }
 }
 
 fn print(
     context: &mut Context,
     look: &Look,
-    figures: &Map<String, Value>,
+    stats: &Map<String, Value>,
     keyspaces: Option<Map<String, Value>>,
 ) -> Outcome {
     if context.json {
         let mut document = match keyspaces {
-            Some(keyspaces) => json!({ "store": figures, "keyspaces": keyspaces }),
-            None => json!(figures),
+            Some(keyspaces) => json!({ "store": stats, "keyspaces": keyspaces }),
+            None => json!(stats),
         };
         look.describe(&mut document);
         context.console.json(&document)?;
@@ -83,7 +83,7 @@ fn print(
     let group_of =
         |name: &str| GROUPS.iter().position(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
     for (at, title) in GROUPS.iter().map(|(title, _)| *title).chain(["state"]).enumerate() {
-        let members = figures.iter().filter(|(name, _)| group_of(name).unwrap_or(GROUPS.len()) == at);
+        let members = stats.iter().filter(|(name, _)| group_of(name).unwrap_or(GROUPS.len()) == at);
         for (order, (name, value)) in members.enumerate() {
             if order == 0 {
                 context.console.line(format_args!("{title}"))?;

@@ -90,9 +90,9 @@ pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
         return Ok(Verdict::Fine);
     }
     let row = |(&(depth, what), sum): (&(u32, &str), &Sum)| {
-        let figures =
+        let stats =
             [show_count(sum.lines), show_count(sum.parts), show_size(sum.bytes), show_count(sum.entries)];
-        [depth.to_string(), what.to_owned()].into_iter().chain(figures).collect()
+        [depth.to_string(), what.to_owned()].into_iter().chain(stats).collect()
     };
     let rows: Vec<Vec<String>> = sums.iter().map(row).collect();
     let columns = [

@@ -84,7 +84,7 @@ impl Drop for Writer {
     }
 }
 
-/// Runs `verb` until its answer is as it must be: figures are published once a second.
+/// Runs `verb` until its answer is as it must be: statistics are published once a second.
 #[track_caller]
 fn until(place: &Place, verb: &[&str], is_right: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let machine = RealEnv::new();
@@ -134,7 +134,7 @@ fn every_looking_verb_works_beside_a_running_writer() {
     for verb in ["info", "stat", "ls", "space", "tree"] {
         let keyspace: &[&str] = if verb == "tree" { &["--keyspace", "records"] } else { &[] };
         let text = place.run(&[&[verb, "STORE"], keyspace].concat()).fine();
-        assert!(text.starts_with(&format!("in use by process {process}, figures of ")), "{verb}: {text}");
+        assert!(text.starts_with(&format!("in use by process {process}, statistics of ")), "{verb}: {text}");
     }
     place.run(&["stat", "STORE", "--keyspace", "none"]).missing(&["'none'"]);
     place.run(&["tree", "STORE", "--keyspace", "none"]).missing(&["'none'"]);

@@ -77,8 +77,8 @@ fn operands_are_merged_by_the_operator_of_their_keyspace() {
 #[test]
 fn compact_keeps_every_record() {
     let place = Place::with_records();
-    let figures = place.run(&["compact", "STORE", "--json"]).json();
-    assert!(figures["disk_bytes_after"].is_u64());
+    let stats = place.run(&["compact", "STORE", "--json"]).json();
+    assert!(stats["disk_bytes_after"].is_u64());
     place.run(&["compact", "STORE"]).fine();
     assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
     place.run(&["verify", "STORE", "--full"]).fine();

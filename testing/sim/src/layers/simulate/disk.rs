@@ -66,10 +66,10 @@ impl Disk {
 }
 
 impl State {
-    fn note(&mut self, class: IoClass, path: &Path, figures: &[u64], outcome: u64) {
+    fn note(&mut self, class: IoClass, path: &Path, numbers: &[u64], outcome: u64) {
         let mut bytes = vec![class as u8];
         bytes.extend_from_slice(path.as_os_str().as_encoded_bytes());
-        figures.iter().chain([&outcome]).for_each(|figure| bytes.extend_from_slice(&figure.to_le_bytes()));
+        numbers.iter().chain([&outcome]).for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
         self.digest = checksum64(&bytes, self.digest);
     }
 

@@ -1,7 +1,7 @@
 //! What the soak measures between rounds, and the verdict over all of them.
 //!
 //! **Invariants**
-//! - Figures are judged against earlier figures of the same run, not against a machine.
+//! - Measurements are judged against earlier measurements of the same run, not against a machine.
 
 use std::fs;
 

@@ -473,7 +473,7 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     /// Waits until nothing has been written for `rest`, but not longer than the flags say; since when that is
-    /// so, and the figures then.
+    /// so, and the measurements then.
     pub(crate) fn wait_for_rest(&self, rest: Duration) -> Result<(Duration, Readings)> {
         let env = &*self.context.env;
         self.db.flush()?;

@@ -176,7 +176,7 @@ fn a_backup_in_the_middle_of_a_workload_restores_the_same_records() {
     assert!(results[1]["backup_equal"].is_null());
     let kept: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(kept.len(), 2, "the repository and the figures stay: {kept:?}");
+    assert_eq!(kept.len(), 2, "the repository and the measurements stay: {kept:?}");
 }
 
 #[test]

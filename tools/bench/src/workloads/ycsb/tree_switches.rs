@@ -81,7 +81,7 @@ impl<'a> TreeSwitches<'a> {
         &self.trees[index.map_or(0, |index| (index + 1) % self.trees.len())]
     }
 
-    /// The figures of a workload that was done at `end`.
+    /// The measurements of a workload that was done at `end`.
     pub(crate) fn result(self, end: Moment, longest_stall: Duration) -> SwitchResult {
         let ends = self.turns.iter().skip(1).map(|turn| turn.began).chain([end]);
         let spans: Vec<_> = self.turns.iter().zip(ends).map(|(turn, end)| Span::of(turn, end)).collect();
@@ -121,7 +121,7 @@ impl Span {
 }
 
 impl SwitchResult {
-    /// For people.
+    /// Human-readable.
     pub(crate) fn line(&self, workload: &str) -> String {
         let by_tree = self.ops_per_second_by_tree.iter();
         let by_tree: Vec<_> =

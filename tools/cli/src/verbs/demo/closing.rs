@@ -1,4 +1,4 @@
-//! Last part of the tour: everything is verified, and the figures of the whole are put together.
+//! Last part of the tour: everything is verified, and the measurements of the whole are put together.
 
 use std::{fs, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     output::size::{show_count, show_size},
 };
 
-/// Figures of the store before the kills, which begin its counters anew.
+/// Measurements of the store before the kills, which begin its counters anew.
 pub(super) struct Totals {
     stats: DbStats,
 }
@@ -41,14 +41,14 @@ impl Demo<'_> {
                     show_size(report.bytes),
                     time.as_secs_f64()
                 );
-                self.report.figure("verify --full", &text, "valid", report.is_valid())?;
+                self.report.measurement("verify --full", &text, "valid", report.is_valid())?;
             }
             Err(error) => self.report.check(false, &format!("verification: {error}"))?,
         }
         let stats = db.stats();
         let live = stats.live_bytes;
         let text = format!("{} on the device, {} of it live", show_size(stats.disk_bytes), show_size(live));
-        self.report.figure("space", &text, "disk_bytes", stats.disk_bytes)?;
+        self.report.measurement("space", &text, "disk_bytes", stats.disk_bytes)?;
         Ok(db.close()?)
     }
 
@@ -61,15 +61,15 @@ impl Demo<'_> {
             show_count(stats.user_writes),
             show_size(stats.user_bytes_written)
         );
-        self.report.figure("written", &writes, "user_bytes_written", stats.user_bytes_written)?;
+        self.report.measurement("written", &writes, "user_bytes_written", stats.user_bytes_written)?;
         let ratio = stats.device_bytes_written as f64 / stats.user_bytes_written.max(1) as f64;
         let text = format!("{ratio:.2}, write-ahead log included");
-        self.report.figure("write amplification", &text, "write_amplification", ratio)?;
+        self.report.measurement("write amplification", &text, "write_amplification", ratio)?;
         self.memory(stats)?;
         let synthetic = record_bytes(self.records);
-        self.report.figure("synthetic records", &show_size(synthetic), "synthetic_bytes", synthetic)?;
+        self.report.measurement("synthetic records", &show_size(synthetic), "synthetic_bytes", synthetic)?;
         let seconds = time.as_secs_f64();
-        self.report.figure("time", &format!("{seconds:.1} s"), "seconds", seconds)?;
+        self.report.measurement("time", &format!("{seconds:.1} s"), "seconds", seconds)?;
         match self.report.wrong() {
             0 => self.report.note("\nEvery answer was right."),
             wrong => self.report.note(&format!("\n{wrong} WRONG ANSWERS.")),
@@ -84,11 +84,11 @@ impl Demo<'_> {
             show_size(stats.cache_capacity_bytes),
             show_size(stats.cache_used_bytes),
         );
-        self.report.figure("memory of the store", &text, "memory_bytes", stats.memory_bytes)?;
+        self.report.measurement("memory of the store", &text, "memory_bytes", stats.memory_bytes)?;
         match peak_resident_bytes() {
             Some(peak) => {
                 let text = format!("{} at most, with the history and its model", show_size(peak));
-                self.report.figure("memory of the process", &text, "peak_rss_bytes", peak)
+                self.report.measurement("memory of the process", &text, "peak_rss_bytes", peak)
             }
             None => Ok(()),
         }

@@ -72,7 +72,7 @@ impl Demo<'_> {
                 show_count(survived.saturating_sub(batches)),
                 opening.as_millis()
             );
-            self.report.figure(
+            self.report.measurement(
                 &format!("kill {round}"),
                 &text,
                 &format!("survived_batches_{round}"),

@@ -65,7 +65,7 @@ impl Demo<'_> {
             now[1],
             show_count(held)
         );
-        self.report.figure("a snapshot while writes go on", &text, "snapshot_records", held)
+        self.report.measurement("a snapshot while writes go on", &text, "snapshot_records", held)
     }
 
     /// Moves money between accounts, with a journal in another keyspace, while snapshots add it all up.
@@ -113,7 +113,7 @@ impl Demo<'_> {
             show_count(TRANSFERS),
             show_count(looks)
         );
-        self.report.figure("atomic batches", &text, "balanced_snapshots", looks)
+        self.report.measurement("atomic batches", &text, "balanced_snapshots", looks)
     }
 
     fn counting(&mut self, db: &Db) -> Result<(), Failure> {
@@ -135,7 +135,7 @@ impl Demo<'_> {
         let total = counters.get("visits")?.map_or(0, |value| number_of(&value));
         self.report.check(total == COUNTING_THREADS * COUNTS_PER_THREAD, "an atomic update was lost")?;
         let text = format!("{COUNTING_THREADS} threads count to {} together, none lost", show_count(total));
-        self.report.figure("atomic updates", &text, "counted", total)
+        self.report.measurement("atomic updates", &text, "counted", total)
     }
 
     fn swapping(&mut self, db: &Db) -> Result<(), Failure> {
@@ -147,7 +147,12 @@ impl Demo<'_> {
         locks.compare_and_swap("door", Some(b"closed"), Some(b"open"))?;
         let now = locks.get("door")?;
         self.report.check(now.as_deref() == Some(b"open"), "compare_and_swap did not swap")?;
-        self.report.figure("compare and swap", "swaps what it expects, refuses what it does not", "swaps", 2)
+        self.report.measurement(
+            "compare and swap",
+            "swaps what it expects, refuses what it does not",
+            "swaps",
+            2,
+        )
     }
 }
 

@@ -1,8 +1,8 @@
-//! What the tour says: sections, figures in a column, and what was wrong.
+//! What the tour says: sections, measurements in a column, and what was wrong.
 //!
 //! **Invariants**
 //! - Every line is out before the next piece of work begins.
-//! - With JSON there is one document at the end: sections with their figures, in numbers.
+//! - With JSON there is one document at the end: sections with their measurements, in numbers.
 
 use serde_json::{Map, Value, json};
 
@@ -40,8 +40,8 @@ impl<'a> Report<'a> {
         self.print(text)
     }
 
-    /// A figure: its name for humans, its text, its key and number in the JSON document.
-    pub(super) fn figure(
+    /// A measurement: its human-readable name, its text, its key and number in the JSON document.
+    pub(super) fn measurement(
         &mut self,
         label: &str,
         text: &str,

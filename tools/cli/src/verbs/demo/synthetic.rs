@@ -31,10 +31,10 @@ impl Demo<'_> {
         self.go_on()?;
         let rate = per_second(records, time.as_secs_f64());
         let text = format!("{} records/s from {WRITERS} threads", show_count(rate));
-        self.report.figure("load", &text, "load_records_per_second", rate)?;
+        self.report.measurement("load", &text, "load_records_per_second", rate)?;
         let (_, flushing) = self.measure(|_| Ok(db.flush()?))?;
         let text = format!("{:.2} s until all of it is in the tree", flushing.as_secs_f64());
-        self.report.figure("flush", &text, "flush_seconds", flushing.as_secs_f64())?;
+        self.report.measurement("flush", &text, "flush_seconds", flushing.as_secs_f64())?;
         self.amplification(&before, &db.stats())?;
         self.random_reads(&keyspace, records)?;
         self.whole_scan(&keyspace, records)
@@ -45,9 +45,9 @@ impl Demo<'_> {
         let device = after.device_bytes_written - before.device_bytes_written;
         let ratio = device as f64 / user.max(1) as f64;
         let text = format!("{ratio:.2}: {} written for {} of records", show_size(device), show_size(user));
-        self.report.figure("write amplification", &text, "write_amplification", ratio)?;
+        self.report.measurement("write amplification", &text, "write_amplification", ratio)?;
         let stall = after.max_stall_micros as f64 / 1000.0;
-        self.report.figure("longest stall of a write", &format!("{stall:.1} ms"), "max_stall_ms", stall)
+        self.report.measurement("longest stall of a write", &format!("{stall:.1} ms"), "max_stall_ms", stall)
     }
 
     fn random_reads(&mut self, keyspace: &Keyspace, records: u64) -> Result<(), Failure> {
@@ -66,7 +66,7 @@ impl Demo<'_> {
         })?;
         let rate = per_second(reads, time.as_secs_f64());
         let text = format!("{} reads/s from one thread", show_count(rate));
-        self.report.figure("random reads", &text, "reads_per_second", rate)
+        self.report.measurement("random reads", &text, "reads_per_second", rate)
     }
 
     fn whole_scan(&mut self, keyspace: &Keyspace, records: u64) -> Result<(), Failure> {
@@ -85,7 +85,7 @@ impl Demo<'_> {
         self.report.check(count == records, "a scan has records too many or too few")?;
         let rate = per_second(count, time.as_secs_f64());
         let text = format!("{} records/s", show_count(rate));
-        self.report.figure("whole scan", &text, "scan_records_per_second", rate)
+        self.report.measurement("whole scan", &text, "scan_records_per_second", rate)
     }
 }
 

@@ -68,16 +68,16 @@ impl Demo<'_> {
         })?;
         let rate = per_second(operations, time.as_secs_f64());
         let text = format!("{} operations in {} batches", show_count(operations), show_count(batches));
-        self.report.figure("loaded", &text, "operations", operations)?;
+        self.report.measurement("loaded", &text, "operations", operations)?;
         let text = format!(
             "{} operations/s, {}/s",
             show_count(rate),
             show_size(per_second(bytes, time.as_secs_f64()))
         );
-        self.report.figure("load rate", &text, "load_operations_per_second", rate)?;
+        self.report.measurement("load rate", &text, "load_operations_per_second", rate)?;
         let (_, time) = self.measure(|_| Ok(db.flush()?))?;
         let text = format!("{:.2} s until all of it is in the tree", time.as_secs_f64());
-        self.report.figure("flush", &text, "flush_seconds", time.as_secs_f64())?;
+        self.report.measurement("flush", &text, "flush_seconds", time.as_secs_f64())?;
         Ok(model)
     }
 
@@ -98,7 +98,7 @@ impl Demo<'_> {
         })?;
         let rate = per_second(POINT_READS, time.as_secs_f64());
         let text = format!("{} reads/s, one key in ten absent", show_count(rate));
-        self.report.figure("point reads", &text, "point_reads_per_second", rate)
+        self.report.measurement("point reads", &text, "point_reads_per_second", rate)
     }
 
     fn multi_gets(&mut self, keyspace: &Keyspace, model: &Model<'_>, keys: &[&[u8]]) -> Result<(), Failure> {
@@ -116,7 +116,7 @@ impl Demo<'_> {
         })?;
         let rate = per_second(MULTI_GETS * KEYS_PER_MULTI_GET, time.as_secs_f64());
         let text = format!("{} keys/s, {KEYS_PER_MULTI_GET} keys a call", show_count(rate));
-        self.report.figure("multi_get", &text, "multi_get_keys_per_second", rate)
+        self.report.measurement("multi_get", &text, "multi_get_keys_per_second", rate)
     }
 
     fn ranges(&mut self, keyspace: &Keyspace, model: &Model<'_>, keys: &[&[u8]]) -> Result<(), Failure> {
@@ -132,13 +132,13 @@ impl Demo<'_> {
             let rate = per_second(records, time.as_secs_f64());
             let text = format!("{} records/s, {RECORDS_PER_RANGE} records each", show_count(rate));
             let key = if reverse { "reverse_range_records_per_second" } else { "range_records_per_second" };
-            self.report.figure(label, &text, key, rate)?;
+            self.report.measurement(label, &text, key, rate)?;
         }
         let end = prefix_end(PREFIX).unwrap_or_default();
         let expected = model.range::<[u8], _>((Bound::Included(PREFIX), Bound::Excluded(&end[..])));
         let records = self.compare(expected, keyspace.prefix(PREFIX)?, "prefix scan")?;
         let text = format!("{} records under {}", show_count(records), String::from_utf8_lossy(PREFIX));
-        self.report.figure("prefix scan", &text, "prefix_records", records)
+        self.report.measurement("prefix scan", &text, "prefix_records", records)
     }
 
     fn one_range(
@@ -171,7 +171,7 @@ impl Demo<'_> {
         })?;
         let rate = per_second(records, time.as_secs_f64());
         let text = format!("{} records/s, both ways, equal to the model", show_count(rate));
-        self.report.figure("whole scans", &text, "scan_records_per_second", rate)
+        self.report.measurement("whole scans", &text, "scan_records_per_second", rate)
     }
 
     fn delete_prefix(&mut self, db: &Db, keyspace: &Keyspace, model: &Model<'_>) -> Result<(), Failure> {
@@ -184,7 +184,7 @@ impl Demo<'_> {
         let rest = model.iter().filter(|(key, _)| !key.starts_with(PREFIX));
         let left = self.compare(rest, keyspace.iter()?, "scan after deletes")?;
         let text = format!("{} records in one batch, {} left", show_count(deleted), show_count(left));
-        self.report.figure("deletes", &text, "deleted_records", json!(deleted))
+        self.report.measurement("deletes", &text, "deleted_records", json!(deleted))
     }
 
     /// Compares a scan with what it must give; returns the number of records that it must give.
