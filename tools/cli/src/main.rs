@@ -1,9 +1,9 @@
 //! The command line `testudo`: one file per verb, thin over the public API of the store.
 //!
 //! `command_line` says what can be typed, `arguments` what many verbs share, `context` what every verb gets
-//! (machine, output, interruption), `store` opens stores, `look` looks at them, also while others write them,
-//! `failure` turns outcomes into exit codes; verbs are in `verbs`, what they read and print is in `input` and
-//! `output`.
+//! (machine, output, interruption), `store` opens stores, `inspection` inspects them, also while others
+//! write them, `failure` turns outcomes into exit codes; verbs are in `verbs`, what they read and print is
+//! in `input` and `output`.
 //!
 //! **Invariants**
 //! - Exit code 0: done; 1: damage found, or what was named is not there; 2: could not, with one line on
@@ -16,7 +16,7 @@ mod command_line;
 mod context;
 mod failure;
 mod input;
-mod look;
+mod inspection;
 mod output;
 mod raw_store;
 mod store;

@@ -23,10 +23,10 @@ mod dumps;
 mod exit_codes;
 #[path = "verbs/formats.rs"]
 mod formats;
+#[path = "verbs/inspection.rs"]
+mod inspection;
 #[path = "verbs/interruption.rs"]
 mod interruption;
-#[path = "verbs/look.rs"]
-mod look;
 #[path = "verbs/planted.rs"]
 mod planted;
 #[path = "verbs/removal.rs"]

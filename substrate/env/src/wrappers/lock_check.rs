@@ -1,8 +1,8 @@
-//! An environment for the owner of a directory: before anything is written it looks whether the owner's lock
-//! still is where others look for it.
+//! An environment for the owner of a directory: before anything is written it checks that the owner's
+//! lock still is where others look for it.
 //!
 //! A lock file that was removed or replaced lets a second owner in, and both would write into the same files.
-//! The look is one call to the system before each write of a file, which is never part of a commit that is
+//! The check is one call to the system before each write of a file, which is never part of a commit that is
 //! only buffered.
 //!
 //! **Invariants**

@@ -1,4 +1,4 @@
-//! Room on the device that is kept back for the moment when it is full.
+//! Space on the device that is kept back for the moment when it is full.
 //!
 //! [`Reserve`] owns a file of its own whose space is reserved in a few equal pieces. Files that were opened
 //! through [`Reserve::env`] go on when the device is full: the reserve gives up a piece and the call is made
@@ -26,7 +26,7 @@ use testudo_base::sync::{
 
 use crate::{AlignedBuffer, Env, File, OpenMode, OpenOptions, PendingWrite};
 
-/// Room kept back in a directory.
+/// Space kept back in a directory.
 #[derive(Debug)]
 pub struct Reserve {
     env: Arc<dyn Env>,
@@ -103,7 +103,7 @@ impl Reserve {
         self.pieces() < Self::PIECES
     }
 
-    /// Takes back what is missing; `false` if the device has no room for it yet.
+    /// Takes back what is missing; `false` if the device has no space for it yet.
     pub fn refill(&self) -> io::Result<bool> {
         let mut file = self.file.lock();
         let held = self.pieces();
@@ -126,7 +126,7 @@ impl Reserve {
                 file.set_len(whole)?;
             }
             if missing > 0 {
-                // Some room must be left beside it, or the next write takes it away again.
+                // Some space must be left beside it, or the next write takes it away again.
                 if self.env.free_bytes(&self.path)? < missing + self.piece_bytes {
                     return Ok(false);
                 }
@@ -157,7 +157,7 @@ impl Reserve {
     }
 
     /// Makes `call`, and again after a piece was given up for as long as it fails for want of space.
-    fn with_room<T>(&self, keep: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    fn with_reserve<T>(&self, keep: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match call() {
                 Err(error) if is_full(&error) && self.give_up_piece(keep) => {}
@@ -182,7 +182,7 @@ impl Env for ReservingEnv {
     }
 
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        let inner = self.reserve.with_room(self.keep, || self.inner.open(path, options))?;
+        let inner = self.reserve.with_reserve(self.keep, || self.inner.open(path, options))?;
         if options.mode == OpenMode::Read {
             return Ok(inner);
         }
@@ -190,11 +190,11 @@ impl Env for ReservingEnv {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.reserve.with_room(self.keep, || self.inner.create_dir(path))
+        self.reserve.with_reserve(self.keep, || self.inner.create_dir(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.reserve.with_room(self.keep, || self.inner.rename(from, to))
+        self.reserve.with_reserve(self.keep, || self.inner.rename(from, to))
     }
 
     crate::forward!(
@@ -213,7 +213,7 @@ struct ReservingFile {
 
 impl File for ReservingFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.reserve.with_room(self.keep, || self.inner.write_at(offset, bytes))
+        self.reserve.with_reserve(self.keep, || self.inner.write_at(offset, bytes))
     }
 
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
@@ -223,11 +223,11 @@ impl File for ReservingFile {
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.reserve.with_room(self.keep, || self.inner.set_len(length))
+        self.reserve.with_reserve(self.keep, || self.inner.set_len(length))
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.reserve.with_room(Reserve::PIECES - 1, || self.inner.allocate(offset, length))
+        self.reserve.with_reserve(Reserve::PIECES - 1, || self.inner.allocate(offset, length))
     }
 
     crate::forward!(
@@ -235,7 +235,7 @@ impl File for ReservingFile {
     );
 }
 
-/// A write in the background, done anew once there is room if there was none.
+/// A write in the background, done anew once there is space if there was none.
 #[derive(Debug)]
 struct ReservingWrite {
     pending: Box<dyn PendingWrite>,
@@ -253,7 +253,7 @@ impl PendingWrite for ReservingWrite {
         let (buffer, result) = pending.wait();
         let mut first = Some(result);
         let again = || file.write_at(offset, &buffer[..length]);
-        let result = reserve.with_room(keep, || first.take().unwrap_or_else(again));
+        let result = reserve.with_reserve(keep, || first.take().unwrap_or_else(again));
         (buffer, result)
     }
 }

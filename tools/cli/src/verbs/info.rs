@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     failure::{Outcome, Verdict},
     input::bytes_text::escape,
-    look::look,
+    inspection::inspect,
     output::{
         size::{show_count, show_size},
         table::Align,
@@ -27,12 +27,12 @@ pub(crate) struct InfoArguments {
 /// Prints the identity, the keyspaces and the files.
 pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
     let store = &arguments.store;
-    let look = look(context, store)?;
-    look.say(context)?;
+    let inspection = inspect(context, store)?;
+    inspection.say(context)?;
     let files = list_store_files(context, &store.dir)?;
-    let (stats, store_id) = (&look.stats, look.store_id.clone());
+    let (stats, store_id) = (&inspection.stats, inspection.store_id.clone());
     let keyspaces: Vec<_> =
-        look.keyspaces.iter().map(|keyspace| (&keyspace.name, &keyspace.stats.tree)).collect();
+        inspection.keyspaces.iter().map(|keyspace| (&keyspace.name, &keyspace.stats.tree)).collect();
     let disk_bytes: u64 = files.iter().map(|file| file.allocated_bytes).sum();
     if context.json {
         let keyspaces: Vec<_> =
@@ -42,7 +42,7 @@ pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
             "format_version": FORMAT_VERSION, "seqno": stats.seqno, "live_bytes": stats.live_bytes,
             "disk_bytes": disk_bytes, "keyspaces": keyspaces, "files": files,
         });
-        look.describe(&mut document);
+        inspection.describe(&mut document);
         context.console.json(&document)?;
         return Ok(Verdict::Fine);
     }

@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     failure::{Outcome, Verdict},
     input::bytes_text::escape,
-    look::look,
+    inspection::inspect,
     output::{
         size::{show_count, show_size},
         table::Align,
@@ -28,10 +28,10 @@ pub(crate) struct LsArguments {
 
 /// Prints the keyspaces.
 pub(crate) fn run(context: &mut Context, arguments: &LsArguments) -> Outcome {
-    let look = look(context, &arguments.store)?;
-    look.say(context)?;
+    let inspection = inspect(context, &arguments.store)?;
+    inspection.say(context)?;
     let mut rows = Vec::new();
-    for KeyspaceInspection { name, stats, .. } in &look.keyspaces {
+    for KeyspaceInspection { name, stats, .. } in &inspection.keyspaces {
         let entries = stats.entries + stats.memtable_entries;
         if context.json {
             let mut document = json!({
@@ -39,7 +39,7 @@ pub(crate) fn run(context: &mut Context, arguments: &LsArguments) -> Outcome {
                 "buffer_entries": stats.memtable_entries, "tombstones": stats.tombstones,
                 "stored_bytes": stats.stored_bytes, "memtable_bytes": stats.memtable_bytes,
             });
-            look.describe(&mut document);
+            inspection.describe(&mut document);
             context.console.json(&document)?;
             continue;
         }

@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     failure::{Outcome, Verdict},
     input::bytes_text::escape,
-    look::look,
+    inspection::inspect,
     output::{size::show_size, table::Align},
     store_files::{StoreFile, list_store_files},
 };
@@ -24,10 +24,10 @@ pub(crate) struct SpaceArguments {
 /// Prints the sizes.
 pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome {
     let store = &arguments.store;
-    let look = look(context, store)?;
-    look.say(context)?;
+    let inspection = inspect(context, store)?;
+    inspection.say(context)?;
     let files = list_store_files(context, &store.dir)?;
-    let stats = &look.stats;
+    let stats = &inspection.stats;
     let allocated = |belongs: &dyn Fn(&str) -> bool| -> u64 {
         files.iter().filter(|file| belongs(&file.name)).map(|file| file.allocated_bytes).sum()
     };
@@ -41,8 +41,11 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
         ("manifest", "manifest and superblock", manifest),
     ];
     let total: u64 = files.iter().map(|file: &StoreFile| file.allocated_bytes).sum();
-    let keyspaces: Vec<_> =
-        look.keyspaces.iter().map(|keyspace| (keyspace.name.clone(), keyspace.stats.stored_bytes)).collect();
+    let keyspaces: Vec<_> = inspection
+        .keyspaces
+        .iter()
+        .map(|keyspace| (keyspace.name.clone(), keyspace.stats.stored_bytes))
+        .collect();
     if context.json {
         let mut document: Map<_, _> =
             uses.iter().map(|(name, _, bytes)| (format!("{name}_bytes"), json!(bytes))).collect();
@@ -50,7 +53,7 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
         let keyspaces: Map<_, _> = keyspaces.into_iter().map(|(name, bytes)| (name, json!(bytes))).collect();
         document.insert("keyspaces".to_owned(), json!(keyspaces));
         let mut document = Value::Object(document);
-        look.describe(&mut document);
+        inspection.describe(&mut document);
         context.console.json(&document)?;
         return Ok(Verdict::Fine);
     }

@@ -11,7 +11,7 @@ use crate::{
     arguments::{StoreArguments, parse_name},
     context::Context,
     failure::{Failure, Outcome, Verdict},
-    look::{Look, look},
+    inspection::{Inspection, inspect},
     output::size::{show_count, show_size},
 };
 
@@ -43,16 +43,16 @@ pub(crate) struct StatArguments {
 /// Prints the statistics.
 pub(crate) fn run(context: &mut Context, arguments: &StatArguments) -> Outcome {
     let store = &arguments.store;
-    let look = look(context, store)?;
+    let inspection = inspect(context, store)?;
     if let Some(name) = &arguments.keyspace {
-        let stats = stats_of(&look.keyspace(store, name)?.stats)?;
-        return print(context, &look, &stats, None);
+        let stats = stats_of(&inspection.keyspace(store, name)?.stats)?;
+        return print(context, &inspection, &stats, None);
     }
     let mut keyspaces = Map::new();
-    for keyspace in &look.keyspaces {
+    for keyspace in &inspection.keyspaces {
         keyspaces.insert(keyspace.name.clone(), Value::Object(stats_of(&keyspace.stats)?));
     }
-    print(context, &look, &stats_of(&look.stats)?, Some(keyspaces))
+    print(context, &inspection, &stats_of(&inspection.stats)?, Some(keyspaces))
 }
 
 /// The statistics as a JSON object.
@@ -66,7 +66,7 @@ pub(crate) fn stats_of(stats: &impl Serialize) -> Result<Map<String, Value>, Fai
 
 fn print(
     context: &mut Context,
-    look: &Look,
+    inspection: &Inspection,
     stats: &Map<String, Value>,
     keyspaces: Option<Map<String, Value>>,
 ) -> Outcome {
@@ -75,11 +75,11 @@ fn print(
             Some(keyspaces) => json!({ "store": stats, "keyspaces": keyspaces }),
             None => json!(stats),
         };
-        look.describe(&mut document);
+        inspection.describe(&mut document);
         context.console.json(&document)?;
         return Ok(Verdict::Fine);
     }
-    look.say(context)?;
+    inspection.say(context)?;
     let group_of =
         |name: &str| GROUPS.iter().position(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
     for (at, title) in GROUPS.iter().map(|(title, _)| *title).chain(["state"]).enumerate() {

@@ -9,7 +9,7 @@ use crate::{
     arguments::{KeyspaceArgument, StoreArguments},
     context::Context,
     failure::{Outcome, Verdict},
-    look::look,
+    inspection::inspect,
     output::{
         size::{show_count, show_size},
         table::Align,
@@ -40,16 +40,16 @@ struct Sum {
 /// Prints by which settings the tree goes, then its outline.
 pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
     let store = &arguments.store;
-    let look = look(context, store)?;
-    let keyspace = look.keyspace(store, &arguments.keyspace.name)?;
+    let inspection = inspect(context, store)?;
+    let keyspace = inspection.keyspace(store, &arguments.keyspace.name)?;
     let (outline, tree) = (&keyspace.outline, keyspace.options.chosen_tree());
-    look.say(context)?;
+    inspection.say(context)?;
     let console = &mut context.console;
     if context.json {
         let (leaf_bytes, max_pivots) = (tree.leaf_bytes(), tree.max_pivots());
         let mut settings =
             json!({ "tree": tree.to_string(), "leaf_bytes": leaf_bytes, "max_pivots": max_pivots });
-        look.describe(&mut settings);
+        inspection.describe(&mut settings);
         console.json(&settings)?;
     } else {
         let (leaf_bytes, max_pivots) = (show_size(tree.leaf_bytes()), tree.max_pivots());

@@ -100,7 +100,7 @@ fn until(place: &Place, verb: &[&str], is_right: impl Fn(&[Value]) -> bool) -> V
 }
 
 #[test]
-fn every_looking_verb_works_beside_a_running_writer() {
+fn every_inspecting_verb_works_beside_a_running_writer() {
     let place = Place::new();
     let mut writer = Writer::start(&place);
     writer.order("1000");

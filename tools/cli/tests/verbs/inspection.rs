@@ -55,7 +55,7 @@ fn scan_gives_the_range_that_was_asked_for() {
 }
 
 #[test]
-fn every_looking_verb_answers_in_json() {
+fn every_inspecting_verb_answers_in_json() {
     let place = Place::with_records();
     let info = place.run(&["info", "STORE", "--json"]).json();
     assert_eq!(info["format_version"], 2);
@@ -85,7 +85,7 @@ fn every_looking_verb_answers_in_json() {
 }
 
 #[test]
-fn every_looking_verb_answers_people() {
+fn every_inspecting_verb_is_human_readable() {
     let place = Place::with_records();
     assert!(place.run(&["info", "STORE"]).fine().contains("default (turtle)"));
     assert!(place.run(&["stat", "STORE"]).fine().contains("seqno"));
@@ -100,7 +100,7 @@ fn every_looking_verb_answers_people() {
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn inspecting_changes_nothing() {
     let place = Place::with_records();
     let before = place.store_files();
     for verb in ["info", "stat", "ls", "space", "tree", "scan", "dump", "verify"] {

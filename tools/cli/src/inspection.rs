@@ -1,7 +1,7 @@
-//! What looking verbs see of a store: opened for reading, or beside the process that writes it.
+//! What inspecting verbs see of a store: opened for reading, or beside the process that writes it.
 //!
 //! **Invariants**
-//! - A store that another process writes is looked at without its lock; the answer says so, and how old its
+//! - A store that another process writes is inspected without its lock; the answer says so, and how old its
 //!   statistics are.
 
 use std::{sync::Arc, time::Duration};
@@ -12,11 +12,11 @@ use testudo_env::Env;
 
 use crate::{arguments::StoreArguments, context::Context, failure::Failure, store};
 
-/// A store that is closed while it is looked at is tried to be opened so often.
+/// A store that is closed while it is inspected is tried to be opened so often.
 const TRIES: u32 = 5;
 
-/// What a looking verb sees.
-pub(crate) struct Look {
+/// What an inspecting verb sees.
+pub(crate) struct Inspection {
     /// Id of the store in hex.
     pub(crate) store_id: String,
     pub(crate) stats: DbStats,
@@ -32,14 +32,14 @@ struct InUse {
     age: Option<Duration>,
 }
 
-/// Opens the store and looks at it; or looks at it beside the process that has it open for writing.
-pub(crate) fn look(context: &Context, arguments: &StoreArguments) -> Result<Look, Failure> {
+/// Opens the store and inspects it, or inspects it beside the process that has it open for writing.
+pub(crate) fn inspect(context: &Context, arguments: &StoreArguments) -> Result<Inspection, Failure> {
     store::require(context, &arguments.dir)?;
     let env: Arc<dyn Env> = context.env.clone();
     let mut locked = None;
     for _ in 0..TRIES {
         match store::try_open_for_reading(context, arguments) {
-            Ok(db) => return Look::of_db(context, arguments, &db),
+            Ok(db) => return Inspection::of_db(context, arguments, &db),
             Err(error) if error.kind() == ErrorKind::Locked => {
                 let inspection = inspect_store(&env, &arguments.dir).map_err(|e| arguments.failure(&e))?;
                 let is_held = inspection.writer.is_some();
@@ -52,10 +52,10 @@ pub(crate) fn look(context: &Context, arguments: &StoreArguments) -> Result<Look
         }
     }
     let nobody = || Failure::about(arguments.dir.display(), "is opened and closed all the time");
-    locked.map(Look::beside_writer).ok_or_else(nobody)
+    locked.map(Inspection::beside_writer).ok_or_else(nobody)
 }
 
-impl Look {
+impl Inspection {
     fn of_db(context: &Context, arguments: &StoreArguments, db: &Db) -> Result<Self, Failure> {
         let mut keyspaces = Vec::new();
         for name in db.keyspace_names() {
