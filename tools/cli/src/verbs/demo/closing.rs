@@ -41,7 +41,7 @@ impl Demo<'_> {
                     show_size(report.bytes),
                     time.as_secs_f64()
                 );
-                self.report.measurement("verify --full", &text, "valid", report.is_valid())?;
+                self.report.measurement("verify --full", &text, "sound", report.is_valid())?;
             }
             Err(error) => self.report.check(false, &format!("verification: {error}"))?,
         }
