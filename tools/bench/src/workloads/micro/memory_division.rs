@@ -5,7 +5,7 @@
 //!
 //! | case | accesses |
 //! |---|---|
-//! | zipfian, zipfian-0.7, zipfian-1.2 | zipfian reads, hot records anywhere, with the skew of YCSB or another |
+//! | zipfian, zipfian-0.7, zipfian-1.2 | zipfian reads, hot records anywhere, skew of YCSB or another |
 //! | clustered | zipfian reads, hot records side by side |
 //! | range, large-range | 98 % of reads uniform in a range: a twentieth of the keys, or 0.8 of the memory |
 //! | latest | 95 % reads, the latest most often; 5 % inserts |
