@@ -16,7 +16,7 @@
 //!   depends on them is made durable: what was read may have stood in caches alone.
 
 pub(crate) mod assemble;
-mod begin_writing;
+pub(crate) mod begin_writing;
 mod create;
 pub(crate) mod directory;
 pub(crate) mod new_store;

@@ -42,6 +42,7 @@ use testudo_wal::Wal;
 use crate::{
     flush::stages::Stages,
     handles::options::{Durability, KeyspaceOptions},
+    open::begin_writing::Beginning,
     status::publisher::Publisher,
     store::{
         background_work::BackgroundWork, budget::Budget, commit_order::CommitOrder, health::Health,
@@ -80,6 +81,8 @@ pub(crate) struct Store {
     pub(crate) default_durability: Durability,
     pub(crate) merging: Merging,
     pub(crate) manifest: Arc<Manifest>,
+    /// The first edit of this opening.
+    pub(crate) beginning: Arc<Beginning>,
     pub(crate) data: Arc<DataFile>,
     pub(crate) log: Log,
     pub(crate) run_ids: Arc<RunIds>,
@@ -119,6 +122,13 @@ impl Store {
     pub(crate) fn new(parts: StoreParts) -> Self {
         let records = RecordCache::new(&parts.arena_pool, parts.memory.total());
         let merging = Merging::new(parts.merge_operators, parts.memory.max_value_bytes());
+        let beginning = Arc::new(Beginning::new(
+            Arc::clone(&parts.env),
+            parts.directory.clone(),
+            Arc::clone(&parts.manifest),
+            Arc::clone(&parts.data),
+            Arc::clone(&parts.run_ids),
+        ));
         Self {
             id: parts.manifest.store(),
             env: parts.env,
@@ -128,6 +138,7 @@ impl Store {
             default_durability: parts.default_durability,
             merging,
             manifest: parts.manifest,
+            beginning,
             data: parts.data,
             log: Log::default(),
             run_ids: parts.run_ids,

@@ -164,11 +164,7 @@ pub(crate) fn check_files(store: &Store, findings: &mut Vec<Finding>) -> Result<
         }
     }
     let mut bytes = 2 * PAGE_BYTES + check_manifest(store, findings)?;
-    let segments = match &store.log.wal {
-        // The last one is being written.
-        Some(wal) => wal.segments().split_last().map(|(_, sealed)| sealed.to_vec()).unwrap_or_default(),
-        None => Vec::new(),
-    };
+    let segments = store.log.wal.as_ref().map(|wal| wal.sealed_segments()).unwrap_or_default();
     for segment in segments.iter().filter(|segment| segment.bytes > 0) {
         bytes += check_segment(store, segment, findings)?;
     }

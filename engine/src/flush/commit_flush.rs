@@ -111,6 +111,7 @@ impl Store {
 
     /// Commits an edit and applies its reference changes.
     pub(crate) fn commit_edit(&self, edit: &[Change]) -> Result<()> {
+        self.beginning.begin()?;
         self.manifest.commit(edit)?;
         self.data.extents().apply_durable(references_of(edit));
         Ok(())

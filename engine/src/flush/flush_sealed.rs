@@ -132,6 +132,7 @@ impl Store {
             wal.sync_to(newest).inspect_err(|error| self.poison(error))?;
         }
         clock.end(Stage::Log);
+        self.beginning.begin().inspect_err(|error| self.poison(error))?;
         let applied = self.apply_all(waiting, parts, placement);
         clock.end(Stage::Apply);
         let flushed = applied.inspect_err(|error| self.record_failure(error))?;

@@ -49,6 +49,7 @@ impl Store {
         }
         let tree = Arc::clone(&keyspace.view.load().tree);
         let work = self.work(keyspace, Arc::new(Progress::default()));
+        self.beginning.begin().inspect_err(|error| self.poison(error))?;
         let edit = tree.run_job(&work, job).inspect_err(|error| self.record_failure(error))?;
         let Some(edit) = edit else { return Ok(()) };
         self.commit_job(keyspace, edit).inspect_err(|error| self.poison(error))

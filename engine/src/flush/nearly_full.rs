@@ -190,6 +190,7 @@ impl Store {
         }
         let Some((keyspace, reclaim)) = best else { return Ok(false) };
         let outcome = self.with_held_space(|| {
+            self.beginning.begin().inspect_err(|error| self.poison(error))?;
             let tree = Arc::clone(&keyspace.view.load().tree);
             let edit = tree.reclaim(&self.work(&keyspace, Arc::new(Progress::default())), &reclaim)?;
             drop(tree);

@@ -14,7 +14,6 @@ use testudo_wal::{Wal, WalOptions, WalStart};
 
 use crate::{
     open::{
-        begin_writing::begin_writing,
         replay::replay,
         settings::Settings,
         trees::load_keyspaces,
@@ -30,8 +29,8 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
     let end = replay(&store, settings.read_only, &evidence, log_seqno)?;
     store.log.record_recovered(end.last_seqno.max(log_seqno));
     if let Some(incarnation) = store.data.writer().filter(|_| !settings.read_only) {
+        store.manifest.remove_strays()?;
         // What was read is durable by now.
-        begin_writing(&store)?;
         store.manifest.record_durable(0, store.last_seqno())?;
         store.manifest.state_watermark()?;
         testudo_wal::remove_segments(&*store.env, &store.directory, evidence.first_segment)?;
@@ -46,7 +45,7 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
             start.next_seqno = Seqno(log_seqno.0 + 1);
             start.recovered_seqno = log_seqno;
         }
-        let witness = Arc::new(ManifestWitness(Arc::clone(&store.manifest)));
+        let witness = Arc::new(ManifestWitness(Arc::clone(&store.manifest), Arc::clone(&store.beginning)));
         store.log.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, witness)?);
     }
     Ok(Arc::new(store))

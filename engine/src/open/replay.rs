@@ -12,7 +12,6 @@ use testudo_base::{
 use testudo_wal::{LogEvidence, Record, ReplayEnd, segment_file_name};
 
 use crate::{
-    open::begin_writing::begin_writing,
     store::Store,
     write::batch_format::{self, Operation},
 };
@@ -50,7 +49,6 @@ pub(crate) fn replay(
             if !read_only && !std::mem::replace(&mut is_checked, true) {
                 check_log(store, evidence)?;
             }
-            begin_writing(store)?;
             match store.flush_for_memory() {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && !read_only => is_device_full = true,
                 outcome => outcome?,

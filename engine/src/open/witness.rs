@@ -8,11 +8,17 @@ use testudo_base::{Result, Seqno, sync::Arc};
 use testudo_storage::Manifest;
 use testudo_wal::{LogEvidence, Witness};
 
+use crate::open::begin_writing::Beginning;
+
 /// The manifest, as the log sees it.
 #[derive(Debug)]
-pub(crate) struct ManifestWitness(pub(crate) Arc<Manifest>);
+pub(crate) struct ManifestWitness(pub(crate) Arc<Manifest>, pub(crate) Arc<Beginning>);
 
 impl Witness for ManifestWitness {
+    fn begin(&self) -> Result<()> {
+        self.1.begin()
+    }
+
     fn newest_edit(&self) -> u64 {
         self.0.watermark().edit
     }

@@ -59,7 +59,7 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        self.wal()?.begin()
     }
 
     /// Takes a step towards room in the write buffers; says whether a commit may begin at once. Fails with

@@ -86,6 +86,8 @@ struct Known {
     segment: u64,
     stated_segment: u64,
     file: Option<WatermarkFile>,
+    /// Whether the superblock on the device says that the store was closed, with its newest edit.
+    is_closing_stated: bool,
 }
 
 impl Known {
@@ -185,7 +187,9 @@ impl Manifest {
             failure: None,
         };
         let watermark = Watermark { edit: last_edit, ..proven };
-        Ok(Self { was_closed, is_writable: writable, ..Self::from_log(env, directory, log, watermark) })
+        let manifest = Self::from_log(env, directory, log, watermark);
+        manifest.known.lock().is_closing_stated = was_closed;
+        Ok(Self { was_closed, is_writable: writable, ..manifest })
     }
 
     fn from_log(env: Arc<dyn Env>, directory: &Path, log: Log, watermark: Watermark) -> Self {
@@ -196,16 +200,13 @@ impl Manifest {
         Self { env, directory, was_closed: true, is_writable: true, log, known, bytes_written }
     }
 
-    /// Removes what only an interrupted change can have left behind, and states in the file `watermark`
-    /// from now on what is durable. REQUIRES: everything else of the store has been found valid.
-    pub fn begin_writing(&self) -> Result<()> {
-        if !self.is_writable {
-            return Ok(());
+    /// States in the file `watermark` from now on what is durable. REQUIRES: everything else of the store has
+    /// been found valid.
+    pub fn begin_writing(&self) {
+        if self.is_writable {
+            let file = WatermarkFile::open(&*self.env, &self.directory, self.store());
+            self.known.lock().file = file;
         }
-        self.remove_strays()?;
-        let file = WatermarkFile::open(&*self.env, &self.directory, self.store());
-        self.known.lock().file = file;
-        Ok(())
     }
 
     /// Id of the store.
@@ -329,8 +330,9 @@ impl Manifest {
         Ok(())
     }
 
-    /// Removes manifests that an interrupted rotation left behind.
-    fn remove_strays(&self) -> Result<()> {
+    /// Removes manifests that an interrupted rotation left behind. REQUIRES: everything else of the store has
+    /// been found valid.
+    pub fn remove_strays(&self) -> Result<()> {
         let current = file_name(self.log.lock().superblock.manifest);
         let entries = self.env.list_dir(&self.directory).map_err(|e| Error::io("store directory", e))?;
         for entry in entries {
@@ -371,9 +373,17 @@ impl Manifest {
         if is_stated { Ok(()) } else { self.change_superblock(|_| {}) }
     }
 
-    /// States that everything up to `seqno` is durable and that the store was closed.
+    /// States that everything up to `seqno` is durable and that the store was closed, unless it says so
+    /// still.
     pub fn close(&self, seqno: Seqno) -> Result<()> {
-        self.known.lock().raise(Watermark { edit: 0, seqno });
+        let is_stated = {
+            let mut known = self.known.lock();
+            known.raise(Watermark { edit: 0, seqno });
+            known.is_closing_stated && known.stated == known.watermark
+        };
+        if is_stated {
+            return Ok(());
+        }
         self.shorten()?;
         self.change_superblock(|superblock| superblock.is_closed = true)
     }
@@ -431,6 +441,7 @@ impl Manifest {
         log.superblock = superblock;
         let mut known = self.known.lock();
         (known.stated, known.stated_segment) = (watermark, segment);
+        known.is_closing_stated = superblock.is_closed;
         drop(known);
         self.count(PAGE_SIZE);
         Ok(())

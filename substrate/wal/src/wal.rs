@@ -12,12 +12,12 @@ use std::{fmt, path::Path, time::Duration};
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
-    Error, Incarnation, PAGE_BYTES, Result, Seqno, StoreId,
+    Error, ErrorKind, Incarnation, PAGE_BYTES, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
     planted,
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use testudo_env::Env;
@@ -60,7 +60,8 @@ impl WalOptions {
 /// Where a log begins.
 #[derive(Clone, Debug)]
 pub struct WalStart {
-    /// The opening of the store that writes it; the manifest knows of it, durably.
+    /// The opening of the store that writes it; the manifest knows of it, durably, when [`Witness::begin`]
+    /// has returned.
     pub incarnation: Incarnation,
     /// Number of its first segment; greater than that of any segment in the directory.
     pub segment_number: u64,
@@ -132,14 +133,19 @@ pub struct Wal {
     durable_seqno: AtomicU64,
     sync_rounds: AtomicU64,
     syncs: AtomicU64,
+    /// Number of the first segment that this opening creates.
+    first_number: u64,
+    /// Whether there is a segment to write to.
+    has_begun: AtomicBool,
     poison: Poison,
     witness: Arc<dyn Witness>,
 }
 
 impl Wal {
-    /// Begins a log: creates its first segment, whose header is durable on return. REQUIRES: the old segments
-    /// are durable ([`crate::rewrite_unproven`], or the log was closed), for what was read back may have
-    /// stood in caches alone.
+    /// A log that goes on behind the old segments. It creates its first one when there is something to write
+    /// ([`Wal::begin`]); at once if no old one has a header, for some segment must say where the log has come
+    /// to. REQUIRES: the old segments are durable ([`crate::rewrite_unproven`], or the log was closed), for
+    /// what was read back may have stood in caches alone.
     pub fn create(
         env: Arc<dyn Env>,
         dir: &Path,
@@ -158,12 +164,12 @@ impl Wal {
             recovered_seqno: start.recovered_seqno,
         };
         let segment_bytes = whole_segment(options.segment_bytes);
+        let is_continued = start.old_segments.iter().any(|segment| segment.first_seqno.0 > 0);
         let segments = Arc::new(SegmentStore::new(env, dir, segment_bytes, start.old_segments));
         let next_seqno = start.next_seqno;
-        let writer =
-            SegmentWriter::create(Arc::clone(&segments), identity, start.segment_number, next_seqno)?;
+        let writer = SegmentWriter::new(Arc::clone(&segments), identity, start.segment_number, next_seqno);
         let buffer_bytes = options.buffer_bytes.next_multiple_of(usize_of(PAGE_BYTES));
-        Ok(Arc::new(Self {
+        let wal = Arc::new(Self {
             salt: record_salt(options.store_id, start.incarnation),
             tail: CachePadded::new(Mutex::new(Tail::new(buffer_bytes, options.buffer_count, next_seqno))),
             was_sealed: Condvar::new(),
@@ -174,17 +180,45 @@ impl Wal {
             durable_seqno: AtomicU64::new(next_seqno.0 - 1),
             sync_rounds: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            first_number: start.segment_number,
+            has_begun: false.into(),
             poison: Poison::default(),
             witness,
-        }))
+        });
+        if !is_continued || planted!("segment-before-its-use") {
+            wal.begin()?;
+        }
+        Ok(wal)
+    }
+
+    /// Creates the first segment, unless there is one, whose header is durable on return. Whoever is about to
+    /// commit calls it: a failure, above all a full device, then costs nothing but that commit.
+    #[inline]
+    pub fn begin(&self) -> Result<()> {
+        if self.has_begun.load(Ordering::Acquire) { Ok(()) } else { self.begin_first_segment() }
+    }
+
+    #[cold]
+    fn begin_first_segment(&self) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        if !writer.has_begun() {
+            self.witness.begin().map_err(|error| self.fail(error))?;
+            // A new file that found no room is gone again, and nothing was lost with it.
+            let begun = writer.begin();
+            begun.map_err(|e| if e.kind() == ErrorKind::OutOfSpace { e } else { self.fail(e) })?;
+        }
+        self.has_begun.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Assigns the next `seqno_count` seqnos (at least one) and room for a payload to one commit.
     ///
     /// May be called from any thread; the engine calls it under its commit lock. Takes well under a
     /// microsecond unless all buffers are full; then it waits until one is written, or writes it itself.
-    /// A thread must fill a reservation before it makes another one or syncs.
+    /// A thread must fill a reservation before it makes another one or syncs. REQUIRES: [`Wal::begin`] has
+    /// returned.
     pub fn reserve(&self, payload_bytes: usize, seqno_count: u32) -> Result<Reservation> {
+        debug_assert!(self.has_begun.load(Ordering::Acquire), "a log begins before its first commit");
         if u64_of(payload_bytes) > MAX_PAYLOAD_BYTES || seqno_count == 0 {
             return Err(Error::invalid("a commit has at least one operation and less than 4 GiB"));
         }
@@ -274,6 +308,7 @@ impl Wal {
     /// Notes in the log that it builds on the newest manifest edit from here, so that a commit behind it
     /// proves that edit. Written, not synced: it is as durable as the next commit.
     pub fn record_edit(&self) -> Result<()> {
+        self.begin()?;
         let mut writer = self.lock_writer()?;
         writer.append_edit(self.durable_seqno()).map_err(|error| self.fail(error))
     }
@@ -314,7 +349,15 @@ impl Wal {
         self.segments.segments().iter().map(|segment| segment.bytes).sum()
     }
 
-    /// The segments that were not released, oldest first; the last one is the current one.
+    /// The same without the current one, if there is one yet: what is not written to any more.
+    pub fn sealed_segments(&self) -> Vec<SegmentInfo> {
+        let mut segments = self.segments();
+        segments.pop_if(|newest| newest.number >= self.first_number);
+        segments
+    }
+
+    /// The segments that were not released, oldest first; the last one is the current one, once the log has
+    /// begun.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         self.segments.segments()
     }
@@ -340,11 +383,13 @@ impl Wal {
         self.sync_all()?;
         let mut writer = self.lock_writer()?;
         let durable = self.durable_seqno();
-        let noted = writer.append_marker(durable).and_then(|()| writer.append_edit(durable));
-        noted.map_err(|error| self.fail(error))?;
-        writer.give_back_space();
-        // Only an opening without a commit leaves one; it stays if it cannot be removed.
-        let _ = self.segments.remove_unused();
+        if writer.has_begun() {
+            let noted = writer.append_marker(durable).and_then(|()| writer.append_edit(durable));
+            noted.map_err(|error| self.fail(error))?;
+            writer.give_back_space();
+            // Only an opening without a commit leaves one; it stays if it cannot be removed.
+            let _ = self.segments.remove_unused();
+        }
         self.poison.close();
         drop(writer);
         self.wake_all();
@@ -358,7 +403,7 @@ impl Wal {
         let began = self.group.covers(covered).then(|| self.segments.monotonic());
         self.write_oldest(&mut writer, count)?;
         let unsynced = writer.take_unsynced().map_err(|error| self.fail(error))?;
-        let newest_segment = writer.current_number();
+        let newest_segment = writer.newest_number();
         // The writer is free during the sync: full buffers can be written meanwhile.
         drop(writer);
         for segment in unsynced {

@@ -76,6 +76,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("temporary-removes-all", "a temporary store removes whatever is in its directory", &["directories"]),
     // Openings.
     bug("unused-segment-kept", "closing leaves a log segment that holds no commit", &["openings"]),
+    bug("segment-before-its-use", "an opening creates a log segment before it writes", &["openings"]),
     bug("log-never-renewed", "log segments pile up with the openings of a store", &["openings"]),
     bug("manifest-never-shortened", "closing leaves a long manifest for the next opening", &["openings"]),
     // Answers.

@@ -50,7 +50,7 @@ fn rotation_keeps_the_state_and_one_file() {
     assert!(manifest.stats().number > 1);
     let before = manifest.with_state(Clone::clone);
     let reopened = Manifest::open(env.clone(), &directory, true).unwrap();
-    reopened.begin_writing().unwrap();
+    reopened.remove_strays().unwrap();
     assert_eq!(reopened.with_state(Clone::clone), before);
     assert_eq!(reopened.stats().last_edit, 200, "numbers of edits go on from file to file");
     let names = env.list_dir(&directory).unwrap();

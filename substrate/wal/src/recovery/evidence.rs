@@ -35,6 +35,11 @@ impl LogEvidence {
 
 /// The rest of an open store, as far as its log tells it what is durable and asks what that builds on.
 pub trait Witness: fmt::Debug + Send + Sync {
+    /// The log is about to create its first segment. What says so durably comes first.
+    ///
+    /// Errors: the segment is not created.
+    fn begin(&self) -> Result<()>;
+
     /// Number of the newest manifest edit that is durable.
     fn newest_edit(&self) -> u64;
 
@@ -50,6 +55,10 @@ pub trait Witness: fmt::Debug + Send + Sync {
 pub struct NoWitness;
 
 impl Witness for NoWitness {
+    fn begin(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn newest_edit(&self) -> u64 {
         0
     }

@@ -86,7 +86,7 @@ pub(crate) struct SegmentStore {
     segment_bytes: AtomicU64,
     /// Taken for as long as a segment is created or becomes the current one.
     next: Mutex<Option<SegmentFile>>,
-    /// Ascending; the last one is the current one, once there is one.
+    /// Ascending; the last one is the current one, once this opening has one.
     live: Mutex<VecDeque<SegmentInfo>>,
 }
 
@@ -134,7 +134,11 @@ impl SegmentStore {
         };
         assert_eq!(segment.number, number, "segments are prepared in order");
         segment.bytes = segment.bytes.min(self.segment_bytes()).max(bytes_min);
-        write_header(&segment)?;
+        if let Err(error) = write_header(&segment) {
+            // The name would be in the way of a later try. If it cannot be removed, that try fails.
+            let _ = self.env.remove_file(&self.dir.join(&segment.name));
+            return Err(error);
+        }
         let last_seqno = Seqno(first_seqno.0 - 1);
         let mut live = self.live.lock();
         debug_assert!(live.back().is_none_or(|before| before.number < number), "segments ascend");
@@ -173,7 +177,7 @@ impl SegmentStore {
     /// Number of the oldest segment that stays if everything up to `seqno` is released.
     pub(crate) fn first_needed(&self, seqno: Seqno) -> u64 {
         let live = self.live.lock();
-        let current = live.back().expect("there is a current segment");
+        let current = live.back().expect("a log without old segments begins with one");
         let first = live.iter().find(|segment| segment.last_seqno > seqno).unwrap_or(current).number;
         if planted!("log-released-early") { current.number.min(first + 1) } else { first }
     }

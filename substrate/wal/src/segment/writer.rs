@@ -6,6 +6,7 @@
 //! - `position` is a multiple of the page and only grows: no page of records is written twice. Zeros are
 //!   written ahead of `position` only.
 //! - `unsynced` holds every file that was written to since it was last handed to a sync, oldest first.
+//! - A log that goes on has no segment of its own before there is something to write.
 
 use std::sync::Arc;
 
@@ -65,7 +66,10 @@ impl WriteCounts {
 pub(crate) struct SegmentWriter {
     identity: LogIdentity,
     store: Arc<SegmentStore>,
-    current: Arc<SegmentFile>,
+    /// `None` before the first segment.
+    current: Option<Arc<SegmentFile>>,
+    /// Number of the segment that comes next.
+    next_number: u64,
     position: u64,
     /// Place on the device is reserved up to here.
     allocated_until: u64,
@@ -83,23 +87,19 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Begins segment `number`; its header is durable on return.
-    pub(crate) fn create(
+    /// A writer whose first segment will have this number and begin with `next_seqno`.
+    pub(crate) fn new(
         store: Arc<SegmentStore>,
         identity: LogIdentity,
-        number: u64,
+        next_number: u64,
         next_seqno: Seqno,
-    ) -> Result<Self> {
+    ) -> Self {
         let durable = Seqno(next_seqno.0 - 1);
-        let attested_edit = identity.witness.newest_edit();
-        let seqnos = (next_seqno, durable);
-        let current = begin_segment(&store, &identity, (number, 0), seqnos, attested_edit)?;
-        let mut counts = WriteCounts::default();
-        counts.record_segment();
-        Ok(Self {
+        Self {
             identity,
             store,
-            current,
+            current: None,
+            next_number,
             position: SEGMENT_HEADER_BYTES,
             allocated_until: INITIAL_BYTES,
             zeroed_until: 0,
@@ -109,9 +109,18 @@ impl SegmentWriter {
             zeros: None,
             written_seqno: durable,
             attested_seqno: durable,
-            attested_edit,
-            counts,
-        })
+            attested_edit: 0,
+            counts: WriteCounts::default(),
+        }
+    }
+
+    /// Begins the first segment, unless there is one; its header is durable on return.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        if self.current.is_some() {
+            return Ok(());
+        }
+        let first = Seqno(self.written_seqno.0 + 1);
+        self.switch_segment(0, first, self.written_seqno)
     }
 
     /// Writes whole pages of records, `first..=last`, to the current segment or, if they do not fit, the
@@ -124,6 +133,7 @@ impl SegmentWriter {
     ) -> Result<()> {
         debug_assert!(first.0 == self.written_seqno.0 + 1 && last.0 + 1 >= first.0, "the log has no gaps");
         let bytes = u64_of(pages.len());
+        self.begin()?;
         if self.position + bytes > self.bytes_max() {
             self.switch_segment(SEGMENT_HEADER_BYTES + bytes, first, durable)?;
         }
@@ -137,7 +147,8 @@ impl SegmentWriter {
     /// record.
     fn bytes_max(&self) -> u64 {
         let is_begun = self.position > SEGMENT_HEADER_BYTES;
-        if is_begun { self.current.bytes.min(self.store.segment_bytes()) } else { self.current.bytes }
+        let Some(current) = &self.current else { return 0 };
+        if is_begun { current.bytes.min(self.store.segment_bytes()) } else { current.bytes }
     }
 
     /// Writes a record that says that everything up to `durable` is, unless the log says so already. It makes
@@ -157,7 +168,7 @@ impl SegmentWriter {
         self.write_marker(durable)
     }
 
-    /// Where there is no room for it, the header of the next segment says the same.
+    /// Where there is no room for it, or no segment yet, the header of the next one says the same.
     fn write_marker(&mut self, durable: Seqno) -> Result<()> {
         if self.position + PAGE_BYTES > self.bytes_max() {
             return Ok(());
@@ -194,14 +205,19 @@ impl SegmentWriter {
         Ok(std::mem::take(&mut self.unsynced))
     }
 
-    /// Number of the current segment.
-    pub(crate) fn current_number(&self) -> u64 {
-        self.current.number
+    /// Number of the newest segment; of the one before the first, if there is none yet.
+    pub(crate) fn newest_number(&self) -> u64 {
+        self.next_number - 1
+    }
+
+    /// Whether there is a segment.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.current.is_some()
     }
 
     /// Number of the segment to create ahead, once the current one is half full.
     pub(crate) fn segment_to_prepare(&self) -> Option<u64> {
-        (self.position > self.bytes_max() / 2).then_some(self.current.number + 1)
+        (self.has_begun() && self.position > self.bytes_max() / 2).then_some(self.next_number)
     }
 
     fn write_pages(&mut self, pages: &[u8]) -> Result<()> {
@@ -210,11 +226,12 @@ impl SegmentWriter {
             self.position.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES),
             "whole pages are written"
         );
-        debug_assert!(self.position + bytes <= self.current.bytes, "the segment has room");
+        debug_assert!(self.position + bytes <= self.current().bytes, "the segment has room");
         self.record_unsynced();
         self.allocate_to(self.position + bytes)?;
-        let written = self.current.file.write_at(self.position, pages);
-        written.map_err(|error| Error::io(self.current.name.as_str(), error))?;
+        let current = self.current();
+        let written = current.file.write_at(self.position, pages);
+        written.map_err(|error| Error::io(current.name.as_str(), error))?;
         self.position += bytes;
         self.bytes_in_round += bytes;
         self.counts.bytes_written += bytes;
@@ -229,8 +246,9 @@ impl SegmentWriter {
         }
         let step = self.allocated_until.clamp(ALLOCATION_BYTES, 8 * ALLOCATION_BYTES);
         let until = (self.allocated_until + step).max(end).min(self.bytes_max().max(end));
-        let reserved = reserve_ahead(&*self.current.file, self.allocated_until, until - self.allocated_until);
-        let is_reserved = reserved.map_err(|error| Error::io(self.current.name.as_str(), error))?;
+        let current = self.current();
+        let reserved = reserve_ahead(&*current.file, self.allocated_until, until - self.allocated_until);
+        let is_reserved = reserved.map_err(|error| Error::io(current.name.as_str(), error))?;
         if is_reserved {
             self.allocated_until = until;
         }
@@ -240,19 +258,30 @@ impl SegmentWriter {
     /// Cuts the current segment to what it holds, but not below its first length. Only space: a failure
     /// changes nothing.
     pub(crate) fn give_back_space(&mut self) {
-        let _ = self.current.file.set_len(self.position.max(self.current.initial_bytes));
+        if let Some(current) = &self.current {
+            let _ = current.file.set_len(self.position.max(current.initial_bytes));
+        }
+    }
+
+    /// REQUIRES: there is a segment.
+    fn current(&self) -> &Arc<SegmentFile> {
+        self.current.as_ref().expect("a segment is begun before it is written to")
     }
 
     fn record_unsynced(&mut self) {
-        if !self.unsynced.last().is_some_and(|last| Arc::ptr_eq(last, &self.current)) {
-            self.unsynced.push(Arc::clone(&self.current));
+        let current = self.current();
+        if !self.unsynced.last().is_some_and(|last| Arc::ptr_eq(last, current)) {
+            let current = Arc::clone(current);
+            self.unsynced.push(current);
         }
     }
 
     fn switch_segment(&mut self, bytes_min: u64, first: Seqno, durable: Seqno) -> Result<()> {
-        let size = (self.current.number + 1, bytes_min);
+        let size = (self.next_number, bytes_min);
         let newest_edit = self.identity.witness.newest_edit();
-        self.current = begin_segment(&self.store, &self.identity, size, (first, durable), newest_edit)?;
+        let seqnos = (first, durable);
+        self.current = Some(begin_segment(&self.store, &self.identity, size, seqnos, newest_edit)?);
+        self.next_number += 1;
         self.attested_edit = newest_edit;
         self.counts.record_segment();
         self.position = SEGMENT_HEADER_BYTES;
@@ -271,8 +300,9 @@ impl SegmentWriter {
         }
         self.record_unsynced();
         let zeros = self.zeros.get_or_insert_with(|| AlignedBuffer::for_bytes(ZERO_AHEAD_BYTES));
-        let written = self.current.file.write_at(self.position, &zeros[..usize_of(bytes)]);
-        written.map_err(|error| Error::io(self.current.name.as_str(), error))?;
+        let current = self.current.as_ref().expect("rounds are counted when they have written");
+        let written = current.file.write_at(self.position, &zeros[..usize_of(bytes)]);
+        written.map_err(|error| Error::io(current.name.as_str(), error))?;
         self.zeroed_until = self.position + bytes;
         self.counts.zero_bytes += bytes;
         self.counts.bytes_written += bytes;

@@ -19,7 +19,9 @@ fn options() -> WalOptions {
 fn open(env: &Arc<impl Env>, start: WalStart) -> Arc<Wal> {
     let env: Arc<dyn Env> = Arc::clone(env) as Arc<dyn Env>;
     let start = WalStart { incarnation: Incarnation(env.random_u64()), ..start };
-    Wal::create(env, &dir(), options(), start, Arc::new(NoWitness)).unwrap()
+    let wal = Wal::create(env, &dir(), options(), start, Arc::new(NoWitness)).unwrap();
+    wal.begin().unwrap();
+    wal
 }
 
 fn new_log(env: &Arc<MemEnv>) -> Arc<Wal> {
@@ -268,6 +270,52 @@ fn a_closed_log_is_as_long_as_what_it_holds_and_keeps_no_second_segment_without_
     go_on(3).close().unwrap();
     assert_eq!(listed(), before);
     assert_eq!(read(&env).unwrap().0.len(), 20);
+}
+
+#[test]
+fn a_log_that_goes_on_has_no_segment_before_its_first_commit() {
+    let env = MemEnv::new(1);
+    let listed = || crate::list_segments(&*env, &dir()).unwrap();
+    let wal = new_log(&env);
+    wal.sync_to(commit(&wal, b"x")).unwrap();
+    wal.close().unwrap();
+    let go_on = |incarnation| {
+        let start = WalStart::after(&read(&env).unwrap().1, Incarnation(incarnation));
+        Wal::create(env.clone(), &dir(), options(), start, Arc::new(NoWitness)).unwrap()
+    };
+    let wal = go_on(2);
+    wal.write_all().unwrap();
+    wal.write_sealed().unwrap();
+    wal.sync_all().unwrap();
+    wal.release_below(Seqno(1)).unwrap();
+    assert_eq!((wal.first_needed_segment(Seqno(1)), listed()), (1, vec![1]));
+    wal.close().unwrap();
+    assert_eq!(listed(), [1]);
+    let wal = go_on(3);
+    wal.begin().unwrap();
+    assert_eq!(wal.last_reserved_seqno(), Seqno(1));
+    assert_eq!(listed(), [1, 2]);
+    wal.sync_to(commit(&wal, b"y")).unwrap();
+    assert_eq!(wal.first_needed_segment(Seqno(1)), 2);
+    wal.close().unwrap();
+    assert_eq!(read(&env).unwrap().0.len(), 2);
+}
+
+#[test]
+fn a_first_segment_that_finds_no_room_is_tried_again() {
+    let inner = MemEnv::new(1);
+    new_log(&inner).close().unwrap();
+    let env = FaultyEnv::new(inner.clone());
+    let start = WalStart::after(&read(&inner).unwrap().1, Incarnation(2));
+    let wal = Wal::create(env.clone(), &dir(), options(), start, Arc::new(NoWitness)).unwrap();
+    for class in [IoClass::Write, IoClass::Sync] {
+        env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(class)));
+        assert_eq!(wal.begin().unwrap_err().kind(), ErrorKind::OutOfSpace);
+        assert_eq!(crate::list_segments(&*env, &dir()).unwrap(), [1]);
+    }
+    wal.begin().unwrap();
+    wal.sync_to(commit(&wal, b"x")).unwrap();
+    assert_eq!(read(&inner).unwrap().0.len(), 1);
 }
 
 fn faulty_log() -> (Arc<FaultyEnv>, Arc<Wal>) {

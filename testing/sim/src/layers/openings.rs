@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
 //! Stores that are opened again and again, for a write or for nothing, and closed, killed or only read: their
-//! files, the length of these, and the calls that an opening takes stay the same.
+//! files, the length of these, and the calls that an opening takes stay the same. An opening that writes
+//! nothing leaves every file of a closed store as it was.
 //!
 //! On the machine in memory everything is counted. On the real one, too, where the report also says how long
 //! openings took; nothing is required of times.
@@ -8,7 +9,7 @@
 //! **Invariants**
 //! - The same few records are written over and over, so that whatever grows does so because of the openings.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use testudo::{Db, Durability, VerifyLevel};
 use testudo_env::{Env, FaultyEnv, MemEnv, OpenMode, OpenOptions, RealEnv};
@@ -60,7 +61,7 @@ pub fn run(limits: &Limits) -> Outcome {
             Ok(report)
         })
     })?;
-    require(NAME, limits, &report, &[(UNIT, 700), ("killed", 50)])?;
+    require(NAME, limits, &report, &[(UNIT, 700), ("killed", 50), ("left as they were", 40)])?;
     Ok(report)
 }
 
@@ -69,13 +70,16 @@ pub fn run(limits: &Limits) -> Outcome {
 enum Purpose {
     Write,
     Nothing,
+    /// For a write that is not made in the end.
+    Refused,
     Read,
     Killed,
 }
 
 fn purpose(n: u64) -> Purpose {
     match n % 8 {
-        3 | 6 => Purpose::Nothing,
+        3 => Purpose::Nothing,
+        6 => Purpose::Refused,
         5 => Purpose::Read,
         // For a while nobody closes the store.
         _ if n % 100 >= 60 && n % 100 < 85 => Purpose::Killed,
@@ -88,6 +92,11 @@ fn write(db: &Db, opener: &EngineOpener, n: u64) {
     let key = (n % RECORDS).to_be_bytes();
     keyspace.insert(key, format!("opening {n}").repeat(10)).unwrap();
     db.persist(Durability::Sync).unwrap();
+}
+
+fn swap_in_vain(db: &Db, opener: &EngineOpener) {
+    let keyspace = db.keyspace("k", || opener.options).unwrap();
+    keyspace.compare_and_swap("a key", Some(b"what it never had"), Some(b"new")).unwrap_err();
 }
 
 /// The last opening that wrote each record is the one whose value it has.
@@ -106,6 +115,7 @@ fn open_in_memory(opener: &EngineOpener, count: u64) -> LayerReport {
     let (mut calls, mut report) = (Vec::new(), LayerReport::default());
     let mut written = vec![None; usize::try_from(RECORDS).unwrap()];
     let mut segments = 0;
+    let (mut was_killed, mut before) = (true, BTreeMap::new());
     for n in 0..count {
         let env = FaultyEnv::new(Arc::clone(&machine) as Arc<dyn Env>);
         let purpose = purpose(n);
@@ -114,6 +124,9 @@ fn open_in_memory(opener: &EngineOpener, count: u64) -> LayerReport {
         if matches!(purpose, Purpose::Write | Purpose::Killed) {
             write(&db, opener, n);
             written[usize::try_from(n % RECORDS).unwrap()] = Some(n);
+        }
+        if purpose == Purpose::Refused {
+            swap_in_vain(&db, opener);
         }
         if purpose == Purpose::Killed {
             machine = machine.live_image();
@@ -124,6 +137,13 @@ fn open_in_memory(opener: &EngineOpener, count: u64) -> LayerReport {
         if purpose == Purpose::Write {
             calls.push(env.total_call_count());
         }
+        let after = contents(&*machine, directory);
+        if purpose == Purpose::Read || purpose == Purpose::Nothing && !was_killed {
+            check_unchanged(&before, &after);
+            report.add("left as they were", 1);
+        }
+        was_killed = purpose == Purpose::Killed || was_killed && purpose == Purpose::Read;
+        before = after;
         segments = measure(&*machine, directory, n, segments);
     }
     let tenth = calls.len() / 4;
@@ -135,6 +155,26 @@ fn open_in_memory(opener: &EngineOpener, count: u64) -> LayerReport {
     assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
     report.add(UNIT, count);
     report
+}
+
+/// All files with their bytes.
+fn contents(env: &dyn Env, directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let read = |name: String| {
+        let options = OpenOptions { mode: OpenMode::Read, direct: false };
+        let file = env.open(&directory.join(&name), options).unwrap();
+        let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+        file.read_at(0, &mut bytes).unwrap();
+        (name, bytes)
+    };
+    env.list_dir(directory).unwrap().into_iter().map(|entry| read(entry.name)).collect()
+}
+
+fn check_unchanged(before: &BTreeMap<String, Vec<u8>>, after: &BTreeMap<String, Vec<u8>>) {
+    let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(before), names(after), "an opening for nothing left other files");
+    for (name, bytes) in before {
+        assert!(after[name] == *bytes, "an opening for nothing changed {name}");
+    }
 }
 
 fn open_really(opener: &EngineOpener, count: u64) -> Result<LayerReport, String> {
@@ -152,6 +192,9 @@ fn open_really(opener: &EngineOpener, count: u64) -> Result<LayerReport, String>
         if matches!(purpose, Purpose::Write | Purpose::Killed) {
             write(&db, opener, n);
             written[usize::try_from(n % RECORDS).unwrap()] = Some(n);
+        }
+        if purpose == Purpose::Refused {
+            swap_in_vain(&db, opener);
         }
         db.close().unwrap();
         segments = measure(&*clock, &directory, n, segments);
@@ -190,7 +233,8 @@ fn measure(env: &dyn Env, directory: &Path, n: u64, segments_before: usize) -> u
     let is_small = files.len() <= FILES_MAX && others <= bytes_max && data <= DATA_BYTES_MAX;
     let is_short = segments <= CLOSED_SEGMENTS_MAX || !is_closed_each_time;
     assert!(is_small && is_short, "after {} openings: {files:?}", n + 1);
-    let is_unchanged = segments <= segments_before || !matches!(purpose(n), Purpose::Nothing | Purpose::Read);
+    let may_grow = matches!(purpose(n), Purpose::Write | Purpose::Killed);
+    let is_unchanged = segments <= segments_before || may_grow;
     assert!(is_unchanged, "an opening for nothing left a log segment: {files:?}");
     segments
 }

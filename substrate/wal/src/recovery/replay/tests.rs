@@ -27,7 +27,9 @@ fn open(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
         ..WalOptions::new(STORE)
     };
     let start = WalStart { incarnation: Incarnation(env.random_u64()), ..start };
-    Wal::create(env.clone(), &dir(), options, start, Arc::new(NoWitness)).unwrap()
+    let wal = Wal::create(env.clone(), &dir(), options, start, Arc::new(NoWitness)).unwrap();
+    wal.begin().unwrap();
+    wal
 }
 
 /// The payload that the commit beginning at `seqno` has in every test.

@@ -27,6 +27,7 @@ fn live(env: &Arc<MemEnv>, start: WalStart, count: u64) {
         ..WalOptions::new(STORE)
     };
     let wal = Wal::create(env.clone(), &dir(), options, start, Arc::new(crate::NoWitness)).unwrap();
+    wal.begin().unwrap();
     for _ in 0..count {
         let reservation = wal.reserve(300, 1).unwrap();
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
