@@ -10,6 +10,8 @@
 //! - No entry of a write buffer grows beyond the longest value by operands, but while the log is replayed.
 //! - Only on top of a value that was written before the store was opened, and read by nobody since, operands
 //!   can make one that is longer, by half at most.
+//! - What a key has in operands, with what they change, never becomes longer than an entry can be: where the
+//!   runs that may hold it are that large together, the next operand is merged by reading.
 //! - What is accepted is never lost: a value that turns out too long later is kept, read and moved as any
 //!   other.
 
@@ -26,7 +28,10 @@ use testudo_base::{
 
 use crate::{
     read,
-    store::{Store, view::KeyspaceCore},
+    store::{
+        Store,
+        view::{KeyspaceCore, View},
+    },
     write::batch_format::Operation,
 };
 
@@ -51,7 +56,7 @@ impl Store {
         let is_noted = self.merging.oversized_keys.may_have(key);
         let longest = view.buffers().map(|buffer| buffer.longest_value_bytes()).sum::<usize>();
         if !is_noted && longest + more <= max / 2 {
-            return false;
+            return self.may_pass_limit(&view, key, longest + more);
         }
         let mut bytes = more;
         for buffer in view.buffers() {
@@ -62,7 +67,14 @@ impl Store {
                 return bytes > max;
             }
         }
-        is_noted || bytes > max / 2
+        is_noted || bytes > max / 2 || self.may_pass_limit(&view, key, bytes)
+    }
+
+    /// Whether `key` may have more, with so many bytes of operands in write buffers, than an entry of a tree
+    /// can hold. No flush must ever come to that, however often the store was closed in between.
+    fn may_pass_limit(&self, view: &View, key: &[u8], buffered: usize) -> bool {
+        let left = self.oversized_keys.unread_bytes_max().saturating_sub(u64_of(buffered));
+        view.tree.may_hold_more(key, left)
     }
 
     /// Notes a value that was written whole, so that operands on top of it are counted with it later.
@@ -143,3 +155,6 @@ impl Store {
         Ok(value)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -343,25 +343,26 @@ impl Folding {
     /// With `is_oldest` nothing older is said about the key anywhere; then the answer needs nothing older
     /// either.
     pub fn settle(&self, entry: &Entry<'_>, is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
+        let fits = |value: &Vec<u8>| self.oversized.may_become(entry.value.len(), value.len());
         match entry.kind {
             Kind::Value | Kind::Tombstone => None,
-            Kind::Unfolded => Some((Kind::Value, self.fold(entry).ok()?)),
+            Kind::Unfolded => Some((Kind::Value, self.fold(entry).ok().filter(fits)?)),
             Kind::Operands if is_oldest => {
                 let whole = |value| (Kind::Value, value);
-                let kept = |_| {
+                let kept = || {
                     let mut stack = Vec::with_capacity(entry.value.len() + 1);
                     let kind = begin_stack(Kind::Tombstone, &[], &mut stack);
                     stack.extend_from_slice(entry.value);
                     (kind, stack)
                 };
-                Some(self.fold(entry).map_or_else(kept, whole))
+                Some(self.fold(entry).ok().filter(fits).map_or_else(kept, whole))
             }
             Kind::Operands => {
                 let stack = Stack::decode(entry.kind, entry.value).ok().filter(|s| s.operands.len() > 1)?;
                 let operator = self.operator.as_ref()?;
                 let combine = || operator.combine(entry.key, &stack.operands);
                 let combined = catch_unwind(AssertUnwindSafe(combine)).ok().flatten();
-                let list = combined.map(|combined| encode_operand(&combined));
+                let list = combined.map(|combined| encode_operand(&combined)).filter(fits);
                 self.oversized.check(entry.key, list.as_ref().map_or(entry.value.len(), Vec::len));
                 Some((Kind::Operands, list?))
             }

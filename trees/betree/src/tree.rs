@@ -3,7 +3,11 @@
 //! **Invariants**
 //! - A `BeTree` never changes; `apply` and `run_job` return the next one.
 
-use std::{cell::Cell, collections::BTreeMap, sync::Arc};
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use testudo_base::{
     Cursor, Error, ExtentSpan, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of,
@@ -61,6 +65,8 @@ pub struct BeTree {
     next_object: u64,
     /// Object 0 exists in the manifest.
     is_stored: bool,
+    /// Bytes of all entries, once somebody has asked.
+    user_bytes: OnceLock<u64>,
 }
 
 impl BeTree {
@@ -81,6 +87,7 @@ impl BeTree {
             root: Arc::new(root),
             next_object: 2,
             is_stored: false,
+            user_bytes: OnceLock::new(),
         })
     }
 
@@ -109,7 +116,8 @@ impl BeTree {
         if !objects.is_empty() || root.high.is_some() || !root.pivots[0].low.is_empty() {
             return Err(damaged(keyspace, root.id, "the tree does not reach all of its nodes or keys"));
         }
-        Ok(Arc::new(Self { data: Arc::clone(data), options, root, next_object, is_stored: true }))
+        let (data, user_bytes) = (Arc::clone(data), OnceLock::new());
+        Ok(Arc::new(Self { data, options, root, next_object, is_stored: true, user_bytes }))
     }
 
     /// Looks `key` up in the sources behind the first `passed` ones, which becomes the number of sources up
@@ -144,6 +152,24 @@ impl BeTree {
                 Child::Leaf(Some(run)) => {
                     *passed += 1;
                     return if *passed > done { run.get_last(key, hash, access) } else { Ok(Lookup::Absent) };
+                }
+            }
+        }
+    }
+
+    /// Bytes of entries in the runs that may have something of `key`.
+    fn user_bytes_beside(&self, key: &[u8]) -> u64 {
+        let (mut node, mut bytes) = (&self.root, 0);
+        loop {
+            let pivot = node.pivot_of(key);
+            for tier in node.tiers.iter().filter(|tier| tier.shares[pivot].is_some()) {
+                let run = tier.runs.partition_point(|fenced| fenced.low.is_at_most(key)).checked_sub(1);
+                bytes += run.map_or(0, |run| tier.runs[run].run.reference().user_bytes);
+            }
+            match &node.pivots[pivot].child {
+                Child::Node(child) => node = child,
+                Child::Leaf(run) => {
+                    return bytes + run.as_ref().map_or(0, |run| run.reference().user_bytes);
                 }
             }
         }
@@ -196,9 +222,14 @@ impl BeTree {
             assembly.replaced.clear();
         }
         let changes = changes_of(&assembly, work.keyspace, root.id);
-        let next_object = assembly.next_object;
-        let tree =
-            Self { data: Arc::clone(&self.data), options: self.options, root, next_object, is_stored: true };
+        let tree = Self {
+            data: Arc::clone(&self.data),
+            options: self.options,
+            root,
+            next_object: assembly.next_object,
+            is_stored: true,
+            user_bytes: OnceLock::new(),
+        };
         Ok(TreeEdit { tree: Arc::new(tree), changes })
     }
 }
@@ -265,6 +296,11 @@ impl Tree for BeTree {
         }
     }
 
+    fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
+        let all = || self.runs().iter().map(|run| run.reference().user_bytes).sum();
+        *self.user_bytes.get_or_init(all) > bytes && self.user_bytes_beside(key) > bytes
+    }
+
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
         self.data.load_pages(pages)
     }
@@ -317,7 +353,8 @@ impl Tree for BeTree {
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
         let root = Arc::new(stack(&self.root, work, updates, &self.options)?);
         let (data, options) = (Arc::clone(&self.data), self.options);
-        Ok(Arc::new(Self { data, options, root, next_object: self.next_object, is_stored: self.is_stored }))
+        let (next_object, is_stored) = (self.next_object, self.is_stored);
+        Ok(Arc::new(Self { data, options, root, next_object, is_stored, user_bytes: OnceLock::new() }))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {

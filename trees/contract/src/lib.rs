@@ -134,6 +134,9 @@ pub trait Tree: Send + Sync + fmt::Debug {
     /// such or as `Absent`; operands are reported together with everything that the tree has below them, but
     /// not folded.
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
+    /// Whether everything that the tree has of `key`, operands and what they change, may come to more than
+    /// `bytes`. Reads no pages, and errs on the side of yes.
+    fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool;
     /// Loads pages that [`Tree::get`] has noted, together.
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()>;
     /// A cursor over all entries, tombstones included, operands as [`Tree::get`] reports them. It keeps the
