@@ -4,8 +4,8 @@
 //! to. It notes the key here; the next operand for it is then checked by reading, before it is written. Long
 //! is what is longer than half the longest value: as much again may wait in write buffers.
 //!
-//! The longest entry that there can be at all has a bound here, too: what a key may have in operands, and what
-//! they change, before the next one is checked by reading.
+//! The longest entry that there can be at all has a bound here, too: what a key may have in operands, and
+//! what they change, before the next one is checked by reading.
 //!
 //! **Invariants**
 //! - A key too many costs a read, nothing else: keys go by hash, and are those of all keyspaces.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, Error, ExtentSpan, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of,
+    Cursor, ExtentSpan, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of,
     operands_format::begin_stack,
 };
 use testudo_contract::{
@@ -28,15 +28,16 @@ use crate::{
         assemble::Assembly,
         fence::{Bounds, Fence},
         invariants,
+        load::{damaged, load_node},
         node::{Child, FencedRun, Node, Pivot, Share, Tier},
-        node_format::{ROOT_POINTER, StoredChild, decode_node, decode_root_pointer},
+        node_format::{ROOT_POINTER, decode_root_pointer},
         references::{all_runs, all_spans, changes_of},
         stack::stack,
     },
     update::{
         merge_source::{RunSlice, Source, bytes_of_runs},
         overwrites::Overwrites,
-        plan::{MAX_HEIGHT, PlanChild, PlanNode, active_bounds},
+        plan::{PlanChild, PlanNode, active_bounds},
         reclaim,
         write::write_plan,
     },
@@ -157,24 +158,6 @@ impl BeTree {
         }
     }
 
-    /// Bytes of entries in the runs that may have something of `key`.
-    fn user_bytes_beside(&self, key: &[u8]) -> u64 {
-        let (mut node, mut bytes) = (&self.root, 0);
-        loop {
-            let pivot = node.pivot_of(key);
-            for tier in node.tiers.iter().filter(|tier| tier.shares[pivot].is_some()) {
-                let run = tier.runs.partition_point(|fenced| fenced.low.is_at_most(key)).checked_sub(1);
-                bytes += run.map_or(0, |run| tier.runs[run].run.reference().user_bytes);
-            }
-            match &node.pivots[pivot].child {
-                Child::Node(child) => node = child,
-                Child::Leaf(run) => {
-                    return bytes + run.as_ref().map_or(0, |run| run.reference().user_bytes);
-                }
-            }
-        }
-    }
-
     /// Stacks the operands `newest`, which the source number `passed` holds, upon what older sources say of
     /// `key`.
     ///
@@ -237,56 +220,6 @@ impl BeTree {
 /// No tree will ever have had so many nodes.
 const MAX_OBJECT: u64 = 1 << 60;
 
-fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {
-    Error::corruption("manifest", 0, format!("object {object} of keyspace {keyspace}: {why}"))
-}
-
-fn load_node(
-    data: &Arc<DataFile>,
-    keyspace: KeyspaceId,
-    objects: &mut BTreeMap<ObjectId, Arc<[u8]>>,
-    id: ObjectId,
-    depth: u32,
-) -> Result<Arc<Node>> {
-    // Taking the object out makes a node that is its own descendant a missing object.
-    let bytes = objects.remove(&id).ok_or_else(|| damaged(keyspace, id, "is missing"))?;
-    let stored = decode_node(&bytes).map_err(|Damage(why)| damaged(keyspace, id, why))?;
-    if depth > MAX_HEIGHT || stored.height == 0 {
-        return Err(damaged(keyspace, id, "is too deep"));
-    }
-    let open = |reference| Run::open(Arc::clone(data), reference);
-    let mut pivots = Vec::with_capacity(stored.pivots.len());
-    for (low, child) in stored.pivots {
-        let child = match child {
-            StoredChild::Leaf(run) => Child::Leaf(run.map(open).transpose()?),
-            StoredChild::Node(child) => {
-                let child = load_node(data, keyspace, objects, child, depth + 1)?;
-                if child.height + 1 != stored.height || child.pivots[0].low != low {
-                    return Err(damaged(keyspace, child.id, "does not fit its parent"));
-                }
-                Child::Node(child)
-            }
-        };
-        pivots.push(Pivot { low, child });
-    }
-    let mut tiers = Vec::with_capacity(stored.tiers.len());
-    for tier in stored.tiers {
-        let open = |(low, reference)| Ok(FencedRun { low, run: open(reference)? });
-        let runs = tier.runs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
-        tiers.push(Tier { runs, shares: tier.shares });
-    }
-    let node = Node {
-        id,
-        height: stored.height,
-        pivots,
-        high: stored.high,
-        tiers,
-        scan_charges: ScanCharges::default(),
-        overwrites: Overwrites::UNKNOWN,
-    };
-    Ok(Arc::new(node.with_shared_starts()))
-}
-
 impl Tree for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         let mut passed = access.progress().passed;
@@ -298,7 +231,7 @@ impl Tree for BeTree {
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
         let all = || self.runs().iter().map(|run| run.reference().user_bytes).sum();
-        *self.user_bytes.get_or_init(all) > bytes && self.user_bytes_beside(key) > bytes
+        *self.user_bytes.get_or_init(all) > bytes && self.root.user_bytes_beside(key) > bytes
     }
 
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {

@@ -7,6 +7,7 @@ pub(crate) mod concatenate;
 pub(crate) mod fence;
 pub(crate) mod invariants;
 pub(crate) mod layout;
+pub(crate) mod load;
 pub(crate) mod node;
 pub(crate) mod node_format;
 pub(crate) mod references;

@@ -127,6 +127,22 @@ impl Node {
         self.pivots.partition_point(|pivot| pivot.low.is_at_most(key)).saturating_sub(1)
     }
 
+    /// Bytes of entries in the runs, from here down, that may have something of `key`.
+    pub(crate) fn user_bytes_beside(&self, key: &[u8]) -> u64 {
+        let (mut node, mut bytes) = (self, 0);
+        loop {
+            let pivot = node.pivot_of(key);
+            for tier in node.tiers.iter().filter(|tier| tier.shares[pivot].is_some()) {
+                let run = tier.runs.partition_point(|fenced| fenced.low.is_at_most(key)).checked_sub(1);
+                bytes += run.map_or(0, |run| tier.runs[run].run.reference().user_bytes);
+            }
+            match &node.pivots[pivot].child {
+                Child::Node(child) => node = child,
+                leaf @ Child::Leaf(_) => return bytes + leaf.leaf_bytes().unwrap_or_default(),
+            }
+        }
+    }
+
     /// The range of keys of a pivot.
     pub(crate) fn bounds_of(&self, pivot: usize) -> Bounds {
         bounds_among(&self.pivots, self.high.as_ref(), pivot)

@@ -1,0 +1,70 @@
+//! A tree's nodes out of their objects in the manifest. No page is read.
+//!
+//! **Invariants**
+//! - Objects that contradict each other or the live extents are `Corruption`, never a tree.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage};
+use testudo_run::Run;
+use testudo_storage::DataFile;
+
+use crate::{
+    scan::scan_charges::ScanCharges,
+    trunk::{
+        node::{Child, FencedRun, Node, Pivot, Tier},
+        node_format::{StoredChild, decode_node},
+    },
+    update::{overwrites::Overwrites, plan::MAX_HEIGHT},
+};
+
+pub(crate) fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {
+    Error::corruption("manifest", 0, format!("object {object} of keyspace {keyspace}: {why}"))
+}
+
+/// The node `id` with everything below it, taken out of `objects`.
+pub(crate) fn load_node(
+    data: &Arc<DataFile>,
+    keyspace: KeyspaceId,
+    objects: &mut BTreeMap<ObjectId, Arc<[u8]>>,
+    id: ObjectId,
+    depth: u32,
+) -> Result<Arc<Node>> {
+    // Taking the object out makes a node that is its own descendant a missing object.
+    let bytes = objects.remove(&id).ok_or_else(|| damaged(keyspace, id, "is missing"))?;
+    let stored = decode_node(&bytes).map_err(|Damage(why)| damaged(keyspace, id, why))?;
+    if depth > MAX_HEIGHT || stored.height == 0 {
+        return Err(damaged(keyspace, id, "is too deep"));
+    }
+    let open = |reference| Run::open(Arc::clone(data), reference);
+    let mut pivots = Vec::with_capacity(stored.pivots.len());
+    for (low, child) in stored.pivots {
+        let child = match child {
+            StoredChild::Leaf(run) => Child::Leaf(run.map(open).transpose()?),
+            StoredChild::Node(child) => {
+                let child = load_node(data, keyspace, objects, child, depth + 1)?;
+                if child.height + 1 != stored.height || child.pivots[0].low != low {
+                    return Err(damaged(keyspace, child.id, "does not fit its parent"));
+                }
+                Child::Node(child)
+            }
+        };
+        pivots.push(Pivot { low, child });
+    }
+    let mut tiers = Vec::with_capacity(stored.tiers.len());
+    for tier in stored.tiers {
+        let open = |(low, reference)| Ok(FencedRun { low, run: open(reference)? });
+        let runs = tier.runs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        tiers.push(Tier { runs, shares: tier.shares });
+    }
+    let node = Node {
+        id,
+        height: stored.height,
+        pivots,
+        high: stored.high,
+        tiers,
+        scan_charges: ScanCharges::default(),
+        overwrites: Overwrites::UNKNOWN,
+    };
+    Ok(Arc::new(node.with_shared_starts()))
+}
