@@ -73,7 +73,7 @@ impl Store {
     /// Whether `key` may have more, with so many bytes of operands in write buffers, than an entry of a tree
     /// can hold. No flush must ever come to that, however often the store was closed in between.
     fn may_pass_limit(&self, view: &View, key: &[u8], buffered: usize) -> bool {
-        let left = self.oversized_keys.unread_bytes_max().saturating_sub(u64_of(buffered));
+        let left = self.merging.oversized_keys.unread_bytes_max().saturating_sub(u64_of(buffered));
         view.tree.may_hold_more(key, left)
     }
 

@@ -25,7 +25,7 @@ fn open(machine: &Arc<MemEnv>, tree: Tree, operator: &str) -> (Db, Keyspace) {
         .merge_operator(Arc::new(MergeFunction::new("joining", joining)))
         .open()
         .unwrap();
-    db.store().oversized_keys.set_unread_bytes_max(UNREAD_MAX as u64);
+    db.store().merging.oversized_keys.set_unread_bytes_max(UNREAD_MAX as u64);
     let options = KeyspaceOptions::default().merge_operator(operator).tree(tree);
     let keyspace = db.keyspace("k", options).unwrap();
     (db, keyspace)
