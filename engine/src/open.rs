@@ -97,7 +97,7 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
         LockCheckedEnv::new(Arc::clone(entered), &lock, &directory.join(LOCK_FILE))
     };
     let settings = &Settings { env: Arc::clone(&plain_env), ..settings.clone() };
-    let reserve = reserve(settings, &memory.shares())?;
+    let reserve = reserve(settings)?;
     let settings = &match &reserve {
         Some(reserve) => Settings { env: reserve.env(), ..settings.clone() },
         None => settings.clone(),

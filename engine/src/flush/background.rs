@@ -182,7 +182,14 @@ fn check_device_space(store: &Store) -> Result<()> {
     if store.space.is_short() || store.nearly_full.is_on() || store.backpressure.may_be_full() {
         store.look_for_space()?;
     }
-    Ok(())
+    fit_reserve(store)
+}
+
+/// Lets the reserve grow with what the store holds, and at once where the device has not plenty of space.
+fn fit_reserve(store: &Store) -> Result<()> {
+    // A device that cannot say how much space it has may have little.
+    let free_bytes = store.env.free_bytes(&store.directory).unwrap_or(0);
+    store.space.fit(store.stored_bytes(), free_bytes, &store.memory.shares())
 }
 
 /// Sleeps until the wakeup rings, or a moment.

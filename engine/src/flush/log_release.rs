@@ -3,10 +3,16 @@
 //! **Invariants**
 //! - A segment goes only once a durable edit says that the log starts behind it.
 
-use testudo_base::{Result, Seqno, planted};
+use testudo_base::{Result, Seqno, num::u64_of, planted};
 use testudo_storage::Change;
 
 use crate::store::Store;
+
+/// A log that is longer than this and holds much more than the write buffers need of it is shortened.
+const LOG_BYTES_MIN: u64 = 6 << 20;
+
+/// Segments of a shorter log do not grow.
+const LOG_GROWS_FROM: u64 = 2 << 20;
 
 /// A renewal of the log flushes so many rounds of buffers that were sealed before.
 const RENEWAL_ROUNDS: u32 = 4;
@@ -42,11 +48,10 @@ impl Store {
         Ok(())
     }
 
-    /// Flushes all write buffers if the log has more than `most` segments, so that it begins anew; leaves
-    /// what is written meanwhile.
-    pub(crate) fn renew_log(&self, most: usize) -> Result<()> {
-        let Some(wal) = &self.log.wal else { return Ok(()) };
-        if wal.segments().len() <= most || self.has_failed() || planted!("log-never-renewed") {
+    /// Flushes all write buffers if the log has more than `most` segments or is much longer than it needs to
+    /// be, so that it begins anew; leaves what is written meanwhile.
+    pub(crate) fn renew_log(&self, most: u32) -> Result<()> {
+        if !self.is_log_long(most) || self.has_failed() || planted!("log-never-renewed") {
             return Ok(());
         }
         for _ in 0..RENEWAL_ROUNDS {
@@ -60,10 +65,36 @@ impl Store {
         self.release_log()
     }
 
-    /// Flushes what pins the log if it has outgrown its bound; `false` if it has not.
+    /// Bytes of log and data file.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.log.wal.as_ref().map_or(0, |wal| wal.live_bytes()) + self.data.space_bytes()
+    }
+
+    /// Bytes of a log that takes little more than what write buffers hold. Synced commits have a page each,
+    /// so a log of small ones is many times as long.
+    fn fitting_log_bytes(&self) -> u64 {
+        self.backpressure.used() / 2 * 3
+    }
+
+    /// Whether the log is much longer than it needs to be, or has more segments than `most` and those in
+    /// which a log grows to its length: two for each doubling.
+    fn is_log_long(&self, most: u32) -> bool {
+        let Some(wal) = &self.log.wal else { return false };
+        let (segments, bytes) = (wal.segments().len(), wal.live_bytes());
+        let grown = 2 * (bytes / LOG_GROWS_FROM).checked_ilog2().unwrap_or(0);
+        u64_of(segments) > u64::from(most + grown) || bytes > LOG_BYTES_MIN / 2 + self.fitting_log_bytes()
+    }
+
+    /// Flushes what pins the log if it has outgrown its bound or what the store holds; `false` if it has not.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
         let wal = self.wal()?;
-        if wal.live_bytes() <= self.log_bound() || self.has_sealed() {
+        // The current segment stays, whatever is flushed.
+        let is_fitting = || {
+            let segments = wal.segments();
+            let others: u64 = segments.iter().rev().skip(1).map(|segment| segment.bytes).sum();
+            others <= LOG_BYTES_MIN + self.fitting_log_bytes() + self.data.space_bytes() / 4
+        };
+        if self.has_sealed() || (wal.live_bytes() <= self.log_bound() && is_fitting()) {
             return Ok(false);
         }
         let commit = self.commits.lock();

@@ -91,9 +91,7 @@ impl Store {
         let shares = self.memory.shares();
         let in_file =
             |store: &Self| if state.holes_are_known.load(Relaxed) { store.data.usable_bytes() } else { 0 };
-        // Full write buffers on top of their trees, their log, and as much again.
-        let plenty = shares.write_buffers * 5 + shares.wal_segment_bytes() * 4 + (32 << 20);
-        if device + in_file(self) >= plenty && !state.is_on() {
+        if device + in_file(self) >= shares.plenty_bytes() && !state.is_on() {
             return Ok(());
         }
         let manifest_bytes = self.manifest.snapshot_bytes();

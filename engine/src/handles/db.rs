@@ -33,11 +33,11 @@ use crate::{
 /// What the name of a keyspace may have.
 pub(crate) const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
 
-/// A store that has more log segments than this when it is closed begins its log anew: a later opening reads
-/// all of them.
-const LOG_SEGMENTS_CLOSED: usize = 4;
+/// A store that has more log segments than this when it is closed, beside those in which a log grows long,
+/// begins its log anew: a later opening reads all of them.
+const LOG_SEGMENTS_CLOSED: u32 = 4;
 /// So does one that has more when it is opened, because it was never closed.
-const LOG_SEGMENTS_OPENED: usize = 8;
+const LOG_SEGMENTS_OPENED: u32 = 8;
 
 /// Keeps the store open; its drop closes it.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Open {
     fn close(&self) -> Result<()> {
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         // Where there is no room for it the log keeps what it has; other failures are told below.
-        let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED);
+        let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED).and_then(|()| self.store.give_back_space());
         self.store.health.begin_closing();
         self.store.background.wake();
         for thread in self.threads.lock().drain(..) {

@@ -159,11 +159,7 @@ impl DbStats {
             free_bytes: space.free_bytes,
             manifest_bytes: manifest.file_bytes,
             reserve_bytes: reserve_file_bytes + held_bytes,
-            whole_reserve_bytes: store
-                .log
-                .wal
-                .as_ref()
-                .map_or(0, |_| shares.reserve_bytes() + whole_held_bytes),
+            whole_reserve_bytes: store.space.whole_reserve_bytes() + whole_held_bytes,
             disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_file_bytes,
             flushes: counters.flushes.load(Relaxed),
             flush_log_micros: counters.stages.micros(Stage::Log),

@@ -7,8 +7,8 @@ use testudo_storage::{DATA_FILE, DataFile, Manifest};
 
 use crate::{
     open::{directory::RESERVE_FILE, settings::Settings},
-    store::{Store, StoreParts, budget::Budget, executor::Pool, shares::MemoryShares},
-    write::space_guard::SpaceGuard,
+    store::{Store, StoreParts, budget::Budget, executor::Pool},
+    write::space_guard::{RESERVE_BYTES_MIN, SpaceGuard},
 };
 
 /// Run ids that a crash may have used without the manifest knowing.
@@ -82,12 +82,12 @@ fn changed_elsewhere(settings: &Settings, file: Arc<dyn File>) -> Result<Arc<dyn
     Ok(overlay.map_err(|error| Error::io(DATA_FILE, error))?)
 }
 
-/// The room kept back in the directory; none for readers.
-pub(crate) fn reserve(settings: &Settings, memory: &MemoryShares) -> Result<Option<Arc<Reserve>>> {
+/// The room kept back in the directory, as an earlier opening left it; none for readers.
+pub(crate) fn reserve(settings: &Settings) -> Result<Option<Arc<Reserve>>> {
     if settings.read_only {
         return Ok(None);
     }
     let path = settings.directory.join(RESERVE_FILE);
-    let reserve = Reserve::open(Arc::clone(&settings.env), path, memory.reserve_bytes());
+    let reserve = Reserve::open(Arc::clone(&settings.env), path, RESERVE_BYTES_MIN);
     reserve.map(Some).map_err(|e| Error::io(RESERVE_FILE, e))
 }

@@ -132,9 +132,15 @@ impl MemoryShares {
         4 * self.wal_segment_bytes()
     }
 
-    /// SpaceGuard kept back on the device: more than the log buffers and a manifest edit.
-    pub(crate) fn reserve_bytes(&self) -> u64 {
+    /// Most bytes that are kept back on the device: more than the log buffers and a manifest edit.
+    pub(crate) fn reserve_bytes_max(&self) -> u64 {
         (self.total / 16).clamp(1 << 20, 16 << 20)
+    }
+
+    /// Free space of a device on which it need not be looked at how much is needed: for full write buffers on
+    /// top of their trees, their log, and as much again.
+    pub(crate) fn plenty_bytes(&self) -> u64 {
+        self.write_buffers * 5 + self.wal_segment_bytes() * 4 + (32 << 20)
     }
 
     /// χ of a keyspace that has a share of its own.

@@ -5,6 +5,9 @@
 //! once half of it is gone. Whoever is refused, and the background while it is idle, looks whether there is
 //! room again.
 //!
+//! The reserve is a part of what the store holds, so that a small store is small on the device. Where the
+//! device has not plenty of space it is as large as the memory budget asks for.
+//!
 //! **Invariants**
 //! - A write is refused before anything of it was done.
 //! - Without a failed call for want of space nothing is ever refused here.
@@ -20,8 +23,13 @@ use testudo_base::{
 };
 use testudo_env::{Env, Execution, Reserve};
 
+use crate::store::shares::MemoryShares;
+
 /// Pieces of the reserve that removals leave to what was promised before.
 const PIECES_KEPT: u32 = Reserve::PIECES / 2;
+/// Least size of the reserve, and its part of what the store holds.
+pub(crate) const RESERVE_BYTES_MIN: u64 = 256 << 10;
+const RESERVE_PARTS: u64 = 16;
 /// Writers look for room at most this often.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -91,6 +99,21 @@ impl SpaceGuard {
     /// Bytes kept back.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         self.reserve.as_ref().map_or(0, |reserve| reserve.bytes())
+    }
+
+    /// Bytes kept back when no piece is missing.
+    pub(crate) fn whole_reserve_bytes(&self) -> u64 {
+        self.reserve.as_ref().map_or(0, |reserve| reserve.whole_bytes())
+    }
+
+    /// Fits the reserve to a store that holds `stored_bytes`, on a device with `free_bytes`.
+    pub(crate) fn fit(&self, stored_bytes: u64, free_bytes: u64, shares: &MemoryShares) -> Result<()> {
+        let Some(reserve) = &self.reserve else { return Ok(()) };
+        let most = shares.reserve_bytes_max();
+        let is_plenty = free_bytes >= shares.plenty_bytes();
+        let part = (stored_bytes / RESERVE_PARTS).next_power_of_two();
+        let wanted = if is_plenty { part.clamp(RESERVE_BYTES_MIN, most) } else { most };
+        reserve.resize(wanted).map_err(|e| Error::io("reserve", e))
     }
 
     /// Whether room is kept back at all: not for readers.

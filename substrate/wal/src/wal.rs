@@ -346,7 +346,7 @@ impl Wal {
 
     /// Bytes of records in segments that were not released.
     pub fn live_bytes(&self) -> u64 {
-        self.segments.segments().iter().map(|segment| segment.bytes).sum()
+        self.segments.live_bytes()
     }
 
     /// The same without the current one, if there is one yet: what is not written to any more.

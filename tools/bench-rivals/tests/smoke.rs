@@ -43,7 +43,9 @@ fn every_engine_that_is_there_answers_every_workload_rightly() {
     let ready = ready_engines();
     assert!(["testudo", "lmdb", "fjall", "redb"].iter().all(|name| ready.contains(&(*name).to_owned())));
     for engine in ready {
-        assert!(RUNNABLE.contains(&&engine[..]), "{engine}");
+        // The same store with other trees.
+        let name = engine.strip_suffix("-splinter").unwrap_or(&engine);
+        assert!(RUNNABLE.contains(&name), "{engine}");
         // Values long enough for blob files.
         let output = bench_rivals(&format!(
             "run {engine} --smoke --json - --tmp {} --memory 32MiB --value-bytes 600 --settle-seconds 0.1 \
@@ -56,7 +58,7 @@ fn every_engine_that_is_there_answers_every_workload_rightly() {
         for result in &results {
             assert_eq!(
                 (&result["engine"], &result["wrong_answers"]),
-                (&engine[..].into(), &0.into()),
+                (&name.into(), &0.into()),
                 "{result}"
             );
             assert!(result["ops"].as_u64().unwrap() > 0, "{result}");

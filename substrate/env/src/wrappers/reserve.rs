@@ -10,6 +10,9 @@
 //!   syncs never are.
 //! - The data of the reserve means nothing, but its place is durable: after a crash it is there again.
 //! - Pieces are given up one by one and come back all at once.
+//! - The length of the file tells how many pieces there are and how large they are: pieces are multiples of
+//!   four pages, and each piece that was given up takes a page of the others with it.
+//! - Only a whole reserve changes its size, and one that cannot grow stays whole as it is.
 
 use std::{
     io,
@@ -19,7 +22,7 @@ use std::{
 use testudo_base::sync::{
     Arc, Mutex,
     atomic::{
-        AtomicU32,
+        AtomicU32, AtomicU64,
         Ordering::{Acquire, Release},
     },
 };
@@ -31,11 +34,39 @@ use crate::{AlignedBuffer, Env, File, OpenMode, OpenOptions, PendingWrite};
 pub struct Reserve {
     env: Arc<dyn Env>,
     path: PathBuf,
-    piece_bytes: u64,
+    /// Written under the lock.
+    piece_bytes: AtomicU64,
     /// Pieces that are there. Written under the lock.
     pieces: AtomicU32,
     /// The open file, once there is one.
     file: Mutex<Option<Arc<dyn File>>>,
+}
+
+/// Pieces are multiples of this.
+const PIECE_STEP: u64 = Reserve::PIECES as u64 * testudo_base::PAGE_BYTES;
+
+/// Bytes of each piece of a reserve of about `bytes`.
+fn piece_of(bytes: u64) -> u64 {
+    (bytes / u64::from(Reserve::PIECES)).max(1).next_multiple_of(PIECE_STEP)
+}
+
+/// Length of the file that holds `pieces`, each of `piece_bytes`.
+fn length_of(pieces: u32, piece_bytes: u64) -> u64 {
+    let missing = u64::from(Reserve::PIECES - pieces);
+    if pieces == 0 { 0 } else { u64::from(pieces) * piece_bytes - missing * testudo_base::PAGE_BYTES }
+}
+
+/// Pieces that a file of `length` holds, and their size; the inverse of [`length_of`], where `least_bytes` is
+/// the size of a reserve without a piece. A file cut anywhere else counts as what it holds.
+fn pieces_of(length: u64, least_bytes: u64) -> (u32, u64) {
+    let length = length / testudo_base::PAGE_BYTES * testudo_base::PAGE_BYTES;
+    let missing = (length.next_multiple_of(PIECE_STEP) - length) / testudo_base::PAGE_BYTES;
+    let missing = u32::try_from(missing).unwrap_or(0);
+    let pieces = Reserve::PIECES - missing;
+    let piece_bytes =
+        (length + u64::from(missing) * testudo_base::PAGE_BYTES) / u64::from(pieces) / PIECE_STEP
+            * PIECE_STEP;
+    if piece_bytes == 0 { (0, piece_of(least_bytes)) } else { (pieces, piece_bytes) }
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -46,18 +77,61 @@ impl Reserve {
     /// Number of pieces of a whole reserve.
     pub const PIECES: u32 = 4;
 
-    /// A reserve of about `bytes` in the file `path`, with the pieces that an earlier process left there.
-    /// Writes nothing.
+    /// The reserve in the file `path`, with the pieces that an earlier process left there, or without one of
+    /// about `bytes`. Writes nothing.
     pub fn open(env: Arc<dyn Env>, path: PathBuf, bytes: u64) -> io::Result<Arc<Self>> {
-        let piece_bytes = (bytes / u64::from(Self::PIECES)).max(1).next_multiple_of(testudo_base::PAGE_BYTES);
         let file = match env.open(&path, OpenOptions { mode: OpenMode::Write, direct: false }) {
             Ok(file) => Some(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         let held_bytes = file.as_ref().map_or(Ok(0), |file| file.len())?;
-        let pieces = u32::try_from(held_bytes / piece_bytes).unwrap_or(u32::MAX).min(Self::PIECES);
-        Ok(Arc::new(Self { env, path, piece_bytes, pieces: pieces.into(), file: Mutex::new(file) }))
+        let (pieces, piece_bytes) = pieces_of(held_bytes, bytes);
+        let file = Mutex::new(file);
+        Ok(Arc::new(Self { env, path, piece_bytes: piece_bytes.into(), pieces: pieces.into(), file }))
+    }
+
+    /// Changes the size to about `bytes`: a whole reserve grows to it if the device has room, and shrinks if
+    /// it is four times as large.
+    pub fn resize(&self, bytes: u64) -> io::Result<()> {
+        let wanted = piece_of(bytes);
+        let is_wanted = |piece_bytes: u64| wanted > piece_bytes || wanted <= piece_bytes / 4;
+        if self.is_short() || !is_wanted(self.piece_bytes()) {
+            return Ok(());
+        }
+        let file = self.file.lock();
+        let present = self.piece_bytes();
+        let Some(file) = file.as_ref().filter(|_| !self.is_short() && is_wanted(present)) else {
+            return Ok(());
+        };
+        let (from, to) = (length_of(Self::PIECES, present), length_of(Self::PIECES, wanted));
+        let outcome = (|| {
+            if to < from {
+                return file.set_len(to);
+            }
+            // Some room must be left beside it.
+            if self.env.free_bytes(&self.path)? < to - from + wanted {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            file.allocate(from, to - from)?;
+            file.sync()
+        })();
+        match outcome {
+            Ok(()) => self.piece_bytes.store(wanted, Release),
+            // What was allocated of it, if anything.
+            Err(error) if is_full(&error) => file.set_len(from)?,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        self.piece_bytes.load(Acquire)
+    }
+
+    /// Bytes of the whole reserve.
+    pub fn whole_bytes(&self) -> u64 {
+        u64::from(Self::PIECES) * self.piece_bytes()
     }
 
     /// The environment whose files may use the reserve. Reservations of space ([`File::allocate`]) leave
@@ -88,13 +162,13 @@ impl Reserve {
 
     /// Bytes that are kept back now.
     pub fn bytes(&self) -> u64 {
-        u64::from(self.pieces()) * self.piece_bytes
+        u64::from(self.pieces()) * self.piece_bytes()
     }
 
     /// Free bytes of the device without which it cannot be made whole.
     pub fn missing_bytes(&self) -> u64 {
         let missing = Self::PIECES - self.pieces();
-        if missing == 0 { 0 } else { u64::from(missing + 1) * self.piece_bytes }
+        if missing == 0 { 0 } else { u64::from(missing + 1) * self.piece_bytes() }
     }
 
     /// Whether pieces are missing: the device was full, and as far as is known still is.
@@ -108,8 +182,8 @@ impl Reserve {
         let mut file = self.file.lock();
         let held = self.pieces();
         debug_assert!(held <= Self::PIECES, "no more pieces than there are");
-        let whole = u64::from(Self::PIECES) * self.piece_bytes;
-        let missing = whole - u64::from(held) * self.piece_bytes;
+        let whole = self.whole_bytes();
+        let missing = whole - length_of(held, self.piece_bytes());
         let outcome = (|| {
             let file = match &mut *file {
                 Some(file) => file,
@@ -127,7 +201,7 @@ impl Reserve {
             }
             if missing > 0 {
                 // Some space must be left beside it, or the next write takes it away again.
-                if self.env.free_bytes(&self.path)? < missing + self.piece_bytes {
+                if self.env.free_bytes(&self.path)? < missing + self.piece_bytes() {
                     return Ok(false);
                 }
                 file.allocate(whole - missing, missing)?;
@@ -150,7 +224,7 @@ impl Reserve {
         let file = self.file.lock();
         let held = self.pieces();
         let Some(file) = file.as_ref().filter(|_| held > keep) else { return false };
-        let is_given = file.set_len(u64::from(held - 1) * self.piece_bytes).is_ok();
+        let is_given = file.set_len(length_of(held - 1, self.piece_bytes())).is_ok();
         // A piece that could not be given up is not tried again: it would be the same.
         self.pieces.store(held - 1, Release);
         is_given

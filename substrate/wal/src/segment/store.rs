@@ -9,7 +9,7 @@
 use std::{collections::VecDeque, io, path::Path, time::Duration};
 
 use testudo_base::{
-    Error, Result, Seqno, planted,
+    Error, PAGE_BYTES, Result, Seqno, planted,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -21,8 +21,10 @@ use crate::segment::wal_format::{SEGMENT_HEADER_BYTES, segment_file_name, segmen
 
 /// A segment begins with this length, which its header states: a shorter file is a damaged one.
 pub(crate) const INITIAL_BYTES: u64 = 64 << 10;
-/// Then it grows, and its place on the device is reserved, in steps of at least this size.
-pub(crate) const ALLOCATION_BYTES: u64 = 1 << 20;
+/// Then it grows, and its place on the device is reserved, in steps of its length, of at most this size.
+pub(crate) const ALLOCATION_BYTES_MAX: u64 = 8 << 20;
+/// The first segments of a log become no longer than this; then, half of what it holds.
+const FIRST_SEGMENTS_BYTES: u64 = 2 << 20;
 
 /// Reserves place on the device ahead of writes. `false` on a full device, which is no failure yet: the write
 /// will tell.
@@ -174,6 +176,11 @@ impl SegmentStore {
         self.live.lock().iter().copied().collect()
     }
 
+    /// Bytes of the live segments.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live.lock().iter().map(|segment| segment.bytes).sum()
+    }
+
     /// Number of the oldest segment that stays if everything up to `seqno` is released.
     pub(crate) fn first_needed(&self, seqno: Seqno) -> u64 {
         let live = self.live.lock();
@@ -231,7 +238,9 @@ impl SegmentStore {
         let failed = |error| Error::io(name.as_str(), error);
         let file =
             self.env.open(&path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).map_err(failed)?;
-        let bytes = self.segment_bytes.load(Relaxed);
+        let bytes = self
+            .segment_bytes()
+            .min((self.live_bytes() / 2).next_multiple_of(PAGE_BYTES).max(FIRST_SEGMENTS_BYTES));
         let initial_bytes = INITIAL_BYTES.min(bytes);
         let reserved =
             file.set_len(initial_bytes).and_then(|()| reserve_ahead(&*file, 0, initial_bytes)).and_then(

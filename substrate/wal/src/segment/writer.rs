@@ -20,7 +20,7 @@ use testudo_env::AlignedBuffer;
 use crate::{
     recovery::evidence::Witness,
     segment::{
-        store::{ALLOCATION_BYTES, INITIAL_BYTES, SegmentFile, SegmentStore, reserve_ahead},
+        store::{ALLOCATION_BYTES_MAX, INITIAL_BYTES, SegmentFile, SegmentStore, reserve_ahead},
         wal_format::{
             RECORD_HEADER_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt,
         },
@@ -28,7 +28,8 @@ use crate::{
 };
 
 /// Zeros written at once ahead of small synced commits: a sync after a write into space that was never
-/// written costs a change of the file system's metadata each time, this way once per so many bytes.
+/// written costs a change of the file system's metadata each time, this way once per so many bytes, or as
+/// many as the segment has.
 const ZERO_AHEAD_BYTES: u64 = 512 << 10;
 /// A round of syncing that wrote at most this much counts as small.
 const SMALL_ROUND_BYTES: u64 = 64 << 10;
@@ -244,7 +245,7 @@ impl SegmentWriter {
         if end <= self.allocated_until {
             return Ok(true);
         }
-        let step = self.allocated_until.clamp(ALLOCATION_BYTES, 8 * ALLOCATION_BYTES);
+        let step = self.allocated_until.min(ALLOCATION_BYTES_MAX);
         let until = (self.allocated_until + step).max(end).min(self.bytes_max().max(end));
         let current = self.current();
         let reserved = reserve_ahead(&*current.file, self.allocated_until, until - self.allocated_until);
@@ -291,7 +292,8 @@ impl SegmentWriter {
     }
 
     fn write_zeros_ahead(&mut self) -> Result<()> {
-        let bytes = ZERO_AHEAD_BYTES.min(self.bytes_max().saturating_sub(self.position));
+        let ahead = self.position.clamp(INITIAL_BYTES, ZERO_AHEAD_BYTES);
+        let bytes = ahead.min(self.bytes_max().saturating_sub(self.position));
         if bytes == 0 {
             return Ok(());
         }

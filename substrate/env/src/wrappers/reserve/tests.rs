@@ -102,3 +102,57 @@ fn another_process_finds_what_is_left() {
     assert_eq!(found.pieces(), left);
     assert!((1..Reserve::PIECES).contains(&left));
 }
+
+#[test]
+fn the_length_of_the_file_tells_pieces_and_their_size() {
+    for piece_bytes in [16 << 10, 48 << 10, 256 << 10, 4 << 20] {
+        for pieces in 1..=Reserve::PIECES {
+            assert_eq!(pieces_of(length_of(pieces, piece_bytes), 1), (pieces, piece_bytes));
+        }
+        assert_eq!(pieces_of(length_of(0, piece_bytes), WHOLE), (0, WHOLE / 4));
+    }
+    // Whatever length there is, no more is given up than is there.
+    for length in (0..1 << 20).step_by(1000) {
+        let (pieces, piece_bytes) = pieces_of(length, WHOLE);
+        assert!(length_of(pieces, piece_bytes) <= length, "{length}");
+    }
+}
+
+#[test]
+fn a_whole_reserve_grows_with_what_is_wanted_and_shrinks_late() {
+    let (machine, reserve) = machine();
+    reserve.resize(4 * WHOLE).unwrap();
+    assert_eq!((reserve.bytes(), reserve.whole_bytes()), (4 * WHOLE, 4 * WHOLE));
+    assert_eq!(machine.used_bytes(), 4 * WHOLE);
+    reserve.resize(2 * WHOLE).unwrap();
+    assert_eq!(reserve.bytes(), 4 * WHOLE);
+    let found = Reserve::open(machine.clone(), "/reserve".into(), WHOLE).unwrap();
+    assert_eq!((found.bytes(), found.is_short()), (4 * WHOLE, false));
+    reserve.resize(WHOLE).unwrap();
+    assert_eq!((reserve.bytes(), machine.used_bytes()), (WHOLE, WHOLE));
+}
+
+#[test]
+fn a_reserve_that_cannot_grow_stays_whole_as_it_is() {
+    let (machine, reserve) = machine();
+    let used = machine.used_bytes();
+    for room in [0, WHOLE, 3 * WHOLE] {
+        machine.space_limit(Some(used + room));
+        reserve.resize(4 * WHOLE).unwrap();
+        assert_eq!((reserve.bytes(), reserve.is_short(), machine.used_bytes()), (WHOLE, false, used));
+    }
+}
+
+#[test]
+fn a_reserve_with_a_piece_missing_keeps_its_size() {
+    let (machine, reserve) = machine();
+    let file = new_file(&*reserve.env(), "/log");
+    machine.space_limit(Some(machine.used_bytes()));
+    file.write_at(0, &[1; 16 << 10]).unwrap();
+    machine.space_limit(None);
+    reserve.resize(4 * WHOLE).unwrap();
+    assert!(reserve.is_short() && reserve.whole_bytes() == WHOLE);
+    assert!(reserve.refill().unwrap());
+    reserve.resize(4 * WHOLE).unwrap();
+    assert_eq!(reserve.bytes(), 4 * WHOLE);
+}

@@ -1,0 +1,120 @@
+//! A small store is small on the device: its log, its data file and what it keeps back grow with what it
+//! holds. On a real file system, by length and by what the file system has given.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions};
+
+const MIB: u64 = 1 << 20;
+/// The greater of lengths and of allocated bytes of all files.
+fn bytes_on_disk(directory: &Path) -> u64 {
+    let files = || fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    let lengths: u64 = files().map(|file| file.len()).sum();
+    lengths.max(files().map(|file| file.blocks() * 512).sum())
+}
+
+fn files_of(directory: &Path) -> Vec<(String, u64, u64)> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    let described = entries.map(|entry| {
+        let file = entry.metadata().unwrap();
+        (entry.file_name().to_string_lossy().into_owned(), file.len(), file.blocks() * 512)
+    });
+    described.collect()
+}
+
+fn assert_at_most(directory: &Path, most: u64, when: &str) {
+    let bytes = bytes_on_disk(directory);
+    assert!(bytes <= most, "{when}: {bytes} bytes: {:?}", files_of(directory));
+}
+
+fn open(directory: &Path, durability: Durability) -> (Db, Keyspace) {
+    let db = Db::builder(directory).durability(durability).open().unwrap();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default).unwrap();
+    (db, keyspace)
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key{:020}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes()
+}
+
+/// Writes so many records and closes; gives the most bytes on disk while the store was open.
+fn fill(directory: &Path, durability: Durability, records: usize, value_bytes: usize) -> u64 {
+    let (db, keyspace) = open(directory, durability);
+    let mut most = 0;
+    for number in 0..records {
+        keyspace.insert(key(number), vec![7; value_bytes]).unwrap();
+        if number % (records / 100) == 0 {
+            most = most.max(bytes_on_disk(directory));
+        }
+    }
+    most = most.max(bytes_on_disk(directory));
+    drop(keyspace);
+    db.close().unwrap();
+    most
+}
+
+/// Reopens what [`fill`] wrote.
+fn check(directory: &Path, records: usize, open_max: u64, closed_max: u64) {
+    let (db, keyspace) = open(directory, Durability::Buffered);
+    assert_at_most(directory, open_max, "reopened");
+    assert_eq!(keyspace.iter().unwrap().count(), records);
+    drop(keyspace);
+    db.close().unwrap();
+    assert_at_most(directory, closed_max, "closed again");
+}
+
+#[test]
+fn one_record_takes_a_mebibyte_at_most() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (db, keyspace) = open(path, Durability::Sync);
+    assert_at_most(path, MIB, "empty");
+    keyspace.insert(b"key", b"value").unwrap();
+    assert_at_most(path, MIB, "one record");
+    drop(keyspace);
+    db.close().unwrap();
+    assert_at_most(path, MIB, "closed");
+    let (db, keyspace) = open(path, Durability::Buffered);
+    assert_eq!(keyspace.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    assert_at_most(path, MIB, "reopened");
+    keyspace.insert(b"other", b"value").unwrap();
+    db.flush().unwrap();
+    assert_at_most(path, MIB, "flushed");
+    drop(keyspace);
+    db.close().unwrap();
+    assert_at_most(path, MIB, "closed again");
+}
+
+#[test]
+fn a_hundred_synced_records_take_a_mebibyte_and_a_half_at_most() {
+    let directory = tempfile::tempdir().unwrap();
+    let (db, keyspace) = open(directory.path(), Durability::Sync);
+    for number in 0..100 {
+        keyspace.insert(key(number), [1; 100]).unwrap();
+    }
+    assert_at_most(directory.path(), MIB / 2 * 3, "open");
+    drop(keyspace);
+    db.close().unwrap();
+    assert_at_most(directory.path(), MIB, "closed");
+}
+
+#[test]
+fn twelve_megabytes_take_twenty_mebibytes_once_closed_and_forty_at_most() {
+    let directory = tempfile::tempdir().unwrap();
+    // 12 MB of keys and values.
+    let most = fill(directory.path(), Durability::Buffered, 97_561, 100);
+    assert!(most <= 40 * MIB, "{most}");
+    assert_at_most(directory.path(), 20 * MIB, "closed");
+    check(directory.path(), 97_561, 40 * MIB, 20 * MIB);
+}
+
+#[test]
+fn a_log_of_synced_records_is_shortened_as_it_grows() {
+    let directory = tempfile::tempdir().unwrap();
+    // Each has a page of the log: 31 MiB of log for 4 MB.
+    let most = fill(directory.path(), Durability::Sync, 8_000, 500);
+    assert!(most <= 20 * MIB, "{most}");
+    assert_at_most(directory.path(), 10 * MIB, "closed");
+    check(directory.path(), 8_000, 20 * MIB, 10 * MIB);
+}
