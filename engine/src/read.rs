@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 
 use testudo_base::{Entry, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack};
 use testudo_run::{Access, Lookup, LookupProgress};
-use testudo_storage::PageAddress;
+use testudo_storage::{Neighbours, PageAddress};
 
 use crate::{handles::slice::Slice, store::view::View};
 
@@ -23,7 +23,11 @@ fn get_cached(view: &View, key: &[u8], hash: u64) -> Option<Slice> {
 }
 
 /// An answer of the tree, which the cached records take over.
-fn found(view: &View, key: &[u8], hash: u64, kind: Kind, value: Vec<u8>) -> Result<Option<Slice>> {
+fn found(
+    view: &View,
+    (key, hash): (&[u8], u64),
+    (kind, value, neighbours): (Kind, Vec<u8>, Neighbours),
+) -> Result<Option<Slice>> {
     let value = match kind {
         Kind::Tombstone => return Ok(None),
         Kind::Value => {
@@ -32,7 +36,7 @@ fn found(view: &View, key: &[u8], hash: u64, kind: Kind, value: Vec<u8>) -> Resu
         }
         Kind::Operands | Kind::Unfolded => view.folding.fold(&Entry { key, kind, value: &value })?,
     };
-    view.records.fill(key, hash, &value);
+    view.records.fill(key, hash, &value, neighbours.0);
     Ok(Some(Slice::from(value)))
 }
 
@@ -120,8 +124,10 @@ pub(crate) fn contains(view: &View, key: &[u8], at: Seqno) -> Result<bool> {
         return Ok(true);
     }
     match view.tree.get(key, hash, Access::Blocking)? {
-        Lookup::Found(Kind::Value, value) => found(view, key, hash, Kind::Value, value).map(|_| true),
-        Lookup::Found(kind, _) => Ok(kind != Kind::Tombstone),
+        Lookup::Found(Kind::Value, value, neighbours) => {
+            found(view, (key, hash), (Kind::Value, value, neighbours)).map(|_| true)
+        }
+        Lookup::Found(kind, ..) => Ok(kind != Kind::Tombstone),
         Lookup::Absent | Lookup::Waiting => Ok(false),
     }
 }
@@ -133,7 +139,7 @@ fn get_below(view: &View, key: &[u8]) -> Result<Option<Slice>> {
         return Ok(Some(value));
     }
     match view.tree.get(key, hash, Access::Blocking)? {
-        Lookup::Found(kind, value) => found(view, key, hash, kind, value),
+        Lookup::Found(kind, value, neighbours) => found(view, (key, hash), (kind, value, neighbours)),
         Lookup::Absent | Lookup::Waiting => Ok(None),
     }
 }
@@ -217,8 +223,8 @@ impl<K: AsRef<[u8]>> MultiGet<'_, K> {
             let key = self.keys[*index].as_ref();
             let access = missing.map_or(Access::Blocking, |missing| Access::Collecting(missing, progress));
             match self.view.tree.get(key, *hash, access)? {
-                Lookup::Found(kind, value) => {
-                    self.answers[*index] = found(self.view, key, *hash, kind, value)?;
+                Lookup::Found(kind, value, neighbours) => {
+                    self.answers[*index] = found(self.view, (key, *hash), (kind, value, neighbours))?;
                 }
                 Lookup::Absent => {}
                 Lookup::Waiting => {

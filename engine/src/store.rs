@@ -121,6 +121,7 @@ pub(crate) struct StoreParts {
 impl Store {
     pub(crate) fn new(parts: StoreParts) -> Self {
         let records = RecordCache::new(&parts.arena_pool, parts.memory.total());
+        parts.data.borrow_cache_from(&parts.arena_pool);
         let merging = Merging::new(parts.merge_operators, parts.memory.max_value_bytes());
         let beginning = Arc::new(Beginning::new(
             Arc::clone(&parts.env),

@@ -43,24 +43,39 @@ fn a_change_shows_in_the_figures_at_once() {
     assert_eq!(db.stats().write_memory_bytes, 3 * MEMORY);
 }
 
+/// Reads records that lie far apart, most of them for the first time.
+fn read(keyspace: &Keyspace, count: u64) {
+    for n in (0..count).step_by(8) {
+        keyspace.get(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).unwrap().unwrap();
+    }
+}
+
 #[test]
-fn the_page_cache_follows_the_share_and_gives_its_memory_back() {
+fn caches_use_what_nobody_writes_and_give_it_back() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);
-    let count = 40_000;
+    let count = 100_000;
     fill(&keyspace, 0, count);
     db.flush().unwrap();
-    let mut sizes = Vec::new();
-    for share in [0.0, 0.8, 0.0] {
-        db.memory().set_write_share(share).unwrap();
-        for n in (0..count).step_by(8) {
-            keyspace.get(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).unwrap().unwrap();
-        }
+    read(&keyspace, count);
+    let before = db.stats();
+    let caches = before.cache_used_bytes + before.record_cache_bytes;
+    assert!(caches > MEMORY / 2, "idle memory is used: {before:?}");
+    db.memory().set_write_share(0.8).unwrap();
+    let mut least = caches;
+    for round in 1..40 {
+        fill(&keyspace, count * round, count / 50);
         let stats = db.stats();
-        assert!(stats.cache_used_bytes <= stats.cache_capacity_bytes, "{share}: {stats:?}");
-        sizes.push(stats.cache_used_bytes);
+        let all = stats.cache_used_bytes + stats.record_cache_bytes + stats.memtable_bytes;
+        assert!(all <= MEMORY, "{all} bytes in caches and write buffers: {stats:?}");
+        assert!(stats.cache_used_bytes <= stats.cache_capacity_bytes, "{stats:?}");
+        least = least.min(stats.cache_used_bytes + stats.record_cache_bytes);
     }
-    assert!(sizes[1] < sizes[0] / 3 && sizes[2] > 3 * sizes[1], "{sizes:?}");
+    assert!(least < caches / 2, "writes get memory back: {least} of {caches}");
+    db.flush().unwrap();
+    read(&keyspace, count);
+    let after = db.stats();
+    assert!(after.cache_used_bytes + after.record_cache_bytes > MEMORY / 5 * 2, "{after:?}");
 }
 
 #[test]

@@ -51,6 +51,12 @@ pub struct DbStats {
     pub cached_records: u64,
     /// Bytes of the record cache and its index.
     pub record_cache_bytes: u64,
+    /// Bytes of pages beyond those that the page cache has in any case: memory that write buffers and records
+    /// do not use.
+    pub cache_borrowed_bytes: u64,
+    /// Bytes that the record cache should have of what it and borrowed pages hold together: the border
+    /// between them follows what each would have saved with more memory.
+    pub record_due_bytes: u64,
     /// Bytes of memtables, and of memory that neither they nor cached records use.
     pub memtable_bytes: u64,
     /// Bytes of log segments still needed.
@@ -151,6 +157,8 @@ impl DbStats {
             record_evictions: records.evicted,
             cached_records: records.records,
             record_cache_bytes: records.used_bytes,
+            cache_borrowed_bytes: store.arena_pool.division().page_bytes(),
+            record_due_bytes: store.arena_pool.division().record_due_bytes(),
             memtable_bytes: store.arena_pool.used_bytes().saturating_sub(records.used_bytes),
             wal_live_bytes,
             data_file_bytes,

@@ -76,6 +76,8 @@ stat_fields!(DbStats {
     record_evictions,
     cached_records,
     record_cache_bytes,
+    cache_borrowed_bytes,
+    record_due_bytes,
     memtable_bytes,
     wal_live_bytes,
     data_file_bytes,

@@ -5,8 +5,9 @@
 //! | as set, 45 % otherwise | write buffers |
 //! | 1/12, at most 48 MiB | log buffers, streams of scans and background work, nodes, tables |
 //! | 1/8, at most 6 MiB | the process itself: code, stacks, what its allocator keeps |
-//! | 45 % of the rest | record cache, which also has what write buffers do not use at the moment |
-//! | what is left | page cache; index and filter pages live there too; a 32nd of it is for its tables |
+//! | a quarter of the rest | pages in any case: indexes and filters at least |
+//! | a 32nd of the rest | tables of the page cache |
+//! | what is left | cached records and more pages, which also have what write buffers do not use |
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.
@@ -96,25 +97,20 @@ impl MemoryShares {
         Self { total, write_buffers, caches, reserve, wal_buffer_bytes }
     }
 
-    /// What the record cache has in any case.
-    fn record_cache(&self) -> u64 {
-        self.caches / 100 * 45
-    }
-
-    /// What the tables of the page cache have: 41 bytes for each of its pages, four for each page of the data
+    /// What the tables of the page cache have: 49 bytes for each of its pages, four for each page of the data
     /// file.
     fn page_tables(&self) -> u64 {
-        (self.caches - self.record_cache()) / 32
+        self.caches / 32
     }
 
-    /// What the pages of the page cache have.
+    /// What the page cache has in any case.
     pub(crate) fn page_cache(&self) -> u64 {
-        self.caches - self.record_cache() - self.page_tables()
+        self.caches / 4
     }
 
-    /// What write buffers and record cache have together.
+    /// What write buffers have, and records and pages as far as they leave it.
     pub(crate) fn chunks(&self) -> u64 {
-        self.write_buffers + self.record_cache()
+        self.total - self.reserve - self.page_cache() - self.page_tables()
     }
 
     /// χ: bytes at which the write buffer of a single keyspace is sealed.

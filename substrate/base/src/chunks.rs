@@ -1,27 +1,37 @@
-//! Chunks of memory that write buffers and the record cache pass on to each other, under one bound.
+//! Memory that write buffers, the record cache and the page cache pass on to each other, under one bound.
 //!
 //! Touching fresh memory costs a page fault per 4 KiB, more than copying a record does; a chunk that a
-//! dropped memtable gives back is warm, and what no memtable uses at the moment can cache records. Only
-//! chunks of the full size are kept.
+//! dropped memtable gives back is warm. Only chunks of the full size are kept, and only while nobody else has
+//! a use for their memory.
 //!
-//! A write buffer takes what it needs ([`ChunkPool::take`]): when the bound is reached, whoever has lent
-//! itself memory ([`Lender`]) gives some up. The lender itself takes only what is spare
-//! ([`ChunkPool::take_spare`]).
+//! | who | takes with | gets | gives up |
+//! |---|---|---|---|
+//! | write buffer | [`ChunkPool::take`] | what it needs, from whoever is beyond its part | nothing |
+//! | record cache | [`ChunkPool::take_for_records`] | what is spare, or else pages beyond theirs | anything |
+//! | page cache | [`ChunkPool::borrow`] | what is spare, or else records beyond theirs | anything |
+//!
+//! The parts of records and pages are kept by [`Division`].
 //!
 //! **Invariants**
 //! - A chunk belongs to the pool or to one user, never to both.
-//! - `total_bytes` counts all large chunks that are alive, whoever has them, and the most that smaller ones
-//!   and charges ever were together: what the allocator once got in small pieces it does not give back.
+//! - `total_bytes` counts all large chunks that are alive, whoever has them, what pages have borrowed, and
+//!   the most that smaller chunks and charges ever were together: what the allocator once got in small pieces
+//!   it does not give back.
 //! - Idle chunks are freed as soon as the total is above the bound.
+//! - No lock of the pool is held while a [`Borrower`] is asked.
+
+mod division;
 
 use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
 
+pub use self::division::Division;
 use crate::{
     LargeSlice,
+    large_slice::MAPPED_BYTES_MIN,
     num::u64_of,
     sync::{
         Arc, Mutex, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -62,10 +72,19 @@ impl Chunk {
     }
 }
 
-/// Who uses spare memory, and gives it up when a write buffer needs it.
-pub trait Lender: Send + Sync + fmt::Debug {
+/// Who uses spare memory, and gives it up when somebody else has a better claim to it.
+pub trait Borrower: Send + Sync + fmt::Debug {
     /// Gives about one chunk back to the pool; `false` if there is none to give.
     fn give_up_chunk(&self) -> bool;
+}
+
+/// The borrowers there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Single records.
+    Records,
+    /// Pages.
+    Pages,
 }
 
 /// The shared store of chunks; see the head of `chunks.rs`.
@@ -74,12 +93,16 @@ pub struct ChunkPool {
     /// Innermost lock of all users.
     idle: Mutex<Vec<Chunk>>,
     limit_bytes: AtomicU64,
-    /// Of chunks of the full size and above.
+    /// Of chunks that are mappings of their own.
     chunk_bytes: AtomicU64,
     /// Of smaller sizes and charges: now, and at most so far.
     other_bytes: AtomicU64,
     other_bytes_max: AtomicU64,
-    lender: OnceLock<Weak<dyn Lender>>,
+    /// By [`Use`].
+    borrowers: [OnceLock<Weak<dyn Borrower>>; 2],
+    division: Division,
+    /// Records have pieces that the allocator keeps.
+    has_small_records: AtomicBool,
 }
 
 impl ChunkPool {
@@ -91,27 +114,31 @@ impl ChunkPool {
             chunk_bytes: 0.into(),
             other_bytes: 0.into(),
             other_bytes_max: 0.into(),
-            lender: OnceLock::new(),
+            borrowers: Default::default(),
+            division: Division::default(),
+            has_small_records: false.into(),
         })
     }
 
-    /// Names the one that gives memory up. The first call counts.
-    pub fn set_lender(&self, lender: Weak<dyn Lender>) {
-        let _ = self.lender.set(lender);
+    /// Names who borrows for a use. The first call for each counts.
+    pub fn set_borrower(&self, of: Use, borrower: Weak<dyn Borrower>) {
+        let _ = self.borrowers[of as usize].set(borrower);
     }
 
-    /// Changes the bound; what is idle and above it is freed, and what was lent is given up.
+    /// How memory is divided between records and pages.
+    pub fn division(&self) -> &Division {
+        &self.division
+    }
+
+    /// Changes the bound; what is idle and above it is freed, and what was borrowed is given up.
     ///
-    /// REQUIRES: no lock of the lender is held.
+    /// REQUIRES: no lock of a borrower is held.
     pub fn set_limit(&self, limit_bytes: u64) {
         self.limit_bytes.store(limit_bytes, Relaxed);
         self.trim(0);
-        let lender = self.lender.get().and_then(Weak::upgrade);
         let excess = self.total_bytes().saturating_sub(limit_bytes);
         for _ in 0..excess.div_ceil(u64_of(CHUNK_BYTES)) {
-            if self.total_bytes() <= limit_bytes
-                || !lender.as_ref().is_some_and(|lender| lender.give_up_chunk())
-            {
+            if self.total_bytes() <= limit_bytes || !self.reclaim() {
                 break;
             }
         }
@@ -129,10 +156,10 @@ impl ChunkPool {
 
     /// Bytes of all chunks and charges, in use and idle, and of what the allocator keeps of earlier ones.
     pub fn total_bytes(&self) -> u64 {
-        self.chunk_bytes.load(Relaxed) + self.other_bytes_max.load(Relaxed)
+        self.chunk_bytes.load(Relaxed) + self.other_bytes_max.load(Relaxed) + self.division.page_bytes()
     }
 
-    /// Bytes of all chunks, in use and idle, and of charges.
+    /// Bytes of all chunks, in use and idle, and of charges, but not what pages have.
     pub fn used_bytes(&self) -> u64 {
         self.chunk_bytes.load(Relaxed) + self.other_bytes.load(Relaxed)
     }
@@ -151,21 +178,70 @@ impl ChunkPool {
         debug_assert!(before >= bytes, "what is taken back was charged");
     }
 
-    /// A chunk of `bytes`, a multiple of eight, whatever the bound: others make room for it as far as they
-    /// can.
+    /// A chunk of `bytes`, a multiple of eight, whatever the bound: borrowers give up as much as they can.
     ///
-    /// REQUIRES: no lock of the lender is held.
+    /// REQUIRES: no lock of a borrower is held.
     pub fn take(&self, bytes: usize) -> Chunk {
         for _ in 0..=bytes / CHUNK_BYTES {
             if let Some(chunk) = self.take_spare(bytes) {
                 return chunk;
             }
-            let lender = self.lender.get().and_then(Weak::upgrade);
-            if !lender.is_some_and(|lender| lender.give_up_chunk()) {
+            if !self.reclaim() {
                 break;
             }
         }
         self.take_beyond(bytes)
+    }
+
+    /// A chunk of `bytes`, a multiple of eight, for records: one that is spare, or one from pages that have
+    /// more than their part.
+    ///
+    /// REQUIRES: no lock of the page cache is held.
+    pub fn take_for_records(&self, bytes: usize) -> Option<Chunk> {
+        if bytes < MAPPED_BYTES_MIN && !self.has_small_records.load(Relaxed) {
+            self.has_small_records.store(true, Relaxed);
+        }
+        self.take_spare(bytes).or_else(|| {
+            let is_due = self.division.are_records_due(u64_of(bytes));
+            if is_due && self.give_up(Use::Pages) { self.take_spare(bytes) } else { None }
+        })
+    }
+
+    /// Counts `bytes` that pages are about to take: spare ones, or those of records that have more than their
+    /// part. `false` if pages may not have them.
+    ///
+    /// REQUIRES: no lock of the record cache is held.
+    pub fn borrow(&self, bytes: u64) -> bool {
+        for _ in 0..2 {
+            self.free_idle_until(|| self.total_bytes() + bytes <= self.limit_bytes());
+            if self.total_bytes() + bytes <= self.limit_bytes() {
+                self.division.pages_grew(bytes);
+                return true;
+            }
+            // What records have in small pieces would not go back to the system.
+            let is_due = self.division.are_pages_due(bytes) && !self.has_small_records.load(Relaxed);
+            if !is_due || !self.give_up(Use::Records) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Takes back what [`ChunkPool::borrow`] gave. REQUIRES: pages do not use it any more.
+    pub fn end_borrowing(&self, bytes: u64) {
+        self.division.pages_shrank(bytes);
+    }
+
+    /// Has one of the borrowers give up about one chunk: the one that has more than its part, if it can.
+    fn reclaim(&self) -> bool {
+        let first = if self.division.have_records_more() { Use::Records } else { Use::Pages };
+        let second = if first == Use::Records { Use::Pages } else { Use::Records };
+        self.give_up(first) || self.give_up(second)
+    }
+
+    fn give_up(&self, of: Use) -> bool {
+        let borrower = self.borrowers[of as usize].get().and_then(Weak::upgrade);
+        borrower.is_some_and(|borrower| borrower.give_up_chunk())
     }
 
     /// A chunk of `bytes`, a multiple of eight, if that keeps the bound.
@@ -174,8 +250,9 @@ impl ChunkPool {
         if idle.is_none() {
             self.trim(bytes);
             // A small piece can also be one that the allocator has already.
-            let is_kept = bytes < CHUNK_BYTES && self.total_with(bytes) == self.total_bytes();
-            let of_all = if is_kept { self.used_bytes() + u64_of(bytes) } else { self.total_with(bytes) };
+            let is_kept = bytes < MAPPED_BYTES_MIN && self.total_with(bytes) == self.total_bytes();
+            let used = || self.used_bytes() + self.division.page_bytes() + u64_of(bytes);
+            let of_all = if is_kept { used() } else { self.total_with(bytes) };
             return (of_all <= self.limit_bytes()).then(|| self.make(bytes));
         }
         idle
@@ -188,9 +265,10 @@ impl ChunkPool {
 
     /// The total with one more chunk of `bytes`.
     fn total_with(&self, bytes: usize) -> u64 {
-        let (full, other) = if bytes >= CHUNK_BYTES { (u64_of(bytes), 0) } else { (0, u64_of(bytes)) };
+        let (full, other) = if bytes >= MAPPED_BYTES_MIN { (u64_of(bytes), 0) } else { (0, u64_of(bytes)) };
         let other = self.other_bytes.load(Relaxed) + other;
-        self.chunk_bytes.load(Relaxed) + full + other.max(self.other_bytes_max.load(Relaxed))
+        let other = other.max(self.other_bytes_max.load(Relaxed));
+        self.chunk_bytes.load(Relaxed) + full + other + self.division.page_bytes()
     }
 
     fn take_idle(&self, bytes: usize) -> Option<Chunk> {
@@ -201,7 +279,7 @@ impl ChunkPool {
         debug_assert!(bytes > 0 && bytes.is_multiple_of(8), "a chunk consists of whole words");
         let chunk = Chunk::new(bytes);
         let bytes = u64_of(chunk.bytes());
-        if chunk.bytes() >= CHUNK_BYTES {
+        if chunk.bytes() >= MAPPED_BYTES_MIN {
             self.chunk_bytes.fetch_add(bytes, Relaxed);
         } else {
             self.charge(bytes);
@@ -214,7 +292,7 @@ impl ChunkPool {
         for chunk in chunks {
             if chunk.bytes() == CHUNK_BYTES {
                 self.idle.lock().push(chunk);
-            } else if chunk.bytes() > CHUNK_BYTES {
+            } else if chunk.bytes() >= MAPPED_BYTES_MIN {
                 let before = self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
                 debug_assert!(before >= u64_of(chunk.bytes()), "a chunk goes back to the pool that made it");
             } else {
@@ -226,10 +304,14 @@ impl ChunkPool {
 
     /// Frees idle chunks as long as the total, with `more`, is above the bound.
     fn trim(&self, more: usize) {
+        self.free_idle_until(|| self.total_with(more) <= self.limit_bytes());
+    }
+
+    fn free_idle_until(&self, is_enough: impl Fn() -> bool) {
         let mut excess = Vec::new();
         {
             let mut idle = self.idle.lock();
-            while self.total_with(more) > self.limit_bytes() {
+            while !is_enough() {
                 let Some(chunk) = idle.pop() else { break };
                 let before = self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
                 debug_assert!(before >= u64_of(chunk.bytes()), "idle chunks are counted");

@@ -59,7 +59,7 @@ fn main() {
         key[..8].copy_from_slice(&hash.to_be_bytes());
         let hash = hash_key(&key);
         if records.get(&key, hash).is_none() {
-            records.fill(&key, hash, &VALUE);
+            records.fill(&key, hash, &VALUE, 0);
         }
         if read % (reads / 10).max(1) == 0 {
             let stats = cache.stats();

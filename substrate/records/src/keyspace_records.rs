@@ -38,6 +38,9 @@ use crate::{
 /// Updates that are looked at together, so that their cache misses overlap.
 const BATCH: usize = scaled(256, 2);
 
+/// A page of which so many other records were asked for is worth keeping whole (decision 0037).
+const NEIGHBOURS_MAX: u32 = 4;
+
 /// Longer values are not copied only to be found too long.
 const VALUE_BYTES_MAX: usize = 32 << 10;
 
@@ -105,8 +108,12 @@ impl KeyspaceRecords {
         self.cache.counters().buffered.fetch_add(1, Relaxed);
     }
 
-    /// Adds what was read from this state of the tree, unless that is no longer the newest one.
-    pub fn fill(&self, key: &[u8], hash: u64, value: &[u8]) {
+    /// Adds what was read from this state of the tree, unless that is no longer the newest one, or the page
+    /// that it was read from serves: `neighbours` other records of it were asked for since it came.
+    pub fn fill(&self, key: &[u8], hash: u64, value: &[u8], neighbours: u32) {
+        if neighbours >= NEIGHBOURS_MAX {
+            return;
+        }
         let hash = hash_in(self.shared.keyspace.0, hash);
         let tag = tag_of(hash);
         let mut shard = self.cache.shard(hash).lock();
@@ -119,7 +126,13 @@ impl KeyspaceRecords {
         if !self.shared.is_cached.load(Relaxed) {
             self.shared.is_cached.store(true, Relaxed);
         }
-        shard.insert(&self.record(tag, key, value), 0);
+        let mut priority = 0;
+        if neighbours == 0 && shard.recall(tag) {
+            let pool = self.cache.pool();
+            pool.division().record_was_missed(pool.limit_bytes());
+            priority = 1;
+        }
+        shard.insert(&self.record(tag, key, value), priority);
     }
 
     fn record<'a>(&self, tag: u32, key: &'a [u8], value: &'a [u8]) -> Record<'a> {

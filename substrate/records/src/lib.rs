@@ -20,6 +20,7 @@
 //! - Locks are taken in the order shard, spare, pool or free ids; a memtable's arena may be locked before all
 //!   of them.
 
+mod ghosts;
 mod index;
 mod keyspace_records;
 mod record_cache;

@@ -1,14 +1,14 @@
 //! The cache of a store: its shards, its statistics, and giving memory up.
 //!
 //! **Invariants**
-//! - Memory of the cache is memory of the pool; the cache has no bound of its own.
+//! - Memory of the cache is memory of the pool, which says how much the cache can have beside pages.
 //! - Statistics are counted on cache lines that a thread has nearly to itself.
 
 use std::sync::atomic::AtomicUsize as Turn;
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
-    chunks::{CHUNK_BYTES, ChunkPool, Lender},
+    chunks::{Borrower, CHUNK_BYTES, ChunkPool, Use},
     num::{low32, u64_of, usize_of},
     sync::{
         Arc, Weak,
@@ -54,6 +54,7 @@ pub(crate) struct Counters {
 /// Hot records of all keyspaces of a store; see the head of the crate.
 #[derive(Debug)]
 pub struct RecordCache {
+    pool: Arc<ChunkPool>,
     shards: Box<[Shard]>,
     counters: [CachePadded<Counters>; STRIPES],
     /// Whose turn it is to give memory up.
@@ -77,15 +78,17 @@ impl RecordCache {
         let segment_bytes =
             if segment_bytes == CHUNK_BYTES { CHUNK_BYTES } else { 1 << segment_bytes.ilog2() };
         let spare = Spare::new(pool);
-        let shard = |_| Shard::new(pool, Arc::clone(&spare), scaled(segment_bytes, SEGMENT_BYTES_MIN));
+        let segment_bytes = scaled(segment_bytes, SEGMENT_BYTES_MIN);
+        let shard = |_| Shard::new(pool, Arc::clone(&spare), segment_bytes, u64_of(shards));
         let cache = Arc::new(Self {
+            pool: Arc::clone(pool),
             shards: (0..shards).map(shard).collect(),
             counters: Default::default(),
             turn: Turn::new(0),
         });
-        let lender: Arc<dyn Lender> = Arc::clone(&cache) as _;
-        let weak: Weak<dyn Lender> = Arc::downgrade(&lender);
-        pool.set_lender(weak);
+        let borrower: Arc<dyn Borrower> = Arc::clone(&cache) as _;
+        let weak: Weak<dyn Borrower> = Arc::downgrade(&borrower);
+        pool.set_borrower(Use::Records, weak);
         cache
     }
 
@@ -101,6 +104,10 @@ impl RecordCache {
 
     pub(crate) fn shards(&self) -> &[Shard] {
         &self.shards
+    }
+
+    pub(crate) fn pool(&self) -> &ChunkPool {
+        &self.pool
     }
 
     #[inline]
@@ -133,7 +140,7 @@ impl RecordCache {
     }
 }
 
-impl Lender for RecordCache {
+impl Borrower for RecordCache {
     fn give_up_chunk(&self) -> bool {
         (0..self.shards.len()).any(|_| {
             let turn = self.turn.fetch_add(1, Relaxed) % self.shards.len();

@@ -25,6 +25,7 @@ use testudo_base::{
 };
 
 use crate::{
+    ghosts::Ghosts,
     index::{Bucket, Index},
     segment::{FIRST_PLACE, Home, Record, Segment},
     slot::{Location, SEGMENTS_MAX, Slot},
@@ -62,6 +63,7 @@ struct Log {
     next_id: u32,
     /// Slots in use.
     records: usize,
+    ghosts: Ghosts,
     inserted: u64,
     evicted: u64,
 }
@@ -142,7 +144,8 @@ pub(crate) struct Found<'a> {
 }
 
 impl Shard {
-    pub(crate) fn new(pool: &Arc<ChunkPool>, spare: Arc<Spare>, segment_bytes: usize) -> Self {
+    /// One of `shards` shards.
+    pub(crate) fn new(pool: &Arc<ChunkPool>, spare: Arc<Spare>, segment_bytes: usize, shards: u64) -> Self {
         let layout = Layout { index: Arc::new(Index::new(FIRST_BUCKETS, pool)), segments: Vec::new() };
         let layout = Arc::new(layout);
         let log = Log {
@@ -151,6 +154,7 @@ impl Shard {
             open: None,
             next_id: 0,
             records: 0,
+            ghosts: Ghosts::new(pool, shards),
             inserted: 0,
             evicted: 0,
         };
@@ -220,11 +224,19 @@ impl Writer<'_> {
             self.log.records += 1;
         } else {
             self.log.evicted += 1;
+            let header =
+                self.log.layout.segment(replaced.location()).map(|old| old.header(replaced.location().place));
+            self.log.ghosts.remember(replaced.tag(), header.map_or(0, |header| header.words() * 8));
         }
         let slots = self.log.layout.index.slot_count();
         if self.log.records > slots / 4 * 3 {
             self.resize_index(self.log.layout.index.bucket_count() * 3 / 2);
         }
+    }
+
+    /// Whether a record with this tag was evicted a short while ago.
+    pub(crate) fn recall(&mut self, tag: u32) -> bool {
+        self.log.ghosts.recall(tag)
     }
 
     /// Forgets the record of `key`; returns how well it was used, if there was one.
@@ -258,7 +270,7 @@ impl Writer<'_> {
             if let Some(at) = self.place_in_open(words) {
                 return Some(at);
             }
-            let chunk = self.shard.home.pool.take_spare(self.shard.segment_bytes);
+            let chunk = self.shard.home.pool.take_for_records(self.shard.segment_bytes);
             match chunk {
                 Some(chunk) => self.begin_segment(chunk)?,
                 None => {
@@ -312,6 +324,7 @@ impl Writer<'_> {
             layout.segments.resize(index + 1, None);
         }
         layout.segments[index] = Some(Segment::new(id, chunk, Arc::clone(&self.shard.home)));
+        self.shard.home.pool.division().records_grew(u64_of(self.shard.segment_bytes));
         self.close_open();
         self.log.open = Some(Closed { id, end: FIRST_PLACE });
         Some(())
@@ -348,6 +361,7 @@ impl Writer<'_> {
         let Closed { id, end } = self.log.closed.pop_front()?;
         let mut layout = (*self.log.layout).clone();
         let old = layout.segments[usize_of(u64::from(id))].take().expect("a closed segment is there");
+        self.shard.home.pool.division().records_shrank(u64_of(self.shard.segment_bytes));
         let carried = self.judge(&old, id, end);
         let mut took_spare = false;
         for Carried { tag, from, words } in carried {
@@ -388,6 +402,7 @@ impl Writer<'_> {
                 index.bucket(header.tag).set(way, Slot::EMPTY);
                 self.log.records -= 1;
                 self.log.evicted += 1;
+                self.log.ghosts.remember(header.tag, words * 8);
             }
         }
         carried

@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 
 use testudo_base::Kind;
-use testudo_storage::PageAddress;
+use testudo_storage::{Neighbours, PageAddress};
 
 /// How a point query deals with pages that are not in the cache.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +72,8 @@ impl Access<'_> {
 pub enum Lookup {
     /// The source says nothing about the key.
     Absent,
-    /// The source's newest entry for the key.
-    Found(Kind, Vec<u8>),
+    /// The source's newest entry for the key, and what else of its page is asked for.
+    Found(Kind, Vec<u8>, Neighbours),
     /// A page was not in the cache and has been collected.
     Waiting,
 }

@@ -13,7 +13,7 @@ use testudo_base::{
         atomic::{AtomicU8, Ordering::Relaxed},
     },
 };
-use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, payload_of};
+use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of};
 
 use crate::{
     Access, Lookup, Reached, RunRecord, RunRef,
@@ -108,13 +108,26 @@ impl Run {
         access: Access<'_>,
         act: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
+        self.with_block_in_cache(kind, position, access, |payload, _| act(payload))
+    }
+
+    /// As [`Run::with_block`]; `act` also gets the page in the cache, if the block is one.
+    fn with_block_in_cache<R>(
+        &self,
+        kind: PageKind,
+        position: BlockPosition,
+        access: Access<'_>,
+        act: impl FnOnce(&[u8], Option<&PageRef<'_>>) -> R,
+    ) -> Result<Option<R>> {
         let address = self.address(kind, position.page)?;
         if position.pages == 1 {
             if let Some(page) = self.data.cached_page(&address) {
-                return Ok(Some(act(payload_of(&page))));
+                return Ok(Some(act(payload_of(&page), Some(&page))));
             }
             return match access {
-                Access::Blocking => self.data.load_page(&address, |page| act(payload_of(page))).map(Some),
+                Access::Blocking => {
+                    self.data.load_page(&address, |bytes, page| act(payload_of(bytes), page)).map(Some)
+                }
                 Access::Collecting(wanted, _) => {
                     wanted.borrow_mut().push(address);
                     Ok(None)
@@ -122,7 +135,7 @@ impl Run {
             };
         }
         let block = self.data.read_block(&self.pieces(position)?, &address)?;
-        Ok(Some(act(payload_of(&block))))
+        Ok(Some(act(payload_of(&block), None)))
     }
 
     /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages are read.
@@ -250,16 +263,17 @@ impl Run {
             access.set_reached(Reached::Block(position.page, position.pages));
             position
         };
-        let search = |payload: &[u8]| {
+        let search = |payload: &[u8], page: Option<&PageRef<'_>>| {
             let block = Block::parse(payload)?;
             let (index, equal) = block.lower_bound(key)?;
             if !equal {
                 return Ok(Lookup::Absent);
             }
             let cell = block.cell(index)?;
-            Ok(Lookup::Found(cell.kind, cell.value.to_vec()))
+            let neighbours = page.map(|page| page.ask(index)).unwrap_or_default();
+            Ok(Lookup::Found(cell.kind, cell.value.to_vec(), neighbours))
         };
-        match self.with_block(PageKind::Data, position, access, search)? {
+        match self.with_block_in_cache(PageKind::Data, position, access, search)? {
             None => Ok(Lookup::Waiting),
             Some(found) => found.map_err(|damage| self.damaged(position.page, damage)),
         }

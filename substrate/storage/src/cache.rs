@@ -26,15 +26,11 @@ use testudo_base::{
     PAGE_SIZE, RunId,
     num::u64_of,
     planted,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-        scaled,
-    },
+    sync::{Mutex, atomic::AtomicUsize, scaled},
 };
 
 use self::{
-    capacity::{FreeFrames, frames_of},
+    capacity::{Borrowed, FreeFrames, frames_of},
     counters::{Counters, Padded, count, stripe},
     frames::FrameTable,
     load::Gate,
@@ -45,7 +41,7 @@ use self::{
 pub use self::{
     counters::CacheStats,
     load::{Arrival, Awaited, Loading},
-    pins::PageRef,
+    pins::{Neighbours, PageRef},
     replacement::Priority,
 };
 
@@ -58,8 +54,9 @@ pub struct PageCache {
     frames: FrameTable,
     replacement: Replacement,
     free: FreeFrames,
-    /// In frames.
-    capacity: AtomicUsize,
+    /// Frames that the cache has in any case.
+    own_frames: AtomicUsize,
+    borrowed: Borrowed,
     /// Taken before the list of free frames and the memory of a group.
     resizing: Mutex<()>,
     gates: [Padded<Gate>; GATES],
@@ -74,7 +71,8 @@ impl PageCache {
             frames: FrameTable::default(),
             replacement: Replacement::new(),
             free: FreeFrames::default(),
-            capacity: AtomicUsize::new(frames_of(capacity_bytes)),
+            own_frames: AtomicUsize::new(frames_of(capacity_bytes)),
+            borrowed: Borrowed::default(),
             resizing: Mutex::new(()),
             gates: Default::default(),
             counters: Counters::new(),
@@ -138,7 +136,10 @@ impl PageCache {
 
     /// A frame for a page to come.
     fn take_frame(&self, stripe: usize) -> Option<(Claim<'_>, Option<Set>)> {
-        if self.frames.used() != self.capacity.load(Relaxed) {
+        if self.frames.used() == self.capacity() {
+            self.borrow();
+        }
+        if self.frames.used() != self.capacity() {
             self.approach_capacity();
         }
         self.take_existing(stripe).or_else(|| {
@@ -180,7 +181,7 @@ impl PageCache {
         let page_bytes = u64_of(PAGE_SIZE);
         let mut stats = CacheStats {
             used_bytes: u64_of(self.frames.used()) * page_bytes,
-            capacity_bytes: u64_of(self.capacity.load(Relaxed)) * page_bytes,
+            capacity_bytes: u64_of(self.capacity()) * page_bytes,
             metadata_bytes: self.frames.table_bytes() + self.map.bytes(),
             ..CacheStats::default()
         };

@@ -11,6 +11,7 @@ pub(crate) mod stream_read;
 
 use testudo_base::{
     Error, ErrorKind, ExtentSpan, Incarnation, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result, RunId, StoreId,
+    chunks::ChunkPool,
     num::{u64_of, usize_of},
     planted,
     sync::{
@@ -166,24 +167,29 @@ impl DataFile {
     }
 
     /// Reads one page from the device into the cache, unless another thread does or just did. `act` sees its
-    /// 4 KiB.
+    /// 4 KiB, and the page in the cache if there is room for it.
     ///
     /// Errors: `Io`; `Corruption` with the offset if the bytes are not the page that belongs here.
-    pub fn load_page<R>(&self, address: &PageAddress, act: impl FnOnce(&[u8]) -> R) -> Result<R> {
+    pub fn load_page<R>(
+        &self,
+        address: &PageAddress,
+        act: impl FnOnce(&[u8], Option<&PageRef<'_>>) -> R,
+    ) -> Result<R> {
         loop {
             match self.begin_load(address) {
-                Arrival::Present(page) => return Ok(act(&page)),
+                Arrival::Present(page) => return Ok(act(&page, Some(&page))),
                 Arrival::Load(mut loading) => {
                     self.read_counted(address.page, loading.bytes())?;
                     self.check(loading.bytes(), address)?;
-                    return Ok(act(&loading.finish()));
+                    let page = loading.finish();
+                    return Ok(act(&page, Some(&page)));
                 }
                 Arrival::Elsewhere(awaited) => awaited.wait(),
                 Arrival::Refused => {
                     let mut buffer = AlignedBuffer::zeroed(PAGE_SIZE);
                     self.read_counted(address.page, &mut buffer)?;
                     self.check(&buffer, address)?;
-                    return Ok(act(&buffer));
+                    return Ok(act(&buffer, None));
                 }
             }
         }
@@ -513,6 +519,11 @@ impl DataFile {
     /// Changes how many bytes of pages the cache may hold; see [`PageCache::set_capacity`].
     pub fn set_cache_bytes(&self, capacity_bytes: u64) {
         self.cache.set_capacity(capacity_bytes);
+    }
+
+    /// The page cache borrows from this pool what nobody else needs.
+    pub fn borrow_cache_from(&self, pool: &Arc<ChunkPool>) {
+        self.cache.borrow_from(pool);
     }
 
     /// Hits and misses of the page cache.

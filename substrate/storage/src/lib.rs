@@ -16,7 +16,7 @@ mod inspect;
 mod manifest;
 mod space;
 
-pub use cache::{Arrival, Awaited, CacheStats, Loading, PageCache, PageRef, Priority};
+pub use cache::{Arrival, Awaited, CacheStats, Loading, Neighbours, PageCache, PageRef, Priority};
 pub use data_file::page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };

@@ -184,6 +184,7 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     // Bounds of memory.
     bug("batch-bound-ignored", "a batch takes as much memory as it is given", &["bounds"]),
+    bug("pages-kept-from-writers", "pages count as given up and keep their memory", &["bounds"]),
     bug("drained-buffers-kept", "snapshots keep write buffers that were drained", &["bounds"]),
     bug("relieved-snapshot-sees-later", "a snapshot's own tree holds later writes too", &["bounds"]),
     bug("holes-of-the-log-read", "a salvage reads the holes of the log page by page", &["bounds"]),

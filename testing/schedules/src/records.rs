@@ -35,7 +35,7 @@ fn read(key: usize, (state, records): &State) {
     let hash = hash_key(KEYS[key]);
     match records.get(KEYS[key], hash) {
         Some(value) => assert_eq!(value[0], value_in(key, *state)[0], "key {key} in state {state}"),
-        None => records.fill(KEYS[key], hash, &value_in(key, *state)),
+        None => records.fill(KEYS[key], hash, &value_in(key, *state), 0),
     }
 }
 

@@ -18,7 +18,7 @@ use testudo_contract::{
 };
 use testudo_run::Run;
 use testudo_run::{Access, Lookup, LookupProgress, Reached};
-use testudo_storage::{Change, DataFile, PageAddress};
+use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
 use crate::{
     BeTreeOptions,
@@ -182,15 +182,15 @@ impl BeTree {
             match self.find(key, hash, access, &mut passed)? {
                 Lookup::Waiting => return Ok(Lookup::Waiting),
                 Lookup::Absent => break Kind::Operands,
-                Lookup::Found(Kind::Operands, operands) => {
+                Lookup::Found(Kind::Operands, operands, _) => {
                     newer.push(operands);
                     access.set_passed(passed);
                 }
-                Lookup::Found(kind, value) => break begin_stack(kind, &value, &mut stack),
+                Lookup::Found(kind, value, _) => break begin_stack(kind, &value, &mut stack),
             }
         };
         newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
-        Ok(Lookup::Found(kind, stack))
+        Ok(Lookup::Found(kind, stack, Neighbours::default()))
     }
 
     fn finish(&self, plan: PlanNode, work: &Work, origin: Origin) -> Result<TreeEdit> {
@@ -224,7 +224,7 @@ impl Tree for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         let mut passed = access.progress().passed;
         match self.find(key, hash, access, &mut passed)? {
-            Lookup::Found(Kind::Operands, newest) => self.find_below(key, hash, access, passed, newest),
+            Lookup::Found(Kind::Operands, newest, _) => self.find_below(key, hash, access, passed, newest),
             found => Ok(found),
         }
     }

@@ -43,7 +43,7 @@ struct OneChunk {
     lent: Mutex<Option<Chunk>>,
 }
 
-impl Lender for OneChunk {
+impl Borrower for OneChunk {
     fn give_up_chunk(&self) -> bool {
         let lent = self.lent.lock().take();
         let gave = lent.is_some();
@@ -53,19 +53,69 @@ impl Lender for OneChunk {
 }
 
 #[test]
-fn a_lender_gives_way_to_who_needs_memory() {
+fn a_borrower_gives_way_to_who_needs_memory() {
     let pool = ChunkPool::new(CHUNK);
     let lent = Mutex::new(pool.take_spare(CHUNK_BYTES));
-    let lender = Arc::new(OneChunk { pool: Arc::clone(&pool), lent });
-    let weak: Weak<dyn Lender> = Arc::downgrade(&(Arc::clone(&lender) as Arc<dyn Lender>));
-    pool.set_lender(weak);
+    let borrower = Arc::new(OneChunk { pool: Arc::clone(&pool), lent });
+    let weak: Weak<dyn Borrower> = Arc::downgrade(&(Arc::clone(&borrower) as Arc<dyn Borrower>));
+    pool.set_borrower(Use::Records, weak);
     let first = pool.take(CHUNK_BYTES);
-    assert!(lender.lent.lock().is_none());
+    assert!(borrower.lent.lock().is_none());
     assert_eq!(pool.used_bytes(), CHUNK, "memory changed hands");
     let second = pool.take(CHUNK_BYTES);
     assert_eq!(pool.used_bytes(), 2 * CHUNK, "who needs memory gets it in any case");
     pool.give_back([first, second]);
     assert_eq!(pool.used_bytes(), CHUNK);
+}
+
+#[derive(Debug)]
+struct Pages {
+    pool: Arc<ChunkPool>,
+    bytes: AtomicU64,
+}
+
+impl Borrower for Pages {
+    fn give_up_chunk(&self) -> bool {
+        let has_some = self.bytes.load(Relaxed) > 0;
+        if has_some {
+            self.bytes.fetch_sub(CHUNK, Relaxed);
+            self.pool.end_borrowing(CHUNK);
+        }
+        has_some
+    }
+}
+
+#[test]
+fn pages_have_what_is_spare_until_somebody_needs_it() {
+    let pool = ChunkPool::new(8 * CHUNK);
+    let pages = Arc::new(Pages { pool: Arc::clone(&pool), bytes: 0.into() });
+    let weak: Weak<dyn Borrower> = Arc::downgrade(&(Arc::clone(&pages) as Arc<dyn Borrower>));
+    pool.set_borrower(Use::Pages, weak);
+    let borrow = || {
+        let is_lent = pool.borrow(CHUNK);
+        pages.bytes.fetch_add(u64::from(is_lent) * CHUNK, Relaxed);
+        is_lent
+    };
+    let idle = [pool.take(CHUNK_BYTES), pool.take(CHUNK_BYTES)];
+    pool.give_back(idle);
+    assert!((0..8).all(|_| borrow()), "idle chunks are no obstacle");
+    assert!(!borrow() && pool.total_bytes() == 8 * CHUNK && pool.idle_bytes() == 0);
+    let buffers: Vec<Chunk> = (0..3).map(|_| pool.take(CHUNK_BYTES)).collect();
+    assert_eq!((pages.bytes.load(Relaxed), pool.total_bytes()), (5 * CHUNK, 8 * CHUNK));
+    let records: Vec<Chunk> = std::iter::from_fn(|| {
+        let chunk = pool.take_for_records(CHUNK_BYTES)?;
+        pool.division().records_grew(CHUNK);
+        Some(chunk)
+    })
+    .collect();
+    assert_eq!(
+        (records.len(), pages.bytes.load(Relaxed)),
+        (2, 3 * CHUNK),
+        "records have half, pages the rest"
+    );
+    pool.set_limit(4 * CHUNK);
+    assert_eq!(pages.bytes.load(Relaxed), 0, "a smaller bound is met at once");
+    pool.give_back(buffers.into_iter().chain(records));
 }
 
 #[test]
@@ -76,7 +126,7 @@ fn small_pieces_count_as_the_most_that_they_were() {
     assert_eq!((pool.used_bytes(), pool.total_bytes()), (0, 2 * CHUNK));
     let chunks = [pool.take_spare(CHUNK_BYTES), pool.take_spare(CHUNK_BYTES)];
     assert!(chunks.iter().all(Option::is_some) && pool.take_spare(CHUNK_BYTES).is_none());
-    let small = pool.take_spare(CHUNK_BYTES / 2).expect("small pieces have what is left of small pieces");
+    let small = pool.take_spare(CHUNK_BYTES / 4).expect("small pieces have what is left of small pieces");
     pool.give_back([small]);
     let large = pool.take(3 * CHUNK_BYTES);
     pool.give_back([large]);

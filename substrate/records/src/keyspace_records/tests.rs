@@ -105,7 +105,7 @@ fn run(seed: u64, limit_bytes: u64) -> u64 {
             Some(value) => assert_eq!(Some(&value), state.get(&key), "seed {seed}"),
             None => {
                 if let Some(value) = state.get(&key) {
-                    records.fill(&key, hash_key(&key), value);
+                    records.fill(&key, hash_key(&key), value, 0);
                 }
             }
         }
@@ -131,9 +131,9 @@ fn a_fill_of_an_older_state_is_refused() {
     let old = KeyspaceRecords::new(&cache, KeyspaceId(1));
     let entry = OwnedEntry { key: b"k".to_vec(), kind: Kind::Value, value: b"new".to_vec() };
     let new = old.advance(&mut Updates { entries: vec![entry], at: None }, false).unwrap();
-    old.fill(b"k", hash_key(b"k"), b"old");
+    old.fill(b"k", hash_key(b"k"), b"old", 0);
     assert_eq!(new.get(b"k", hash_key(b"k")), None);
-    new.fill(b"k", hash_key(b"k"), b"new");
+    new.fill(b"k", hash_key(b"k"), b"new", 0);
     assert_eq!(new.get(b"k", hash_key(b"k")), Some(b"new".to_vec()));
     assert_eq!(old.get(b"k", hash_key(b"k")), None, "too new for the old state");
 }
@@ -142,7 +142,7 @@ fn a_fill_of_an_older_state_is_refused() {
 fn hot_records_are_replaced_and_cold_ones_come_in_if_wanted() {
     let cache = RecordCache::new(&ChunkPool::new(1 << 20), 1 << 20);
     let old = KeyspaceRecords::new(&cache, KeyspaceId(1));
-    old.fill(b"hot", hash_key(b"hot"), b"1");
+    old.fill(b"hot", hash_key(b"hot"), b"1", 0);
     let entry = |key: &[u8]| OwnedEntry { key: key.to_vec(), kind: Kind::Value, value: b"2".to_vec() };
     let updates = || Updates { entries: vec![entry(b"cold"), entry(b"hot")], at: None };
     let next = old.advance(&mut updates(), false).unwrap();

@@ -14,7 +14,7 @@ fn write_buffers_get_the_memory_that_records_had() {
     let fill = || {
         for number in 0..80_000_u32 {
             let key = number.to_be_bytes();
-            records.fill(&key, hash_key(&key), &[1; 100]);
+            records.fill(&key, hash_key(&key), &[1; 100], 0);
         }
     };
     fill();

@@ -9,7 +9,7 @@ const SEGMENT_BYTES: usize = 4 << 10;
 
 fn shard(segments: u64) -> (Arc<ChunkPool>, Shard) {
     let pool = ChunkPool::new(segments * u64_of(SEGMENT_BYTES));
-    let shard = Shard::new(&pool, Spare::new(&pool), SEGMENT_BYTES);
+    let shard = Shard::new(&pool, Spare::new(&pool), SEGMENT_BYTES, 1);
     (pool, shard)
 }
 

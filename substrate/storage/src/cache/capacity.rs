@@ -1,5 +1,8 @@
 //! How much memory the cache has: groups of frames come when they are needed and go when the capacity falls.
 //!
+//! The capacity is what the cache has in any case, and what it borrows from a pool of memory for as long as
+//! nobody with a better claim needs it ([`testudo_base::chunks`]).
+//!
 //! Memory is allocated for 64 frames at once: an allocator that is asked for single aligned pages wastes
 //! nearly as much again.
 //!
@@ -10,9 +13,11 @@
 
 use testudo_base::{
     PAGE_SIZE,
+    chunks::{Borrower, ChunkPool, Use},
     num::{u64_of, usize_of},
+    planted,
     sync::{
-        Mutex,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
         is_held,
     },
@@ -29,6 +34,28 @@ use super::{
 
 /// Frames of the smallest cache.
 const FRAMES_MIN: usize = 16;
+/// Below this bound of the pool pages borrow less than a group at once.
+const SMALL_POOL_BYTES: u64 = 8 << 20;
+
+/// What the cache borrows.
+#[derive(Debug, Default)]
+pub(super) struct Borrowed {
+    pool: OnceLock<Arc<ChunkPool>>,
+    /// Frames that are borrowed at once.
+    unit: AtomicUsize,
+    /// Frames borrowed now.
+    frames: AtomicUsize,
+}
+
+impl Borrowed {
+    pub(super) fn pool(&self) -> Option<&ChunkPool> {
+        self.pool.get().map(|pool| &**pool)
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        u64_of(self.unit.load(Relaxed) * PAGE_SIZE)
+    }
+}
 
 /// Frames for a capacity in bytes: whole groups, unless that would be a large part of it.
 pub(super) fn frames_of(capacity_bytes: u64) -> usize {
@@ -79,21 +106,52 @@ impl FreeFrames {
 }
 
 impl PageCache {
-    /// Changes how many bytes of pages may be held (at least 16 pages; above 4 MiB rounded down to 256 KiB).
-    /// Memory comes when pages do; what is too much is freed before this returns, but for pages in use, which
-    /// go later.
+    /// From now on the cache also takes what the pool can spare. The first call counts.
+    pub fn borrow_from(self: &Arc<Self>, pool: &Arc<ChunkPool>) {
+        let is_small = pool.limit_bytes() < SMALL_POOL_BYTES;
+        self.borrowed.unit.store(if is_small { FRAMES_MIN } else { GROUP_FRAMES }, Relaxed);
+        if self.borrowed.pool.set(Arc::clone(pool)).is_ok() {
+            let borrower: Arc<dyn Borrower> = Arc::clone(self) as _;
+            let weak: Weak<dyn Borrower> = Arc::downgrade(&borrower);
+            pool.set_borrower(Use::Pages, weak);
+        }
+    }
+
+    /// Changes how many bytes of pages may be held in any case (at least 16 pages; above 4 MiB rounded down
+    /// to 256 KiB). Memory comes when pages do; what is too much is freed before this returns, but for pages
+    /// in use, which go later.
     pub fn set_capacity(&self, capacity_bytes: u64) {
+        self.own_frames.store(frames_of(capacity_bytes), Relaxed);
+        self.shrink_to_capacity();
+    }
+
+    /// Frames that may have memory now.
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        self.own_frames.load(Relaxed) + self.borrowed.frames.load(Relaxed)
+    }
+
+    fn shrink_to_capacity(&self) {
         let _resizing = self.resizing.lock();
-        self.capacity.store(frames_of(capacity_bytes), Relaxed);
         for number in (0..self.frames.positions() / GROUP_FRAMES).rev() {
+            if self.frames.used() <= self.capacity() {
+                return;
+            }
             self.shrink_by(number);
+        }
+    }
+
+    /// Borrows a few more frames, if it may. REQUIRES: `resizing` is not held.
+    pub(super) fn borrow(&self) {
+        let Some(pool) = self.borrowed.pool() else { return };
+        if !self.free.has_some() && pool.borrow(self.borrowed.unit_bytes()) {
+            self.borrowed.frames.fetch_add(self.borrowed.unit.load(Relaxed), Relaxed);
         }
     }
 
     /// One step towards the capacity, on behalf of somebody who needs a frame.
     pub(super) fn approach_capacity(&self) {
-        let capacity = self.capacity.load(Relaxed);
-        if self.frames.used() > capacity {
+        if self.frames.used() > self.capacity() {
             let Some(_resizing) = self.resizing.try_lock() else { return };
             for number in (0..self.frames.positions() / GROUP_FRAMES).rev() {
                 if self.shrink_by(number) {
@@ -102,7 +160,7 @@ impl PageCache {
             }
         } else if !self.free.has_some() {
             let _resizing = self.resizing.lock();
-            let missing = self.capacity.load(Relaxed).saturating_sub(self.frames.used());
+            let missing = self.capacity().saturating_sub(self.frames.used());
             if missing > 0 && !self.free.has_some() {
                 self.free.extend(self.frames.add(missing.min(GROUP_FRAMES)));
             }
@@ -112,7 +170,7 @@ impl PageCache {
     /// Frees a group's memory if there is too much and nobody uses it. REQUIRES: `resizing` is held.
     fn shrink_by(&self, number: usize) -> bool {
         debug_assert!(is_held(&self.resizing), "`resizing` is held");
-        let excess = self.frames.used().saturating_sub(self.capacity.load(Relaxed));
+        let excess = self.frames.used().saturating_sub(self.capacity());
         let Some(group) = self.frames.group(number) else { return false };
         if excess == 0 || group.frame_count() == 0 {
             return false;
@@ -137,6 +195,7 @@ impl PageCache {
         {
             target.start_loading(claim.page(), claim.generation());
             target.bytes_mut().copy_from_slice(claim.bytes());
+            target.take_over(claim);
             let (from, to) = (claim.frame().number(), target.frame().number());
             if entry.change(Trace::In(from), Trace::In(to)) {
                 self.replacement.leave(claim);
@@ -173,6 +232,24 @@ impl PageCache {
         }
         pages.append(&mut empty);
         Some(pages)
+    }
+}
+
+impl Borrower for PageCache {
+    /// Pages in use may keep some of the memory a little longer.
+    fn give_up_chunk(&self) -> bool {
+        let unit = self.borrowed.unit.load(Relaxed);
+        let less = |frames: usize| frames.checked_sub(unit);
+        if unit == 0 || self.borrowed.frames.fetch_update(Relaxed, Relaxed, less).is_err() {
+            return false;
+        }
+        if !planted!("pages-kept-from-writers") {
+            self.shrink_to_capacity();
+        }
+        if let Some(pool) = self.borrowed.pool() {
+            pool.end_borrowing(self.borrowed.unit_bytes());
+        }
+        true
     }
 }
 

@@ -6,7 +6,9 @@
 //! - A load that ends in any way wakes all who wait for it.
 
 use testudo_base::{
-    RunId,
+    PAGE_BYTES, RunId,
+    chunks::Division,
+    num::u64_of,
     sync::{Backoff, Condvar, Mutex},
 };
 
@@ -172,15 +174,25 @@ impl PageCache {
         }
         if let Trace::Gone(then) = trace {
             let gone_for = u64::from(age(self.replacement.moment(), then));
-            let used = testudo_base::num::u64_of(self.frames.used());
+            let used = u64_of(self.frames.used());
             if gone_for < used / 8 {
                 count(&self.counters.of(stripe()).ghost_hits);
             }
+            self.record_absence(gone_for);
             if gone_for < used {
                 return Class::Returned;
             }
         }
         Class::New { is_young: self.replacement.is_young(&self.frames, claim.frame().number(), found) }
+    }
+
+    /// A page is read that was evicted `evictions` ago.
+    fn record_absence(&self, evictions: u64) {
+        let Some(pool) = self.borrowed.pool() else { return };
+        let limit = pool.limit_bytes();
+        if evictions < Division::ghost_bytes(limit) / PAGE_BYTES {
+            pool.division().page_was_missed(limit);
+        }
     }
 
     /// Publishes a page whose bytes are in its frame.

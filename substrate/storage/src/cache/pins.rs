@@ -64,6 +64,8 @@ pub(crate) mod state {
 struct Frame {
     page: AtomicU64,
     generation: AtomicU64,
+    /// Which of the page's records were asked for since it came: a bit for each, 64 of them.
+    asked: AtomicU64,
     state: AtomicU8,
     /// What the replacement knows of it.
     heat: AtomicU8,
@@ -93,6 +95,7 @@ impl Group {
         let frame = || Frame {
             page: AtomicU64::new(NO_PAGE),
             generation: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             state: AtomicU8::new(state::ABSENT),
             heat: AtomicU8::new(0),
         };
@@ -184,7 +187,7 @@ impl<'a> FrameRef<'a> {
         if self.frame.state.load(SeqCst) != state::READABLE || !self.is_of(page, generation) {
             return None;
         }
-        Some(PageRef { bytes: self.bytes(), pin, lifetime: PhantomData })
+        Some(PageRef { bytes: self.bytes(), asked: &self.frame.asked, pin, lifetime: PhantomData })
     }
 
     /// Whether some thread has counted itself. All stripes are looked at, also after one that is not zero.
@@ -257,10 +260,29 @@ impl Drop for Pin<'_> {
 #[derive(Debug)]
 pub struct PageRef<'a> {
     bytes: *const u8,
+    asked: &'a AtomicU64,
     #[expect(dead_code, reason = "its drop ends the pin")]
     pin: Pin<'a>,
     lifetime: PhantomData<&'a [u8]>,
 }
+
+impl PageRef<'_> {
+    /// Notes that the record at `index` of the page is asked for. How many others were since the page came.
+    #[inline]
+    pub fn ask(&self, index: usize) -> Neighbours {
+        let bit = 1_u64 << (index % 64);
+        let before = self.asked.load(Relaxed);
+        if before & bit == 0 {
+            // What another thread notes at the same time may be lost: it is a hint.
+            self.asked.store(before | bit, Relaxed);
+        }
+        Neighbours((before & !bit).count_ones())
+    }
+}
+
+/// How many other records of a page were asked for while it was in the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Neighbours(pub u32);
 
 impl std::ops::Deref for PageRef<'_> {
     type Target = [u8];
@@ -310,7 +332,13 @@ impl<'a> Claim<'a> {
     pub(crate) fn start_loading(&mut self, page: u64, generation: RunId) {
         self.frame.frame.page.store(page, Relaxed);
         self.frame.frame.generation.store(generation.0, Relaxed);
+        self.frame.frame.asked.store(0, Relaxed);
         self.frame.frame.state.store(state::LOADING, SeqCst);
+    }
+
+    /// What was asked of the page in the frame of `from`, from where it moves here.
+    pub(crate) fn take_over(&self, from: &Claim<'_>) {
+        self.frame.frame.asked.store(from.frame.frame.asked.load(Relaxed), Relaxed);
     }
 
     /// Gives the loading up, but not the frame; whether somebody must be woken.
@@ -336,7 +364,8 @@ impl<'a> Claim<'a> {
             (0..4).for_each(|_| testudo_base::sync::yield_now());
             count.fetch_add(1, SeqCst);
         }
-        let page = PageRef { bytes: group.frame(at).bytes(), pin, lifetime: PhantomData };
+        let page =
+            PageRef { bytes: group.frame(at).bytes(), asked: &frame.asked, pin, lifetime: PhantomData };
         (page, is_awaited)
     }
 

@@ -118,12 +118,13 @@ pub fn run(bytes: &[u8]) {
         let found = run.get(key, hash_key(key), Access::Blocking);
         if let (true, Ok(forward)) = (is_valid, &forward) {
             let stored = forward.binary_search_by(|(stored, ..)| stored.cmp(key)).ok().map(|at| &forward[at]);
-            let expected =
-                stored.map_or(Lookup::Absent, |(_, kind, value)| Lookup::Found(*kind, value.clone()));
-            assert!(
-                found.is_ok_and(|found| found == expected),
-                "the checks find nothing, and a point read differs"
-            );
+            let is_expected = |found| match (found, stored) {
+                (Lookup::Found(kind, value, _), Some((_, stored_kind, stored))) => {
+                    kind == *stored_kind && value == *stored
+                }
+                (found, stored) => found == Lookup::Absent && stored.is_none(),
+            };
+            assert!(found.is_ok_and(is_expected), "the checks find nothing, and a point read differs");
         }
         let _ = run.bytes_between(Some(key), None);
     }

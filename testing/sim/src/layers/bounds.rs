@@ -32,6 +32,7 @@ const CASES: &[Case] = &[
     ("reader", reader_of_a_log_that_is_larger_than_its_budget),
     ("holes", files_that_are_mostly_holes),
     ("snapshots", snapshots_held_while_others_write),
+    ("caches", caches_that_have_what_nobody_writes),
 ];
 
 /// Runs the layer.
@@ -160,6 +161,41 @@ fn reader_of_a_log_that_is_larger_than_its_budget() -> Result<(), String> {
     let keyspace = copy.open_keyspace("keyspace").map_err(text)?.ok_or("the copy has no keyspace")?;
     let found = keyspace.iter().map_err(text)?.count();
     require(found == expected, || format!("the copy of a reader has {found} of {expected} records"))
+}
+
+/// Budget of the store whose caches are looked at, and records of twice that.
+const CACHED_MEMORY_BYTES: u64 = 16 << 20;
+const CACHED_RECORDS: u64 = 80_000;
+
+fn caches_that_have_what_nobody_writes() -> Result<(), String> {
+    let machine = MemEnv::new(4);
+    let builder = Db::builder("/db").memory_bytes(CACHED_MEMORY_BYTES).env(machine.clone());
+    let db = builder.open().map_err(text)?;
+    let keyspace = db.keyspace("keyspace", KeyspaceOptions::default).map_err(text)?;
+    for number in 0..CACHED_RECORDS {
+        keyspace.insert(key(number), value(number, 400)).map_err(text)?;
+    }
+    db.flush().map_err(text)?;
+    for round in 0..2 {
+        for number in (0..CACHED_RECORDS).step_by(5) {
+            let got = keyspace.get(key(number)).map_err(text)?;
+            require(got.is_some(), || format!("record {number} is gone"))?;
+        }
+        let stats = db.stats();
+        let cached = stats.cache_used_bytes + stats.record_cache_bytes;
+        let is_used = cached > CACHED_MEMORY_BYTES / 2;
+        require(is_used, || format!("round {round}: caches hold {cached} bytes while nobody writes"))?;
+        for number in 0..CACHED_RECORDS / 4 {
+            keyspace.insert(key(number), value(number, 400)).map_err(text)?;
+            if number % 256 == 0 {
+                let stats = db.stats();
+                let held = stats.cache_used_bytes + stats.record_cache_bytes + stats.memtable_bytes;
+                require(held <= CACHED_MEMORY_BYTES, || format!("{held} bytes while caches give way"))?;
+            }
+        }
+        db.flush().map_err(text)?;
+    }
+    db.close().map_err(text)
 }
 
 /// Records of the store whose files get holes.

@@ -256,7 +256,7 @@ impl Bed {
         };
         assert_eq!(answer, self.tree.get(key, hash, Access::Blocking).unwrap());
         match answer {
-            Lookup::Found(Kind::Value, value) => Some(value),
+            Lookup::Found(Kind::Value, value, _) => Some(value),
             _ => None,
         }
     }

@@ -68,9 +68,14 @@ fn check(model: &Model) -> Arc<Run> {
     let mut cursor = RunCursor::new(Arc::clone(&run), ReadAhead::Adaptive);
     for key in probes(model) {
         let found = run.get(&key, hash_key(&key), Access::Blocking).unwrap();
-        let expected =
-            model.get(&key).map_or(Lookup::Absent, |value| Lookup::Found(Kind::Value, value.clone()));
-        assert!(found == expected, "get {} bytes, {:?}", key.len(), key.last_chunk::<8>());
+        let value_of =
+            |found| if let Lookup::Found(Kind::Value, value, _) = found { Some(value) } else { None };
+        assert!(
+            value_of(found).as_ref() == model.get(&key),
+            "get {} bytes, {:?}",
+            key.len(),
+            key.last_chunk::<8>()
+        );
         cursor.seek(&key).unwrap();
         let next = model.range(key.clone()..).next().map(|(key, _)| key.as_slice());
         assert!(cursor.entry().map(|entry| entry.key) == next, "seek {} bytes", key.len());

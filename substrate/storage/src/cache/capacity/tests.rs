@@ -1,4 +1,4 @@
-use testudo_base::RunId;
+use testudo_base::{RunId, chunks::CHUNK_BYTES};
 
 use super::*;
 use crate::{PageCache, Priority};
@@ -33,6 +33,27 @@ fn memory_comes_with_pages_and_goes_with_the_capacity() {
     assert_eq!(cache.stats().used_bytes, 2048 * 4096);
     cache.set_capacity(0);
     assert!(cache.stats().used_bytes <= 16 * 4096);
+}
+
+#[test]
+fn what_the_pool_can_spare_holds_pages_until_it_is_needed() {
+    let pool = ChunkPool::new(16 << 20);
+    let cache = Arc::new(PageCache::new(64 * 4096));
+    cache.borrow_from(&pool);
+    fill(&cache, 0..2000, Priority::Data);
+    let borrowed = pool.division().page_bytes();
+    assert!(cache.stats().used_bytes == 64 * 4096 + borrowed && borrowed > 7 << 20, "{borrowed}");
+    let held: Vec<_> = (1990..2000).filter_map(|number| cache.get(number, RunId(1))).collect();
+    assert_eq!(held.len(), 10);
+    let buffers: Vec<_> = (0..64).map(|_| pool.take(CHUNK_BYTES)).collect();
+    assert_eq!((pool.division().page_bytes(), pool.total_bytes()), (0, 16 << 20), "writes have it all");
+    assert!(held.iter().all(|page| page.iter().all(|&byte| byte == 7)), "pages in use stay");
+    drop(held);
+    fill(&cache, 3000..3001, Priority::Data);
+    assert_eq!(cache.stats().used_bytes, 64 * 4096);
+    pool.give_back(buffers);
+    fill(&cache, 0..2000, Priority::Data);
+    assert!(pool.division().page_bytes() == borrowed, "and give it back");
 }
 
 #[test]

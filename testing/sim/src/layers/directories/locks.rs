@@ -44,7 +44,7 @@ pub(super) fn replaced_before_a_flush(place: &Place) {
     let mut store = place.open("db", Expected::default());
     store.write("before", 100);
     replace_lock(place);
-    let files = place.contents("db");
+    let files = place.settled_contents("db");
     require_lost(store.db.flush());
     assert!(place.contents("db") == files, "something was written without the lock");
     let expected = store.close_without_lock();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use testudo::{Db, Durability, Error, ErrorKind, Keyspace, VerifyLevel};
-use testudo_env::RealEnv;
+use testudo_env::{Env, RealEnv};
 use testudo_testkit::engine_store::EngineOpener;
 
 /// Where the stores are, and how they are opened.
@@ -66,6 +66,20 @@ impl Place {
         let report = subject.db.verify(VerifyLevel::Full).unwrap();
         assert!(report.is_valid(), "{name}: {:?}", report.findings);
         subject.db.close().unwrap();
+    }
+
+    /// The same as [`Place::contents`], once nothing changes any more: a write that was begun while the lock
+    /// was in its place may still end.
+    pub(super) fn settled_contents(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut before = self.contents(name);
+        loop {
+            RealEnv::new().sleep(std::time::Duration::from_millis(100));
+            let now = self.contents(name);
+            if now == before {
+                return now;
+            }
+            before = now;
+        }
     }
 
     /// All files below the directory with their bytes.

@@ -176,7 +176,7 @@ fn misses(bench: &Bench<'_>, plan: Plan<'_>) -> Result<MicroResult> {
         if data.cached_page(&address).is_some() {
             return true;
         }
-        data.load_page(&address, |bytes| bytes.len() < PAGE_SIZE).expect("the pages are valid")
+        data.load_page(&address, |bytes, _| bytes.len() < PAGE_SIZE).expect("the pages are valid")
     }))
 }
 

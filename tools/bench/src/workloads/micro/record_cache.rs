@@ -29,7 +29,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         let records = KeyspaceRecords::new(&RecordCache::new(&pool, 64 << 20), KeyspaceId(1));
         let keys = keys(RECORDS);
         for key in &keys {
-            records.fill(key, hash_key(key), &VALUE);
+            records.fill(key, hash_key(key), &VALUE, 0);
         }
         let mut found = 0;
         bench.measure("record-cache", "hit", ops, |number| {
@@ -43,7 +43,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         let records = KeyspaceRecords::new(&RecordCache::new(&pool, 16 << 20), KeyspaceId(1));
         bench.measure("record-cache", "fill", ops, |number| {
             let key = key(number);
-            records.fill(&key, hash_key(&key), &VALUE);
+            records.fill(&key, hash_key(&key), &VALUE, 0);
         })?;
     }
     Ok(())

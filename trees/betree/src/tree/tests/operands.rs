@@ -58,7 +58,7 @@ fn check(bed: &Bed, keys: u64) {
         let expected = bed.model.get(&key).cloned();
         let hash = hash_key(&key);
         let value = |lookup: Lookup| match lookup {
-            Lookup::Found(kind, value) => settle(&folding, &Entry { key: &key, kind, value: &value }),
+            Lookup::Found(kind, value, _) => settle(&folding, &Entry { key: &key, kind, value: &value }),
             Lookup::Absent => None,
             Lookup::Waiting => panic!("a blocking query waits for nobody"),
         };
