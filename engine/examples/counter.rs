@@ -1,7 +1,8 @@
 //! Counters and statistics that are changed without being read: merge operators.
 //!
-//! `merge` writes an operand. The store folds operands into values when a key is read, and in the background.
-//! Several threads count into the same keys without a lock of their own and without a read for each change.
+//! `merge` writes an operand. The store merges operands into values when a key is read, and in the
+//! background. Several threads count into the same keys without a lock of their own and without a read for
+//! each change.
 //!
 //! Run with `cargo run -p testudo --example counter`.
 

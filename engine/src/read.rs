@@ -1,7 +1,7 @@
 //! Reading: point queries over a view, one by one or many at once.
 //!
 //! **Invariants**
-//! - Sources are asked newest first; the first that knows the key decides, but for operands, which are folded
+//! - Sources are asked newest first; the first that knows the key decides, but for operands, which are merged
 //!   upon what the others say.
 //! - Cached records stand for the tree of the view, and for nothing else.
 
@@ -31,10 +31,10 @@ fn found(
     let value = match kind {
         Kind::Tombstone => return Ok(None),
         Kind::Value => {
-            view.folding.record_value(key, value.len());
+            view.full_merge.record_value(key, value.len());
             value
         }
-        Kind::Operands | Kind::Unfolded => view.folding.fold(&Entry { key, kind, value: &value })?,
+        Kind::Operands | Kind::Unmerged => view.full_merge.merge(&Entry { key, kind, value: &value })?,
     };
     view.records.fill(key, hash, &value, neighbours.0);
     Ok(Some(Slice::from(value)))
@@ -54,7 +54,7 @@ fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
         buffer.table.get(key, at, |kind, value| match kind {
             Kind::Value => Buffered::Known(Some(Slice::from(value.to_vec()))),
             Kind::Tombstone => Buffered::Known(None),
-            Kind::Operands | Kind::Unfolded => Buffered::Operands(Vec::new()),
+            Kind::Operands | Kind::Unmerged => Buffered::Operands(Vec::new()),
         })
     });
     match answer {
@@ -89,19 +89,19 @@ fn get_operands(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
         return Ok(Buffered::Operands(stack));
     }
     view.records.record_buffered();
-    let value = view.folding.fold(&Entry { key, kind: base, value: &stack })?;
+    let value = view.full_merge.merge(&Entry { key, kind: base, value: &stack })?;
     Ok(Buffered::Known(Some(Slice::from(value))))
 }
 
 /// The value that `operands` make of what the tree says.
-fn fold_over(view: &View, key: &[u8], below: Option<&Slice>, operands: &[u8]) -> Result<Option<Slice>> {
+fn merge_over(view: &View, key: &[u8], below: Option<&Slice>, operands: &[u8]) -> Result<Option<Slice>> {
     let mut stack = Vec::with_capacity(below.map_or(0, |value| value.len()) + operands.len() + 5);
     let kind = match below {
         Some(value) => begin_stack(Kind::Value, value, &mut stack),
         None => begin_stack(Kind::Tombstone, &[], &mut stack),
     };
     stack.extend_from_slice(operands);
-    Ok(Some(Slice::from(view.folding.fold(&Entry { key, kind, value: &stack })?)))
+    Ok(Some(Slice::from(view.full_merge.merge(&Entry { key, kind, value: &stack })?)))
 }
 
 /// The value of `key` in `view`, as of `at`.
@@ -109,7 +109,7 @@ pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
     match get_buffered(view, key, at)? {
         Buffered::Known(answer) => Ok(answer),
         Buffered::Unknown => get_below(view, key),
-        Buffered::Operands(operands) => fold_over(view, key, get_below(view, key)?.as_ref(), &operands),
+        Buffered::Operands(operands) => merge_over(view, key, get_below(view, key)?.as_ref(), &operands),
     }
 }
 
@@ -161,16 +161,16 @@ struct MultiGet<'v, K> {
     /// The keys that the tree is yet to be asked for.
     open: Vec<Open>,
     /// Operands on top of what the tree says, with the place of their key.
-    unfolded: Vec<(usize, Vec<u8>)>,
+    unmerged: Vec<(usize, Vec<u8>)>,
 }
 
 /// The values of `keys` in `view`, as of `at`.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> Result<Vec<Option<Slice>>> {
     let answers = Vec::with_capacity(keys.len());
-    let mut queries = MultiGet { view, keys, answers, open: Vec::new(), unfolded: Vec::new() };
+    let mut queries = MultiGet { view, keys, answers, open: Vec::new(), unmerged: Vec::new() };
     queries.ask_memory(at)?;
     queries.ask_tree()?;
-    queries.fold()?;
+    queries.merge()?;
     debug_assert_eq!(queries.answers.len(), keys.len(), "an answer for each key");
     Ok(queries.answers)
 }
@@ -185,7 +185,7 @@ impl<K: AsRef<[u8]>> MultiGet<'_, K> {
                     continue;
                 }
                 Buffered::Unknown => {}
-                Buffered::Operands(operands) => self.unfolded.push((index, operands)),
+                Buffered::Operands(operands) => self.unmerged.push((index, operands)),
             }
             let hash = hash_key(key);
             let answer = get_cached(self.view, key, hash);
@@ -239,10 +239,10 @@ impl<K: AsRef<[u8]>> MultiGet<'_, K> {
     }
 
     /// Puts operands of the write buffers on top of what lies below them.
-    fn fold(&mut self) -> Result<()> {
-        for (index, operands) in std::mem::take(&mut self.unfolded) {
+    fn merge(&mut self) -> Result<()> {
+        for (index, operands) in std::mem::take(&mut self.unmerged) {
             let below = self.answers[index].as_ref();
-            self.answers[index] = fold_over(self.view, self.keys[index].as_ref(), below, &operands)?;
+            self.answers[index] = merge_over(self.view, self.keys[index].as_ref(), below, &operands)?;
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ use crossbeam_utils::CachePadded;
 use testudo_base::{
     Error, KeyspaceId, Result, Seqno, StoreId,
     chunks::ChunkPool,
-    merge_operator::{Folding, MergeOperators},
+    merge_operator::{FullMerge, MergeOperators},
     sync::{Arc, Mutex, RwLock, atomic::AtomicU64},
 };
 use testudo_contract::{Executor, Progress, RunIds, Work};
@@ -158,14 +158,14 @@ impl Store {
         }
     }
 
-    /// An empty memtable for a keyspace that folds operands like this.
-    pub(crate) fn new_table(&self, folding: &Arc<Folding>) -> Memtable {
-        Memtable::with_folding(Arc::clone(&self.arena_pool), Arc::clone(folding))
+    /// An empty memtable for a keyspace that merges operands like this.
+    pub(crate) fn new_table(&self, full_merge: &Arc<FullMerge>) -> Memtable {
+        Memtable::with_full_merge(Arc::clone(&self.arena_pool), Arc::clone(full_merge))
     }
 
-    /// How a keyspace of this name with these options folds operands.
-    pub(crate) fn folding(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<Folding> {
-        self.merging.folding(keyspace, options)
+    /// How a keyspace of this name with these options merges operands.
+    pub(crate) fn full_merge(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<FullMerge> {
+        self.merging.full_merge(keyspace, options)
     }
 
     /// The cached records of a keyspace that was just opened or created.
@@ -189,7 +189,7 @@ impl Store {
             data: Arc::clone(&self.data),
             keyspace: keyspace.id,
             keyspace_name: Arc::clone(&keyspace.name),
-            folding: Arc::clone(&keyspace.folding),
+            full_merge: Arc::clone(&keyspace.full_merge),
             run_ids: Arc::clone(&self.run_ids),
             executor: Arc::clone(&self.background.executor),
             progress,

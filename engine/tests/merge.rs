@@ -1,4 +1,4 @@
-//! Merge operators: operands are folded whenever and wherever they meet what they change, each exactly once
+//! Merge operators: operands are merged whenever and wherever they meet what they change, each exactly once
 //! and in order.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -185,7 +185,7 @@ fn what_an_operator_refuses_is_said_by_reads_until_the_key_is_written_anew() {
     let machine = MemEnv::new(4);
     let add = MergeFunction::new("late-add", |key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]| {
         let operators = MergeOperators::default();
-        operators.folding("", Some("add-u64")).operator()?.merge(key, existing, operands)
+        operators.full_merge("", Some("add-u64")).operator()?.merge(key, existing, operands)
     });
     let db = builder(&machine).merge_operator(Arc::new(add)).open().unwrap();
     let unknown = db.keyspace("x", || KeyspaceOptions::default().merge_operator("unheard-of"));

@@ -128,7 +128,7 @@ fn check_contents(
         }
         meter.advance(run.reference().stored_bytes())?;
     }
-    for keyspace in db.store().keyspaces().iter().filter(|keyspace| keyspace.folding.has_operator()) {
+    for keyspace in db.store().keyspaces().iter().filter(|keyspace| keyspace.full_merge.has_operator()) {
         check_merges(&Keyspace::new(db, Arc::clone(keyspace)), &mut findings, &mut meter)?;
     }
     Ok(findings)
@@ -139,7 +139,8 @@ fn check_contents(
 fn check_merges(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Meter<'_, '_>) -> Result<()> {
     let mut refused = 0_u64;
     for (number, entry) in keyspace.iter()?.map_while(Result::ok).enumerate() {
-        let checked = entry.value().and_then(|value| keyspace.core.folding.check_value(entry.key(), &value));
+        let checked =
+            entry.value().and_then(|value| keyspace.core.full_merge.check_value(entry.key(), &value));
         if let Err(error) = checked {
             refused += 1;
             if refused <= REFUSED_MAX {

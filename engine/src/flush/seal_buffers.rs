@@ -98,7 +98,7 @@ impl Store {
     /// REQUIRES: the commit lock is held.
     fn seal(&self, keyspace: &KeyspaceCore) {
         debug_assert!(self.commits.is_locked(), "nothing is assigned a seqno meanwhile");
-        keyspace.seal_active(self.last_seqno(), self.new_table(&keyspace.folding));
+        keyspace.seal_active(self.last_seqno(), self.new_table(&keyspace.full_merge));
     }
 
     /// Counts the bytes of write buffers, right after some were sealed or flushed. REQUIRES: the commit lock

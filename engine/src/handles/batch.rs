@@ -114,7 +114,7 @@ impl Batch {
     /// against the value is an error of [`Batch::commit`].
     pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.keep_refusal(keyspace.core.folding.check_value(key, value));
+        self.keep_refusal(keyspace.core.full_merge.check_value(key, value));
         self.push(keyspace, Kind::Value, key, value);
     }
 
@@ -127,7 +127,7 @@ impl Batch {
     /// of [`Batch::commit`].
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
         let (key, operand) = (key.as_ref(), operand.as_ref());
-        self.keep_refusal(keyspace.core.folding.check_operand(key, operand));
+        self.keep_refusal(keyspace.core.full_merge.check_operand(key, operand));
         self.push(keyspace, Kind::Operands, key, &encode_operand(operand));
     }
 

@@ -165,7 +165,7 @@ impl std::fmt::Debug for Iter {
 fn owned(entry: &testudo_base::Entry<'_>, pinned: &Pinned) -> Entry {
     let value = match entry.kind {
         Kind::Value | Kind::Tombstone => Ok(entry.value.to_vec()),
-        Kind::Operands | Kind::Unfolded => pinned.view.folding.fold(entry),
+        Kind::Operands | Kind::Unmerged => pinned.view.full_merge.merge(entry),
     };
     let unmerged = |why| Box::new(Unmerged { kind: entry.kind, stack: entry.value.to_vec(), why });
     Entry { key: entry.key.to_vec().into(), value: value.map(Slice::from).map_err(unmerged) }

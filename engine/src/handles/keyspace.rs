@@ -95,7 +95,7 @@ impl Keyspace {
     /// be lost by a crash; after any other error nothing was written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.core.folding.check_value(key, value)?;
+        self.core.full_merge.check_value(key, value)?;
         let operation = self.operation(Kind::Value, key, value);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
     }
@@ -146,7 +146,7 @@ impl Keyspace {
     /// of [`Keyspace::get`], and `Invalid` if the value would become too long.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
-        self.core.folding.check_operand(key, operand)?;
+        self.core.full_merge.check_operand(key, operand)?;
         let list = encode_operand(operand);
         let operation = self.operation(Kind::Operands, key, &list);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
@@ -273,7 +273,7 @@ impl Keyspace {
         let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
         store.check_limits(key, operation.value)?;
         if let Some(new) = &new {
-            self.core.folding.check_value(key, new)?;
+            self.core.full_merge.check_value(key, new)?;
         }
         let (keyspaces, operations) = (std::slice::from_ref(&self.core), std::slice::from_ref(&operation));
         let seqno = store.write_and_record(keyspaces, operations, operation_bytes(&operation))?;

@@ -1,7 +1,7 @@
-//! How the keyspaces of a store fold operands.
+//! How the keyspaces of a store merge operands.
 
 use testudo_base::{
-    merge_operator::{Folding, MergeOperators},
+    merge_operator::{FullMerge, MergeOperators},
     oversized_keys::OversizedKeys,
     sync::Arc,
 };
@@ -24,9 +24,9 @@ impl Merging {
         Self { operators, oversized_keys }
     }
 
-    /// How a keyspace of this name with these options folds operands.
-    pub(crate) fn folding(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<Folding> {
+    /// How a keyspace of this name with these options merges operands.
+    pub(crate) fn full_merge(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<FullMerge> {
         let name = options.merge_operator_name();
-        self.operators.folding_of_store(keyspace, name, &self.oversized_keys)
+        self.operators.full_merge_of_store(keyspace, name, &self.oversized_keys)
     }
 }

@@ -230,12 +230,12 @@ impl Store {
             tree = tree.stack(&self.work(core, Arc::new(Progress::default())), &updates)?;
         }
         let active = if view.active.is_flushed() {
-            WriteBuffer::new(self.new_table(&view.folding))
+            WriteBuffer::new(self.new_table(&view.full_merge))
         } else {
             Arc::clone(&view.active)
         };
         let sealed = view.sealed.iter().filter(|buffer| !buffer.is_flushed()).cloned().collect();
-        let (records, folding) = (view.records.clone(), Arc::clone(&view.folding));
-        Ok(View { active, sealed, tree, records, folding, options: view.options })
+        let (records, full_merge) = (view.records.clone(), Arc::clone(&view.full_merge));
+        Ok(View { active, sealed, tree, records, full_merge, options: view.options })
     }
 }

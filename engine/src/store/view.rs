@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use testudo_base::{
     KeyspaceId, Seqno,
-    merge_operator::Folding,
+    merge_operator::FullMerge,
     sync::{
         Arc, ArcSwap, Mutex,
         atomic::{
@@ -99,7 +99,7 @@ pub(crate) struct View {
     /// Cached records of the tree.
     pub(crate) records: KeyspaceRecords,
     /// How operands become values.
-    pub(crate) folding: Arc<Folding>,
+    pub(crate) full_merge: Arc<FullMerge>,
     /// The settings that the tree goes by.
     pub(crate) options: KeyspaceOptions,
 }
@@ -116,7 +116,7 @@ impl View {
 pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
     pub(crate) name: Arc<str>,
-    pub(crate) folding: Arc<Folding>,
+    pub(crate) full_merge: Arc<FullMerge>,
     pub(crate) view: ArcSwap<View>,
     pub(crate) write_share: OwnShare,
     dropped: AtomicBool,
@@ -139,19 +139,19 @@ impl KeyspaceCore {
         options: KeyspaceOptions,
         tree: Arc<dyn Tree>,
     ) -> Arc<Self> {
-        let folding = store.folding(name, &options);
+        let full_merge = store.full_merge(name, &options);
         let view = View {
-            active: WriteBuffer::new(store.new_table(&folding)),
+            active: WriteBuffer::new(store.new_table(&full_merge)),
             sealed: Vec::new(),
             tree,
             records: store.new_records(id),
-            folding: Arc::clone(&folding),
+            full_merge: Arc::clone(&full_merge),
             options,
         };
         Arc::new(Self {
             id,
             name: Arc::from(name),
-            folding,
+            full_merge,
             view: ArcSwap::from_pointee(view),
             write_share: OwnShare::default(),
             dropped: false.into(),
@@ -211,7 +211,7 @@ impl KeyspaceCore {
             sealed,
             tree: Arc::clone(&view.tree),
             records: view.records.clone(),
-            folding: Arc::clone(&self.folding),
+            full_merge: Arc::clone(&self.full_merge),
             options: view.options,
         };
         self.view.store(Arc::new(next));
@@ -222,8 +222,8 @@ impl KeyspaceCore {
     pub(crate) fn publish_options(&self, tree: Arc<dyn Tree>, options: KeyspaceOptions) {
         let view = self.view.load();
         let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
-        let folding = Arc::clone(&self.folding);
-        self.view.store(Arc::new(View { active, sealed, tree, records, folding, options }));
+        let full_merge = Arc::clone(&self.full_merge);
+        self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options }));
     }
 
     /// Publishes a tree that `flushed` (the oldest sealed buffer, if any) is part of.
@@ -242,7 +242,8 @@ impl KeyspaceCore {
             flushed.is_flushed.store(true, Release);
         }
         let records = records.unwrap_or_else(|| view.records.clone());
-        let (active, folding, options) = (Arc::clone(&view.active), Arc::clone(&self.folding), view.options);
-        self.view.store(Arc::new(View { active, sealed, tree, records, folding, options }));
+        let (active, full_merge, options) =
+            (Arc::clone(&view.active), Arc::clone(&self.full_merge), view.options);
+        self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options }));
     }
 }

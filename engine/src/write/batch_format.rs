@@ -1,6 +1,6 @@
 //! The payload of a commit in the log. Only this file knows its bytes.
 //!
-//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unfolded) · keyspace varint
+//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unmerged) · keyspace varint
 //! · key length varint · key · but for a tombstone: value length varint · value. The n-th operation has
 //! the n-th seqno of the commit.
 //!
@@ -30,7 +30,7 @@ pub(crate) fn operation_bytes(operation: &Operation<'_>) -> usize {
     let head = 1 + varint_bytes(u64::from(operation.keyspace.0)) + varint_bytes(u64_of(key)) + key;
     match operation.kind {
         Kind::Tombstone => head,
-        Kind::Value | Kind::Operands | Kind::Unfolded => head + varint_bytes(u64_of(value)) + value,
+        Kind::Value | Kind::Operands | Kind::Unmerged => head + varint_bytes(u64_of(value)) + value,
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn encode_operation<'o>(out: &'o mut [u8], operation: &Operation<'_>)
     let out = put(out, operation.key);
     match operation.kind {
         Kind::Tombstone => out,
-        Kind::Value | Kind::Operands | Kind::Unfolded => {
+        Kind::Value | Kind::Operands | Kind::Unmerged => {
             let out = put_varint(out, u64_of(operation.value.len()));
             put(out, operation.value)
         }
@@ -77,7 +77,7 @@ pub(crate) fn decode<E: From<Damage>>(
         let key = reader.take(key_bytes)?;
         let value = match kind {
             Kind::Tombstone => &[][..],
-            Kind::Value | Kind::Operands | Kind::Unfolded => {
+            Kind::Value | Kind::Operands | Kind::Unmerged => {
                 let length = usize_of(reader.varint()?);
                 reader.take(length)?
             }

@@ -131,7 +131,7 @@ impl Store {
         operations: &[Operation<'_>],
         bytes: usize,
     ) -> Result<Seqno> {
-        if keyspaces.iter().all(|keyspace| !keyspace.folding.has_operator()) {
+        if keyspaces.iter().all(|keyspace| !keyspace.full_merge.has_operator()) {
             return self.write(keyspaces, operations, bytes);
         }
         let merged = self.merge_long(keyspaces, operations)?;

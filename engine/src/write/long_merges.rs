@@ -81,7 +81,7 @@ impl Store {
     #[inline]
     pub(crate) fn record_long(&self, keyspace: &KeyspaceCore, operation: &Operation<'_>) {
         if operation.kind == Kind::Value {
-            keyspace.folding.record_value(operation.key, operation.value.len());
+            keyspace.full_merge.record_value(operation.key, operation.value.len());
         }
     }
 
@@ -138,7 +138,7 @@ impl Store {
         let mut stack = Vec::with_capacity(base.len() + pending.bytes + 5);
         let kind = begin_stack(kind, &base, &mut stack);
         pending.operands.iter().for_each(|operands| stack.extend_from_slice(operands));
-        let value = keyspace.folding.fold(&Entry { key, kind, value: &stack })?;
+        let value = keyspace.full_merge.merge(&Entry { key, kind, value: &stack })?;
         let max = self.memory.max_value_bytes();
         if u64_of(value.len()) > max {
             return Err(Error::invalid(format!(

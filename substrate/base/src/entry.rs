@@ -1,5 +1,5 @@
 //! What a key maps to at one moment: a value, the fact that it was deleted, or operands that a merge operator
-//! has to fold.
+//! has to merge.
 
 /// What an entry says about its key. The numbers are part of the on-disk format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,7 +12,7 @@ pub enum Kind {
     /// Operands on top of whatever is older.
     Operands = 2,
     /// Operands together with what they change; hides everything older.
-    Unfolded = 3,
+    Unmerged = 3,
 }
 
 impl Kind {
@@ -22,7 +22,7 @@ impl Kind {
             0 => Some(Self::Value),
             1 => Some(Self::Tombstone),
             2 => Some(Self::Operands),
-            3 => Some(Self::Unfolded),
+            3 => Some(Self::Unmerged),
             _ => None,
         }
     }
@@ -34,7 +34,7 @@ impl Kind {
             0 => Self::Value,
             1 => Self::Tombstone,
             2 => Self::Operands,
-            _ => Self::Unfolded,
+            _ => Self::Unmerged,
         }
     }
 }

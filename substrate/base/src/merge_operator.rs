@@ -7,7 +7,7 @@
 //! **Invariants**
 //! - An operator is asked for any division of a key's operands, in their order; whether it was asked early or
 //!   late makes no difference to the answer.
-//! - What cannot be folded stays as it is: without its operator a keyspace loses nothing.
+//! - What cannot be merged stays as it is: without its operator a keyspace loses nothing.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use crate::{
     planted,
 };
 
-/// Folds operands into values.
+/// Merges operands into values.
 ///
 /// It must be a function of its arguments alone, and indifferent to where a list is cut: `merge(v, [a, b])`
 /// is `merge(merge(v, [a]), [b])`, and `merge(v, [combine([a, b])])`. It runs under locks: it must not call
@@ -217,27 +217,27 @@ impl MergeOperators {
         self.0.keys().map(String::as_str)
     }
 
-    /// How the keyspace of this name folds, which states this operator; for use apart from a store.
-    pub fn folding(&self, keyspace: &str, name: Option<&str>) -> Arc<Folding> {
-        self.folding_of_store(keyspace, name, &Arc::default())
+    /// How the keyspace of this name merges, which states this operator; for use apart from a store.
+    pub fn full_merge(&self, keyspace: &str, name: Option<&str>) -> Arc<FullMerge> {
+        self.full_merge_of_store(keyspace, name, &Arc::default())
     }
 
     /// The same in a store, which `oversized` belongs to.
-    pub fn folding_of_store(
+    pub fn full_merge_of_store(
         &self,
         keyspace: &str,
         name: Option<&str>,
         oversized: &Arc<OversizedKeys>,
-    ) -> Arc<Folding> {
+    ) -> Arc<FullMerge> {
         let operator = name.and_then(|name| self.0.get(name)).cloned();
         let (keyspace, name) = (keyspace.to_owned(), name.map(str::to_owned));
-        Arc::new(Folding { keyspace, name, operator, oversized: Arc::clone(oversized) })
+        Arc::new(FullMerge { keyspace, name, operator, oversized: Arc::clone(oversized) })
     }
 }
 
 /// How the operands of one keyspace become values.
 #[derive(Debug, Default)]
-pub struct Folding {
+pub struct FullMerge {
     /// For messages.
     keyspace: String,
     name: Option<String>,
@@ -245,7 +245,7 @@ pub struct Folding {
     oversized: Arc<OversizedKeys>,
 }
 
-impl Folding {
+impl FullMerge {
     /// The operator.
     ///
     /// Errors: `Unsupported` if the keyspace has none, or one that is not known here.
@@ -262,7 +262,7 @@ impl Folding {
 
     /// Checks an operand before it is written.
     ///
-    /// Errors: as [`Folding::operator`], and what the operator says, with keyspace and key.
+    /// Errors: as [`FullMerge::operator`], and what the operator says, with keyspace and key.
     pub fn check_operand(&self, key: &[u8], operand: &[u8]) -> Result<()> {
         let operator = self.operator()?;
         if planted!("refused-operand-written") {
@@ -305,12 +305,12 @@ impl Folding {
     /// The value that an entry with operands stands for, if nothing older is said about its key than it says.
     ///
     /// A value longer than the store's longest is given like any other: its operands were accepted when
-    /// nobody knew. Its key, and one whose operands cannot be folded, is noted for the next operand.
+    /// nobody knew. Its key, and one whose operands cannot be merged, is noted for the next operand.
     ///
     /// Errors, which name keyspace and key: `Unsupported` without the operator; what the operator says;
     /// `Invalid` for a value beyond 4 GiB; `Corruption`.
-    pub fn fold(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
-        let value = self.try_fold(entry);
+    pub fn merge(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+        let value = self.try_merge(entry);
         match &value {
             Ok(value) => self.oversized.check(entry.key, value.len()),
             Err(_) => self.oversized.note(entry.key),
@@ -318,7 +318,7 @@ impl Folding {
         value.map_err(|error| self.about(entry.key, error))
     }
 
-    fn try_fold(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+    fn try_merge(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
         let operator = self.operator()?;
         let mut stack = Stack::decode(entry.kind, entry.value)
             .map_err(|damage| Error::new(ErrorKind::Corruption, format!("operands: {}", damage.0)))?;
@@ -346,7 +346,7 @@ impl Folding {
         let fits = |value: &Vec<u8>| self.oversized.may_become(entry.value.len(), value.len());
         match entry.kind {
             Kind::Value | Kind::Tombstone => None,
-            Kind::Unfolded => Some((Kind::Value, self.fold(entry).ok().filter(fits)?)),
+            Kind::Unmerged => Some((Kind::Value, self.merge(entry).ok().filter(fits)?)),
             Kind::Operands if is_oldest => {
                 let whole = |value| (Kind::Value, value);
                 let kept = || {
@@ -355,7 +355,7 @@ impl Folding {
                     stack.extend_from_slice(entry.value);
                     (kind, stack)
                 };
-                Some(self.fold(entry).ok().filter(fits).map_or_else(kept, whole))
+                Some(self.merge(entry).ok().filter(fits).map_or_else(kept, whole))
             }
             Kind::Operands => {
                 let stack = Stack::decode(entry.kind, entry.value).ok().filter(|s| s.operands.len() > 1)?;

@@ -3,12 +3,12 @@
 //! | kind | bytes |
 //! |---|---|
 //! | operands | the operands, oldest first, each: varint length, bytes |
-//! | unfolded | the base: varint 0 (nothing), or length + 1 and the bytes of a value; then operands |
+//! | unmerged | the base: varint 0 (nothing), or length + 1 and the bytes of a value; then operands |
 //!
 //! **Invariants**
 //! - The newer operands of a key go behind the older ones, byte by byte: no entry has to be decoded to be
 //!   stacked.
-//! - An unfolded entry says everything about its key; operands alone need what is older.
+//! - An unmerged entry says everything about its key; operands alone need what is older.
 
 use crate::{
     Kind,
@@ -31,14 +31,14 @@ pub fn begin_stack(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> Kind {
     out.clear();
     let kind = match kind {
         Kind::Operands => Kind::Operands,
-        Kind::Unfolded => Kind::Unfolded,
+        Kind::Unmerged => Kind::Unmerged,
         Kind::Tombstone => {
             out.push(0);
-            Kind::Unfolded
+            Kind::Unmerged
         }
         Kind::Value => {
             put_varint(out, u64_of(value.len()) + 1);
-            Kind::Unfolded
+            Kind::Unmerged
         }
     };
     out.extend_from_slice(value);
@@ -57,7 +57,7 @@ pub struct Stack<'a> {
 impl<'a> Stack<'a> {
     /// Reads the bytes of an entry. REQUIRES: `kind` is one of the two kinds with operands.
     pub fn decode(kind: Kind, bytes: &'a [u8]) -> Result<Self, Damage> {
-        debug_assert!(matches!(kind, Kind::Operands | Kind::Unfolded), "only these have operands");
+        debug_assert!(matches!(kind, Kind::Operands | Kind::Unmerged), "only these have operands");
         let mut operands = Vec::new();
         let existing = visit(kind, bytes, |operand| operands.push(operand))?;
         Ok(Self { existing, operands })
@@ -69,7 +69,7 @@ impl<'a> Stack<'a> {
 pub fn check_value(kind: Kind, value: &[u8]) -> Result<(), Damage> {
     match kind {
         Kind::Value | Kind::Tombstone => Ok(()),
-        Kind::Operands | Kind::Unfolded => visit(kind, value, |_| ()).map(|_| ()),
+        Kind::Operands | Kind::Unmerged => visit(kind, value, |_| ()).map(|_| ()),
     }
 }
 
@@ -77,7 +77,7 @@ pub fn check_value(kind: Kind, value: &[u8]) -> Result<(), Damage> {
 fn visit<'a>(kind: Kind, bytes: &'a [u8], mut act: impl FnMut(&'a [u8])) -> Result<Option<&'a [u8]>, Damage> {
     let mut reader = Reader::new(bytes);
     let mut existing = None;
-    if kind == Kind::Unfolded
+    if kind == Kind::Unmerged
         && let Some(length) = reader.varint()?.checked_sub(1)
     {
         existing = Some(reader.take(usize_of(length))?);

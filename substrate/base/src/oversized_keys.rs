@@ -26,8 +26,8 @@ use crate::{
 /// Keys that are told apart; when there are more, every key counts.
 const KEYS_MAX: usize = 4096;
 
-/// What operands and all that they change may come to unread: with as much again that folding may make of
-/// them, it is an entry that can be written.
+/// What operands and all that they change may come to unread: with as much again that a full merge may make
+/// of them, it is an entry that can be written.
 const UNREAD_BYTES_MAX: u64 = MAX_VALUE_BYTES / 2;
 
 /// The keys, and what is long.
@@ -64,8 +64,8 @@ impl OversizedKeys {
         self.unread_bytes_max.store(bytes, Relaxed);
     }
 
-    /// Whether folding may turn an entry of `before` bytes into one of `after`: it must not use up what was
-    /// left for operands that are on their way.
+    /// Whether a full merge may turn an entry of `before` bytes into one of `after`: it must not use up what
+    /// was left for operands that are on their way.
     pub(crate) fn may_become(&self, before: usize, after: usize) -> bool {
         after <= before || u64_of(after) <= self.unread_bytes_max()
     }

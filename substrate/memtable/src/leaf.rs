@@ -22,7 +22,7 @@ use std::cmp::Ordering;
 use testudo_base::{
     Kind, Seqno,
     key::{common_prefix, head, separator},
-    merge_operator::Folding,
+    merge_operator::FullMerge,
     num::{u64_of, usize_of},
 };
 
@@ -228,11 +228,11 @@ impl Leaf {
         arena: &Arena,
         version: &Version<'_>,
         keep_from: Option<Seqno>,
-        folding: &Folding,
+        full_merge: &FullMerge,
     ) -> Option<InsertOutcome> {
         let outcome = match self.search(arena, version.key) {
             Ok(slot) if version.kind == Kind::Operands => {
-                self.add_operands(arena, slot, version, keep_from, folding)
+                self.add_operands(arena, slot, version, keep_from, full_merge)
             }
             Ok(slot) => self.update(arena, slot, version, keep_from),
             Err(slot) if self.has_room_at(slot) => self.add(arena, slot, version),

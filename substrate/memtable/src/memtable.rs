@@ -7,7 +7,7 @@
 use testudo_base::{
     Kind, Seqno,
     chunks::ChunkPool,
-    merge_operator::Folding,
+    merge_operator::FullMerge,
     num::{u64_of, usize_of},
     sync::{Arc, OnceLock},
 };
@@ -19,18 +19,18 @@ use crate::{arena::View, leaf::InsertOutcome, table::Table};
 pub struct Memtable {
     table: OnceLock<Box<Table>>,
     pool: Arc<ChunkPool>,
-    folding: Arc<Folding>,
+    full_merge: Arc<FullMerge>,
 }
 
 impl Memtable {
     /// An empty memtable that takes its memory from `pool`, for a keyspace without a merge operator.
     pub fn new(pool: Arc<ChunkPool>) -> Self {
-        Self::with_folding(pool, Arc::default())
+        Self::with_full_merge(pool, Arc::default())
     }
 
-    /// An empty memtable that takes its memory from `pool` and folds operands as its keyspace does.
-    pub fn with_folding(pool: Arc<ChunkPool>, folding: Arc<Folding>) -> Self {
-        Self { table: OnceLock::new(), pool, folding }
+    /// An empty memtable that takes its memory from `pool` and merges operands as its keyspace does.
+    pub fn with_full_merge(pool: Arc<ChunkPool>, full_merge: Arc<FullMerge>) -> Self {
+        Self { table: OnceLock::new(), pool, full_merge }
     }
 
     /// What was written, if anything was.
@@ -43,7 +43,7 @@ impl Memtable {
     fn table_or_new(&self) -> (&Table, u64) {
         let mut made = 0;
         if self.table.get().is_none() {
-            let table = Box::new(Table::new(Arc::clone(&self.pool), Arc::clone(&self.folding)));
+            let table = Box::new(Table::new(Arc::clone(&self.pool), Arc::clone(&self.full_merge)));
             let bytes = table.memory_bytes();
             // Of two who make one the first counts.
             made = self.table.set(table).map_or(0, |()| bytes);

@@ -10,7 +10,7 @@ use std::iter::Sum;
 use testudo_base::{
     Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Seqno,
     chunks::ChunkPool,
-    merge_operator::Folding,
+    merge_operator::FullMerge,
     num::{u64_of, usize_of},
     sync::{
         Arc, RwLock,
@@ -38,15 +38,15 @@ pub(crate) struct Table {
     arena: Arena,
     /// Heap bytes of top and leaves; signed, because one split's delta may be negative.
     index_bytes: AtomicI64,
-    folding: Arc<Folding>,
+    full_merge: Arc<FullMerge>,
 }
 
 impl Table {
-    pub(crate) fn new(pool: Arc<ChunkPool>, folding: Arc<Folding>) -> Self {
+    pub(crate) fn new(pool: Arc<ChunkPool>, full_merge: Arc<FullMerge>) -> Self {
         let top = Top::new();
         let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
         let (arena, index) = (Arena::new(pool), AtomicI64::new(0));
-        let table = Self { top: RwLock::new(top), arena, index_bytes: index, folding };
+        let table = Self { top: RwLock::new(top), arena, index_bytes: index, full_merge };
         table.count_index(index_bytes);
         table
     }
@@ -79,7 +79,7 @@ impl Table {
                 assert!(!top.frozen, "insert into a frozen memtable");
                 let mut leaf = top.leaf(top.find(key)).write();
                 let index_before = leaf.heap_bytes();
-                if let Some(mut outcome) = leaf.insert(&self.arena, &version, keep_from, &self.folding) {
+                if let Some(mut outcome) = leaf.insert(&self.arena, &version, keep_from, &self.full_merge) {
                     let index_grown = leaf.heap_bytes() - index_before;
                     if index_grown > 0 {
                         self.count_index(index_grown.cast_signed());

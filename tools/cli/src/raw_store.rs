@@ -86,14 +86,14 @@ pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
     let (operation, value) = match (entry.kind, &stack) {
         (Kind::Value, _) => ("put", Some(entry.value)),
         (Kind::Tombstone, _) => ("remove", None),
-        (Kind::Operands | Kind::Unfolded, None) => ("merge", Some(entry.value)),
-        (Kind::Operands | Kind::Unfolded, Some(stack)) => ("merge", stack.existing),
+        (Kind::Operands | Kind::Unmerged, None) => ("merge", Some(entry.value)),
+        (Kind::Operands | Kind::Unmerged, Some(stack)) => ("merge", stack.existing),
     };
     document.insert("operation".to_owned(), json!(operation));
     if let Some(stack) = &stack {
         let operands: Vec<_> = stack.operands.iter().map(|operand| to_hex(operand)).collect();
         document.insert("operands_hex".to_owned(), json!(operands));
-        if entry.kind == Kind::Unfolded && value.is_none() {
+        if entry.kind == Kind::Unmerged && value.is_none() {
             document.insert("value".to_owned(), Value::Null);
         }
     }
@@ -109,7 +109,7 @@ pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
 
 /// The parts of an entry with operands; `None` for others, and for bytes that do not decode.
 fn stack_of<'e>(entry: &Entry<'e>) -> Option<Stack<'e>> {
-    let has_operands = matches!(entry.kind, Kind::Operands | Kind::Unfolded);
+    let has_operands = matches!(entry.kind, Kind::Operands | Kind::Unmerged);
     has_operands.then(|| Stack::decode(entry.kind, entry.value).ok()).flatten()
 }
 
@@ -120,15 +120,15 @@ pub(crate) fn operation_line(entry: &Entry<'_>) -> String {
         return match entry.kind {
             Kind::Value => format!("put {key} = {}", shown(entry.value)),
             Kind::Tombstone => format!("remove {key}"),
-            Kind::Operands | Kind::Unfolded => {
+            Kind::Operands | Kind::Unmerged => {
                 format!("merge {key}: damaged operands {}", shown(entry.value))
             }
         };
     };
     let operands: Vec<_> = operands.into_iter().map(shown).collect();
     let onto = match (entry.kind, existing) {
-        (Kind::Unfolded, Some(value)) => format!(" = {}", shown(value)),
-        (Kind::Unfolded, None) => " = nothing".to_owned(),
+        (Kind::Unmerged, Some(value)) => format!(" = {}", shown(value)),
+        (Kind::Unmerged, None) => " = nothing".to_owned(),
         _ => String::new(),
     };
     format!("merge {key}{onto} + {}", operands.join(" + "))

@@ -132,7 +132,7 @@ pub struct OutlineLine {
 pub trait Tree: Send + Sync + fmt::Debug {
     /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as
     /// such or as `Absent`; operands are reported together with everything that the tree has below them, but
-    /// not folded.
+    /// not merged.
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
     /// Whether everything that the tree has of `key`, operands and what they change, may come to more than
     /// `bytes`. Reads no pages, and errs on the side of yes.

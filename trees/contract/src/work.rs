@@ -4,7 +4,7 @@ use std::fmt;
 
 use testudo_base::{
     KeyspaceId, RunId,
-    merge_operator::Folding,
+    merge_operator::FullMerge,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -94,7 +94,7 @@ pub struct Work {
     /// Its name, which runs state.
     pub keyspace_name: Arc<str>,
     /// How its operands become values.
-    pub folding: Arc<Folding>,
+    pub full_merge: Arc<FullMerge>,
     /// Ids for new runs.
     pub run_ids: Arc<RunIds>,
     /// Hands.

@@ -65,7 +65,7 @@ fn stacked(
             return Some((kind, value));
         }
         let (kind, mut stack) = match older {
-            Some((kind @ (Kind::Operands | Kind::Unfolded), stack)) => (kind, stack),
+            Some((kind @ (Kind::Operands | Kind::Unmerged), stack)) => (kind, stack),
             whole => {
                 let (kind, value) = whole.unwrap_or((Kind::Tombstone, Vec::new()));
                 let mut stack = Vec::new();

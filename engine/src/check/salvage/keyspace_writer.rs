@@ -1,7 +1,7 @@
 //! Writes what is left of one keyspace into the target.
 //!
 //! **Invariants**
-//! - Operands are folded where the target has the operator, and written as they are where it has not.
+//! - Operands are merged where the target has the operator, and written as they are where it has not.
 //! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for
 //!   in its own.
 
@@ -90,7 +90,7 @@ impl<'t> KeyspaceWriter<'t> {
     fn write_key(&mut self, key: &[u8], answer: Answer, of_log: Vec<Logged>) -> Result<()> {
         let Some(verdict) = decide(answer, of_log, self.log) else { return Ok(()) };
         let Verdict { mut kind, mut value, is_older, is_uncertain } = verdict;
-        if let Some(settled) = self.into.core.folding.settle(&Entry { key, kind, value: &value }, true) {
+        if let Some(settled) = self.into.core.full_merge.settle(&Entry { key, kind, value: &value }, true) {
             (kind, value) = settled;
         }
         if !self.batch.has_room_for(key.len(), value.len()) {

@@ -31,7 +31,7 @@ fn open(machine: &Arc<MemEnv>, tree: Tree, operator: &str) -> (Db, Keyspace) {
     (db, keyspace)
 }
 
-/// The length of what the store holds for each key, folded or not.
+/// The length of what the store holds for each key, merged or not.
 fn lengths(keyspace: &Keyspace) -> BTreeMap<String, usize> {
     let length = |entry: crate::Result<crate::Entry>| {
         let entry = entry.unwrap();

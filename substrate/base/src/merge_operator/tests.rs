@@ -6,11 +6,11 @@ fn operands(operands: &[&[u8]]) -> Vec<u8> {
     operands.iter().flat_map(|operand| encode_operand(operand)).collect()
 }
 
-fn settled(folding: &Folding, kind: Kind, value: &[u8], is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
-    folding.settle(&Entry { key: b"key", kind, value }, is_oldest)
+fn settled(full_merge: &FullMerge, kind: Kind, value: &[u8], is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
+    full_merge.settle(&Entry { key: b"key", kind, value }, is_oldest)
 }
 
-fn unfolded(kind: Kind, value: &[u8], newer: &[&[u8]]) -> Vec<u8> {
+fn unmerged(kind: Kind, value: &[u8], newer: &[&[u8]]) -> Vec<u8> {
     let mut stack = Vec::new();
     begin_stack(kind, value, &mut stack);
     stack.extend(operands(newer));
@@ -22,7 +22,7 @@ fn built_in_operators_do_what_they_say() {
     let operators = MergeOperators::default();
     assert_eq!(operators.names().collect::<Vec<_>>(), ["add-u64", "append", "max", "min"]);
     let answer = |name: &str, existing: Option<&[u8]>, operands: &[&[u8]]| {
-        operators.folding("k", Some(name)).operator().unwrap().merge(b"", existing, operands)
+        operators.full_merge("k", Some(name)).operator().unwrap().merge(b"", existing, operands)
     };
     let (one, max) = (1_u64.to_le_bytes(), u64::MAX.to_le_bytes());
     assert_eq!(answer("add-u64", Some(&one), &[&one, &max]).unwrap(), one);
@@ -35,26 +35,29 @@ fn built_in_operators_do_what_they_say() {
 
 #[test]
 fn operands_and_values_are_checked_before_they_are_written() {
-    let folding = MergeOperators::default().folding("k", Some("add-u64"));
-    let operator = folding.operator().unwrap();
+    let full_merge = MergeOperators::default().full_merge("k", Some("add-u64"));
+    let operator = full_merge.operator().unwrap();
     assert!(operator.check_operand(b"", &[0; 8]).is_ok() && operator.check_value(b"", &[0; 8]).is_ok());
     assert_eq!(operator.check_operand(b"", b"7").unwrap_err().kind(), ErrorKind::Invalid);
-    let error = folding.check_value(b"a", b"7").unwrap_err();
+    let error = full_merge.check_value(b"a", b"7").unwrap_err();
     assert_eq!(error.to_string(), "keyspace \"k\", key \"a\": add-u64: a value is not of 8 bytes");
-    assert!(MergeOperators::default().folding("k", None).check_value(b"a", b"7").is_ok());
+    assert!(MergeOperators::default().full_merge("k", None).check_value(b"a", b"7").is_ok());
 }
 
 #[test]
 fn entries_settle_as_far_as_what_is_older_is_known() {
-    let folding = MergeOperators::default().folding("k", Some("append"));
+    let full_merge = MergeOperators::default().full_merge("k", Some("append"));
     let list = operands(&[b"b", b"c"]);
-    assert_eq!(settled(&folding, Kind::Operands, &list, false), Some((Kind::Operands, operands(&[b"bc"]))));
-    assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Value, b"bc".to_vec())));
-    assert_eq!(settled(&folding, Kind::Operands, &operands(&[b"b"]), false), None);
-    let stack = unfolded(Kind::Value, b"a", &[b"b"]);
-    assert_eq!(settled(&folding, Kind::Unfolded, &stack, false), Some((Kind::Value, b"ab".to_vec())));
-    assert_eq!(settled(&folding, Kind::Value, b"a", true), None);
-    assert_eq!(settled(&folding, Kind::Tombstone, b"", true), None);
+    assert_eq!(
+        settled(&full_merge, Kind::Operands, &list, false),
+        Some((Kind::Operands, operands(&[b"bc"])))
+    );
+    assert_eq!(settled(&full_merge, Kind::Operands, &list, true), Some((Kind::Value, b"bc".to_vec())));
+    assert_eq!(settled(&full_merge, Kind::Operands, &operands(&[b"b"]), false), None);
+    let stack = unmerged(Kind::Value, b"a", &[b"b"]);
+    assert_eq!(settled(&full_merge, Kind::Unmerged, &stack, false), Some((Kind::Value, b"ab".to_vec())));
+    assert_eq!(settled(&full_merge, Kind::Value, b"a", true), None);
+    assert_eq!(settled(&full_merge, Kind::Tombstone, b"", true), None);
 }
 
 #[test]
@@ -62,12 +65,12 @@ fn without_its_operator_nothing_is_lost() {
     let operators = MergeOperators::default();
     let list = operands(&[b"b", b"c"]);
     for name in [None, Some("somebody's")] {
-        let folding = operators.folding("k", name);
-        assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
-        let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
-        assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole.clone())));
-        assert_eq!(settled(&folding, Kind::Unfolded, &whole, true), None);
-        let error = folding.fold(&Entry { key: b"", kind: Kind::Operands, value: &list }).unwrap_err();
+        let full_merge = operators.full_merge("k", name);
+        assert_eq!(settled(&full_merge, Kind::Operands, &list, false), None);
+        let whole = unmerged(Kind::Tombstone, b"", &[b"b", b"c"]);
+        assert_eq!(settled(&full_merge, Kind::Operands, &list, true), Some((Kind::Unmerged, whole.clone())));
+        assert_eq!(settled(&full_merge, Kind::Unmerged, &whole, true), None);
+        let error = full_merge.merge(&Entry { key: b"", kind: Kind::Operands, value: &list }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(name.is_none_or(|name| error.to_string().contains(name)), "{error}");
     }
@@ -78,11 +81,11 @@ fn what_the_operator_refuses_is_kept() {
     let mut operators = MergeOperators::default();
     let refuse = |_: &[u8], _: Option<&[u8]>, _: &[&[u8]]| Err(Error::invalid("no"));
     operators.register(Arc::new(MergeFunction::new("no", refuse)));
-    let folding = operators.folding("k", Some("no"));
+    let full_merge = operators.full_merge("k", Some("no"));
     let list = operands(&[b"b", b"c"]);
-    assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
-    let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
-    assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole)));
+    assert_eq!(settled(&full_merge, Kind::Operands, &list, false), None);
+    let whole = unmerged(Kind::Tombstone, b"", &[b"b", b"c"]);
+    assert_eq!(settled(&full_merge, Kind::Operands, &list, true), Some((Kind::Unmerged, whole)));
 }
 
 #[test]
@@ -102,12 +105,12 @@ fn a_panic_of_the_operator_is_a_refusal() {
     }
     let mut operators = MergeOperators::default();
     operators.register(Arc::new(Panics));
-    let folding = operators.folding("k", Some("panics"));
+    let full_merge = operators.full_merge("k", Some("panics"));
     let list = operands(&[b"b", b"c"]);
-    assert_eq!(settled(&folding, Kind::Operands, &list, false), None);
-    let whole = unfolded(Kind::Tombstone, b"", &[b"b", b"c"]);
-    assert_eq!(settled(&folding, Kind::Operands, &list, true), Some((Kind::Unfolded, whole)));
-    let error = folding.fold(&Entry { key: b"key", kind: Kind::Operands, value: &list }).unwrap_err();
+    assert_eq!(settled(&full_merge, Kind::Operands, &list, false), None);
+    let whole = unmerged(Kind::Tombstone, b"", &[b"b", b"c"]);
+    assert_eq!(settled(&full_merge, Kind::Operands, &list, true), Some((Kind::Unmerged, whole)));
+    let error = full_merge.merge(&Entry { key: b"key", kind: Kind::Operands, value: &list }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert_eq!(
         error.to_string(),
@@ -118,16 +121,16 @@ fn a_panic_of_the_operator_is_a_refusal() {
 #[test]
 fn errors_name_keyspace_and_key_and_show_no_value() {
     let operators = MergeOperators::default();
-    let stack = unfolded(Kind::Value, b"secret", &[&[1; 8]]);
+    let stack = unmerged(Kind::Value, b"secret", &[&[1; 8]]);
     for operator in [Some("add-u64"), Some("somebody's"), None] {
-        for (kind, value) in [(Kind::Unfolded, stack.as_slice()), (Kind::Operands, b"\xffsecret")] {
+        for (kind, value) in [(Kind::Unmerged, stack.as_slice()), (Kind::Operands, b"\xffsecret")] {
             let entry = Entry { key: b"a\x00\"b", kind, value };
-            let error = operators.folding("users", operator).fold(&entry).unwrap_err().to_string();
+            let error = operators.full_merge("users", operator).merge(&entry).unwrap_err().to_string();
             assert!(error.starts_with(r#"keyspace "users", key "a\x00\"b": "#), "{error}");
             assert!(!error.contains("secret"), "{error}");
         }
     }
     let entry = Entry { key: &[b'x'; 1000], kind: Kind::Operands, value: &[] };
-    let error = operators.folding("users", None).fold(&entry).unwrap_err().to_string();
+    let error = operators.full_merge("users", None).merge(&entry).unwrap_err().to_string();
     assert!(error.contains("(1000 bytes)") && error.len() < 200, "{error}");
 }

@@ -9,15 +9,15 @@
 //! - The versions of an entry are in strict order, newest first.
 
 use testudo_base::{
-    Entry, Kind, Seqno, merge_operator::Folding, num::usize_of, operands_format::begin_stack,
+    Entry, Kind, Seqno, merge_operator::FullMerge, num::usize_of, operands_format::begin_stack,
 };
 
 use super::{InsertOutcome, Leaf, Slot, signed};
 use crate::arena::{Arena, Record, Version, View};
 
-/// A value up to here is folded with every operand that comes; a longer one waits for about as many bytes of
+/// A value up to here is merged with every operand that comes; a longer one waits for about as many bytes of
 /// them.
-const FOLDED_BYTES: usize = 1 << 10;
+const MERGED_BYTES: usize = 1 << 10;
 /// Least room that is left for further operands where they did not fit.
 const OPERANDS_ROOM: usize = 64;
 
@@ -64,7 +64,7 @@ impl Leaf {
         slot: Slot,
         version: &Version<'_>,
         keep_from: Option<Seqno>,
-        folding: &Folding,
+        full_merge: &FullMerge,
     ) -> InsertOutcome {
         let content = self.groups[slot.group].as_mut().expect("the group was found");
         let entry = content.record_mut(slot.at);
@@ -77,7 +77,7 @@ impl Leaf {
             let stacked_bytes = bytes_before + version.value.len();
             return InsertOutcome { replaced_in_place: true, stacked_bytes, ..InsertOutcome::default() };
         }
-        let (kind, value) = stacked_upon(arena.view(entry), version, folding);
+        let (kind, value) = stacked_upon(arena.view(entry), version, full_merge);
         let whole = Version { kind, value: &value, ..*version };
         let replaced_in_place = !is_needed && arena.overwrite(entry, &whole);
         let grown = if replaced_in_place {
@@ -99,7 +99,7 @@ impl Leaf {
 }
 
 fn is_stack(version: View<'_>) -> bool {
-    matches!(version.kind(), Kind::Operands | Kind::Unfolded)
+    matches!(version.kind(), Kind::Operands | Kind::Unmerged)
 }
 
 /// Whether the newest snapshot, or an older one, may read a version when there is a newer one.
@@ -137,21 +137,21 @@ fn take_place(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: us
     grown
 }
 
-/// Operands on top of the newest version, folded if that is cheap.
-fn stacked_upon(newest: View<'_>, version: &Version<'_>, folding: &Folding) -> (Kind, Vec<u8>) {
+/// Operands on top of the newest version, merged if that is cheap.
+fn stacked_upon(newest: View<'_>, version: &Version<'_>, full_merge: &FullMerge) -> (Kind, Vec<u8>) {
     let bytes_before = newest.value().len();
     let mut value = Vec::with_capacity(bytes_before + version.value.len() + 8);
     let kind = begin_stack(newest.kind(), newest.value(), &mut value);
     value.extend_from_slice(version.value);
-    let is_worth_folding = is_stack(newest) || bytes_before <= FOLDED_BYTES;
+    let is_worth_merging = is_stack(newest) || bytes_before <= MERGED_BYTES;
     let stacked = Entry { key: version.key, kind, value: &value };
-    is_worth_folding.then(|| folding.settle(&stacked, false)).flatten().unwrap_or((kind, value))
+    is_worth_merging.then(|| full_merge.settle(&stacked, false)).flatten().unwrap_or((kind, value))
 }
 
-/// What grew will grow again, folded or not; as much room as there is value keeps the copies to about its
+/// What grew will grow again, merged or not; as much room as there is value keeps the copies to about its
 /// bytes.
 fn room_for_more(version: &Version<'_>, bytes_before: usize) -> usize {
     let bytes = version.value.len();
-    let is_open = matches!(version.kind, Kind::Operands | Kind::Unfolded);
+    let is_open = matches!(version.kind, Kind::Operands | Kind::Unmerged);
     if is_open || bytes > bytes_before { bytes.max(OPERANDS_ROOM) } else { 0 }
 }

@@ -4,7 +4,7 @@
 //! order of their current keys, compared by cached eight-byte heads first; whoever has moved is sorted in
 //! again, which for the fullest source is one comparison. Tombstones are passed on; whoever knows that
 //! nothing older lies below drops them. Operands are stacked upon what older sources say of their key;
-//! whoever knows the merge operator folds them.
+//! whoever knows the merge operator merges them.
 //!
 //! **Invariants**
 //! - Sources are ordered newest first; of equal keys the source with the least index wins.
@@ -187,7 +187,7 @@ impl<C: Cursor> MergeCursor<C> {
                 self.sources[self.order[0]].entry().map_or_else(String::new, |entry| key::shown(entry.key));
             self.order.clear();
             return Err(Error::invalid(format!(
-                "key {key}: operands that cannot be folded have become too long"
+                "key {key}: operands that cannot be merged have become too long"
             )));
         }
         self.stacked = Some(kind);

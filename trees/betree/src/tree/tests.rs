@@ -104,7 +104,7 @@ impl Bed {
         let data =
             DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), Some(Incarnation(1))).unwrap();
         let work = Work {
-            folding: Arc::default(),
+            full_merge: Arc::default(),
             data,
             keyspace: KEYSPACE,
             keyspace_name: Arc::from("tests"),

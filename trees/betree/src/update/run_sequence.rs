@@ -111,7 +111,7 @@ impl<'w> RunSequence<'w> {
     pub(crate) fn settle(&self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
         match entry.kind {
             Kind::Value | Kind::Tombstone => None,
-            Kind::Operands | Kind::Unfolded => self.work.folding.settle(entry, self.origin.is_leaf),
+            Kind::Operands | Kind::Unmerged => self.work.full_merge.settle(entry, self.origin.is_leaf),
         }
     }
 

@@ -6,7 +6,7 @@
 //! **Invariants**
 //! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that
 //!   would be left empty by that keeps the first of them: its run says that the rest is gone.
-//! - Operands are folded where the merge operator is known and what they change is among the sources, or
+//! - Operands are merged where the merge operator is known and what they change is among the sources, or
 //!   cannot be anywhere: in a leaf. Else they are kept; in a leaf, as an entry that says everything about its
 //!   key.
 //! - A written run is as new as the newest of its sources; a leaf's runs cover all of its keys.

@@ -67,7 +67,7 @@ fn operands_count_once() {
     let operands = || vec![logged(Kind::Operands, 10, "a"), logged(Kind::Operands, 11, "b")];
     for answer in [Answer::default(), run("r", 5)] {
         let on_top = verdict(answer, operands());
-        assert!(on_top.starts_with("Unfolded") && on_top.ends_with('b'), "{on_top}");
+        assert!(on_top.starts_with("Unmerged") && on_top.ends_with('b'), "{on_top}");
         assert!(!on_top.contains('a'), "the tree has it: {on_top}");
     }
 }

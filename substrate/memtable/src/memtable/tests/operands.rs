@@ -1,15 +1,15 @@
 //! Operands join what the memtable has of their key.
 
 use testudo_base::{
-    merge_operator::{Folding, MergeOperators},
+    merge_operator::{FullMerge, MergeOperators},
     operands_format::{Stack, encode_operand},
 };
 
 use super::*;
 
-fn table_with(name: Option<&str>) -> (Memtable, Arc<Folding>) {
-    let folding = MergeOperators::default().folding("k", name);
-    (Memtable::with_folding(ChunkPool::new(4 << 20), Arc::clone(&folding)), folding)
+fn table_with(name: Option<&str>) -> (Memtable, Arc<FullMerge>) {
+    let full_merge = MergeOperators::default().full_merge("k", name);
+    (Memtable::with_full_merge(ChunkPool::new(4 << 20), Arc::clone(&full_merge)), full_merge)
 }
 
 fn merge(table: &Memtable, seqno: u64, key: &[u8], operand: &[u8], keep_from: Option<u64>) -> InsertOutcome {
@@ -19,14 +19,14 @@ fn merge(table: &Memtable, seqno: u64, key: &[u8], operand: &[u8], keep_from: Op
 /// What is known of a key within one memtable: its value, if that is known, and what was appended to it.
 type Appended = (Option<Option<Vec<u8>>>, Vec<u8>);
 
-/// The same of an entry, whether or not something was folded.
+/// The same of an entry, whether or not something was merged.
 fn appended(kind: Kind, value: &[u8]) -> Appended {
     match kind {
         Kind::Value => (Some(Some(value.to_vec())), Vec::new()),
         Kind::Tombstone => (Some(None), Vec::new()),
-        Kind::Operands | Kind::Unfolded => {
+        Kind::Operands | Kind::Unmerged => {
             let Stack { existing, operands } = Stack::decode(kind, value).unwrap();
-            ((kind == Kind::Unfolded).then(|| existing.map(<[u8]>::to_vec)), operands.concat())
+            ((kind == Kind::Unmerged).then(|| existing.map(<[u8]>::to_vec)), operands.concat())
         }
     }
 }
@@ -94,7 +94,7 @@ fn every_snapshot_sees_the_operands_of_its_time_in_their_order() {
 
 #[test]
 fn a_counter_stays_where_it_is() {
-    let (table, folding) = table_with(Some("add-u64"));
+    let (table, full_merge) = table_with(Some("add-u64"));
     merge(&table, 1, b"c", &1_u64.to_le_bytes(), None);
     let memory = table.memory_bytes();
     for seqno in 2..=1000 {
@@ -102,7 +102,7 @@ fn a_counter_stays_where_it_is() {
     }
     assert_eq!(table.memory_bytes(), memory);
     let (kind, value) = table.get_owned(b"c", LATEST).unwrap();
-    let sum = folding.fold(&Entry { key: b"c", kind, value: &value }).unwrap();
+    let sum = full_merge.merge(&Entry { key: b"c", kind, value: &value }).unwrap();
     assert_eq!(sum, 1000_u64.to_le_bytes());
 }
 

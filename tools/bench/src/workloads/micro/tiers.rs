@@ -40,7 +40,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         data: Arc::clone(&data),
         keyspace: KeyspaceId(1),
         keyspace_name: Arc::from("micro"),
-        folding: Arc::default(),
+        full_merge: Arc::default(),
         run_ids: Arc::new(RunIds::starting_at(RunId(1))),
         executor: Arc::new(InlineExecutor),
         progress: Arc::new(Progress::default()),

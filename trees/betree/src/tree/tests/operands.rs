@@ -1,8 +1,8 @@
-//! Operands on their way down a tree: answered together with what they change, folded where that is known,
+//! Operands on their way down a tree: answered together with what they change, merged where that is known,
 //! never lost.
 
 use testudo_base::{
-    merge_operator::{Folding, MergeOperators},
+    merge_operator::{FullMerge, MergeOperators},
     operands_format::encode_operand,
 };
 
@@ -12,11 +12,11 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:05}").into_bytes()
 }
 
-fn settle(folding: &Folding, entry: &Entry<'_>) -> Option<Vec<u8>> {
+fn settle(full_merge: &FullMerge, entry: &Entry<'_>) -> Option<Vec<u8>> {
     match entry.kind {
         Kind::Value => Some(entry.value.to_vec()),
         Kind::Tombstone => None,
-        Kind::Operands | Kind::Unfolded => Some(folding.fold(entry).unwrap()),
+        Kind::Operands | Kind::Unmerged => Some(full_merge.merge(entry).unwrap()),
     }
 }
 
@@ -52,13 +52,13 @@ fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
 }
 
 fn check(bed: &Bed, keys: u64) {
-    let folding = MergeOperators::default().folding("k", Some("append"));
+    let full_merge = MergeOperators::default().full_merge("k", Some("append"));
     for number in 0..keys {
         let key = key(number);
         let expected = bed.model.get(&key).cloned();
         let hash = hash_key(&key);
         let value = |lookup: Lookup| match lookup {
-            Lookup::Found(kind, value, _) => settle(&folding, &Entry { key: &key, kind, value: &value }),
+            Lookup::Found(kind, value, _) => settle(&full_merge, &Entry { key: &key, kind, value: &value }),
             Lookup::Absent => None,
             Lookup::Waiting => panic!("a blocking query waits for nobody"),
         };
@@ -77,7 +77,7 @@ fn check(bed: &Bed, keys: u64) {
         let mut found = Model::new();
         if forward { cursor.seek_first() } else { cursor.seek_last() }.unwrap();
         while let Some(entry) = cursor.entry() {
-            if let Some(value) = settle(&folding, &entry) {
+            if let Some(value) = settle(&full_merge, &entry) {
                 assert!(found.insert(entry.key.to_vec(), value).is_none());
             }
             if forward { cursor.next() } else { cursor.prev() }.unwrap();
@@ -91,7 +91,7 @@ fn operands_are_answered_with_what_they_change_at_any_height_with_and_without_th
     const KEYS: u64 = 1_500;
     for name in [Some("append"), None] {
         let mut bed = Bed::new(turtle(4096, 4));
-        bed.work.folding = MergeOperators::default().folding("k", name);
+        bed.work.full_merge = MergeOperators::default().full_merge("k", name);
         let mut random = SplitMix::new(11);
         for round in 0..60 {
             apply(&mut bed, &mut random, KEYS);
@@ -103,8 +103,8 @@ fn operands_are_answered_with_what_they_change_at_any_height_with_and_without_th
         }
         assert!(bed.tree.stats().height > 1);
         bed.tree.check_invariants(true).unwrap();
-        // Once the operator is known, what was kept is folded.
-        bed.work.folding = MergeOperators::default().folding("k", Some("append"));
+        // Once the operator is known, what was kept is merged.
+        bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
         for _ in 0..10 {
             apply(&mut bed, &mut random, KEYS);
         }
