@@ -190,7 +190,9 @@ fn caches_that_have_what_nobody_writes() -> Result<(), String> {
             if number % 256 == 0 {
                 let stats = db.stats();
                 let held = stats.cache_used_bytes + stats.record_cache_bytes + stats.memtable_bytes;
-                require(held <= CACHED_MEMORY_BYTES, || format!("{held} bytes while caches give way"))?;
+                // An eighth is for what is neither cached nor waiting to be written.
+                let is_within = held <= CACHED_MEMORY_BYTES / 8 * 7;
+                require(is_within, || format!("{held} bytes while caches give way"))?;
             }
         }
         db.flush().map_err(text)?;
