@@ -62,6 +62,8 @@ pub struct MemEnv {
     /// Nanoseconds since the start, where time is simulated.
     clock: Arc<AtomicU64>,
     random: Arc<Mutex<SplitMix>>,
+    /// Seeds of the randomness of this machine and those that it is an image of: no two of them are alike.
+    seeds: Arc<[u64]>,
     anchor: Option<Arc<MemAnchor>>,
 }
 
@@ -114,22 +116,25 @@ impl Machine {
 impl MemEnv {
     /// An empty disk; background work is stepped.
     pub fn new(seed: u64) -> Arc<Self> {
-        Self::with_disk(Disk::default(), seed, Execution::Stepped, 0)
+        Self::with_disk(Disk::default(), vec![seed], Execution::Stepped, 0)
     }
 
     /// An empty disk for tests of concurrency: real threads and real time, nothing on a real disk. With
     /// `--cfg testudo_shuttle`, threads of the seeded scheduler and time that is simulated.
     pub fn with_threads(seed: u64, cores: usize) -> Arc<Self> {
-        Self::with_disk(Disk::default(), seed, Execution::Threads { cores }, 0)
+        Self::with_disk(Disk::default(), vec![seed], Execution::Threads { cores }, 0)
     }
 
-    fn with_disk(disk: Disk, seed: u64, execution: Execution, clock: u64) -> Arc<Self> {
+    /// `seeds`: the last is that of the machine's own randomness.
+    fn with_disk(disk: Disk, seeds: Vec<u64>, execution: Execution, clock: u64) -> Arc<Self> {
+        let seed = seeds.last().copied().unwrap_or_default();
         Arc::new(Self {
             machine: Arc::new(Machine { disk: RwLock::new(disk) }),
             execution,
             started: read_monotonic(),
             clock: Arc::new(AtomicU64::new(clock)),
             random: Arc::new(Mutex::new(SplitMix::new(seed))),
+            seeds: seeds.into(),
             anchor: None,
         })
     }
@@ -138,7 +143,19 @@ impl MemEnv {
     /// Nothing is locked or open there, and everything on it is durable.
     pub fn crash_image(&self, policy: &CrashPolicy, seed: u64) -> Arc<Self> {
         let disk = crash::crash_disk(&self.machine.disk.read(), *policy, seed);
-        Self::with_disk(disk, mix(seed), self.execution, self.clock.load(Ordering::Relaxed))
+        Self::with_disk(disk, self.seeds_of_image(seed), self.execution, self.clock.load(Ordering::Relaxed))
+    }
+
+    /// Seeds of an image. A machine that has crashed draws other numbers than before, also if the seeds of
+    /// both crashes were the same.
+    fn seeds_of_image(&self, seed: u64) -> Vec<u64> {
+        let mut own = mix(seed);
+        while self.seeds.contains(&own) {
+            own = mix(own.wrapping_add(1));
+        }
+        let mut seeds = self.seeds.to_vec();
+        seeds.push(own);
+        seeds
     }
 
     /// A machine whose disk is what the death of the process at this moment leaves: every write is there,
@@ -146,7 +163,7 @@ impl MemEnv {
     pub fn live_image(&self) -> Arc<Self> {
         let disk = self.machine.disk.read().survivor(|_, node| node.clone());
         let seed = self.random.lock().clone().next_u64();
-        Self::with_disk(disk, mix(seed), self.execution, self.clock.load(Ordering::Relaxed))
+        Self::with_disk(disk, self.seeds_of_image(seed), self.execution, self.clock.load(Ordering::Relaxed))
     }
 
     /// Number of calls so far that changed or synced something, failed ones included: creating opens,
@@ -267,6 +284,7 @@ impl MemEnv {
             started: self.started,
             clock: Arc::clone(&self.clock),
             random: Arc::clone(&self.random),
+            seeds: Arc::clone(&self.seeds),
             anchor: Some(Arc::new(anchor)),
         }))
     }

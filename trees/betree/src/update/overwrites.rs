@@ -4,6 +4,8 @@
 //! **Invariants**
 //! - It is advice, kept in memory only: losing it costs time or space, never an answer.
 
+use testudo_base::num::low64;
+
 /// A share in 256ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overwrites(Option<u64>);
@@ -21,7 +23,7 @@ impl Overwrites {
             return self;
         }
         debug_assert!(self.0.is_none_or(|share| share <= ALL), "a share is no more than all");
-        let seen = (dropped.min(incoming) * ALL) / incoming;
+        let seen = low64(u128::from(dropped.min(incoming)) * u128::from(ALL) / u128::from(incoming));
         Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }
 
@@ -29,6 +31,7 @@ impl Overwrites {
     /// it is not known.
     pub(crate) fn between(self, if_none: u64, if_all: u64) -> u64 {
         let share = self.0.unwrap_or(ALL / 2);
-        (if_none * (ALL - share) + if_all * share) / ALL
+        let sum = u128::from(if_none) * u128::from(ALL - share) + u128::from(if_all) * u128::from(share);
+        low64(sum / u128::from(ALL))
     }
 }

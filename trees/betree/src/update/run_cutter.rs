@@ -90,7 +90,8 @@ impl RunCutter {
 
     /// About how many bytes are yet to be written, if as much of them is shadowed as of what was passed.
     fn left_bytes(&self, passed: u64) -> u64 {
-        self.incoming.saturating_sub(passed) * self.written / passed.max(1)
+        let left = u128::from(self.incoming.saturating_sub(passed)) * u128::from(self.written);
+        u64::try_from(left / u128::from(passed.max(1))).unwrap_or(u64::MAX)
     }
 }
 
