@@ -1,4 +1,4 @@
-//! Looks into the payload of a commit in the log, human-readable.
+//! The payload of a commit in the log, in human-readable form.
 //!
 //! **Invariants**
 //! - Never fails as a whole: what can be decoded is given, with the reason why the rest cannot.

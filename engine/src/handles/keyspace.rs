@@ -422,7 +422,7 @@ impl Keyspace {
         KeyspaceStats::of(self.db.store(), &self.core)
     }
 
-    /// The structure of its tree, human-readable.
+    /// The structure of its tree, in human-readable form.
     pub fn outline(&self) -> Vec<OutlineLine> {
         self.core.view.load().tree.outline()
     }

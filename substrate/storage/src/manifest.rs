@@ -559,7 +559,7 @@ fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<Replayed> {
             }
             damaged => {
                 let why = if let Decoded::DamagedPayload(d) = damaged { d.0 } else { "not a record" };
-                if last_edit.is_none_or(|last| sound_record_follows(&bytes[at..], seed, last)) {
+                if last_edit.is_none_or(|last| valid_record_follows(&bytes[at..], seed, last)) {
                     return Err(Error::corruption(name, u64_of(at), why));
                 }
                 break;
@@ -573,7 +573,7 @@ fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<Replayed> {
 }
 
 /// Whether anything after the damage proves that it was once durable: edits are synced one by one.
-fn sound_record_follows(bytes: &[u8], seed: RecordSeed, last_edit: u64) -> bool {
+fn valid_record_follows(bytes: &[u8], seed: RecordSeed, last_edit: u64) -> bool {
     (PAGE_SIZE..bytes.len()).step_by(PAGE_SIZE).any(|at| {
         let record = decode_record(&bytes[at..], seed);
         matches!(record, Decoded::Record { edit_number, .. } if edit_number > last_edit.saturating_add(1))

@@ -69,7 +69,7 @@ pub(crate) fn find_store_id(env: &Arc<dyn Env>, dir: &Path) -> Option<StoreId> {
     survey_log(env, dir).ok()?.segments().iter().find_map(|segment| segment.store)
 }
 
-/// A key or a value, human-readable, cut if it is long.
+/// A key or a value in human-readable form, cut if it is long.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     match bytes.get(..SHOWN_BYTES) {
         Some(head) if bytes.len() > SHOWN_BYTES => format!("{}… ({} bytes)", escape(head), bytes.len()),
@@ -113,7 +113,7 @@ fn stack_of<'e>(entry: &Entry<'e>) -> Option<Stack<'e>> {
     has_operands.then(|| Stack::decode(entry.kind, entry.value).ok()).flatten()
 }
 
-/// An operation, human-readable.
+/// An operation in human-readable form.
 pub(crate) fn operation_line(entry: &Entry<'_>) -> String {
     let key = shown(entry.key);
     let Some(Stack { existing, operands }) = stack_of(entry) else {

@@ -49,7 +49,7 @@ pub struct TreeEdit {
 /// A piece of work that a tree would like to do; opaque to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What it is, human-readable.
+    /// What it is, in words.
     pub what: &'static str,
     /// The object that it is about.
     pub object: ObjectId,
@@ -113,7 +113,7 @@ pub struct TreeStats {
     pub metadata_bytes: u64,
 }
 
-/// One line of a tree's outline, human-readable.
+/// One line of a tree's outline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlineLine {
     /// Depth below the root.
@@ -174,7 +174,7 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn stats(&self) -> TreeStats;
     /// About how many bytes of entries lie in `[low, high)`. Reads index pages only.
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64>;
-    /// The structure, human-readable.
+    /// The structure, in human-readable form.
     fn outline(&self) -> Vec<OutlineLine>;
     /// Every span that it refers to, once per reference.
     fn references(&self) -> Vec<ExtentSpan>;

@@ -23,7 +23,7 @@ const FIRST: u64 = WHOLE / 2;
 const LEAST: u64 = WHOLE / 32;
 /// What a read that would have been saved moves, in bytes.
 const STEP_BYTES: u64 = 8 << 10;
-/// Of this many bytes each cache remembers one that it evicted.
+/// The part of the memory up to which each cache remembers what it evicted.
 const GHOST_PARTS: u64 = 8;
 
 /// Who has how much of the memory that records and pages can both use, and who should.
@@ -43,19 +43,13 @@ impl Default for Division {
 
 impl Division {
     /// Bytes of segments of records.
-    pub fn record_bytes(&self) -> u64 {
+    fn record_bytes(&self) -> u64 {
         self.record_bytes.load(Relaxed)
     }
 
     /// Bytes that pages have borrowed.
     pub fn page_bytes(&self) -> u64 {
         self.page_bytes.load(Relaxed)
-    }
-
-    /// The part that records should have, from 0 to 1.
-    pub fn record_part(&self) -> f64 {
-        let border = u32::try_from(self.border.load(Relaxed)).unwrap_or(u32::MAX);
-        f64::from(border) / f64::from(u32::try_from(WHOLE).unwrap_or(u32::MAX))
     }
 
     /// The record cache has taken or given back a segment.

@@ -1,4 +1,4 @@
-//! Looks into the payload of one page or block without the run that it belongs to, human-readable.
+//! The payload of one page or block, without the run that it belongs to, in human-readable form.
 //!
 //! **Invariants**
 //! - Never fails as a whole: what can be decoded is given, with the reason why the rest cannot.

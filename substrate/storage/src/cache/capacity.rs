@@ -40,20 +40,28 @@ const SMALL_POOL_BYTES: u64 = 8 << 20;
 /// What the cache borrows.
 #[derive(Debug, Default)]
 pub(super) struct Borrowed {
-    pool: OnceLock<Arc<ChunkPool>>,
-    /// Frames that are borrowed at once.
-    unit: AtomicUsize,
+    from: OnceLock<Source>,
     /// Frames borrowed now.
     frames: AtomicUsize,
 }
 
+/// Where the cache borrows.
+#[derive(Debug)]
+struct Source {
+    pool: Arc<ChunkPool>,
+    /// Frames that are borrowed at once.
+    unit: usize,
+}
+
 impl Borrowed {
     pub(super) fn pool(&self) -> Option<&ChunkPool> {
-        self.pool.get().map(|pool| &**pool)
+        self.from.get().map(|source| &*source.pool)
     }
+}
 
+impl Source {
     fn unit_bytes(&self) -> u64 {
-        u64_of(self.unit.load(Relaxed) * PAGE_SIZE)
+        u64_of(self.unit * PAGE_SIZE)
     }
 }
 
@@ -109,8 +117,8 @@ impl PageCache {
     /// From now on the cache also takes what the pool can spare. The first call counts.
     pub fn borrow_from(self: &Arc<Self>, pool: &Arc<ChunkPool>) {
         let is_small = pool.limit_bytes() < SMALL_POOL_BYTES;
-        self.borrowed.unit.store(if is_small { FRAMES_MIN } else { GROUP_FRAMES }, Relaxed);
-        if self.borrowed.pool.set(Arc::clone(pool)).is_ok() {
+        let unit = if is_small { FRAMES_MIN } else { GROUP_FRAMES };
+        if self.borrowed.from.set(Source { pool: Arc::clone(pool), unit }).is_ok() {
             let borrower: Arc<dyn Borrower> = Arc::clone(self) as _;
             let weak: Weak<dyn Borrower> = Arc::downgrade(&borrower);
             pool.set_borrower(Use::Pages, weak);
@@ -143,9 +151,9 @@ impl PageCache {
 
     /// Borrows a few more frames, if it may. REQUIRES: `resizing` is not held.
     pub(super) fn borrow(&self) {
-        let Some(pool) = self.borrowed.pool() else { return };
-        if !self.free.has_some() && pool.borrow(self.borrowed.unit_bytes()) {
-            self.borrowed.frames.fetch_add(self.borrowed.unit.load(Relaxed), Relaxed);
+        let Some(source) = self.borrowed.from.get() else { return };
+        if !self.free.has_some() && source.pool.borrow(source.unit_bytes()) {
+            self.borrowed.frames.fetch_add(source.unit, Relaxed);
         }
     }
 
@@ -238,17 +246,15 @@ impl PageCache {
 impl Borrower for PageCache {
     /// Pages in use may keep some of the memory a little longer.
     fn give_up_chunk(&self) -> bool {
-        let unit = self.borrowed.unit.load(Relaxed);
-        let less = |frames: usize| frames.checked_sub(unit);
-        if unit == 0 || self.borrowed.frames.fetch_update(Relaxed, Relaxed, less).is_err() {
+        let Some(source) = self.borrowed.from.get() else { return false };
+        let less = |frames: usize| frames.checked_sub(source.unit);
+        if self.borrowed.frames.fetch_update(Relaxed, Relaxed, less).is_err() {
             return false;
         }
         if !planted!("pages-kept-from-writers") {
             self.shrink_to_capacity();
         }
-        if let Some(pool) = self.borrowed.pool() {
-            pool.end_borrowing(self.borrowed.unit_bytes());
-        }
+        source.pool.end_borrowing(source.unit_bytes());
         true
     }
 }

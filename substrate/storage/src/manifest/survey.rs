@@ -86,7 +86,7 @@ pub fn survey_manifest(
 
 impl ManifestSurvey {
     fn read(&mut self, bytes: &[u8], seed: RecordSeed) {
-        let mut at = self.read_sound_part(bytes, seed);
+        let mut at = self.read_valid_part(bytes, seed);
         self.end = u64_of(at);
         self.keyspaces.clone_from(&self.state.keyspaces);
         if self.damage.is_none() {
@@ -104,7 +104,7 @@ impl ManifestSurvey {
     }
 
     /// Applies valid edits; returns where they end.
-    fn read_sound_part(&mut self, bytes: &[u8], seed: RecordSeed) -> usize {
+    fn read_valid_part(&mut self, bytes: &[u8], seed: RecordSeed) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             let (edit, length) = match decode_record(&bytes[at..], seed) {

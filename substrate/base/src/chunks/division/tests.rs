@@ -4,25 +4,34 @@ use super::*;
 
 const LIMIT: u64 = 256 << 20;
 
+/// The border, while pages have all of the memory.
+fn border_mib(division: &Division) -> u64 {
+    division.record_due_bytes() >> 20
+}
+
+fn divided() -> Division {
+    let division = Division::default();
+    division.pages_grew(LIMIT);
+    division
+}
+
 #[test]
 fn the_border_moves_towards_who_forgets_too_soon() {
-    let division = Division::default();
-    let before = division.record_part();
-    (0..1000).for_each(|_| division.record_was_missed(LIMIT));
-    let after = division.record_part();
-    let moved = (after - before) * 32.0;
-    assert!((0.9..1.1).contains(&moved), "a thousand reads of the device move {moved} MiB");
-    (0..1000).for_each(|_| division.page_was_missed(LIMIT));
-    assert!((division.record_part() - before).abs() < 0.02);
+    let division = divided();
+    assert_eq!(border_mib(&division), 128);
+    (0..1024).for_each(|_| division.record_was_missed(LIMIT));
+    assert_eq!(border_mib(&division), 136, "8 KiB for each read that would have been saved");
+    (0..2048).for_each(|_| division.page_was_missed(LIMIT));
+    assert_eq!(border_mib(&division), 120);
 }
 
 #[test]
 fn neither_side_loses_everything() {
-    let division = Division::default();
+    let division = divided();
     (0..1_000_000).for_each(|_| division.page_was_missed(LIMIT));
-    assert!(division.record_part() > 0.03);
+    assert_eq!(border_mib(&division), 8);
     (0..2_000_000).for_each(|_| division.record_was_missed(LIMIT));
-    assert!(division.record_part() < 0.97);
+    assert_eq!(border_mib(&division), 248);
 }
 
 #[test]
@@ -31,7 +40,8 @@ fn who_has_less_than_its_part_gets_more() {
     division.pages_grew(100);
     assert!(division.are_records_due(50) && !division.are_records_due(51) && !division.are_pages_due(0));
     division.records_grew(100);
-    assert!(!division.have_records_more() && !division.are_records_due(1) && !division.are_pages_due(1));
+    let is_even = !division.have_records_more() && !division.are_records_due(1) && !division.are_pages_due(1);
+    assert!(is_even);
     division.records_grew(100);
     assert!(division.have_records_more() && division.are_pages_due(50) && !division.are_pages_due(51));
 }
