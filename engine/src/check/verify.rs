@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use testudo_base::{Result, RunId, sync::Arc};
+use testudo_base::{Result, RunId, planted, sync::Arc};
 use testudo_run::Run;
 use testudo_storage::{DATA_FILE, manifest_file_name};
 
@@ -65,7 +65,8 @@ impl VerifyReport {
     /// Whether everything was read and nothing was found. A fast check never says so; what it found is in
     /// [`VerifyReport::findings`].
     pub fn is_valid(&self) -> bool {
-        self.findings.is_empty() && self.level == VerifyLevel::Full
+        let has_read_all = self.level == VerifyLevel::Full || planted!("unread-called-valid");
+        self.findings.is_empty() && has_read_all
     }
 
     /// The former name of `is_valid`.

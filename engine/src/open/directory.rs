@@ -137,8 +137,10 @@ pub(crate) fn lock(
 
 fn locked(env: &dyn Env, directory: &Path, path: &Path) -> Error {
     let holder = match env.lock_holder(path) {
-        Ok(LockHolder::Owner(Some(process))) => format!("for writing in process {process}"),
-        Ok(LockHolder::Owner(None)) => "for writing in another process or handle".to_owned(),
+        Ok(LockHolder::Owner(Some(process))) if !planted!("owner-not-named") => {
+            format!("for writing in process {process}")
+        }
+        Ok(LockHolder::Owner(_)) => "for writing in another process or handle".to_owned(),
         Ok(LockHolder::NoOwner) => "for reading in another process or handle".to_owned(),
         Err(_) => "elsewhere".to_owned(),
     };

@@ -74,7 +74,7 @@ impl Store {
     /// can hold. No flush must ever come to that, however often the store was closed in between.
     fn may_pass_limit(&self, view: &View, key: &[u8], buffered: usize) -> bool {
         let left = self.merging.oversized_keys.unread_bytes_max().saturating_sub(u64_of(buffered));
-        view.tree.may_hold_more(key, left)
+        view.tree.may_hold_more(key, left) && !planted!("entry-grows-unread")
     }
 
     /// Notes a value that was written whole, so that operands on top of it are counted with it later.

@@ -1,10 +1,13 @@
 //! Starts a process for each bug and layer, as many at once as there are cores, and prints who saw what.
+//! A file of tests counts as a layer.
 //!
 //! **Invariants**
-//! - Nothing passes for a caught bug but a layer that says what is wrong, or a process that died of it.
+//! - Nothing passes for a caught bug but a layer that says what is wrong, a test that fails, or a process
+//!   that died of it.
 //! - The control run comes first: a layer that fails without a bug shows nothing about any.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     env, io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -18,7 +21,10 @@ use std::{
 
 use testudo_env::{Env, RealEnv};
 
-use crate::catalogue::{BUGS, Bug};
+use crate::{
+    catalogue::{BUGS, Bug},
+    test_file::TestFile,
+};
 
 /// How long a layer may look for a bug. Its seeds come in order, so the same one sees it on every machine;
 /// the time is for machines many times slower than needed.
@@ -49,19 +55,46 @@ struct Verdict {
     what: String,
 }
 
-/// Runs the control and all bugs, or those named; whether all was as it must be.
-pub(crate) fn run(schedules: &Path, names: &[&str]) -> io::Result<bool> {
+/// The bugs of these names, or all.
+fn named(names: &[&str]) -> io::Result<Vec<&'static Bug>> {
     if let Some(unknown) = names.iter().find(|name| !BUGS.iter().any(|bug| bug.name == **name)) {
         return Err(io::Error::other(format!("there is no bug {unknown:?}")));
     }
-    let bugs: Vec<&Bug> = BUGS.iter().filter(|b| names.is_empty() || names.contains(&b.name)).collect();
-    let mut layers: Vec<&str> = bugs.iter().flat_map(|bug| bug.seen_by).copied().collect();
-    layers.sort_unstable();
-    layers.dedup();
-    let programs = Programs { own: env::current_exe()?, schedules: schedules.to_owned() };
+    Ok(BUGS.iter().filter(|bug| names.is_empty() || names.contains(&bug.name)).collect())
+}
+
+/// The layers that must see one of them.
+fn layers_for(bugs: &[&'static Bug]) -> BTreeSet<&'static str> {
+    bugs.iter().flat_map(|bug| bug.seen_by).copied().collect()
+}
+
+/// The targets with the tests that must see the bugs of these names, or all.
+pub(crate) fn targets(names: &[&str]) -> io::Result<BTreeSet<String>> {
+    let layers = layers_for(&named(names)?);
+    Ok(layers.into_iter().filter_map(TestFile::at).map(|file| file.target_id()).collect())
+}
+
+/// What is run, of `--test TARGET PROGRAM …`, and what else was typed: names of bugs.
+pub(crate) fn programs<'a>(
+    schedules: &Path,
+    mut typed: &'a [&'a str],
+) -> (io::Result<Programs>, &'a [&'a str]) {
+    let mut tests = BTreeMap::new();
+    while let ["--test", target, program, rest @ ..] = typed {
+        tests.insert((*target).to_owned(), PathBuf::from(program));
+        typed = rest;
+    }
+    let own = env::current_exe();
+    (own.map(|own| Programs { own, schedules: schedules.to_owned(), tests }), typed)
+}
+
+/// Runs the control and all bugs, or those named; whether all was as it must be.
+pub(crate) fn run(programs: &Programs, names: &[&str]) -> io::Result<bool> {
+    let bugs = named(names)?;
+    let layers = layers_for(&bugs);
     println!("{:<30} | {:<20} | {:>16} | first line of the failure", "bug", "caught by", "after");
     let control = layers.iter().map(|layer| Trial { bug: None, layer }).collect();
-    if run_all(&programs, control)? > 0 {
+    if run_all(programs, control)? > 0 {
         println!("\nlayers fail without a bug: nothing else was tried");
         return Ok(false);
     }
@@ -71,14 +104,25 @@ pub(crate) fn run(schedules: &Path, names: &[&str]) -> io::Result<bool> {
     };
     let trials: Vec<Trial<'_>> = bugs.iter().flat_map(of_bug).collect();
     let count = trials.len();
-    let missed = run_all(&programs, trials)?;
+    let missed = run_all(programs, trials)?;
     println!("\n{} bugs, {} trials: {} caught, {missed} missed", bugs.len(), count, count - missed);
     Ok(missed == 0)
 }
 
-struct Programs {
+/// What is run.
+pub(crate) struct Programs {
     own: PathBuf,
     schedules: PathBuf,
+    /// The programs with tests, by target.
+    tests: BTreeMap<String, PathBuf>,
+}
+
+/// What kind of program looks for a bug, and so what its output means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Layer,
+    Scenario,
+    Tests,
 }
 
 /// Runs the trials, prints a line for each, and returns how many ended as they must not.
@@ -121,21 +165,7 @@ fn report(trial: &Trial<'_>, verdict: &Verdict) -> bool {
 }
 
 fn run_trial(programs: &Programs, trial: &Trial<'_>) -> io::Result<Verdict> {
-    let seconds = if trial.bug.is_some() { SECONDS } else { CONTROL_SECONDS }.to_string();
-    let schedules = if trial.bug.is_some() { SCHEDULES } else { CONTROL_SCHEDULES };
-    let scenario = trial.layer.strip_prefix("schedules/");
-    let mut command = match scenario {
-        Some(scenario) => {
-            let mut command = Command::new(&programs.schedules);
-            command.args([scenario, "--schedules", schedules]);
-            command
-        }
-        None => {
-            let mut command = Command::new(&programs.own);
-            command.args(["trial", trial.layer, &seconds]);
-            command
-        }
-    };
+    let (kind, mut command) = command_of(programs, trial)?;
     command.env("RUST_BACKTRACE", "0").env_remove("TESTUDO_PLANTED");
     if let Some(bug) = trial.bug {
         command.env("TESTUDO_PLANTED", bug.name);
@@ -144,7 +174,42 @@ fn run_trial(programs: &Programs, trial: &Trial<'_>) -> io::Result<Verdict> {
     let started = clock.monotonic();
     let ended = run_bounded(&mut command, &clock)?;
     let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
-    Ok(judge(scenario.is_some(), ended, seconds))
+    let Some((is_success, output)) = ended else {
+        let what = "the process hung".to_owned();
+        return Ok(Verdict { has_caught: true, cases: "-".to_owned(), seconds, what });
+    };
+    Ok(match kind {
+        Kind::Layer => judge_layer(is_success, &output, seconds),
+        Kind::Scenario => judge_scenario(is_success, &output, seconds),
+        Kind::Tests => judge_tests(is_success, &output, seconds)?,
+    })
+}
+
+fn command_of(programs: &Programs, trial: &Trial<'_>) -> io::Result<(Kind, Command)> {
+    let seconds = if trial.bug.is_some() { SECONDS } else { CONTROL_SECONDS }.to_string();
+    let schedules = if trial.bug.is_some() { SCHEDULES } else { CONTROL_SCHEDULES };
+    if let Some(scenario) = trial.layer.strip_prefix("schedules/") {
+        let mut command = Command::new(&programs.schedules);
+        command.args([scenario, "--schedules", schedules]);
+        return Ok((Kind::Scenario, command));
+    }
+    if let Some(file) = TestFile::at(trial.layer) {
+        let program = programs.tests.get(&file.target_id());
+        let not_built = || io::Error::other(format!("the tests of {} were not built", file.target_id()));
+        let mut command = Command::new(program.ok_or_else(not_built)?);
+        // As cargo does: tests look for files from the folder of their package.
+        command.current_dir(checkout().join(file.package));
+        command.arg(file.filter()).args(["--test-threads", "1"]);
+        return Ok((Kind::Tests, command));
+    }
+    let mut command = Command::new(&programs.own);
+    command.args(["trial", trial.layer, &seconds]);
+    Ok((Kind::Layer, command))
+}
+
+/// The folder that all packages are in.
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// What a process printed and whether it ended well; `None` if it hung.
@@ -178,19 +243,35 @@ fn run_bounded(command: &mut Command, clock: &RealEnv) -> io::Result<Option<(boo
     })
 }
 
-fn judge(is_scenario: bool, ended: Option<(bool, String)>, seconds: f64) -> Verdict {
-    let Some((is_success, output)) = ended else {
-        let what = "the process hung".to_owned();
-        return Verdict { has_caught: true, cases: "-".to_owned(), seconds, what };
-    };
+fn judge_scenario(is_success: bool, output: &str, seconds: f64) -> Verdict {
     let first = output.lines().next().unwrap_or_default();
-    if is_scenario {
-        // `name: after N schedules, …` or `name: N schedules, …`
-        let cases = first.split_once(": ").map_or("", |(_, rest)| rest.trim_start_matches("after "));
-        let cases = cases.split(' ').next().unwrap_or_default().to_owned();
-        let what = first.split_once("fails: ").map_or(first, |(_, what)| what).to_owned();
-        return Verdict { has_caught: !is_success, cases, seconds, what };
+    // `name: after N schedules, …` or `name: N schedules, …`
+    let cases = first.split_once(": ").map_or("", |(_, rest)| rest.trim_start_matches("after "));
+    let cases = cases.split(' ').next().unwrap_or_default().to_owned();
+    let what = first.split_once("fails: ").map_or(first, |(_, what)| what).to_owned();
+    Verdict { has_caught: !is_success, cases, seconds, what }
+}
+
+/// Errors: no test was run, so that nothing is known.
+fn judge_tests(is_success: bool, output: &str, seconds: f64) -> io::Result<Verdict> {
+    // `test result: ok. 7 passed; 0 failed; …`
+    let result = output.lines().rev().find_map(|line| line.strip_prefix("test result: ")).unwrap_or_default();
+    let count = |what: &str| -> u64 {
+        let before = result.split_once(what).map_or("", |(before, _)| before.trim_end());
+        before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+    };
+    let (passed, failed) = (count("passed"), count("failed"));
+    if is_success && passed == 0 {
+        return Err(io::Error::other("there are no such tests"));
     }
+    let mut lines = output.lines();
+    let said = lines.find(|line| line.contains("panicked at")).and_then(|_| lines.next());
+    let what = said.unwrap_or("the tests died").to_owned();
+    Ok(Verdict { has_caught: !is_success, cases: (passed + failed).to_string(), seconds, what })
+}
+
+fn judge_layer(is_success: bool, output: &str, seconds: f64) -> Verdict {
+    let first = output.lines().next().unwrap_or_default();
     let mut fields = first.split('\t');
     let (verdict, cases, taken) = (fields.next(), fields.next(), fields.next());
     let seconds = taken.and_then(|taken| taken.parse().ok()).unwrap_or(seconds);

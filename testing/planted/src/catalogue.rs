@@ -1,6 +1,7 @@
 //! The bugs that are planted, each with what it does and the layers that must see it.
 //!
-//! A layer is one of `testudo-sim`'s, or `schedules/` and a scenario of `testudo-schedules`.
+//! A layer is one of `testudo-sim`'s, or `schedules/` and a scenario of `testudo-schedules`. Where no layer
+//! comes, it is the path of a file of tests.
 //!
 //! **Invariants**
 //! - Every name stands in the store's code, and every name there stands here: a test compares them.
@@ -55,6 +56,8 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("foreign-page-believed", "a page of another copy of the store is read", &["files"]),
     bug("edit-note-ignored", "a log that builds on lost manifest edits is replayed", &["files"]),
     bug("edit-not-noted", "the log does not say which changes of the catalogue it builds on", &["files"]),
+    // Salvage.
+    bug("stray-record-believed", "a copy of a later record ends what a salvage reads", &["files"]),
     // Verification of what is read.
     bug("page-checksum-ignored", "a page with a wrong checksum is believed", &["corruption"]),
     bug("page-identity-ignored", "any valid page passes for the one asked for", &["corruption"]),
@@ -62,6 +65,16 @@ pub(crate) const BUGS: &[Bug] = &[
         "edit-checksum-ignored",
         "an edit of the manifest with a wrong checksum is believed",
         &["corruption"],
+    ),
+    bug(
+        "verify-fast-by-default",
+        "a verification reads no page unless it is told to",
+        &["tools/cli/tests/verbs/scrub.rs"],
+    ),
+    bug(
+        "unread-called-valid",
+        "a fast verification calls valid what it did not read",
+        &["tools/cli/tests/verbs/scrub.rs"],
     ),
     // Failures of the machine.
     bug("sync-error-ignored", "a failed sync of the log is not noticed", &["nth"]),
@@ -74,11 +87,44 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("names-by-path", "files of a store are named by its path, wherever it is now", &["directories"]),
     bug("lost-lock-unnoticed", "an owner goes on writing when its lock file is another", &["directories"]),
     bug("temporary-removes-all", "a temporary store removes whatever is in its directory", &["directories"]),
+    bug(
+        "owner-not-named",
+        "who finds a store locked is not told by which process",
+        &["tools/cli/tests/verbs/beside_writer.rs"],
+    ),
     // Openings.
     bug("unused-segment-kept", "closing leaves a log segment that holds no commit", &["openings"]),
     bug("segment-before-its-use", "an opening creates a log segment before it writes", &["openings"]),
     bug("log-never-renewed", "log segments pile up with the openings of a store", &["openings"]),
     bug("manifest-never-shortened", "closing leaves a long manifest for the next opening", &["openings"]),
+    // Beside a writer.
+    bug("status-not-published", "a writer publishes no statistics", &["engine/src/status/tests.rs"]),
+    bug(
+        "status-of-others-believed",
+        "statistics of another process or store are shown",
+        &["engine/src/status/tests.rs"],
+    ),
+    // The command line.
+    bug(
+        "typed-escapes-kept",
+        "escapes are printed, and kept as they are typed",
+        &["tools/cli/tests/verbs/formats.rs"],
+    ),
+    bug(
+        "json-before-the-verb-refused",
+        "`--json` is understood behind the verb only",
+        &["tools/cli/tests/verbs/typing.rs"],
+    ),
+    bug(
+        "offset-names-first-page",
+        "an offset names the first page, wherever it is",
+        &["tools/cli/tests/verbs/typing.rs"],
+    ),
+    bug(
+        "missing-thing-is-exit-code-two",
+        "what is not there ends as what cannot be done",
+        &["tools/cli/tests/verbs/exit_codes.rs"],
+    ),
     // Answers.
     bug("tombstone-dropped-early", "tombstones are dropped above what they hide", &["model"]),
     bug("merge-prefers-older", "of equal keys a merge shows the oldest", &["model"]),
@@ -91,6 +137,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("closed-store-still-read", "handles of a closed store read on", &["model"]),
     bug("write-inside-update", "the function of an update can write to its store", &["model"]),
     bug("merged-length-unchecked", "operands make values beyond the limit unnoticed", &["metamorphic"]),
+    bug(
+        "entry-grows-unread",
+        "operands pile up on what nobody read, beyond the longest entry",
+        &["engine/src/write/long_merges/tests.rs"],
+    ),
     bug("refused-value-written", "values are written that the merge operator refuses", &["model"]),
     bug("refused-operand-written", "operands are written that the merge operator refuses", &["model"]),
     bug("backward-skips-a-part", "going back, a cursor skips a child at a border", &["model"]),

@@ -4,6 +4,7 @@
 //! main.rs -> catalogue.rs (the bugs, and who must see them)
 //!         -> campaign.rs (a process for each bug and layer, the table)
 //!            -> trial.rs (one layer, in such a process)
+//!            -> test_file.rs (a file of tests, where there is no layer)
 //! ```
 //!
 //! **Invariants**
@@ -11,6 +12,7 @@
 
 mod campaign;
 mod catalogue;
+mod test_file;
 mod trial;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -29,10 +31,21 @@ fn main() -> ExitCode {
             }
             Ok(true)
         }
+        // The targets of tests that have to be built for the bugs of these names.
+        ["targets", ref names @ ..] => campaign::targets(names).map(|targets| {
+            targets.iter().for_each(|target| println!("{target}"));
+            true
+        }),
         ["trial", layer, seconds] => trial::run(layer, seconds),
-        ["--schedules", program, ref names @ ..] => campaign::run(&PathBuf::from(program), names),
+        ["--schedules", program, ref rest @ ..] => {
+            let (programs, names) = campaign::programs(&PathBuf::from(program), rest);
+            programs.and_then(|programs| campaign::run(&programs, names))
+        }
         _ => {
-            eprintln!("usage: list | --schedules PROGRAM [NAME …]");
+            eprintln!(
+                "usage: list | targets [NAME …] | \
+                 --schedules PROGRAM [--test TARGET PROGRAM …] [NAME …]"
+            );
             return ExitCode::from(2);
         }
     };

@@ -1,11 +1,11 @@
-//! The names of the bugs that are planted in the code of the store, read from the code itself.
+//! The names of the bugs that are planted in store and command line, read from the code itself.
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
-/// All names that Rust files of the store ask for; `root` is the checkout.
+/// All names that Rust files of store and command line ask for; `root` is the checkout.
 pub fn planted_names(root: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for folder in ["substrate", "trees", "engine"] {
+    for folder in ["substrate", "trees", "engine", "tools/cli"] {
         collect(&root.join(folder), &mut names)?;
     }
     Ok(names)

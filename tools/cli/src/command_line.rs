@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use clap::{
     Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind,
 };
+use testudo_base::planted;
 
 use crate::{
     context::Context,
@@ -157,13 +158,15 @@ impl Verb {
 
 /// The command line with `--json` where it belongs.
 pub(crate) fn command() -> Command {
+    const HELP: &str = "Answer in JSON: one document, or one line a record";
     let flag = |what: &'static str| Arg::new(JSON).long("json").action(ArgAction::SetTrue).help(what);
-    Arguments::command().arg(flag("Answer in JSON: one document, or one line a record")).mut_subcommands(
-        |verb| match WITHOUT_JSON.contains(&verb.get_name()) {
+    let before_the_verb = (!planted!("json-before-the-verb-refused")).then(|| flag(HELP));
+    Arguments::command().args(before_the_verb).mut_subcommands(|verb| {
+        match WITHOUT_JSON.contains(&verb.get_name()) {
             true => verb,
-            false => verb.arg(flag("Answer in JSON: one document, or one line a record").global(true)),
-        },
-    )
+            false => verb.arg(flag(HELP).global(true)),
+        }
+    })
 }
 
 /// Reads the command line: the verb, and whether to answer in JSON. `default_dir` is what `TESTUDO_DIR` says.
@@ -179,7 +182,8 @@ pub(crate) fn parse(
         (outcome, _) => outcome?,
     };
     let arguments = Arguments::from_arg_matches(&matches)?;
-    if matches.get_flag(JSON) && WITHOUT_JSON.iter().any(|verb| matches.subcommand_name() == Some(verb)) {
+    let is_before_the_verb = matches.try_get_one(JSON).ok().flatten() == Some(&true);
+    if is_before_the_verb && WITHOUT_JSON.iter().any(|verb| matches.subcommand_name() == Some(verb)) {
         let message =
             "this verb does not answer in JSON (`bench` writes it to a file: --json FILE at the end)\n";
         return Err(command().error(ErrorKind::ArgumentConflict, message));

@@ -8,6 +8,7 @@ use std::{fmt::Display, io, path::Path, process::ExitCode};
 
 use serde_json::{Value, json};
 use testudo::Error;
+use testudo_base::planted;
 
 /// What a verb that ran to its end found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +113,7 @@ pub(crate) fn exit_code(outcome: Outcome) -> ExitCode {
         Ok(Verdict::Negative) => ExitCode::from(1),
         Err(Failure::Missing(_, message)) => {
             say(&message);
-            ExitCode::from(1)
+            ExitCode::from(if planted!("missing-thing-is-exit-code-two") { 2 } else { 1 })
         }
         Err(Failure::Message(message)) => {
             say(&message);

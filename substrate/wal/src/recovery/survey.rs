@@ -17,7 +17,7 @@ use std::path::Path;
 
 use testudo_base::{
     Error, Incarnation, Opening, PAGE_BYTES, Result, Seqno, StoreId, checksum::checksum64, num::u64_of,
-    sync::Arc,
+    planted, sync::Arc,
 };
 use testudo_env::Env;
 
@@ -318,6 +318,9 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         offset: u64,
         salt: u64,
     ) -> Result<Option<(u64, RecordHeader)>> {
+        if planted!("stray-record-believed") {
+            return next_header(reader, offset, salt);
+        }
         for at in [offset, offset.next_multiple_of(PAGE_BYTES)] {
             if let Some(header) = reader.record_header(at, salt)?
                 && header.first_seqno.0 == self.expected

@@ -1,4 +1,5 @@
 //! Builds the store with bugs in it and runs `testing/planted`, which shows that the tests see each of them.
+//! It says which targets of tests it needs built for that.
 //!
 //! **Invariants**
 //! - Nothing of these builds gets into the normal target directory.
@@ -17,11 +18,16 @@ pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {
     let schedules = schedules.ok_or_else(|| failed("for the seeded scheduler"))?;
     let program = special_build::build(root, "testudo_planted", "planted", "testudo-planted")?;
     let program = program.ok_or_else(|| failed("with planted bugs"))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(&program);
     if arguments == ["list"] {
-        command.arg("list");
-    } else {
-        command.arg("--schedules").arg(schedules).args(arguments);
+        return Ok(command.arg("list").status()?.success());
     }
-    Ok(command.status()?.success())
+    command.arg("--schedules").arg(schedules);
+    let listed = Command::new(&program).arg("targets").args(arguments).output()?;
+    for target in String::from_utf8_lossy(&listed.stdout).lines() {
+        let tests = special_build::build_tests(root, "testudo_planted", "planted", target)?;
+        let tests = tests.ok_or_else(|| failed("of tests with planted bugs"))?;
+        command.args(["--test", target]).arg(tests);
+    }
+    Ok(command.args(arguments).status()?.success())
 }

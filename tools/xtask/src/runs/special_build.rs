@@ -7,7 +7,7 @@
 use std::{
     env, io,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -18,15 +18,52 @@ use std::{
 /// Builds the binary `name` of the package with that name with `--cfg cfg`; returns where it is. `None` if it
 /// does not build.
 pub(crate) fn build(root: &Path, cfg: &str, folder: &str, name: &str) -> io::Result<Option<PathBuf>> {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let target = target.join(folder);
-    let flags = env::var("RUSTFLAGS").unwrap_or_default();
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(root).env("RUSTFLAGS", format!("{flags} --cfg {cfg}"));
+    let (mut command, target) = cargo(root, cfg, folder);
     command.args(["build", "--quiet", "--package", name, "--bin", name, "--target-dir"]).arg(&target);
     let has_built = command.status()?.success();
     Ok(has_built.then(|| target.join("debug").join(name)))
+}
+
+/// Builds the tests of a target with `--cfg cfg`: `FOLDER/tests/NAME`, or `FOLDER/src` for those of a
+/// library. Returns where they are; `None` if they do not build.
+pub(crate) fn build_tests(root: &Path, cfg: &str, folder: &str, target: &str) -> io::Result<Option<PathBuf>> {
+    let (mut command, target_dir) = cargo(root, cfg, folder);
+    command.args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"]);
+    command.arg("--target-dir").arg(&target_dir);
+    let package = match target.split_once("/tests/") {
+        Some((package, name)) => {
+            command.args(["--test", name]);
+            package
+        }
+        None => {
+            command.arg("--lib");
+            target.trim_end_matches("/src")
+        }
+    };
+    command.arg("--manifest-path").arg(root.join(package).join("Cargo.toml"));
+    let built = command.stderr(Stdio::inherit()).output()?;
+    let messages = String::from_utf8_lossy(&built.stdout);
+    Ok(tests_in(&messages).filter(|_| built.status.success()))
+}
+
+/// The program with tests that cargo's messages, one JSON document a line, say was built.
+fn tests_in(messages: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|message| {
+        let (_, profile) = message.split_once(r#""profile":{"#)?;
+        let (profile, _) = profile.split_once('}')?;
+        let (_, path) = message.split_once(r#""executable":""#)?;
+        let (path, _) = path.split_once('"')?;
+        profile.contains(r#""test":true"#).then(|| PathBuf::from(path))
+    })
+}
+
+/// Cargo for a build with `--cfg cfg`, and the target directory of such builds.
+fn cargo(root: &Path, cfg: &str, folder: &str) -> (Command, PathBuf) {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let flags = env::var("RUSTFLAGS").unwrap_or_default();
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).env("RUSTFLAGS", format!("{flags} --cfg {cfg}"));
+    (command, target.join(folder))
 }
 
 /// Builds the binary `name` of the package with that name in a profile of the workspace; returns where it is.
@@ -66,3 +103,6 @@ pub(crate) fn run_all(commands: Vec<Command>, report: impl Fn(usize, io::Result<
         }
     });
 }
+
+#[cfg(test)]
+mod tests;

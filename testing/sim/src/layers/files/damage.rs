@@ -1,6 +1,10 @@
 //! What can happen to a file of a store.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use testudo_base::{PAGE_SIZE, num::u64_of};
 use testudo_env::{Env, MemEnv};
@@ -15,13 +19,25 @@ pub(super) enum Damage {
     Cut(PathBuf, usize),
     /// Other bytes, with what they are.
     Replaced(PathBuf, Arc<[u8]>, &'static str),
+    /// In a log segment the beginning of a page stands behind that of an earlier one too, where nothing was.
+    Stray {
+        path: PathBuf,
+        from: Range<usize>,
+        to: usize,
+    },
 }
 
 impl Damage {
     pub(super) fn path(&self) -> &PathBuf {
         match self {
-            Self::Lost(path) | Self::Zeroed(path, _) | Self::Cut(path, _) | Self::Replaced(path, ..) => path,
+            Self::Lost(path) | Self::Zeroed(path, _) | Self::Cut(path, _) => path,
+            Self::Replaced(path, ..) | Self::Stray { path, .. } => path,
         }
+    }
+
+    /// Whether nothing is lost by it: what the file held is all there.
+    pub(super) fn is_harmless(&self) -> bool {
+        matches!(self, Self::Stray { .. })
     }
 
     /// Whether it is one to a segment of the log.
@@ -36,6 +52,7 @@ impl Damage {
             Self::Zeroed(..) => format!("{name} zeroed"),
             Self::Cut(_, length) => format!("{name} cut to {length} bytes"),
             Self::Replaced(_, _, what) => format!("{name} replaced by the one {what}"),
+            Self::Stray { from, to, .. } => format!("{name} with {from:?} also at {to}"),
         }
     }
 
@@ -45,6 +62,10 @@ impl Damage {
             Self::Zeroed(path, length) => machine.replace(path, &vec![0; *length]),
             Self::Cut(path, length) => machine.truncate(path, u64_of(*length)),
             Self::Replaced(path, bytes, _) => machine.replace(path, bytes),
+            Self::Stray { path, from, to } => {
+                let record = machine.file_bytes(path)?[from.clone()].to_vec();
+                machine.overwrite(path, u64_of(*to), &record)
+            }
         }
     }
 }
@@ -58,6 +79,9 @@ pub(super) fn damages(subject: &Subject) -> Vec<Damage> {
         let lengths = [0, bytes.len() / 2, bytes.len().saturating_sub(PAGE_SIZE)];
         let cuts = lengths.into_iter().filter(|&length| length < bytes.len());
         all.extend(cuts.map(|length| Damage::Cut(path.clone(), length)));
+        if path.to_string_lossy().ends_with(".log") {
+            all.extend(stray(path, bytes));
+        }
     }
     for (what, files) in &subject.others {
         for (path, bytes) in files.iter().filter(|(path, _)| !of_no_interest(path)) {
@@ -67,4 +91,27 @@ pub(super) fn damages(subject: &Subject) -> Vec<Damage> {
         }
     }
     all
+}
+
+/// Records begin at multiples of this.
+const RECORD_ALIGNMENT: usize = 8;
+/// So many of the last pages with records get one, for what earlier ones hold may have been flushed.
+const STRAY_PAGES: usize = 4;
+
+/// What stands at the beginning of a page with content, put behind that of the page two before it: where
+/// commits are synced one by one, that is a record out of its order in the padding.
+fn stray(path: &Path, bytes: &[u8]) -> Vec<Damage> {
+    let filled: Vec<usize> = bytes
+        .chunks(PAGE_SIZE)
+        .map(|page| page.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1))
+        .map(|end| end.next_multiple_of(RECORD_ALIGNMENT))
+        .collect();
+    let put = |page: usize| {
+        let (start, behind, length) = ((page + 2) * PAGE_SIZE, filled[page], filled[page + 2]);
+        let is_room = length > 0 && behind > 0 && behind + length < PAGE_SIZE;
+        let (from, to) = (start..start + length, page * PAGE_SIZE + behind);
+        is_room.then(|| Damage::Stray { path: path.to_owned(), from, to })
+    };
+    // The first page is the header.
+    (1..filled.len().saturating_sub(2)).rev().filter_map(put).take(STRAY_PAGES).collect()
 }

@@ -208,6 +208,11 @@ impl Subject {
             return Err("a repair finds nothing, and not everything can be read".into());
         }
         let is_salvaged_whole = self.salvage(&copy, case)?;
+        if case.iter().all(Damage::is_harmless) && !(is_right && is_salvaged_whole) {
+            return Err(format!(
+                "nothing is lost: read right {is_right}, salvaged whole {is_salvaged_whole}"
+            ));
+        }
         Ok(Judged { is_right, is_salvaged_whole })
     }
 

@@ -1,0 +1,21 @@
+use super::TestFile;
+
+fn target_and_filter(path: &str) -> Option<(String, String)> {
+    TestFile::at(path).map(|file| (file.target_id(), file.filter()))
+}
+
+#[test]
+fn a_path_says_which_target_and_which_tests_of_it() {
+    let of = |target: &str, filter: &str| Some((target.to_owned(), filter.to_owned()));
+    for (path, expected) in [
+        ("tools/cli/tests/verbs/formats.rs", of("tools/cli/tests/verbs", "formats::")),
+        ("engine/tests/seek.rs", of("engine/tests/seek", "")),
+        ("engine/src/write/long_merges/tests.rs", of("engine/src", "write::long_merges::tests::")),
+        ("engine/src/write/long_merges.rs", None),
+        ("engine/tests/seek", None),
+        ("schedules/flushes", None),
+        ("model", None),
+    ] {
+        assert_eq!(target_and_filter(path), expected, "{path}");
+    }
+}
