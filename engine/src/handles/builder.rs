@@ -32,10 +32,10 @@ impl DbBuilder {
         self
     }
 
-    /// Makes a merge operator known, beside the built-in `add-u64`, `append`, `max` and `min`; of two with
-    /// one name the later counts. Keyspaces that state its name use it from the opening on, in the background
-    /// too. Without it their operands are kept, but [`Keyspace::merge`](crate::Keyspace::merge) and reads
-    /// that meet operands fail.
+    /// Makes a merge operator known, beside the built-in ones of [`MergeOperators`](crate::MergeOperators);
+    /// of two with one name the later counts. Keyspaces that state its name use it from the opening on, in
+    /// the background too. Without it their operands are kept, but
+    /// [`Keyspace::merge`](crate::Keyspace::merge) and reads that meet operands fail.
     #[must_use]
     pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Self {
         self.0.merge_operators.register(operator);

@@ -185,10 +185,9 @@ impl KeyspaceOptions {
     }
 
     /// Lets [`Keyspace::merge`](crate::Keyspace::merge) change values by the operator of this name: one of
-    /// the built-in ones (`add-u64`, `append`, `max`, `min`; [`MergeOperators`](crate::MergeOperators) has a
-    /// table of the bytes that they take) or one of
-    /// [`DbBuilder::merge_operator`](crate::DbBuilder::merge_operator). The operator checks what is written
-    /// from then on, operands and whole values. Default: none.
+    /// the built-in ones, which [`MergeOperators`](crate::MergeOperators) lists with the bytes that they
+    /// take, or one of [`DbBuilder::merge_operator`](crate::DbBuilder::merge_operator). The operator checks
+    /// what is written from then on, operands and whole values. Default: none.
     #[must_use]
     pub fn merge_operator(mut self, name: &str) -> Self {
         self.merge_operator = Some(OperatorName::new(name));

@@ -1,12 +1,14 @@
-//! The tree families: which tree a keyspace's options ask for, made empty or from its stored objects.
+//! The tree families: which tree a keyspace's options ask for, made empty or from its stored objects, and
+//! which runs those objects name.
 //!
-//! The only place of the engine that names a family.
+//! The only place of the engine that calls the crate of a family; `handles/options.rs` has the settings that
+//! users give to each.
 
 use std::collections::BTreeMap;
 
 use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage, sync::Arc};
-use testudo_betree::{BeTree, BeTreeOptions};
-use testudo_contract::Tree as TreeState;
+use testudo_betree::{BeTree, BeTreeOptions, read_layout};
+use testudo_contract::{RunUse, Tree as TreeState};
 use testudo_storage::DataFile;
 
 use crate::{
@@ -46,6 +48,15 @@ pub(crate) fn stored_tree(
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
 ) -> Result<Arc<dyn TreeState>> {
     Ok(BeTree::open(tree_options(options, id), data, id, objects)?)
+}
+
+/// Which runs the objects of a tree name, and for which keys each of them counts; reads no run. For salvage.
+///
+/// Errors: [`Damage`] if the objects contradict each other.
+pub(crate) fn stored_layout(
+    objects: BTreeMap<ObjectId, Arc<[u8]>>,
+) -> std::result::Result<Vec<RunUse>, Damage> {
+    read_layout(objects)
 }
 
 /// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would

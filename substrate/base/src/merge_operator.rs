@@ -195,7 +195,7 @@ where
 pub struct MergeOperators(BTreeMap<String, Arc<dyn MergeOperator>>);
 
 impl Default for MergeOperators {
-    /// The ones that need no code: `add-u64`, `append`, `max` and `min`.
+    /// The built-in ones. One that is added here is added to the list above.
     fn default() -> Self {
         let mut operators = Self(BTreeMap::new());
         operators.register(Arc::new(AddU64));

@@ -25,4 +25,4 @@ mod update;
 pub use policy::simulation::{SimulatedCosts, SimulatedLoad, SimulatedTree};
 pub use policy::{BeTreeOptions, Policy};
 pub use tree::BeTree;
-pub use trunk::layout::{RunUse, read_layout};
+pub use trunk::layout::read_layout;

@@ -16,8 +16,7 @@ mod work;
 use std::{fmt, sync::Arc};
 
 use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, RunId, Seqno};
-use testudo_run::Run;
-use testudo_run::{Access, Lookup};
+use testudo_run::{Access, KeyBounds, Lookup, Run, RunRef};
 use testudo_storage::{Change, PageAddress};
 
 pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
@@ -46,7 +45,7 @@ pub struct TreeEdit {
     pub changes: Vec<Change>,
 }
 
-/// A piece of work that a tree would like to do; opaque to the engine.
+/// A piece of work that a tree would like to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// What it is, in words.
@@ -66,7 +65,7 @@ pub enum ReclaimTarget {
     Run(ObjectId, RunId),
 }
 
-/// A piece of work that wins space; opaque to the engine.
+/// A piece of work that wins space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reclaim {
     /// What is written anew.
@@ -86,6 +85,15 @@ pub struct ReclaimLimits<'a> {
     pub is_urgent: bool,
     /// None of these.
     pub but: &'a [Reclaim],
+}
+
+/// A run of a tree, as the tree's objects in the manifest name it: for salvage, which opens no tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunUse {
+    /// The run.
+    pub reference: RunRef,
+    /// The keys for which its entries count; everything else in it was superseded.
+    pub counts_in: Vec<KeyBounds>,
 }
 
 /// Statistics of one tree.

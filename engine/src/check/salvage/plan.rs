@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage};
-use testudo_betree::read_layout;
 use testudo_run::{KeyBounds, KeyEnds, RunRecord, RunRef};
 
 use crate::{
@@ -20,6 +19,7 @@ use crate::{
         report::{NameSource, SalvageMethod},
     },
     copy::long_work::Meter,
+    open::trees::stored_layout,
 };
 
 /// A run, or a fragment of one, that is read.
@@ -177,7 +177,7 @@ impl Plan {
         let Some(manifest) = &evidence.manifest else { return false };
         let mut layouts = BTreeMap::new();
         for &id in self.keyspaces.keys() {
-            match read_layout(manifest.state.objects_of(id)) {
+            match stored_layout(manifest.state.objects_of(id)) {
                 Ok(layout) => layouts.insert(id, layout),
                 Err(Damage(why)) => {
                     evidence.findings.push(format!("manifest: tree of keyspace {id}: {why}"));

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use testudo::{Db, KeyspaceOptions, Tree};
+use testudo::{Db, KeyspaceOptions, MergeOperators, Tree};
 
 use crate::{
     arguments::{StoreArguments, parse_name},
@@ -32,8 +32,7 @@ enum Command {
         /// Kind of tree
         #[arg(long, default_value_t = Tree::turtle())]
         tree: Tree,
-        /// Merge operator: add-u64, append, max or min
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", help = merge_operator_help())]
         merge_operator: Option<String>,
         /// Create the store and the directories above it if they do not exist
         #[arg(long)]
@@ -60,6 +59,11 @@ enum Command {
     },
     /// Lists the keyspaces, as `testudo ls` does
     List(ls::LsArguments),
+}
+
+fn merge_operator_help() -> String {
+    let operators = MergeOperators::default();
+    format!("Merge operator: {}", operators.names().collect::<Vec<_>>().join(", "))
 }
 
 /// Does what was asked.

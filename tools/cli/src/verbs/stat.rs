@@ -16,19 +16,74 @@ use crate::{
 };
 
 /// Groups of statistics, by the beginnings of their names; the first that fits takes the statistic.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     (
         "memory",
-        &["memory", "memtable", "cache", "record_cache", "write_memory", "metadata", "flush_distance"],
+        &[
+            "memory",
+            "memtable",
+            "cache",
+            "record_cache",
+            "record_due",
+            "write_memory",
+            "metadata",
+            "flush_distance",
+        ],
     ),
     ("reads", &["record_", "page_read", "stream_read", "device_bytes_read"]),
     (
         "writes",
         &["user", "wal_bytes", "wal_syncs", "data_bytes", "manifest_bytes_written", "device_bytes_written"],
     ),
-    ("space", &["data_file", "live", "free", "held", "disk", "wal_live", "manifest_bytes", "stored"]),
-    ("background", &["flushes", "drain", "max_drain", "jobs", "throttled", "write_stalls", "max_stall"]),
+    (
+        "space",
+        &[
+            "data_file",
+            "live",
+            "free",
+            "held",
+            "disk",
+            "wal_live",
+            "manifest_bytes",
+            "stored",
+            "reserve",
+            "whole_reserve",
+        ],
+    ),
+    (
+        "background",
+        &[
+            "flushes",
+            "flush_",
+            "max_flush",
+            "flushed_bytes",
+            "jobs",
+            "throttled",
+            "write_stalls",
+            "max_stall",
+        ],
+    ),
+    (
+        "state",
+        &[
+            "seqno",
+            "durable_seqno",
+            "flushed_seqno",
+            "keyspaces",
+            "snapshots",
+            "tree",
+            "height",
+            "nodes",
+            "leaves",
+            "buffered",
+            "leaf_",
+            "entries",
+            "tombstones",
+        ],
+    ),
 ];
+/// For a statistic that none of them takes.
+const OTHER: &str = "other";
 
 /// Arguments of `testudo stat`.
 #[derive(Args, Debug)]
@@ -80,21 +135,26 @@ fn print(
         return Ok(Verdict::Fine);
     }
     inspection.say(context)?;
-    let group_of =
-        |name: &str| GROUPS.iter().position(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
-    for (at, title) in GROUPS.iter().map(|(title, _)| *title).chain(["state"]).enumerate() {
-        let members = stats.iter().filter(|(name, _)| group_of(name).unwrap_or(GROUPS.len()) == at);
+    for title in GROUPS.iter().map(|(title, _)| *title).chain([OTHER]) {
+        let members = stats.iter().filter(|(name, _)| group_of(name) == title);
         for (order, (name, value)) in members.enumerate() {
             if order == 0 {
                 context.console.line(format_args!("{title}"))?;
             }
-            context.console.line(format_args!("  {name:<28}{:>20}", show_figure(name, value)))?;
+            context.console.line(format_args!("  {name:<28}{:>20}", format_stat(name, value)))?;
         }
     }
     Ok(Verdict::Fine)
 }
 
-fn show_figure(name: &str, value: &Value) -> String {
+/// The group that shows the statistic of this name.
+fn group_of(name: &str) -> &'static str {
+    let mut groups = GROUPS.iter();
+    let group = groups.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
+    group.map_or(OTHER, |(title, _)| title)
+}
+
+fn format_stat(name: &str, value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_u64() {
             Some(bytes) if name.contains("bytes") => show_size(bytes),
@@ -105,3 +165,6 @@ fn show_figure(name: &str, value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{ObjectId, RunId, codec::Damage, sync::Arc};
+use testudo_contract::RunUse;
 use testudo_run::{KeyBounds, RunRef};
 
 use crate::{
@@ -17,15 +18,6 @@ use crate::{
     },
     update::plan::MAX_HEIGHT,
 };
-
-/// A run of a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunUse {
-    /// The run.
-    pub reference: RunRef,
-    /// The keys for which its entries count; everything else in it was superseded.
-    pub counts_in: Vec<KeyBounds>,
-}
 
 /// The runs of the tree that `objects` describe.
 ///
