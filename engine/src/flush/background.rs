@@ -1,6 +1,6 @@
 //! The background threads of a store, and the same work step by step where there are none.
 //!
-//! *log thread*: writes full log buffers, everything every 100 ms, and syncs once a second. *flush thread*:
+//! *log thread*: writes full log buffers, everything every 100 ms, and syncs every 500 ms. *flush thread*:
 //! flushes sealed buffers, shortens the log, does the trees' jobs when there is nothing more urgent, gives
 //! space back.
 //!

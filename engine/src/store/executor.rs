@@ -1,4 +1,5 @@
-//! Hands for background work: a few threads that take tasks from a queue, and the caller, who works too.
+//! Runs independent tasks in parallel: a few threads that take them from a queue, and the caller, who works
+//! too.
 //!
 //! **Invariants**
 //! - [`Executor::run_all`] returns only after all of its tasks have ended, panicked ones included.

@@ -15,7 +15,7 @@ use testudo_storage::DataFile;
 /// A piece of work for [`Executor::run_all`].
 pub type Task = Box<dyn FnOnce() + Send>;
 
-/// Hands that do independent pieces of work at once.
+/// Executes independent tasks in parallel.
 pub trait Executor: Send + Sync + fmt::Debug {
     /// Runs all tasks, in any order, several at once; returns when all have ended. A task that panics is
     /// reported by a panic of this call, after the others have ended.
@@ -97,7 +97,7 @@ pub struct Work {
     pub full_merge: Arc<FullMerge>,
     /// Ids for new runs.
     pub run_ids: Arc<RunIds>,
-    /// Hands.
+    /// Runs parts of the work in parallel.
     pub executor: Arc<dyn Executor>,
     /// Where to report.
     pub progress: Arc<Progress>,

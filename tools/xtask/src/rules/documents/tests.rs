@@ -11,7 +11,7 @@ fn findings(map_text: &str, dependencies: &str) -> Vec<String> {
 
 #[test]
 fn files_that_exist_and_dependencies_with_a_reason_pass() {
-    let map = "`block.rs`, `run/src/format/block.rs` and `*_format.rs`: one page each.";
+    let map = "`block.rs`, `run/src/format/block.rs`, `*_format.rs`, `trees/NAME/tree.rs`: one page each.";
     assert!(findings(map, "serde = \"1\"\ntestudo = { path = \"engine\" }").is_empty());
 }
 
