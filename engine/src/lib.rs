@@ -29,11 +29,11 @@
 //! - [`Slice`], [`Entry`], filling a [`Batch`], [`Keyspace::name`], [`Keyspace::options`],
 //!   [`Db::keyspace_names`]: for nothing but short locks.
 //! - `insert`, `remove`, `merge`, [`Batch::commit`] with [`Durability::Buffered`]: as a rule for nothing but
-//!   memory. While flushes are behind, each call rests for up to 5 ms. When the write buffers or the log's
-//!   buffers are full, it waits until the flush or the log write under way has made room: milliseconds on an
-//!   idle device, a tenth of a second and more under a small budget or on a slow one; at most as long as the
-//!   device takes for the write buffers' share of the budget. [`DbStats::max_stall_micros`] tells the longest
-//!   wait. `merge` reads where a value has become long.
+//!   memory. While flushes are behind, each call is delayed by up to 5 ms. When the write buffers or the
+//!   log's buffers are full, it waits until the flush or the log write under way has made room: milliseconds
+//!   on an idle device, a tenth of a second and more under a small budget or on a slow one; at most as long
+//!   as the device takes for the write buffers' share of the budget. [`DbStats::max_stall_micros`] tells the
+//!   longest wait. `merge` reads where a value has become long.
 //! - `get`, `contains_key`, `multi_get`, steps of an [`Iter`]: for reads of the pages that are not in memory.
 //! - `update`, `compare_and_swap`: for a read and a write, and for other writers of the same key with their
 //!   functions.

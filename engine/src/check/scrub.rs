@@ -23,8 +23,8 @@ use crate::{
 
 /// Runs that are held at once.
 const BATCH_RUNS: usize = 32;
-/// Longest rest before the observer is asked again.
-const LONGEST_REST: Duration = Duration::from_millis(100);
+/// Longest sleep before the observer is asked again.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Where a scrub stands; its text form can be kept and read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ impl Scrub<'_, '_> {
         Ok(())
     }
 
-    /// Reports, and rests for as long as the pace asks for.
+    /// Reports, and sleeps for as long as the rate asks for.
     fn passed(&mut self, bytes: u64) -> Result<()> {
         self.progress.done.done_bytes += bytes;
         loop {
@@ -197,8 +197,8 @@ impl Scrub<'_, '_> {
             let Some(rate) = self.rate else { return Ok(()) };
             let due = Duration::from_secs_f64(self.progress.done.done_bytes as f64 / rate.max(1) as f64);
             let passed = self.env.monotonic().saturating_sub(self.started);
-            let Some(rest) = due.checked_sub(passed).filter(|rest| !rest.is_zero()) else { return Ok(()) };
-            self.env.sleep(rest.min(LONGEST_REST));
+            let Some(ahead) = due.checked_sub(passed).filter(|ahead| !ahead.is_zero()) else { return Ok(()) };
+            self.env.sleep(ahead.min(SLEEP_MAX));
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 impl Store {
-    /// Makes room in stepped execution: seals, and flushes what is sealed.
+    /// Frees write memory in stepped execution: seals, and flushes what is sealed.
     pub(crate) fn flush_for_memory(&self) -> Result<()> {
         self.look_for_space()?;
         self.seal_if_full();
@@ -140,7 +140,7 @@ impl Store {
         self.commit_flushed(flushed, &mut clock).inspect_err(|error| self.poison(error))
     }
 
-    /// A full disk stops writers until there is room again; whatever else fails before anything was committed
+    /// A full disk stops writers until it has space again; whatever else fails before anything was committed
     /// stops them for good.
     pub(crate) fn record_failure(&self, error: &Error) {
         if error.kind() == ErrorKind::OutOfSpace {

@@ -1,10 +1,9 @@
-//! When a keyspace rests, and when work that only makes up for something may be done: pure arithmetic over
-//! time.
+//! When a keyspace is idle, and when postponed work may be done: pure arithmetic over time.
 //!
-//! A keyspace rests by itself, whatever others do. Work on it is done one piece after the other while the
-//! whole store is idle. While others write, there is a pause after each piece that is several times as long
-//! as the piece took. A flush that becomes due meanwhile waits for it, which costs writers nothing as long as
-//! flushes end that much before the next one begins.
+//! A keyspace is idle by itself, whatever is written into others. Work on it is done one piece after the
+//! other while the whole store is idle. While other keyspaces are written, there is a pause after each piece
+//! that is several times as long as the piece took. A flush that becomes due meanwhile waits for it, which
+//! costs writers nothing as long as flushes end that much before the next one begins.
 //!
 //! **Invariants**
 //! - While others write, work takes at most one part in [`PAUSES`] + 1 of the time, unless a single piece
@@ -12,12 +11,12 @@
 
 use std::time::Duration;
 
-/// What was neither written nor flushed for so long rests, if that is also twice as long as between its last
-/// two flushes.
+/// A keyspace that was neither written nor flushed for so long is idle, if that is also twice as long as
+/// between its last two flushes.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Longer pauses than this between two flushes say nothing about the next one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Pieces of work that would have had room in the pause after one.
+/// How many times as long as a piece of work the pause after it is.
 const PAUSES: u32 = 15;
 /// A piece that took longer than this was held up, and says nothing about the next one.
 const LONGEST_PIECE: Duration = Duration::from_secs(1);
@@ -74,7 +73,7 @@ impl Throttle {
         (self.ended, self.took) = (ended, ended.saturating_sub(began).min(LONGEST_PIECE));
     }
 
-    /// Work found no room.
+    /// Work found no space on the device.
     pub(crate) fn record_stall(&mut self, now: Duration) {
         (self.ended, self.took) = (now, LONGEST_PIECE);
     }

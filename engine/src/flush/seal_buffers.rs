@@ -18,7 +18,7 @@ impl Store {
     /// Seals the largest active buffers if it is time.
     pub(crate) fn seal_if_full(&self) {
         // First of all: whoever sees from now on that it may be time wakes it again.
-        self.backpressure.checking();
+        self.backpressure.begin_seal_check();
         if !self.backpressure.may_be_full() {
             return;
         }

@@ -30,9 +30,9 @@ impl Fill {
     /// Whether buffers should be sealed: `Err` says at how many active bytes to look again.
     pub(crate) fn is_time(self, write_buffers: u64) -> Result<(), u64> {
         let Self { active, largest, sealed } = self;
-        let room = write_buffers.saturating_sub(active + sealed + round_bytes(largest, write_buffers));
+        let free_bytes = write_buffers.saturating_sub(active + sealed + round_bytes(largest, write_buffers));
         // All that comes may go to the largest buffer, and then counts twice.
-        if room == 0 { Ok(()) } else { Err(active + (room / 2).max(write_buffers / 256).max(1)) }
+        if free_bytes == 0 { Ok(()) } else { Err(active + (free_bytes / 2).max(write_buffers / 256).max(1)) }
     }
 }
 

@@ -467,7 +467,7 @@ impl Db {
     }
 
     /// Does the trees' own background work until there is none left, then gives free space back. For
-    /// benchmarks and the `compact` command; it happens by itself while keyspaces rest.
+    /// benchmarks and the `compact` command; it happens by itself while keyspaces are idle.
     ///
     /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {

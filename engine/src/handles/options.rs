@@ -30,7 +30,7 @@ pub enum Tree {
         max_pivots: usize,
     },
     /// The STBε-tree of SplinterDB: fewer bytes are written, more sources are asked by reads; that is made
-    /// up for while the keyspace rests.
+    /// up for while the keyspace is idle.
     Splinter {
         /// Bytes of a full leaf and of a buffered run.
         leaf_bytes: u64,

@@ -96,11 +96,11 @@ pub struct DbStats {
     pub flushed_bytes: u64,
     /// Jobs that trees did of their own.
     pub jobs: u64,
-    /// Time that writers rested, all together, in microseconds.
+    /// Time for which writers were throttled, all together, in microseconds.
     pub throttled_micros: u64,
-    /// Times that a writer found no room at all.
+    /// Times that a writer waited because no write memory was left.
     pub write_stalls: u64,
-    /// Longest rest of a writer, in microseconds.
+    /// Longest delay of a writer, in microseconds.
     pub max_stall_micros: u64,
     /// Syncs of the log.
     pub wal_syncs: u64,

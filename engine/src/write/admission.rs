@@ -34,7 +34,7 @@ impl Store {
         Ok(())
     }
 
-    /// Lets a commit of `bytes` begin, after a rest if the background is behind.
+    /// Lets a commit of `bytes` begin, after a delay if the running flush is behind.
     pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
         self.check_writable()?;
         self.check_outside_updates()?;
@@ -62,8 +62,8 @@ impl Store {
         self.wal()?.begin()
     }
 
-    /// Takes a step towards room in the write buffers; says whether a commit may begin at once. Fails with
-    /// the reason why nothing flushes.
+    /// Takes a step towards free memory in the write buffers; says whether a commit may begin at once. Fails
+    /// with the reason why nothing flushes.
     fn step_towards_memory(&self) -> Result<bool> {
         if self.background.is_stepped {
             self.flush_for_memory()?;
@@ -71,22 +71,22 @@ impl Store {
             self.health.check_not_stalled()?;
             self.backpressure.wait_for_memory(&*self.env, MEMORY_RECHECK);
         } else {
-            if self.backpressure.is_first_to_see() {
+            if self.backpressure.request_seal() {
                 self.background.wake();
             }
             if !self.backpressure.is_over_bound() {
                 return Ok(true);
             }
-            // Nothing flushes although there is no room: the background is about to begin, or cannot.
+            // Nothing flushes although no write memory is left: the background is about to begin, or cannot.
             self.health.check_not_stalled()?;
             self.env.sleep(Duration::from_millis(1));
         }
         Ok(false)
     }
 
-    /// Lets the writer of a keyspace rest that is beyond its own share although a buffer of it is on its way
-    /// into the tree: for a flush, or a moment. Otherwise its buffer would grow into the memory of others,
-    /// and those would be flushed.
+    /// Delays the writer of a keyspace that is beyond its own share although a buffer of it is on its way
+    /// into the tree: until a flush ends, or for a moment. Otherwise its buffer would grow into the memory of
+    /// others, and those would be flushed.
     pub(crate) fn await_own_share(&self, keyspace: &KeyspaceCore) {
         let Some(share) = keyspace.write_share.get().filter(|_| !self.background.is_stepped) else { return };
         let distance = self.memory.shares().flush_distance_of(share);

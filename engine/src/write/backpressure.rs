@@ -1,14 +1,14 @@
-//! How writers are slowed down to the throttle of the background, smoothly.
+//! Delays writers to match the rate of the running flush.
 //!
 //! While sealed buffers flush, the active ones may fill just as fast as the flush comes to its end: the time
 //! that the flush still needs, divided by the write memory that is left, is the time that each byte must
-//! take. Writers that are ahead of that throttle rest in small steps; only when there is no room at all do
-//! they wait for the flush itself. As long as a quarter of the memory is left, nobody rests: how long a flush
-//! takes is not known when it begins, and most end before.
+//! take. Writers that are faster are delayed in small steps. They wait for the end of the flush only when no
+//! write memory is left. As long as a quarter of it is left, nobody is delayed: how long a flush takes is not
+//! known when it begins, and most end before.
 //!
 //! **Invariants**
-//! - Nobody rests while nothing flushes.
-//! - A single rest is at most [`MAX_REST`].
+//! - Nobody is delayed while nothing flushes.
+//! - A single delay is at most [`MAX_DELAY`].
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use testudo_base::sync::{
 use testudo_contract::Progress;
 use testudo_env::Env;
 
-/// Rests shorter than this are saved up: a timer cannot do them.
-const MIN_REST_NANOS: u64 = 300_000;
-/// Longest single rest.
-const MAX_REST: Duration = Duration::from_millis(5);
-/// The throttle is computed anew whenever this many bytes were written.
-const THROTTLE_STEP_BYTES: u64 = 32 << 10;
+/// Shorter delays add up until they are this long: a timer cannot sleep for less.
+const MIN_DELAY_NANOS: u64 = 300_000;
+/// Longest single delay.
+const MAX_DELAY: Duration = Duration::from_millis(5);
+/// The delay of a byte is computed anew whenever this many bytes were written.
+const RATE_STEP_BYTES: u64 = 32 << 10;
 
 /// One buffer of a flush: its share of the whole, and how far it has come.
 pub(crate) type Part = (u64, Arc<Progress>);
@@ -49,7 +49,7 @@ impl FlushUnderway {
     }
 }
 
-/// Debt of the background, and what writers pay for it.
+/// How much waits to be flushed, and the delays of writers that follow from it.
 #[derive(Debug)]
 pub(crate) struct Backpressure {
     /// Bytes of active write buffers.
@@ -60,11 +60,12 @@ pub(crate) struct Backpressure {
     write_buffers: AtomicU64,
     /// Active bytes at which it may be time to seal.
     check_at: AtomicU64,
-    /// Somebody saw that it may be time, and nobody has looked since.
-    was_seen: AtomicBool,
+    /// Somebody has asked for a check whether it is time to seal, and none has begun since.
+    seal_requested: AtomicBool,
     flush: Mutex<Option<FlushUnderway>>,
     /// Duration of the last flush, as a first guess for the next.
     last_flush_nanos: AtomicU64,
+    /// By how much each byte is delayed; 0: not at all.
     nanos_per_byte_x1024: AtomicU64,
     /// When the byte that was admitted last may be written, in nanoseconds of the clock.
     paid_until: CachePadded<AtomicU64>,
@@ -84,7 +85,7 @@ impl Backpressure {
             sealed_bytes: 0.into(),
             write_buffers: write_buffers.into(),
             check_at: 0.into(),
-            was_seen: false.into(),
+            seal_requested: false.into(),
             flush: Mutex::new(None),
             last_flush_nanos: 500_000_000.into(),
             nanos_per_byte_x1024: 0.into(),
@@ -123,17 +124,17 @@ impl Backpressure {
         self.active_bytes.load(Relaxed) >= self.check_at.load(Relaxed)
     }
 
-    /// Whether the caller is the first who sees that it may be time to seal, since somebody looked.
-    pub(crate) fn is_first_to_see(&self) -> bool {
-        !self.was_seen.load(Relaxed) && !self.was_seen.swap(true, Relaxed)
+    /// Asks for a check whether it is time to seal; `false` if somebody else has, since the last one began.
+    pub(crate) fn request_seal(&self) -> bool {
+        !self.seal_requested.load(Relaxed) && !self.seal_requested.swap(true, Relaxed)
     }
 
-    /// Somebody is about to look whether it is time to seal.
-    pub(crate) fn checking(&self) {
-        self.was_seen.store(false, Relaxed);
+    /// A check begins whether it is time to seal.
+    pub(crate) fn begin_seal_check(&self) {
+        self.seal_requested.store(false, Relaxed);
     }
 
-    /// Whether there is no room for writers at all.
+    /// Whether no write memory is left while a flush runs.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_over_bound() && self.flush.lock().is_some()
     }
@@ -171,25 +172,26 @@ impl Backpressure {
         self.flushed.notify_all();
     }
 
-    /// Lets a write of `bytes` go on now or after a rest.
+    /// Lets a write of `bytes` go on now or after a delay.
     #[inline]
     pub(crate) fn admit(&self, env: &dyn Env, bytes: u64) {
         let before = self.admitted.fetch_add(bytes, Relaxed);
-        if (before ^ (before + bytes)) >= THROTTLE_STEP_BYTES {
-            self.set_throttle(env);
+        if (before ^ (before + bytes)) >= RATE_STEP_BYTES {
+            self.update_delay_rate(env);
         }
-        let throttle = self.nanos_per_byte_x1024.load(Relaxed);
-        if throttle > 0 {
-            self.rest(env, bytes, throttle);
+        let rate = self.nanos_per_byte_x1024.load(Relaxed);
+        if rate > 0 {
+            self.delay_write(env, bytes, rate);
         }
     }
 
-    fn set_throttle(&self, env: &dyn Env) {
-        let throttle = self.flush.lock().as_ref().map_or(0, |flush| self.throttle(env, flush));
-        self.nanos_per_byte_x1024.store(throttle, Relaxed);
+    fn update_delay_rate(&self, env: &dyn Env) {
+        let rate = self.flush.lock().as_ref().map_or(0, |flush| self.delay_per_byte(env, flush));
+        self.nanos_per_byte_x1024.store(rate, Relaxed);
     }
 
-    fn throttle(&self, env: &dyn Env, flush: &FlushUnderway) -> u64 {
+    /// In nanoseconds × 1024.
+    fn delay_per_byte(&self, env: &dyn Env, flush: &FlushUnderway) -> u64 {
         let elapsed = nanos(env.monotonic().saturating_sub(flush.started));
         let thousandths = flush.thousandths();
         let expected = match thousandths {
@@ -198,36 +200,37 @@ impl Backpressure {
         };
         let left = expected.saturating_sub(elapsed).max(1_000_000);
         let memory = self.write_buffers();
-        let room = memory.saturating_sub(self.used()).max(memory / 128).max(1);
-        if room > memory / 4 { 0 } else { left.saturating_mul(1024) / room }
+        let free_bytes = memory.saturating_sub(self.used()).max(memory / 128).max(1);
+        if free_bytes > memory / 4 { 0 } else { left.saturating_mul(1024) / free_bytes }
     }
 
-    fn rest(&self, env: &dyn Env, bytes: u64, throttle: u64) {
+    /// `rate`: as of [`Backpressure::delay_per_byte`].
+    fn delay_write(&self, env: &dyn Env, bytes: u64, rate: u64) {
         let now = nanos(env.monotonic());
-        let cost = bytes.saturating_mul(throttle) / 1024;
-        // A writer that was slow by itself may be ahead for a moment, but does not save up without end.
-        let floor = now.saturating_sub(10_000_000);
-        self.paid_until.fetch_max(floor, Relaxed);
+        let cost = bytes.saturating_mul(rate) / 1024;
+        // A writer that was slow by itself may be faster for a moment: by 10 ms, and no more.
+        let earliest = now.saturating_sub(10_000_000);
+        self.paid_until.fetch_max(earliest, Relaxed);
         let until = self.paid_until.fetch_add(cost, Relaxed) + cost;
-        if until > now + MIN_REST_NANOS {
-            let rest = Duration::from_nanos(until - now).min(MAX_REST);
-            env.sleep(rest);
-            self.record_pause(rest);
+        if until > now + MIN_DELAY_NANOS {
+            let delay = Duration::from_nanos(until - now).min(MAX_DELAY);
+            env.sleep(delay);
+            self.record_delay(delay);
         }
     }
 
-    fn record_pause(&self, rest: Duration) {
-        let micros = nanos(rest) / 1000;
+    fn record_delay(&self, delay: Duration) {
+        let micros = nanos(delay) / 1000;
         self.throttled_micros.fetch_add(micros, Relaxed);
         self.max_stall_micros.fetch_max(micros, Relaxed);
     }
 
-    /// Waits until a flush has ended, at most `timeout`, if there is no room.
+    /// Waits until a flush has ended, at most `timeout`, if no write memory is left.
     pub(crate) fn wait_for_memory(&self, env: &dyn Env, timeout: Duration) {
         let started = env.monotonic();
         if self.wait_for_flush(timeout, || self.is_blocked()) {
             self.stalls.fetch_add(1, Relaxed);
-            self.record_pause(env.monotonic().saturating_sub(started));
+            self.record_delay(env.monotonic().saturating_sub(started));
         }
     }
 
@@ -238,7 +241,7 @@ impl Backpressure {
             // The background is about to begin, or busy with something else.
             env.sleep(Duration::from_millis(1));
         }
-        self.record_pause(env.monotonic().saturating_sub(started));
+        self.record_delay(env.monotonic().saturating_sub(started));
     }
 
     /// Waits until a flush has ended, at most `timeout`; `false` at once if there is no reason to.

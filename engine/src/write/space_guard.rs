@@ -1,9 +1,10 @@
 //! What a store takes on while the device is full.
 //!
 //! The reserve lets everything be written that was promised already: log buffers, manifest edits, the close.
-//! From the first piece that it gives up until it is whole again, only removals are taken, and not even those
-//! once half of it is gone. Whoever is refused, and the background while it is idle, looks whether there is
-//! room again.
+//! From the first piece that it gives up until it is whole again, only removals are taken. Once half of it is
+//! gone this file refuses removals too; before one fails, `flush/nearly_full.rs` reclaims space for it, and
+//! it is refused only if nothing more can be reclaimed. Whoever is refused, and the background while it is
+//! idle, checks whether the device has space again.
 //!
 //! The reserve is a part of what the store holds, so that a small store is small on the device. Where the
 //! device has not plenty of space it is as large as the memory budget asks for.
@@ -30,7 +31,7 @@ const PIECES_KEPT: u32 = Reserve::PIECES / 2;
 /// Least size of the reserve, and its part of what the store holds.
 pub(crate) const RESERVE_BYTES_MIN: u64 = 256 << 10;
 const RESERVE_PARTS: u64 = 16;
-/// Writers look for room at most this often.
+/// Writers check the device for space at most this often.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a commit does.
@@ -72,7 +73,7 @@ impl SpaceChecks {
     }
 }
 
-/// Guards the room on the device.
+/// Guards the space on the device.
 #[derive(Debug)]
 pub(crate) struct SpaceGuard {
     /// `None` in a store that is open for reading only.
@@ -116,12 +117,12 @@ impl SpaceGuard {
         reserve.resize(wanted).map_err(|e| Error::io("reserve", e))
     }
 
-    /// Whether room is kept back at all: not for readers.
+    /// Whether space is kept back at all: not for readers.
     pub(crate) fn is_kept(&self) -> bool {
         self.reserve.is_some()
     }
 
-    /// Bytes that are to be taken back, with some room beside them.
+    /// Bytes that are to be taken back, with some space beside them.
     pub(crate) fn missing_bytes(&self) -> u64 {
         self.reserve
             .as_ref()
@@ -153,7 +154,7 @@ impl SpaceGuard {
         Err(intent.refusal())
     }
 
-    /// Makes the reserve whole if there is room; says whether it is.
+    /// Makes the reserve whole if there is space; says whether it is.
     pub(crate) fn refill(&self) -> Result<bool> {
         match &self.reserve {
             Some(reserve) if reserve.is_short() => reserve.refill().map_err(|e| Error::io("reserve", e)),

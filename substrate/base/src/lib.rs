@@ -1,6 +1,6 @@
 //! Vocabulary of the store, shared by every layer: ids, entries, cursors, codecs, checksums, errors.
 //!
-//! Bottom of the house: it performs no I/O and knows nothing of files, trees or the engine.
+//! The lowest crate layer: it performs no I/O and knows nothing of files, trees or the engine.
 //!
 //! **Invariants**
 //! - Everything written to disk is little-endian and goes through [`codec`].

@@ -1,4 +1,4 @@
-//! The laboratory: every layer of reliability tests as a function.
+//! Simulation tests: every layer of reliability tests as a function.
 //!
 //! A [`Layer`] is run in three ways: short by `cargo test -p testudo-sim`, long by the program `testudo-sim`,
 //! and in-process by whoever plants bugs and wants to know whether they are seen. All take their stores from

@@ -5,12 +5,13 @@
 //! with another policy at any time: what the one before has left beyond the bounds of the present one goes
 //! down over the next updates.
 //!
-//! Drains should be about equally long (decision 0024), so a node lets out what comes in, and no more: under
-//! even load all of its children are due at the same time, and would otherwise be flushed in one go.
+//! Flushes of memtables should take about equally long (decision 0024). So a node flushes about as many bytes
+//! to its children as it receives: under even load all children reach their threshold at the same time, and
+//! would otherwise all be flushed in one go.
 //!
 //! **Invariants**
 //! - A node that was within its bound stays within it, unless one pivot alone holds more.
-//! - What is merged stands side by side.
+//! - Only neighbouring tiers are merged.
 
 pub(crate) mod simulation;
 
@@ -48,9 +49,9 @@ pub struct BeTreeOptions {
     pub stagger: u64,
 }
 
-/// Bytes of merging that one look of a scan is worth.
+/// Bytes of merging that cost as much as one more source costs a scan: a page read and an entry to compare.
 const CHARGE_BYTES: u64 = 32 << 10;
-/// Fewer looks than this say nothing.
+/// Buffers that scans had to read fewer times than this are not flushed for their sake.
 const MIN_CHARGES: u32 = 32;
 
 /// What flushing is decided by, of one node.
@@ -116,9 +117,12 @@ impl BeTreeOptions {
         which
     }
 
-    /// Chooses the pivots to flush: those that have reached their threshold, until about as much flows out as
-    /// came in, but at least one; beyond that only what the bound on the buffer asks for, and of what a
-    /// change of settings has left beyond it not more than came in. See [`Sweep`] for their order.
+    /// Chooses the pivots to flush, in the order of [`Sweep`].
+    ///
+    /// - Of the pivots that have reached their threshold: at least one, and more until about as many bytes go
+    ///   out as came in.
+    /// - If the buffer is still beyond its bound: more, but not more than twice the bytes that came in. Only
+    ///   a change of settings can leave that much.
     pub(crate) fn pivots_to_flush(&self, load: &NodeLoad<'_>) -> Vec<usize> {
         let (thresholds, bound) = match self.policy {
             Policy::Turtle => turtle::thresholds(self, load),
@@ -154,8 +158,8 @@ impl BeTreeOptions {
         }
     }
 
-    /// Whether flushing so many bytes costs no more than the looks of scans that it would have saved. A look
-    /// is a page read and a source more to merge, about what merging 32 KiB costs.
+    /// Whether flushing so many bytes costs no more than scans would have saved by it. `charges`: how many
+    /// times a scan had to read the buffer.
     pub(crate) fn scans_are_worth_a_flush(&self, charges: u32, bytes: u64) -> bool {
         charges >= MIN_CHARGES && u64::from(charges) * CHARGE_BYTES >= bytes
     }

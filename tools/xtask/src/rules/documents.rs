@@ -1,4 +1,5 @@
-//! Rules that keep the documents true: named files exist, dependencies have their reason.
+//! Rules that keep the documents true: named files exist, dependencies have their reason, the glossary is
+//! sorted.
 
 use crate::{
     Finding,
@@ -14,6 +15,7 @@ const MAPS: [&str; 6] = [
     "docs/TESTING.md",
     "docs/papers.md",
 ];
+const GLOSSARY: &str = "docs/GLOSSARY.md";
 const DEPENDENCY_RECORD: &str = "docs/decisions/0002-dependencies.md";
 
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
@@ -23,6 +25,27 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
             Some(map) => findings.extend(named_files(map, sources)),
             None => findings.push(Finding::new(path, 1, "is missing")),
         }
+    }
+    match sources.iter().find(|source| source.path == GLOSSARY) {
+        Some(glossary) => findings.extend(unsorted_words(glossary)),
+        None => findings.push(Finding::new(GLOSSARY, 1, "is missing")),
+    }
+    findings
+}
+
+/// Words of the glossary (`- **word**: …`) that do not stand behind the word before, whatever their case.
+fn unsorted_words(glossary: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut before = String::new();
+    for (line, content) in (1..).zip(glossary.text.lines()) {
+        let Some((word, _)) = content.strip_prefix("- **").and_then(|rest| rest.split_once("**")) else {
+            continue;
+        };
+        let word = word.to_lowercase();
+        if word <= before {
+            findings.push(Finding::new(&glossary.path, line, format!("`{word}` comes before `{before}`")));
+        }
+        before = word;
     }
     findings
 }

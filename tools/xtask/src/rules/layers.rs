@@ -1,4 +1,4 @@
-//! Which crate may use which: the tiers of the house, as a table.
+//! Which crate may use which: the crate layers, as a table.
 //!
 //! **Invariants**
 //! - Every crate is in the table or in a folder with a rule; a new one elsewhere is a finding until it is

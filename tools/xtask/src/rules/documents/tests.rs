@@ -1,10 +1,11 @@
-use super::{DEPENDENCY_RECORD, MAPS, check};
+use super::{DEPENDENCY_RECORD, GLOSSARY, MAPS, check};
 use crate::checkout::sources::Source;
 
 fn findings(map_text: &str, dependencies: &str) -> Vec<String> {
     let mut sources: Vec<Source> = MAPS.iter().map(|path| Source::new(path, map_text)).collect();
     sources.push(Source::new("Cargo.toml", &format!("[workspace.dependencies]\n{dependencies}\n")));
     sources.push(Source::new(DEPENDENCY_RECORD, "- `serde` – results as JSON."));
+    sources.push(Source::new(GLOSSARY, "# Glossary\n\n- **batch**: …\n  more\n- **Buffered**: …"));
     sources.push(Source::new("substrate/run/src/format/block.rs", ""));
     check(&sources).iter().map(ToString::to_string).collect()
 }
@@ -30,5 +31,19 @@ fn a_dependency_without_a_reason_is_found() {
 
 #[test]
 fn missing_documents_are_found() {
-    assert_eq!(check(&[]).len(), MAPS.len() + 1);
+    assert_eq!(check(&[]).len(), MAPS.len() + 2);
+}
+
+#[test]
+fn words_of_the_glossary_out_of_order_and_twice_are_found() {
+    let glossary = "- **cut**: …\n- **batch**: …\n- **Batch**: …\n- **run**: …";
+    let found = check(&[Source::new(GLOSSARY, glossary)]);
+    let of_glossary = found.iter().map(ToString::to_string).filter(|finding| finding.starts_with(GLOSSARY));
+    assert_eq!(
+        of_glossary.collect::<Vec<_>>(),
+        [
+            "docs/GLOSSARY.md:2: `batch` comes before `cut`",
+            "docs/GLOSSARY.md:3: `batch` comes before `batch`"
+        ]
+    );
 }

@@ -6,7 +6,7 @@ fn package(path: &str, name: &str, dependencies: &str) -> Source {
     Source::new(&format!("{path}/Cargo.toml"), &text)
 }
 
-/// The house in small, with `extra` in place of or beside its packages.
+/// A small repository, with `extra` in place of or beside its packages.
 fn findings(extra: &[Source]) -> Vec<String> {
     let mut sources = vec![
         package("substrate/base", "testudo-base", ""),
@@ -23,7 +23,7 @@ fn findings(extra: &[Source]) -> Vec<String> {
 }
 
 #[test]
-fn the_house_as_it_is_has_no_findings() {
+fn the_crate_layers_as_they_are_have_no_findings() {
     assert!(findings(&[]).is_empty());
 }
 

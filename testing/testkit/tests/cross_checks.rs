@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! What the files of a store prove of each other, as its users meet it: a lost log segment, old files beside
-//! newer ones, two copies that have gone their own ways.
+//! The cross-checks between the files of a store, as its users meet them: a lost log segment, old files
+//! beside newer ones, two copies that have gone their own ways.
 
 use std::{path::Path, sync::Arc};
 
