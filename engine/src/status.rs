@@ -19,17 +19,20 @@ mod status_format;
 
 use std::{path::Path, time::Duration};
 
-use testudo_base::{checksum::checksum64, num::usize_of, planted, sync::Arc};
+use testudo_base::{num::usize_of, planted};
 use testudo_env::{Env, LockHolder, OpenMode, OpenOptions};
 
 use crate::{
     DbStats, KeyspaceStats,
     open::directory::{LOCK_FILE, STATUS_FILE},
-    store::{Store, view::KeyspaceCore},
+    store::Store,
 };
 
 pub use self::inspection::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
-use self::{publisher::Published, status_format::Status};
+use self::{
+    publisher::Published,
+    status_format::{Status, StatusWriter},
+};
 
 /// It is written at most this often.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -62,24 +65,31 @@ impl Store {
         if began < published.next || planted!("status-not-published") {
             return;
         }
-        let stats = |keyspace: &Arc<KeyspaceCore>| (keyspace.id, KeyspaceStats::of(self, keyspace));
         let mut status = Status {
             store: self.id,
             process: published.process,
             time: Duration::ZERO,
             stats: DbStats::of(self),
-            keyspaces: self.keyspaces().iter().map(stats).collect(),
+            keyspaces: Vec::new(),
         };
-        // There may be thousands of keyspaces: their text is never held twice.
-        let stats = Some(checksum64(&status.encode(), 0));
+        let stats = Some(self.write_status(&status, |_, _| ()));
         if stats != published.last {
             status.time = self.env.wall_clock();
-            // Whoever reads sees that nothing comes any more.
-            let _ = published.file.write_at(0, &status.encode());
+            // If it fails, whoever reads sees that nothing comes any more.
+            self.write_status(&status, |offset, piece| drop(published.file.write_at(offset, piece)));
             published.last = stats;
         }
         let ended = self.env.monotonic();
         published.next = began + INTERVAL.max(ended.saturating_sub(began) * PART_OF_TIME);
+    }
+
+    /// Hands the pieces of a status with all keyspaces to `write`; the checksum of its text.
+    fn write_status(&self, status: &Status, write: impl FnMut(u64, &[u8])) -> u64 {
+        let mut writer = StatusWriter::begin(status, write);
+        for keyspace in self.keyspaces() {
+            writer.add(keyspace.id, KeyspaceStats::of(self, &keyspace));
+        }
+        writer.end()
     }
 
     /// Removes the file: the store is being closed.

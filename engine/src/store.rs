@@ -54,7 +54,7 @@ use crate::{
 /// The keyspaces by name and by id.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
-    pub(crate) by_name: BTreeMap<String, Arc<KeyspaceCore>>,
+    pub(crate) by_name: BTreeMap<Arc<str>, Arc<KeyspaceCore>>,
     pub(crate) by_id: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
 }
 
@@ -164,7 +164,7 @@ impl Store {
     }
 
     /// How a keyspace of this name with these options merges operands.
-    pub(crate) fn full_merge(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<FullMerge> {
+    pub(crate) fn full_merge(&self, keyspace: &Arc<str>, options: &KeyspaceOptions) -> Arc<FullMerge> {
         self.merging.full_merge(keyspace, options)
     }
 

@@ -203,3 +203,31 @@ fn keyspaces_into_which_nothing_is_written_are_nearly_free() {
     let bytes = MIB + 10_000 * 512;
     stays_within(bytes, "keyspaces_into_which_nothing_is_written_are_nearly_free", |_| (), body);
 }
+
+#[test]
+fn keyspaces_with_a_record_each_take_little_beside_it() {
+    const KEYSPACES: u64 = 10_000;
+    let name = |number: u64| format!("keyspace {number}");
+    let prepare = |place: &Path| {
+        let names: Vec<String> = (0..KEYSPACES).map(name).collect();
+        let db = Db::builder(place).memory_bytes(64 * MIB).open().expect("opens");
+        let names = names.iter().map(String::as_str);
+        let keyspaces = db.keyspaces(names, KeyspaceOptions::default).expect("keyspaces");
+        for (number, keyspace) in (0_u64..).zip(&keyspaces) {
+            keyspace.insert("key", number.to_be_bytes()).expect("written");
+        }
+        db.flush().expect("flushed");
+        db.close().expect("closes");
+    };
+    let body = |place: &Path| {
+        let db = small(place).open().expect("opens");
+        for number in 0..KEYSPACES {
+            let keyspace = db.open_keyspace(&name(number)).expect("looked").expect("there");
+            let value = keyspace.get("key").expect("read");
+            assert_eq!(value.as_deref(), Some(&number.to_be_bytes()[..]));
+        }
+    };
+    // Each has a tree in memory, with a node and a run.
+    let bytes = MIB + KEYSPACES * 1024;
+    stays_within(bytes, "keyspaces_with_a_record_each_take_little_beside_it", prepare, body);
+}

@@ -297,7 +297,7 @@ impl Db {
         let cores: Vec<_> = ids.zip(missing).map(core).collect();
         let mut catalogue = store.catalogue.write();
         for core in cores {
-            catalogue.by_name.insert(core.name.as_ref().to_owned(), Arc::clone(&core));
+            catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core));
             catalogue.by_id.insert(core.id, core);
         }
         Ok(())
@@ -371,7 +371,7 @@ impl Db {
 
     /// Names of all keyspaces, sorted.
     pub fn keyspace_names(&self) -> Vec<String> {
-        self.store().catalogue.read().by_name.keys().cloned().collect()
+        self.store().catalogue.read().by_name.keys().map(|name| name.as_ref().to_owned()).collect()
     }
 
     /// An empty batch, to be committed atomically across keyspaces.

@@ -17,17 +17,17 @@ use crate::{
 };
 
 pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
-    let records: Vec<_> = store.manifest.with_state(|state| {
-        let records = state.keyspaces.iter();
-        records.map(|(&id, record)| (id, record.clone(), state.objects_of(id))).collect()
-    });
+    let ids: Vec<KeyspaceId> = store.manifest.with_state(|state| state.keyspaces.keys().copied().collect());
     let mut catalogue = store.catalogue.write();
-    for (id, record, objects) in records {
+    for id in ids {
+        // One at a time: there may be thousands.
+        let (record, objects) =
+            store.manifest.with_state(|state| (state.keyspaces[&id].clone(), state.objects_of(id)));
         let options = KeyspaceOptions::decode(&record.options)
             .map_err(|Damage(why)| Error::corruption("manifest", 0, format!("keyspace {id}: {why}")))?;
         let tree = stored_tree(&store.data, &options, id, objects)?;
         let core = KeyspaceCore::new(store, id, &record.name, options, tree);
-        if catalogue.by_name.insert(record.name, Arc::clone(&core)).is_some() {
+        if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
             return Err(Error::corruption("manifest", 0, "two keyspaces have the same name"));
         }
         catalogue.by_id.insert(id, core);

@@ -15,13 +15,14 @@
 //!
 //! **Invariants**
 //! - A status that is torn, by a crash or because it is being written, does not decode.
+//! - It is written in pieces, the first bytes last: there may be thousands of keyspaces.
 //! - Statistics that this build does not know are passed over, those that are missing are 0.
 
 use std::time::Duration;
 
 use testudo_base::{
     KeyspaceId, StoreId,
-    checksum::checksum64,
+    checksum::{StreamChecksum, checksum64},
     num::{u64_of, usize_of},
 };
 
@@ -30,6 +31,8 @@ use crate::{DbStats, KeyspaceStats};
 /// No status is longer.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 const HEADER_BYTES: usize = "testudo-status 0000000000 0000000000000000\n".len();
+/// About as much is written at once.
+const PIECE_BYTES: usize = 32 << 10;
 
 /// What a writing process says of its store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,18 +119,69 @@ stat_fields!(KeyspaceStats {
     stored_bytes, memtable_bytes, memtable_entries, flushed_seqno,
 } except tree);
 
-impl Status {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let Self { store, process, time, stats, keyspaces } = self;
-        let mut text = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
-        let mut add = |name: &str, stat: &mut u64| text.push_str(&format!("{name} {stat}\n"));
-        stats.clone().for_each_figure(&mut add);
-        for (keyspace, stats) in keyspaces {
-            add("keyspace", &mut u64::from(keyspace.0));
-            stats.clone().for_each_figure(&mut add);
+/// A status on its way into the file; `write` gets pieces and their places.
+pub(super) struct StatusWriter<W> {
+    write: W,
+    /// Not written yet.
+    piece: String,
+    /// Bytes of text that were written.
+    written: usize,
+    checksum: StreamChecksum,
+}
+
+impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
+    /// Begins with what is not about a keyspace; the keyspaces of `status` are not looked at.
+    pub(super) fn begin(status: &Status, write: W) -> Self {
+        let Status { store, process, time, stats, keyspaces: _ } = status;
+        let piece = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
+        let mut writer = Self { write, piece, written: 0, checksum: StreamChecksum::new(0) };
+        stats.clone().for_each_figure(|name, stat| writer.line(name, *stat));
+        writer
+    }
+
+    /// The next keyspace.
+    pub(super) fn add(&mut self, keyspace: KeyspaceId, mut stats: KeyspaceStats) {
+        self.line("keyspace", u64::from(keyspace.0));
+        stats.for_each_figure(|name, stat| self.line(name, *stat));
+        if self.piece.len() >= PIECE_BYTES {
+            self.checksum.update(self.piece.as_bytes());
+            (self.write)(u64_of(HEADER_BYTES + self.written), self.piece.as_bytes());
+            self.written += self.piece.len();
+            self.piece.clear();
         }
-        let checksum = checksum64(text.as_bytes(), 0);
-        format!("testudo-status {:010} {checksum:016x}\n{text}", text.len()).into_bytes()
+    }
+
+    /// Writes the rest, and what makes all of it valid. The checksum of the text.
+    pub(super) fn end(mut self) -> u64 {
+        self.checksum.update(self.piece.as_bytes());
+        let (checksum, bytes) = (self.checksum.value(), self.written + self.piece.len());
+        let header = format!("testudo-status {bytes:010} {checksum:016x}\n");
+        if self.written == 0 {
+            (self.write)(0, (header + &self.piece).as_bytes());
+        } else {
+            (self.write)(u64_of(HEADER_BYTES + self.written), self.piece.as_bytes());
+            (self.write)(0, header.as_bytes());
+        }
+        checksum
+    }
+
+    fn line(&mut self, name: &str, stat: u64) {
+        self.piece.push_str(&format!("{name} {stat}\n"));
+    }
+}
+
+impl Status {
+    #[cfg(test)]
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = StatusWriter::begin(self, |offset, piece: &[u8]| {
+            let start = usize_of(offset);
+            bytes.resize(bytes.len().max(start + piece.len()), 0);
+            bytes[start..start + piece.len()].copy_from_slice(piece);
+        });
+        self.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats.clone()));
+        writer.end();
+        bytes
     }
 
     /// `None` if the bytes are no whole status.

@@ -25,7 +25,7 @@ impl Merging {
     }
 
     /// How a keyspace of this name with these options merges operands.
-    pub(crate) fn full_merge(&self, keyspace: &str, options: &KeyspaceOptions) -> Arc<FullMerge> {
+    pub(crate) fn full_merge(&self, keyspace: &Arc<str>, options: &KeyspaceOptions) -> Arc<FullMerge> {
         let name = options.merge_operator_name();
         self.operators.full_merge_of_store(keyspace, name, &self.oversized_keys)
     }

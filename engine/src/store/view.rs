@@ -139,7 +139,8 @@ impl KeyspaceCore {
         options: KeyspaceOptions,
         tree: Arc<dyn Tree>,
     ) -> Arc<Self> {
-        let full_merge = store.full_merge(name, &options);
+        let name: Arc<str> = Arc::from(name);
+        let full_merge = store.full_merge(&name, &options);
         let view = View {
             active: WriteBuffer::new(store.new_table(&full_merge)),
             sealed: Vec::new(),
@@ -150,7 +151,7 @@ impl KeyspaceCore {
         };
         Arc::new(Self {
             id,
-            name: Arc::from(name),
+            name,
             full_merge,
             view: ArcSwap::from_pointee(view),
             write_share: OwnShare::default(),

@@ -219,30 +219,36 @@ impl MergeOperators {
 
     /// How the keyspace of this name merges, which states this operator; for use apart from a store.
     pub fn full_merge(&self, keyspace: &str, name: Option<&str>) -> Arc<FullMerge> {
-        self.full_merge_of_store(keyspace, name, &Arc::default())
+        self.full_merge_of_store(&Arc::from(keyspace), name, &Arc::default())
     }
 
     /// The same in a store, which `oversized` belongs to.
     pub fn full_merge_of_store(
         &self,
-        keyspace: &str,
+        keyspace: &Arc<str>,
         name: Option<&str>,
         oversized: &Arc<OversizedKeys>,
     ) -> Arc<FullMerge> {
         let operator = name.and_then(|name| self.0.get(name)).cloned();
-        let (keyspace, name) = (keyspace.to_owned(), name.map(str::to_owned));
+        let (keyspace, name) = (Arc::clone(keyspace), name.map(Box::from));
         Arc::new(FullMerge { keyspace, name, operator, oversized: Arc::clone(oversized) })
     }
 }
 
 /// How the operands of one keyspace become values.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FullMerge {
     /// For messages.
-    keyspace: String,
-    name: Option<String>,
+    keyspace: Arc<str>,
+    name: Option<Box<str>>,
     operator: Option<Arc<dyn MergeOperator>>,
     oversized: Arc<OversizedKeys>,
+}
+
+impl Default for FullMerge {
+    fn default() -> Self {
+        Self { keyspace: Arc::from(""), name: None, operator: None, oversized: Arc::default() }
+    }
 }
 
 impl FullMerge {

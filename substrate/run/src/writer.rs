@@ -314,6 +314,8 @@ impl RunWriter {
         if let Some(first) = first {
             top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
         }
+        // The run keeps it, and most runs have one.
+        top.shrink_to_fit();
         Ok(top)
     }
 
@@ -409,6 +411,7 @@ impl RunWriter {
             left -= page_count;
         }
         debug_assert_eq!(left, 0, "space was taken");
+        spans.shrink_to_fit();
         spans
     }
 
@@ -426,6 +429,7 @@ impl RunWriter {
             needed -= pages;
         }
         debug_assert_eq!(needed, 0, "space was taken");
+        self.extents.shrink_to_fit();
     }
 }
 

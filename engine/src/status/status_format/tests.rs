@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use testudo_base::{KeyspaceId, StoreId};
 
-use super::Status;
+use super::{Status, StatusWriter};
 use crate::{DbStats, KeyspaceStats};
 
 fn status() -> Status {
@@ -28,6 +28,21 @@ fn every_figure_comes_back_whatever_stands_behind() {
     assert_eq!(Status::decode(&bytes).as_ref(), Some(&status()));
     bytes.extend_from_slice(b"entries 5\n of a longer one before");
     assert_eq!(Status::decode(&bytes), Some(status()));
+}
+
+#[test]
+fn a_status_of_thousands_of_keyspaces_comes_in_pieces() {
+    let mut status = status();
+    let (_, stats) = status.keyspaces[0].clone();
+    status.keyspaces = (0..3_000).map(|id| (KeyspaceId(id), stats.clone())).collect();
+    let bytes = status.encode();
+    let mut pieces = Vec::new();
+    let mut writer = StatusWriter::begin(&status, |offset, piece: &[u8]| pieces.push((offset, piece.len())));
+    status.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats.clone()));
+    writer.end();
+    assert!(pieces.len() > 10 && pieces.iter().all(|(_, length)| *length < 40_000), "{pieces:?}");
+    assert_eq!(pieces.last().map(|(offset, _)| *offset), Some(0), "what makes it valid comes last");
+    assert_eq!(Status::decode(&bytes), Some(status));
 }
 
 #[test]

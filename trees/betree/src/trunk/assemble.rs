@@ -222,9 +222,11 @@ impl Assembly {
                 let mut part = Tier { runs: tier.runs.clone(), shares: tier.shares[from..to].to_vec() };
                 prune(&mut part, &pivots, high.as_ref());
                 if part.is_active() {
+                    part.runs.shrink_to_fit();
                     tiers.push(part);
                 }
             }
+            tiers.shrink_to_fit();
             // Those of a node that is cut are given up.
             let charges = std::mem::take(&mut node.scan_charges);
             let scan_charges = if pieces == 1 { charges } else { ScanCharges::default() };

@@ -53,8 +53,11 @@ pub(crate) fn load_node(
     }
     let mut tiers = Vec::with_capacity(stored.tiers.len());
     for tier in stored.tiers {
-        let open = |(low, reference)| Ok(FencedRun { low, run: open(reference)? });
-        let runs = tier.runs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        // Collected, they would keep the memory of the references, which is three times as much.
+        let mut runs = Vec::with_capacity(tier.runs.len());
+        for (low, reference) in tier.runs {
+            runs.push(FencedRun { low, run: open(reference)? });
+        }
         tiers.push(Tier { runs, shares: tier.shares });
     }
     let node = Node {
