@@ -19,12 +19,12 @@ pub(crate) mod assemble;
 pub(crate) mod begin_writing;
 mod create;
 pub(crate) mod directory;
+pub(crate) mod durability_listener;
 pub(crate) mod new_store;
 pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod settings;
 pub(crate) mod trees;
-pub(crate) mod witness;
 
 use std::path::Path;
 
@@ -37,11 +37,11 @@ use crate::{
         assemble::{assemble, reserve},
         create::{check_creatable, create},
         directory::{CREATING_FILE, LOCK_FILE, RESERVE_FILE, UNFINISHED_FILE, io, list},
+        durability_listener::log_evidence,
         recover::{make_durable, recover},
         replay::check_log,
         settings::Settings,
         trees::load_keyspaces,
-        witness::log_evidence,
     },
     store::{Store, budget::Budget, executor::Pool},
     write::space_guard::SpaceGuard,

@@ -23,7 +23,7 @@ use testudo_run::{PageWalk, ReadPages, RunRecord, RunRef};
 use testudo_storage::{
     DATA_FILE, Manifest, ManifestState, PAGE_HEADER_BYTES, PageIdentity, PageKind, payload_of, seal_pages,
 };
-use testudo_wal::{NoWitness, Wal, WalOptions, WalStart};
+use testudo_wal::{NoListener, Wal, WalOptions, WalStart};
 
 use crate::{
     copy::long_work::Meter,
@@ -256,7 +256,7 @@ impl TailWriter {
             let options = WalOptions { buffer_count: 2, ..WalOptions::new(self.id) };
             // The manifest is written when all of it is durable, and says so.
             let env = Arc::clone(&self.env);
-            self.wal = Some(Wal::create(env, &self.directory, options, start, Arc::new(NoWitness))?);
+            self.wal = Some(Wal::create(env, &self.directory, options, start, Arc::new(NoListener))?);
         }
         let wal = self.wal.as_ref().expect("was just made");
         wal.wait_for_space(self.payload.len())?;

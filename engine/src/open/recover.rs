@@ -14,10 +14,10 @@ use testudo_wal::{Wal, WalOptions, WalStart};
 
 use crate::{
     open::{
+        durability_listener::{ManifestListener, log_evidence},
         replay::replay,
         settings::Settings,
         trees::load_keyspaces,
-        witness::{ManifestWitness, log_evidence},
     },
     store::Store,
 };
@@ -45,8 +45,9 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
             start.next_seqno = Seqno(log_seqno.0 + 1);
             start.recovered_seqno = log_seqno;
         }
-        let witness = Arc::new(ManifestWitness(Arc::clone(&store.manifest), Arc::clone(&store.beginning)));
-        store.log.wal = Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, witness)?);
+        let listener = Arc::new(ManifestListener(Arc::clone(&store.manifest), Arc::clone(&store.beginning)));
+        store.log.wal =
+            Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, listener)?);
     }
     Ok(Arc::new(store))
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use testudo_base::{Error, Incarnation, Result, StoreId};
 use testudo_env::{AlignedBuffer, Env, MemEnv, OpenMode, OpenOptions, RealEnv};
 use testudo_wal::{
-    LogEvidence, NoWitness, Wal, WalOptions, WalStart, list_segments, remove_segments, replay,
+    LogEvidence, NoListener, Wal, WalOptions, WalStart, list_segments, remove_segments, replay,
     segment_file_name,
 };
 
@@ -81,7 +81,7 @@ fn measure_memory(writers: u64) {
     env.create_dir(dir).expect("a new directory");
     let options = WalOptions { buffer_bytes: 64 << 20, buffer_count: 1, ..WalOptions::new(StoreId(1)) };
     let wal =
-        Wal::create(env.clone(), dir, options, WalStart::new_store(Incarnation(1)), Arc::new(NoWitness))
+        Wal::create(env.clone(), dir, options, WalStart::new_store(Incarnation(1)), Arc::new(NoListener))
             .expect("a log in memory");
     drop(wal.reserve(64 << 19, 1));
     wal.write_all().expect("written to memory");
@@ -112,7 +112,7 @@ fn run(
         segment_number: list_segments(&**env, dir)?.last().map_or(1, |last| last + 1),
         ..WalStart::new_store(Incarnation(1))
     };
-    let wal = Wal::create(Arc::clone(env), dir, WalOptions::new(StoreId(1)), start, Arc::new(NoWitness))?;
+    let wal = Wal::create(Arc::clone(env), dir, WalOptions::new(StoreId(1)), start, Arc::new(NoListener))?;
     let (commit_lock, is_over, commits) = (Mutex::new(()), AtomicBool::new(false), AtomicU64::new(0));
     let started = env.monotonic();
     let write = || -> Result<()> {

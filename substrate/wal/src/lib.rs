@@ -27,7 +27,7 @@ mod wal;
 
 pub use append::reservation::Reservation;
 pub use inspect::{HeaderContents, SegmentPiece, inspect_segment, inspect_segment_header};
-pub use recovery::evidence::{LogEvidence, NoWitness, Witness};
+pub use recovery::evidence::{DurabilityListener, LogEvidence, NoListener};
 pub use recovery::replay::{Record, ReplayEnd, TornTail, replay};
 pub use recovery::rewrite::rewrite_unproven;
 pub use recovery::survey::{LogEvent, LogHole, LogSurvey, SurveyedSegment, survey_log};

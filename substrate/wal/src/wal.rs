@@ -25,7 +25,7 @@ use testudo_env::Env;
 use crate::{
     append::{group_commit::GroupCommit, reservation::Reservation, tail::Tail},
     poison::Poison,
-    recovery::{evidence::Witness, replay::ReplayEnd},
+    recovery::{evidence::DurabilityListener, replay::ReplayEnd},
     segment::{
         store::{SegmentInfo, SegmentStore},
         wal_format::{MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, record_bytes, record_salt},
@@ -60,7 +60,7 @@ impl WalOptions {
 /// Where a log begins.
 #[derive(Clone, Debug)]
 pub struct WalStart {
-    /// The opening of the store that writes it; the manifest knows of it, durably, when [`Witness::begin`]
+    /// The opening of the store that writes it; the manifest knows of it, durably, when [`DurabilityListener::begin`]
     /// has returned.
     pub incarnation: Incarnation,
     /// Number of its first segment; greater than that of any segment in the directory.
@@ -138,7 +138,7 @@ pub struct Wal {
     /// Whether there is a segment to write to.
     has_begun: AtomicBool,
     poison: Poison,
-    witness: Arc<dyn Witness>,
+    listener: Arc<dyn DurabilityListener>,
 }
 
 impl Wal {
@@ -151,7 +151,7 @@ impl Wal {
         dir: &Path,
         options: WalOptions,
         start: WalStart,
-        witness: Arc<dyn Witness>,
+        listener: Arc<dyn DurabilityListener>,
     ) -> Result<Arc<Self>> {
         let is_in_order = start.next_seqno.0 >= 1 && start.next_seqno.0 <= start.recovered_seqno.0 + 1;
         if options.buffer_count == 0 || options.buffer_bytes == 0 || !is_in_order {
@@ -159,7 +159,7 @@ impl Wal {
         }
         let identity = LogIdentity {
             store_id: options.store_id,
-            witness: Arc::clone(&witness),
+            listener: Arc::clone(&listener),
             incarnation: start.incarnation,
             recovered_seqno: start.recovered_seqno,
         };
@@ -183,7 +183,7 @@ impl Wal {
             first_number: start.segment_number,
             has_begun: false.into(),
             poison: Poison::default(),
-            witness,
+            listener,
         });
         if !is_continued || planted!("segment-before-its-use") {
             wal.begin()?;
@@ -202,7 +202,7 @@ impl Wal {
     fn begin_first_segment(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         if !writer.has_begun() {
-            self.witness.begin().map_err(|error| self.fail(error))?;
+            self.listener.begin().map_err(|error| self.fail(error))?;
             // A new file that found no room is gone again, and nothing was lost with it.
             let begun = writer.begin();
             begun.map_err(|e| if e.kind() == ErrorKind::OutOfSpace { e } else { self.fail(e) })?;
@@ -413,7 +413,7 @@ impl Wal {
             }
             self.syncs.fetch_add(1, Ordering::Relaxed);
         }
-        let recorded = self.witness.record_durable(newest_segment, covered);
+        let recorded = self.listener.record_durable(newest_segment, covered);
         recorded.map_err(|error| self.fail(error))?;
         self.durable_seqno.fetch_max(covered.0, Ordering::AcqRel);
         self.sync_rounds.fetch_add(1, Ordering::Relaxed);

@@ -57,9 +57,10 @@ pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_,
     let of_log = Watermark { edit: log.newest_edit(), ..Watermark::default() };
     let watermark = stated.max(read_watermark(&**env, directory, store)).max(of_log);
     let manifest = find_manifest(&**env, directory, store, superblock.as_ref(), &mut findings)?;
-    let mut judge = Judge { superblock, watermark, first_seqno: log.first_seqno(store), findings };
-    let manifest_counts = manifest.as_ref().is_some_and(|manifest| judge.counts(manifest));
-    let mut findings = judge.findings;
+    let mut validator =
+        ManifestValidator { superblock, watermark, first_seqno: log.first_seqno(store), findings };
+    let manifest_counts = manifest.as_ref().is_some_and(|manifest| validator.counts(manifest));
+    let mut findings = validator.findings;
     let of_log = manifest.as_ref().filter(|_| manifest_counts).map(|manifest| of_log_in(manifest, watermark));
     let log_findings = of_log.as_ref().map(|of_log| log.compare(of_log)).unwrap_or_default();
     findings.extend(log_findings.iter().cloned());
@@ -178,7 +179,7 @@ fn find_manifest(
 }
 
 /// Judges whether a manifest is the store's, whole.
-struct Judge {
+struct ManifestValidator {
     superblock: Option<Superblock>,
     watermark: Watermark,
     /// The first seqno that the log can hold, if its oldest segment tells.
@@ -186,7 +187,7 @@ struct Judge {
     findings: Vec<String>,
 }
 
-impl Judge {
+impl ManifestValidator {
     /// Whether the state of the manifest, together with the log, is all there is to know.
     fn counts(&mut self, manifest: &ManifestSurvey) -> bool {
         let name = manifest_file_name(manifest.number);

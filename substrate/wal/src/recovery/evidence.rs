@@ -34,7 +34,7 @@ impl LogEvidence {
 }
 
 /// The rest of an open store, as far as its log tells it what is durable and asks what that builds on.
-pub trait Witness: fmt::Debug + Send + Sync {
+pub trait DurabilityListener: fmt::Debug + Send + Sync {
     /// The log is about to create its first segment. What says so durably comes first.
     ///
     /// Errors: the segment is not created.
@@ -52,9 +52,9 @@ pub trait Witness: fmt::Debug + Send + Sync {
 
 /// Nobody: of a log without a store.
 #[derive(Debug)]
-pub struct NoWitness;
+pub struct NoListener;
 
-impl Witness for NoWitness {
+impl DurabilityListener for NoListener {
     fn begin(&self) -> Result<()> {
         Ok(())
     }

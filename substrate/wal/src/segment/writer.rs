@@ -18,7 +18,7 @@ use testudo_base::{
 use testudo_env::AlignedBuffer;
 
 use crate::{
-    recovery::evidence::Witness,
+    recovery::evidence::DurabilityListener,
     segment::{
         store::{ALLOCATION_BYTES_MAX, INITIAL_BYTES, SegmentFile, SegmentStore, reserve_ahead},
         wal_format::{
@@ -41,7 +41,7 @@ const SMALL_ROUNDS_BEFORE_ZEROS: u32 = 8;
 pub(crate) struct LogIdentity {
     pub(crate) store_id: StoreId,
     /// Knows the newest edit.
-    pub(crate) witness: Arc<dyn Witness>,
+    pub(crate) listener: Arc<dyn DurabilityListener>,
     pub(crate) incarnation: Incarnation,
     pub(crate) recovered_seqno: Seqno,
 }
@@ -163,7 +163,7 @@ impl SegmentWriter {
 
     /// Writes a record that says which manifest edit the log builds on from here, unless it says so already.
     pub(crate) fn append_edit(&mut self, durable: Seqno) -> Result<()> {
-        if self.identity.witness.newest_edit() <= self.attested_edit || planted!("edit-not-noted") {
+        if self.identity.listener.newest_edit() <= self.attested_edit || planted!("edit-not-noted") {
             return Ok(());
         }
         self.write_marker(durable)
@@ -175,7 +175,7 @@ impl SegmentWriter {
             return Ok(());
         }
         debug_assert!(durable <= self.written_seqno, "what is durable was written");
-        let newest_edit = self.identity.witness.newest_edit();
+        let newest_edit = self.identity.listener.newest_edit();
         let mut page = AlignedBuffer::for_bytes(PAGE_BYTES);
         let marker = RecordHeader {
             kind: RecordKind::Marker,
@@ -279,7 +279,7 @@ impl SegmentWriter {
 
     fn switch_segment(&mut self, bytes_min: u64, first: Seqno, durable: Seqno) -> Result<()> {
         let size = (self.next_number, bytes_min);
-        let newest_edit = self.identity.witness.newest_edit();
+        let newest_edit = self.identity.listener.newest_edit();
         let seqnos = (first, durable);
         self.current = Some(begin_segment(&self.store, &self.identity, size, seqnos, newest_edit)?);
         self.next_number += 1;

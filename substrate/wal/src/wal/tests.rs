@@ -4,7 +4,7 @@ use testudo_base::ErrorKind;
 use testudo_env::{FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 use super::*;
-use crate::{LogEvidence, NoWitness, recovery::replay::replay};
+use crate::{LogEvidence, NoListener, recovery::replay::replay};
 
 const STORE: StoreId = StoreId(0xfeed);
 
@@ -19,7 +19,7 @@ fn options() -> WalOptions {
 fn open(env: &Arc<impl Env>, start: WalStart) -> Arc<Wal> {
     let env: Arc<dyn Env> = Arc::clone(env) as Arc<dyn Env>;
     let start = WalStart { incarnation: Incarnation(env.random_u64()), ..start };
-    let wal = Wal::create(env, &dir(), options(), start, Arc::new(NoWitness)).unwrap();
+    let wal = Wal::create(env, &dir(), options(), start, Arc::new(NoListener)).unwrap();
     wal.begin().unwrap();
     wal
 }
@@ -139,7 +139,7 @@ fn one_buffer_is_enough() {
     env.create_dir(&dir()).unwrap();
     let options = WalOptions { buffer_count: 1, ..options() };
     let wal =
-        Wal::create(env.clone(), &dir(), options, WalStart::new_store(Incarnation(1)), Arc::new(NoWitness))
+        Wal::create(env.clone(), &dir(), options, WalStart::new_store(Incarnation(1)), Arc::new(NoListener))
             .unwrap();
     for _ in 0..50 {
         wal.wait_for_space(900).unwrap();
@@ -281,7 +281,7 @@ fn a_log_that_goes_on_has_no_segment_before_its_first_commit() {
     wal.close().unwrap();
     let go_on = |incarnation| {
         let start = WalStart::after(&read(&env).unwrap().1, Incarnation(incarnation));
-        Wal::create(env.clone(), &dir(), options(), start, Arc::new(NoWitness)).unwrap()
+        Wal::create(env.clone(), &dir(), options(), start, Arc::new(NoListener)).unwrap()
     };
     let wal = go_on(2);
     wal.write_all().unwrap();
@@ -307,7 +307,7 @@ fn a_first_segment_that_finds_no_room_is_tried_again() {
     new_log(&inner).close().unwrap();
     let env = FaultyEnv::new(inner.clone());
     let start = WalStart::after(&read(&inner).unwrap().1, Incarnation(2));
-    let wal = Wal::create(env.clone(), &dir(), options(), start, Arc::new(NoWitness)).unwrap();
+    let wal = Wal::create(env.clone(), &dir(), options(), start, Arc::new(NoListener)).unwrap();
     for class in [IoClass::Write, IoClass::Sync] {
         env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(class)));
         assert_eq!(wal.begin().unwrap_err().kind(), ErrorKind::OutOfSpace);
@@ -385,7 +385,7 @@ fn every_failing_call_ends_in_an_error_and_keeps_what_was_acknowledged() {
             &dir(),
             options(),
             WalStart::new_store(Incarnation(1)),
-            Arc::new(NoWitness),
+            Arc::new(NoListener),
         );
         if let Ok(wal) = created {
             for index in 0..60usize {

@@ -4,7 +4,7 @@ use testudo_base::ErrorKind;
 use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 
 use super::*;
-use crate::{NoWitness, Wal, WalOptions, WalStart, remove_segments, rewrite_unproven};
+use crate::{NoListener, Wal, WalOptions, WalStart, remove_segments, rewrite_unproven};
 
 const STORE: StoreId = StoreId(0xbeef_0000_0000_0001);
 
@@ -27,7 +27,7 @@ fn open(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
         ..WalOptions::new(STORE)
     };
     let start = WalStart { incarnation: Incarnation(env.random_u64()), ..start };
-    let wal = Wal::create(env.clone(), &dir(), options, start, Arc::new(NoWitness)).unwrap();
+    let wal = Wal::create(env.clone(), &dir(), options, start, Arc::new(NoListener)).unwrap();
     wal.begin().unwrap();
     wal
 }

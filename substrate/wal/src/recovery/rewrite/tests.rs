@@ -2,7 +2,7 @@ use testudo_base::{Incarnation, Seqno, StoreId};
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 use super::*;
-use crate::{LogEvidence, NoWitness, ReplayEnd, Wal, WalOptions, WalStart, replay};
+use crate::{LogEvidence, NoListener, ReplayEnd, Wal, WalOptions, WalStart, replay};
 
 const STORE: StoreId = StoreId(77);
 
@@ -36,7 +36,7 @@ fn read(env: &MemEnv) -> ReplayEnd {
 /// A log of several segments, synced up to `synced`, then written on without a sync.
 fn log(env: &Arc<MemEnv>, synced: u64, written: u64) {
     let wal =
-        Wal::create(env.clone(), dir(), options(), WalStart::new_store(Incarnation(1)), Arc::new(NoWitness))
+        Wal::create(env.clone(), dir(), options(), WalStart::new_store(Incarnation(1)), Arc::new(NoListener))
             .unwrap();
     for _ in 0..synced {
         let seqno = commit(&wal);
@@ -101,7 +101,7 @@ fn after_a_failed_sync_the_copy_is_what_survives() {
         dir(),
         options(),
         WalStart::new_store(Incarnation(1)),
-        Arc::new(NoWitness),
+        Arc::new(NoListener),
     )
     .unwrap();
     faulty.set_plan(Some(FaultPlan::once(0, FaultError::Device).of_class(IoClass::Sync)));

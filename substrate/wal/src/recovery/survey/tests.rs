@@ -26,7 +26,7 @@ fn live(env: &Arc<MemEnv>, start: WalStart, count: u64) {
         buffer_count: 2,
         ..WalOptions::new(STORE)
     };
-    let wal = Wal::create(env.clone(), &dir(), options, start, Arc::new(crate::NoWitness)).unwrap();
+    let wal = Wal::create(env.clone(), &dir(), options, start, Arc::new(crate::NoListener)).unwrap();
     wal.begin().unwrap();
     for _ in 0..count {
         let reservation = wal.reserve(300, 1).unwrap();
@@ -121,7 +121,7 @@ fn what_only_a_crash_cut_off_is_no_hole() {
         &dir(),
         options,
         WalStart::new_store(Incarnation(1)),
-        Arc::new(crate::NoWitness),
+        Arc::new(crate::NoListener),
     )
     .unwrap();
     for _ in 0..20 {

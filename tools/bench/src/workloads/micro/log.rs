@@ -8,7 +8,7 @@ use std::{path::Path, sync::Arc};
 use testudo::{Error, Result};
 use testudo_base::{Incarnation, StoreId};
 use testudo_env::{Env, MemEnv};
-use testudo_wal::{NoWitness, Wal, WalOptions, WalStart};
+use testudo_wal::{NoListener, Wal, WalOptions, WalStart};
 
 use super::Bench;
 
@@ -32,7 +32,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         directory,
         options,
         WalStart::new_store(Incarnation(1)),
-        Arc::new(NoWitness),
+        Arc::new(NoListener),
     )?;
     let ops = bench.args.ops;
     bench.measure("log", "append", ops, |number| {

@@ -36,7 +36,7 @@ use testudo::{Error, Result};
 use testudo_base::{Incarnation, Kind, Seqno, StoreId, chunks::ChunkPool, num::usize_of};
 use testudo_env::Env;
 use testudo_memtable::Memtable;
-use testudo_wal::{NoWitness, Wal, WalOptions, WalStart};
+use testudo_wal::{NoListener, Wal, WalOptions, WalStart};
 
 use super::{
     Bench, MicroResult,
@@ -190,7 +190,7 @@ fn measure(bench: &Bench<'_>, plan: Plan<'_>, subject: usize) -> Result<f64> {
             directory,
             options,
             WalStart::new_store(Incarnation(1)),
-            Arc::new(NoWitness),
+            Arc::new(NoListener),
         )?);
     }
     let memtable = Memtable::new(Arc::clone(plan.pool));

@@ -75,7 +75,7 @@ fn commits_of_all_threads_are_written_when_the_time_is_taken() {
         directory.path(),
         WalOptions::new(StoreId(1)),
         WalStart::new_store(Incarnation(1)),
-        Arc::new(NoWitness),
+        Arc::new(NoListener),
     )
     .unwrap();
     let pool = &ChunkPool::new(1 << 20);

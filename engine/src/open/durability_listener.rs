@@ -6,15 +6,15 @@
 
 use testudo_base::{Result, Seqno, sync::Arc};
 use testudo_storage::Manifest;
-use testudo_wal::{LogEvidence, Witness};
+use testudo_wal::{DurabilityListener, LogEvidence};
 
 use crate::open::begin_writing::Beginning;
 
 /// The manifest, as the log sees it.
 #[derive(Debug)]
-pub(crate) struct ManifestWitness(pub(crate) Arc<Manifest>, pub(crate) Arc<Beginning>);
+pub(crate) struct ManifestListener(pub(crate) Arc<Manifest>, pub(crate) Arc<Beginning>);
 
-impl Witness for ManifestWitness {
+impl DurabilityListener for ManifestListener {
     fn begin(&self) -> Result<()> {
         self.1.begin()
     }
