@@ -141,7 +141,7 @@ fn a_log_and_data_that_are_mostly_holes_are_salvaged_without_memory() {
 }
 
 #[test]
-fn snapshots_between_writes_let_go_of_drained_buffers() {
+fn snapshots_between_writes_let_go_of_flushed_buffers() {
     const SNAPSHOTS: u64 = 2_000;
     const BETWEEN: u64 = 50;
     let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
@@ -165,7 +165,7 @@ fn snapshots_between_writes_let_go_of_drained_buffers() {
     };
     // A tree of its own for each, which shares all but its root.
     let bytes = MIB + SNAPSHOTS * (6 << 10);
-    stays_within(bytes, "snapshots_between_writes_let_go_of_drained_buffers", |_| (), body);
+    stays_within(bytes, "snapshots_between_writes_let_go_of_flushed_buffers", |_| (), body);
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn removals_go_on_when_inserts_are_refused_and_survive() {
 }
 
 #[test]
-fn removals_go_on_when_write_buffers_are_full_and_cannot_be_drained() {
+fn removals_go_on_when_write_buffers_are_full_and_cannot_be_flushed() {
     let faults = FaultyEnv::new(MemEnv::new(5));
     let db = Db::builder(Path::new("/db")).env(faults.clone()).memory_bytes(MEMORY).open().unwrap();
     let keyspace = db.keyspace("a", KeyspaceOptions::default).unwrap();

@@ -70,7 +70,7 @@ fn check(users: &testudo::Keyspace, count: u64) {
 }
 
 #[test]
-fn a_snapshot_shows_its_moment_while_writes_and_drains_go_on() {
+fn a_snapshot_shows_its_moment_while_writes_and_flushes_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).memory_bytes(4 << 20).open().unwrap();
     let a = db.keyspace("a", KeyspaceOptions::default).unwrap();

@@ -128,7 +128,7 @@ impl Store {
             self.commits.in_flight.wait_for(newest);
         }
         // During recovery there is no log yet; what it reads was synced before.
-        if let Some(wal) = self.log.wal.as_ref().filter(|_| !planted!("log-unsynced-at-drain")) {
+        if let Some(wal) = self.log.wal.as_ref().filter(|_| !planted!("log-unsynced-at-flush")) {
             wal.sync_to(newest).inspect_err(|error| self.poison(error))?;
         }
         clock.end(Stage::Log);

@@ -195,7 +195,7 @@ impl Store {
     /// Errors: those of writing runs; what was not replaced stays as it is.
     pub(crate) fn relieve_snapshots(&self) -> Result<()> {
         let (bytes, keyspaces) = self.snapshots.holdings.pinned();
-        if bytes <= self.backpressure.write_buffers() / PINNED_PART || planted!("drained-buffers-kept") {
+        if bytes <= self.backpressure.write_buffers() / PINNED_PART || planted!("flushed-buffers-kept") {
             return Ok(());
         }
         let snapshots = self.snapshots.holdings.live();

@@ -348,7 +348,7 @@ impl FullMerge {
     ///
     /// With `is_oldest` nothing older is said about the key anywhere; then the answer needs nothing older
     /// either.
-    pub fn settle(&self, entry: &Entry<'_>, is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
+    pub fn try_full_merge(&self, entry: &Entry<'_>, is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
         let fits = |value: &Vec<u8>| self.oversized.may_become(entry.value.len(), value.len());
         match entry.kind {
             Kind::Value | Kind::Tombstone => None,

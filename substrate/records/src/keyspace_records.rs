@@ -154,7 +154,7 @@ impl KeyspaceRecords {
             drop(shard.lock());
         }
         let is_cached = self.shared.is_cached.load(Acquire);
-        if (!is_cached && !admits) || planted!("cached-record-kept-at-drain") {
+        if (!is_cached && !admits) || planted!("cached-record-kept-at-flush") {
             return Ok(next);
         }
         if admits {

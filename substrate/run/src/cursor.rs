@@ -87,7 +87,7 @@ impl RunCursor {
             reader: BlockReader::new(read_ahead),
             block: DataBlock::default(),
             entry: CurrentEntry { is_there: false, slot: 0, key: Vec::new(), kind: Kind::Value, value: 0..0 },
-            seek: SeekState::settled(),
+            seek: SeekState::done(),
         }
     }
 
@@ -122,7 +122,7 @@ impl RunCursor {
     }
 
     /// Whether a query for the current key comes to this very block and slot.
-    pub(crate) fn is_where_a_query_looks(&self) -> Result<bool> {
+    pub(crate) fn is_lookup_position(&self) -> Result<bool> {
         let Some(position) = self.run.block_for(&self.entry.key, Access::Blocking)? else { return Ok(false) };
         let found = self.block.view().lower_bound(&self.entry.key);
         let (slot, is_equal) = found.map_err(|damage| self.run.damaged(position.page, damage))?;
@@ -131,15 +131,15 @@ impl RunCursor {
 
     /// Makes `slot` of the loaded block the current entry.
     #[inline]
-    fn stand_on(&mut self, slot: usize) -> Result<()> {
+    fn set_slot(&mut self, slot: usize) -> Result<()> {
         self.entry.key.clear();
         self.entry.key.extend_from_slice(self.block.view().prefix());
-        self.stand_beside(slot)
+        self.set_slot_shared_prefix(slot)
     }
 
     /// The same, when `key` starts with what the keys of the block share.
     #[inline]
-    fn stand_beside(&mut self, slot: usize) -> Result<()> {
+    fn set_slot_shared_prefix(&mut self, slot: usize) -> Result<()> {
         let block = self.block.view();
         let cell = match block.cell(slot) {
             Ok(cell) => cell,
@@ -180,7 +180,7 @@ impl Cursor for RunCursor {
     fn next(&mut self) -> Result<()> {
         match self.entry.slot + 1 {
             _ if !self.entry.is_there => Ok(()),
-            slot if slot < self.block.layout.count() => self.stand_beside(slot),
+            slot if slot < self.block.layout.count() => self.set_slot_shared_prefix(slot),
             _ => self.cross(true),
         }
     }
@@ -189,7 +189,7 @@ impl Cursor for RunCursor {
     fn prev(&mut self) -> Result<()> {
         match self.entry.slot.checked_sub(1) {
             _ if !self.entry.is_there => Ok(()),
-            Some(slot) => self.stand_beside(slot),
+            Some(slot) => self.set_slot_shared_prefix(slot),
             None => self.cross(false),
         }
     }

@@ -60,8 +60,8 @@ impl WalOptions {
 /// Where a log begins.
 #[derive(Clone, Debug)]
 pub struct WalStart {
-    /// The opening of the store that writes it; the manifest knows of it, durably, when [`DurabilityListener::begin`]
-    /// has returned.
+    /// The opening of the store that writes it; the manifest knows of it, durably, when
+    /// [`DurabilityListener::begin`] has returned.
     pub incarnation: Incarnation,
     /// Number of its first segment; greater than that of any segment in the directory.
     pub segment_number: u64,

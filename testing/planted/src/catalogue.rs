@@ -27,7 +27,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("segment-name-unsynced", "the directory is not synced after a log segment was created", &["crash"]),
     bug("manifest-edit-unsynced", "an edit counts as durable once it is written", &["crash"]),
     bug("data-unsynced-at-edit", "an edit refers to pages that were not synced", &["crash"]),
-    bug("log-unsynced-at-drain", "runs hold commits that the log may still lose", &["crash"]),
+    bug("log-unsynced-at-flush", "runs hold commits that the log may still lose", &["crash"]),
     bug("flushed-seqno-too-high", "an edit says that newer commits are flushed too", &["schedules/flushes"]),
     bug("log-released-early", "the log is released one segment too far", &["model"]),
     bug("newest-superblock-overwritten", "every superblock goes to the same slot", &["exhaustive"]),
@@ -166,11 +166,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("merged-tiers-on-top", "older tiers that are merged hide newer ones", &["model"]),
     bug(
         "tree-set-during-a-round",
-        "a keyspace gets its tree from before the drain that is under way",
+        "a keyspace gets its tree from before the flush that is under way",
         &["schedules/trees"],
     ),
     bug("stale-page-in-cache", "pages stay in the cache when their extent is reused", &["model"]),
-    bug("cached-record-kept-at-drain", "a drain forgets to replace cached records", &["model"]),
+    bug("cached-record-kept-at-flush", "a flush forgets to replace cached records", &["model"]),
     bug("later-record-in-cache", "a snapshot is shown a cached record of a later tree", &["snapshots"]),
     bug(
         "stale-record-filled",
@@ -209,7 +209,7 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug(
         "sealed-buffer-not-awaited",
-        "a sealed buffer drains before its last commits are in",
+        "a sealed buffer is flushed before its last commits are in",
         &["schedules/flushes"],
     ),
     bug(
@@ -236,7 +236,7 @@ pub(crate) const BUGS: &[Bug] = &[
     // Bounds of memory.
     bug("batch-bound-ignored", "a batch takes as much memory as it is given", &["bounds"]),
     bug("pages-kept-from-writers", "pages count as given up and keep their memory", &["bounds"]),
-    bug("drained-buffers-kept", "snapshots keep write buffers that were drained", &["bounds"]),
+    bug("flushed-buffers-kept", "snapshots keep write buffers that were flushed", &["bounds"]),
     bug("relieved-snapshot-sees-later", "a snapshot's own tree holds later writes too", &["bounds"]),
     bug("holes-of-the-log-read", "a salvage reads the holes of the log page by page", &["bounds"]),
     bug("reader-holds-the-whole-log", "a reader's memtables take all of the log", &["bounds"]),

@@ -40,7 +40,7 @@ fn read(key: usize, (state, records): &State) {
 }
 
 /// Makes the next state.
-fn drain((state, records): &State, pool: &Arc<ChunkPool>) -> State {
+fn flush((state, records): &State, pool: &Arc<ChunkPool>) -> State {
     let next = state + 1;
     let table = Arc::new(Memtable::new(Arc::clone(pool)));
     for (number, key) in KEYS.iter().enumerate().filter(|(number, _)| is_changed(*number, next)) {
@@ -71,12 +71,12 @@ pub(crate) fn records() {
             }
         }));
     }
-    let drained = (Arc::clone(&newest), Arc::clone(&pool));
+    let flushed = (Arc::clone(&newest), Arc::clone(&pool));
     threads.push(shuttle::thread::spawn(move || {
-        let (newest, pool) = drained;
+        let (newest, pool) = flushed;
         for _ in 0..STATES {
             let state = newest.load_full();
-            newest.store(Arc::new(drain(&state, &pool)));
+            newest.store(Arc::new(flush(&state, &pool)));
         }
     }));
     let taker = Arc::clone(&pool);

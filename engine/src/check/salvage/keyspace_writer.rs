@@ -90,7 +90,9 @@ impl<'t> KeyspaceWriter<'t> {
     fn write_key(&mut self, key: &[u8], answer: Answer, of_log: Vec<Logged>) -> Result<()> {
         let Some(verdict) = decide(answer, of_log, self.log) else { return Ok(()) };
         let Verdict { mut kind, mut value, is_older, is_uncertain } = verdict;
-        if let Some(settled) = self.into.core.full_merge.settle(&Entry { key, kind, value: &value }, true) {
+        if let Some(settled) =
+            self.into.core.full_merge.try_full_merge(&Entry { key, kind, value: &value }, true)
+        {
             (kind, value) = settled;
         }
         if !self.batch.has_room_for(key.len(), value.len()) {

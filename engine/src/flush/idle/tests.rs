@@ -20,7 +20,7 @@ fn what_was_left_alone_for_a_second_rests() {
 }
 
 #[test]
-fn what_drains_now_and_then_rests_once_it_has_paused_for_twice_as_long() {
+fn what_is_flushed_now_and_then_is_idle_once_it_has_paused_for_twice_as_long() {
     let mut idle = Idle::from(ms(0));
     idle.record_flush(ms(90_000));
     assert!(idle.is_idle(ms(91_000)), "one flush is no rhythm");
@@ -65,7 +65,7 @@ fn beside_writers_work_takes_a_sixteenth_of_the_time() {
 }
 
 #[test]
-fn the_less_time_drains_leave_the_less_work_is_done_but_never_none() {
+fn the_less_time_flushes_leave_the_less_work_is_done_but_never_none() {
     let mut before = u64::MAX;
     for flush in [200, 300, 350, 380] {
         let (worked, _, longest) = beside_flushes(400, flush, 50);

@@ -7,7 +7,7 @@ fn operands(operands: &[&[u8]]) -> Vec<u8> {
 }
 
 fn settled(full_merge: &FullMerge, kind: Kind, value: &[u8], is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
-    full_merge.settle(&Entry { key: b"key", kind, value }, is_oldest)
+    full_merge.try_full_merge(&Entry { key: b"key", kind, value }, is_oldest)
 }
 
 fn unmerged(kind: Kind, value: &[u8], newer: &[&[u8]]) -> Vec<u8> {

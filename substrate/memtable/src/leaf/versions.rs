@@ -145,7 +145,7 @@ fn stacked_upon(newest: View<'_>, version: &Version<'_>, full_merge: &FullMerge)
     value.extend_from_slice(version.value);
     let is_worth_merging = is_stack(newest) || bytes_before <= MERGED_BYTES;
     let stacked = Entry { key: version.key, kind, value: &value };
-    is_worth_merging.then(|| full_merge.settle(&stacked, false)).flatten().unwrap_or((kind, value))
+    is_worth_merging.then(|| full_merge.try_full_merge(&stacked, false)).flatten().unwrap_or((kind, value))
 }
 
 /// What grew will grow again, merged or not; as much room as there is value keeps the copies to about its

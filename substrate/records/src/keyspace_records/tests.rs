@@ -57,7 +57,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:05}").into_bytes()
 }
 
-fn drain(random: &mut Random, state: &mut State, epoch: usize) -> Updates {
+fn flush(random: &mut Random, state: &mut State, epoch: usize) -> Updates {
     let mut changed: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
     for _ in 0..random.below(60) {
         let value = format!("{epoch}{}", ".".repeat(usize::try_from(random.below(90)).unwrap()));
@@ -90,7 +90,7 @@ fn run(seed: u64, limit_bytes: u64) -> u64 {
         let history = &mut histories[usize::try_from(random.below(2)).unwrap()];
         if random.below(60) == 0 {
             let (mut state, records) = history.last().unwrap().clone();
-            let mut updates = drain(&mut random, &mut state, history.len());
+            let mut updates = flush(&mut random, &mut state, history.len());
             let next = records.advance(&mut updates, random.below(3) == 0).unwrap();
             history.push((state, next));
         }

@@ -46,21 +46,21 @@ const KEPT_BYTES: usize = 256 << 10;
 /// Brings every source to where it should stand.
 pub fn seek_together<P: BatchedSeek>(sources: &mut [P], data: &DataFile) -> Result<()> {
     let mut missing: Vec<(usize, Missing)> = Vec::new();
-    let mut settled: Vec<usize> = Vec::new();
+    let mut done: Vec<usize> = Vec::new();
     loop {
         missing.clear();
-        settled.clear();
+        done.clear();
         for (number, source) in sources.iter_mut().enumerate() {
             match source.progress()? {
                 Some(wanted) => missing.push((number, wanted)),
-                None => settled.push(number),
+                None => done.push(number),
             }
         }
         if missing.is_empty() {
             return Ok(());
         }
         let needed = missing.len();
-        for &number in &settled {
+        for &number in &done {
             missing.extend(sources[number].next_missing()?.map(|wanted| (number, wanted)));
         }
         ROUND.with(|round| read_round(&mut round.borrow_mut(), sources, (&missing, needed), data))?;

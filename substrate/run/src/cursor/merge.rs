@@ -101,7 +101,7 @@ impl<C: Cursor> MergeCursor<C> {
         for source in 0..self.sources.len() {
             if self.record_head(source) {
                 self.order.push(source);
-                self.sink_back(self.order.len() - 1);
+                self.sift_down(self.order.len() - 1);
             }
         }
         if self.stands_on_operands() { self.stack_up() } else { Ok(()) }
@@ -146,7 +146,7 @@ impl<C: Cursor> MergeCursor<C> {
     }
 
     /// Sorts the source at `at` in among those before it.
-    fn sink_back(&mut self, mut at: usize) {
+    fn sift_down(&mut self, mut at: usize) {
         while at > 0 && self.precedes(self.order[at], self.order[at - 1]) {
             self.order.swap(at, at - 1);
             at -= 1;

@@ -43,7 +43,7 @@ enum Sought {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// It stands where it should, or nowhere.
-    Settled,
+    Done,
     /// The data block is to be found by the index.
     Finding(Sought),
     /// This data block is to be loaded, and what is sought is in it or beside it.
@@ -69,8 +69,8 @@ pub(super) struct SeekState {
 
 impl SeekState {
     /// Nothing is sought.
-    pub(super) fn settled() -> Self {
-        Self { phase: Phase::Settled, awaited: None, prefetching: None }
+    pub(super) fn done() -> Self {
+        Self { phase: Phase::Done, awaited: None, prefetching: None }
     }
 }
 
@@ -121,11 +121,11 @@ impl RunCursor {
     /// Positions the cursor on its own.
     pub fn place(&mut self, target: Target<'_>) -> Result<()> {
         self.begin(target);
-        self.settle()
+        self.complete_seek()
     }
 
     /// Goes on until it stands where it should, and waits for every page.
-    fn settle(&mut self) -> Result<()> {
+    fn complete_seek(&mut self) -> Result<()> {
         let data = Arc::clone(self.run.data());
         seek_together(std::slice::from_mut(self), &data)
     }
@@ -226,7 +226,7 @@ impl RunCursor {
             }
         };
         let Some(slot) = slot else { return Ok(false) };
-        self.stand_on(slot)?;
+        self.set_slot(slot)?;
         Ok(true)
     }
 
@@ -236,7 +236,7 @@ impl RunCursor {
         if let Some(position) = self.index.step(&self.run, forward)? {
             let sought = if forward { Sought::First } else { Sought::Last };
             self.seek.phase = Phase::Loading(position, sought);
-            self.settle()?;
+            self.complete_seek()?;
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ impl BatchedSeek for RunCursor {
     fn progress(&mut self) -> Result<Option<Missing>> {
         loop {
             match self.seek.phase {
-                Phase::Settled => return Ok(None),
+                Phase::Done => return Ok(None),
                 Phase::Finding(sought) => {
                     let Some(position) = self.find(sought)? else { return self.missing() };
                     self.seek.phase = Phase::Loading(position, sought);
@@ -272,7 +272,7 @@ impl BatchedSeek for RunCursor {
                         self.seek.awaited = Some(Awaited::Data(position));
                         return self.missing();
                     }
-                    self.seek.phase = Phase::Settled;
+                    self.seek.phase = Phase::Done;
                     if self.stand_within(sought)? {
                         continue;
                     }

@@ -69,7 +69,7 @@ impl Run {
         let forks: Vec<Fork> = unsure.iter().map(|(separator, _)| fork_of(separator)).collect();
         let passed = count_at_or_before(key, &forks, |number| {
             let first = |payload: &[u8]| self.data_block_of(Block::parse(payload)?.cell(0)?.value);
-            let first = self.look_into(PageKind::Index, unsure[number].1, first)?;
+            let first = self.with_block_for_search(PageKind::Index, unsure[number].1, first)?;
             self.compare_with_block(key, first)
         })?;
         Ok(before + passed)
@@ -88,7 +88,7 @@ impl Run {
 
     /// The first key of a data block.
     pub(crate) fn first_key_of(&self, position: BlockPosition) -> Result<Vec<u8>> {
-        self.look_into(PageKind::Data, position, |payload| {
+        self.with_block_for_search(PageKind::Data, position, |payload| {
             let block = Block::parse(payload)?;
             Ok([block.prefix(), block.cell(0)?.suffix].concat())
         })
@@ -96,7 +96,7 @@ impl Run {
 
     /// Separators and entries of an index block.
     pub(crate) fn index_entries(&self, position: BlockPosition) -> Result<Vec<(Vec<u8>, IndexEntry)>> {
-        self.look_into(PageKind::Index, position, |payload| {
+        self.with_block_for_search(PageKind::Index, position, |payload| {
             let block = Block::parse(payload)?;
             let entry = |slot: usize| {
                 let cell = block.cell(slot)?;
@@ -108,14 +108,14 @@ impl Run {
         })
     }
 
-    /// Reads a block and lets `look` see it.
-    fn look_into<R>(
+    /// Reads a block and lets `search` see its payload.
+    fn with_block_for_search<R>(
         &self,
         kind: PageKind,
         position: BlockPosition,
-        look: impl FnOnce(&[u8]) -> std::result::Result<R, Damage>,
+        search: impl FnOnce(&[u8]) -> std::result::Result<R, Damage>,
     ) -> Result<R> {
-        let seen = self.with_block(kind, position, Access::Blocking, look)?;
+        let seen = self.with_block(kind, position, Access::Blocking, search)?;
         seen.expect("a blocking read returns its block").map_err(|damage| self.damaged(position.page, damage))
     }
 

@@ -79,7 +79,7 @@ impl Run {
                 return broken("has an entry of operands that cannot be read");
             }
             self.check_filter(entry.key)?;
-            if !cursor.is_where_a_query_looks()? {
+            if !cursor.is_lookup_position()? {
                 return broken("has an entry that no query finds");
             }
             let previous = previous.get_or_insert_default();

@@ -28,7 +28,7 @@ const GATHERING_MIN: Duration = Duration::from_micros(20);
 /// Whoever comes back at once has come back by then, however slow the device is.
 const GATHERING_MAX: Duration = Duration::from_millis(1);
 /// Rounds that gather nobody, at most, after gathering in vain.
-const RESTS_MAX: u32 = 63;
+const SKIPPED_ROUNDS_MAX: u32 = 63;
 
 #[derive(Debug, Default)]
 pub(crate) struct GroupCommit {
@@ -56,7 +56,7 @@ struct Rounds {
     /// How long the last round took in which more than one caller was expected.
     length: Duration,
     /// Rounds to come that gather nobody, and how many that were after the last time in vain.
-    rests: u32,
+    rounds_to_skip: u32,
     penalty: u32,
 }
 
@@ -74,16 +74,16 @@ impl Rounds {
         if self.arrived >= self.expected || limit < GATHERING_MIN {
             return None;
         }
-        let is_at_rest = self.rests > 0;
-        self.rests = self.rests.saturating_sub(1);
-        (!is_at_rest).then_some(limit)
+        let is_skipped = self.rounds_to_skip > 0;
+        self.rounds_to_skip = self.rounds_to_skip.saturating_sub(1);
+        (!is_skipped).then_some(limit)
     }
 
     /// Learns from the end of gathering.
     fn record_gathering(&mut self) {
         let is_in_vain = self.arrived < self.expected;
-        self.penalty = if is_in_vain { (2 * self.penalty + 1).min(RESTS_MAX) } else { 0 };
-        self.rests = self.penalty;
+        self.penalty = if is_in_vain { (2 * self.penalty + 1).min(SKIPPED_ROUNDS_MAX) } else { 0 };
+        self.rounds_to_skip = self.penalty;
     }
 }
 
@@ -104,7 +104,7 @@ impl GroupCommit {
         loop {
             let outcome = if is_durable() { Some(Ok(())) } else { check().err().map(Err) };
             if let Some(outcome) = outcome {
-                self.pass_on(&rounds);
+                self.wake_next_leader(&rounds);
                 return outcome;
             }
             if !rounds.is_running {
@@ -126,7 +126,7 @@ impl GroupCommit {
     }
 
     /// Who leaves might have been woken to lead the next round.
-    fn pass_on(&self, rounds: &Rounds) {
+    fn wake_next_leader(&self, rounds: &Rounds) {
         if !rounds.is_running {
             self.condition(rounds.number + 1).notify_one();
         }

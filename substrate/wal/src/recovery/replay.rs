@@ -203,7 +203,7 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<'_, F> {
             return Ok(true);
         }
         let is_proof = header.durable_seqno.0 >= missing
-            || reader.rest(SEGMENT_HEADER_BYTES, salt, missing)?.proof_at.is_some();
+            || reader.scan_tail(SEGMENT_HEADER_BYTES, salt, missing)?.proof_at.is_some();
         let stop = self.stop.as_mut().expect("a segment was read before");
         if is_proof || header.first_seqno.0 < expected {
             return Err(stop.damage());
@@ -257,16 +257,16 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<'_, F> {
             offset = page;
         }
         let missing = self.next_seqno;
-        let rest = reader.rest(offset, self.chain_mut().salt, missing)?;
+        let scan = reader.scan_tail(offset, self.chain_mut().salt, missing)?;
         let ignored_segments = 0;
         let stop = Stop {
             name: reader.name.clone(),
             offset,
-            has_bytes: rest.has_bytes,
+            has_bytes: scan.has_bytes,
             is_final: false,
             ignored_segments,
         };
-        if rest.proof_at.is_some() && !planted!("damage-taken-for-torn-tail") {
+        if scan.proof_at.is_some() && !planted!("damage-taken-for-torn-tail") {
             return Err(stop.damage());
         }
         self.stop = Some(stop);

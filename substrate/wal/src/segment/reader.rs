@@ -30,8 +30,8 @@ pub(crate) struct SegmentReader {
     is_lenient: bool,
 }
 
-/// What the rest of a segment says.
-pub(crate) struct Rest {
+/// What a segment holds from some place on.
+pub(crate) struct TailScan {
     /// Where a record says that the seqno asked for had been durable.
     pub(crate) proof_at: Option<u64>,
     /// Whether there is anything but zeros.
@@ -71,7 +71,8 @@ impl SegmentReader {
         let page = self.bytes_at(0, page_bytes)?.to_vec();
         let Some(header) = SegmentHeader::decode(&page, &self.name)? else {
             // Records are written only after the header is durable.
-            if self.end > SEGMENT_HEADER_BYTES && self.rest(SEGMENT_HEADER_BYTES, 0, u64::MAX)?.has_bytes {
+            if self.end > SEGMENT_HEADER_BYTES && self.scan_tail(SEGMENT_HEADER_BYTES, 0, u64::MAX)?.has_bytes
+            {
                 return Err(self.damage(0, "the segment has records but no valid header"));
             }
             return Ok(None);
@@ -116,8 +117,8 @@ impl SegmentReader {
 
     /// Searches the segment from `offset`, a multiple of 8, for a record that was reserved when `seqno` was
     /// durable, wherever it stands.
-    pub(crate) fn rest(&mut self, mut offset: u64, salt: u64, seqno: u64) -> Result<Rest> {
-        let mut rest = Rest { proof_at: None, has_bytes: false };
+    pub(crate) fn scan_tail(&mut self, mut offset: u64, salt: u64, seqno: u64) -> Result<TailScan> {
+        let mut scan = TailScan { proof_at: None, has_bytes: false };
         while offset < self.end {
             // What the window holds already is not read again.
             let window_end = self.window_start + u64_of(self.window_bytes);
@@ -139,13 +140,13 @@ impl SegmentReader {
                     at += PAGE_SIZE - RECORD_HEADER_BYTES + 8;
                     continue;
                 }
-                rest.has_bytes |= bytes[at..at + 8] != [0; 8];
+                scan.has_bytes |= bytes[at..at + 8] != [0; 8];
                 if let Some(head) = bytes[at..].first_chunk()
                     && let Some(header) = RecordHeader::decode(head, salt)
                     && header.durable_seqno.0 >= seqno
                 {
-                    rest.proof_at = Some(offset + u64_of(at));
-                    return Ok(rest);
+                    scan.proof_at = Some(offset + u64_of(at));
+                    return Ok(scan);
                 }
                 at += 8;
             }
@@ -153,7 +154,7 @@ impl SegmentReader {
             let overlap = if u64_of(bytes.len()) < left { RECORD_HEADER_BYTES - 8 } else { 0 };
             offset += u64_of(bytes.len() - overlap);
         }
-        Ok(rest)
+        Ok(scan)
     }
 
     pub(crate) fn damage(&self, offset: u64, message: &str) -> Error {

@@ -110,7 +110,7 @@ fn write_log(machine: &Arc<MemEnv>) -> Result<(), String> {
     for number in (0..LOGGED).step_by(7) {
         keyspace.remove(key(number)).map_err(text)?;
     }
-    require(db.stats().flushes == 0, || "the log was drained".into())?;
+    require(db.stats().flushes == 0, || "the log was flushed".into())?;
     db.close().map_err(text)
 }
 

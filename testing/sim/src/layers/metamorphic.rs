@@ -66,8 +66,8 @@ const PLAIN: Way = Way { name: "plain", memory_bytes: 4 << 20, pace: Pace::AsWri
 const WAYS: [Way; 7] = [
     Way { name: "least memory", memory_bytes: SMALL_MEMORY, pace: Pace::AsWritten },
     Way { name: "much memory, lazy", memory_bytes: LARGE_MEMORY, pace: Pace::Lazy },
-    Way { name: "a drain after every write", memory_bytes: SMALL_MEMORY, pace: Pace::Flush(1) },
-    Way { name: "a drain after every tenth write", memory_bytes: SMALL_MEMORY, pace: Pace::Flush(10) },
+    Way { name: "a flush after every write", memory_bytes: SMALL_MEMORY, pace: Pace::Flush(1) },
+    Way { name: "a flush after every tenth write", memory_bytes: SMALL_MEMORY, pace: Pace::Flush(10) },
     Way { name: "other shares after every tenth write", memory_bytes: SMALL_MEMORY, pace: Pace::Share(10) },
     Way { name: "a step after every write", memory_bytes: SMALL_MEMORY, pace: Pace::Step },
     Way { name: "a reopening after every 50 ops", memory_bytes: SMALL_MEMORY, pace: Pace::Reopen(50) },

@@ -60,7 +60,7 @@ const PHASES: [&str; 10] = [
     "log segment",
     "manifest edit",
     "rotation",
-    "drain",
+    "flush",
     "background step",
     "close",
     "read",

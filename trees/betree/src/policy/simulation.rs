@@ -169,7 +169,7 @@ impl SimulatedTree {
             self.flush(node, pivot, pending[pivot], new_bytes / pending[pivot].max(1) as f64);
         }
         node.tiers.retain(|tier| tier.total() > 0);
-        self.settle(node);
+        self.merge_tiers(node);
         for tier in node.tiers.iter_mut().filter(|tier| tier.is_new) {
             tier.is_new = false;
             self.record_written(node.height, tier.total());
@@ -193,7 +193,7 @@ impl SimulatedTree {
     }
 
     /// Merges the tiers of a node.
-    fn settle(&mut self, node: &mut SimNode) {
+    fn merge_tiers(&mut self, node: &mut SimNode) {
         let tier_bytes = |node: &SimNode| node.tiers.iter().map(SimTier::total).collect::<Vec<_>>();
         if node.tiers.first().is_some_and(|tier| tier.is_new) {
             let bytes = tier_bytes(node);

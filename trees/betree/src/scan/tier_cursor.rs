@@ -178,15 +178,15 @@ impl TierCursor {
         true
     }
 
-    /// Settles without company.
-    fn settle(&mut self) -> Result<()> {
+    /// Completes a seek alone, and waits for every page.
+    fn complete_seek(&mut self) -> Result<()> {
         let data = Arc::clone(self.runs[0].run.data());
         testudo_run::seek_together(std::slice::from_mut(self), &data)
     }
 
     fn place(&mut self, target: Target<'_>) -> Result<()> {
         self.begin(target);
-        self.settle()
+        self.complete_seek()
     }
 }
 
@@ -244,7 +244,7 @@ impl Cursor for TierCursor {
         self.stands = false;
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         cursor.next()?;
-        if self.look() { Ok(()) } else { self.settle() }
+        if self.look() { Ok(()) } else { self.complete_seek() }
     }
 
     #[inline]
@@ -253,7 +253,7 @@ impl Cursor for TierCursor {
         self.stands = false;
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         cursor.prev()?;
-        if self.look() { Ok(()) } else { self.settle() }
+        if self.look() { Ok(()) } else { self.complete_seek() }
     }
 
     #[inline]

@@ -108,10 +108,12 @@ impl<'w> RunSequence<'w> {
     }
 
     /// What is written in the place of operands, if it is not they.
-    pub(crate) fn settle(&self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
+    pub(crate) fn resolve_operands(&self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
         match entry.kind {
             Kind::Value | Kind::Tombstone => None,
-            Kind::Operands | Kind::Unmerged => self.work.full_merge.settle(entry, self.origin.is_leaf),
+            Kind::Operands | Kind::Unmerged => {
+                self.work.full_merge.try_full_merge(entry, self.origin.is_leaf)
+            }
         }
     }
 

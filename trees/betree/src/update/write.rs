@@ -228,8 +228,8 @@ fn write_entries<C: Cursor>(
 ) -> Result<u64> {
     let mut reported = 0;
     while let Some(entry) = merge.entry() {
-        let settled = runs.settle(&entry);
-        let entry = match &settled {
+        let resolved = runs.resolve_operands(&entry);
+        let entry = match &resolved {
             None => entry,
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },
         };

@@ -31,7 +31,7 @@ const SAMPLE_STRIDE_OF_OTHERS: usize = 97;
 /// The state of the store that was killed.
 const KILLED: &str = "killed";
 /// The state of the store whose commits are in the log only.
-const UNDRAINED: &str = "killed before a drain";
+const UNFLUSHED: &str = "killed before a flush";
 /// The state of a store of one log segment, which alone proves what was synced since the superblock was
 /// written.
 const UNPROVEN: &str = "killed in its first segment, its watermark lost";
@@ -65,8 +65,8 @@ pub(super) struct Subject {
 /// without its watermark, and one whose creation was cut short.
 pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, String> {
     let mut subjects = Vec::new();
-    let undrained = SCRIPT.replace("\nflush\n", "\n");
-    for (state, script) in [(CLOSED, SCRIPT), (KILLED, SCRIPT), (UNDRAINED, &undrained)] {
+    let unflushed = SCRIPT.replace("\nflush\n", "\n");
+    for (state, script) in [(CLOSED, SCRIPT), (KILLED, SCRIPT), (UNFLUSHED, &unflushed)] {
         let (machine, model, earlier) = perform(configuration, script, 1, state == CLOSED)?;
         // The same sizes, other values, another store id.
         let (other, _, _) = perform(configuration, &script.replace(" 1:100", " 2:100"), 2, state == CLOSED)?;
@@ -79,7 +79,7 @@ pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, St
         }
         subjects.push(subject);
     }
-    subjects.push(unproven(configuration, &undrained)?);
+    subjects.push(unproven(configuration, &unflushed)?);
     subjects.push(unfinished(configuration)?);
     Ok(subjects)
 }

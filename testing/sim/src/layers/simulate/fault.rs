@@ -52,7 +52,7 @@ pub(super) fn phase(activity: Activity, class: IoClass, path: &Path, has_store: 
         _ if name.starts_with("manifest") && !creates => "manifest edit",
         _ if name.starts_with("manifest") || name == "superblock" || creates => "rotation",
         Activity::Step => "background step",
-        _ => "drain",
+        _ => "flush",
     }
 }
 

@@ -82,7 +82,7 @@ fn measure(experiment: &mut Experiment<'_>, tree: usize, rates: &mut Rates) -> R
     for (case, of_length) in of_case.iter().enumerate() {
         if case == 1 {
             state.set_flags(&of_length[0]);
-            state.wait_for_rest(Duration::from_secs_f64(idle_seconds))?;
+            state.wait_for_idle(Duration::from_secs_f64(idle_seconds))?;
         }
         for (index, flags) in of_length.iter().enumerate() {
             state.set_flags(flags);

@@ -44,8 +44,8 @@ const SMOKE_RECORDS: u64 = 2_000;
 const DEFAULT_RECORDS: u64 = 1_000_000;
 /// Records read after a workload that only writes.
 const SPOT_CHECKS: u64 = 1_000;
-/// Work has come to rest when nothing was written for this long.
-const REST: Duration = Duration::from_secs(1);
+/// Background work has ended when nothing was written for this long.
+const IDLE_FOR: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 /// Told apart from the seed of what is measured.
 const WARMUP_SEED: u64 = 0x9e37_79b9;
@@ -287,7 +287,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         report.wrong_answers = complaints.count();
         let fills = matches!(workload.shape(), Shape::Fill);
         if (fills || last) && self.args.settle_seconds > 0.0 && !report.interrupted {
-            self.settle(&mut report, &before, started)?;
+            self.wait_for_compactions(&mut report, &before, started)?;
         }
         Ok(report)
     }
@@ -472,33 +472,33 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(())
     }
 
-    /// Waits until nothing has been written for `rest`, but not longer than the flags say; since when that is
-    /// so, and the measurements then.
-    pub(crate) fn wait_for_rest(&self, rest: Duration) -> Result<(Duration, Readings)> {
+    /// Waits until nothing has been written for `idle_for`, but not longer than the flags say; since when
+    /// that is so, and the measurements then.
+    pub(crate) fn wait_for_idle(&self, idle_for: Duration) -> Result<(Duration, Readings)> {
         let env = &*self.context.env;
         self.db.flush()?;
         let limit = env.monotonic() + Duration::from_secs_f64(self.args.settle_seconds);
         let mut stats = self.db.readings();
-        let mut resting_since = env.monotonic();
-        while env.monotonic() < limit && env.monotonic() < resting_since + rest && !self.context.stopped() {
+        let mut idle_since = env.monotonic();
+        while env.monotonic() < limit && env.monotonic() < idle_since + idle_for && !self.context.stopped() {
             env.sleep(POLL);
             let now = self.db.readings();
             if (now.device_bytes_written, now.disk_bytes) != (stats.device_bytes_written, stats.disk_bytes) {
-                resting_since = env.monotonic();
+                idle_since = env.monotonic();
             }
             stats = now;
         }
-        Ok((resting_since, stats))
+        Ok((idle_since, stats))
     }
 
-    /// Waits until background work rests and notes what it cost.
-    fn settle(&self, report: &mut Report, before: &Sample, started: Duration) -> Result<()> {
-        let (resting_since, stats) = self.wait_for_rest(REST)?;
+    /// Waits until the store is idle and notes what it cost.
+    fn wait_for_compactions(&self, report: &mut Report, before: &Sample, started: Duration) -> Result<()> {
+        let (idle_since, stats) = self.wait_for_idle(IDLE_FOR)?;
         let written = stats.device_bytes_written.saturating_sub(before.store.device_bytes_written);
         let log = stats.wal_bytes_written.saturating_sub(before.store.wal_bytes_written);
         let space = quotient(stats.disk_bytes as f64, self.live_bytes() as f64);
         report.settled = Some(Settled {
-            seconds: resting_since.saturating_sub(started).as_secs_f64(),
+            seconds: idle_since.saturating_sub(started).as_secs_f64(),
             device_bytes_written: written,
             process_bytes_written: before
                 .io
