@@ -7,6 +7,7 @@ pub(crate) mod background;
 pub(crate) mod commit_flush;
 pub(crate) mod flush_sealed;
 pub(crate) mod give_back;
+pub(crate) mod govern;
 pub(crate) mod idle;
 pub(crate) mod jobs;
 pub(crate) mod log_release;

@@ -12,6 +12,7 @@ pub(crate) mod background_work;
 pub(crate) mod budget;
 pub(crate) mod commit_order;
 pub(crate) mod executor;
+pub(crate) mod governor;
 pub(crate) mod health;
 pub(crate) mod held_space;
 pub(crate) mod in_flight;

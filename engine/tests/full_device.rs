@@ -84,7 +84,9 @@ fn removals_go_on_when_write_buffers_are_full_and_cannot_be_flushed() {
     // Before memory runs out removals are refused as well.
     let end = (20..100_000).find_map(|number| keyspace.remove(key(number)).err()).unwrap();
     assert_eq!(end.kind(), ErrorKind::OutOfSpace);
-    assert!(db.stats().memtable_bytes < MEMORY * 5 / 8, "{}", db.stats().memtable_bytes);
+    let stats = db.stats();
+    // Beside what removals may add there is memory that no buffer uses.
+    assert!(stats.memtable_bytes < stats.write_memory_bytes / 16 * 18 + MEMORY / 8, "{stats:?}");
     faults.set_plan(None);
     keyspace.insert(b"x", b"y").unwrap();
     db.flush().unwrap();

@@ -80,6 +80,48 @@ fn caches_use_what_nobody_writes_and_give_it_back() {
     assert!(after.cache_used_bytes + after.record_cache_bytes > MEMORY / 5 * 2, "{after:?}");
 }
 
+/// On a machine in memory, without threads: what the governor sees depends on nothing else.
+#[test]
+fn write_memory_follows_the_work_unless_a_share_is_set() {
+    let db = Db::builder("/db").memory_bytes(MEMORY).env(MemEnv::new(1)).open().unwrap();
+    let keyspace = db.keyspace("users", KeyspaceOptions::default).unwrap();
+    let count = 150_000;
+    assert!(db.memory().is_auto());
+    fill(&keyspace, 0, count);
+    let loaded = db.stats();
+    assert!(db.memory().write_share() > 0.7, "whoever only writes gets all: {loaded:?}");
+    assert!(loaded.write_memory_changes > 0 && loaded.write_memory_seen_bytes > 0, "{loaded:?}");
+    assert_eq!(loaded.write_memory_seen_misses, 0, "{loaded:?}");
+    assert!(loaded.write_memory_wanted_bytes > MEMORY / 10 * 7, "{loaded:?}");
+    for _ in 0..4 {
+        read(&keyspace, count);
+        while db.step().unwrap() {}
+    }
+    let read_only = db.stats();
+    assert!(db.memory().write_share() < 0.2, "readers need it: {read_only:?}");
+    assert!(read_only.write_memory_seen_misses > 0, "{read_only:?}");
+    assert!(read_only.flushes > loaded.flushes, "what was left in write buffers is flushed for them");
+    assert!(read_only.memtable_bytes < MEMORY / 8, "{read_only:?}");
+    let caches = read_only.cache_used_bytes + read_only.record_cache_bytes;
+    assert!(caches > MEMORY / 2, "{read_only:?}");
+
+    db.memory().set_write_share(0.3).unwrap();
+    assert!(!db.memory().is_auto());
+    fill(&keyspace, count, count);
+    assert_eq!(
+        (db.memory().write_share(), db.stats().write_memory_auto),
+        (0.3, 0),
+        "a share that is set stays"
+    );
+    db.memory().auto();
+    fill(&keyspace, 2 * count, count);
+    assert!(db.memory().is_auto() && db.memory().write_share() > 0.7, "{:?}", db.stats());
+    db.memory().set_total(MEMORY / 2).unwrap();
+    fill(&keyspace, 3 * count, count);
+    assert!(db.stats().write_memory_bytes <= MEMORY / 8 * 3, "a part of whatever there is: {:?}", db.stats());
+    db.check_invariants().unwrap();
+}
+
 #[test]
 fn batches_follow_the_share_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();

@@ -142,6 +142,7 @@ fn flush_loop(store: &Store) -> Result<()> {
     let mut watch = Watch::from(store.env.monotonic());
     while !store.health.is_closing() && !store.has_failed() {
         check_device_space(store)?;
+        store.govern_memory();
         store.seal_if_full();
         let worked = (|| Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
         if is_stalled(&worked) {
@@ -226,6 +227,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
         if store.background.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
             store.manifest.state_watermark()?;
         }
+        store.govern_memory();
         store.seal_if_full();
         if store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()? {
             return Ok(true);

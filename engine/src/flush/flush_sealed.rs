@@ -29,6 +29,7 @@ impl Store {
     /// Frees write memory in stepped execution: seals, and flushes what is sealed.
     pub(crate) fn flush_for_memory(&self) -> Result<()> {
         self.look_for_space()?;
+        self.govern_memory();
         self.seal_if_full();
         self.flush_sealed().map(|_| ())
     }

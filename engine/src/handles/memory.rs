@@ -2,7 +2,8 @@
 //!
 //! How much of it write buffers get is the one knob between writes and reads (TurtleKV §3, χ): the larger
 //! the batches that reach a tree, the less is written again; what is left are caches. Files do not depend on
-//! it: any share can follow any other, in use or at the next opening.
+//! it: any share can follow any other, in use or at the next opening. Unless a share is set, a governor moves
+//! it to where the next byte saves most (decision 0039).
 //!
 //! **Invariants**
 //! - A change takes effect with the next memtable; nobody waits for it.
@@ -44,20 +45,35 @@ impl Memory {
         Ok(())
     }
 
-    /// The part of the budget that write buffers may take.
+    /// The part of the budget that write buffers may take, whoever set it.
     pub fn write_share(&self) -> f64 {
         self.store.memory.write_share().as_f64()
     }
 
-    /// Changes the part of the budget that write buffers may take, 0.45 at first. More of it makes writes
-    /// cheaper, less of it leaves more to caches; a little is kept for either. In effect from the next
-    /// memtable on.
+    /// Sets the part of the budget that write buffers may take, and keeps it there until [`Memory::auto`].
+    /// More of it makes writes cheaper, less of it leaves more to caches; a little is kept for either. In
+    /// effect from the next memtable on.
     ///
     /// Errors: `Invalid` outside `0.0..=0.9`.
     pub fn set_write_share(&self, share: f64) -> Result<()> {
         self.store.memory.set_write_share(Share::of(share)?);
         self.store.rebalance_memory();
         Ok(())
+    }
+}
+
+impl Memory {
+    /// Has the store choose the part of the budget that write buffers may take, between an eighth and three
+    /// quarters, as it does from the beginning: what the next byte saves in rewriting, by the model of the
+    /// trees, against the reads of the device that the caches would save with it. Its last decision and the
+    /// reasons are in [`crate::DbStats`].
+    pub fn auto(&self) {
+        self.store.memory.set_auto(self.store.counted_for_governor());
+    }
+
+    /// Whether the store chooses it: at first, and after [`Memory::auto`].
+    pub fn is_auto(&self) -> bool {
+        self.store.memory.is_auto()
     }
 }
 

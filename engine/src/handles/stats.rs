@@ -114,6 +114,17 @@ pub struct DbStats {
     pub memory_bytes: u64,
     /// The share of it for write buffers.
     pub write_memory_bytes: u64,
+    /// 1 while the store chooses that share by itself, 0 while one is set.
+    pub write_memory_auto: u64,
+    /// Changes of the share that the store made by itself; a count.
+    pub write_memory_changes: u64,
+    /// What the store would give write buffers, as far as it has seen: where a byte more saves as much in
+    /// rewriting as in reads.
+    pub write_memory_wanted_bytes: u64,
+    /// One reason for that: bytes that users wrote lately.
+    pub write_memory_seen_bytes: u64,
+    /// The other: reads of the device that a little more memory for caches would have saved lately; a count.
+    pub write_memory_seen_misses: u64,
     /// Bytes at which the write buffer of a single keyspace is flushed (χ).
     pub flush_distance_bytes: u64,
     /// Memory that the trees' structures take.
@@ -135,6 +146,7 @@ impl DbStats {
         let keyspaces = store.keyspaces();
         let shares = store.memory.shares();
         let counters = &store.counters;
+        let decision = store.memory.last_decision();
         let pressure = &store.backpressure;
         Self {
             user_bytes_written: counters.user_bytes.load(Relaxed),
@@ -192,11 +204,21 @@ impl DbStats {
             keyspaces: u64_of(keyspaces.len()),
             memory_bytes: shares.total,
             write_memory_bytes: shares.write_buffers,
+            write_memory_auto: store.memory.is_auto().into(),
+            write_memory_changes: decision.changes,
+            write_memory_wanted_bytes: rounded(decision.wanted * shares.total as f64),
+            write_memory_seen_bytes: rounded(decision.written),
+            write_memory_seen_misses: rounded(decision.missed),
             flush_distance_bytes: shares.flush_distance(),
             metadata_bytes: keyspaces.iter().map(|k| k.view.load().tree.stats().metadata_bytes).sum(),
             snapshots: u64_of(store.snapshots.live.lock().values().sum()),
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+fn rounded(value: f64) -> u64 {
+    value.round() as u64
 }
 
 /// Statistics of one keyspace, in bytes where nothing else is said.

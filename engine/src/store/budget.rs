@@ -1,17 +1,21 @@
-//! The memory budget as it is now: its size, the part of the write buffers, and the share of one keyspace.
+//! The memory budget as it is now: its size, the part of the write buffers and who sets it, and the share of
+//! one keyspace.
 
 use testudo_base::{
     Result,
     sync::{
         Mutex, MutexGuard,
         atomic::{
-            AtomicU32, AtomicU64,
+            AtomicBool, AtomicU32, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
 };
 
-use crate::store::shares::{MemoryShares, Share, max_value_bytes};
+use crate::store::{
+    governor::{Conditions, Counted, Decision, Governor},
+    shares::{MemoryShares, Share, max_value_bytes},
+};
 
 /// No share of its own.
 const NO_SHARE: u32 = u32::MAX;
@@ -21,6 +25,9 @@ const NO_SHARE: u32 = u32::MAX;
 pub(crate) struct Budget {
     total: AtomicU64,
     write_share: AtomicU32,
+    /// The governor sets the share. Changed under its lock.
+    is_auto: AtomicBool,
+    governor: Mutex<Governor>,
     /// Held while everything is made to follow; taken before the locks of pool and page cache.
     rebalancing: Mutex<()>,
 }
@@ -30,7 +37,13 @@ impl Budget {
     pub(crate) fn new(total: u64) -> Result<Self> {
         MemoryShares::check_total(total)?;
         let write_share = Share::DEFAULT.millionths().into();
-        Ok(Self { total: total.into(), write_share, rebalancing: Mutex::new(()) })
+        Ok(Self {
+            total: total.into(),
+            write_share,
+            is_auto: true.into(),
+            governor: Mutex::default(),
+            rebalancing: Mutex::new(()),
+        })
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -46,9 +59,48 @@ impl Budget {
         self.total.store(bytes, Release);
     }
 
-    /// Changes the part of the write buffers. REQUIRES: everything is made to follow afterwards.
+    /// Sets the part of the write buffers, and leaves it there. REQUIRES: everything is made to follow
+    /// afterwards.
     pub(crate) fn set_write_share(&self, share: Share) {
+        let _governor = self.governor.lock();
+        self.is_auto.store(false, Release);
         self.write_share.store(share.millionths(), Release);
+    }
+
+    /// Whether the governor sets the part of the write buffers.
+    pub(crate) fn is_auto(&self) -> bool {
+        self.is_auto.load(Acquire)
+    }
+
+    /// Has the governor set it from now on, by what is counted from `now` on.
+    pub(crate) fn set_auto(&self, now: Counted) {
+        let mut governor = self.governor.lock();
+        if !self.is_auto() {
+            governor.begin_anew(now);
+            self.is_auto.store(true, Release);
+        }
+    }
+
+    /// Lets the governor decide. `true`: the part of the write buffers has changed, and everything has to be
+    /// made to follow. `rewrites`: see [`Conditions`].
+    pub(crate) fn govern(&self, now: Counted, ghost_bytes: u64, rewrites: impl FnOnce() -> f64) -> bool {
+        let mut governor = self.governor.lock();
+        let total = self.total();
+        if !self.is_auto() || !governor.has_evidence(now, total) {
+            return false;
+        }
+        let share = self.write_share().as_f64();
+        let conditions = Conditions { total, share, ghost_bytes, rewrites: rewrites() };
+        let share = governor.decide(now, &conditions).and_then(|share| Share::of(share).ok());
+        if let Some(share) = share {
+            self.write_share.store(share.millionths(), Release);
+        }
+        share.is_some()
+    }
+
+    /// What the governor decided last.
+    pub(crate) fn last_decision(&self) -> Decision {
+        self.governor.lock().last()
     }
 
     /// Taken by who makes everything follow.

@@ -2,7 +2,7 @@
 //!
 //! | share | for |
 //! |---|---|
-//! | as set, 45 % otherwise | write buffers |
+//! | as set or chosen by the governor, 45 % at first | write buffers |
 //! | 1/12, at most 48 MiB | log buffers, streams of scans and background work, nodes, tables |
 //! | 1/8, at most 6 MiB | the process itself: code, stacks, what its allocator keeps |
 //! | a quarter of the rest | pages in any case: indexes and filters at least |
@@ -29,7 +29,7 @@ const MIN_CACHE_BYTES: u64 = 256 << 10;
 pub(crate) struct Share(u32);
 
 impl Share {
-    /// What write buffers get unless something else is set.
+    /// What write buffers get at first.
     pub(crate) const DEFAULT: Self = Self(450_000);
     /// Most that write buffers can get.
     const MAX: f64 = 0.9;

@@ -235,6 +235,11 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     // Bounds of memory.
     bug("batch-bound-ignored", "a batch takes as much memory as it is given", &["bounds"]),
+    bug(
+        "write-memory-never-moves",
+        "the governor decides, and write memory stays as it is",
+        &["engine/tests/memory.rs"],
+    ),
     bug("pages-kept-from-writers", "pages count as given up and keep their memory", &["bounds"]),
     bug("flushed-buffers-kept", "snapshots keep write buffers that were flushed", &["bounds"]),
     bug("relieved-snapshot-sees-later", "a snapshot's own tree holds later writes too", &["bounds"]),

@@ -31,7 +31,7 @@ pub enum BenchCommand {
     Micro(MicroArgs),
     /// The experiments of the published designs, with charts
     Paper(PaperArgs),
-    /// Load, A, B, C, E, F on one store, memory divided in one way for all or anew before each
+    /// Load, A, B, C, E, F on one store, with fixed write memory or as the store chooses
     Phases(PhasesArgs),
 }
 

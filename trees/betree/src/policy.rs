@@ -95,6 +95,14 @@ impl BeTreeOptions {
         }
     }
 
+    /// How many rewrites of a record a doubling of the flush distance spares.
+    pub(crate) fn rewrites_per_doubling(&self) -> f64 {
+        match self.policy {
+            Policy::Turtle => turtle::REWRITES_PER_DOUBLING,
+            Policy::Splinter => splinter::REWRITES_PER_DOUBLING,
+        }
+    }
+
     /// How many of the existing tiers (`older`: their bytes, newest first) a new one of `bytes` is merged
     /// with.
     pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64]) -> usize {

@@ -352,6 +352,10 @@ impl Tree for BeTree {
         self.references().into_iter().map(|span| Change::References(span, -1)).collect()
     }
 
+    fn rewrites_per_doubling(&self) -> f64 {
+        self.options.rewrites_per_doubling()
+    }
+
     fn stats(&self) -> TreeStats {
         let mut stats = TreeStats { height: self.root.height, ..TreeStats::default() };
         add_stats(&self.root, &mut stats);

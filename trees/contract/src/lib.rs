@@ -178,6 +178,9 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>>;
     /// The changes that give back everything that the tree holds, for dropping its keyspace.
     fn release(&self) -> Vec<Change>;
+    /// How many rewrites a doubling of the flush distance spares each record: the slope of the tree's
+    /// write-amplification model.
+    fn rewrites_per_doubling(&self) -> f64;
     /// Statistics.
     fn stats(&self) -> TreeStats;
     /// About how many bytes of entries lie in `[low, high)`. Reads index pages only.

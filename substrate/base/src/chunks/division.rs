@@ -31,13 +31,21 @@ const GHOST_PARTS: u64 = 8;
 pub struct Division {
     record_bytes: AtomicU64,
     page_bytes: AtomicU64,
+    missed_records: AtomicU64,
+    missed_pages: AtomicU64,
     /// The part of records, of [`WHOLE`].
     border: AtomicU64,
 }
 
 impl Default for Division {
     fn default() -> Self {
-        Self { record_bytes: 0.into(), page_bytes: 0.into(), border: FIRST.into() }
+        Self {
+            record_bytes: 0.into(),
+            page_bytes: 0.into(),
+            missed_records: 0.into(),
+            missed_pages: 0.into(),
+            border: FIRST.into(),
+        }
     }
 }
 
@@ -79,14 +87,26 @@ impl Division {
 
     /// The device was read for a record that was evicted a short while ago.
     pub fn record_was_missed(&self, limit_bytes: u64) {
+        self.missed_records.fetch_add(1, Relaxed);
         let border = self.border.load(Relaxed).saturating_add(step(limit_bytes)).min(WHOLE - LEAST);
         self.border.store(border, Relaxed);
     }
 
     /// The same for a page.
     pub fn page_was_missed(&self, limit_bytes: u64) {
+        self.missed_pages.fetch_add(1, Relaxed);
         let border = self.border.load(Relaxed).saturating_sub(step(limit_bytes)).max(LEAST);
         self.border.store(border, Relaxed);
+    }
+
+    /// How often the device was read for a record that was evicted a short while ago.
+    pub fn missed_records(&self) -> u64 {
+        self.missed_records.load(Relaxed)
+    }
+
+    /// The same for pages.
+    pub fn missed_pages(&self) -> u64 {
+        self.missed_pages.load(Relaxed)
     }
 
     /// What records should have of the memory that they and pages have now.

@@ -1,17 +1,20 @@
-//! Load, then A, B, C, E and F on one store that is never reopened: memory divided in one way for all of
-//! them, and divided anew before each.
+//! Load, then A, B, C, E and F on one store that is never reopened: a fixed share of write memory for all of
+//! them, or the share that the store chooses.
 //!
-//! This is the paper's "dynamic tuning" (TurtleKV §5.1.3): the write share that suits each phase is set as
-//! it begins, and takes effect at the next memtable.
+//! TurtleKV (§5.1.3) sets the share that suits each phase by hand as it begins; here the store has to find
+//! out.
 //!
 //! **Invariants**
 //! - Every configuration does the same phases for the same time; rounds go through the configurations there
 //!   and back.
 
+mod memory_sampler;
+
 use testudo::Result;
 
 use crate::{
     Context, Outcome, PhasesArgs, Workload, YcsbArgs,
+    measure::phases::memory_sampler::MemorySampler,
     report::{
         Report,
         line_chart::{Line, LineChart},
@@ -22,41 +25,35 @@ use crate::{
     workloads::ycsb::RunState,
 };
 
-/// Phases, and the write share that suits each.
-const PHASES: [(Workload, f64); 6] = [
-    (Workload::Load, 0.6),
-    (Workload::A, 0.45),
-    (Workload::B, 0.15),
-    (Workload::C, 0.1),
-    (Workload::E, 0.15),
-    (Workload::F, 0.45),
-];
+const PHASES: [Workload; 6] =
+    [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::E, Workload::F];
 
 /// How the memory is divided.
 #[derive(Clone, Copy, Debug)]
 enum Division {
     Fixed(f64),
-    ByPhase,
+    Auto,
 }
 
 impl Division {
     fn name(self) -> String {
         match self {
             Self::Fixed(share) => format!("fixed {share:.2}"),
-            Self::ByPhase => "by phase".to_owned(),
+            Self::Auto => "auto".to_owned(),
         }
     }
 
-    fn share(self, phase: usize) -> f64 {
+    /// The share that is set, if one is.
+    fn share(self) -> Option<f64> {
         match self {
-            Self::Fixed(share) => share,
-            Self::ByPhase => PHASES[phase].1,
+            Self::Fixed(share) => Some(share),
+            Self::Auto => None,
         }
     }
 }
 
 const DIVISIONS: [Division; 4] =
-    [Division::Fixed(0.1), Division::Fixed(0.45), Division::Fixed(0.7), Division::ByPhase];
+    [Division::Fixed(0.125), Division::Fixed(0.45), Division::Fixed(0.75), Division::Auto];
 
 /// Runs all configurations and compares them.
 pub(crate) fn run(args: &PhasesArgs, context: &Context) -> Result<Outcome> {
@@ -94,8 +91,8 @@ fn measure(
 ) -> Result<Vec<Report>> {
     let mut flags = YcsbArgs::defaults()?;
     flags.store = args.store.clone();
-    flags.store.write_share = Some(division.share(0));
-    flags.workloads = PHASES.iter().map(|(workload, _)| *workload).collect();
+    flags.store.write_share = division.share();
+    flags.workloads = PHASES.to_vec();
     flags.records = Some(args.records.unwrap_or(if args.store.smoke { 2_000 } else { 1_000_000 }));
     flags.seconds = Some(if args.store.smoke { 0.05 } else { args.seconds });
     flags.threads = args.threads;
@@ -103,10 +100,10 @@ fn measure(
     let scratch = Scratch::new(&*context.env, args.store.dir.as_deref(), args.store.tmp.as_deref())?;
     let mut state = RunState::<Testudo>::open(&flags, context, scratch.path())?;
     let mut reports = Vec::new();
-    for (phase, (workload, _)) in PHASES.iter().enumerate() {
-        if let Some(db) = state.subject().testudo() {
-            db.memory().set_write_share(division.share(phase))?;
-        }
+    let plot = args.plot.as_deref().filter(|_| matches!(division, Division::Auto));
+    let sampled = plot.and_then(|_| state.subject().testudo());
+    let sampler = sampled.map(|db| MemorySampler::start(&context.env, db)).transpose()?;
+    for workload in &PHASES {
         let mut report = state.run_workload(*workload, false)?;
         report.division = Some(division.name());
         output.result(&report)?;
@@ -115,6 +112,9 @@ fn measure(
         if interrupted {
             break;
         }
+    }
+    if let (Some(dir), Some(sampler)) = (plot, sampler) {
+        sampler.stop().write(dir, "memory-over-time")?;
     }
     state.close()?;
     Ok(reports)
@@ -132,7 +132,7 @@ fn scores(rates: &[[f64; PHASES.len()]]) -> Vec<f64> {
 
 fn table(rates: &[[f64; PHASES.len()]]) -> Vec<Vec<String>> {
     let mut head = vec!["write share".to_owned()];
-    head.extend(PHASES.iter().map(|(workload, _)| workload.name()));
+    head.extend(PHASES.iter().map(|workload| workload.name()));
     head.push("mean, of the best".to_owned());
     let mut rows = vec![head];
     for ((division, rates), score) in DIVISIONS.iter().zip(rates).zip(scores(rates)) {

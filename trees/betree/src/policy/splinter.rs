@@ -22,6 +22,8 @@ use super::{BeTreeOptions, IdleWork, NodeLoad, turtle};
 
 /// Tiers that are merged at once (F in the paper).
 const FAN_IN: usize = 8;
+/// A record is rewritten about once for each eightfold growth of its tier.
+pub(super) const REWRITES_PER_DOUBLING: f64 = 1.0 / 3.0;
 /// The least of what nodes take for too many tiers.
 const MAX_TIERS: u64 = 12;
 /// Shares of a leaf are counted in these.

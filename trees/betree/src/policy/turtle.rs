@@ -18,6 +18,10 @@ use super::{BeTreeOptions, NodeLoad};
 /// Most tiers of a node: whatever passes the node looks into all of them.
 const MAX_TIERS: usize = 12;
 
+/// A carry goes through all tiers that it fills at once, as in a binary counter, so a record is rewritten
+/// for about every second doubling.
+pub(super) const REWRITES_PER_DOUBLING: f64 = 0.5;
+
 /// The class of a tier: 0 up to one unit, then +1 with each doubling.
 fn tier_class(options: &BeTreeOptions, bytes: u64) -> u32 {
     let units = bytes.div_ceil(options.unit_bytes()).max(1);

@@ -9,7 +9,7 @@ fn the_best_of_every_phase_scores_one_and_half_as_fast_scores_half() {
 }
 
 #[test]
-fn all_phases_run_on_one_store_with_the_share_of_each() {
+fn all_phases_run_on_one_store_under_each_division() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = YcsbArgs::defaults().unwrap().store;
     store.smoke = true;
@@ -22,6 +22,8 @@ fn all_phases_run_on_one_store_with_the_share_of_each() {
     assert_eq!(outcome, Outcome::Fine);
     let lines = std::fs::read_to_string(directory.path().join("lines.json")).unwrap();
     assert_eq!(lines.lines().count(), PHASES.len() * DIVISIONS.len());
-    assert!(lines.contains("\"division\":\"by phase\""));
+    assert!(lines.contains("\"division\":\"auto\""));
     assert!(directory.path().join("phases.svg").exists());
+    let over_time = std::fs::read_to_string(directory.path().join("memory-over-time.svg")).unwrap();
+    assert!(over_time.contains("write memory") && over_time.contains("polyline"));
 }

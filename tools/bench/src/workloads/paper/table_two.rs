@@ -1,6 +1,6 @@
-//! The asymptotic costs of the TurtleTree against what the counters say (TurtleKV table 2): writes by
-//! `log2(N / χ)`, point queries by one page read, scans by one page read and one more for each page of
-//! records.
+//! The asymptotic costs of the TurtleTree against what the counters say (TurtleKV table 2): writes by half
+//! of `log2(N / χ)` (see `write_memory.rs`), point queries by one page read, scans by one page read and
+//! one more for each page of records.
 //!
 //! **Invariants**
 //! - Queries are uniform and the memory small, so that nearly every page of records comes from the device.
@@ -10,6 +10,7 @@ use testudo::Result;
 use super::{
     Findings,
     experiment::{Experiment, wrong_answers},
+    write_memory::writes_of_a_record,
 };
 use crate::{Distribution, Workload, report::size::quotient};
 
@@ -36,8 +37,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         let [load, point, scan] = &reports[..] else { continue };
         let chi = quotient(load.user_bytes_written as f64, load.flushes.max(1) as f64);
         let log = quotient(load.wal_bytes_written as f64, load.user_bytes_written as f64);
-        let merges =
-            (quotient(load.user_bytes_written as f64, chi).log2() - std::f64::consts::LOG2_E + 1.0).max(1.0);
+        let merges = writes_of_a_record(load.user_bytes_written as f64, chi);
         let written = load.settled.map_or(load.write_amplification, |settled| settled.write_amplification);
         let scanned = quotient(quotient(scan.user_bytes_read as f64, 124.0), scan.ops as f64);
         let rows = [

@@ -1,0 +1,43 @@
+//! Counts for the governor of write memory, and what follows from its decisions.
+//!
+//! **Invariants**
+//! - Called between flushes, by whoever flushes; others count, and nothing else.
+
+use testudo_base::{chunks::Division, sync::atomic::Ordering::Relaxed};
+
+use crate::store::{Store, governor::Counted};
+
+impl Store {
+    /// What the governor decides by.
+    pub(crate) fn counted_for_governor(&self) -> Counted {
+        let division = self.arena_pool.division();
+        Counted {
+            written: self.counters.user_bytes.load(Relaxed),
+            missed_pages: division.missed_pages(),
+            missed_records: division.missed_records(),
+        }
+    }
+
+    /// Moves memory between write buffers and caches if that saves something. Buffers that are larger than
+    /// what they may have from now on are sealed next.
+    pub(crate) fn govern_memory(&self) {
+        let ghost_bytes = Division::ghost_bytes(self.arena_pool.limit_bytes());
+        let counted = self.counted_for_governor();
+        if self.memory.govern(counted, ghost_bytes, || self.rewrites_per_doubling()) {
+            self.rebalance_memory();
+        }
+    }
+
+    /// Of all trees, by what their write buffers hold.
+    fn rewrites_per_doubling(&self) -> f64 {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for keyspace in self.catalogue.read().by_id.values() {
+            let view = keyspace.view.load();
+            #[expect(clippy::cast_precision_loss, reason = "a weight")]
+            let weight = (view.active.table.memory_bytes() + 1) as f64;
+            sum += weight * view.tree.rewrites_per_doubling();
+            weights += weight;
+        }
+        if weights > 0.0 { sum / weights } else { 0.0 }
+    }
+}

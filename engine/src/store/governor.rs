@@ -1,0 +1,139 @@
+//! The governor of write memory: how much of the budget write buffers may take, decided by what the next byte
+//! saves on either side. Pure arithmetic over counts; decision 0039 has its derivation.
+//!
+//! A doubling of the flush distance spares each record about half a rewrite
+//! ([`testudo_contract::Tree::rewrites_per_doubling`]), so a byte more of write memory `W` saves
+//! `written · rewrites / (W · ln 2)` bytes of merging. The caches know which of their reads of the device
+//! they would not have made with `G` more bytes, so a byte more saves them `missed / G` of those. Both are
+//! worth the same at
+//!
+//! `W = written · rewrites · G / (ln 2 · missed · READ_BYTES)`
+//!
+//! No read that more memory would have saved: all that write buffers may have. Nothing written: the least
+//! they may have, so that what is left in them is flushed when readers need its memory.
+//!
+//! **Invariants**
+//! - The share stays within [`LEAST`] and [`MOST`] of the budget.
+//! - Nothing is decided without evidence: as long as nobody writes or misses anything the share stays.
+
+use std::f64::consts::LN_2;
+
+use testudo_base::planted;
+
+/// Least and most of the budget that write buffers get. Below an eighth a flush costs more than what it
+/// merges; beyond three quarters nothing is left for indexes and filters.
+const LEAST: f64 = 0.125;
+const MOST: f64 = 0.75;
+/// A read of a page costs as much as merging so many bytes: about 60 µs against 4 ns a byte.
+const READ_BYTES: f64 = 16384.0;
+/// Evidence for a decision: this part of the budget was written, or missed by as many bytes as the border
+/// between pages and records moves for one read.
+const PART_OF_EVIDENCE: u64 = 64;
+const BYTES_OF_A_MISS: u64 = 8 << 10;
+/// Smaller differences than this part of the budget are not worth a change.
+const LEAST_CHANGE: f64 = 1.0 / 32.0;
+
+/// What was counted since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// Bytes that users wrote.
+    pub(crate) written: u64,
+    /// Reads of the device for pages, and for records, that were evicted a short while ago.
+    pub(crate) missed_pages: u64,
+    pub(crate) missed_records: u64,
+}
+
+impl Counted {
+    /// Reads that more memory for either cache would have saved since `before`.
+    fn missed_since(&self, before: &Self) -> u64 {
+        let pages = self.missed_pages.saturating_sub(before.missed_pages);
+        pages.max(self.missed_records.saturating_sub(before.missed_records))
+    }
+}
+
+/// What the decision depends on besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Conditions {
+    /// The budget.
+    pub(crate) total: u64,
+    /// The part of it that write buffers have.
+    pub(crate) share: f64,
+    /// How many more bytes would have saved a missed read.
+    pub(crate) ghost_bytes: u64,
+    /// Rewrites that a doubling of the flush distance spares each record.
+    pub(crate) rewrites: f64,
+}
+
+/// The last decision and its reasons.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Decision {
+    /// Changes so far.
+    pub(crate) changes: u64,
+    /// What write buffers should have, of the budget.
+    pub(crate) wanted: f64,
+    /// Bytes written and reads missed that say so: half of those before, and the newest.
+    pub(crate) written: f64,
+    pub(crate) missed: f64,
+}
+
+/// Remembers what it has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Governor {
+    seen: Counted,
+    last: Decision,
+}
+
+impl Governor {
+    pub(crate) fn last(&self) -> Decision {
+        self.last
+    }
+
+    /// Forgets what led to earlier decisions: what comes counts from now on.
+    pub(crate) fn begin_anew(&mut self, now: Counted) {
+        let changes = self.last.changes;
+        *self = Self { seen: now, last: Decision { changes, ..Decision::default() } };
+    }
+
+    /// Whether enough has happened since the last decision for another one, under a budget of `total`.
+    pub(crate) fn has_evidence(&self, now: Counted, total: u64) -> bool {
+        let written = now.written.saturating_sub(self.seen.written);
+        let missed = now.missed_since(&self.seen).saturating_mul(BYTES_OF_A_MISS);
+        written.max(missed) >= (total / PART_OF_EVIDENCE).max(1)
+    }
+
+    /// The share that write buffers should have from now on, if it should change.
+    pub(crate) fn decide(&mut self, now: Counted, conditions: &Conditions) -> Option<f64> {
+        if !self.has_evidence(now, conditions.total) {
+            return None;
+        }
+        let written = now.written.saturating_sub(self.seen.written);
+        let missed = now.missed_since(&self.seen);
+        self.seen = now;
+        #[expect(clippy::cast_precision_loss, reason = "estimates")]
+        let (written, missed) = (written as f64, missed as f64);
+        self.last.written = self.last.written / 2.0 + written;
+        self.last.missed = self.last.missed / 2.0 + missed;
+        self.last.wanted = wanted(&self.last, conditions);
+        let distance = self.last.wanted - conditions.share;
+        if distance.abs() < LEAST_CHANGE || planted!("write-memory-never-moves") {
+            return None;
+        }
+        self.last.changes += 1;
+        // Half of the way: evidence of a moment may mislead.
+        let step = if distance.abs() < 2.0 * LEAST_CHANGE { distance } else { distance / 2.0 };
+        Some((conditions.share + step).clamp(LEAST, MOST))
+    }
+}
+
+/// Where a byte is worth the same on either side, of the budget.
+#[expect(clippy::cast_precision_loss, reason = "estimates")]
+fn wanted(evidence: &Decision, conditions: &Conditions) -> f64 {
+    let saved = evidence.written * conditions.rewrites * conditions.ghost_bytes as f64;
+    let bytes = saved / (LN_2 * evidence.missed * READ_BYTES);
+    // Nothing missed: infinite, or no number if nothing was written either.
+    let share = bytes / conditions.total as f64;
+    if share.is_nan() { conditions.share } else { share.clamp(LEAST, MOST) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! What the governor does with counts that a workload would give.
+
+use super::*;
+
+const TOTAL: u64 = 64 << 20;
+
+fn conditions(share: f64) -> Conditions {
+    Conditions { total: TOTAL, share, ghost_bytes: TOTAL / 8, rewrites: 0.5 }
+}
+
+/// The share after `rounds`, in each of which so much is written and missed.
+fn after(rounds: u64, mut share: f64, written: u64, missed: u64) -> f64 {
+    let mut governor = Governor::default();
+    for round in 1..=rounds {
+        let now = Counted { written: round * written, missed_pages: round * missed, missed_records: 0 };
+        share = governor.decide(now, &conditions(share)).unwrap_or(share);
+    }
+    share
+}
+
+#[test]
+fn who_only_writes_gets_all_that_write_buffers_may_have_and_who_only_reads_leaves_the_least() {
+    assert!((after(12, 0.45, 4 << 20, 0) - MOST).abs() < LEAST_CHANGE);
+    assert!((after(12, 0.45, 0, 1000) - LEAST).abs() < LEAST_CHANGE);
+    // From one end to the other while the budget is written a few times over, or missed once.
+    assert!(after(6, LEAST, TOTAL / 32, 0) > 0.7);
+    assert!(after(6, MOST, 0, TOTAL / 32 / BYTES_OF_A_MISS) < 0.2);
+}
+
+#[test]
+fn in_between_a_byte_is_worth_the_same_on_either_side() {
+    // W = 8 MiB · 0.5 · 8 MiB / (ln 2 · 100 · 16 KiB) = 29.5 MiB.
+    let share = after(20, 0.2, 8 << 20, 100);
+    assert!((share - 29.5 / 64.0).abs() < 2.0 * LEAST_CHANGE, "{share}");
+    let more_misses = after(20, 0.2, 8 << 20, 200);
+    assert!((more_misses - 14.8 / 64.0).abs() < 2.0 * LEAST_CHANGE, "{more_misses}");
+    assert_eq!(after(20, 0.2, 8 << 20, 100).to_bits(), share.to_bits(), "nothing depends on time");
+}
+
+#[test]
+fn nothing_is_decided_without_evidence() {
+    let mut governor = Governor::default();
+    let little = Counted { written: TOTAL / 64 - 1, missed_pages: 127, missed_records: 127 };
+    assert_eq!(governor.decide(little, &conditions(0.45)), None);
+    assert_eq!(governor.last(), Decision::default());
+    assert!(governor.decide(Counted { missed_records: 128, ..little }, &conditions(0.45)).is_some());
+    // Counts that go back, as those of a store that was opened anew would, are no evidence.
+    assert_eq!(governor.decide(Counted::default(), &conditions(0.45)), None);
+}
+
+#[test]
+fn a_share_near_the_wanted_one_stays() {
+    let mut governor = Governor::default();
+    let now = Counted { written: TOTAL, ..Counted::default() };
+    assert_eq!(governor.decide(now, &conditions(MOST - LEAST_CHANGE / 2.0)), None);
+    assert_eq!(governor.last().changes, 0);
+    governor.begin_anew(now);
+    assert_eq!(governor.last(), Decision::default());
+}
