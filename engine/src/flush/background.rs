@@ -34,8 +34,9 @@ const WATERMARK_STEPS: u32 = 8;
 /// How long the flush thread sleeps when nobody wakes it.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// In stepped execution, which has no time, so many steps without a flush of its own make a keyspace rest.
-const REST_STEPS: u32 = 8;
+/// In stepped execution, which has no time, a keyspace is idle after so many steps without a flush of its
+/// own.
+const IDLE_STEPS: u32 = 8;
 
 /// What the flush thread knows of the store's pauses.
 #[derive(Debug)]
@@ -146,7 +147,7 @@ fn flush_loop(store: &Store) -> Result<()> {
         store.seal_if_full();
         let worked = (|| Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
         if is_stalled(&worked) {
-            rest(store);
+            wait_for_work(store);
             continue;
         }
         if worked? {
@@ -157,7 +158,7 @@ fn flush_loop(store: &Store) -> Result<()> {
         if idle_rounds >= 1 {
             let worked = watch.run_job(store);
             if is_stalled(&worked) {
-                rest(store);
+                wait_for_work(store);
             } else if worked? {
                 // What it has freed is given back once nothing is left to do.
                 idle_rounds = 1;
@@ -168,13 +169,13 @@ fn flush_loop(store: &Store) -> Result<()> {
             store.give_back_space()?;
         }
         idle_rounds = idle_rounds.saturating_add(1);
-        rest(store);
+        wait_for_work(store);
     }
     Ok(())
 }
 
-/// While the device is full: gives free space of the data file back, and looks whether there is room again.
-/// Also where write buffers may be full: they might not find as much room as they have become large.
+/// While the device is full: gives free space of the data file back, and checks whether there is space again.
+/// Also where write buffers may be full: the device might have less space than they have become large.
 fn check_device_space(store: &Store) -> Result<()> {
     if store.space.is_short() && !store.nearly_full.is_on() {
         store.give_back_all_space()?;
@@ -193,8 +194,8 @@ fn fit_reserve(store: &Store) -> Result<()> {
     store.space.fit(store.stored_bytes(), free_bytes, &store.memory.shares())
 }
 
-/// Sleeps until the wakeup rings, or a moment.
-fn rest(store: &Store) {
+/// Sleeps until there is work, or for [`IDLE_INTERVAL`].
+fn wait_for_work(store: &Store) {
     let mut is_woken = store.background.wakeup.is_woken.lock();
     if !*is_woken {
         store.background.wakeup.changed.wait_for(&mut is_woken, IDLE_INTERVAL);
@@ -208,10 +209,10 @@ fn is_stalled(outcome: &Result<bool>) -> bool {
 }
 
 impl Store {
-    /// The time by which keyspaces rest; in stepped execution it goes on with each step.
+    /// The time by which keyspaces become idle; in stepped execution it goes on with each step.
     pub(crate) fn background_time(&self) -> Duration {
         if self.background.is_stepped {
-            IDLE_AFTER / REST_STEPS * self.background.steps.load(Relaxed)
+            IDLE_AFTER / IDLE_STEPS * self.background.steps.load(Relaxed)
         } else {
             self.env.monotonic()
         }

@@ -50,7 +50,7 @@ pub(super) struct Status {
 macro_rules! stat_fields {
     ($stats:ident { $($stat:ident),* $(,)? } $(except $other:ident)?) => {
         impl $stats {
-            fn for_each_figure(&mut self, mut each: impl FnMut(&'static str, &mut u64)) {
+            fn for_each_stat(&mut self, mut each: impl FnMut(&'static str, &mut u64)) {
                 let Self { $($stat,)* $($other: _)? } = self;
                 $(each(stringify!($stat), $stat);)*
             }
@@ -140,14 +140,14 @@ impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
         let Status { store, process, time, stats, keyspaces: _ } = status;
         let piece = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
         let mut writer = Self { write, piece, written: 0, checksum: StreamChecksum::new(0) };
-        stats.clone().for_each_figure(|name, stat| writer.line(name, *stat));
+        stats.clone().for_each_stat(|name, stat| writer.line(name, *stat));
         writer
     }
 
     /// The next keyspace.
     pub(super) fn add(&mut self, keyspace: KeyspaceId, mut stats: KeyspaceStats) {
         self.line("keyspace", u64::from(keyspace.0));
-        stats.for_each_figure(|name, stat| self.line(name, *stat));
+        stats.for_each_stat(|name, stat| self.line(name, *stat));
         if self.piece.len() >= PIECE_BYTES {
             self.checksum.update(self.piece.as_bytes());
             (self.write)(u64_of(HEADER_BYTES + self.written), self.piece.as_bytes());
@@ -229,8 +229,8 @@ impl Status {
                     }
                 };
                 match self.keyspaces.last_mut() {
-                    Some((_, stats)) => stats.for_each_figure(set),
-                    None => self.stats.for_each_figure(set),
+                    Some((_, stats)) => stats.for_each_stat(set),
+                    None => self.stats.for_each_stat(set),
                 }
             }
         }

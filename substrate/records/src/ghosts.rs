@@ -1,10 +1,10 @@
-//! What was evicted last: tags and moments, without keys.
+//! What was evicted last: tags and epochs, without keys.
 //!
 //! A table with one place for each tag: a later record with the same place takes it. So the table forgets
 //! some, and takes another record for one that was evicted about once in 65,536 times.
 //!
 //! **Invariants**
-//! - Moments are counted in evicted bytes, so that the memory that the remembered records had is known.
+//! - Epochs are counted in evicted bytes, so that the memory that the remembered records had is known.
 
 use testudo_base::{
     chunks::{ChunkPool, Division},
@@ -14,18 +14,18 @@ use testudo_base::{
 
 use crate::slot::TAG_BITS;
 
-/// Moments that a record is remembered for.
-const MOMENTS: u16 = 16;
+/// Epochs that a record is remembered for.
+const GHOST_EPOCHS: u16 = 16;
 /// Memory of a record, about; smaller ones are forgotten sooner.
 const RECORD_BYTES: u64 = 128;
 
 /// The ghosts of one shard.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
-    /// Low bits of the tag, then the moment; 0 is nothing.
+    /// Low bits of the tag, then the epoch; 0 is nothing.
     places: Box<[u32]>,
-    moment: u16,
-    /// Bytes evicted in this moment.
+    epoch: u16,
+    /// Bytes evicted in this epoch.
     evicted_bytes: u64,
     shards: u64,
     pool: Arc<ChunkPool>,
@@ -37,7 +37,7 @@ impl Ghosts {
         let count = Division::ghost_bytes(pool.limit_bytes()).min(1 << 40) / RECORD_BYTES / shards;
         let places: Box<[u32]> = (0..count.max(1)).map(|_| 0).collect();
         pool.charge(u64_of(size_of_val(&*places)));
-        Self { places, moment: 1, evicted_bytes: 0, shards, pool: Arc::clone(pool) }
+        Self { places, epoch: 1, evicted_bytes: 0, shards, pool: Arc::clone(pool) }
     }
 
     fn place_of(&self, tag: u32) -> usize {
@@ -47,12 +47,13 @@ impl Ghosts {
     /// A record of so many bytes was evicted.
     pub(crate) fn remember(&mut self, tag: u32, bytes: usize) {
         let place = self.place_of(tag);
-        self.places[place] = tag << 16 | u32::from(self.moment);
+        self.places[place] = tag << 16 | u32::from(self.epoch);
         self.evicted_bytes += u64_of(bytes);
-        let moment_bytes = Division::ghost_bytes(self.pool.limit_bytes()) / self.shards / u64::from(MOMENTS);
-        if self.evicted_bytes >= moment_bytes {
+        let epoch_bytes =
+            Division::ghost_bytes(self.pool.limit_bytes()) / self.shards / u64::from(GHOST_EPOCHS);
+        if self.evicted_bytes >= epoch_bytes {
             self.evicted_bytes = 0;
-            self.moment = self.moment.wrapping_add(1);
+            self.epoch = self.epoch.wrapping_add(1);
         }
     }
 
@@ -61,8 +62,8 @@ impl Ghosts {
         let place = self.place_of(tag);
         let ghost = self.places[place];
         let [low, high, ..] = ghost.to_le_bytes();
-        let age = self.moment.wrapping_sub(u16::from_le_bytes([low, high]));
-        let is_known = ghost != 0 && ghost >> 16 == tag & 0xffff && age <= MOMENTS;
+        let age = self.epoch.wrapping_sub(u16::from_le_bytes([low, high]));
+        let is_known = ghost != 0 && ghost >> 16 == tag & 0xffff && age <= GHOST_EPOCHS;
         if is_known {
             self.places[place] = 0;
         }

@@ -129,8 +129,8 @@ impl PageCache {
             if claim.page() != page {
                 return claim.put_back();
             }
-            self.replacement.leave(&claim);
-            self.untake(claim);
+            self.replacement.untrack(&claim);
+            self.release_unused_frame(claim);
         }
     }
 
@@ -156,20 +156,23 @@ impl PageCache {
                 return Some((claim, None));
             }
         }
-        let (claim, set) = self.replacement.pick(&self.frames, stripe)?;
+        let (claim, set) = self.replacement.claim_victim(&self.frames, stripe)?;
         self.evict(&claim, stripe);
         Some((claim, Some(set)))
     }
 
-    /// Takes the page of a claimed frame off the map and off the books.
+    /// Evicts the page of a claimed frame: neither map nor replacement know of it afterwards.
     fn evict(&self, claim: &Claim<'_>, stripe: usize) {
-        let is_remembered = self.replacement.leave(claim);
+        let is_remembered = self.replacement.untrack(claim);
         if claim.page() == NO_PAGE {
             return;
         }
         if let Some(entry) = self.map.entry(claim.page()) {
-            let trace =
-                if is_remembered { Trace::Gone(self.replacement.next_moment()) } else { Trace::Unknown };
+            let trace = if is_remembered {
+                Trace::Gone(self.replacement.tick_eviction_clock())
+            } else {
+                Trace::Unknown
+            };
             // Only if the map still leads here: the page may have been forgotten, or come anew.
             entry.change(Trace::In(claim.frame().number()), trace);
         }

@@ -11,8 +11,8 @@ fn status() -> Status {
         next += 1;
         *stat = next * 1_000_003;
     };
-    stats.for_each_figure(&mut number);
-    keyspace.for_each_figure(&mut number);
+    stats.for_each_stat(&mut number);
+    keyspace.for_each_stat(&mut number);
     Status {
         store: StoreId(7 << 100),
         process: 4711,

@@ -206,7 +206,7 @@ impl PageCache {
             target.take_over(claim);
             let (from, to) = (claim.frame().number(), target.frame().number());
             if entry.change(Trace::In(from), Trace::In(to)) {
-                self.replacement.leave(claim);
+                self.replacement.untrack(claim);
                 drop(self.show(target, Class::Kept(heat)));
                 return;
             }
@@ -234,7 +234,7 @@ impl PageCache {
             } else {
                 pages.into_iter().for_each(Claim::put_back);
                 // Whoever took one of these off the list meanwhile could not claim it, and left.
-                empty.into_iter().for_each(|claim| self.untake(claim));
+                empty.into_iter().for_each(|claim| self.release_unused_frame(claim));
                 return None;
             }
         }

@@ -129,7 +129,7 @@ impl PageCache {
                 Sighting::Nowhere => None,
             };
             if let Some(arrival) = arrival {
-                taken.into_iter().for_each(|(claim, _)| self.untake(claim));
+                taken.into_iter().for_each(|(claim, _)| self.release_unused_frame(claim));
                 return arrival;
             }
             let Some((mut claim, found)) = taken.take().or_else(|| self.take_frame(stripe)) else {
@@ -145,7 +145,7 @@ impl PageCache {
             }
             taken = Some((claim, found));
         }
-        taken.into_iter().for_each(|(claim, _)| self.untake(claim));
+        taken.into_iter().for_each(|(claim, _)| self.release_unused_frame(claim));
         Arrival::Refused
     }
 
@@ -173,7 +173,7 @@ impl PageCache {
             return Class::Structure;
         }
         if let Trace::Gone(then) = trace {
-            let gone_for = u64::from(age(self.replacement.moment(), then));
+            let gone_for = u64::from(age(self.replacement.eviction_clock(), then));
             let used = u64_of(self.frames.used());
             if gone_for < used / 8 {
                 count(&self.counters.of(stripe()).ghost_hits);
@@ -198,7 +198,7 @@ impl PageCache {
     /// Publishes a page whose bytes are in its frame.
     pub(super) fn show<'a>(&'a self, claim: Claim<'a>, class: Class) -> PageRef<'a> {
         let number = claim.frame().number();
-        self.replacement.enter(&claim, class);
+        self.replacement.track(&claim, class);
         let (page, is_awaited) = claim.publish(stripe());
         if is_awaited {
             self.wake(number);
@@ -210,14 +210,14 @@ impl PageCache {
     pub(super) fn give_up(&self, mut claim: Claim<'_>) {
         let number = claim.frame().number();
         let is_awaited = claim.stop_loading();
-        self.untake(claim);
+        self.release_unused_frame(claim);
         if is_awaited {
             self.wake(number);
         }
     }
 
     /// Gives a frame back that was not needed after all.
-    pub(super) fn untake(&self, claim: Claim<'_>) {
+    pub(super) fn release_unused_frame(&self, claim: Claim<'_>) {
         let number = claim.frame().number();
         drop(claim);
         self.free.push(number);

@@ -19,7 +19,7 @@ use testudo_base::{
 const TABLE_PAGES: u64 = u64_of(scaled(1 << 17, 1 << 6));
 /// Second-level tables: pages beyond 8 TiB are read, but not cached.
 const TABLE_COUNT: u64 = u64_of(scaled(1 << 14, 1 << 4));
-/// Set in the entry of a page that is gone; the rest is the moment, in evictions.
+/// Set in the entry of a page that is gone; the rest is what the eviction clock said.
 const GONE: u32 = 1 << 31;
 
 /// What the map says of a page.
@@ -29,7 +29,7 @@ pub(crate) enum Trace {
     Unknown,
     /// This frame has it, or will.
     In(u32),
-    /// It was evicted at this moment.
+    /// It was evicted when the eviction clock said this.
     Gone(u32),
 }
 
@@ -48,12 +48,12 @@ impl Trace {
         match self {
             Self::Unknown => 0,
             Self::In(frame) => frame + 1,
-            Self::Gone(moment) => moment | GONE,
+            Self::Gone(clock) => clock | GONE,
         }
     }
 }
 
-/// Evictions between two moments, of which the earlier one comes out of the map.
+/// Evictions between two readings of the eviction clock, of which the earlier one comes out of the map.
 pub(crate) fn age(now: u32, then: u32) -> u32 {
     now.wrapping_sub(then) & !GONE
 }

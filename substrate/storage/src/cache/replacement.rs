@@ -3,13 +3,13 @@
 //! Data pages come on *probation*, to about a tenth of the frames, and leave in the order in which they came
 //! unless they were used again; the others are the *main* set, from which a clock takes the coldest. That is
 //! S3-FIFO (Yang and others, SOSP 2023) with two hands over one array in place of two queues: a page that
-//! comes takes the frame that the worker of probation has just left, so the worker finds it when it has been
+//! comes takes the frame that the hand of probation has just passed, so that hand finds it when it has been
 //! around, which is first in, first out. Pages that were here shortly before, and all index and filter pages,
 //! belong to the main set at once.
 //!
 //! Each thread takes frames by batches of neighbours from the two hands, which move on by whole batches, so
 //! that threads look at different frames (SplinterDB, section 4). Pages are never dirty: there is nothing to
-//! clean ahead of a worker.
+//! clean ahead of a hand.
 //!
 //! **Invariants**
 //! - Bits of a frame's heat change by compare-and-swap, and are set as a whole only under a claim.
@@ -45,7 +45,7 @@ pub enum Priority {
 /// Uses that a page of the main set still has to its credit.
 const COUNT: u8 = 0x0f;
 const PROBATION: u8 = 0x10;
-/// On probation, but so near before the worker that it is let pass once.
+/// On probation, but so near ahead of the hand that it is passed over once.
 const YOUNG: u8 = 0x20;
 const STRUCTURE: u8 = 0x40;
 const DATA_COUNT_MAX: u8 = 3;
@@ -75,7 +75,7 @@ pub(crate) struct Replacement {
     cursors: [Padded<[AtomicUsize; 2]>; CURSORS],
     probation: Padded<AtomicUsize>,
     /// Data pages evicted so far: the clock by which the page map tells how long a page has been gone.
-    moment: Padded<AtomicU32>,
+    eviction_clock: Padded<AtomicU32>,
 }
 
 /// A use of a page.
@@ -101,17 +101,17 @@ impl Replacement {
             hands: Default::default(),
             cursors: std::array::from_fn(|_| Padded::default()),
             probation: Padded::default(),
-            moment: Padded::default(),
+            eviction_clock: Padded::default(),
         }
     }
 
-    /// The moment, in evictions of data pages.
-    pub(crate) fn moment(&self) -> u32 {
-        self.moment.0.load(Relaxed)
+    /// Data pages evicted so far.
+    pub(crate) fn eviction_clock(&self) -> u32 {
+        self.eviction_clock.0.load(Relaxed)
     }
 
     /// Claims a frame with a page that can go; `None` if every page is in use. The page is still the claim's.
-    pub(crate) fn pick<'a>(&self, frames: &'a FrameTable, stripe: usize) -> Option<(Claim<'a>, Set)> {
+    pub(crate) fn claim_victim<'a>(&self, frames: &'a FrameTable, stripe: usize) -> Option<(Claim<'a>, Set)> {
         let least = frames.used() / PROBATION_SHARE;
         for _ in 0..3 {
             let has_probation = self.probation.0.load(Relaxed) > least;
@@ -164,7 +164,7 @@ impl Replacement {
         None
     }
 
-    /// A page on probation is seen by the worker and stays.
+    /// The hand has come to a page on probation, and the page stays.
     fn pass(&self, frame: FrameRef<'_>, heat: u8) {
         let is_used = heat & COUNT > 0;
         let after = if is_used { heat & !(PROBATION | YOUNG | COUNT) } else { heat & !YOUNG };
@@ -184,8 +184,8 @@ impl Replacement {
         u32_of(at)
     }
 
-    /// Takes a claimed page off the books; whether the page map should remember it.
-    pub(crate) fn leave(&self, claim: &Claim<'_>) -> bool {
+    /// A claimed page is about to go; whether the page map should remember it.
+    pub(crate) fn untrack(&self, claim: &Claim<'_>) -> bool {
         let heat = claim.frame().heat().swap(0, AcqRel);
         if heat & PROBATION != 0 {
             self.probation.0.fetch_sub(1, Relaxed);
@@ -193,13 +193,13 @@ impl Replacement {
         heat & STRUCTURE == 0
     }
 
-    /// Takes the moment of an eviction of a data page.
-    pub(crate) fn next_moment(&self) -> u32 {
-        self.moment.0.fetch_add(1, Relaxed)
+    /// Counts an eviction of a data page; returns what the clock said before.
+    pub(crate) fn tick_eviction_clock(&self) -> u32 {
+        self.eviction_clock.0.fetch_add(1, Relaxed)
     }
 
-    /// Puts a page on the books that is about to be published.
-    pub(crate) fn enter(&self, claim: &Claim<'_>, class: Class) {
+    /// A page is about to be published.
+    pub(crate) fn track(&self, claim: &Claim<'_>, class: Class) {
         let heat = match class {
             Class::Structure => STRUCTURE | STRUCTURE_COUNT_FIRST,
             Class::Returned => 0,
