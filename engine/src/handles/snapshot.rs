@@ -2,7 +2,7 @@
 //!
 //! A snapshot pins a seqno (memtables keep what it may need) and, per keyspace, a view (whose tree it
 //! keeps alive). It costs no I/O; held long, it costs disk space, and a little memory for each keyspace
-//! that was written since (`held_views.rs`). Iterators, and handles of one keyspace of a snapshot, keep
+//! that was written since (`snapshot_views.rs`). Iterators, and handles of one keyspace of a snapshot, keep
 //! the write buffers of their view for as long as they live.
 //!
 //! **Invariants**
