@@ -114,6 +114,50 @@ fn fill_and_empty(room_bytes: u64, memory_bytes: u64, tree: Tree, value_bytes: u
     open.0.check_invariants().unwrap();
 }
 
+/// On a full device it is not to have more than it says: the place of log segments is reserved ahead.
+#[test]
+fn the_log_of_a_reopened_store_takes_little_of_a_full_device() {
+    let tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
+    let mut device = Device::new(8 << 20, 1 << 20, tree, 200);
+    let open = device.open();
+    let taken = device.fill(&open, 0);
+    let open = device.crash(open);
+    device.remove(&open, 0..taken / 4);
+    let (used, stats) = (device.machine.used_bytes(), open.0.stats());
+    assert!(used < stats.disk_bytes + (512 << 10), "{used} bytes are used: {stats:?}");
+}
+
+/// It has the more to put in order the less space there is, but that waits for the first write.
+#[test]
+fn an_opening_for_nothing_changes_no_file_of_a_full_device() {
+    let tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
+    let mut device = Device::new(8 << 20, 1 << 20, tree, 200);
+    let open = device.open();
+    let taken = device.fill(&open, 0);
+    device.remove(&open, 0..taken / 2);
+    let open = device.crash(open);
+    open.0.close().unwrap();
+    let files = |machine: &MemEnv| -> Vec<_> {
+        let paths = machine.all_files().into_iter();
+        paths.map(|path| (path.clone(), machine.file_bytes(&path).unwrap())).collect()
+    };
+    let (before, used_before) = (files(&device.machine), device.machine.used_bytes());
+    for is_read in [false, true] {
+        let open = device.open();
+        let used = device.machine.used_bytes();
+        assert!(used <= used_before + 4096, "{used} bytes are used, {used_before} before");
+        if is_read {
+            assert_eq!(open.1.iter().unwrap().count() as u64, taken - taken / 2);
+        }
+        open.0.close().unwrap();
+        let after = files(&device.machine);
+        assert!(before.iter().map(|(path, _)| path).eq(after.iter().map(|(path, _)| path)), "other files");
+        for ((path, before), (_, after)) in before.iter().zip(&after) {
+            assert!(before == after, "{} was changed", path.display());
+        }
+    }
+}
+
 fn both_trees(room_bytes: u64, memory_bytes: u64, value_bytes: u64) {
     fill_and_empty(room_bytes, memory_bytes, Tree::turtle(), value_bytes);
     fill_and_empty(room_bytes, memory_bytes, Tree::splinter(), value_bytes);

@@ -118,7 +118,7 @@ impl Store {
         };
         let count = waiting.iter().take_while(|waiting| fits(waiting)).count();
         waiting.truncate(count.max(1));
-        self.with_held_space(|| self.flush_waiting(waiting, parts, Placement::OnTop))
+        self.with_held_space(0, || self.flush_waiting(waiting, parts, Placement::OnTop))
     }
 
     /// The steps of a round.

@@ -28,9 +28,11 @@ impl Store {
             keyspace.expect_jobs();
             let _flush = self.flush_lock.lock();
             self.check_writable()?;
-            // What a job writes replaces what it frees, and may be what is in the way of winning space.
+            // What a job writes replaces what it frees, and may be what is in the way of winning space. But
+            // that is free late: a step of reclaiming, and removals on top, must be possible at any time.
             let outcome = if self.nearly_full.is_short() {
-                self.with_held_space(|| self.run_job_of(&keyspace, &job))
+                let rest_bytes = self.nearly_full.reclaiming_bytes();
+                self.with_held_space(rest_bytes, || self.run_job_of(&keyspace, &job))
             } else {
                 self.run_job_of(&keyspace, &job)
             };

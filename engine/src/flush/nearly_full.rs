@@ -18,13 +18,13 @@ use testudo_base::{
         atomic::Ordering::{Relaxed, Release},
     },
 };
-use testudo_contract::{Progress, Reclaim, ReclaimLimits, ReclaimTarget, TreeEdit};
+use testudo_contract::{LeastGain, Progress, Reclaim, ReclaimLimits, ReclaimTarget, Tree, TreeEdit};
 use testudo_storage::Change;
 
 use crate::{
     store::{
         Store,
-        held_space::{Bounds, most_within},
+        held_space::{Bounds, Metadata, most_within},
         view::KeyspaceCore,
     },
     write::space_guard::Intent,
@@ -41,7 +41,46 @@ fn is_progress(reclaim: &Reclaim, edit: &TreeEdit) -> bool {
         Change::References(span, delta) => i64::from(span.page_count) * i64::from(*delta),
         _ => 0,
     };
-    matches!(reclaim.target, ReclaimTarget::Leaf(_)) || edit.changes.iter().map(pages).sum::<i64>() < 0
+    matches!(reclaim.target, ReclaimTarget::Leaf { .. }) || edit.changes.iter().map(pages).sum::<i64>() < 0
+}
+
+/// What a store needs of a device with little space.
+struct Needs {
+    trees: Vec<Arc<dyn Tree>>,
+    bounds: Bounds,
+    /// For a step of reclaiming.
+    step_bytes: u64,
+    /// What is to be held.
+    held_bytes: u64,
+    /// With less the device is nearly full.
+    space_bytes: u64,
+}
+
+impl Needs {
+    /// `device`: its free bytes.
+    fn of(store: &Store, device: u64) -> Self {
+        let shares = store.memory.shares();
+        let metadata = Metadata {
+            log_bytes: store.log.wal.as_ref().map_or(0, |wal| wal.live_bytes()),
+            manifest_growth_bytes: store.manifest.growth_bytes(),
+        };
+        let bounds = Bounds::of(device + store.data.space_bytes(), &metadata, &shares);
+        let trees: Vec<_> =
+            store.keyspaces().iter().map(|keyspace| Arc::clone(&keyspace.view.load().tree)).collect();
+        let step_bytes = trees.iter().map(|tree| tree.reclaim_bytes()).max().unwrap_or(0);
+        let mut needs = Self { trees, bounds, step_bytes, held_bytes: 0, space_bytes: 0 };
+        needs.held_bytes = 2 * needs.on_top_bytes(bounds.buffered_bytes()) + step_bytes;
+        needs.space_bytes = needs.on_top_bytes(shares.write_buffers / 16 * 18)
+            + 2 * shares.wal_segment_bytes()
+            + bounds.margin
+            + needs.held_bytes;
+        needs
+    }
+
+    /// For so many bytes of write buffers, put on top of a tree.
+    fn on_top_bytes(&self, bytes: u64) -> u64 {
+        self.trees.iter().map(|tree| tree.on_top_bytes(bytes)).max().unwrap_or(0)
+    }
 }
 
 impl Store {
@@ -56,16 +95,45 @@ impl Store {
 
     /// Lets write buffers and log have the size that memory and device allow.
     pub(crate) fn bound_buffers(&self) {
-        let shares = self.memory.shares();
-        let (mut write_buffers, mut segment_bytes) = (shares.write_buffers, shares.wal_segment_bytes());
+        let mut write_buffers = self.memory.shares().write_buffers;
         if self.nearly_full.is_on() {
-            let bounds = *self.nearly_full.bounds.lock();
-            write_buffers = write_buffers.min(bounds.write_buffers);
-            segment_bytes = segment_bytes.min(bounds.segment_bytes);
+            write_buffers = write_buffers.min(self.nearly_full.bounds.lock().write_buffers);
         }
         self.backpressure.set_write_buffers(write_buffers);
+        self.bound_log();
+    }
+
+    fn bound_log(&self) {
         if let Some(wal) = &self.log.wal {
-            wal.set_segment_bytes(segment_bytes);
+            wal.set_segment_bytes(self.segment_bytes());
+        }
+    }
+
+    /// Size of log segments that memory and device allow, as far as the device was looked at.
+    fn segment_bytes(&self) -> u64 {
+        let segment_bytes = self.memory.shares().wal_segment_bytes();
+        if self.nearly_full.is_on() {
+            segment_bytes.min(self.nearly_full.bounds.lock().segment_bytes)
+        } else {
+            segment_bytes
+        }
+    }
+
+    /// Size of the segments with which an opening begins its log: small ones on a device that may be nearly
+    /// full, until it is looked at. Writes nothing, and counts no free space of the data file, which may be
+    /// holes.
+    pub(crate) fn first_segment_bytes(&self) -> u64 {
+        let segment_bytes = self.segment_bytes();
+        match self.env.free_bytes(&self.directory) {
+            Ok(device) if device < self.memory.shares().plenty_bytes() => {
+                let needs = Needs::of(self, device);
+                if device < needs.space_bytes {
+                    segment_bytes.min(needs.bounds.segment_bytes)
+                } else {
+                    segment_bytes
+                }
+            }
+            _ => segment_bytes,
         }
     }
 
@@ -88,28 +156,28 @@ impl Store {
         }
         // A device that cannot say how much space it has is taken as it comes.
         let Ok(mut device) = self.env.free_bytes(&self.directory) else { return Ok(()) };
-        let shares = self.memory.shares();
         let in_file =
             |store: &Self| if state.holes_are_known.load(Relaxed) { store.data.usable_bytes() } else { 0 };
-        if device + in_file(self) >= shares.plenty_bytes() && !state.is_on() {
+        if device + in_file(self) >= self.memory.shares().plenty_bytes() && !state.is_on() {
+            self.bound_log();
             return Ok(());
         }
-        let manifest_bytes = self.manifest.snapshot_bytes();
-        let capacity = device + self.data.space_bytes();
-        let bounds = Bounds::of(capacity, manifest_bytes, &shares);
-        let trees: Vec<_> =
-            self.keyspaces().iter().map(|keyspace| Arc::clone(&keyspace.view.load().tree)).collect();
-        let step = trees.iter().map(|tree| tree.reclaim_bytes()).max().unwrap_or(0);
-        let on_top = |bytes: u64| trees.iter().map(|tree| tree.on_top_bytes(bytes)).max().unwrap_or(0);
-        let held = 2 * on_top(bounds.buffered_bytes()) + step;
-        let enter =
-            on_top(shares.write_buffers / 16 * 18) + 2 * shares.wal_segment_bytes() + bounds.margin + held;
+        // An opening that writes nothing leaves the manifest as it is, too.
+        if state.is_on() && self.beginning.has_begun() {
+            self.manifest.shorten().inspect_err(|error| self.poison(error))?;
+            device = self.env.free_bytes(&self.directory).unwrap_or(0);
+        }
+        let needs = Needs::of(self, device);
+        let Needs { bounds, step_bytes: step, held_bytes: held, space_bytes: enter, .. } = needs;
+        let on_top = |bytes: u64| needs.on_top_bytes(bytes);
         if device + in_file(self) >= if state.is_on() { enter / 8 * 9 } else { enter } {
             if state.is_on.swap(false, Relaxed) {
                 state.is_short.store(false, Release);
                 state.held_bytes.store(0, Relaxed);
                 self.data.set_bounds(0, u64::MAX);
                 self.bound_buffers();
+            } else {
+                self.bound_log();
             }
             return Ok(());
         }
@@ -142,24 +210,24 @@ impl Store {
         state.held_bytes.store(held, Relaxed);
         state.growth_bytes.store(growth, Relaxed);
         state.step_bytes.store(step, Relaxed);
-        state.buffered_max.store(most_within(left, on_top), Relaxed);
+        let beyond_reclaiming = (usable + growth).saturating_sub(state.reclaiming_bytes());
+        state.buffered_max.store(most_within(beyond_reclaiming, on_top), Relaxed);
         state.removed_max.store(most_within(left.max(usable / 2), on_top), Relaxed);
         state.is_short.store(usable < held || !is_whole, Release);
         self.data.set_bounds(held, growth);
         Ok(())
     }
 
-    /// Lets `act` take what is held. REQUIRES: `flush_lock` is held.
-    pub(crate) fn with_held_space<R>(&self, act: impl FnOnce() -> R) -> R {
+    /// Lets `act` take what is held but for `rest_bytes`. REQUIRES: `flush_lock` is held.
+    pub(crate) fn with_held_space<R>(&self, rest_bytes: u64, act: impl FnOnce() -> R) -> R {
         if !planted!("held-space-not-taken") {
-            self.data.take_what_is_kept();
+            self.data.take_what_is_kept(rest_bytes);
         }
         act()
     }
 
-    /// Does one step of reclaiming if space is short; `false` if nothing can be won that is worth it, or, if
-    /// it is urgent, at all.
-    pub(crate) fn reclaim_round(&self, is_urgent: bool) -> Result<bool> {
+    /// Does one step of reclaiming if space is short; `false` if there is none that wins enough.
+    pub(crate) fn reclaim_round(&self, least_gain: LeastGain) -> Result<bool> {
         if !self.nearly_full.is_short() || planted!("space-not-reclaimed") {
             return Ok(false);
         }
@@ -180,14 +248,17 @@ impl Store {
         for keyspace in self.keyspaces() {
             let but: Vec<Reclaim> =
                 tried.iter().filter(|(id, _)| *id == keyspace.id).map(|(_, tried)| tried.clone()).collect();
-            let limits = ReclaimLimits { space_bytes: usable, is_urgent, but: &but };
+            let limits = ReclaimLimits { space_bytes: usable, least_gain, but: &but };
             let Some(reclaim) = keyspace.view.load().tree.pick_reclaim(&limits)? else { continue };
             if best.as_ref().is_none_or(|(_, best)| reclaim.gain_bytes > best.gain_bytes) {
                 best = Some((keyspace, reclaim));
             }
         }
-        let Some((keyspace, reclaim)) = best else { return Ok(false) };
-        let outcome = self.with_held_space(|| {
+        let Some((keyspace, reclaim)) = best else {
+            self.nearly_full.is_exhausted.store(least_gain > LeastGain::Worthwhile, Relaxed);
+            return Ok(false);
+        };
+        let outcome = self.with_held_space(0, || {
             self.beginning.begin().inspect_err(|error| self.poison(error))?;
             let tree = Arc::clone(&keyspace.view.load().tree);
             let edit = tree.reclaim(&self.work(&keyspace, Arc::new(Progress::default())), &reclaim)?;
@@ -202,7 +273,6 @@ impl Store {
         } else {
             outcome.inspect_err(|error| self.poison(error))?;
             tried.clear();
-            self.manifest.shorten().inspect_err(|error| self.poison(error))?;
         }
         self.look_at_space()?;
         Ok(true)
@@ -215,7 +285,7 @@ impl Store {
     pub(crate) fn flush_or_reclaim(&self) -> Result<bool> {
         match self.flush_sealed() {
             outcome if is_full(&outcome) && !self.has_failed() => {
-                if self.reclaim_round(true)? {
+                if self.reclaim_round(LeastGain::None)? {
                     Ok(true)
                 } else {
                     outcome
@@ -228,7 +298,7 @@ impl Store {
     /// Takes a step towards space for writes; `false` if none can be won. What write buffers remove is worth
     /// nothing before it is in the trees: if a write was refused they go there, however little they hold.
     pub(crate) fn win_space(&self) -> Result<bool> {
-        if self.reclaim_round(false)? {
+        if self.reclaim_round(LeastGain::Worthwhile)? {
             return Ok(true);
         }
         let state = &self.nearly_full;
@@ -246,16 +316,22 @@ impl Store {
         loop {
             let Err(refusal) = self.check_space(bytes, intent, false) else { return Ok(()) };
             let is_going_on = match intent {
-                Intent::Remove => self.make_space()?,
+                Intent::Remove => self.make_space_for(bytes)?,
                 // A long one may only have to wait for what is buffered.
-                Intent::Write if self.is_buffer_in_the_way() => self.make_space()?,
+                Intent::Write if self.is_buffer_in_the_way() => self.flush_buffers()?,
                 Intent::Write => {
                     self.nearly_full.checks.is_due(&*self.env) && self.look_for_space().map(|()| false)?
                 }
             };
-            if !is_going_on {
-                self.nearly_full.has_refused.store(true, Relaxed);
-                return if self.check_space(bytes, intent, true).is_ok() { Ok(()) } else { Err(refusal) };
+            if is_going_on {
+                continue;
+            }
+            self.nearly_full.has_refused.store(true, Relaxed);
+            if self.check_space(bytes, intent, true).is_ok() {
+                return Ok(());
+            }
+            if intent == Intent::Write || !self.reclaim_round(LeastGain::None)? {
+                return Err(refusal);
             }
         }
     }
@@ -281,8 +357,20 @@ impl Store {
         if is_enough { Ok(()) } else { Err(intent.refusal()) }
     }
 
-    /// Takes a step towards space for removals; `false` if there is none to be taken.
-    fn make_space(&self) -> Result<bool> {
+    /// Takes a step towards space for a removal; `false` if there is none to be taken, or none is needed.
+    fn make_space_for(&self, bytes: u64) -> Result<bool> {
+        if !self.nearly_full.is_exhausted.load(Relaxed) && self.reclaim_round(LeastGain::Any)? {
+            return Ok(true);
+        }
+        // Each time that buffers are put on top that takes pages: better many removals at once.
+        if self.check_space(bytes, Intent::Remove, true).is_ok() {
+            return Ok(false);
+        }
+        self.flush_buffers()
+    }
+
+    /// Puts what is buffered into the trees, wherever it fits; `false` if that is nothing, or not possible.
+    fn flush_buffers(&self) -> Result<bool> {
         if self.backpressure.used() > 0 {
             self.seal_all();
             match self.flush_sealed() {
@@ -291,6 +379,6 @@ impl Store {
                 outcome => drop(outcome?),
             }
         }
-        self.reclaim_round(true)
+        Ok(false)
     }
 }

@@ -12,6 +12,7 @@ use testudo_base::{
     planted,
     sync::{Arc, Mutex},
 };
+use testudo_contract::LeastGain;
 use testudo_env::{DirLock, Thread};
 use testudo_storage::Change;
 
@@ -462,7 +463,7 @@ impl Db {
         while store.flush_or_reclaim()? {}
         store.seal_all();
         while store.flush_or_reclaim()? {}
-        while store.reclaim_round(false)? {}
+        while store.reclaim_round(LeastGain::Worthwhile)? {}
         Ok(())
     }
 

@@ -47,14 +47,19 @@ impl Beginning {
     /// without the manifest knowing. A reader keeps it to itself. REQUIRES: of a writer, everything that is
     /// read at opening has been found valid.
     pub(crate) fn begin(&self) -> Result<()> {
-        if self.has_begun.load(Acquire) { Ok(()) } else { self.make_edit() }
+        if self.has_begun() { Ok(()) } else { self.make_edit() }
+    }
+
+    /// Whether the edit was made.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun.load(Acquire)
     }
 
     #[cold]
     fn make_edit(&self) -> Result<()> {
         let Some(incarnation) = self.data.writer() else { return Ok(()) };
         let _beginning = self.beginning.lock();
-        if self.has_begun.load(Acquire) {
+        if self.has_begun() {
             return Ok(());
         }
         self.manifest.begin_writing();

@@ -34,10 +34,9 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
         store.manifest.record_durable(0, store.last_seqno())?;
         store.manifest.state_watermark()?;
         testudo_wal::remove_segments(&*store.env, &store.directory, evidence.first_segment)?;
-        let shares = store.memory.shares();
         let options = WalOptions {
-            segment_bytes: shares.wal_segment_bytes(),
-            buffer_bytes: shares.wal_buffer_bytes,
+            segment_bytes: store.first_segment_bytes(),
+            buffer_bytes: store.memory.shares().wal_buffer_bytes,
             ..WalOptions::new(store.id)
         };
         let mut start = WalStart::after(&end, incarnation);

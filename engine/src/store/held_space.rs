@@ -27,6 +27,18 @@ const SEGMENT_BYTES_MIN: u64 = 128 << 10;
 /// Segments that the log may have then before what pins it is flushed.
 const LOG_SEGMENTS: u64 = 4;
 
+/// Left to the file system whatever there is.
+const MARGIN_BYTES_MIN: u64 = 256 << 10;
+
+/// What log and manifest take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Metadata {
+    /// Bytes of log that were not released.
+    pub(crate) log_bytes: u64,
+    /// By how much the manifest may still grow.
+    pub(crate) manifest_growth_bytes: u64,
+}
+
 /// How a store gets along with little space, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bounds {
@@ -39,11 +51,15 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// `capacity`: what the store has of the device or could have.
-    pub(crate) fn of(capacity: u64, manifest_bytes: u64, shares: &MemoryShares) -> Self {
+    pub(crate) fn of(capacity: u64, metadata: &Metadata, shares: &MemoryShares) -> Self {
         let write_buffers = (capacity / CAPACITY_PARTS).max(WRITE_BUFFERS_MIN).min(shares.write_buffers);
         let segment_bytes = (write_buffers / 2).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
         let log_bytes = LOG_SEGMENTS * segment_bytes;
-        Self { write_buffers, segment_bytes, log_bytes, margin: log_bytes + 2 * manifest_bytes + (256 << 10) }
+        // What they have grown by already need not be left to them again: else all that they take would be
+        // taken from the data file, a little with each step.
+        let log_growth = log_bytes.saturating_sub(metadata.log_bytes) + 2 * segment_bytes;
+        let margin = log_growth + metadata.manifest_growth_bytes + MARGIN_BYTES_MIN;
+        Self { write_buffers, segment_bytes, log_bytes, margin }
     }
 
     /// Most bytes of write buffers, with what removals may fill beyond.
@@ -68,13 +84,15 @@ pub(crate) struct NearlyFull {
     pub(crate) growth_bytes: AtomicU64,
     /// What a step of reclaiming needs.
     pub(crate) step_bytes: AtomicU64,
-    /// How much write buffers may hold, so that a step of reclaiming fits beside it; and where nothing can be
+    /// How much write buffers may hold, so that enough is left for reclaiming; and where nothing can be
     /// reclaimed.
     pub(crate) buffered_max: AtomicU64,
     pub(crate) removed_max: AtomicU64,
     pub(crate) checks: SpaceChecks,
     /// A write was refused since write buffers were put into their trees to win space.
     pub(crate) has_refused: AtomicBool,
+    /// No step wins anything, until the next edit.
+    pub(crate) is_exhausted: AtomicBool,
     /// Steps that did not fit.
     pub(crate) tried: Mutex<Vec<(KeyspaceId, Reclaim)>>,
 }
@@ -88,6 +106,13 @@ impl NearlyFull {
     /// Whether only removals are taken, and space is to be reclaimed.
     pub(crate) fn is_short(&self) -> bool {
         self.is_short.load(Acquire)
+    }
+
+    /// What jobs of the trees leave of held space, and removals while something can be reclaimed: half of
+    /// what may be put on top, and a step.
+    pub(crate) fn reclaiming_bytes(&self) -> u64 {
+        let (held, step) = (self.held_bytes.load(Relaxed), self.step_bytes.load(Relaxed));
+        step + held.saturating_sub(step) / 2
     }
 
     /// Bytes that are held, and those that should be.
@@ -106,3 +131,6 @@ pub(crate) fn most_within(space_bytes: u64, space_of: impl Fn(u64) -> u64) -> u6
     }
     fits
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use testudo_base::{Error, ErrorKind, MAX_KEY_BYTES, Result, num::u64_of};
+use testudo_contract::LeastGain;
 
 use crate::{
     store::{Store, view::KeyspaceCore},
@@ -52,7 +53,7 @@ impl Store {
                     if self.backpressure.has_memory_for_removals() {
                         break;
                     }
-                    if !self.reclaim_round(true)? {
+                    if !self.reclaim_round(LeastGain::None)? {
                         return Err(error);
                     }
                 }

@@ -33,6 +33,8 @@ use crate::{
 
 /// Bytes collected before they go to the device, at most.
 const BUFFER_BYTES: usize = 256 << 10;
+/// Where there is not enough space for what is expected, a run begins with this much and takes what it needs.
+const PAGES_MIN: u32 = 4;
 
 /// What a run is to say about itself.
 #[derive(Clone, Debug)]
@@ -91,7 +93,10 @@ impl RunWriter {
             .writer()
             .map(Incarnation::low)
             .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the data file is open for reading only"))?;
-        let extents = data.allocate(pages)?;
+        let extents = match data.allocate(pages) {
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => data.allocate(PAGES_MIN)?,
+            outcome => outcome?,
+        };
         Ok(Self {
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
             on_its_way: None,

@@ -30,7 +30,7 @@ use crate::{
         page_write::{PageWrite, outcome},
         stream_read::{StreamLease, StreamMemory, StreamRead},
     },
-    space::extents::SpaceStats,
+    space::{extents::SpaceStats, free_space::Pieces},
 };
 
 /// Where a page is and which one it must be.
@@ -408,12 +408,13 @@ impl DataFile {
 
     /// Gives free space back to the file system: the end of the file, and holes of at least 256 KiB.
     pub fn give_back_space(&self) -> Result<()> {
-        self.give_back_beyond(0)
+        self.give_up(0, Pieces::large(usize::MAX))
     }
 
-    /// The same, but for so many bytes.
+    /// Gives all but so many bytes of free space back, down to single pages: where the device is full and
+    /// the file fragmented there is nothing larger.
     pub fn give_back_beyond(&self, kept_bytes: u64) -> Result<()> {
-        self.give_up(kept_bytes.div_ceil(PAGE_BYTES), usize::MAX)
+        self.give_up(kept_bytes.div_ceil(PAGE_BYTES), Pieces::ALL)
     }
 
     /// From now on the last `kept_bytes` of free space are not taken, and the file grows by at most
@@ -423,12 +424,13 @@ impl DataFile {
         self.growth.store(growth_bytes, Relaxed);
     }
 
-    /// Until the next [`DataFile::set_bounds`] all free space is taken, in whatever pieces there are.
-    pub fn take_what_is_kept(&self) {
-        self.extents.keep_nothing();
+    /// Until the next [`DataFile::set_bounds`] all free space but `rest_bytes` is taken, in whatever pieces
+    /// there are.
+    pub fn take_what_is_kept(&self, rest_bytes: u64) {
+        self.extents.keep_of_fragments(rest_bytes.div_ceil(PAGE_BYTES));
     }
 
-    /// Free space that the file has on the device and that is of use for anything.
+    /// Free space that the file has on the device.
     pub fn usable_bytes(&self) -> u64 {
         self.extents.usable_pages() * PAGE_BYTES
     }
@@ -478,15 +480,15 @@ impl DataFile {
     /// need.
     pub fn end_round(&self) -> Result<()> {
         match self.extents.end_round() {
-            Some(kept_pages) => self.give_up(kept_pages, PIECES_OF_A_ROUND),
+            Some(kept_pages) => self.give_up(kept_pages, Pieces::large(PIECES_OF_A_ROUND)),
             None => Ok(()),
         }
     }
 
-    fn give_up(&self, kept_pages: u64, most: usize) -> Result<()> {
+    fn give_up(&self, kept_pages: u64, pieces: Pieces) -> Result<()> {
         let _growing = self.growing.lock();
         let kept_pages = kept_pages.max(self.extents.kept_pages());
-        let outcome = self.extents.give_up(kept_pages, most, |end_page, pieces| {
+        let outcome = self.extents.give_up(kept_pages, pieces, |end_page, pieces| {
             if self.file.len()? > end_page * PAGE_BYTES {
                 self.file.set_len(end_page * PAGE_BYTES)?;
             }

@@ -393,7 +393,7 @@ impl Manifest {
     pub fn shorten(&self) -> Result<()> {
         let mut log = self.log.lock();
         let number = log.superblock.manifest;
-        let worth = (log.snapshot_bytes * 4).max(CLOSED_BYTES);
+        let worth = worth_shortening(&log);
         if log.failure.is_some() || log.end <= worth || planted!("manifest-never-shortened") {
             return Ok(());
         }
@@ -447,9 +447,11 @@ impl Manifest {
         Ok(())
     }
 
-    /// Bytes that the state took when it was written whole.
-    pub fn snapshot_bytes(&self) -> u64 {
-        self.log.lock().snapshot_bytes
+    /// By how many bytes the manifest may still grow before [`Manifest::shorten`] writes it anew, and what
+    /// that takes.
+    pub fn growth_bytes(&self) -> u64 {
+        let log = self.log.lock();
+        worth_shortening(&log).saturating_sub(log.end) + log.snapshot_bytes
     }
 
     /// Size and work.
@@ -462,6 +464,11 @@ impl Manifest {
             last_edit: log.last_edit,
         }
     }
+}
+
+/// From what length on the state is a small part of the log.
+fn worth_shortening(log: &Log) -> u64 {
+    (log.snapshot_bytes * 4).max(CLOSED_BYTES)
 }
 
 /// Records stand in pages of their own: a write that is cut short must not tear what was durable before.

@@ -51,6 +51,8 @@ pub struct BeTreeOptions {
 
 /// Bytes of merging that cost as much as one more source costs a scan: a page read and an entry to compare.
 const CHARGE_BYTES: u64 = 32 << 10;
+/// Where space is short runs of tiers are no smaller.
+const SPARING_RUN_BYTES: u64 = 64 << 10;
 /// Buffers that scans had to read fewer times than this are not flushed for their sake.
 const MIN_CHARGES: u32 = 32;
 
@@ -101,6 +103,12 @@ impl BeTreeOptions {
             Policy::Turtle => turtle::REWRITES_PER_DOUBLING,
             Policy::Splinter => splinter::REWRITES_PER_DOUBLING,
         }
+    }
+
+    /// The same for writing where space is short: what a run has beside its data is not to be most of it. A
+    /// leaf of 4 KiB takes 16 to 20, sixteen of them as one a third of that.
+    pub(crate) fn sparing(&self) -> Self {
+        Self { leaf_bytes: self.leaf_bytes.max(SPARING_RUN_BYTES), ..*self }
     }
 
     /// How many of the existing tiers (`older`: their bytes, newest first) a new one of `bytes` is merged

@@ -193,9 +193,15 @@ impl BeTree {
         Ok(Lookup::Found(kind, stack, Neighbours::default()))
     }
 
-    fn finish(&self, plan: PlanNode, work: &Work, origin: Origin) -> Result<TreeEdit> {
-        let mut plan = plan;
-        let outputs = write_plan(&mut plan, work, &self.options)?;
+    /// `sizes`: those of the runs that are written.
+    fn finish(
+        &self,
+        mut plan: PlanNode,
+        work: &Work,
+        origin: Origin,
+        sizes: &BeTreeOptions,
+    ) -> Result<TreeEdit> {
+        let outputs = write_plan(&mut plan, work, sizes)?;
         let mut assembly = Assembly::new(self.options, outputs, self.next_object);
         assembly.keeps_scan_charges = origin == Origin::Job;
         let root = assembly.build_root(plan)?;
@@ -248,13 +254,13 @@ impl Tree for BeTree {
         let slice = RunSlice { source: Source::Updates(updates), bounds: Bounds::default() };
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
         plan.join_children(&self.options, 0)?;
-        self.finish(plan, work, Origin::Updates)
+        self.finish(plan, work, Origin::Updates, &self.options)
     }
 
     fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
         plan.put_on_top(vec![RunSlice { source: Source::Updates(updates), bounds: Bounds::default() }])?;
-        self.finish(plan, work, Origin::Updates)
+        self.finish(plan, work, Origin::Updates, &self.options.sparing())
     }
 
     fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
@@ -262,7 +268,7 @@ impl Tree for BeTree {
     }
 
     fn reclaim_bytes(&self) -> u64 {
-        reclaim::bytes_max(&self.root)
+        reclaim::bytes_max(&self.root, &self.options)
     }
 
     fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>> {
@@ -272,7 +278,7 @@ impl Tree for BeTree {
     fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
         match &reclaim.target {
-            ReclaimTarget::Leaf(path) => plan.flush_into_leaf(Vec::new(), path, 0)?,
+            ReclaimTarget::Leaf { path, waiting_max } => plan.flush_into_leaf(path, *waiting_max)?,
             ReclaimTarget::Leaves(path, count) => plan.join_into_leaf(path, *count, &self.options)?,
             ReclaimTarget::Run(node, run) => {
                 if let Some((target, _)) = touch_path(&mut plan, *node, 0) {
@@ -280,7 +286,7 @@ impl Tree for BeTree {
                 }
             }
         }
-        self.finish(plan, work, Origin::Job)
+        self.finish(plan, work, Origin::Job, &self.options.sparing())
     }
 
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
@@ -345,7 +351,7 @@ impl Tree for BeTree {
             touch_path(&mut plan, job.object, 0);
         }
         plan.join_children(&self.options, 0)?;
-        self.finish(plan, work, Origin::Job).map(Some)
+        self.finish(plan, work, Origin::Job, &self.options).map(Some)
     }
 
     fn release(&self) -> Vec<Change> {

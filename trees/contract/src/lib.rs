@@ -57,8 +57,13 @@ pub struct Job {
 /// What [`Tree::reclaim`] writes anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReclaimTarget {
-    /// A leaf, merged with all that waits for it: which pivot of each node leads there.
-    Leaf(Vec<usize>),
+    /// A leaf, merged with what waits for it.
+    Leaf {
+        /// Which pivot of each node leads there.
+        path: Vec<usize>,
+        /// Of what waits, this many bytes or a little more go there, the first in key order.
+        waiting_max: u64,
+    },
     /// So many neighbouring leaves from there on, as one.
     Leaves(Vec<usize>, usize),
     /// A run of a node's buffer, without what is dead of it.
@@ -76,13 +81,25 @@ pub struct Reclaim {
     pub gain_bytes: u64,
 }
 
+/// What a piece of work has to win at least for [`Tree::pick_reclaim`] to choose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeastGain {
+    /// A part of what it writes.
+    Worthwhile,
+    /// However little, because a removal waits for it.
+    Any,
+    /// Nothing, the removal would be refused else: what waits goes down in the order of keys, so that all of
+    /// what is dead is given back in the end.
+    None,
+}
+
 /// What pieces of work [`Tree::pick_reclaim`] may choose.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimLimits<'a> {
     /// How much space they may take.
     pub space_bytes: u64,
-    /// However little they win.
-    pub is_urgent: bool,
+    /// How much they have to win.
+    pub least_gain: LeastGain,
     /// None of these.
     pub but: &'a [Reclaim],
 }

@@ -16,7 +16,10 @@ use testudo_base::{
     sync::{Arc, Mutex, Weak},
 };
 
-use crate::space::{free_space::FreeSpace, free_space_target::FreeSpaceTarget};
+use crate::space::{
+    free_space::{FreeSpace, Pieces},
+    free_space_target::FreeSpaceTarget,
+};
 
 /// A hold on a span of pages; the span is not reused while any clone of the `Arc` lives.
 #[derive(Debug)]
@@ -67,7 +70,7 @@ impl Table {
         if self.kept_pages == 0 {
             return 0;
         }
-        (self.kept_pages + u64::from(page_count)).saturating_sub(self.free.usable_pages())
+        (self.kept_pages + u64::from(page_count)).saturating_sub(self.free.free_pages())
     }
 }
 
@@ -172,10 +175,10 @@ impl Extents {
         (table.kept_pages, table.takes_fragments) = (pages, false);
     }
 
-    /// From now on all free pages are taken, in whatever pieces there are.
-    pub(crate) fn keep_nothing(&self) {
+    /// From now on the last `pages` free pages are not taken, and the others in whatever pieces there are.
+    pub(crate) fn keep_of_fragments(&self, pages: u64) {
         let mut table = self.table.lock();
-        (table.kept_pages, table.takes_fragments) = (0, true);
+        (table.kept_pages, table.takes_fragments) = (pages, true);
     }
 
     /// Pages of the file that are no holes.
@@ -195,9 +198,9 @@ impl Extents {
         self.table.lock().lacking(page_count).max(u64::from(page_count))
     }
 
-    /// Free pages in ranges that are large enough to be of use for anything.
+    /// Free pages that have space on the device.
     pub(crate) fn usable_pages(&self) -> u64 {
-        self.table.lock().free.usable_pages()
+        self.table.lock().free.free_pages()
     }
 
     /// Takes all free pages, in pieces of at most `pages`, to be given space and then passed to
@@ -297,17 +300,17 @@ impl Extents {
         table.free.release(span.first_page, u64::from(span.page_count));
     }
 
-    /// Gives up free pages until `kept_pages` are left: the end of the file, and at most `most` pieces of it.
+    /// Gives up free pages until `kept_pages` are left: the end of the file, and `pieces` of it.
     /// `act` is told the new end and the pieces, under the lock, so that nobody takes them while it gives
     /// them back to the file system, the first one last; those that it leaves in the list are free again.
     pub(crate) fn give_up<R>(
         &self,
         kept_pages: u64,
-        most: usize,
+        pieces: Pieces,
         act: impl FnOnce(u64, &mut Vec<(u64, u64)>) -> R,
     ) -> R {
         let mut table = self.table.lock();
-        let mut pieces = table.free.give_up(kept_pages, most);
+        let mut pieces = table.free.give_up(kept_pages, pieces);
         let outcome = act(table.free.end_page(), &mut pieces);
         pieces.into_iter().for_each(|piece| table.free.restore(piece));
         outcome

@@ -18,13 +18,32 @@ const MIN_PIECE_PAGES: u64 = 16;
 /// A request is never spread over more pieces than this.
 const MAX_PIECES: usize = 32;
 /// The same where space is short: a step that wins space must find some in whatever fragments others have
-/// left.
-const MIN_FRAGMENT_PAGES: u64 = 2;
-const MAX_FRAGMENTS: usize = 256;
-/// Smaller ranges (256 KiB) are not given up.
-const PIECE_PAGES_MIN: u64 = 64;
+/// left, down to single pages.
+const MAX_FRAGMENTS: usize = 1024;
 /// What is given up in one piece (16 MiB).
 const PIECE_PAGES_MAX: u64 = 4096;
+
+/// Which free ranges are given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pieces {
+    /// None with fewer pages, at least one.
+    pub(crate) least_pages: u64,
+    /// No more of them at once.
+    pub(crate) most: usize,
+}
+
+impl Pieces {
+    /// Smaller ranges (256 KiB) are not worth a hole, unless space is short.
+    const LEAST_PAGES: u64 = 64;
+
+    /// At most so many, each of a size that is worth a hole.
+    pub(crate) fn large(most: usize) -> Self {
+        Self { least_pages: Self::LEAST_PAGES, most }
+    }
+
+    /// All, down to single pages.
+    pub(crate) const ALL: Self = Self { least_pages: 1, most: usize::MAX };
+}
 
 /// Free ranges of pages below `end_page`.
 #[derive(Debug, Default)]
@@ -32,8 +51,6 @@ pub(crate) struct FreeSpace {
     by_start: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
     free_pages: u64,
-    /// Those in ranges that are large enough for a fragment.
-    usable_pages: u64,
     /// Start and length.
     holes: BTreeMap<u64, u64>,
     hole_pages: u64,
@@ -59,11 +76,6 @@ impl FreeSpace {
 
     pub(crate) fn free_pages(&self) -> u64 {
         self.free_pages
-    }
-
-    /// Free pages, but for those in ranges that are too small to be of use.
-    pub(crate) fn usable_pages(&self) -> u64 {
-        self.usable_pages
     }
 
     /// Takes all ranges, which may have no space on the device, in pieces of at most `pages`: each is to be
@@ -107,7 +119,7 @@ impl FreeSpace {
 
     /// The same, but in many small pieces if there is no other way.
     pub(crate) fn take_fragments(&mut self, pages: u32) -> Option<Vec<ExtentSpan>> {
-        self.take(pages).or_else(|| self.take_pieces(pages.into(), MIN_FRAGMENT_PAGES, MAX_FRAGMENTS))
+        self.take(pages).or_else(|| self.take_pieces(pages.into(), 1, MAX_FRAGMENTS))
     }
 
     fn take_pieces(&mut self, wanted: u64, least: u64, most: usize) -> Option<Vec<ExtentSpan>> {
@@ -170,17 +182,18 @@ impl FreeSpace {
         self.add(first, length);
     }
 
-    /// Gives up free pages until `kept_pages` are left: those at the end of the file, then at most `most`
-    /// pieces of the largest ranges, none smaller than [`PIECE_PAGES_MIN`], which become holes. The holes, as
-    /// (first page, pages).
-    pub(crate) fn give_up(&mut self, kept_pages: u64, most: usize) -> Vec<(u64, u64)> {
+    /// Gives up free pages until `kept_pages` are left: those at the end of the file, then `pieces` of the
+    /// largest ranges, which become holes. The holes, as (first page, pages).
+    pub(crate) fn give_up(&mut self, kept_pages: u64, pieces: Pieces) -> Vec<(u64, u64)> {
+        let Pieces { least_pages, most } = pieces;
+        debug_assert!((1..=PIECE_PAGES_MAX).contains(&least_pages), "a piece has pages");
         self.cut_tail(kept_pages);
         let mut given_up = Vec::new();
         while self.free_pages > kept_pages && given_up.len() < most {
-            let largest = self.by_length.last().filter(|(length, _)| *length >= PIECE_PAGES_MIN);
+            let largest = self.by_length.last().filter(|(length, _)| *length >= least_pages);
             let Some(&(length, start)) = largest else { break };
             let surplus = self.free_pages - kept_pages;
-            let taken = surplus.clamp(PIECE_PAGES_MIN, PIECE_PAGES_MAX).min(length);
+            let taken = surplus.clamp(least_pages, PIECE_PAGES_MAX).min(length);
             self.remove(start, length);
             if length > taken {
                 self.add(start, length - taken);
@@ -287,7 +300,6 @@ impl FreeSpace {
         debug_assert!(before.is_none(), "ranges are disjoint");
         self.by_length.insert((length, start));
         self.free_pages += length;
-        self.usable_pages += if length >= MIN_FRAGMENT_PAGES { length } else { 0 };
         debug_assert_eq!(self.by_start.len(), self.by_length.len(), "both maps hold the same ranges");
     }
 
@@ -297,7 +309,6 @@ impl FreeSpace {
         let has_length = self.by_length.remove(&(length, start));
         debug_assert!(has_length, "both maps hold the same ranges");
         self.free_pages -= length;
-        self.usable_pages -= if length >= MIN_FRAGMENT_PAGES { length } else { 0 };
     }
 }
 

@@ -160,6 +160,18 @@ impl Bed {
     }
 
     fn apply(&mut self, updates: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+        self.apply_with(updates, |tree, work, updates| tree.apply(work, updates));
+    }
+
+    fn apply_on_top(&mut self, updates: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+        self.apply_with(updates, |tree, work, updates| tree.apply_on_top(work, updates));
+    }
+
+    fn apply_with(
+        &mut self,
+        updates: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+        apply: impl Fn(&dyn Tree, &Work, Arc<dyn Updates>) -> Result<TreeEdit>,
+    ) {
         let entries: Vec<OwnedEntry> = updates
             .iter()
             .map(|(key, value)| OwnedEntry {
@@ -170,7 +182,7 @@ impl Bed {
             .collect();
         self.sealed.0 += 10;
         let updates_now = Arc::new(VecUpdates(Arc::new(entries), self.sealed));
-        let edit = self.tree.apply(&self.work, updates_now).unwrap();
+        let edit = apply(&*self.tree, &self.work, updates_now).unwrap();
         self.commit(edit, true);
         for (key, value) in updates {
             match value {
@@ -401,5 +413,6 @@ mod merge_reads;
 mod operands;
 mod parts;
 mod point_reads;
+mod reclaiming;
 mod scan_charges;
 mod scan_reads;

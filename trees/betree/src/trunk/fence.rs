@@ -204,6 +204,12 @@ impl Bounds {
         Self { low: low.cloned(), high: high.cloned() }
     }
 
+    /// The keys before `key`, and those from there on.
+    pub(crate) fn cut_at(self, key: &Fence) -> Vec<Self> {
+        let (before, behind) = (Some(key.clone()), Some(key.clone()));
+        vec![Self { low: self.low, high: before }, Self { low: behind, high: self.high }]
+    }
+
     /// With the whole keys.
     pub(crate) fn to_keys(&self) -> KeyBounds {
         KeyBounds { low: self.low.as_ref().map(Fence::to_vec), high: self.high.as_ref().map(Fence::to_vec) }

@@ -19,7 +19,7 @@ use crate::{
     BeTreeOptions,
     policy::{IdleWork, NodeLoad},
     trunk::{
-        fence::Bounds,
+        fence::{Bounds, Fence},
         node::{Child, Node, Share, Tier},
     },
     update::{
@@ -72,6 +72,9 @@ pub(crate) enum PlanChild {
         bytes: u64,
         /// How much of them the leaf held.
         held_bytes: u64,
+        /// What flows in ends before this key. What the leaf held from there on becomes a leaf of its own: it
+        /// is older.
+        cut: Option<Fence>,
     },
     /// Being written; the number of the output, and how many bytes of what flow into it.
     Output {
@@ -415,12 +418,13 @@ impl PlanNode {
     /// by side.
     pub(crate) fn join_pair(&mut self, left: usize, right: usize) {
         let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
-        let PlanChild::Leaf { layers: right_layers, bytes: right_bytes, held_bytes: right_held_bytes } =
-            right_child
+        let PlanChild::Leaf {
+            layers: right_layers, bytes: right_bytes, held_bytes: right_held_bytes, ..
+        } = right_child
         else {
             return;
         };
-        let PlanChild::Leaf { layers, bytes, held_bytes } = &mut self.children[left] else { return };
+        let PlanChild::Leaf { layers, bytes, held_bytes, .. } = &mut self.children[left] else { return };
         *bytes += right_bytes;
         *held_bytes += right_held_bytes;
         for (age, layer) in right_layers.into_iter().enumerate() {
@@ -435,7 +439,7 @@ impl PlanNode {
 pub(crate) fn leaf_with(mut layers: Vec<Layer>, bytes: u64, run: Option<&Arc<Run>>) -> PlanChild {
     let held_bytes = run.map_or(0, |run| run.reference().user_bytes);
     layers.extend(run.map(|run| vec![RunSlice::whole_run(run)]));
-    PlanChild::Leaf { layers, bytes: bytes + held_bytes, held_bytes }
+    PlanChild::Leaf { layers, bytes: bytes + held_bytes, held_bytes, cut: None }
 }
 
 /// What of a pivot's range a share still covers.

@@ -3,14 +3,20 @@
 //!
 //! A flush by the policy's rules writes many leaves before it gives any of the old ones back. Here each step
 //! needs the space of what it writes, a leaf or a run, and then gives back more than that where something was
-//! removed or overwritten. Above the lowest nodes a share is emptied from its low end on, leaf by leaf.
+//! removed or overwritten. A share is emptied from its low end on, leaf by leaf; and where more waits for a
+//! leaf than fits, the leaf is cut behind what does.
 //!
 //! **Invariants**
 //! - Each step leaves less waiting, or less of what is dead: going on comes to an end.
-//! - Everything that waits for a leaf goes there together, as in a flush.
+//! - Everything that waits for a key goes down together, as in a flush.
 
-use testudo_base::{ObjectId, PAGE_BYTES, Result, RunId, num::u64_of, planted};
-use testudo_contract::{Reclaim, ReclaimLimits, ReclaimTarget};
+use testudo_base::{
+    Cursor, ObjectId, PAGE_BYTES, Result, RunId,
+    num::{low64, u64_of},
+    planted,
+};
+use testudo_contract::{LeastGain, Reclaim, ReclaimLimits, ReclaimTarget};
+use testudo_run::{MergeCursor, RunRef};
 
 use crate::{
     BeTreeOptions,
@@ -19,7 +25,7 @@ use crate::{
         node::{Child, Node, Share, Tier},
     },
     update::{
-        merge_source::{Layer, bytes_of_runs, clip_runs, runs_within},
+        merge_source::{Layer, bytes_of_runs, clip_runs, layer_cursor, runs_within},
         plan::{PlanChild, PlanNode, PlanTier, active_bounds, leaf_with},
         write::alive_of_run,
     },
@@ -34,8 +40,16 @@ const LEAST_RUN_BYTES: u64 = 16 << 10;
 const GAIN_PARTS: u64 = 32;
 /// Nor is one that wins less than this, or than a sixteenth of a leaf.
 const GAIN_BYTES_MIN: u64 = 16 << 10;
-/// A run of which less than this part is dead is not written anew.
+/// A run of which less than this part is dead is not written anew; and if it is about a removal.
 const DEAD_PARTS: u64 = 8;
+const DEAD_PARTS_ANY: u64 = 32;
+/// Of what waits for a leaf at least this part of a leaf should go there at once.
+const PARTS_OF_A_LEAF: u64 = 2;
+/// Less than this is no step.
+const PART_BYTES_MIN: u64 = 4 << 10;
+/// What a step leaves after which a leaf takes more than before: enough to write runs anew that are then
+/// partly dead.
+const REST_BYTES_MAX: u64 = 256 << 10;
 /// What a tombstone takes itself, about.
 const TOMBSTONE_BYTES: u64 = 24;
 
@@ -43,15 +57,15 @@ const TOMBSTONE_BYTES: u64 = 24;
 pub(crate) fn on_top_bytes(memory_bytes: u64, options: &BeTreeOptions) -> u64 {
     // Entries of half a page and a little more leave pages half empty.
     let data = memory_bytes * 2;
-    let runs = memory_bytes / options.tier_run_bytes().max(1) + 1;
-    // Small runs are a page of data each, with as much beside it as any.
-    data + (runs - 1) * (32 << 10).min(options.tier_run_bytes() * 4) + 2 * RUN_OVERHEAD_BYTES
+    let runs = memory_bytes / options.sparing().tier_run_bytes() + 1;
+    data + (runs - 1) * (32 << 10) + 2 * RUN_OVERHEAD_BYTES
 }
 
-/// About the most space that a step needs.
-pub(crate) fn bytes_max(root: &Node) -> u64 {
+/// About the most space that a step needs that does as little as is worth it.
+pub(crate) fn bytes_max(root: &Node, options: &BeTreeOptions) -> u64 {
     let mut most = 0;
-    each_candidate(root, &mut |candidate| most = most.max(candidate.held_bytes + candidate.waiting_bytes));
+    let part_bytes = options.sparing().leaf_bytes / PARTS_OF_A_LEAF;
+    each_candidate(root, &mut |candidate| most = most.max(candidate.written_bytes(part_bytes)));
     most.max(largest_run(root)) / 8 * 9 + RUN_OVERHEAD_BYTES
 }
 
@@ -66,31 +80,70 @@ struct Candidate {
     path: Vec<usize>,
     /// Bytes that the leaf takes.
     held_bytes: u64,
-    /// Bytes of one of its entries.
+    /// Bytes that one of its entries takes.
     entry_bytes: u64,
-    /// Bytes that wait for it, about.
-    waiting_bytes: u64,
-    /// Tombstones among that.
-    tombstones: u64,
+    /// What waits for it, about.
+    waiting: Waiting,
     /// How much of it replaces something, in bytes.
     replacing_bytes: u64,
 }
 
+/// A step for a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    waiting_max: u64,
+    space_bytes: u64,
+    gain_bytes: u64,
+}
+
 impl Candidate {
-    fn gain_bytes(&self) -> u64 {
-        let removed = self.tombstones * (self.entry_bytes + TOMBSTONE_BYTES);
-        (removed + self.replacing_bytes).min(self.held_bytes + self.waiting_bytes)
+    /// What is written, if nothing is won, when about so many bytes of what waits go down.
+    fn written_bytes(&self, waiting_max: u64) -> u64 {
+        self.held_bytes + self.waiting.part_of(self.waiting.page_bytes, waiting_max)
     }
 
-    fn space_bytes(&self) -> u64 {
-        (self.held_bytes + self.waiting_bytes - self.gain_bytes()) / 16 * 17 + LEAST_RUN_BYTES
+    /// The step in which about so many bytes of what waits go down.
+    fn step(&self, waiting_max: u64) -> Step {
+        let removed_bytes = self.waiting.tombstones * (self.entry_bytes + TOMBSTONE_BYTES);
+        let gain_bytes = self.waiting.part_of(removed_bytes + self.replacing_bytes, waiting_max);
+        let written_bytes = self.written_bytes(waiting_max);
+        let gain_bytes = gain_bytes.min(written_bytes);
+        let space_bytes = (written_bytes - gain_bytes) / 16 * 17 + LEAST_RUN_BYTES;
+        Step { waiting_max, space_bytes, gain_bytes }
+    }
+
+    /// The largest step that fits, and that is half at most of what was tried in vain. One after which the
+    /// leaf takes more than before leaves `rest_bytes`: what it wins in runs of tiers is won when those are
+    /// dead or written anew.
+    fn largest_step(&self, limits: &ReclaimLimits<'_>, rest_bytes: u64) -> Option<Step> {
+        let half_of = |waiting_max: u64| waiting_max.min(self.waiting.bytes) / 2;
+        let tried = limits.but.iter().filter_map(|tried| match &tried.target {
+            ReclaimTarget::Leaf { path, waiting_max } if *path == self.path => Some(half_of(*waiting_max)),
+            _ => None,
+        });
+        let mut waiting_max = tried.min().unwrap_or(u64::MAX);
+        while waiting_max >= PART_BYTES_MIN {
+            let step = self.step(waiting_max);
+            let rest_bytes = if step.space_bytes > self.held_bytes { rest_bytes } else { 0 };
+            if step.space_bytes + rest_bytes <= limits.space_bytes {
+                return Some(step);
+            }
+            waiting_max = half_of(waiting_max);
+        }
+        None
+    }
+
+    fn target(self, waiting_max: u64) -> ReclaimTarget {
+        ReclaimTarget::Leaf { path: self.path, waiting_max }
     }
 }
 
 /// What waits for a leaf, about.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     bytes: u64,
+    /// What that takes in pages.
+    page_bytes: u64,
     tombstones: u64,
 }
 
@@ -99,9 +152,22 @@ impl Waiting {
     fn and(self, other: Self, parts: u64) -> Self {
         Self {
             bytes: self.bytes + other.bytes.div_ceil(parts),
+            page_bytes: self.page_bytes + other.page_bytes.div_ceil(parts),
             tombstones: self.tombstones + other.tombstones.div_ceil(parts),
         }
     }
+
+    /// The part of `whole` that belongs to at most so many of the bytes.
+    fn part_of(&self, whole: u64, bytes_max: u64) -> u64 {
+        let (part, of) = (bytes_max.min(self.bytes), self.bytes.max(1));
+        low64(u128::from(whole) * u128::from(part) / u128::from(of))
+    }
+}
+
+/// What the entries of a run take in pages: tombstones do not last.
+fn page_bytes_of(run: &RunRef) -> u64 {
+    let is_lasting = run.tombstones < run.entries;
+    if is_lasting { u64::from(run.data_pages) * PAGE_BYTES } else { run.user_bytes }
 }
 
 /// What waits in a node for one of its pivots.
@@ -110,16 +176,19 @@ fn waiting_of(node: &Node, pivot: usize) -> Waiting {
     let mut waiting = Waiting::default();
     for tier in &node.tiers {
         let Some(share) = &tier.shares[pivot] else { continue };
-        let (mut bytes, mut tombstones) = (0, 0);
+        let (mut bytes, mut page_bytes, mut tombstones) = (0, 0, 0);
         for (_, fenced) in runs_within(&tier.runs, &active_bounds(&bounds, share)) {
-            bytes += fenced.run.reference().user_bytes;
-            tombstones += fenced.run.reference().tombstones;
+            let run = fenced.run.reference();
+            bytes += run.user_bytes;
+            page_bytes += page_bytes_of(run);
+            tombstones += run.tombstones;
         }
         // Shares are counted in pages of runs: what is in a page of many pivots may count for one of them
         // alone.
         let least = bytes.min(PAGE_BYTES) / u64_of(node.pivots.len());
         let share_bytes = share.bytes.max(least);
         waiting.bytes += share_bytes;
+        waiting.page_bytes += low64_of(share_bytes, page_bytes, bytes);
         waiting.tombstones += (tombstones * share_bytes).div_ceil(bytes.max(1)).min(tombstones);
     }
     waiting
@@ -179,9 +248,8 @@ fn visit(
                     path: path.clone(),
                     held_bytes,
                     entry_bytes: reference
-                        .map_or(0, |reference| reference.user_bytes / reference.entries.max(1)),
-                    waiting_bytes: waiting.bytes,
-                    tombstones: waiting.tombstones,
+                        .map_or(0, |reference| reference.stored_bytes() / reference.entries.max(1)),
+                    waiting,
                     replacing_bytes: node.overwrites.between(0, waiting.bytes).min(held_bytes),
                 });
             }
@@ -200,14 +268,26 @@ struct Choice<'a> {
 
 impl Choice<'_> {
     fn offer(&mut self, target: ReclaimTarget, space_bytes: u64, gain_bytes: u64) {
-        let ReclaimLimits { is_urgent, but, .. } = self.limits;
-        let is_worth_it =
-            gain_bytes >= self.gain_min.max((space_bytes - LEAST_RUN_BYTES) / GAIN_PARTS) || *is_urgent;
-        let is_better = self.best.as_ref().map_or(gain_bytes > 0, |best| gain_bytes > best.gain_bytes);
-        let fits = space_bytes <= self.limits.space_bytes;
-        if is_worth_it && is_better && fits && but.iter().all(|other| other.target != target) {
+        let gain_min = match self.limits.least_gain {
+            LeastGain::Worthwhile => self.gain_min.max((space_bytes - LEAST_RUN_BYTES) / GAIN_PARTS),
+            LeastGain::Any | LeastGain::None => 1,
+        };
+        let is_better = self.best.as_ref().is_none_or(|best| gain_bytes > best.gain_bytes);
+        if gain_bytes >= gain_min && is_better && self.is_possible(&target, space_bytes) {
             self.best = Some(Reclaim { target, space_bytes, gain_bytes });
         }
+    }
+
+    /// The first that is possible is taken, whatever it wins.
+    fn offer_next(&mut self, target: ReclaimTarget, space_bytes: u64) {
+        if self.best.is_none() && self.is_possible(&target, space_bytes) {
+            self.best = Some(Reclaim { target, space_bytes, gain_bytes: 0 });
+        }
+    }
+
+    fn is_possible(&self, target: &ReclaimTarget, space_bytes: u64) -> bool {
+        let ReclaimLimits { space_bytes: left, but, .. } = self.limits;
+        space_bytes <= *left && but.iter().all(|other| other.target != *target)
     }
 }
 
@@ -217,35 +297,52 @@ pub(crate) fn pick(
     options: &BeTreeOptions,
     limits: &ReclaimLimits<'_>,
 ) -> Result<Option<Reclaim>> {
+    let options = &options.sparing();
     let mut choice = Choice { limits, gain_min: GAIN_BYTES_MIN.min(options.leaf_bytes / 16), best: None };
+    let rest_bytes = bytes_max(root, options).min(REST_BYTES_MAX);
     each_candidate(root, &mut |candidate| {
-        let (space, gain) = (candidate.space_bytes(), candidate.gain_bytes());
-        choice.offer(ReclaimTarget::Leaf(candidate.path), space, gain);
+        let Some(step) = candidate.largest_step(limits, rest_bytes) else { return };
+        choice.offer(candidate.target(step.waiting_max), step.space_bytes, step.gain_bytes);
     });
-    each_joinable(root, options, &mut Vec::new(), &mut |path, count, space, gain| {
+    each_joinable(root, options, &mut Vec::new(), &[], &mut |path, count, space, gain| {
         choice.offer(ReclaimTarget::Leaves(path.to_vec(), count), space, gain);
     });
     // A run that is partly dead may be dead altogether once more leaves are written.
     if choice.best.is_none() {
-        each_partly_dead(root, &mut |node, run, alive, dead| {
+        let parts = match limits.least_gain {
+            LeastGain::Worthwhile => DEAD_PARTS,
+            LeastGain::Any | LeastGain::None => DEAD_PARTS_ANY,
+        };
+        each_partly_dead(root, parts, &mut |node, run, alive, dead| {
             choice.offer(ReclaimTarget::Run(node, run), alive / 16 * 17 + LEAST_RUN_BYTES, dead);
         })?;
+    }
+    if limits.least_gain == LeastGain::None {
+        each_candidate(root, &mut |candidate| {
+            let Some(step) = candidate.largest_step(limits, 0) else { return };
+            choice.offer_next(candidate.target(step.waiting_max), step.space_bytes);
+        });
     }
     Ok(choice.best)
 }
 
 /// Tells `act` of neighbouring leaves that would be one: the way to the first, how many, and the bytes that
-/// takes and wins.
+/// takes and wins. `froms`: where shares above begin that were emptied up to there. What lies on both sides
+/// of such a key is of different age: one leaf of both would say that what waits for the one is older.
 fn each_joinable(
     node: &Node,
     options: &BeTreeOptions,
     path: &mut Vec<usize>,
+    froms: &[&[u8]],
     act: &mut impl FnMut(&[usize], usize, u64, u64),
 ) {
     if node.height > 1 {
         for (pivot, child) in node.child_nodes().enumerate() {
+            let shares = node.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref());
+            let mut froms = froms.to_vec();
+            froms.extend(shares.filter_map(|share| share.from.as_deref()));
             path.push(pivot);
-            each_joinable(child, options, path, act);
+            each_joinable(child, options, path, &froms, act);
             path.pop();
         }
         return;
@@ -255,10 +352,21 @@ fn each_joinable(
         Child::Leaf(Some(run)) => run.reference().stored_bytes(),
         _ => 0,
     };
+    let is_parted = |first: usize, last: usize| {
+        let high = node.bounds_of(last).high;
+        let is_within = |from: &[u8]| {
+            node.pivots[first].low.is_less_than(from)
+                && high.as_ref().is_none_or(|high| !high.is_at_most(from))
+        };
+        froms.iter().any(|from| is_within(from))
+    };
     let mut first = 0;
     while first < node.pivots.len() {
         let (mut bytes, mut taken, mut end) = (size(first), stored(first), first + 1);
-        while end < node.pivots.len() && options.leaves_should_join(bytes, size(end)) {
+        while end < node.pivots.len()
+            && options.leaves_should_join(bytes, size(end))
+            && !is_parted(first, end)
+        {
             bytes += size(end);
             taken += stored(end);
             end += 1;
@@ -273,7 +381,7 @@ fn each_joinable(
     }
 }
 
-fn each_partly_dead(node: &Node, act: &mut impl FnMut(ObjectId, RunId, u64, u64)) -> Result<()> {
+fn each_partly_dead(node: &Node, parts: u64, act: &mut impl FnMut(ObjectId, RunId, u64, u64)) -> Result<()> {
     for tier in &node.tiers {
         for (at, fenced) in tier.runs.iter().enumerate() {
             let reference = fenced.run.reference();
@@ -286,14 +394,15 @@ fn each_partly_dead(node: &Node, act: &mut impl FnMut(ObjectId, RunId, u64, u64)
             }
             let stored = reference.stored_bytes();
             let alive = low64_of(alive, stored, reference.user_bytes);
-            let dead = stored - alive;
-            if dead >= stored / DEAD_PARTS && dead > 0 {
+            let left = alive.next_multiple_of(PAGE_BYTES).max(LEAST_RUN_BYTES);
+            let dead = stored.saturating_sub(left);
+            if dead >= stored / parts && dead > 0 {
                 act(node.id, reference.id, alive, dead);
             }
         }
     }
     for child in node.child_nodes() {
-        each_partly_dead(child, act)?;
+        each_partly_dead(child, parts, act)?;
     }
     Ok(())
 }
@@ -314,37 +423,54 @@ fn is_all_alive(node: &Node, tier: &Tier, at: usize) -> bool {
 
 /// `part` of `of`, as a part of `whole`.
 fn low64_of(part: u64, whole: u64, of: u64) -> u64 {
-    testudo_base::num::low64(u128::from(part.min(of)) * u128::from(whole) / u128::from(of.max(1)))
+    low64(u128::from(part.min(of)) * u128::from(whole) / u128::from(of.max(1)))
 }
 
 impl PlanNode {
-    /// Merges the leaf at the end of `path` with everything that waits for it, here and below, and with
-    /// `incoming` from above, newest first.
-    pub(crate) fn flush_into_leaf(
+    /// Merges the leaf at the end of `path` with what waits for it: all of it, or the first bytes of it, at
+    /// most about so many.
+    pub(crate) fn flush_into_leaf(&mut self, path: &[usize], waiting_max: u64) -> Result<()> {
+        let leaf_high = leaf_at(&self.base, path);
+        let mut cut = None;
+        if waiting_max < u64::MAX {
+            let mut waiting = Vec::new();
+            add_waiting(&self.base, path, leaf_high.as_ref(), &mut waiting);
+            cut = key_behind(waiting, waiting_max)?;
+        }
+        let high = cut.clone().or(leaf_high);
+        self.flush_below(Vec::new(), path, high.as_ref(), cut)
+    }
+
+    /// Moves what waits below `high` for the leaf at the end of `path`, here and below, and `incoming` from
+    /// above, newest first, into the leaf.
+    fn flush_below(
         &mut self,
         incoming: Vec<Layer>,
         path: &[usize],
-        depth: usize,
+        high: Option<&Fence>,
+        leaf_cut: Option<Fence>,
     ) -> Result<()> {
-        let pivot = path[depth];
+        let pivot = path[0];
         let mut layers = incoming;
+        layers.extend(self.extract_below(pivot, high)?);
         if self.base.height == 1 {
-            layers.extend(self.extract(pivot));
             let mut bytes = 0;
             for slice in layers.iter().flatten() {
                 bytes += slice.bytes_within(&Bounds::default())?;
             }
             if let PlanChild::Untouched(Child::Leaf(run)) = &mut self.children[pivot] {
                 let run = run.take();
-                self.children[pivot] = leaf_with(layers, bytes, run.as_ref());
+                let mut leaf = leaf_with(layers, bytes, run.as_ref());
+                if let PlanChild::Leaf { cut, .. } = &mut leaf {
+                    *cut = leaf_cut;
+                }
+                self.children[pivot] = leaf;
             }
             return Ok(());
         }
         let PlanChild::Untouched(Child::Node(child)) = &self.children[pivot] else { return Ok(()) };
-        let high = leaf_at(child, &path[depth + 1..]);
         let mut plan = Self::new(child);
-        layers.extend(self.extract_below(pivot, high.as_ref())?);
-        plan.flush_into_leaf(layers, path, depth + 1)?;
+        plan.flush_below(layers, &path[1..], high, leaf_cut)?;
         self.children[pivot] = PlanChild::Node(Box::new(plan));
         Ok(())
     }
@@ -418,3 +544,29 @@ fn leaf_at(node: &Node, path: &[usize]) -> Option<Fence> {
         Child::Leaf(_) => node.bounds_of(path[0]).high,
     }
 }
+
+/// Adds what waits below `high` for the leaf at the end of `path`, newest first.
+fn add_waiting(node: &Node, path: &[usize], high: Option<&Fence>, layers: &mut Vec<Layer>) {
+    let bounds = node.bounds_of(path[0]).intersection(&Bounds { low: None, high: high.cloned() });
+    for tier in &node.tiers {
+        if let Some(share) = &tier.shares[path[0]] {
+            layers.push(clip_runs(&tier.runs, &active_bounds(&bounds, share)));
+        }
+    }
+    if let Child::Node(child) = &node.pivots[path[0]].child {
+        add_waiting(child, &path[1..], high, layers);
+    }
+}
+
+/// The first key behind about so many bytes of what the layers hold, and behind one key at least.
+fn key_behind(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
+    let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
+    merge.seek_first()?;
+    while merge.entry().is_some() && (merge.passed_bytes() == 0 || merge.passed_bytes() < bytes) {
+        merge.next()?;
+    }
+    Ok(merge.entry().map(|entry| entry.key.into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -33,7 +33,9 @@ pub(crate) fn take_trivial_move(
         return Ok(None);
     };
     let run = Arc::clone(run);
-    if *bounds != Bounds::default() || !stays(&run, &layers[..layers.len() - 1], options)? {
+    let newer = &layers[..layers.len() - 1];
+    let stays = newer.is_empty() || stays(&run, newer, options)?;
+    if *bounds != Bounds::default() || !stays {
         return Ok(None);
     }
     layers.pop();

@@ -48,9 +48,9 @@ struct Destination {
     layers: Vec<Layer>,
     /// About how many bytes of entries flow into it, shadowed ones included.
     bytes: u64,
-    /// For a leaf: the keys that belong to it.
-    leaf_bounds: Option<Bounds>,
-    /// Where it may be cut.
+    /// For a leaf: the keys that belong to it, in one range or two that become leaves of different age.
+    leaf_bounds: Vec<Bounds>,
+    /// Where a tier may be cut.
     boundaries: Vec<Boundary>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     let mut results = Vec::with_capacity(destinations.len());
     for destination in destinations {
         let mut parts = Vec::new();
-        for piece in cut_destination(destination, bytes_max) {
+        for piece in cut_destination(destination, bytes_max)? {
             let result = Arc::new(Mutex::new(None));
             parts.push(Arc::clone(&result));
             let (work, options, bytes) = (work.clone(), *options, piece.bytes);
@@ -103,20 +103,39 @@ fn joined(parts: Vec<PartResult>) -> Result<Vec<FencedRun>> {
 }
 
 /// The pieces of a destination, in key order.
-fn cut_destination(destination: Destination, bytes_max: u64) -> Vec<Piece> {
-    let Destination { layers, bytes, leaf_bounds, boundaries } = destination;
-    let newest_seqno = layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max();
-    let newest_seqno = newest_seqno.unwrap_or_default();
+fn cut_destination(destination: Destination, bytes_max: u64) -> Result<Vec<Piece>> {
+    let Destination { layers, bytes, mut leaf_bounds, boundaries } = destination;
+    if leaf_bounds.len() > 1 {
+        return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds)).collect();
+    }
+    let newest_seqno = newest_of(&layers);
     let parts = cut(bytes, &boundaries, bytes_max);
     if parts.len() == 1 {
-        let is_leaf = leaf_bounds.is_some();
-        return vec![Piece { layers, bytes, bounds: leaf_bounds.unwrap_or_default(), is_leaf, newest_seqno }];
+        let is_leaf = !leaf_bounds.is_empty();
+        let bounds = leaf_bounds.pop().unwrap_or_default();
+        return Ok(vec![Piece { layers, bytes, bounds, is_leaf, newest_seqno }]);
     }
     let piece = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
         Piece { layers, bytes, bounds, is_leaf: false, newest_seqno }
     };
-    parts.into_iter().map(piece).collect()
+    Ok(parts.into_iter().map(piece).collect())
+}
+
+/// What of the layers of a leaf is within `bounds`, as a leaf that is no newer than that.
+fn leaf_piece(layers: &[Layer], bounds: Bounds) -> Result<Piece> {
+    let mut layers: Vec<Layer> = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
+    layers.retain(|layer| !layer.is_empty());
+    let mut bytes = 0;
+    for slice in layers.iter().flatten() {
+        bytes += slice.bytes_within(&Bounds::default())?;
+    }
+    let newest_seqno = newest_of(&layers);
+    Ok(Piece { layers, bytes, bounds, is_leaf: true, newest_seqno })
+}
+
+fn newest_of(layers: &[Layer]) -> Seqno {
+    layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max().unwrap_or_default()
 }
 
 fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
@@ -129,23 +148,27 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
             let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
             let boundaries = boundaries_of(&plan.base, inputs);
             *tier = PlanTier::Output { output: destinations.len(), active };
-            destinations.push(Destination { layers, bytes, leaf_bounds: None, boundaries });
+            destinations.push(Destination { layers, bytes, leaf_bounds: Vec::new(), boundaries });
         } else if let PlanTier::Trimmed { tier, at, output } = tier {
             *output = Some(destinations.len());
             let layers = vec![alive_of_run(&plan.base, tier, *at)];
             let bytes = tier.runs[*at].run.reference().user_bytes;
-            destinations.push(Destination { layers, bytes, leaf_bounds: None, boundaries: Vec::new() });
+            let (leaf_bounds, boundaries) = (Vec::new(), Vec::new());
+            destinations.push(Destination { layers, bytes, leaf_bounds, boundaries });
         }
     }
     for pivot in 0..plan.children.len() {
         let bounds = leaf_bounds(plan, pivot);
         match &mut plan.children[pivot] {
             PlanChild::Node(plan) => collect(plan, destinations),
-            PlanChild::Leaf { layers, bytes, held_bytes } => {
+            PlanChild::Leaf { layers, bytes, held_bytes, cut } => {
                 let (layers, bytes, held_bytes) = (std::mem::take(layers), *bytes, *held_bytes);
+                let leaf_bounds = match cut.take() {
+                    None => vec![bounds],
+                    Some(key) => bounds.cut_at(&key),
+                };
                 let output = destinations.len();
                 plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes };
-                let leaf_bounds = Some(bounds);
                 destinations.push(Destination { layers, bytes, leaf_bounds, boundaries: Vec::new() });
             }
             PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output { .. } => {}

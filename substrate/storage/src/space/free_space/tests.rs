@@ -11,7 +11,7 @@ fn freed_neighbours_join_into_one_range() {
     space.release(c.first_page, 10);
     space.release(b.first_page, 10);
     assert_eq!(space.ranges(), vec![(2, 100)]);
-    assert_eq!(space.give_up(0, 10), Vec::new());
+    assert_eq!(space.give_up(0, Pieces::large(10)), Vec::new());
     assert_eq!((space.free_pages(), space.end_page()), (0, 2));
 }
 
@@ -56,19 +56,23 @@ fn comb() -> FreeSpace {
 fn the_end_of_the_file_is_given_up_first_then_the_largest_ranges() {
     let mut space = comb();
     space.release(500, 1);
-    assert_eq!(space.give_up(1980, 10), vec![], "1981 pages are free, and the surplus at the end");
+    assert_eq!(
+        space.give_up(1980, Pieces::large(10)),
+        vec![],
+        "1981 pages are free, and the surplus at the end"
+    );
     assert_eq!((space.free_pages(), space.end_page()), (1980, 1999));
-    assert_eq!(space.give_up(1800, 10), vec![(518, 82)]);
+    assert_eq!(space.give_up(1800, Pieces::large(10)), vec![(518, 82)]);
     assert_eq!((space.free_pages(), space.hole_pages(), space.end_page()), (1800, 82, 1901));
-    assert_eq!(space.give_up(0, 2).len(), 2, "no more at once");
-    while !space.give_up(0, 100).is_empty() {}
-    assert!(space.ranges().iter().all(|(_, length)| *length < PIECE_PAGES_MIN), "{space:?}");
+    assert_eq!(space.give_up(0, Pieces::large(2)).len(), 2, "no more at once");
+    while !space.give_up(0, Pieces::large(100)).is_empty() {}
+    assert!(space.ranges().iter().all(|(_, length)| *length < Pieces::LEAST_PAGES), "{space:?}");
 }
 
 #[test]
 fn holes_are_taken_when_they_have_space_again() {
     let mut space = comb();
-    assert_eq!(space.give_up(0, 100).len(), 19);
+    assert_eq!(space.give_up(0, Pieces::large(100)).len(), 19);
     assert_eq!((space.free_pages(), space.hole_pages(), space.end_page()), (0, 19 * 99, 1901));
     assert_eq!(space.take(1), None);
     assert_eq!(space.take_hole(50), Some((1, 50)));
@@ -86,7 +90,7 @@ fn holes_are_taken_when_they_have_space_again() {
 #[test]
 fn what_is_not_given_back_after_all_is_free_again() {
     let mut space = comb();
-    let pieces = space.give_up(0, 100);
+    let pieces = space.give_up(0, Pieces::large(100));
     space.release(100, 1);
     let (free, holes) = (space.free_pages(), space.hole_pages());
     for piece in &pieces[..3] {
@@ -100,7 +104,7 @@ fn what_is_not_given_back_after_all_is_free_again() {
 fn a_large_range_is_given_up_in_pieces_and_restored_in_part() {
     let mut space =
         FreeSpace::from_live(0, 10_000, [ExtentSpan { first_page: 9_999, page_count: 1 }].into_iter());
-    let pieces = space.give_up(0, 100);
+    let pieces = space.give_up(0, Pieces::large(100));
     assert_eq!(pieces, vec![(5903, 4096), (1807, 4096), (0, 1807)]);
     space.restore(pieces[1]);
     assert_eq!((space.free_pages(), space.hole_pages()), (4096, 5903));
@@ -110,9 +114,9 @@ fn a_large_range_is_given_up_in_pieces_and_restored_in_part() {
 #[test]
 fn holes_at_the_end_go_with_it() {
     let mut space = comb();
-    space.give_up(0, 100);
+    space.give_up(0, Pieces::large(100));
     space.release(1900, 1);
-    space.give_up(0, 100);
+    space.give_up(0, Pieces::large(100));
     assert_eq!((space.end_page(), space.hole_pages()), (1801, 18 * 99));
 }
 
@@ -120,6 +124,46 @@ fn holes_at_the_end_go_with_it() {
 #[should_panic(expected = "freed twice")]
 fn freeing_a_hole_is_a_bug_that_stops_at_once() {
     let mut space = comb();
-    space.give_up(0, 100);
+    space.give_up(0, Pieces::large(100));
     space.release(120, 1);
+}
+
+#[test]
+fn fragments_of_a_page_are_taken_only_where_space_is_short() {
+    let live = (0..40).map(|at| ExtentSpan { first_page: 2 * at, page_count: 1 });
+    let mut space = FreeSpace::from_live(0, 80, live);
+    assert_eq!((space.free_pages(), space.take(2)), (40, None));
+    let spans = space.take_fragments(40).unwrap();
+    assert_eq!(spans.len(), 40);
+    assert!(spans.iter().all(|span| span.page_count == 1 && span.first_page % 2 == 1), "{spans:?}");
+    assert_eq!((space.free_pages(), space.take_fragments(1)), (0, None));
+}
+
+#[test]
+fn fragments_are_taken_from_the_largest_ranges() {
+    let live = [3, 5, 12].into_iter().map(|first_page| ExtentSpan { first_page, page_count: 1 });
+    let mut space = FreeSpace::from_live(0, 14, live);
+    let span = |first_page, page_count| ExtentSpan { first_page, page_count };
+    assert_eq!(space.take_fragments(8).unwrap(), vec![span(0, 2), span(6, 6)]);
+    assert_eq!(space.ranges(), vec![(2, 1), (4, 1), (13, 1)]);
+}
+
+#[test]
+fn a_request_is_spread_over_so_many_fragments_and_no_more() {
+    let live = (0..=1024).map(|at| ExtentSpan { first_page: 2 * at, page_count: 1 });
+    let mut space = FreeSpace::from_live(0, 2050, live);
+    assert_eq!((space.free_pages(), space.take_fragments(1025)), (1025, None));
+    assert_eq!(space.take_fragments(1024).map(|spans| spans.len()), Some(MAX_FRAGMENTS));
+}
+
+#[test]
+fn on_a_full_device_single_pages_are_given_up() {
+    let live = (0..40).map(|at| ExtentSpan { first_page: 2 * at + 1, page_count: 1 });
+    let mut space = FreeSpace::from_live(0, 80, live);
+    assert_eq!(space.give_up(0, Pieces::large(100)), vec![], "none is worth a hole");
+    assert_eq!(space.give_up(30, Pieces::ALL).len(), 10);
+    assert_eq!((space.free_pages(), space.hole_pages()), (30, 10));
+    assert_eq!(space.give_up(0, Pieces::ALL).len(), 30);
+    assert_eq!((space.free_pages(), space.hole_pages(), space.take_fragments(1)), (0, 40, None));
+    assert_eq!(space.take_hole(5).map(|(_, pages)| pages), Some(1));
 }

@@ -8,7 +8,7 @@ use crate::trunk::concatenate::concatenate;
 type Entries = BTreeMap<Vec<u8>, (Kind, Vec<u8>)>;
 
 /// Everything that was ever in a run, by run.
-type Found = BTreeMap<RunId, (RunRecord, Entries)>;
+pub(super) type Found = BTreeMap<RunId, (RunRecord, Entries)>;
 
 fn order(record: &RunRecord) -> (Seqno, RunId) {
     (record.reference.newest_seqno, record.reference.id)
@@ -54,7 +54,7 @@ fn root_of(bed: &Bed) -> Arc<Node> {
     load_node(&bed.work.data, KEYSPACE, &mut objects, root, 0).unwrap()
 }
 
-fn check(bed: &Bed, found: &mut Found) {
+pub(super) fn check(bed: &Bed, found: &mut Found) {
     let mut live = Vec::new();
     collect(&root_of(bed), found, &mut live);
     let all: Vec<_> = found.values().collect();

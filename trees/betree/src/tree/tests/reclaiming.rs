@@ -1,0 +1,110 @@
+//! Steps of reclaiming, whole and cut at a key, change no answer and come to an end.
+
+use testudo_contract::LeastGain;
+
+use super::*;
+
+/// More steps than any of these trees needs.
+const STEPS_MAX: u32 = 20_000;
+
+impl Bed {
+    /// The next step in key order, or the one that wins most, of at most so much of what waits for a leaf.
+    fn next_step(&self, least_gain: LeastGain, waiting_max: u64) -> Option<Reclaim> {
+        let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain, but: &[] };
+        let mut reclaim = self.tree.pick_reclaim(&limits).unwrap()?;
+        if let ReclaimTarget::Leaf { waiting_max: most, .. } = &mut reclaim.target {
+            *most = waiting_max;
+        }
+        Some(reclaim)
+    }
+
+    fn reclaim(&mut self, reclaim: &Reclaim) {
+        let edit = self.tree.reclaim(&self.work, reclaim).unwrap();
+        self.publish(edit);
+    }
+
+    /// Entries that wait in tiers.
+    fn waiting_bytes(&self) -> u64 {
+        self.tree.stats().buffered_bytes
+    }
+}
+
+fn random_updates(random: &mut SplitMix, delete_percent: u8) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    let (first, width) = (random.below(2500), 1 + random.below(500));
+    let mut updates = BTreeMap::new();
+    for _ in 0..1 + random.below(300) {
+        let key = match random.percent(50) {
+            true => random_key(random),
+            false => format!("key{:05}", first + random.below(width)).into_bytes(),
+        };
+        let value = (!random.percent(delete_percent)).then(|| random_value(random));
+        updates.insert(key, value);
+    }
+    updates
+}
+
+fn random_steps(seed: u64, options: BeTreeOptions) {
+    let mut random = SplitMix::new(seed);
+    let mut bed = Bed::new(options);
+    let mut found = age_order::Found::new();
+    for round in 0..30 {
+        let updates = random_updates(&mut random, if (round / 10) % 2 == 1 { 80 } else { 15 });
+        if random.percent(70) {
+            bed.apply_on_top(updates)
+        } else {
+            bed.apply(updates)
+        }
+        for _ in 0..random.below(12) {
+            let least_gain = if random.percent(50) { LeastGain::Any } else { LeastGain::None };
+            let Some(reclaim) = bed.next_step(least_gain, 1 + random.below(20_000)) else { break };
+            bed.reclaim(&reclaim);
+        }
+        bed.tree.check_invariants(true).unwrap();
+        age_order::check(&bed, &mut found);
+        if random.percent(20) {
+            bed.reopen();
+        }
+        if random.percent(20) {
+            bed.check(&mut random);
+        }
+    }
+    for _ in 0..STEPS_MAX {
+        let Some(reclaim) = bed.next_step(LeastGain::None, 1 + random.below(20_000)) else { break };
+        bed.reclaim(&reclaim);
+    }
+    assert_eq!(bed.waiting_bytes(), 0, "something waits still");
+    bed.tree.check_invariants(true).unwrap();
+    bed.check(&mut random);
+}
+
+#[test]
+fn steps_that_are_cut_at_a_key_change_no_answer_and_come_to_an_end() {
+    for seed in 0..2 {
+        random_steps(seed, turtle(4096, 4));
+        random_steps(seed, splinter(4096, 4));
+        random_steps(seed, turtle(100_000, 8));
+    }
+}
+
+#[test]
+fn of_what_waits_for_one_leaf_a_part_goes_there_at_a_time() {
+    let mut bed = Bed::new(turtle(1 << 20, 8));
+    let numbers = |numbers: std::ops::Range<u32>| {
+        numbers.map(|n| (format!("key{n:05}").into_bytes(), Some(vec![b'v'; 100]))).collect()
+    };
+    bed.apply_on_top(numbers(0..1000));
+    bed.apply_on_top(numbers(500..1500));
+    let (mut waited, mut steps) = (bed.waiting_bytes(), 0);
+    while let Some(reclaim) = bed.next_step(LeastGain::None, 40_000) {
+        bed.reclaim(&reclaim);
+        bed.tree.check_invariants(true).unwrap();
+        if !matches!(reclaim.target, ReclaimTarget::Leaf { .. }) {
+            continue;
+        }
+        let waits = bed.waiting_bytes();
+        assert!(waits < waited && waited - waits < 80_000, "{waited} bytes waited, then {waits}");
+        (waited, steps) = (waits, steps + 1);
+    }
+    assert!((4..10).contains(&steps), "{steps} steps for 220 KB of 40 KB each");
+    bed.check(&mut SplitMix::new(1));
+}
