@@ -18,6 +18,7 @@ pub(crate) mod held_space;
 pub(crate) mod in_flight;
 pub(crate) mod log;
 pub(crate) mod merging;
+mod metadata;
 pub(crate) mod shares;
 pub(crate) mod snapshot_views;
 pub(crate) mod snapshots;

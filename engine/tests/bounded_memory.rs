@@ -27,9 +27,7 @@ fn stays_within_budget(case: &str, prepare: impl FnOnce(&Path), body: impl FnOnc
 fn stays_within(bytes: u64, case: &str, prepare: impl FnOnce(&Path), body: impl FnOnce(&Path)) {
     if std::env::var(CASE).is_ok_and(|asked| asked == case) {
         body(Path::new(&std::env::var_os(PLACE).expect("a place")));
-        let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-        println!("\npeak {}", line.trim());
+        println!("\npeak {}", of_this_process("VmHWM:"));
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -44,6 +42,18 @@ fn stays_within(bytes: u64, case: &str, prepare: impl FnOnce(&Path), body: impl 
     let kib: u64 = line.split(' ').next().and_then(|kib| kib.parse().ok()).expect("a number");
     println!("{case}: {line}");
     assert!(kib << 10 <= bytes + PROCESS_BYTES, "{case}: {line} with a budget of 1 MiB");
+}
+
+/// What the system says of this process under a name: so many `kB`.
+fn of_this_process(name: &str) -> String {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    status.lines().find_map(|line| line.strip_prefix(name)).expect("a size").trim().to_owned()
+}
+
+/// What this process has in memory.
+fn resident_bytes() -> u64 {
+    let line = of_this_process("VmRSS:");
+    line.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") << 10
 }
 
 fn small(directory: &Path) -> DbBuilder {
@@ -220,12 +230,17 @@ fn keyspaces_with_a_record_each_take_little_beside_it() {
         db.close().expect("closes");
     };
     let body = |place: &Path| {
+        let before = resident_bytes();
         let db = small(place).open().expect("opens");
         for number in 0..KEYSPACES {
             let keyspace = db.open_keyspace(&name(number)).expect("looked").expect("there");
             let value = keyspace.get("key").expect("read");
             assert_eq!(value.as_deref(), Some(&number.to_be_bytes()[..]));
         }
+        // What is counted is what is there.
+        let (grown, counted) = (resident_bytes() - before, db.stats().metadata_bytes);
+        let is_right = counted < grown + 4 * MIB && counted + counted / 4 + 4 * MIB > grown;
+        assert!(is_right, "{counted} bytes are counted, and the process grew by {grown}");
     };
     // Each has a tree in memory, with a node and a run.
     let bytes = MIB + KEYSPACES * 1024;

@@ -118,6 +118,8 @@ fn log_loop(store: &Store) -> Result<()> {
     let mut stated = written;
     while !store.health.is_closing() && !store.has_failed() {
         store.publish_status();
+        // Reads bring footers of runs into memory.
+        store.fit_caches();
         if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
             wal.write_sealed()?;
         }

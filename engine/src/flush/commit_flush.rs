@@ -50,6 +50,7 @@ impl Store {
         let retired = self.publish_flushed(flushed, records);
         self.snapshots.holdings.record_flushed(retired.into_iter());
         self.counters.flushes.fetch_add(1, Relaxed);
+        self.fit_caches();
         let released = self.release_log();
         clock.end(Stage::Publish);
         released

@@ -64,9 +64,11 @@ impl Store {
         changes.push(Change::NextRun(self.run_ids.next()));
         self.data.sync()?;
         self.commit_edit(&changes)?;
-        let _commit = self.commits.lock();
+        let commit = self.commits.lock();
         keyspace.publish(edit.tree, None, None);
+        drop(commit);
         self.counters.jobs.fetch_add(1, Relaxed);
+        self.fit_caches();
         Ok(())
     }
 }

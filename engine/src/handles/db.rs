@@ -301,6 +301,8 @@ impl Db {
             catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core));
             catalogue.by_id.insert(core.id, core);
         }
+        drop(catalogue);
+        store.fit_caches();
         Ok(())
     }
 
@@ -365,8 +367,10 @@ impl Db {
         catalogue.by_name.remove(name);
         catalogue.by_id.remove(&core.id);
         drop(catalogue);
-        let _commit = store.commits.lock();
+        let commit = store.commits.lock();
         store.recount_buffers();
+        drop(commit);
+        store.fit_caches();
         Ok(true)
     }
 

@@ -127,7 +127,8 @@ pub struct DbStats {
     pub write_memory_seen_misses: u64,
     /// Bytes at which the write buffer of a single keyspace is flushed (χ).
     pub flush_distance_bytes: u64,
-    /// Memory that the trees' structures take.
+    /// Memory of what cannot leave it, by estimate: keyspaces, nodes of trees, references to runs, the state
+    /// of the manifest. What it takes beyond a 24th of the budget, the caches have less.
     pub metadata_bytes: u64,
     /// Live snapshots.
     pub snapshots: u64,
@@ -210,7 +211,7 @@ impl DbStats {
             write_memory_seen_bytes: rounded(decision.written),
             write_memory_seen_misses: rounded(decision.missed),
             flush_distance_bytes: shares.flush_distance(),
-            metadata_bytes: keyspaces.iter().map(|k| k.view.load().tree.stats().metadata_bytes).sum(),
+            metadata_bytes: store.metadata_bytes(),
             snapshots: u64_of(store.snapshots.live.lock().values().sum()),
         }
     }

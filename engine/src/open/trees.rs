@@ -32,6 +32,8 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
         }
         catalogue.by_id.insert(id, core);
     }
+    drop(catalogue);
+    store.fit_caches();
     Ok(())
 }
 

@@ -17,6 +17,10 @@ use crate::store::{
     shares::{MemoryShares, Share, max_value_bytes},
 };
 
+/// Caches follow metadata in steps of a part of the budget, and of no less than this.
+const METADATA_STEPS: u64 = 256;
+const METADATA_STEP_MIN: u64 = 64 << 10;
+
 /// No share of its own.
 const NO_SHARE: u32 = u32::MAX;
 
@@ -28,6 +32,8 @@ pub(crate) struct Budget {
     /// The governor sets the share. Changed under its lock.
     is_auto: AtomicBool,
     governor: Mutex<Governor>,
+    /// Bytes of metadata that the caches make room for.
+    metadata: AtomicU64,
     /// Held while everything is made to follow; taken before the locks of pool and page cache.
     rebalancing: Mutex<()>,
 }
@@ -42,6 +48,7 @@ impl Budget {
             write_share,
             is_auto: true.into(),
             governor: Mutex::default(),
+            metadata: 0.into(),
             rebalancing: Mutex::new(()),
         })
     }
@@ -103,6 +110,18 @@ impl Budget {
         self.governor.lock().last()
     }
 
+    /// Takes over how much metadata there is; whether the caches have to follow. Little changes are not worth
+    /// it.
+    pub(crate) fn note_metadata(&self, bytes: u64) -> bool {
+        let noted = self.metadata.load(Acquire);
+        let step = (self.total() / METADATA_STEPS).max(METADATA_STEP_MIN);
+        let is_other = noted.abs_diff(bytes) >= step;
+        if is_other {
+            self.metadata.store(bytes, Release);
+        }
+        is_other
+    }
+
     /// Taken by who makes everything follow.
     pub(crate) fn rebalancing(&self) -> MutexGuard<'_, ()> {
         self.rebalancing.lock()
@@ -110,7 +129,7 @@ impl Budget {
 
     /// How it is divided now.
     pub(crate) fn shares(&self) -> MemoryShares {
-        MemoryShares::of(self.total(), self.write_share())
+        MemoryShares::of(self.total(), self.write_share(), self.metadata.load(Acquire))
     }
 
     #[inline]

@@ -9,6 +9,10 @@
 //! | a 32nd of the rest | tables of the page cache |
 //! | what is left | cached records and more pages, which also have what write buffers do not use |
 //!
+//! Half of the first 1/12 is for metadata: what trees and keyspaces have in memory whether it is used or not.
+//! If there is more of it, the caches have that much less; where these have the least, write buffers give way
+//! too, until metadata has half of what the reserve leaves.
+//!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.
 //!
@@ -74,6 +78,8 @@ pub(crate) struct MemoryShares {
     pub(crate) caches: u64,
     /// For everything that is neither.
     pub(crate) reserve: u64,
+    /// For metadata beyond what the reserve has for it.
+    pub(crate) metadata: u64,
     pub(crate) wal_buffer_bytes: usize,
 }
 
@@ -87,14 +93,16 @@ impl MemoryShares {
         Ok(())
     }
 
-    /// Divides `total`. REQUIRES: it was checked.
-    pub(crate) fn of(total: u64, write_share: Share) -> Self {
-        let reserve = (total / 12).min(48 << 20) + (total / 8).min(6 << 20);
-        let write_max = total - reserve - MIN_CACHE_BYTES;
+    /// Divides `total` where there are so many bytes of metadata. REQUIRES: it was checked.
+    pub(crate) fn of(total: u64, write_share: Share, metadata: u64) -> Self {
+        let working = (total / 12).min(48 << 20);
+        let reserve = working + (total / 8).min(6 << 20);
+        let metadata = metadata.saturating_sub(working / 2).min((total - reserve) / 2);
+        let write_max = total - reserve - metadata - MIN_CACHE_BYTES;
         let write_buffers = write_share.part_of(total).max(total / 64).clamp(MIN_WRITE_BYTES, write_max);
-        let caches = total - reserve - write_buffers;
+        let caches = total - reserve - metadata - write_buffers;
         let wal_buffer_bytes = testudo_base::num::usize_of((total / 256).clamp(16 << 10, 1 << 20));
-        Self { total, write_buffers, caches, reserve, wal_buffer_bytes }
+        Self { total, write_buffers, caches, reserve, metadata, wal_buffer_bytes }
     }
 
     /// What the tables of the page cache have: 49 bytes for each of its pages, four for each page of the data
@@ -110,7 +118,7 @@ impl MemoryShares {
 
     /// What write buffers have, and records and pages as far as they leave it.
     pub(crate) fn chunks(&self) -> u64 {
-        self.total - self.reserve - self.page_cache() - self.page_tables()
+        self.total - self.reserve - self.metadata - self.page_cache() - self.page_tables()
     }
 
     /// χ: bytes at which the write buffer of a single keyspace is sealed.

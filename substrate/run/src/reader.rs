@@ -7,7 +7,7 @@
 use testudo_base::{
     Error, ExtentSpan, PAGE_BYTES, PAGE_SIZE, Result,
     codec::Damage,
-    num::{u32_of, usize_of},
+    num::{u32_of, u64_of, usize_of},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU8, Ordering::Relaxed},
@@ -20,6 +20,7 @@ use crate::{
     format::{
         block::Block,
         footer::{BlockPosition, Footer},
+        long_separators::Separator,
     },
     spans::locate,
 };
@@ -35,6 +36,19 @@ pub struct Run {
     filter_loads: AtomicU8,
 }
 
+/// What an allocator takes for itself, about.
+const ALLOCATION_BYTES: usize = 16;
+/// Allocations of a run without its footer.
+const ALLOCATIONS: usize = 5;
+/// A span, a hold on it, and its places in the tables of the data file and of the manifest.
+const EXTENT_BYTES: usize = size_of::<ExtentSpan>() + size_of::<Arc<Extent>>() + 160;
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.data.subtract_run_memory(self.own_bytes() + self.footer_bytes());
+    }
+}
+
 /// Look-ups that may load a page of the filter after one that it would have saved a read.
 const FILTER_LOADS_AFTER_ABSENCE: u8 = 16;
 
@@ -45,7 +59,35 @@ impl Run {
         extents: Vec<Arc<Extent>>,
         footer: Footer,
     ) -> Self {
-        Self { data, reference, extents, footer: OnceLock::from(footer), filter_loads: AtomicU8::new(0) }
+        Self::counted(data, reference, extents, OnceLock::from(footer))
+    }
+
+    /// A run whose memory is counted until it is dropped.
+    fn counted(
+        data: Arc<DataFile>,
+        reference: RunRef,
+        extents: Vec<Arc<Extent>>,
+        footer: OnceLock<Footer>,
+    ) -> Self {
+        let run = Self { data, reference, extents, footer, filter_loads: AtomicU8::new(0) };
+        run.data.add_run_memory(run.own_bytes() + run.footer_bytes());
+        run
+    }
+
+    /// About how much memory it takes without its footer, with what others keep for each of its extents.
+    fn own_bytes(&self) -> u64 {
+        let ends = self.reference.keys.first().len() + self.reference.keys.last().len();
+        let own = size_of::<Self>() + ends + ALLOCATIONS * ALLOCATION_BYTES;
+        u64_of(own + self.extents.len() * EXTENT_BYTES)
+    }
+
+    /// The memory of the footer, as far as it is there.
+    fn footer_bytes(&self) -> u64 {
+        let Some(footer) = self.footer.get() else { return 0 };
+        let block = |(separator, _): &(Separator, BlockPosition)| {
+            size_of::<(Separator, BlockPosition)>() + separator.bytes.len() + ALLOCATION_BYTES
+        };
+        u64_of(footer.index.iter().map(block).sum())
     }
 
     /// Opens a run of the durable state, without reading it.
@@ -59,13 +101,7 @@ impl Run {
             })
         };
         let extents = reference.spans.iter().map(hold).collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(Self {
-            data,
-            reference,
-            extents,
-            footer: OnceLock::new(),
-            filter_loads: AtomicU8::new(0),
-        }))
+        Ok(Arc::new(Self::counted(data, reference, extents, OnceLock::new())))
     }
 
     /// The reference to keep.
@@ -199,7 +235,9 @@ impl Run {
             is_ours.then_some(footer).ok_or(Damage("the footer states another run"))
         };
         let footer = decode().map_err(|damage| self.damaged(self.reference.footer_page, damage))?;
-        self.footer.get_or_init(|| footer);
+        if self.footer.set(footer).is_ok() {
+            self.data.add_run_memory(self.footer_bytes());
+        }
         Ok(())
     }
 

@@ -94,6 +94,8 @@ pub struct DataFile {
     /// Bytes by which the file may still grow.
     growth: AtomicU64,
     writer: Option<Incarnation>,
+    /// Bytes of memory that open runs take beside their pages.
+    run_memory_bytes: AtomicU64,
 }
 
 impl DataFile {
@@ -130,6 +132,7 @@ impl DataFile {
             growing: Mutex::new(()),
             growth: u64::MAX.into(),
             writer,
+            run_memory_bytes: 0.into(),
         }))
     }
 
@@ -521,6 +524,22 @@ impl DataFile {
     /// Changes how many bytes of pages the cache may hold; see [`PageCache::set_capacity`].
     pub fn set_cache_bytes(&self, capacity_bytes: u64) {
         self.cache.set_capacity(capacity_bytes);
+    }
+
+    /// An open run takes so many bytes of memory, from now on.
+    pub fn add_run_memory(&self, bytes: u64) {
+        self.run_memory_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// It takes so many less.
+    pub fn subtract_run_memory(&self, bytes: u64) {
+        let before = self.run_memory_bytes.fetch_sub(bytes, Relaxed);
+        debug_assert!(before >= bytes, "nothing is subtracted that was not added");
+    }
+
+    /// Bytes of memory that open runs take beside their pages.
+    pub fn run_memory_bytes(&self) -> u64 {
+        self.run_memory_bytes.load(Relaxed)
     }
 
     /// The page cache borrows from this pool what nobody else needs.

@@ -241,6 +241,7 @@ pub(crate) const BUGS: &[Bug] = &[
         &["engine/tests/memory.rs"],
     ),
     bug("pages-kept-from-writers", "pages count as given up and keep their memory", &["bounds"]),
+    bug("metadata-not-made-room-for", "caches ignore what keyspaces and trees take", &["bounds"]),
     bug("flushed-buffers-kept", "snapshots keep write buffers that were flushed", &["bounds"]),
     bug("relieved-snapshot-sees-later", "a snapshot's own tree holds later writes too", &["bounds"]),
     bug("holes-of-the-log-read", "a salvage reads the holes of the log page by page", &["bounds"]),

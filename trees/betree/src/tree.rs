@@ -492,7 +492,6 @@ fn contains(node: &Arc<Node>, target: ObjectId) -> bool {
 
 fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {
     stats.nodes += 1;
-    stats.metadata_bytes += u64_of(std::mem::size_of::<Node>());
     for tier in &node.tiers {
         stats.buffered_runs += u64_of(tier.runs.len());
         stats.buffered_bytes += tier.active_bytes();
@@ -502,10 +501,8 @@ fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {
         stats.entries += reference.entries;
         stats.tombstones += reference.tombstones;
         stats.stored_bytes += reference.stored_bytes();
-        stats.metadata_bytes += 256 + u64_of(reference.keys.first().len() + reference.keys.last().len());
     }
     for pivot in &node.pivots {
-        stats.metadata_bytes += 64 + u64_of(pivot.low.own_bytes());
         match &pivot.child {
             Child::Node(child) => add_stats(child, stats),
             Child::Leaf(None) => {}

@@ -134,8 +134,6 @@ pub struct TreeStats {
     pub tombstones: u64,
     /// Bytes of all runs in the data file.
     pub stored_bytes: u64,
-    /// Bytes of memory that the structure itself takes.
-    pub metadata_bytes: u64,
 }
 
 /// One line of a tree's outline.

@@ -10,7 +10,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{
-    ExtentSpan, KeyspaceId, ObjectId, Opening, PAGE_BYTES, RunId, Seqno, StoreId, codec::Damage,
+    ExtentSpan, KeyspaceId, ObjectId, Opening, PAGE_BYTES, RunId, Seqno, StoreId, codec::Damage, num::u64_of,
 };
 
 use crate::manifest::manifest_format::{Change, Decoded, Edit, RecordSeed, decode_record, encode_record};
@@ -36,6 +36,8 @@ pub struct ManifestState {
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
     /// Metadata objects of the trees.
     pub objects: BTreeMap<(KeyspaceId, ObjectId), Arc<[u8]>>,
+    /// Bytes of all of them.
+    object_bytes: u64,
     /// Length and references of each span, by first page.
     pub references: BTreeMap<u64, (u32, u32)>,
     /// The WAL segment where recovery starts.
@@ -58,10 +60,12 @@ impl ManifestState {
                 if !self.keyspaces.contains_key(keyspace) {
                     return Err(Damage("object of an unknown keyspace"));
                 }
-                self.objects.insert((*keyspace, *object), Arc::from(bytes.as_slice()));
+                let before = self.objects.insert((*keyspace, *object), Arc::from(bytes.as_slice()));
+                self.object_bytes += u64_of(bytes.len());
+                self.object_bytes -= before.map_or(0, |before| u64_of(before.len()));
             }
             Change::DeleteObject(keyspace, object) => {
-                self.objects.remove(&(*keyspace, *object)).ok_or(Damage("unknown object deleted"))?;
+                self.remove_object((*keyspace, *object)).ok_or(Damage("unknown object deleted"))?;
             }
             Change::References(span, delta) => self.change_references(*span, *delta)?,
             Change::Flushed(keyspace, seqno) => {
@@ -82,7 +86,7 @@ impl ManifestState {
                 let range = (*keyspace, ObjectId(0))..=(*keyspace, ObjectId(u64::MAX));
                 let gone: Vec<_> = self.objects.range(range).map(|(&id, _)| id).collect();
                 for id in gone {
-                    self.objects.remove(&id);
+                    self.remove_object(id);
                 }
             }
             Change::LogStart(segment, seqno) => {
@@ -109,6 +113,17 @@ impl ManifestState {
             }
         }
         Ok(())
+    }
+
+    fn remove_object(&mut self, id: (KeyspaceId, ObjectId)) -> Option<()> {
+        let bytes = self.objects.remove(&id)?;
+        self.object_bytes -= u64_of(bytes.len());
+        Some(())
+    }
+
+    /// Bytes of all objects.
+    pub fn object_bytes(&self) -> u64 {
+        self.object_bytes
     }
 
     /// Forgets the openings of which no segment is left.

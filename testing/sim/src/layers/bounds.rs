@@ -33,6 +33,7 @@ const CASES: &[Case] = &[
     ("holes", files_that_are_mostly_holes),
     ("snapshots", snapshots_held_while_others_write),
     ("caches", caches_that_have_what_nobody_writes),
+    ("metadata", keyspaces_for_which_caches_make_room),
 ];
 
 /// Runs the layer.
@@ -197,6 +198,53 @@ fn caches_that_have_what_nobody_writes() -> Result<(), String> {
         }
         db.flush().map_err(text)?;
     }
+    db.close().map_err(text)
+}
+
+/// Keyspaces that take a quarter of the budget by being there.
+const KEYSPACES: u64 = 1_500;
+
+fn keyspaces_for_which_caches_make_room() -> Result<(), String> {
+    let machine = MemEnv::new(5);
+    let builder = Db::builder("/db").memory_bytes(CACHED_MEMORY_BYTES).env(machine.clone());
+    let db = builder.open().map_err(text)?;
+    let names: Vec<String> = (0..KEYSPACES).map(|number| format!("keyspace {number}")).collect();
+    let small = names.iter().map(String::as_str);
+    let small = db.keyspaces(small, KeyspaceOptions::default).map_err(text)?;
+    let large = db.keyspace("large", KeyspaceOptions::default).map_err(text)?;
+    for keyspaces in small.chunks(100) {
+        keyspaces.iter().try_for_each(|keyspace| keyspace.insert(b"key", b"value")).map_err(text)?;
+        // So that few small write buffers are there at once, whose memory stays with the allocator.
+        db.flush().map_err(text)?;
+    }
+    for number in 0..CACHED_RECORDS {
+        large.insert(key(number), value(number, 400)).map_err(text)?;
+    }
+    db.flush().map_err(text)?;
+    let read = |db: &Db| {
+        (0..CACHED_RECORDS)
+            .step_by(2)
+            .try_for_each(|number| large.get(key(number)).map(drop))
+            .map_err(text)?;
+        Ok::<_, String>(db.stats())
+    };
+    let stats = read(&db)?;
+    let metadata = stats.metadata_bytes;
+    require(metadata > CACHED_MEMORY_BYTES / 6, || format!("{KEYSPACES} keyspaces take {metadata} bytes"))?;
+    let cached = stats.cache_used_bytes + stats.record_cache_bytes;
+    let held = cached + stats.memtable_bytes + metadata;
+    // An eighth is for what is none of these.
+    let is_within = held <= CACHED_MEMORY_BYTES / 8 * 7;
+    require(is_within, || format!("{held} bytes are held, {metadata} of them metadata"))?;
+    drop(small);
+    for name in &names {
+        db.drop_keyspace(name).map_err(text)?;
+    }
+    let stats = read(&db)?;
+    let again = stats.cache_used_bytes + stats.record_cache_bytes;
+    require(stats.metadata_bytes < metadata / 4, || format!("{} bytes of nothing", stats.metadata_bytes))?;
+    require(again > cached + metadata / 2, || format!("caches hold {again} bytes, {cached} before"))?;
+    drop(large);
     db.close().map_err(text)
 }
 

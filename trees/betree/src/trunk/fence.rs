@@ -82,11 +82,6 @@ impl Fence {
         self.start_bytes + self.rest.len()
     }
 
-    /// Bytes of memory that are its own.
-    pub(crate) fn own_bytes(&self) -> usize {
-        self.rest.len()
-    }
-
     /// All of it.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         [self.start(), &self.rest].concat()

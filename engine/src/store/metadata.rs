@@ -1,0 +1,40 @@
+//! Metadata: what a store has in memory whether it is used or not, and how caches make room for it.
+//!
+//! Runs are counted exactly. Nodes follow from the bytes of their objects, and for a keyspace there is a
+//! constant: both as measured, with what an allocator and ordered maps take.
+//!
+//! **Invariants**
+//! - Counting is a matter of a few numbers, however large the store is.
+
+use testudo_base::{num::u64_of, planted};
+
+use crate::store::{
+    Store,
+    view::{KeyspaceCore, View, WriteBuffer},
+};
+
+/// A keyspace without its tree: itself, names, entries of catalogue and manifest.
+const KEYSPACE_BYTES: usize = size_of::<KeyspaceCore>() + size_of::<View>() + size_of::<WriteBuffer>() + 512;
+/// An object of the manifest, and what it becomes in a tree, beside its bytes.
+const OBJECT_BYTES: u64 = 300;
+/// The bytes of an object are in memory as they are, and again as a node, which takes about twice as many.
+const OBJECT_COPIES: u64 = 3;
+
+impl Store {
+    /// Bytes of memory that metadata takes now.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        let keyspaces = u64_of(self.catalogue.read().by_id.len());
+        let of_objects = |count: usize, bytes: u64| u64_of(count) * OBJECT_BYTES + bytes * OBJECT_COPIES;
+        self.data.run_memory_bytes()
+            + keyspaces * u64_of(KEYSPACE_BYTES)
+            + self.manifest.with_state(|state| of_objects(state.objects.len(), state.object_bytes()))
+    }
+
+    /// Lets the caches follow what metadata takes. REQUIRES: of the locks of the store none is held but
+    /// `flush_lock`.
+    pub(crate) fn fit_caches(&self) {
+        if self.memory.note_metadata(self.metadata_bytes()) && !planted!("metadata-not-made-room-for") {
+            self.rebalance_memory();
+        }
+    }
+}
