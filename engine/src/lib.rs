@@ -66,6 +66,7 @@ mod open;
 mod read;
 mod status;
 mod store;
+mod warm;
 mod write;
 
 pub use check::findings::Finding;
@@ -101,6 +102,7 @@ pub use testudo_contract::OutlineLine;
 pub use testudo_env as env;
 pub use testudo_env::Env;
 pub use testudo_run::KeyBounds;
+pub use warm::restore_state::RestoreState;
 
 /// Private parts under chosen schedules, for `testing/schedules`.
 #[cfg(testudo_shuttle)]

@@ -50,6 +50,7 @@ use crate::{
         background_work::BackgroundWork, budget::Budget, commit_order::CommitOrder, health::Health,
         held_space::NearlyFull, log::Log, merging::Merging, snapshots::Snapshots, view::KeyspaceCore,
     },
+    warm::warm_restart::WarmRestart,
     write::{backpressure::Backpressure, space_guard::SpaceGuard},
 };
 
@@ -102,6 +103,7 @@ pub(crate) struct Store {
     pub(crate) health: Health,
     /// What other processes are told.
     pub(crate) publisher: Publisher,
+    pub(crate) warm: WarmRestart,
 }
 
 /// What opening hands over to make a store.
@@ -118,6 +120,7 @@ pub(crate) struct StoreParts {
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) is_stepped: bool,
     pub(crate) space: SpaceGuard,
+    pub(crate) warm_restart: bool,
 }
 
 impl Store {
@@ -157,6 +160,7 @@ impl Store {
             counters: CachePadded::default(),
             health: Health::default(),
             publisher: Publisher::default(),
+            warm: WarmRestart::new(parts.warm_restart),
         }
     }
 

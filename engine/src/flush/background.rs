@@ -2,7 +2,7 @@
 //!
 //! *log thread*: writes full log buffers, everything every 100 ms, and syncs every 500 ms. *flush thread*:
 //! flushes sealed buffers, shortens the log, does the trees' jobs when there is nothing more urgent, gives
-//! space back.
+//! space back. *warm thread*: reads back what was hot, see `warm.rs`.
 //!
 //! **Invariants**
 //! - A panic or an error in the background poisons the store; the threads then end.
@@ -21,6 +21,7 @@ use testudo_env::Thread;
 use crate::{
     flush::idle::{IDLE_AFTER, Idle, Throttle},
     store::Store,
+    warm,
 };
 
 /// How long written commits may stay in the log's buffers.
@@ -92,8 +93,10 @@ type Body = fn(&Store) -> Result<()>;
 /// Starts the threads.
 pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
     let mut threads = Vec::new();
+    let warm: Option<(&str, Body)> =
+        store.warm.is_on().then_some(("testudo-warm", warm::background::warm_loop));
     let bodies: [(&str, Body); 2] = [("testudo-log", log_loop), ("testudo-flush", flush_loop)];
-    for (name, body) in bodies {
+    for (name, body) in bodies.into_iter().chain(warm) {
         let store_of_thread = Arc::clone(store);
         let run = move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| body(&store_of_thread)));
@@ -240,7 +243,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
             return Ok(true);
         }
         store.give_back_space()?;
-        Ok(false)
+        Ok(store.restore_some())
     })();
     if let Err(error) = &outcome
         && !is_stalled(&outcome)

@@ -187,6 +187,7 @@ impl Store {
         }
         *state.bounds.lock() = bounds;
         if !state.is_on.swap(true, Relaxed) || self.backpressure.write_buffers() != bounds.write_buffers {
+            self.remove_hot_set();
             self.bound_buffers();
         }
         self.data.set_bounds(0, u64::MAX);

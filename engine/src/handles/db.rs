@@ -58,6 +58,7 @@ impl Open {
         let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED).and_then(|()| self.store.give_back_space());
         self.store.health.begin_closing();
         self.store.background.wake();
+        self.store.warm.wake();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
@@ -77,6 +78,9 @@ impl Open {
             Some(wal) => wal.close().and_then(|()| self.store.manifest.close(self.store.last_seqno())),
             None => Ok(()),
         };
+        if outcome.is_ok() {
+            self.store.leave_hot_set();
+        }
         self.store.end_publishing();
         if self.is_temporary {
             directory::remove_store(&*self.store.env, &self.store.directory);

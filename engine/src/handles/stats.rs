@@ -5,6 +5,7 @@ use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
 use crate::{
     flush::stages::Stage,
     store::{Store, view::KeyspaceCore},
+    warm::restore_state::RestoreState,
 };
 
 /// Statistics of a store. Counts are since it was opened; sizes are of this moment, in bytes.
@@ -57,6 +58,18 @@ pub struct DbStats {
     /// Bytes that the record cache should have of what it and borrowed pages hold together: the border
     /// between them follows what each would have saved with more memory.
     pub record_due_bytes: u64,
+    /// Whether what was hot before the store was opened is being read back.
+    pub restore_state: RestoreState,
+    /// Pages put back into the page cache because it held them before the store was opened.
+    pub restored_pages: u64,
+    /// Those of them that were used.
+    pub restored_page_hits: u64,
+    /// Records put back into the record cache because it held them before.
+    pub restored_records: u64,
+    /// Look-ups that found one of these.
+    pub restored_record_hits: u64,
+    /// Bytes read to put pages and records back.
+    pub restore_bytes_read: u64,
     /// Bytes of memtables, and of memory that neither they nor cached records use.
     pub memtable_bytes: u64,
     /// Bytes of log segments still needed.
@@ -172,6 +185,12 @@ impl DbStats {
             record_cache_bytes: records.used_bytes,
             cache_borrowed_bytes: store.arena_pool.division().page_bytes(),
             record_due_bytes: store.arena_pool.division().record_due_bytes(),
+            restore_state: store.warm.state(),
+            restored_pages: cache.restored,
+            restored_page_hits: cache.restored_hits,
+            restored_records: records.restored,
+            restored_record_hits: records.restored_hits,
+            restore_bytes_read: store.warm.bytes_read(),
             memtable_bytes: store.arena_pool.used_bytes().saturating_sub(records.used_bytes),
             wal_live_bytes,
             data_file_bytes,

@@ -61,6 +61,7 @@ pub(crate) fn assemble(
         is_stepped,
         manifest: Arc::new(manifest),
         space,
+        warm_restart: settings.warm_restart && !settings.read_only && !settings.temporary,
     });
     Ok((store, pool))
 }

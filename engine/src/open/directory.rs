@@ -24,6 +24,10 @@ pub(crate) const UNFINISHED_FILE: &str = "UNFINISHED";
 pub(crate) const RESERVE_FILE: &str = "reserve";
 /// Statistics for humans who look at the store while it is in use; nothing depends on it.
 pub(crate) const STATUS_FILE: &str = "status";
+/// What the caches held, for the next opening; nothing depends on it.
+pub(crate) const HOT_SET_FILE: &str = "hot-set";
+/// There while that is being written.
+pub(crate) const NEW_HOT_SET_FILE: &str = "hot-set.new";
 /// How often a lock is tried whose file is removed by those who held it before.
 const LOCK_TRIES: u32 = 16;
 
@@ -106,7 +110,7 @@ pub(crate) fn is_store_file(name: &str) -> bool {
     let named =
         [LOCK_FILE, CREATING_FILE, UNFINISHED_FILE, DATA_FILE, SUPERBLOCK_FILE, RESERVE_FILE, STATUS_FILE];
     named.contains(&name)
-        || [WATERMARK_FILE, "superblock.new"].contains(&name)
+        || [WATERMARK_FILE, "superblock.new", HOT_SET_FILE, NEW_HOT_SET_FILE].contains(&name)
         || is_numbered("superblock.before-repair-", "")
         || is_numbered("manifest-", "")
         || is_numbered("wal-", ".log")

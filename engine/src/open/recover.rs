@@ -48,6 +48,7 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
         store.log.wal =
             Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, listener)?);
     }
+    store.find_hot_set();
     Ok(Arc::new(store))
 }
 

@@ -21,6 +21,7 @@ pub(crate) struct Settings {
     pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) temporary: bool,
+    pub(crate) warm_restart: bool,
 }
 
 impl Settings {
@@ -35,6 +36,7 @@ impl Settings {
             read_only: false,
             create: true,
             temporary: false,
+            warm_restart: true,
         }
     }
 }

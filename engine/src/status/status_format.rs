@@ -26,7 +26,7 @@ use testudo_base::{
     num::{u64_of, usize_of},
 };
 
-use crate::{DbStats, KeyspaceStats};
+use crate::{DbStats, KeyspaceStats, warm::restore_state::RestoreState};
 
 /// No status is longer.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
@@ -81,6 +81,11 @@ stat_fields!(DbStats {
     record_cache_bytes,
     cache_borrowed_bytes,
     record_due_bytes,
+    restored_pages,
+    restored_page_hits,
+    restored_records,
+    restored_record_hits,
+    restore_bytes_read,
     memtable_bytes,
     wal_live_bytes,
     data_file_bytes,
@@ -117,7 +122,7 @@ stat_fields!(DbStats {
     flush_distance_bytes,
     metadata_bytes,
     snapshots,
-});
+} except restore_state);
 
 stat_fields!(KeyspaceStats {
     height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes, entries, tombstones,
@@ -141,6 +146,7 @@ impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
         let piece = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
         let mut writer = Self { write, piece, written: 0, checksum: StreamChecksum::new(0) };
         stats.clone().for_each_stat(|name, stat| writer.line(name, *stat));
+        writer.line("restore_state", stats.restore_state.code());
         writer
     }
 
@@ -219,6 +225,7 @@ impl Status {
         match name {
             "process" => self.process = u32::try_from(value).ok()?,
             "time_ms" => self.time = Duration::from_millis(value),
+            "restore_state" => self.stats.restore_state = RestoreState::from_code(value),
             "keyspace" => {
                 self.keyspaces.push((KeyspaceId(u32::try_from(value).ok()?), KeyspaceStats::default()));
             }

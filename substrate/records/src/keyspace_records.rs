@@ -29,10 +29,12 @@ use testudo_base::{
 };
 
 use crate::{
+    hot_record::{HotRecord, RestoredRecord},
     index::tag_of,
     record_cache::{RecordCache, hash_in},
     segment::Record,
     shard::{Found, Shard},
+    slot::PRIORITY_MAX,
 };
 
 /// Updates that are looked at together, so that their cache misses overlap.
@@ -40,6 +42,11 @@ const BATCH: usize = scaled(256, 2);
 
 /// A page of which so many other records were asked for is worth keeping whole (decision 0037).
 const NEIGHBOURS_MAX: u32 = 4;
+
+/// The number of the state that a keyspace is opened with. Records that an earlier cache had are of the state
+/// before.
+const FIRST_STATE: u32 = 1;
+const RESTORED_STATE: u32 = 0;
 
 /// Longer values are not copied only to be found too long.
 const VALUE_BYTES_MAX: usize = 32 << 10;
@@ -80,8 +87,8 @@ struct Update {
 impl KeyspaceRecords {
     /// Of a keyspace that was just opened or created.
     pub fn new(cache: &Arc<RecordCache>, keyspace: KeyspaceId) -> Self {
-        let shared = Shared { keyspace, fill_state: 0.into(), is_cached: false.into() };
-        Self { cache: Arc::clone(cache), shared: Arc::new(shared), flushes: 0 }
+        let shared = Shared { keyspace, fill_state: FIRST_STATE.into(), is_cached: false.into() };
+        Self { cache: Arc::clone(cache), shared: Arc::new(shared), flushes: FIRST_STATE }
     }
 
     /// The value of `key` in this state of the tree, if it is cached. `hash` is the key's
@@ -98,6 +105,9 @@ impl KeyspaceRecords {
             return None;
         };
         counters.hits.fetch_add(1, Relaxed);
+        if found.flushes == RESTORED_STATE {
+            counters.restored_hits.fetch_add(1, Relaxed);
+        }
         found.bucket.raise(found.way, found.slot);
         Some(found.segment.value(found.slot.location().place))
     }
@@ -133,6 +143,42 @@ impl KeyspaceRecords {
             priority = 1;
         }
         shard.insert(&self.record(tag, key, value), priority);
+    }
+
+    /// The keyspace.
+    pub fn keyspace(&self) -> KeyspaceId {
+        self.shared.keyspace
+    }
+
+    /// Whether this is the newest state.
+    pub fn is_newest(&self) -> bool {
+        self.shared.fill_state.load(Acquire) == self.flushes
+    }
+
+    /// Whether a record of state `flushes` is true for this one.
+    pub(crate) fn covers(&self, flushes: u32) -> bool {
+        flushes <= self.flushes
+    }
+
+    /// Puts a record back that an earlier cache had for what is this state of the tree now. REQUIRES: the
+    /// keyspace was opened with this state.
+    pub fn restore(&self, hot: &HotRecord) -> RestoredRecord {
+        let hash = hash_in(self.shared.keyspace.0, checksum::hash_key(&hot.key));
+        let tag = tag_of(hash);
+        let mut shard = self.cache.shard(hash).lock();
+        if self.shared.fill_state.load(Acquire) != self.flushes {
+            return RestoredRecord::Outdated;
+        }
+        if shard.layout().find(tag, self.shared.keyspace, &hot.key).is_some() {
+            return RestoredRecord::Present;
+        }
+        self.shared.is_cached.store(true, Relaxed);
+        let record = Record { flushes: RESTORED_STATE, ..self.record(tag, &hot.key, &hot.value) };
+        if !shard.restore(&record, hot.priority.min(PRIORITY_MAX)) {
+            return RestoredRecord::Full;
+        }
+        self.cache.counters().restored.fetch_add(1, Relaxed);
+        RestoredRecord::Done
     }
 
     fn record<'a>(&self, tag: u32, key: &'a [u8], value: &'a [u8]) -> Record<'a> {

@@ -21,6 +21,8 @@
 //!   of them.
 
 mod ghosts;
+mod hot_record;
+mod hot_records;
 mod index;
 mod keyspace_records;
 mod record_cache;
@@ -28,5 +30,6 @@ mod segment;
 mod shard;
 mod slot;
 
+pub use hot_record::{HotRecord, RestoredRecord};
 pub use keyspace_records::KeyspaceRecords;
 pub use record_cache::{RecordCache, RecordCacheStats};

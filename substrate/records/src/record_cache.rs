@@ -34,6 +34,10 @@ pub struct RecordCacheStats {
     pub hits: u64,
     /// Look-ups that did not.
     pub misses: u64,
+    /// Records put in because an earlier cache had them.
+    pub restored: u64,
+    /// Look-ups that found one of those.
+    pub restored_hits: u64,
     /// Records put in.
     pub inserted: u64,
     /// Records that made room for others.
@@ -49,6 +53,8 @@ pub(crate) struct Counters {
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) buffered: AtomicU64,
+    pub(crate) restored: AtomicU64,
+    pub(crate) restored_hits: AtomicU64,
 }
 
 /// Hot records of all keyspaces of a store; see the head of the crate.
@@ -129,6 +135,8 @@ impl RecordCache {
         for counters in &self.counters {
             stats.hits += counters.hits.load(Relaxed);
             stats.misses += counters.misses.load(Relaxed);
+            stats.restored += counters.restored.load(Relaxed);
+            stats.restored_hits += counters.restored_hits.load(Relaxed);
         }
         for shard in self.shards.iter().map(Shard::stats) {
             stats.inserted += shard.inserted;

@@ -134,18 +134,35 @@ impl Segment {
         is_its.then_some(low32(owner))
     }
 
+    /// The keyspace of the record, and the number of the state that it is of.
+    pub(crate) fn owner(&self, place: usize) -> (KeyspaceId, u32) {
+        let owner = self.words()[place + 1].load(Relaxed);
+        (KeyspaceId(low32(owner >> 32)), low32(owner))
+    }
+
+    /// The record's key.
+    pub(crate) fn key(&self, place: usize) -> Vec<u8> {
+        let header = self.header(place);
+        self.bytes(place + HEADER_WORDS, header.key_bytes)
+    }
+
     /// The record's value.
     #[inline]
     pub(crate) fn value(&self, place: usize) -> Vec<u8> {
         let header = self.header(place);
         let start = place + HEADER_WORDS + header.key_bytes.div_ceil(WORD);
-        let words = &self.words()[start..start + header.value_bytes.div_ceil(WORD)];
-        let mut value = Vec::with_capacity(words.len() * WORD);
+        self.bytes(start, header.value_bytes)
+    }
+
+    #[inline]
+    fn bytes(&self, start: usize, count: usize) -> Vec<u8> {
+        let words = &self.words()[start..start + count.div_ceil(WORD)];
+        let mut bytes = Vec::with_capacity(words.len() * WORD);
         for word in words {
-            value.extend_from_slice(&word.load(Relaxed).to_ne_bytes());
+            bytes.extend_from_slice(&word.load(Relaxed).to_ne_bytes());
         }
-        value.truncate(header.value_bytes);
-        value
+        bytes.truncate(count);
+        bytes
     }
 
     /// The memory. REQUIRES: nobody else has the segment.

@@ -175,6 +175,14 @@ impl Shard {
         self.layout.load_full()
     }
 
+    /// The segments of this moment, newest first, each with where its last record ends; and the layout that
+    /// keeps them.
+    pub(crate) fn newest_segments(&self) -> (Arc<Layout>, Vec<(u32, usize)>) {
+        let log = self.log.lock();
+        let segments = log.open.iter().chain(log.closed.iter().rev());
+        (Arc::clone(&log.layout), segments.map(|segment| (segment.id, segment.end)).collect())
+    }
+
     /// Locks the shard for changes.
     pub(crate) fn lock(&self) -> Writer<'_> {
         Writer { shard: self, log: self.log.lock() }
@@ -232,6 +240,22 @@ impl Writer<'_> {
         if self.log.records > slots / 4 * 3 {
             self.resize_index(self.log.layout.index.bucket_count() * 3 / 2);
         }
+    }
+
+    /// Caches a record of an earlier cache if that takes memory from nobody; `false` if there is none.
+    /// REQUIRES: as [`Writer::insert`].
+    pub(crate) fn restore(&mut self, record: &Record<'_>, priority: u8) -> bool {
+        let Some(words) = record.words() else { return true };
+        let segment_words = self.shard.segment_bytes / 8;
+        let has_room = self.log.open.is_some_and(|open| open.end + words <= segment_words);
+        if !has_room {
+            let chunk = self.shard.home.pool.take_for_records(self.shard.segment_bytes);
+            if chunk.and_then(|chunk| self.begin_segment(chunk)).is_none() {
+                return false;
+            }
+        }
+        self.insert(record, priority);
+        true
     }
 
     /// Whether a record with this tag was evicted a short while ago.

@@ -21,6 +21,7 @@ mod load;
 mod page_map;
 mod pins;
 mod replacement;
+mod restore;
 
 use testudo_base::{
     PAGE_SIZE, RunId,
@@ -42,7 +43,8 @@ pub use self::{
     counters::CacheStats,
     load::{Arrival, Awaited, Loading},
     pins::{Neighbours, PageRef},
-    replacement::Priority,
+    replacement::{Keeping, Priority},
+    restore::{HotPage, Restoring},
 };
 
 const GATES: usize = scaled(16, 1);
@@ -89,7 +91,9 @@ impl PageCache {
             && let Some(frame) = self.frames.frame(number)
             && let Some(found) = frame.pin(stripe, page, generation)
         {
-            touch(frame.heat());
+            if touch(frame.heat()) {
+                count(&counts.restored_hits);
+            }
             count(&counts.hits);
             return Some(found);
         }

@@ -7,6 +7,7 @@
 
 pub(crate) mod page_format;
 pub(crate) mod page_write;
+pub(crate) mod restore_pages;
 pub(crate) mod stream_read;
 
 use testudo_base::{

@@ -16,11 +16,15 @@ mod inspect;
 mod manifest;
 mod space;
 
-pub use cache::{Arrival, Awaited, CacheStats, Loading, Neighbours, PageCache, PageRef, Priority};
+pub use cache::{
+    Arrival, Awaited, CacheStats, HotPage, Keeping, Loading, Neighbours, PageCache, PageRef, Priority,
+    Restoring,
+};
 pub use data_file::page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };
 pub use data_file::page_write::PageWrite;
+pub use data_file::restore_pages::{Restored, WantedPage};
 pub use data_file::stream_read::{StreamLease, StreamRead};
 pub use data_file::{DataFile, IoStats, PageAddress};
 pub use inspect::{ManifestPiece, SlotContents, inspect_manifest, inspect_superblock, read_file};

@@ -177,6 +177,16 @@ pub(crate) const BUGS: &[Bug] = &[
         "what was read from an older tree is cached for a newer",
         &["schedules/records"],
     ),
+    bug(
+        "hot-set-stamp-ignored",
+        "records of an older state of a tree are put back into the record cache",
+        &["hot-set"],
+    ),
+    bug(
+        "hot-set-checksum-ignored",
+        "records of a damaged file `hot-set` are put back into the record cache",
+        &["hot-set"],
+    ),
     bug("extent-freed-while-held", "extents are reused while a snapshot reads them", &["snapshots"]),
     bug(
         "version-pruned-under-snapshot",

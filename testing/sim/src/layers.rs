@@ -11,6 +11,7 @@ pub mod directories;
 pub mod exhaustive;
 pub mod files;
 pub mod full_disk;
+pub mod hot_set;
 pub mod loop_device;
 pub mod metamorphic;
 pub mod model;
@@ -115,6 +116,12 @@ pub const LAYERS: &[Layer] = &[
                 opened",
         unit: Some(openings::UNIT),
         run: openings::run,
+    },
+    Layer {
+        name: hot_set::NAME,
+        about: "what was hot comes back right, whatever file says what it was",
+        unit: Some(hot_set::UNIT),
+        run: hot_set::run,
     },
     Layer {
         name: concurrency::NAME,

@@ -98,6 +98,11 @@ fn a_thousand_openings_leave_what_one_does() {
 }
 
 #[test]
+fn what_was_hot_comes_back_right() {
+    run("hot-set");
+}
+
+#[test]
 fn threads_see_whole_batches_and_exact_counts() {
     run("concurrency");
 }

@@ -109,6 +109,16 @@ impl Division {
         self.missed_pages.load(Relaxed)
     }
 
+    /// Where the border is: the part of records, in units that [`Division::set_border`] takes.
+    pub fn border(&self) -> u64 {
+        self.border.load(Relaxed)
+    }
+
+    /// Puts the border where an earlier store of these keys had it. What is out of bounds is brought within.
+    pub fn set_border(&self, border: u64) {
+        self.border.store(border.clamp(LEAST, WHOLE - LEAST), Relaxed);
+    }
+
     /// What records should have of the memory that they and pages have now.
     pub fn record_due_bytes(&self) -> u64 {
         let both = u128::from(self.record_bytes() + self.page_bytes());

@@ -37,6 +37,8 @@ pub(crate) struct Counts {
     pub(crate) evictions: AtomicU64,
     pub(crate) ghost_hits: AtomicU64,
     pub(crate) shared_loads: AtomicU64,
+    pub(crate) restored: AtomicU64,
+    pub(crate) restored_hits: AtomicU64,
 }
 
 /// Hits, misses and size of the cache since it was made.
@@ -52,6 +54,10 @@ pub struct CacheStats {
     pub ghost_hits: u64,
     /// Waits for a page that another thread was reading.
     pub shared_loads: u64,
+    /// Pages put in because an earlier cache had them.
+    pub restored: u64,
+    /// Those of them that were used; each counts once.
+    pub restored_hits: u64,
     /// Bytes of pages held: memory that is allocated for them.
     pub used_bytes: u64,
     /// Most bytes of pages that may be held.
@@ -81,6 +87,8 @@ impl Counters {
             stats.evictions += counts.evictions.load(Relaxed);
             stats.ghost_hits += counts.ghost_hits.load(Relaxed);
             stats.shared_loads += counts.shared_loads.load(Relaxed);
+            stats.restored += counts.restored.load(Relaxed);
+            stats.restored_hits += counts.restored_hits.load(Relaxed);
         }
     }
 }

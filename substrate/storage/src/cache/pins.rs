@@ -190,6 +190,13 @@ impl<'a> FrameRef<'a> {
         Some(PageRef { bytes: self.bytes(), asked: &self.frame.asked, pin, lifetime: PhantomData })
     }
 
+    /// The page and its generation at this moment, if it is readable.
+    pub(crate) fn readable_page(self) -> Option<(u64, RunId)> {
+        let page = self.frame.page.load(Relaxed);
+        let generation = RunId(self.frame.generation.load(Relaxed));
+        (self.state() == state::READABLE && page != NO_PAGE).then_some((page, generation))
+    }
+
     /// Whether some thread has counted itself. All stripes are looked at, also after one that is not zero.
     pub(crate) fn is_pinned(self) -> bool {
         self.group.stripes.iter().fold(0, |sum, stripe| sum | stripe.0[self.at].load(SeqCst)) != 0

@@ -48,6 +48,8 @@ const PROBATION: u8 = 0x10;
 /// On probation, but so near ahead of the hand that it is passed over once.
 const YOUNG: u8 = 0x20;
 const STRUCTURE: u8 = 0x40;
+/// Here because an earlier cache had it, and not used since.
+const RESTORED: u8 = 0x80;
 const DATA_COUNT_MAX: u8 = 3;
 const STRUCTURE_COUNT_MAX: u8 = 15;
 const STRUCTURE_COUNT_FIRST: u8 = 8;
@@ -78,20 +80,33 @@ pub(crate) struct Replacement {
     eviction_clock: Padded<AtomicU32>,
 }
 
-/// A use of a page.
+/// A use of a page; whether it is the first one of a restored page.
 #[inline]
-pub(crate) fn touch(heat: &AtomicU8) {
+pub(crate) fn touch(heat: &AtomicU8) -> bool {
     let before = heat.load(Relaxed);
-    let after = if before & STRUCTURE != 0 {
+    let warmer = if before & STRUCTURE != 0 {
         before | STRUCTURE_COUNT_MAX
     } else if before & COUNT < DATA_COUNT_MAX {
         before + 1
     } else {
         before
     };
-    if after != before {
-        // Another one's change is as good: it is a hint.
-        let _ = heat.compare_exchange(before, after, Relaxed, Relaxed);
+    let after = warmer & !RESTORED;
+    if after == before {
+        return false;
+    }
+    // Another one's change is as good: it is a hint.
+    heat.compare_exchange(before, after, Relaxed, Relaxed).is_ok() && before & RESTORED != 0
+}
+
+/// How a page is kept, by its heat.
+pub(crate) fn keeping_of(heat: u8) -> Keeping {
+    if heat & STRUCTURE != 0 {
+        Keeping::Structure
+    } else if heat & PROBATION != 0 {
+        Keeping::Probation
+    } else {
+        Keeping::Main
     }
 }
 
@@ -204,6 +219,12 @@ impl Replacement {
             Class::Structure => STRUCTURE | STRUCTURE_COUNT_FIRST,
             Class::Returned => 0,
             Class::Kept(heat) => heat,
+            Class::Restored(Keeping::Structure) => RESTORED | STRUCTURE | STRUCTURE_COUNT_FIRST,
+            Class::Restored(Keeping::Main) => RESTORED | 1,
+            Class::Restored(Keeping::Probation) => {
+                self.probation.0.fetch_add(1, Relaxed);
+                RESTORED | PROBATION
+            }
             Class::New { is_young } => {
                 self.probation.0.fetch_add(1, Relaxed);
                 if is_young { PROBATION | YOUNG } else { PROBATION }
@@ -221,6 +242,17 @@ impl Replacement {
     }
 }
 
+/// How a page of an earlier cache was kept, and is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// In the main set, as what all queries need.
+    Structure,
+    /// In the main set.
+    Main,
+    /// On probation.
+    Probation,
+}
+
 /// How a page comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -232,11 +264,13 @@ pub(crate) enum Class {
     Structure,
     /// From another frame, with this heat.
     Kept(u8),
+    /// From an earlier cache.
+    Restored(Keeping),
 }
 
 /// The heat of a page of the main set; `None` for one on probation.
 pub(crate) fn main_heat(claim: &Claim<'_>) -> Option<u8> {
-    let heat = claim.frame().heat().load(Relaxed);
+    let heat = claim.frame().heat().load(Relaxed) & !RESTORED;
     (heat & PROBATION == 0).then_some(heat)
 }
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Groups of statistics, by the beginnings of their names; the first that fits takes the statistic.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     (
         "memory",
         &[
@@ -30,6 +30,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "flush_distance",
         ],
     ),
+    ("warm restart", &["restore"]),
     ("reads", &["record_", "page_read", "stream_read", "device_bytes_read"]),
     (
         "writes",

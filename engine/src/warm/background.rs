@@ -1,0 +1,47 @@
+//! The warm thread: reads back what was hot beside the first reads of users, then notes what is hot now and
+//! then.
+//!
+//! **Invariants**
+//! - It begins with the first read of a user: a store that is opened to be written, or for one look, reads
+//!   nothing for nobody.
+//! - While users read it rests as long as it works.
+
+use std::time::Duration;
+
+use testudo_base::Result;
+
+use super::restore_state::RestoreState;
+use crate::store::Store;
+
+/// How often it looks whether a user reads: often at first, then as often as other background threads.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(200);
+/// The longest rest after a piece of work.
+const REST_MAX: Duration = Duration::from_millis(100);
+/// How often what is hot is noted, at most.
+const NOTE_INTERVAL: Duration = Duration::from_secs(180);
+
+pub(crate) fn warm_loop(store: &Store) -> Result<()> {
+    let ends = || store.health.is_closing() || store.has_failed();
+    let mut interval = LOOK_MIN;
+    while store.warm.state() == RestoreState::Waiting && store.look_ups() == 0 && !ends() {
+        store.warm.rest(interval);
+        interval = (interval * 3 / 2).min(LOOK_MAX);
+    }
+    while !ends() {
+        let (began, look_ups) = (store.env.monotonic(), store.look_ups());
+        if !store.restore_some() {
+            break;
+        }
+        if store.look_ups() > look_ups {
+            store.warm.rest(store.env.monotonic().saturating_sub(began).min(REST_MAX));
+        }
+    }
+    while !ends() {
+        store.warm.rest(NOTE_INTERVAL);
+        if !ends() {
+            store.note_hot_set();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! What an open store knows of its warm restart.
+//!
+//! **Invariants**
+//! - Who was woken once never sleeps again: the store is being closed.
+
+use std::time::Duration;
+
+use testudo_base::sync::{
+    Condvar, Mutex,
+    atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+};
+
+use super::{hot_set_reader::HotSetReader, restore_state::RestoreState};
+
+/// What an open store knows of its warm restart.
+#[derive(Debug)]
+pub(crate) struct WarmRestart {
+    pub(super) is_on: bool,
+    /// What is yet to be read; taken before the locks of caches and pool.
+    pub(super) reader: Mutex<Option<HotSetReader>>,
+    state: AtomicU64,
+    pub(super) bytes_read: AtomicU64,
+    pub(super) written: Mutex<Written>,
+    is_woken: Mutex<bool>,
+    woken: Condvar,
+}
+
+impl WarmRestart {
+    pub(crate) fn new(is_on: bool) -> Self {
+        Self {
+            is_on,
+            reader: Mutex::default(),
+            state: 0.into(),
+            bytes_read: 0.into(),
+            written: Mutex::default(),
+            is_woken: Mutex::default(),
+            woken: Condvar::default(),
+        }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    pub(crate) fn state(&self) -> RestoreState {
+        RestoreState::from_code(self.state.load(Acquire))
+    }
+
+    pub(super) fn set_state(&self, state: RestoreState) {
+        self.state.store(state.code(), Release);
+    }
+
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Relaxed)
+    }
+
+    /// Wakes the warm thread, for good.
+    pub(crate) fn wake(&self) {
+        *self.is_woken.lock() = true;
+        self.woken.notify_all();
+    }
+
+    /// Sleeps so long, unless it is woken.
+    pub(super) fn rest(&self, time: Duration) {
+        let mut is_woken = self.is_woken.lock();
+        if !*is_woken {
+            self.woken.wait_for(&mut is_woken, time);
+        }
+    }
+}
+
+/// What the caches took in until the file was written last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) page_reads: u64,
+    pub(super) inserted: u64,
+    pub(super) flushes: u64,
+}
+
+impl Written {
+    /// How much was taken in since `earlier`, in pages and records.
+    pub(super) fn since(&self, earlier: &Self) -> u64 {
+        self.page_reads - earlier.page_reads + (self.inserted - earlier.inserted)
+    }
+}

@@ -1,0 +1,204 @@
+//! Notes in the file `hot-set` what the caches hold.
+//!
+//! What is used most comes first: index and filter pages, then used records and pages of the main set, then
+//! the others. Pages are noted by number, records with their values.
+//!
+//! **Invariants**
+//! - A file takes its name when it is whole; until then the one before stays.
+//! - It takes at most [`TIME_MAX`] and [`FILE_BYTES_MAX`], a quarter of what the store holds, and no room
+//!   that is kept back for a full device. A device that is nearly full has none.
+
+use std::{collections::BTreeMap, io, time::Duration};
+
+use testudo_base::{
+    KeyspaceId, PAGE_BYTES, Seqno,
+    num::u64_of,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+use testudo_env::{Env, File, OpenMode, OpenOptions};
+use testudo_records::KeyspaceRecords;
+use testudo_storage::{HotPage, Keeping};
+
+use super::{
+    hot_set_format::{
+        BlockKind, FILE_BYTES_MAX, HEADER_BYTES, HotSetHeader, PAYLOAD_BYTES, encode_block, encode_pages,
+        encode_states, put_record,
+    },
+    newest_opening,
+    warm_restart::Written,
+};
+use crate::{
+    open::directory::{HOT_SET_FILE, NEW_HOT_SET_FILE},
+    store::Store,
+};
+
+/// Writing ends after so long, with what is written by then.
+const TIME_MAX: Duration = Duration::from_millis(500);
+/// The part of what the store holds that the file may take.
+const STORE_PARTS: u64 = 4;
+/// Less than this is read as fast as it is needed.
+const HOT_BYTES_MIN: u64 = 64 << 10;
+/// Keyspaces of which records are noted, at most: their states fit into a block.
+const STATES_MAX: usize = PAYLOAD_BYTES / 16;
+/// Pages of a block.
+const PAGES: usize = 16 << 10;
+
+/// A file that is being written.
+struct HotSetWriter {
+    file: Arc<dyn File>,
+    number: u64,
+    offset: u64,
+    bytes_max: u64,
+}
+
+impl HotSetWriter {
+    fn put(&mut self, kind: BlockKind, payload: &[u8]) -> io::Result<()> {
+        let block = encode_block(kind, payload, self.number, self.offset);
+        self.file.write_at(self.offset, &block)?;
+        self.offset += u64_of(block.len());
+        Ok(())
+    }
+
+    /// Whether a block and the next one fit.
+    fn has_room(&self) -> bool {
+        self.offset + 2 * u64_of(PAYLOAD_BYTES) <= self.bytes_max
+    }
+}
+
+impl Store {
+    /// Notes what is hot when the store is closed. REQUIRES: nobody reads, writes or flushes any more.
+    pub(crate) fn leave_hot_set(&self) {
+        self.end_restoring();
+        let taken_in = self.taken_in();
+        let is_changed = taken_in != *self.warm.written.lock();
+        if self.log.wal.is_some() && is_changed {
+            self.replace_hot_set(taken_in, self.record_states());
+        }
+    }
+
+    /// Notes what is hot while the store is in use, if much of it has changed.
+    pub(super) fn note_hot_set(&self) {
+        let taken_in = self.taken_in();
+        let held = self.records.stats().records + self.data.cache_stats().used_bytes / PAGE_BYTES;
+        if taken_in.since(&self.warm.written.lock()) >= held / 4 {
+            let states = {
+                let _flush = self.flush_lock.lock();
+                self.record_states()
+            };
+            self.replace_hot_set(taken_in, states);
+        }
+    }
+
+    fn taken_in(&self) -> Written {
+        let records = self.records.stats();
+        Written {
+            page_reads: self.data.io_stats().page_reads,
+            inserted: records.inserted - records.restored,
+            flushes: self.counters.flushes.load(Relaxed),
+        }
+    }
+
+    /// The states of the trees for which records are cached. REQUIRES: nobody flushes.
+    fn record_states(&self) -> BTreeMap<KeyspaceId, (Seqno, KeyspaceRecords)> {
+        let state_of = |keyspace: Arc<crate::store::view::KeyspaceCore>| {
+            let records = keyspace.view.load().records.clone();
+            let flushed = self
+                .manifest
+                .with_state(|state| state.keyspaces.get(&keyspace.id).map(|record| record.flushed))?;
+            records.is_newest().then_some((keyspace.id, (flushed, records)))
+        };
+        self.plain_keyspaces().filter_map(state_of).collect()
+    }
+
+    fn replace_hot_set(&self, taken_in: Written, states: BTreeMap<KeyspaceId, (Seqno, KeyspaceRecords)>) {
+        // What an earlier opening noted is worth more than the part of it that is here by now.
+        if !self.warm.is_on || self.has_failed() || self.warm.state().is_under_way() {
+            return;
+        }
+        if self.nearly_full.is_on() {
+            self.remove_hot_set();
+            return;
+        }
+        let pages = self.data.hot_pages();
+        let records = self.records.stats();
+        let record_bytes = if records.records > 0 { records.used_bytes } else { 0 };
+        if u64_of(pages.len()) * PAGE_BYTES + record_bytes < HOT_BYTES_MIN {
+            return;
+        }
+        // What is kept back for a full device is for writes.
+        let env = self.space.plain_env(&self.env);
+        let new = self.directory.join(NEW_HOT_SET_FILE);
+        let _ = env.remove_file(&new);
+        let written = self.write_hot_set(&*env, pages, &states);
+        if written.and_then(|()| env.rename(&new, &self.directory.join(HOT_SET_FILE))).is_err() {
+            let _ = env.remove_file(&new);
+            return;
+        }
+        *self.warm.written.lock() = taken_in;
+    }
+
+    /// Leaves its space to others, on a device that is nearly full.
+    pub(crate) fn remove_hot_set(&self) {
+        let _ = self.env.remove_file(&self.directory.join(HOT_SET_FILE));
+    }
+
+    fn write_hot_set(
+        &self,
+        env: &dyn Env,
+        pages: Vec<HotPage>,
+        states: &BTreeMap<KeyspaceId, (Seqno, KeyspaceRecords)>,
+    ) -> io::Result<()> {
+        let began = env.monotonic();
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
+        let file = env.open(&self.directory.join(NEW_HOT_SET_FILE), options)?;
+        let bytes_max = (self.stored_bytes() / STORE_PARTS).min(self.memory.total()).min(FILE_BYTES_MAX);
+        let mut writer =
+            HotSetWriter { file, number: env.random_u64(), offset: u64_of(HEADER_BYTES), bytes_max };
+        let stated = states.iter().take(STATES_MAX).map(|(keyspace, (flushed, _))| (*keyspace, *flushed));
+        writer.put(BlockKind::States, &encode_states(stated))?;
+        put_pages(&mut writer, pages)?;
+        let records = states.iter().map(|(keyspace, (_, records))| (*keyspace, records.clone())).collect();
+        self.put_records(&mut writer, &records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
+        let header = HotSetHeader {
+            store: self.id,
+            incarnation: self.manifest.with_state(newest_opening),
+            number: writer.number,
+            border: self.arena_pool.division().border(),
+            file_bytes: writer.offset,
+        };
+        writer.file.write_at(0, &header.encode())
+    }
+
+    /// Writes records as long as there is time and room.
+    fn put_records(
+        &self,
+        writer: &mut HotSetWriter,
+        states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
+        has_time: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let (mut payload, mut outcome) = (Vec::new(), Ok(()));
+        self.records.each_hot_record(states, |record| {
+            put_record(&mut payload, record);
+            if payload.len() >= PAYLOAD_BYTES {
+                outcome = writer.put(BlockKind::Records, &payload);
+                payload.clear();
+                return outcome.is_ok() && writer.has_room() && has_time();
+            }
+            true
+        });
+        outcome?;
+        if payload.is_empty() { Ok(()) } else { writer.put(BlockKind::Records, &payload) }
+    }
+}
+
+/// Notes pages, those first that are kept longest.
+fn put_pages(writer: &mut HotSetWriter, mut pages: Vec<HotPage>) -> io::Result<()> {
+    for keeping in [Keeping::Structure, Keeping::Main, Keeping::Probation] {
+        let mut kept: Vec<_> = pages.extract_if(.., |page| page.keeping == keeping).collect();
+        kept.sort_unstable_by_key(|page| (page.generation, page.page));
+        for block in kept.chunks(PAGES) {
+            writer.put(BlockKind::Pages, &encode_pages(keeping, block))?;
+        }
+    }
+    Ok(())
+}

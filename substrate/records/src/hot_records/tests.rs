@@ -1,0 +1,114 @@
+use testudo_base::{Cursor, Entry, Result, checksum::hash_key, chunks::ChunkPool, sync::Arc};
+
+use super::*;
+use crate::RestoredRecord;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(7);
+
+/// A flush without updates: it only begins another state.
+struct Nothing;
+
+impl Cursor for Nothing {
+    fn seek_first(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn seek(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn seek_before(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn next(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn prev(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        None
+    }
+}
+
+fn cache(bytes: u64) -> (Arc<ChunkPool>, Arc<RecordCache>) {
+    let pool = ChunkPool::new(bytes);
+    let cache = RecordCache::new(&pool, bytes);
+    (pool, cache)
+}
+
+fn key(number: u32) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+fn collected(cache: &RecordCache, state: &KeyspaceRecords) -> Vec<HotRecord> {
+    let mut records = Vec::new();
+    cache.each_hot_record(&BTreeMap::from([(state.keyspace(), state.clone())]), |record| {
+        records.push(record.clone());
+        true
+    });
+    records
+}
+
+fn filled(cache: &Arc<RecordCache>, count: u32) -> KeyspaceRecords {
+    let records = KeyspaceRecords::new(cache, KEYSPACE);
+    for number in 0..count {
+        records.fill(&key(number), hash_key(&key(number)), &[1; 100], 0);
+    }
+    records
+}
+
+#[test]
+fn what_is_used_most_comes_first_and_comes_back() {
+    let (_pool, before) = cache(4 << 20);
+    let records = filled(&before, 1000);
+    for number in 500..510 {
+        let _ = records.get(&key(number), hash_key(&key(number)));
+    }
+    let hot = collected(&before, &records);
+    assert!(hot.len() > 800, "{} records", hot.len());
+    let used = hot.iter().take_while(|record| record.priority > 0).count();
+    let is_used = |record: &HotRecord| (500..510).map(key).any(|used| used == record.key);
+    assert!(used > 5 && hot.iter().map(is_used).eq((0..hot.len()).map(|at| at < used)));
+
+    let (_pool, after) = cache(4 << 20);
+    let records = KeyspaceRecords::new(&after, KEYSPACE);
+    assert!(hot.iter().all(|record| records.restore(record) == RestoredRecord::Done));
+    assert_eq!(records.restore(&hot[0]), RestoredRecord::Present);
+    let found = |number: &u32| records.get(&key(*number), hash_key(&key(*number))).is_some();
+    assert!((500..510).filter(found).count() > 5);
+    records.fill(&key(5000), hash_key(&key(5000)), b"new", 0);
+    let _ = records.get(&key(5000), hash_key(&key(5000)));
+    let stats = after.stats();
+    assert_eq!(stats.restored, u64::try_from(hot.len()).unwrap());
+    assert_eq!(stats.restored_hits, stats.hits - 1);
+}
+
+#[test]
+fn a_record_of_a_later_state_is_not_handed_out_and_none_comes_back_to_one() {
+    let (_pool, before) = cache(4 << 20);
+    let first = filled(&before, 10);
+    let second = first.advance(&mut Nothing, false).unwrap();
+    assert!(second.is_newest() && !first.is_newest());
+    second.fill(&key(77), hash_key(&key(77)), b"later", 0);
+    assert_eq!(collected(&before, &first).len(), 10);
+    assert_eq!(collected(&before, &second).len(), 11);
+    assert_eq!(collected(&before, &KeyspaceRecords::new(&before, KeyspaceId(8))).len(), 0);
+    let hot = collected(&before, &second).pop().unwrap();
+    assert_eq!(first.restore(&hot), RestoredRecord::Outdated);
+}
+
+#[test]
+fn records_come_back_as_far_as_there_is_memory_and_displace_none() {
+    let (_pool, large) = cache(4 << 20);
+    let hot = collected(&large, &filled(&large, 10_000));
+    let (pool, small) = cache(256 << 10);
+    let records = KeyspaceRecords::new(&small, KEYSPACE);
+    let done = hot.iter().take_while(|record| records.restore(record) == RestoredRecord::Done).count();
+    assert!((200..3000).contains(&done), "{done} records");
+    // The index may grow by a little more than there is.
+    assert!(pool.total_bytes() <= 264 << 10, "{} bytes", pool.total_bytes());
+    // A full bucket of the index forgets one.
+    assert!(small.stats().records > u64::try_from(done / 2).unwrap(), "{:?}", small.stats());
+}

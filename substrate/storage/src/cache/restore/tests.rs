@@ -1,0 +1,47 @@
+use testudo_base::{PAGE_SIZE, RunId};
+
+use super::*;
+use crate::Priority;
+
+fn page(fill: u8) -> Vec<u8> {
+    vec![fill; PAGE_SIZE]
+}
+
+fn hot(page: u64, keeping: Keeping) -> HotPage {
+    HotPage { page, generation: RunId(1), keeping }
+}
+
+#[test]
+fn what_one_cache_held_comes_back_in_another_and_counts_as_restored() {
+    let before = PageCache::new(1 << 20);
+    drop(before.insert(3, RunId(1), &page(3), Priority::Data));
+    drop(before.insert(4, RunId(1), &page(4), Priority::Structure));
+    let mut pages = before.hot_pages();
+    pages.sort_by_key(|hot| hot.page);
+    assert_eq!(pages, [hot(3, Keeping::Probation), hot(4, Keeping::Structure)]);
+    let after = PageCache::new(1 << 20);
+    assert_eq!(after.restore(&pages[0], &page(3)), Restoring::Done);
+    assert_eq!(after.restore(&pages[1], &page(4)), Restoring::Done);
+    assert_eq!(after.restore(&pages[1], &page(9)), Restoring::Present);
+    assert_eq!(after.get(4, RunId(1)).unwrap()[0], 4);
+    assert_eq!(after.get(4, RunId(1)).unwrap()[0], 4);
+    assert!(after.get(3, RunId(2)).is_none(), "a page of another run");
+    let stats = after.stats();
+    assert_eq!((stats.restored, stats.restored_hits), (2, 1));
+    assert_eq!(after.hot_pages().iter().map(|hot| hot.keeping).collect::<Vec<_>>(), {
+        pages.iter().map(|hot| hot.keeping).collect::<Vec<_>>()
+    });
+}
+
+#[test]
+fn nothing_is_evicted_for_a_page_that_comes_back() {
+    let cache = PageCache::new(16 * 4096);
+    for number in 0..16 {
+        drop(cache.insert(number, RunId(1), &page(1), Priority::Data));
+    }
+    assert_eq!(cache.restore(&hot(99, Keeping::Main), &page(9)), Restoring::Full);
+    assert!((0..16).all(|number| cache.get(number, RunId(1)).is_some()));
+    cache.forget(5);
+    assert_eq!(cache.restore(&hot(99, Keeping::Main), &page(9)), Restoring::Done);
+    assert_eq!(cache.restore(&hot(98, Keeping::Main), &page(9)), Restoring::Full);
+}

@@ -1,0 +1,119 @@
+//! Reads pages back that an earlier cache had: neighbours together, in large reads.
+//!
+//! **Invariants**
+//! - A page that is not the one that belongs there is left out: who asks for it finds what is wrong.
+//! - The page cache is only filled, nothing is evicted.
+
+use testudo_base::{
+    Error, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result,
+    num::{u64_of, usize_of},
+    sync::atomic::Ordering::Relaxed,
+};
+use testudo_env::{AlignedBuffer, ReadRequest};
+
+use crate::{DATA_FILE, DataFile, HotPage, Keeping, PageAddress, PageHeader, PageKind, Restoring};
+
+/// Most pages of one read (256 KiB).
+const PAGES_MAX: u64 = 64;
+/// Pages that nobody wants, but that are cheaper to read than a read of its own is.
+const GAP_MAX: u64 = 4;
+
+/// A page to be put back, and who it must be. What it holds it says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedPage {
+    /// The page.
+    pub hot: HotPage,
+    /// The keyspace that wrote it.
+    pub keyspace: KeyspaceId,
+    /// The incarnation that wrote it, its lowest 32 bits.
+    pub incarnation: u32,
+}
+
+/// What came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Pages that are in the cache now and were not.
+    pub pages: u64,
+    /// Bytes that were read for them.
+    pub read_bytes: u64,
+    /// There was no memory for more.
+    pub is_full: bool,
+}
+
+impl DataFile {
+    /// The pages that the cache holds, about.
+    pub fn hot_pages(&self) -> Vec<HotPage> {
+        self.cache.hot_pages()
+    }
+
+    /// Puts pages back into the cache as far as there is memory. REQUIRES: they are sorted by number, there
+    /// are few enough for one batch of reads, and their extents are held.
+    ///
+    /// Errors: `Io`. Pages that are not what they should be are left out.
+    pub fn restore_pages(&self, wanted: &[WantedPage]) -> Result<Restored> {
+        debug_assert!(wanted.is_sorted_by_key(|wanted| wanted.hot.page), "sorted by number");
+        let missing: Vec<_> = wanted.iter().filter(|wanted| !self.cache.has(wanted.hot.page)).collect();
+        let pieces: Vec<_> = missing.chunk_by(|a, b| are_read_together(a.hot.page, b.hot.page)).collect();
+        let mut buffers: Vec<_> =
+            pieces.iter().map(|piece| AlignedBuffer::unfilled(bytes_of(piece))).collect();
+        let mut requests: Vec<ReadRequest<'_>> = pieces
+            .iter()
+            .zip(&mut buffers)
+            .map(|(piece, buffer)| ReadRequest::new(piece[0].hot.page * PAGE_BYTES, buffer))
+            .collect();
+        self.file.read_batch(&mut requests);
+        let results: Vec<_> = requests.into_iter().map(|request| request.result).collect();
+        let mut restored = Restored::default();
+        for ((piece, buffer), result) in pieces.iter().zip(&buffers).zip(results) {
+            result.map_err(|error| Error::io(DATA_FILE, error))?;
+            restored.read_bytes += u64_of(buffer.len());
+            if !restored.is_full {
+                self.put_back(piece, buffer, &mut restored);
+            }
+        }
+        self.io.stream_read_bytes.fetch_add(restored.read_bytes, Relaxed);
+        Ok(restored)
+    }
+
+    /// Puts the pages of one read into the cache.
+    fn put_back(&self, piece: &[&WantedPage], buffer: &[u8], restored: &mut Restored) {
+        for WantedPage { hot, keyspace, incarnation } in piece.iter().copied() {
+            let start = usize_of((hot.page - piece[0].hot.page) * PAGE_BYTES);
+            let bytes = &buffer[start..start + PAGE_SIZE];
+            let Some(kind) = PageHeader::read(bytes).and_then(|header| header.kind) else { continue };
+            let address = PageAddress {
+                page: hot.page,
+                generation: hot.generation,
+                keyspace: *keyspace,
+                incarnation: *incarnation,
+                kind,
+            };
+            if self.check(bytes, &address).is_err() {
+                continue;
+            }
+            let keeping = match (kind, hot.keeping) {
+                (PageKind::Data, Keeping::Structure | Keeping::Main) => Keeping::Main,
+                (PageKind::Data, Keeping::Probation) => Keeping::Probation,
+                _ => Keeping::Structure,
+            };
+            match self.cache.restore(&HotPage { keeping, ..*hot }, bytes) {
+                Restoring::Done => restored.pages += 1,
+                Restoring::Present => {}
+                Restoring::Full => {
+                    restored.is_full = true;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn are_read_together(page: u64, next: u64) -> bool {
+    next - page <= GAP_MAX && page / PAGES_MAX == next / PAGES_MAX
+}
+
+/// Bytes from the first page to the last one.
+fn bytes_of(piece: &[&WantedPage]) -> usize {
+    let pages = piece[piece.len() - 1].hot.page - piece[0].hot.page + 1;
+    usize_of(pages * PAGE_BYTES)
+}
