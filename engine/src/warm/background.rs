@@ -4,7 +4,7 @@
 //! **Invariants**
 //! - It begins with the first read of a user: a store that is opened to be written, or for one look, reads
 //!   nothing for nobody.
-//! - While users read it rests as long as it works.
+//! - While users read it pauses as long as it works.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::store::Store;
 /// How often it looks whether a user reads: often at first, then as often as other background threads.
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(200);
-/// The longest rest after a piece of work.
-const REST_MAX: Duration = Duration::from_millis(100);
+/// The longest pause after a piece of work.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// How often what is hot is noted, at most.
 const NOTE_INTERVAL: Duration = Duration::from_secs(180);
 
@@ -25,7 +25,7 @@ pub(crate) fn warm_loop(store: &Store) -> Result<()> {
     let ends = || store.health.is_closing() || store.has_failed();
     let mut interval = LOOK_MIN;
     while store.warm.state() == RestoreState::Waiting && store.look_ups() == 0 && !ends() {
-        store.warm.rest(interval);
+        store.warm.wait(interval);
         interval = (interval * 3 / 2).min(LOOK_MAX);
     }
     while !ends() {
@@ -34,11 +34,11 @@ pub(crate) fn warm_loop(store: &Store) -> Result<()> {
             break;
         }
         if store.look_ups() > look_ups {
-            store.warm.rest(store.env.monotonic().saturating_sub(began).min(REST_MAX));
+            store.warm.wait(store.env.monotonic().saturating_sub(began).min(PAUSE_MAX));
         }
     }
     while !ends() {
-        store.warm.rest(NOTE_INTERVAL);
+        store.warm.wait(NOTE_INTERVAL);
         if !ends() {
             store.note_hot_set();
         }

@@ -63,8 +63,8 @@ impl WarmRestart {
         self.woken.notify_all();
     }
 
-    /// Sleeps so long, unless it is woken.
-    pub(super) fn rest(&self, time: Duration) {
+    /// Waits so long, unless it is woken.
+    pub(super) fn wait(&self, time: Duration) {
         let mut is_woken = self.is_woken.lock();
         if !*is_woken {
             self.woken.wait_for(&mut is_woken, time);
