@@ -187,7 +187,7 @@ fn check_device_space(store: &Store) -> Result<()> {
         store.space.refill()?;
     }
     if store.space.is_short() || store.nearly_full.is_on() || store.backpressure.may_be_full() {
-        store.look_for_space()?;
+        store.lock_and_hold_space()?;
     }
     fit_reserve(store)
 }

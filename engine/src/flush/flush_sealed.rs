@@ -28,7 +28,7 @@ use crate::{
 impl Store {
     /// Frees write memory in stepped execution: seals, and flushes what is sealed.
     pub(crate) fn flush_for_memory(&self) -> Result<()> {
-        self.look_for_space()?;
+        self.lock_and_hold_space()?;
         self.govern_memory();
         self.seal_if_full();
         self.flush_sealed().map(|_| ())
@@ -47,7 +47,7 @@ impl Store {
         let outcome = self.flush_round(waiting);
         self.give_back_what_failed(&outcome)?;
         if !self.has_failed() {
-            self.look_at_space()?;
+            self.hold_space()?;
         }
         outcome?;
         self.end_round()?;
@@ -106,12 +106,12 @@ impl Store {
                 return outcome;
             }
             self.data.give_back_space()?;
-            self.look_at_space()?;
+            self.hold_space()?;
             if !self.nearly_full.is_on() {
                 return outcome;
             }
         }
-        let mut left = self.takeable_bytes();
+        let mut left = self.available_bytes();
         let mut fits = |(keyspace, buffer): &Waiting| {
             let bytes = keyspace.view.load().tree.on_top_bytes(buffer.table.memory_bytes());
             left.checked_sub(bytes).inspect(|&rest| left = rest).is_some()

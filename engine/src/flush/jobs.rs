@@ -38,7 +38,7 @@ impl Store {
             };
             self.give_back_what_failed(&outcome)?;
             if self.nearly_full.is_on() && !self.has_failed() {
-                self.look_at_space()?;
+                self.hold_space()?;
             }
             return outcome.map(|()| true);
         }

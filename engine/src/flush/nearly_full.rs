@@ -18,7 +18,7 @@ use testudo_base::{
         atomic::Ordering::{Relaxed, Release},
     },
 };
-use testudo_contract::{LeastGain, Progress, Reclaim, ReclaimLimits, ReclaimTarget, Tree, TreeEdit};
+use testudo_contract::{LeastGain, Progress, Reclaim, ReclaimLimits, Tree, TreeEdit};
 use testudo_storage::Change;
 
 use crate::{
@@ -34,14 +34,13 @@ fn is_full<T>(outcome: &Result<T>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
 }
 
-/// Whether something is won. What waits for a leaf is less afterwards in any case; anything else must give
-/// back more space than it takes, for it was chosen by estimates.
+/// Whether something is won.
 fn is_progress(reclaim: &Reclaim, edit: &TreeEdit) -> bool {
     let pages = |change: &Change| match change {
         Change::References(span, delta) => i64::from(span.page_count) * i64::from(*delta),
         _ => 0,
     };
-    matches!(reclaim.target, ReclaimTarget::Leaf { .. }) || edit.changes.iter().map(pages).sum::<i64>() < 0
+    reclaim.is_merge || edit.changes.iter().map(pages).sum::<i64>() < 0
 }
 
 /// What a store needs of a device with little space.
@@ -109,7 +108,7 @@ impl Store {
         }
     }
 
-    /// Size of log segments that memory and device allow, as far as the device was looked at.
+    /// Size of log segments that memory and device allow, by what is known of the device.
     fn segment_bytes(&self) -> u64 {
         let segment_bytes = self.memory.shares().wal_segment_bytes();
         if self.nearly_full.is_on() {
@@ -120,8 +119,8 @@ impl Store {
     }
 
     /// Size of the segments with which an opening begins its log: small ones on a device that may be nearly
-    /// full, until it is looked at. Writes nothing, and counts no free space of the data file, which may be
-    /// holes.
+    /// full, until [`Store::hold_space`]. Writes nothing, and counts no free space of the data file, which
+    /// may be holes.
     pub(crate) fn first_segment_bytes(&self) -> u64 {
         let segment_bytes = self.segment_bytes();
         match self.env.free_bytes(&self.directory) {
@@ -137,19 +136,20 @@ impl Store {
         }
     }
 
-    /// Space for what goes on top of the trees or is reclaimed. REQUIRES: it was looked at.
-    pub(crate) fn takeable_bytes(&self) -> u64 {
+    /// Space for what goes on top of the trees or is reclaimed. REQUIRES: [`Store::hold_space`] was called
+    /// since space was taken or given back.
+    pub(crate) fn available_bytes(&self) -> u64 {
         self.data.usable_bytes() + self.nearly_full.growth_bytes.load(Relaxed)
     }
 
-    /// As [`Store::look_at_space`], after whoever is at work.
-    pub(crate) fn look_for_space(&self) -> Result<()> {
+    /// As [`Store::hold_space`], after whoever is at work.
+    pub(crate) fn lock_and_hold_space(&self) -> Result<()> {
         let _flush = self.flush_lock.lock();
-        if self.has_failed() { Ok(()) } else { self.look_at_space() }
+        if self.has_failed() { Ok(()) } else { self.hold_space() }
     }
 
-    /// Looks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
-    pub(crate) fn look_at_space(&self) -> Result<()> {
+    /// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
+    pub(crate) fn hold_space(&self) -> Result<()> {
         let state = &self.nearly_full;
         if !self.space.is_kept() {
             return Ok(());
@@ -183,7 +183,7 @@ impl Store {
         }
         if !state.holes_are_known.swap(true, Relaxed) {
             self.data.find_holes()?;
-            return self.look_at_space();
+            return self.hold_space();
         }
         *state.bounds.lock() = bounds;
         if !state.is_on.swap(true, Relaxed) || self.backpressure.write_buffers() != bounds.write_buffers {
@@ -222,7 +222,7 @@ impl Store {
     /// Lets `act` take what is held but for `rest_bytes`. REQUIRES: `flush_lock` is held.
     pub(crate) fn with_held_space<R>(&self, rest_bytes: u64, act: impl FnOnce() -> R) -> R {
         if !planted!("held-space-not-taken") {
-            self.data.take_what_is_kept(rest_bytes);
+            self.data.lower_kept_bytes(rest_bytes);
         }
         act()
     }
@@ -234,7 +234,7 @@ impl Store {
         }
         let _flush = self.flush_lock.lock();
         self.check_writable()?;
-        self.look_at_space()?;
+        self.hold_space()?;
         if !self.nearly_full.is_short() {
             return Ok(true);
         }
@@ -244,7 +244,7 @@ impl Store {
             return Ok(false);
         }
         let mut tried = self.nearly_full.tried.lock();
-        let usable = self.takeable_bytes();
+        let usable = self.available_bytes();
         let mut best: Option<(Arc<KeyspaceCore>, Reclaim)> = None;
         for keyspace in self.keyspaces() {
             let but: Vec<Reclaim> =
@@ -275,7 +275,7 @@ impl Store {
             outcome.inspect_err(|error| self.poison(error))?;
             tried.clear();
         }
-        self.look_at_space()?;
+        self.hold_space()?;
         Ok(true)
     }
 
@@ -319,9 +319,10 @@ impl Store {
             let is_going_on = match intent {
                 Intent::Remove => self.make_space_for(bytes)?,
                 // A long one may only have to wait for what is buffered.
-                Intent::Write if self.is_buffer_in_the_way() => self.flush_buffers()?,
+                Intent::Write if self.is_limited_by_buffers() => self.flush_buffers()?,
                 Intent::Write => {
-                    self.nearly_full.checks.is_due(&*self.env) && self.look_for_space().map(|()| false)?
+                    self.nearly_full.checks.is_due(&*self.env)
+                        && self.lock_and_hold_space().map(|()| false)?
                 }
             };
             if is_going_on {
@@ -337,7 +338,7 @@ impl Store {
         }
     }
 
-    fn is_buffer_in_the_way(&self) -> bool {
+    fn is_limited_by_buffers(&self) -> bool {
         let is_refusing = self.nearly_full.is_short() || self.space.is_short();
         self.nearly_full.is_on() && !is_refusing && self.backpressure.used() > 0
     }

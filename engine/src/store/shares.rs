@@ -141,7 +141,7 @@ impl MemoryShares {
         (self.total / 16).clamp(1 << 20, 16 << 20)
     }
 
-    /// Free space of a device on which it need not be looked at how much is needed: for full write buffers on
+    /// Free space of a device on which nobody need ask how much is needed: for full write buffers on
     /// top of their trees, their log, and as much again.
     pub(crate) fn plenty_bytes(&self) -> u64 {
         self.write_buffers * 5 + self.wal_segment_bytes() * 4 + (32 << 20)

@@ -428,10 +428,10 @@ impl DataFile {
         self.growth.store(growth_bytes, Relaxed);
     }
 
-    /// Until the next [`DataFile::set_bounds`] all free space but `rest_bytes` is taken, in whatever pieces
-    /// there are.
-    pub fn take_what_is_kept(&self, rest_bytes: u64) {
-        self.extents.keep_of_fragments(rest_bytes.div_ceil(PAGE_BYTES));
+    /// Until the next [`DataFile::set_bounds`] only `rest_bytes` of free space are kept, and pieces of any
+    /// size are taken.
+    pub fn lower_kept_bytes(&self, rest_bytes: u64) {
+        self.extents.lower_kept_pages(rest_bytes.div_ceil(PAGE_BYTES));
     }
 
     /// Free space that the file has on the device.

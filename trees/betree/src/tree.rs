@@ -13,9 +13,7 @@ use testudo_base::{
     Cursor, ExtentSpan, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of,
     operands_format::begin_stack,
 };
-use testudo_contract::{
-    Job, OutlineLine, Reclaim, ReclaimLimits, ReclaimTarget, Tree, TreeEdit, TreeStats, Updates, Work,
-};
+use testudo_contract::{Job, OutlineLine, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work};
 use testudo_run::Run;
 use testudo_run::{Access, Lookup, LookupProgress, Reached};
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
@@ -38,7 +36,7 @@ use crate::{
         merge_source::{RunSlice, Source, bytes_of_runs},
         overwrites::Overwrites,
         plan::{PlanChild, PlanNode, active_bounds},
-        reclaim,
+        reclaim::{self, Target},
         write::write_plan,
     },
 };
@@ -277,10 +275,10 @@ impl Tree for BeTree {
 
     fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
-        match &reclaim.target {
-            ReclaimTarget::Leaf { path, waiting_max } => plan.flush_into_leaf(path, *waiting_max)?,
-            ReclaimTarget::Leaves(path, count) => plan.join_into_leaf(path, *count, &self.options)?,
-            ReclaimTarget::Run(node, run) => {
+        match reclaim::target_of(reclaim) {
+            Target::Leaf { path, waiting_max } => plan.flush_into_leaf(path, *waiting_max)?,
+            Target::Leaves(path, count) => plan.join_into_leaf(path, *count, &self.options)?,
+            Target::Run(node, run) => {
                 if let Some((target, _)) = touch_path(&mut plan, *node, 0) {
                     target.trim(*run);
                 }

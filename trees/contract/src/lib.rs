@@ -11,14 +11,16 @@
 //! - Nothing that an edit refers to is written after [`Tree::apply`] or [`Tree::run_job`] returned; the
 //!   engine syncs the data file, commits the edit and only then publishes the state.
 
+mod reclaim;
 mod work;
 
 use std::{fmt, sync::Arc};
 
-use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, RunId, Seqno};
+use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, Seqno};
 use testudo_run::{Access, KeyBounds, Lookup, Run, RunRef};
 use testudo_storage::{Change, PageAddress};
 
+pub use reclaim::{LeastGain, Reclaim, ReclaimLimits, ReclaimTarget};
 pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
 
 /// Sorted updates on their way into a tree: a frozen memtable.
@@ -52,56 +54,6 @@ pub struct Job {
     pub what: &'static str,
     /// The object that it is about.
     pub object: ObjectId,
-}
-
-/// What [`Tree::reclaim`] writes anew.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReclaimTarget {
-    /// A leaf, merged with what waits for it.
-    Leaf {
-        /// Which pivot of each node leads there.
-        path: Vec<usize>,
-        /// Of what waits, this many bytes or a little more go there, the first in key order.
-        waiting_max: u64,
-    },
-    /// So many neighbouring leaves from there on, as one.
-    Leaves(Vec<usize>, usize),
-    /// A run of a node's buffer, without what is dead of it.
-    Run(ObjectId, RunId),
-}
-
-/// A piece of work that wins space.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reclaim {
-    /// What is written anew.
-    pub target: ReclaimTarget,
-    /// About how many bytes of space it takes before it gives others back.
-    pub space_bytes: u64,
-    /// About how many bytes it wins in the end.
-    pub gain_bytes: u64,
-}
-
-/// What a piece of work has to win at least for [`Tree::pick_reclaim`] to choose it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LeastGain {
-    /// A part of what it writes.
-    Worthwhile,
-    /// However little, because a removal waits for it.
-    Any,
-    /// Nothing, the removal would be refused else: what waits goes down in the order of keys, so that all of
-    /// what is dead is given back in the end.
-    None,
-}
-
-/// What pieces of work [`Tree::pick_reclaim`] may choose.
-#[derive(Clone, Copy, Debug)]
-pub struct ReclaimLimits<'a> {
-    /// How much space they may take.
-    pub space_bytes: u64,
-    /// How much they have to win.
-    pub least_gain: LeastGain,
-    /// None of these.
-    pub but: &'a [Reclaim],
 }
 
 /// A run of a tree, as the tree's objects in the manifest name it: for salvage, which opens no tree.
@@ -177,7 +129,8 @@ pub trait Tree: Send + Sync + fmt::Debug {
     /// Of the pieces of work that win space the one that wins most. Going on with that comes to an end. Reads
     /// index pages only.
     fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>>;
-    /// Does what [`Tree::pick_reclaim`] chose.
+    /// Does what [`Tree::pick_reclaim`] chose. Trees of one family have the same terms for targets; it is an
+    /// assert that the target comes from one of them.
     fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit>;
     /// As [`Tree::apply`] for readers only: nothing is merged, and no change makes the state durable.
     /// Its space is given back with it.

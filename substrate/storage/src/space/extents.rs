@@ -176,7 +176,7 @@ impl Extents {
     }
 
     /// From now on the last `pages` free pages are not taken, and the others in whatever pieces there are.
-    pub(crate) fn keep_of_fragments(&self, pages: u64) {
+    pub(crate) fn lower_kept_pages(&self, pages: u64) {
         let mut table = self.table.lock();
         (table.kept_pages, table.takes_fragments) = (pages, true);
     }

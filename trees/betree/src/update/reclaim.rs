@@ -10,6 +10,8 @@
 //! - Each step leaves less waiting, or less of what is dead: going on comes to an end.
 //! - Everything that waits for a key goes down together, as in a flush.
 
+mod target;
+
 use testudo_base::{
     Cursor, ObjectId, PAGE_BYTES, Result, RunId,
     num::{low64, u64_of},
@@ -30,6 +32,8 @@ use crate::{
         write::alive_of_run,
     },
 };
+
+pub(crate) use target::{Target, target_of};
 
 /// A run has so many bytes of index, filter and footer at least, and takes space in pieces of about this
 /// size.
@@ -117,8 +121,8 @@ impl Candidate {
     /// dead or written anew.
     fn largest_step(&self, limits: &ReclaimLimits<'_>, rest_bytes: u64) -> Option<Step> {
         let half_of = |waiting_max: u64| waiting_max.min(self.waiting.bytes) / 2;
-        let tried = limits.but.iter().filter_map(|tried| match &tried.target {
-            ReclaimTarget::Leaf { path, waiting_max } if *path == self.path => Some(half_of(*waiting_max)),
+        let tried = limits.but.iter().filter_map(|tried| match target_of(tried) {
+            Target::Leaf { path, waiting_max } if *path == self.path => Some(half_of(*waiting_max)),
             _ => None,
         });
         let mut waiting_max = tried.min().unwrap_or(u64::MAX);
@@ -133,8 +137,8 @@ impl Candidate {
         None
     }
 
-    fn target(self, waiting_max: u64) -> ReclaimTarget {
-        ReclaimTarget::Leaf { path: self.path, waiting_max }
+    fn target(self, waiting_max: u64) -> Target {
+        Target::Leaf { path: self.path, waiting_max }
     }
 }
 
@@ -263,31 +267,49 @@ fn visit(
 struct Choice<'a> {
     limits: &'a ReclaimLimits<'a>,
     gain_min: u64,
-    best: Option<Reclaim>,
+    best: Option<Chosen>,
+}
+
+/// The step that is best so far.
+struct Chosen {
+    target: Target,
+    space_bytes: u64,
+    gain_bytes: u64,
+}
+
+impl Chosen {
+    fn into_reclaim(self) -> Reclaim {
+        Reclaim {
+            is_merge: matches!(self.target, Target::Leaf { .. }),
+            target: ReclaimTarget::new(self.target),
+            space_bytes: self.space_bytes,
+            gain_bytes: self.gain_bytes,
+        }
+    }
 }
 
 impl Choice<'_> {
-    fn offer(&mut self, target: ReclaimTarget, space_bytes: u64, gain_bytes: u64) {
+    fn offer(&mut self, target: Target, space_bytes: u64, gain_bytes: u64) {
         let gain_min = match self.limits.least_gain {
             LeastGain::Worthwhile => self.gain_min.max((space_bytes - LEAST_RUN_BYTES) / GAIN_PARTS),
             LeastGain::Any | LeastGain::None => 1,
         };
         let is_better = self.best.as_ref().is_none_or(|best| gain_bytes > best.gain_bytes);
         if gain_bytes >= gain_min && is_better && self.is_possible(&target, space_bytes) {
-            self.best = Some(Reclaim { target, space_bytes, gain_bytes });
+            self.best = Some(Chosen { target, space_bytes, gain_bytes });
         }
     }
 
     /// The first that is possible is taken, whatever it wins.
-    fn offer_next(&mut self, target: ReclaimTarget, space_bytes: u64) {
+    fn offer_next(&mut self, target: Target, space_bytes: u64) {
         if self.best.is_none() && self.is_possible(&target, space_bytes) {
-            self.best = Some(Reclaim { target, space_bytes, gain_bytes: 0 });
+            self.best = Some(Chosen { target, space_bytes, gain_bytes: 0 });
         }
     }
 
-    fn is_possible(&self, target: &ReclaimTarget, space_bytes: u64) -> bool {
+    fn is_possible(&self, target: &Target, space_bytes: u64) -> bool {
         let ReclaimLimits { space_bytes: left, but, .. } = self.limits;
-        space_bytes <= *left && but.iter().all(|other| other.target != *target)
+        space_bytes <= *left && but.iter().all(|other| target_of(other) != target)
     }
 }
 
@@ -305,7 +327,7 @@ pub(crate) fn pick(
         choice.offer(candidate.target(step.waiting_max), step.space_bytes, step.gain_bytes);
     });
     each_joinable(root, options, &mut Vec::new(), &[], &mut |path, count, space, gain| {
-        choice.offer(ReclaimTarget::Leaves(path.to_vec(), count), space, gain);
+        choice.offer(Target::Leaves(path.to_vec(), count), space, gain);
     });
     // A run that is partly dead may be dead altogether once more leaves are written.
     if choice.best.is_none() {
@@ -314,7 +336,7 @@ pub(crate) fn pick(
             LeastGain::Any | LeastGain::None => DEAD_PARTS_ANY,
         };
         each_partly_dead(root, parts, &mut |node, run, alive, dead| {
-            choice.offer(ReclaimTarget::Run(node, run), alive / 16 * 17 + LEAST_RUN_BYTES, dead);
+            choice.offer(Target::Run(node, run), alive / 16 * 17 + LEAST_RUN_BYTES, dead);
         })?;
     }
     if limits.least_gain == LeastGain::None {
@@ -323,7 +345,7 @@ pub(crate) fn pick(
             choice.offer_next(candidate.target(step.waiting_max), step.space_bytes);
         });
     }
-    Ok(choice.best)
+    Ok(choice.best.map(Chosen::into_reclaim))
 }
 
 /// Tells `act` of neighbouring leaves that would be one: the way to the first, how many, and the bytes that

@@ -1,8 +1,9 @@
 //! Steps of reclaiming, whole and cut at a key, change no answer and come to an end.
 
-use testudo_contract::LeastGain;
+use testudo_contract::{LeastGain, ReclaimTarget};
 
 use super::*;
+use crate::update::reclaim::target_of;
 
 /// More steps than any of these trees needs.
 const STEPS_MAX: u32 = 20_000;
@@ -12,8 +13,8 @@ impl Bed {
     fn next_step(&self, least_gain: LeastGain, waiting_max: u64) -> Option<Reclaim> {
         let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain, but: &[] };
         let mut reclaim = self.tree.pick_reclaim(&limits).unwrap()?;
-        if let ReclaimTarget::Leaf { waiting_max: most, .. } = &mut reclaim.target {
-            *most = waiting_max;
+        if let Target::Leaf { path, .. } = target_of(&reclaim).clone() {
+            reclaim.target = ReclaimTarget::new(Target::Leaf { path, waiting_max });
         }
         Some(reclaim)
     }
@@ -98,7 +99,7 @@ fn of_what_waits_for_one_leaf_a_part_goes_there_at_a_time() {
     while let Some(reclaim) = bed.next_step(LeastGain::None, 40_000) {
         bed.reclaim(&reclaim);
         bed.tree.check_invariants(true).unwrap();
-        if !matches!(reclaim.target, ReclaimTarget::Leaf { .. }) {
+        if !reclaim.is_merge {
             continue;
         }
         let waits = bed.waiting_bytes();

@@ -13,13 +13,17 @@ fn options(leaf_bytes: u64) -> BeTreeOptions {
 /// A step that needs space for so many KiB and wins so many.
 type Offer = (u64, u64);
 
-fn leaf(number: usize) -> ReclaimTarget {
-    ReclaimTarget::Leaf { path: vec![number], waiting_max: u64::MAX }
+fn leaf(number: usize) -> Target {
+    Target::Leaf { path: vec![number], waiting_max: u64::MAX }
+}
+
+fn tried(target: Target) -> Reclaim {
+    Chosen { target, space_bytes: 0, gain_bytes: 0 }.into_reclaim()
 }
 
 /// The number of the step that is taken, of those that are offered.
 fn choose(least_gain: LeastGain, space_kib: u64, but: &[usize], offers: &[Offer]) -> Option<usize> {
-    let tried = |&number: &usize| Reclaim { target: leaf(number), space_bytes: 0, gain_bytes: 0 };
+    let tried = |&number: &usize| tried(leaf(number));
     let but: Vec<Reclaim> = but.iter().map(tried).collect();
     let limits = ReclaimLimits { space_bytes: space_kib << 10, least_gain, but: &but };
     let mut choice = Choice { limits: &limits, gain_min: GAIN_BYTES_MIN, best: None };
@@ -107,14 +111,10 @@ fn what_waits_is_counted_in_the_pages_that_it_takes() {
 }
 
 /// How many KiB of what waits, `waiting_kib`, go down with so much space. So many KiB were tried in vain.
-fn step_of(waiting_kib: u64, space_kib: u64, tried: Option<u64>, rest_kib: u64) -> Option<u64> {
+fn step_of(waiting_kib: u64, space_kib: u64, in_vain: Option<u64>, rest_kib: u64) -> Option<u64> {
     let candidate = candidate(waiting_kib, 0, 0);
-    let tried = tried.map(|kib| Reclaim {
-        target: ReclaimTarget::Leaf { path: vec![0], waiting_max: kib << 10 },
-        space_bytes: 0,
-        gain_bytes: 0,
-    });
-    let but: Vec<Reclaim> = tried.into_iter().collect();
+    let in_vain = in_vain.map(|kib| tried(Target::Leaf { path: vec![0], waiting_max: kib << 10 }));
+    let but: Vec<Reclaim> = in_vain.into_iter().collect();
     let limits = ReclaimLimits { space_bytes: space_kib << 10, least_gain: LeastGain::None, but: &but };
     let step = candidate.largest_step(&limits, rest_kib << 10)?;
     Some(step.waiting_max.min(candidate.waiting.bytes) >> 10)

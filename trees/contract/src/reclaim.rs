@@ -1,0 +1,76 @@
+//! Winning space in small pieces of work, for a device that is nearly full (decision 0032).
+//!
+//! The engine asks each tree for the piece that wins most ([`crate::Tree::pick_reclaim`]), compares what
+//! they say of space, and lets one be done ([`crate::Tree::reclaim`]). What is written by it only the tree
+//! knows.
+//!
+//! **Invariants**
+//! - Going on with what is picked comes to an end: each piece gives back more space than it takes, or leaves
+//!   less to be merged.
+
+use std::{any::Any, fmt, sync::Arc};
+
+/// What of a tree a piece of work writes anew, in the terms of the tree that chose it: a leaf, a run, the
+/// input of a compaction.
+#[derive(Clone)]
+pub struct ReclaimTarget(Arc<dyn Target>);
+
+trait Target: Any + Send + Sync + fmt::Debug {}
+
+impl<T: Any + Send + Sync + fmt::Debug> Target for T {}
+
+impl ReclaimTarget {
+    /// For the tree that understands `target`.
+    pub fn new<T: Any + Send + Sync + fmt::Debug>(target: T) -> Self {
+        Self(Arc::new(target))
+    }
+
+    /// The target, if it is in terms of `T`.
+    pub fn of<T: Any>(&self) -> Option<&T> {
+        let target: &dyn Any = &*self.0;
+        target.downcast_ref()
+    }
+}
+
+impl fmt::Debug for ReclaimTarget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// A piece of work that wins space.
+#[derive(Clone, Debug)]
+pub struct Reclaim {
+    /// What is written anew.
+    pub target: ReclaimTarget,
+    /// Whether less waits to be merged afterwards. That is progress even if no space is won; other pieces of
+    /// work are given up if they give back no more than they take, for they are chosen by estimates.
+    pub is_merge: bool,
+    /// About how many bytes of space it takes before it gives others back.
+    pub space_bytes: u64,
+    /// About how many bytes it wins in the end.
+    pub gain_bytes: u64,
+}
+
+/// What a piece of work has to win at least for [`crate::Tree::pick_reclaim`] to choose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeastGain {
+    /// A part of what it writes.
+    Worthwhile,
+    /// However little, because a removal waits for it.
+    Any,
+    /// Nothing, the removal would be refused else: what waits is merged in the order of keys, so that all of
+    /// what is dead is given back in the end.
+    None,
+}
+
+/// What pieces of work [`crate::Tree::pick_reclaim`] may choose.
+#[derive(Clone, Copy, Debug)]
+pub struct ReclaimLimits<'a> {
+    /// How much space they may take.
+    pub space_bytes: u64,
+    /// How much they have to win.
+    pub least_gain: LeastGain,
+    /// None of these: they did not fit, or won nothing.
+    pub but: &'a [Reclaim],
+}
