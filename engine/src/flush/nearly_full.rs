@@ -18,8 +18,7 @@ use testudo_base::{
         atomic::Ordering::{Relaxed, Release},
     },
 };
-use testudo_contract::{LeastGain, Progress, Reclaim, ReclaimLimits, Tree, TreeEdit};
-use testudo_storage::Change;
+use testudo_contract::{LeastGain, Progress, Reclaim, ReclaimLimits, Tree};
 
 use crate::{
     store::{
@@ -32,15 +31,6 @@ use crate::{
 
 fn is_full<T>(outcome: &Result<T>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
-}
-
-/// Whether something is won.
-fn is_progress(reclaim: &Reclaim, edit: &TreeEdit) -> bool {
-    let pages = |change: &Change| match change {
-        Change::References(span, delta) => i64::from(span.page_count) * i64::from(*delta),
-        _ => 0,
-    };
-    reclaim.is_merge || edit.changes.iter().map(pages).sum::<i64>() < 0
 }
 
 /// What a store needs of a device with little space.
@@ -264,7 +254,7 @@ impl Store {
             let tree = Arc::clone(&keyspace.view.load().tree);
             let edit = tree.reclaim(&self.work(&keyspace, Arc::new(Progress::default())), &reclaim)?;
             drop(tree);
-            if !is_progress(&reclaim, &edit) {
+            if !reclaim.is_progress(&edit) {
                 return Ok(false);
             }
             self.commit_job(&keyspace, edit).inspect_err(|error| self.poison(error)).map(|()| true)

@@ -33,6 +33,7 @@ use crate::{
         stack::stack,
     },
     update::{
+        join::{find_join, nothing_above},
         merge_source::{RunSlice, Source, bytes_of_runs},
         overwrites::Overwrites,
         plan::{PlanChild, PlanNode, active_bounds},
@@ -251,7 +252,7 @@ impl Tree for BeTree {
         let bytes = updates.bytes();
         let slice = RunSlice { source: Source::Updates(updates), bounds: Bounds::default() };
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
-        plan.join_children(&self.options, 0)?;
+        plan.join_children(&self.options, 0, &nothing_above)?;
         self.finish(plan, work, Origin::Updates, &self.options)
     }
 
@@ -298,7 +299,7 @@ impl Tree for BeTree {
         if self.root.height > 1 && self.root.pivots.len() == 1 {
             return Some(Job { what: "shrink root", object: self.root.id });
         }
-        if let Some(node) = find_join(&self.root, &self.options) {
+        if let Some(node) = find_join(&self.root, &self.options, &nothing_above) {
             return Some(Job { what: JOIN, object: node.id });
         }
         if let Some((node, _)) = find_tombstones(&self.root) {
@@ -348,7 +349,7 @@ impl Tree for BeTree {
         } else {
             touch_path(&mut plan, job.object, 0);
         }
-        plan.join_children(&self.options, 0)?;
+        plan.join_children(&self.options, 0, &nothing_above)?;
         self.finish(plan, work, Origin::Job, &self.options).map(Some)
     }
 
@@ -392,27 +393,6 @@ impl Tree for BeTree {
     fn check_invariants(&self, deep: bool) -> Result<()> {
         invariants::check(&self.root, deep)
     }
-}
-
-/// A node with children that are worth joining.
-fn find_join<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a Arc<Node>> {
-    let waiting = |pivot: usize| -> u64 {
-        node.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref()).map(|share| share.bytes).sum()
-    };
-    for left in 0..node.pivots.len().saturating_sub(1) {
-        let worth = match (&node.pivots[left].child, &node.pivots[left + 1].child) {
-            (Child::Node(a), Child::Node(b)) => options.nodes_should_join(a.pivots.len(), b.pivots.len()),
-            (Child::Leaf(a), Child::Leaf(b)) => {
-                let size = |run: &Option<Arc<Run>>| run.as_ref().map_or(0, |run| run.reference().user_bytes);
-                options.leaves_should_join(size(a) + waiting(left), size(b) + waiting(left + 1))
-            }
-            _ => false,
-        };
-        if worth {
-            return Some(node);
-        }
-    }
-    node.child_nodes().find_map(|child| find_join(child, options))
 }
 
 /// A node with a tier that consists of tombstones for a quarter or more. Flushing what that tier holds brings

@@ -3,6 +3,7 @@
 //!
 //! `plan → write`; reading and writing begin in `write`, never before.
 
+pub(crate) mod join;
 pub(crate) mod merge_source;
 pub(crate) mod overwrites;
 pub(crate) mod plan;

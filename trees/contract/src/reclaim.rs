@@ -5,10 +5,13 @@
 //! knows.
 //!
 //! **Invariants**
-//! - Going on with what is picked comes to an end: each piece gives back more space than it takes, or leaves
-//!   less to be merged.
+//! - Going on with what is picked, but for what was no progress, comes to an end.
 
 use std::{any::Any, fmt, sync::Arc};
+
+use testudo_storage::Change;
+
+use crate::TreeEdit;
 
 /// What of a tree a piece of work writes anew, in the terms of the tree that chose it: a leaf, a run, the
 /// input of a compaction.
@@ -43,13 +46,25 @@ impl fmt::Debug for ReclaimTarget {
 pub struct Reclaim {
     /// What is written anew.
     pub target: ReclaimTarget,
-    /// Whether less waits to be merged afterwards. That is progress even if no space is won; other pieces of
-    /// work are given up if they give back no more than they take, for they are chosen by estimates.
+    /// Whether less waits to be merged afterwards.
     pub is_merge: bool,
     /// About how many bytes of space it takes before it gives others back.
     pub space_bytes: u64,
     /// About how many bytes it wins in the end.
     pub gain_bytes: u64,
+}
+
+impl Reclaim {
+    /// Whether it was worth it, as `edit` has come out. That less waits to be merged is progress even if no
+    /// space is won; other pieces of work must give back more than they take, for they are chosen by
+    /// estimates. What was none is dropped, and is not to be picked again before the tree has changed.
+    pub fn is_progress(&self, edit: &TreeEdit) -> bool {
+        let pages = |change: &Change| match change {
+            Change::References(span, delta) => i64::from(span.page_count) * i64::from(*delta),
+            _ => 0,
+        };
+        self.is_merge || edit.changes.iter().map(pages).sum::<i64>() < 0
+    }
 }
 
 /// What a piece of work has to win at least for [`crate::Tree::pick_reclaim`] to choose it.

@@ -135,12 +135,17 @@ impl Assembly {
                     pivots
                         .extend(pieces.into_iter().map(|piece| NewPivot { pivot: child_pivot(piece), old }));
                 }
-                PlanChild::Output { output, bytes, held_bytes } => {
-                    let runs = std::mem::take(&mut self.outputs[output]);
+                PlanChild::Output { output, bytes, held_bytes, cut } => {
+                    let mut runs = std::mem::take(&mut self.outputs[output]);
                     let written: u64 = runs.iter().map(|fenced| fenced.run.reference().user_bytes).sum();
                     incoming += bytes - held_bytes;
                     dropped += bytes.saturating_sub(written);
-                    pivots.extend(leaf_pivots(low, runs).into_iter().map(|pivot| NewPivot { pivot, old }));
+                    let behind = cut.map(|cut| {
+                        let first = runs.partition_point(|fenced| fenced.low < cut);
+                        leaf_pivots(cut, runs.split_off(first))
+                    });
+                    let leaves = leaf_pivots(low, runs).into_iter().chain(behind.into_iter().flatten());
+                    pivots.extend(leaves.map(|pivot| NewPivot { pivot, old }));
                 }
                 PlanChild::Joined => {}
                 PlanChild::Leaf { .. } => unreachable!("every planned leaf was written"),

@@ -11,7 +11,11 @@ use crate::{
         fence::{Bounds, Fence},
         node::{Child, FencedRun, Node, Tier},
     },
-    update::plan::MAX_HEIGHT,
+    update::{
+        join::{Above, nothing_above, waiting_for},
+        merge_source::Layer,
+        plan::MAX_HEIGHT,
+    },
 };
 
 /// Most children that settings can allow a node.
@@ -22,14 +26,14 @@ pub(crate) fn check(root: &Arc<Node>, deep: bool) -> Result<()> {
     if !root.pivots[0].low.is_empty() || root.high.is_some() {
         return broken(root, "the root does not cover all keys");
     }
-    check_node(root, deep, 0)
+    check_node(root, deep, 0, &nothing_above)
 }
 
 fn broken(node: &Node, what: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Corruption, format!("node {}: {what}", node.id)))
 }
 
-fn check_node(node: &Arc<Node>, deep: bool, depth: u32) -> Result<()> {
+fn check_node(node: &Arc<Node>, deep: bool, depth: u32, above: &Above<'_>) -> Result<()> {
     if depth > MAX_HEIGHT {
         return broken(node, "the tree is too deep");
     }
@@ -53,7 +57,12 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32) -> Result<()> {
                 {
                     return broken(child, "does not fit the pivot of its parent");
                 }
-                check_node(child, deep, depth + 1)?;
+                let above_child = |bounds: &Bounds| {
+                    let mut layers = above(bounds);
+                    layers.extend(waiting_for(node, index, bounds));
+                    layers
+                };
+                check_node(child, deep, depth + 1, &above_child)?;
             }
             Child::Leaf(_) if node.height != 1 => return broken(node, "a leaf at the wrong depth"),
             Child::Leaf(None) => {}
@@ -67,11 +76,26 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32) -> Result<()> {
                 }
                 if deep {
                     check_run(run)?;
+                    let mut waiting = above(&bounds);
+                    waiting.extend(waiting_for(node, index, &bounds));
+                    if is_any_as_old(&waiting, &bounds, run)? {
+                        return broken(node, "a leaf is as new as what waits for it");
+                    }
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Whether something waits for a leaf that is no newer than it.
+fn is_any_as_old(waiting: &[Layer], bounds: &Bounds, leaf: &Run) -> Result<bool> {
+    for slice in waiting.iter().flatten() {
+        if slice.source.newest_seqno() <= leaf.reference().newest_seqno && slice.holds_any(bounds)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn check_tier(node: &Node, tier: &Tier, deep: bool) -> Result<()> {

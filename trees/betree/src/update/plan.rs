@@ -73,7 +73,7 @@ pub(crate) enum PlanChild {
         /// How much of them the leaf held.
         held_bytes: u64,
         /// What flows in ends before this key. What the leaf held from there on becomes a leaf of its own: it
-        /// is older.
+        /// is older. Also if that is nothing: older than what still waits for it.
         cut: Option<Fence>,
     },
     /// Being written; the number of the output, and how many bytes of what flow into it.
@@ -81,6 +81,7 @@ pub(crate) enum PlanChild {
         output: usize,
         bytes: u64,
         held_bytes: u64,
+        cut: Option<Fence>,
     },
     /// Joined into the nearest written leaf on its left.
     Joined,
@@ -279,7 +280,7 @@ impl PlanNode {
     }
 
     /// What waits for `pivot`, newest first.
-    fn layers_of(&self, pivot: usize) -> Vec<Layer> {
+    pub(crate) fn layers_of(&self, pivot: usize) -> Vec<Layer> {
         let bounds = self.base.bounds_of(pivot);
         let mut layers = Vec::new();
         let mut keep = |layer: Layer| {
@@ -348,91 +349,6 @@ impl PlanNode {
             }
         }
         self.tiers.insert(first, PlanTier::Merge(merged));
-    }
-
-    /// Joins neighbouring leaves that are small together, and prepares the joining of nodes that have few
-    /// children: what waits for either is flushed, so that their pivots can become one.
-    pub(crate) fn join_children(&mut self, options: &BeTreeOptions, depth: u32) -> Result<()> {
-        if self.base.height == 1 {
-            return self.join_leaves(options, depth);
-        }
-        for left in 0..self.children.len().saturating_sub(1) {
-            let counts = (self.child_pivots(left), self.child_pivots(left + 1));
-            if options.nodes_should_join(counts.0, counts.1) {
-                for pivot in [left, left + 1] {
-                    let bytes = self.pending()[pivot];
-                    if bytes > 0 {
-                        self.flush(pivot, bytes, options, depth)?;
-                    }
-                }
-            }
-        }
-        for child in &mut self.children {
-            if let PlanChild::Node(plan) = child {
-                plan.join_children(options, depth + 1)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn child_pivots(&self, pivot: usize) -> usize {
-        match &self.children[pivot] {
-            PlanChild::Untouched(Child::Node(node)) => node.pivots.len(),
-            PlanChild::Node(plan) => plan.children.len(),
-            _ => usize::MAX / 4,
-        }
-    }
-
-    fn join_leaves(&mut self, options: &BeTreeOptions, depth: u32) -> Result<()> {
-        let pending = self.pending();
-        let size = |child: &PlanChild, pending: u64| match child {
-            PlanChild::Untouched(Child::Leaf(run)) => {
-                Some(pending + run.as_ref().map_or(0, |run| run.reference().user_bytes))
-            }
-            PlanChild::Leaf { bytes, .. } => Some(pending + bytes),
-            _ => None,
-        };
-        let mut left = 0;
-        for right in 1..self.children.len() {
-            let sizes =
-                (size(&self.children[left], pending[left]), size(&self.children[right], pending[right]));
-            let (Some(left_bytes), Some(right_bytes)) = sizes else { continue };
-            if !options.leaves_should_join(left_bytes, right_bytes) {
-                left = right;
-                continue;
-            }
-            for pivot in [left, right] {
-                self.flush_or_touch(pivot, options, depth)?;
-            }
-            self.join_pair(left, right);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn flush_or_touch(&mut self, pivot: usize, options: &BeTreeOptions, depth: u32) -> Result<()> {
-        let bytes = self.pending()[pivot];
-        self.flush(pivot, bytes, options, depth)
-    }
-
-    /// Puts the leaf `right` behind the leaf `left`: their keys are disjoint, so oldest layers can stand side
-    /// by side.
-    pub(crate) fn join_pair(&mut self, left: usize, right: usize) {
-        let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
-        let PlanChild::Leaf {
-            layers: right_layers, bytes: right_bytes, held_bytes: right_held_bytes, ..
-        } = right_child
-        else {
-            return;
-        };
-        let PlanChild::Leaf { layers, bytes, held_bytes, .. } = &mut self.children[left] else { return };
-        *bytes += right_bytes;
-        *held_bytes += right_held_bytes;
-        for (age, layer) in right_layers.into_iter().enumerate() {
-            match layers.get_mut(age) {
-                Some(beside) => beside.extend(layer),
-                None => layers.push(layer),
-            }
-        }
     }
 }
 

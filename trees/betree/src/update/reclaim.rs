@@ -8,12 +8,12 @@
 //!
 //! **Invariants**
 //! - Each step leaves less waiting, or less of what is dead: going on comes to an end.
-//! - Everything that waits for a key goes down together, as in a flush.
+//! - Of what waits for a key nothing goes down before something older.
 
 mod target;
 
 use testudo_base::{
-    Cursor, ObjectId, PAGE_BYTES, Result, RunId,
+    Cursor, ObjectId, PAGE_BYTES, Result, RunId, Seqno,
     num::{low64, u64_of},
     planted,
 };
@@ -27,6 +27,7 @@ use crate::{
         node::{Child, Node, Share, Tier},
     },
     update::{
+        join::{each_joinable, nothing_above},
         merge_source::{Layer, bytes_of_runs, clip_runs, layer_cursor, runs_within},
         plan::{PlanChild, PlanNode, PlanTier, active_bounds, leaf_with},
         write::alive_of_run,
@@ -326,9 +327,11 @@ pub(crate) fn pick(
         let Some(step) = candidate.largest_step(limits, rest_bytes) else { return };
         choice.offer(candidate.target(step.waiting_max), step.space_bytes, step.gain_bytes);
     });
-    each_joinable(root, options, &mut Vec::new(), &[], &mut |path, count, space, gain| {
-        choice.offer(Target::Leaves(path.to_vec(), count), space, gain);
-    });
+    each_joinable(root, options, &mut Vec::new(), &nothing_above, &mut |joinable| {
+        let space = joinable.bytes / 16 * 17 + LEAST_RUN_BYTES;
+        let gain = joinable.stored_bytes.saturating_sub(space);
+        choice.offer(Target::Leaves(joinable.path, joinable.count), space, gain);
+    })?;
     // A run that is partly dead may be dead altogether once more leaves are written.
     if choice.best.is_none() {
         let parts = match limits.least_gain {
@@ -346,61 +349,6 @@ pub(crate) fn pick(
         });
     }
     Ok(choice.best.map(Chosen::into_reclaim))
-}
-
-/// Tells `act` of neighbouring leaves that would be one: the way to the first, how many, and the bytes that
-/// takes and wins. `froms`: where shares above begin that were emptied up to there. What lies on both sides
-/// of such a key is of different age: one leaf of both would say that what waits for the one is older.
-fn each_joinable(
-    node: &Node,
-    options: &BeTreeOptions,
-    path: &mut Vec<usize>,
-    froms: &[&[u8]],
-    act: &mut impl FnMut(&[usize], usize, u64, u64),
-) {
-    if node.height > 1 {
-        for (pivot, child) in node.child_nodes().enumerate() {
-            let shares = node.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref());
-            let mut froms = froms.to_vec();
-            froms.extend(shares.filter_map(|share| share.from.as_deref()));
-            path.push(pivot);
-            each_joinable(child, options, path, &froms, act);
-            path.pop();
-        }
-        return;
-    }
-    let size = |pivot: usize| node.pivots[pivot].child.leaf_bytes().unwrap_or(0) + node.pending_of(pivot);
-    let stored = |pivot: usize| match &node.pivots[pivot].child {
-        Child::Leaf(Some(run)) => run.reference().stored_bytes(),
-        _ => 0,
-    };
-    let is_parted = |first: usize, last: usize| {
-        let high = node.bounds_of(last).high;
-        let is_within = |from: &[u8]| {
-            node.pivots[first].low.is_less_than(from)
-                && high.as_ref().is_none_or(|high| !high.is_at_most(from))
-        };
-        froms.iter().any(|from| is_within(from))
-    };
-    let mut first = 0;
-    while first < node.pivots.len() {
-        let (mut bytes, mut taken, mut end) = (size(first), stored(first), first + 1);
-        while end < node.pivots.len()
-            && options.leaves_should_join(bytes, size(end))
-            && !is_parted(first, end)
-        {
-            bytes += size(end);
-            taken += stored(end);
-            end += 1;
-        }
-        if end - first > 1 {
-            let space = bytes / 16 * 17 + LEAST_RUN_BYTES;
-            path.push(first);
-            act(path, end - first, space, taken.saturating_sub(bytes / 16 * 17 + LEAST_RUN_BYTES));
-            path.pop();
-        }
-        first = end;
-    }
 }
 
 fn each_partly_dead(node: &Node, parts: u64, act: &mut impl FnMut(ObjectId, RunId, u64, u64)) -> Result<()> {
@@ -474,7 +422,7 @@ impl PlanNode {
     ) -> Result<()> {
         let pivot = path[0];
         let mut layers = incoming;
-        layers.extend(self.extract_below(pivot, high)?);
+        layers.extend(self.extract_below(pivot, high, Seqno(u64::MAX))?);
         if self.base.height == 1 {
             let mut bytes = 0;
             for slice in layers.iter().flatten() {
@@ -497,24 +445,36 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Takes what waits for `pivot` below `high` out of the tiers, newest first.
-    fn extract_below(&mut self, pivot: usize, high: Option<&Fence>) -> Result<Vec<Layer>> {
+    /// Takes what waits for `pivot` below `high`, and is no newer than `newest_max`, out of the tiers, newest
+    /// first.
+    pub(crate) fn extract_below(
+        &mut self,
+        pivot: usize,
+        high: Option<&Fence>,
+        newest_max: Seqno,
+    ) -> Result<Vec<Layer>> {
         let bounds = self.base.bounds_of(pivot);
-        let Some(high) = high.filter(|high| bounds.high.as_ref().is_none_or(|end| *high < end)) else {
-            return Ok(self.extract(pivot));
-        };
-        let below = Bounds { low: None, high: Some(high.clone()) };
+        let high = high.filter(|high| bounds.high.as_ref().is_none_or(|end| *high < end));
+        let below = Bounds { low: None, high: high.cloned() };
         let mut layers = Vec::new();
         for tier in &mut self.tiers {
-            let PlanTier::Existing(Tier { runs, shares }) = tier else { continue };
+            let PlanTier::Existing(tier) = tier else { continue };
+            if tier.newest_seqno() > newest_max {
+                continue;
+            }
+            let Tier { runs, shares } = tier;
             let Some(share) = &shares[pivot] else { continue };
-            if share.from.as_ref().is_some_and(|from| high.is_at_most(from)) {
+            if share.from.as_ref().is_some_and(|from| high.is_some_and(|high| high.is_at_most(from))) {
                 continue;
             }
             let layer = clip_runs(runs, &active_bounds(&bounds, share).intersection(&below));
             if !layer.is_empty() {
                 layers.push(layer);
             }
+            let Some(high) = high else {
+                shares[pivot] = None;
+                continue;
+            };
             let from = Some(high.to_vec());
             let rest = active_bounds(&bounds, &Share { from: from.clone(), bytes: 0 });
             let is_left = !clip_runs(runs, &rest).is_empty() && !planted!("rest-of-share-forgotten");
@@ -522,29 +482,6 @@ impl PlanNode {
             shares[pivot] = is_left.then_some(Share { from, bytes });
         }
         Ok(layers)
-    }
-
-    /// Makes one leaf of `count` neighbouring ones, the first at the end of `path`, with what waits for them
-    /// in their node.
-    pub(crate) fn join_into_leaf(
-        &mut self,
-        path: &[usize],
-        count: usize,
-        options: &BeTreeOptions,
-    ) -> Result<()> {
-        let pivot = path[0];
-        if self.base.height > 1 {
-            let PlanChild::Untouched(Child::Node(child)) = &self.children[pivot] else { return Ok(()) };
-            let mut plan = Self::new(child);
-            plan.join_into_leaf(&path[1..], count, options)?;
-            self.children[pivot] = PlanChild::Node(Box::new(plan));
-            return Ok(());
-        }
-        for leaf in pivot..pivot + count {
-            self.flush_or_touch(leaf, options, 0)?;
-        }
-        (pivot + 1..pivot + count).for_each(|leaf| self.join_pair(pivot, leaf));
-        Ok(())
     }
 
     /// Lets a run of a tier be written anew without what is dead of it.

@@ -134,7 +134,8 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds) -> Result<Piece> {
     Ok(Piece { layers, bytes, bounds, is_leaf: true, newest_seqno })
 }
 
-fn newest_of(layers: &[Layer]) -> Seqno {
+/// How new a run of all that is.
+pub(crate) fn newest_of(layers: &[Layer]) -> Seqno {
     layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max().unwrap_or_default()
 }
 
@@ -163,12 +164,13 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
             PlanChild::Node(plan) => collect(plan, destinations),
             PlanChild::Leaf { layers, bytes, held_bytes, cut } => {
                 let (layers, bytes, held_bytes) = (std::mem::take(layers), *bytes, *held_bytes);
-                let leaf_bounds = match cut.take() {
+                let cut = cut.take();
+                let leaf_bounds = match &cut {
                     None => vec![bounds],
-                    Some(key) => bounds.cut_at(&key),
+                    Some(key) => bounds.cut_at(key),
                 };
                 let output = destinations.len();
-                plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes };
+                plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes, cut };
                 destinations.push(Destination { layers, bytes, leaf_bounds, boundaries: Vec::new() });
             }
             PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output { .. } => {}

@@ -1,0 +1,386 @@
+//! Joining neighbours that are small together: which leaves may become one, and what has to go down with
+//! them.
+//!
+//! A leaf's run says that no older run knows anything of its keys; salvage, which has runs alone, goes by
+//! that. It is true because what waits above a leaf is newer than what the leaf holds. Reclaiming empties
+//! shares leaf by leaf, so that what is newer may have reached a leaf and not yet its neighbour: one leaf of
+//! both would be as new as what still waits for the one.
+//!
+//! **Invariants**
+//! - What waits above a leaf is newer than the leaf says of itself.
+//! - Neighbours are found worth joining ([`find_join`]) only if a job can join them.
+
+use std::sync::Arc;
+
+use testudo_base::{Result, Seqno, planted};
+
+use crate::{
+    BeTreeOptions,
+    trunk::{
+        fence::{Bounds, Fence},
+        node::{Child, Node, Tier},
+    },
+    update::{
+        merge_source::{Layer, RunSlice, clip_layer, clip_runs},
+        plan::{PlanChild, PlanNode, PlanTier, active_bounds},
+        write::newest_of,
+    },
+};
+
+/// What waits above a node for keys within bounds, newest first.
+pub(crate) type Above<'a> = dyn Fn(&Bounds) -> Vec<Layer> + 'a;
+
+/// Above the root nothing waits.
+pub(crate) fn nothing_above(_: &Bounds) -> Vec<Layer> {
+    Vec::new()
+}
+
+/// What of a tier waits for a pivot, within bounds.
+fn waiting_in(tier: &Tier, pivot: usize, bounds: &Bounds) -> Layer {
+    tier.shares[pivot]
+        .as_ref()
+        .map_or_else(Layer::new, |share| clip_runs(&tier.runs, &active_bounds(bounds, share)))
+}
+
+/// What waits in a node for one of its pivots, within bounds; newest first.
+pub(crate) fn waiting_for(node: &Node, pivot: usize, bounds: &Bounds) -> Vec<Layer> {
+    let bounds = node.bounds_of(pivot).intersection(bounds);
+    node.tiers.iter().map(|tier| waiting_in(tier, pivot, &bounds)).collect()
+}
+
+/// As [`waiting_for`], of a node under planning.
+fn waiting_in_plan(base: &Node, tiers: &[PlanTier], pivot: usize, bounds: &Bounds) -> Vec<Layer> {
+    let bounds = base.bounds_of(pivot).intersection(bounds);
+    let mut layers = Vec::new();
+    for tier in tiers {
+        match tier {
+            PlanTier::Existing(tier) | PlanTier::Trimmed { tier, .. } => {
+                layers.push(waiting_in(tier, pivot, &bounds));
+            }
+            PlanTier::Merge(inputs) => {
+                for input in inputs {
+                    let Some(share) = &input.shares[pivot] else { continue };
+                    layers.push(clip_layer(&input.slices, &active_bounds(&bounds, share)));
+                }
+            }
+            PlanTier::Output { .. } => unreachable!("nothing is joined after its plan is closed"),
+        }
+    }
+    layers
+}
+
+/// The keys of neighbouring children.
+pub(crate) fn range_of(node: &Node, first: usize, last: usize) -> Bounds {
+    Bounds { low: node.bounds_of(first).low, high: node.bounds_of(last).high }
+}
+
+/// How new neighbouring leaves and what waits for them in their node are: as new would one leaf of all be.
+pub(crate) fn newest_in(node: &Node, first: usize, last: usize) -> Seqno {
+    let leaf = |pivot: usize| match &node.pivots[pivot].child {
+        Child::Leaf(Some(run)) => run.reference().newest_seqno,
+        _ => Seqno::default(),
+    };
+    let pivots = first..=last;
+    let waiting = pivots.clone().map(|pivot| newest_of(&waiting_for(node, pivot, &Bounds::default())));
+    waiting.chain(pivots.map(leaf)).max().unwrap_or_default()
+}
+
+/// What above is no newer than `newest`.
+fn as_old<'a>(
+    above: &'a Above<'_>,
+    bounds: &Bounds,
+    newest: Seqno,
+) -> impl Iterator<Item = RunSlice> + use<'a> {
+    let newest = if planted!("joined-leaf-too-new") { Seqno(0) } else { newest };
+    above(bounds).into_iter().flatten().filter(move |slice| slice.source.newest_seqno() <= newest)
+}
+
+fn is_any_as_old(above: &Above<'_>, bounds: &Bounds, newest: Seqno) -> bool {
+    as_old(above, bounds, newest).next().is_some()
+}
+
+/// Neighbouring leaves that would be one.
+pub(crate) struct Joinable {
+    /// The way to the first.
+    pub(crate) path: Vec<usize>,
+    pub(crate) count: usize,
+    /// Bytes of their entries and of all that goes into them.
+    pub(crate) bytes: u64,
+    /// What they take.
+    pub(crate) stored_bytes: u64,
+}
+
+/// Tells `act` of neighbouring leaves that would be one, with what has to go down with them.
+pub(crate) fn each_joinable(
+    node: &Node,
+    options: &BeTreeOptions,
+    path: &mut Vec<usize>,
+    above: &Above<'_>,
+    act: &mut dyn FnMut(Joinable),
+) -> Result<()> {
+    if node.height > 1 {
+        for (pivot, child) in node.child_nodes().enumerate() {
+            let above_child = |bounds: &Bounds| {
+                let mut layers = above(bounds);
+                layers.extend(waiting_for(node, pivot, bounds));
+                layers
+            };
+            path.push(pivot);
+            each_joinable(child, options, path, &above_child, act)?;
+            path.pop();
+        }
+        return Ok(());
+    }
+    let mut first = 0;
+    while first < node.pivots.len() {
+        let joinable = joinable_from(node, first, options, above)?;
+        first += joinable.count;
+        if joinable.count > 1 {
+            let path = path.iter().copied().chain(joinable.path).collect();
+            act(Joinable { path, ..joinable });
+        }
+    }
+    Ok(())
+}
+
+/// As many leaves of a node as can be one, from `first` on.
+fn joinable_from(node: &Node, first: usize, options: &BeTreeOptions, above: &Above<'_>) -> Result<Joinable> {
+    let size = |pivot: usize| node.pivots[pivot].child.leaf_bytes().unwrap_or(0) + node.pending_of(pivot);
+    let stored = |pivot: usize| match &node.pivots[pivot].child {
+        Child::Leaf(Some(run)) => run.reference().stored_bytes(),
+        _ => 0,
+    };
+    let (mut bytes, mut above_bytes, mut last) = (size(first), 0, first);
+    while last + 1 < node.pivots.len() && options.leaves_should_join(bytes, size(last + 1)) {
+        let Some(needed) = bytes_as_old(node, first, last + 1, above)? else { break };
+        if !options.fit_one_leaf(bytes + size(last + 1) + needed) {
+            break;
+        }
+        last += 1;
+        (bytes, above_bytes) = (bytes + size(last), needed);
+    }
+    Ok(Joinable {
+        path: vec![first],
+        count: last - first + 1,
+        bytes: bytes + above_bytes,
+        stored_bytes: (first..=last).map(stored).sum(),
+    })
+}
+
+/// Bytes of what waits above for neighbouring leaves and is as old as one leaf of all would be; `None` if
+/// something before them would have to go down first.
+fn bytes_as_old(node: &Node, first: usize, last: usize, above: &Above<'_>) -> Result<Option<u64>> {
+    let (bounds, newest) = (range_of(node, first, last), newest_in(node, first, last));
+    if bounds.low.is_some() && is_any_as_old(above, &Bounds { low: None, high: bounds.low.clone() }, newest) {
+        return Ok(None);
+    }
+    let mut bytes = 0;
+    for slice in as_old(above, &bounds, newest) {
+        bytes += slice.bytes_within(&bounds)?;
+    }
+    Ok(Some(bytes))
+}
+
+/// Leaves that are to be one.
+struct Joining<'a> {
+    count: usize,
+    /// Where they end.
+    high: Option<Fence>,
+    /// How new they are together: what is newer stays where it is.
+    newest: Seqno,
+    options: &'a BeTreeOptions,
+}
+
+/// A node with children that are worth joining.
+pub(crate) fn find_join<'a>(
+    node: &'a Arc<Node>,
+    options: &BeTreeOptions,
+    above: &Above<'_>,
+) -> Option<&'a Arc<Node>> {
+    let size = |pivot: usize| node.pivots[pivot].child.leaf_bytes().unwrap_or(0) + node.pending_of(pivot);
+    for left in 0..node.pivots.len().saturating_sub(1) {
+        let right = left + 1;
+        let is_worth_it = match (&node.pivots[left].child, &node.pivots[right].child) {
+            (Child::Node(a), Child::Node(b)) => options.nodes_should_join(a.pivots.len(), b.pivots.len()),
+            (Child::Leaf(_), Child::Leaf(_)) => {
+                options.leaves_should_join(size(left), size(right))
+                    && !is_any_as_old(above, &range_of(node, left, right), newest_in(node, left, right))
+            }
+            _ => false,
+        };
+        if is_worth_it {
+            return Some(node);
+        }
+    }
+    node.child_nodes().enumerate().find_map(|(pivot, child)| {
+        let above_child = |bounds: &Bounds| {
+            let mut layers = above(bounds);
+            layers.extend(waiting_for(node, pivot, bounds));
+            layers
+        };
+        find_join(child, options, &above_child)
+    })
+}
+
+/// The node of the leaf at the end of a path, and which of its pivots that is.
+fn leaf_parent<'a>(node: &'a Node, path: &[usize]) -> (&'a Node, usize) {
+    match &node.pivots[path[0]].child {
+        Child::Node(child) => leaf_parent(child, &path[1..]),
+        Child::Leaf(_) => (node, path[0]),
+    }
+}
+
+impl PlanNode {
+    /// Joins neighbouring leaves that are small together, and prepares the joining of nodes that have few
+    /// children: what waits for either is flushed, so that their pivots can become one.
+    pub(crate) fn join_children(
+        &mut self,
+        options: &BeTreeOptions,
+        depth: u32,
+        above: &Above<'_>,
+    ) -> Result<()> {
+        if self.base.height == 1 {
+            return self.join_leaves(options, depth, above);
+        }
+        for left in 0..self.children.len().saturating_sub(1) {
+            let counts = (self.child_pivots(left), self.child_pivots(left + 1));
+            if options.nodes_should_join(counts.0, counts.1) {
+                for pivot in [left, left + 1] {
+                    let bytes = self.pending()[pivot];
+                    if bytes > 0 {
+                        self.flush(pivot, bytes, options, depth)?;
+                    }
+                }
+            }
+        }
+        for (pivot, child) in self.children.iter_mut().enumerate() {
+            let PlanChild::Node(plan) = child else { continue };
+            let (base, tiers) = (&self.base, &self.tiers);
+            let above_child = |bounds: &Bounds| {
+                let mut layers = above(bounds);
+                layers.extend(waiting_in_plan(base, tiers, pivot, bounds));
+                layers
+            };
+            plan.join_children(options, depth + 1, &above_child)?;
+        }
+        Ok(())
+    }
+
+    fn child_pivots(&self, pivot: usize) -> usize {
+        match &self.children[pivot] {
+            PlanChild::Untouched(Child::Node(node)) => node.pivots.len(),
+            PlanChild::Node(plan) => plan.children.len(),
+            _ => usize::MAX / 4,
+        }
+    }
+
+    fn join_leaves(&mut self, options: &BeTreeOptions, depth: u32, above: &Above<'_>) -> Result<()> {
+        let pending = self.pending();
+        let size = |child: &PlanChild, pending: u64| match child {
+            PlanChild::Untouched(Child::Leaf(run)) => {
+                Some(pending + run.as_ref().map_or(0, |run| run.reference().user_bytes))
+            }
+            PlanChild::Leaf { bytes, .. } => Some(pending + bytes),
+            _ => None,
+        };
+        let mut left = 0;
+        for right in 1..self.children.len() {
+            let sizes =
+                (size(&self.children[left], pending[left]), size(&self.children[right], pending[right]));
+            let (Some(left_bytes), Some(right_bytes)) = sizes else { continue };
+            if !options.leaves_should_join(left_bytes, right_bytes)
+                || is_any_as_old(
+                    above,
+                    &range_of(&self.base, left, right),
+                    self.newest_of_leaves(left, right),
+                )
+            {
+                left = right;
+                continue;
+            }
+            for pivot in [left, right] {
+                self.flush_or_touch(pivot, options, depth)?;
+            }
+            self.join_pair(left, right);
+        }
+        Ok(())
+    }
+
+    /// How new two leaves and what waits for them here are.
+    fn newest_of_leaves(&self, left: usize, right: usize) -> Seqno {
+        let leaf = |pivot: usize| match &self.children[pivot] {
+            PlanChild::Untouched(Child::Leaf(Some(run))) => run.reference().newest_seqno,
+            PlanChild::Leaf { layers, .. } => newest_of(layers),
+            _ => Seqno::default(),
+        };
+        let newest = |pivot: usize| newest_of(&self.layers_of(pivot)).max(leaf(pivot));
+        newest(left).max(newest(right))
+    }
+
+    /// Makes one leaf of `count` neighbouring ones, the first at the end of `path`, with what waits for them
+    /// in their node, and above it as far as that is not newer.
+    pub(crate) fn join_into_leaf(
+        &mut self,
+        path: &[usize],
+        count: usize,
+        options: &BeTreeOptions,
+    ) -> Result<()> {
+        let (node, first) = leaf_parent(&self.base, path);
+        let last = first + count - 1;
+        let (high, newest) = (range_of(node, first, last).high, newest_in(node, first, last));
+        let newest = if planted!("joined-leaf-too-new") { Seqno(0) } else { newest };
+        self.join_below(Vec::new(), path, &Joining { count, high, newest, options })
+    }
+
+    /// `incoming`: from above, newest first.
+    fn join_below(&mut self, incoming: Vec<Layer>, path: &[usize], joining: &Joining<'_>) -> Result<()> {
+        let pivot = path[0];
+        if self.base.height > 1 {
+            let PlanChild::Untouched(Child::Node(child)) = &self.children[pivot] else { return Ok(()) };
+            let mut plan = Self::new(child);
+            let mut layers = incoming;
+            layers.extend(self.extract_below(pivot, joining.high.as_ref(), joining.newest)?);
+            plan.join_below(layers, &path[1..], joining)?;
+            self.children[pivot] = PlanChild::Node(Box::new(plan));
+            return Ok(());
+        }
+        let others = pivot + 1..pivot + joining.count;
+        for leaf in pivot..others.end {
+            self.flush_or_touch(leaf, joining.options, 0)?;
+        }
+        others.for_each(|leaf| self.join_pair(pivot, leaf));
+        if let PlanChild::Leaf { layers, bytes, .. } = &mut self.children[pivot] {
+            for slice in incoming.iter().flatten() {
+                *bytes += slice.bytes_within(&Bounds::default())?;
+            }
+            layers.splice(0..0, incoming);
+        }
+        Ok(())
+    }
+
+    fn flush_or_touch(&mut self, pivot: usize, options: &BeTreeOptions, depth: u32) -> Result<()> {
+        let bytes = self.pending()[pivot];
+        self.flush(pivot, bytes, options, depth)
+    }
+
+    /// Puts the leaf `right` behind the leaf `left`: their keys are disjoint, so oldest layers can stand side
+    /// by side.
+    fn join_pair(&mut self, left: usize, right: usize) {
+        let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
+        let PlanChild::Leaf {
+            layers: right_layers, bytes: right_bytes, held_bytes: right_held_bytes, ..
+        } = right_child
+        else {
+            return;
+        };
+        let PlanChild::Leaf { layers, bytes, held_bytes, .. } = &mut self.children[left] else { return };
+        *bytes += right_bytes;
+        *held_bytes += right_held_bytes;
+        for (age, layer) in right_layers.into_iter().enumerate() {
+            match layers.get_mut(age) {
+                Some(beside) => beside.extend(layer),
+                None => layers.push(layer),
+            }
+        }
+    }
+}
