@@ -254,7 +254,7 @@ impl Store {
             let tree = Arc::clone(&keyspace.view.load().tree);
             let edit = tree.reclaim(&self.work(&keyspace, Arc::new(Progress::default())), &reclaim)?;
             drop(tree);
-            if !reclaim.is_progress(&edit) {
+            if !reclaim.is_progress(&edit, self.data.extents()) {
                 return Ok(false);
             }
             self.commit_job(&keyspace, edit).inspect_err(|error| self.poison(error)).map(|()| true)

@@ -82,6 +82,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("space-not-reclaimed", "a full device wins no space from what was removed", &["removals"]),
     bug("held-space-not-taken", "what is held for a full device is left there", &["removals"]),
     bug("rest-of-share-forgotten", "reclaiming one leaf loses what waits for the next", &["removals"]),
+    bug(
+        "joined-leaf-too-new",
+        "leaves are joined without what waits for one of them alone",
+        &["trees/betree/src/tree/tests/reclaiming.rs"],
+    ),
     bug("second-open-not-locked", "a store that is open can be opened again", &["model"]),
     // Directories.
     bug("names-by-path", "files of a store are named by its path, wherever it is now", &["directories"]),

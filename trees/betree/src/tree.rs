@@ -279,11 +279,7 @@ impl Tree for BeTree {
         match reclaim::target_of(reclaim) {
             Target::Leaf { path, waiting_max } => plan.flush_into_leaf(path, *waiting_max)?,
             Target::Leaves(path, count) => plan.join_into_leaf(path, *count, &self.options)?,
-            Target::Run(node, run) => {
-                if let Some((target, _)) = touch_path(&mut plan, *node, 0) {
-                    target.trim(*run);
-                }
-            }
+            Target::Run(run) => plan.trim(*run),
         }
         self.finish(plan, work, Origin::Job, &self.options.sparing())
     }

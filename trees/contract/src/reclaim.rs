@@ -9,7 +9,7 @@
 
 use std::{any::Any, fmt, sync::Arc};
 
-use testudo_storage::Change;
+use testudo_storage::{Change, Extents};
 
 use crate::TreeEdit;
 
@@ -58,12 +58,12 @@ impl Reclaim {
     /// Whether it was worth it, as `edit` has come out. That less waits to be merged is progress even if no
     /// space is won; other pieces of work must give back more than they take, for they are chosen by
     /// estimates. What was none is dropped, and is not to be picked again before the tree has changed.
-    pub fn is_progress(&self, edit: &TreeEdit) -> bool {
-        let pages = |change: &Change| match change {
-            Change::References(span, delta) => i64::from(span.page_count) * i64::from(*delta),
-            _ => 0,
-        };
-        self.is_merge || edit.changes.iter().map(pages).sum::<i64>() < 0
+    pub fn is_progress(&self, edit: &TreeEdit, extents: &Extents) -> bool {
+        let references = edit.changes.iter().filter_map(|change| match change {
+            Change::References(span, delta) => Some((*span, *delta)),
+            _ => None,
+        });
+        self.is_merge || extents.freed_pages(references) > 0
     }
 }
 

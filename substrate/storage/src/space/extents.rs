@@ -276,6 +276,18 @@ impl Extents {
         }
     }
 
+    /// By how many pages less the durable state would refer to after such changes; others may hold them.
+    /// A span that two refer to is given back by both.
+    pub fn freed_pages(&self, deltas: impl Iterator<Item = (ExtentSpan, i32)>) -> i64 {
+        let table = self.table.lock();
+        let freed = |(span, delta): (ExtentSpan, i32)| {
+            let before = table.live.get(&span.first_page).map_or(0, |live| live.durable_references);
+            let after = before.saturating_add_signed(delta);
+            (i64::from(before > 0) - i64::from(after > 0)) * i64::from(span.page_count)
+        };
+        deltas.map(freed).sum()
+    }
+
     fn drop_handle(&self, span: ExtentSpan) {
         let mut table = self.table.lock();
         let Some(entry) = table.live.get_mut(&span.first_page) else { return };

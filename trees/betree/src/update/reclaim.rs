@@ -10,10 +10,11 @@
 //! - Each step leaves less waiting, or less of what is dead: going on comes to an end.
 //! - Of what waits for a key nothing goes down before something older.
 
+pub(crate) mod partly_dead;
 mod target;
 
 use testudo_base::{
-    Cursor, ObjectId, PAGE_BYTES, Result, RunId, Seqno,
+    Cursor, PAGE_BYTES, Result, Seqno,
     num::{low64, u64_of},
     planted,
 };
@@ -30,7 +31,7 @@ use crate::{
         join::{each_joinable, nothing_above},
         merge_source::{Layer, bytes_of_runs, clip_runs, layer_cursor, runs_within},
         plan::{PlanChild, PlanNode, PlanTier, active_bounds, leaf_with},
-        write::alive_of_run,
+        reclaim::partly_dead::each_partly_dead,
     },
 };
 
@@ -338,8 +339,9 @@ pub(crate) fn pick(
             LeastGain::Worthwhile => DEAD_PARTS,
             LeastGain::Any | LeastGain::None => DEAD_PARTS_ANY,
         };
-        each_partly_dead(root, parts, &mut |node, run, alive, dead| {
-            choice.offer(Target::Run(node, run), alive / 16 * 17 + LEAST_RUN_BYTES, dead);
+        each_partly_dead(root, parts, &mut |dead| {
+            let space_bytes = dead.alive_bytes / 16 * 17 + LEAST_RUN_BYTES * dead.places;
+            choice.offer(Target::Run(dead.run), space_bytes, dead.dead_bytes);
         })?;
     }
     if limits.least_gain == LeastGain::None {
@@ -351,48 +353,8 @@ pub(crate) fn pick(
     Ok(choice.best.map(Chosen::into_reclaim))
 }
 
-fn each_partly_dead(node: &Node, parts: u64, act: &mut impl FnMut(ObjectId, RunId, u64, u64)) -> Result<()> {
-    for tier in &node.tiers {
-        for (at, fenced) in tier.runs.iter().enumerate() {
-            let reference = fenced.run.reference();
-            if is_all_alive(node, tier, at) {
-                continue;
-            }
-            let mut alive = 0;
-            for slice in alive_of_run(node, tier, at) {
-                alive += slice.bytes_within(&Bounds::default())?;
-            }
-            let stored = reference.stored_bytes();
-            let alive = low64_of(alive, stored, reference.user_bytes);
-            let left = alive.next_multiple_of(PAGE_BYTES).max(LEAST_RUN_BYTES);
-            let dead = stored.saturating_sub(left);
-            if dead >= stored / parts && dead > 0 {
-                act(node.id, reference.id, alive, dead);
-            }
-        }
-    }
-    for child in node.child_nodes() {
-        each_partly_dead(child, parts, act)?;
-    }
-    Ok(())
-}
-
-/// Whether every pivot of which the run can have keys has a whole share of its tier.
-fn is_all_alive(node: &Node, tier: &Tier, at: usize) -> bool {
-    let next = tier.runs.get(at + 1).map(|next| &next.low);
-    let keys = &tier.runs[at].run.reference().keys;
-    let first = node.pivots.partition_point(|pivot| pivot.low <= tier.runs[at].low).saturating_sub(1);
-    let reaches = |pivot: usize| {
-        let low = &node.pivots[pivot].low;
-        next.is_none_or(|next| low < next) && !keys.end_before(&low.head())
-    };
-    (first..node.pivots.len())
-        .take_while(|&pivot| pivot == first || reaches(pivot))
-        .all(|pivot| tier.shares[pivot].as_ref().is_some_and(|share| share.from.is_none()))
-}
-
 /// `part` of `of`, as a part of `whole`.
-fn low64_of(part: u64, whole: u64, of: u64) -> u64 {
+pub(crate) fn low64_of(part: u64, whole: u64, of: u64) -> u64 {
     low64(u128::from(part.min(of)) * u128::from(whole) / u128::from(of.max(1)))
 }
 
@@ -482,17 +444,6 @@ impl PlanNode {
             shares[pivot] = is_left.then_some(Share { from, bytes });
         }
         Ok(layers)
-    }
-
-    /// Lets a run of a tier be written anew without what is dead of it.
-    pub(crate) fn trim(&mut self, run: RunId) {
-        for tier in &mut self.tiers {
-            let PlanTier::Existing(existing) = tier else { continue };
-            if let Some(at) = existing.runs.iter().position(|fenced| fenced.run.reference().id == run) {
-                *tier = PlanTier::Trimmed { tier: existing.clone(), at, output: None };
-                return;
-            }
-        }
     }
 }
 

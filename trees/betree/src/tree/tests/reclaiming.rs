@@ -19,9 +19,16 @@ impl Bed {
                 reclaim.target = ReclaimTarget::new(Target::Leaf { path, waiting_max });
             }
             let edit = self.tree.reclaim(&self.work, &reclaim).unwrap();
-            if reclaim.is_progress(&edit) {
+            let extents = Arc::clone(self.work.data.extents());
+            if reclaim.is_progress(&edit, &extents) {
                 tried.clear();
+                if !reclaim.is_merge {
+                    eprintln!("GOOD {:?}", reclaim);
+                }
+                let live_bytes = extents.stats().live_bytes;
                 self.publish(edit);
+                let wins = reclaim.is_merge || extents.stats().live_bytes < live_bytes;
+                assert!(wins, "{reclaim:?} wins nothing");
                 return Some(reclaim);
             }
             tried.push(reclaim);

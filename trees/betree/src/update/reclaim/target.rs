@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Only trees of this family make and understand it.
 
-use testudo_base::{ObjectId, RunId};
+use testudo_base::RunId;
 use testudo_contract::Reclaim;
 
 /// What a step writes anew.
@@ -18,8 +18,8 @@ pub(crate) enum Target {
     },
     /// So many neighbouring leaves from there on, as one.
     Leaves(Vec<usize>, usize),
-    /// A run of a node's buffer, without what is dead of it.
-    Run(ObjectId, RunId),
+    /// A run of tiers, without what is dead of it.
+    Run(RunId),
 }
 
 /// What `reclaim`, which a tree of this family chose, writes anew.
