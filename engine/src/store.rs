@@ -32,6 +32,7 @@ use testudo_base::{
     Error, KeyspaceId, Result, Seqno, StoreId,
     chunks::ChunkPool,
     merge_operator::{FullMerge, MergeOperators},
+    striped::StripedCount,
     sync::{Arc, Mutex, RwLock, atomic::AtomicU64},
 };
 use testudo_contract::{Executor, Progress, RunIds, Work};
@@ -64,8 +65,8 @@ pub(crate) struct Catalogue {
 /// Counts of what users and the background did.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) user_bytes: AtomicU64,
-    pub(crate) user_writes: AtomicU64,
+    pub(crate) user_bytes: StripedCount,
+    pub(crate) user_writes: StripedCount,
     pub(crate) flushes: AtomicU64,
     /// Reads and writes until the last round of flushing.
     pub(crate) reads_flushed: AtomicU64,

@@ -58,7 +58,7 @@ impl Watch {
     fn check(&mut self, store: &Store) {
         let now = store.env.monotonic();
         let counters = &store.counters;
-        let (writes, flushes) = (counters.user_writes.load(Relaxed), counters.flushes.load(Relaxed));
+        let (writes, flushes) = (counters.user_writes.sum(), counters.flushes.load(Relaxed));
         if self.flushes != flushes {
             self.idle.record_flush(now);
         }

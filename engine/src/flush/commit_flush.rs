@@ -76,7 +76,7 @@ impl Store {
         let since = |now: u64, before: &AtomicU64| now.saturating_sub(before.swap(now, Relaxed));
         let counters = &self.counters;
         let reads = since(self.records.reads(), &counters.reads_flushed);
-        let writes = since(counters.user_writes.load(Relaxed), &counters.writes_flushed);
+        let writes = since(counters.user_writes.sum(), &counters.writes_flushed);
         // What was written lately is read again before long, if anything is read.
         let admits = reads >= writes / 2;
         let advance = |flushed: &Flushed| {

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Called between flushes, by whoever flushes; others count, and nothing else.
 
-use testudo_base::{chunks::Division, sync::atomic::Ordering::Relaxed};
+use testudo_base::chunks::Division;
 
 use crate::store::{Store, governor::Counted};
 
@@ -12,7 +12,7 @@ impl Store {
     pub(crate) fn counted_for_governor(&self) -> Counted {
         let division = self.arena_pool.division();
         Counted {
-            written: self.counters.user_bytes.load(Relaxed),
+            written: self.counters.user_bytes.sum(),
             missed_pages: division.missed_pages(),
             missed_records: division.missed_records(),
         }

@@ -163,8 +163,8 @@ impl DbStats {
         let decision = store.memory.last_decision();
         let pressure = &store.backpressure;
         Self {
-            user_bytes_written: counters.user_bytes.load(Relaxed),
-            user_writes: counters.user_writes.load(Relaxed),
+            user_bytes_written: counters.user_bytes.sum(),
+            user_writes: counters.user_writes.sum(),
             wal_bytes_written: wal.bytes_written,
             data_bytes_written: io.written_bytes,
             manifest_bytes_written: manifest.bytes_written,

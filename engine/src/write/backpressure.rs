@@ -13,9 +13,12 @@
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use testudo_base::sync::{
-    Arc, Condvar, Mutex,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+use testudo_base::{
+    striped::StripedCount,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 use testudo_contract::Progress;
 use testudo_env::Env;
@@ -24,7 +27,7 @@ use testudo_env::Env;
 const MIN_DELAY_NANOS: u64 = 300_000;
 /// Longest single delay.
 const MAX_DELAY: Duration = Duration::from_millis(5);
-/// The delay of a byte is computed anew whenever this many bytes were written.
+/// The delay of a byte is computed anew whenever the threads of a stripe have written this many bytes.
 const RATE_STEP_BYTES: u64 = 32 << 10;
 
 /// One buffer of a flush: its share of the whole, and how far it has come.
@@ -69,8 +72,8 @@ pub(crate) struct Backpressure {
     nanos_per_byte_x1024: AtomicU64,
     /// When the byte that was admitted last may be written, in nanoseconds of the clock.
     paid_until: CachePadded<AtomicU64>,
-    /// Bytes of all commits. On a line of its own, for every commit changes it.
-    admitted: CachePadded<AtomicU64>,
+    /// Bytes of all commits.
+    admitted: StripedCount,
     waiting: Mutex<()>,
     flushed: Condvar,
     pub(crate) throttled_micros: AtomicU64,
@@ -90,7 +93,7 @@ impl Backpressure {
             last_flush_nanos: 500_000_000.into(),
             nanos_per_byte_x1024: 0.into(),
             paid_until: CachePadded::default(),
-            admitted: CachePadded::default(),
+            admitted: StripedCount::default(),
             waiting: Mutex::new(()),
             flushed: Condvar::new(),
             throttled_micros: 0.into(),
@@ -175,7 +178,7 @@ impl Backpressure {
     /// Lets a write of `bytes` go on now or after a delay.
     #[inline]
     pub(crate) fn admit(&self, env: &dyn Env, bytes: u64) {
-        let before = self.admitted.fetch_add(bytes, Relaxed);
+        let before = self.admitted.add(bytes);
         if (before ^ (before + bytes)) >= RATE_STEP_BYTES {
             self.update_delay_rate(env);
         }

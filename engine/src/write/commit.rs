@@ -200,8 +200,8 @@ impl Store {
 
     fn account(&self, writes: usize, inserted: Inserted) {
         let Inserted { user_bytes, memory_bytes } = inserted;
-        self.counters.user_writes.fetch_add(u64_of(writes), Relaxed);
-        self.counters.user_bytes.fetch_add(u64_of(user_bytes), Relaxed);
+        self.counters.user_writes.add(u64_of(writes));
+        self.counters.user_bytes.add(u64_of(user_bytes));
         if memory_bytes > 0 {
             self.backpressure.active_bytes.fetch_add(u64_of(memory_bytes), Relaxed);
         }

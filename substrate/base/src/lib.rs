@@ -20,6 +20,7 @@ pub mod num;
 pub mod operands_format;
 pub mod oversized_keys;
 pub mod planted;
+pub mod striped;
 pub mod sync;
 
 pub use cursor::Cursor;

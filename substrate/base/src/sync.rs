@@ -16,14 +16,16 @@ mod threads;
 
 #[cfg(testudo_shuttle)]
 pub use scheduled::{
-    ArcSwap, Backoff, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    WaitTimeoutResult, atomic, spin_loop, thread_local, yield_now,
+    ArcSwap, Backoff, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, ShardedLock,
+    ShardedLockReadGuard, ShardedLockWriteGuard, WaitTimeoutResult, atomic, spin_loop, thread_local,
+    yield_now,
 };
 pub use std::sync::{Arc, OnceLock, Weak};
 #[cfg(not(testudo_shuttle))]
 pub use threads::{
-    ArcSwap, Backoff, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    WaitTimeoutResult, atomic, spin_loop, thread_local, yield_now,
+    ArcSwap, Backoff, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, ShardedLock,
+    ShardedLockReadGuard, ShardedLockWriteGuard, WaitTimeoutResult, atomic, spin_loop, thread_local,
+    yield_now,
 };
 
 /// Whether somebody holds `lock`, for assertions of who requires it. Where threads are a scheduler's nothing

@@ -11,7 +11,7 @@ use std::ptr;
 
 use testudo_base::sync::scaled;
 
-use crate::arena::{LINE_BYTES, Record, prefetch};
+use crate::arena::{LINE_BYTES, Record, prefetch, prefetch_to_write};
 
 /// Entries of a full group.
 pub(crate) const GROUP_ENTRIES: usize = scaled(16, 2);
@@ -34,6 +34,12 @@ impl Group {
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch::<LINES>(ptr::from_ref(self).cast());
+    }
+
+    /// As [`Group::prefetch`], for an insert.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self) {
+        prefetch_to_write::<LINES>(ptr::from_ref(self).cast());
     }
 
     pub(crate) fn first_head(&self) -> u64 {

@@ -70,19 +70,21 @@ impl Slot {
     }
 }
 
+/// What every insert changes stands first, in one cache line together with the lock around it.
+#[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    firsts: [u64; GROUPS],
     lens: [u8; GROUPS],
-    groups: [Option<Box<Group>>; GROUPS],
-    group_count: usize,
-    len: usize,
-    skip: usize,
-    fence_skip: usize,
     user_bytes: i64,
-    garbage_bytes: u64,
     min_seqno: Seqno,
     max_seqno: Seqno,
+    len: usize,
+    group_count: usize,
+    firsts: [u64; GROUPS],
+    groups: [Option<Box<Group>>; GROUPS],
+    skip: usize,
+    fence_skip: usize,
+    garbage_bytes: u64,
 }
 
 impl Leaf {
@@ -179,6 +181,12 @@ impl Leaf {
     /// The entry of `key`, or where it would be inserted.
     #[inline]
     pub(crate) fn search(&self, arena: &Arena, key: &[u8]) -> Result<Slot, Slot> {
+        self.search_in(arena, key, Group::prefetch)
+    }
+
+    /// As [`Leaf::search`], with how the group is loaded.
+    #[inline]
+    fn search_in(&self, arena: &Arena, key: &[u8], load: impl FnOnce(&Group)) -> Result<Slot, Slot> {
         if self.group_count == 0 {
             return Err(Slot { group: 0, at: 0 });
         }
@@ -201,7 +209,7 @@ impl Leaf {
         }
         let group = group.saturating_sub(1);
         let content = self.group(group);
-        content.prefetch();
+        load(content);
         let (mut at, mut end) = content.equal_range(usize::from(self.lens[group]), wanted);
         while at < end {
             let middle = at + (end - at) / 2;
@@ -230,7 +238,7 @@ impl Leaf {
         keep_from: Option<Seqno>,
         full_merge: &FullMerge,
     ) -> Option<InsertOutcome> {
-        let outcome = match self.search(arena, version.key) {
+        let outcome = match self.search_in(arena, version.key, Group::prefetch_to_write) {
             Ok(slot) if version.kind == Kind::Operands => {
                 self.add_operands(arena, slot, version, keep_from, full_merge)
             }

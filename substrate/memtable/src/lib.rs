@@ -10,7 +10,7 @@
 //! group of heads and the record; records are written in the order of arrival and loaded ahead by scans.
 //!
 //! ```text
-//! insert, get, cursor -> memtable -> table -> top -> fences          which leaf
+//! insert, get, cursor -> memtable -> table -> top_lock -> top -> fences   which leaf
 //!                                              +-> leaf -> group     which entry of the leaf
 //!                                                   +-> arena -> windows   the record's bytes
 //! ```
@@ -29,6 +29,7 @@ mod leaf;
 mod memtable;
 mod table;
 mod top;
+mod top_lock;
 mod windows;
 
 pub use cursor::MemtableCursor;

@@ -13,7 +13,7 @@ use testudo_base::{
     merge_operator::FullMerge,
     num::{u64_of, usize_of},
     sync::{
-        Arc, RwLock,
+        Arc,
         atomic::{AtomicI64, Ordering},
     },
 };
@@ -22,6 +22,7 @@ use crate::{
     arena::{Arena, Version, View},
     leaf::{InsertOutcome, Leaf},
     top::{Place, Top},
+    top_lock::TopLock,
 };
 
 /// What [`Table::bytes_between`] counts for each entry beside key and value.
@@ -34,7 +35,7 @@ const INDEX_COST: u64 = 2;
 /// Top, leaves and records; see [`crate::Memtable`] for what its methods do.
 #[derive(Debug)]
 pub(crate) struct Table {
-    top: RwLock<Top>,
+    top: TopLock,
     arena: Arena,
     /// Heap bytes of top and leaves; signed, because one split's delta may be negative.
     index_bytes: AtomicI64,
@@ -46,7 +47,7 @@ impl Table {
         let top = Top::new();
         let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
         let (arena, index) = (Arena::new(pool), AtomicI64::new(0));
-        let table = Self { top: RwLock::new(top), arena, index_bytes: index, full_merge };
+        let table = Self { top: TopLock::new(top), arena, index_bytes: index, full_merge };
         table.count_index(index_bytes);
         table
     }
@@ -77,7 +78,7 @@ impl Table {
             {
                 let top = self.top.read();
                 assert!(!top.frozen, "insert into a frozen memtable");
-                let mut leaf = top.leaf(top.find(key)).write();
+                let mut leaf = top.leaf_to_write(top.find(key)).write();
                 let index_before = leaf.heap_bytes();
                 if let Some(mut outcome) = leaf.insert(&self.arena, &version, keep_from, &self.full_merge) {
                     let index_grown = leaf.heap_bytes() - index_before;
@@ -100,7 +101,8 @@ impl Table {
         if top.leaf(place).read().has_room_for(&self.arena, key) {
             return 0;
         }
-        let grown = top.split(&self.arena, key);
+        let mut grown = top.split(&self.arena, key);
+        grown += self.top.shard(top).cast_signed();
         self.count_index(grown);
         grown
     }
@@ -296,7 +298,7 @@ impl Table {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let top = self.top.read();
-        let mut index_bytes = top.heap_bytes();
+        let mut index_bytes = top.heap_bytes() + self.top.shards_bytes();
         let mut user_bytes = 0;
         for (place, leaf) in top.leaves() {
             let leaf = leaf.read();

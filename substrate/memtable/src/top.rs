@@ -10,7 +10,7 @@ use std::ptr;
 use testudo_base::{key::common_prefix, num::u64_of, sync::RwLock};
 
 use crate::{
-    arena::{Arena, LINE_BYTES, prefetch},
+    arena::{Arena, LINE_BYTES, prefetch, prefetch_to_write},
     fences::Fences,
     leaf::Leaf,
 };
@@ -19,18 +19,29 @@ use crate::{
 const BRANCH_LEAVES: usize = 128;
 
 /// Cache lines that a leaf may touch.
-const LEAF_LINES: usize = size_of::<RwLock<Leaf>>() / LINE_BYTES + 1;
+const LEAF_LINES: usize = size_of::<LockedLeaf>() / LINE_BYTES;
+
+/// A leaf that shares no cache line with its neighbours.
+#[derive(Debug)]
+#[repr(align(64))]
+struct LockedLeaf(RwLock<Leaf>);
+
+impl LockedLeaf {
+    fn new(leaf: Leaf) -> Self {
+        Self(RwLock::new(leaf))
+    }
+}
 
 #[derive(Debug)]
 struct Branch {
     fences: Fences,
-    leaves: Vec<RwLock<Leaf>>,
+    leaves: Vec<LockedLeaf>,
 }
 
 impl Branch {
     /// Bytes on the heap, without those of the leaves' own arrays.
     fn heap_bytes(&self) -> u64 {
-        self.fences.heap_bytes() + u64_of(self.leaves.capacity() * size_of::<RwLock<Leaf>>())
+        self.fences.heap_bytes() + u64_of(self.leaves.capacity() * size_of::<LockedLeaf>())
     }
 }
 
@@ -51,7 +62,7 @@ pub(crate) struct Top {
 
 impl Top {
     pub(crate) fn new() -> Self {
-        let branch = Branch { fences: Fences::default(), leaves: vec![RwLock::new(Leaf::new(0))] };
+        let branch = Branch { fences: Fences::default(), leaves: vec![LockedLeaf::new(Leaf::new(0))] };
         Self { frozen: false, fences: Fences::default(), branches: vec![branch] }
     }
 
@@ -62,6 +73,10 @@ impl Top {
 
     fn root_bytes(&self) -> u64 {
         self.fences.heap_bytes() + u64_of(self.branches.capacity() * size_of::<Branch>())
+    }
+
+    pub(crate) fn leaf_count(&self) -> usize {
+        self.branches.iter().map(|branch| branch.leaves.len()).sum()
     }
 
     /// The leaf that has `key`.
@@ -84,9 +99,17 @@ impl Top {
 
     #[inline]
     pub(crate) fn leaf(&self, place: Place) -> &RwLock<Leaf> {
-        let leaf = &self.branches[place.branch].leaves[place.leaf];
+        let leaf = &self.branches[place.branch].leaves[place.leaf].0;
         // Nothing behind the lock is loaded before the lock is taken, unless it is asked for.
         prefetch::<LEAF_LINES>(ptr::from_ref(leaf).cast());
+        leaf
+    }
+
+    /// As [`Top::leaf`], for an insert.
+    #[inline]
+    pub(crate) fn leaf_to_write(&self, place: Place) -> &RwLock<Leaf> {
+        let leaf = &self.branches[place.branch].leaves[place.leaf].0;
+        prefetch_to_write::<LEAF_LINES>(ptr::from_ref(leaf).cast());
         leaf
     }
 
@@ -107,7 +130,7 @@ impl Top {
     /// All leaves with their places, in order.
     pub(crate) fn leaves(&self) -> impl DoubleEndedIterator<Item = (Place, &RwLock<Leaf>)> {
         self.branches.iter().enumerate().flat_map(|(branch, content)| {
-            content.leaves.iter().enumerate().map(move |(leaf, body)| (Place { branch, leaf }, body))
+            content.leaves.iter().enumerate().map(move |(leaf, locked)| (Place { branch, leaf }, &locked.0))
         })
     }
 
@@ -119,7 +142,7 @@ impl Top {
         let high = self.high(place).map(<[u8]>::to_vec);
         let branch = &mut self.branches[place.branch];
         let branch_before = branch.heap_bytes();
-        let left = branch.leaves[place.leaf].get_mut();
+        let left = branch.leaves[place.leaf].0.get_mut();
         let left_before = left.heap_bytes();
         let (keep, fence) = left.split_point(arena, key);
         let shared =
@@ -127,7 +150,7 @@ impl Top {
         let right = left.split(arena, keep, shared(&fence, low.as_deref()), shared(&fence, high.as_deref()));
         let mut grown = signed(right.heap_bytes()) + signed(left.heap_bytes()) - signed(left_before);
         branch.fences.insert(place.leaf, fence);
-        branch.leaves.insert(place.leaf + 1, RwLock::new(right));
+        branch.leaves.insert(place.leaf + 1, LockedLeaf::new(right));
         debug_assert_eq!(branch.leaves.len(), branch.fences.len() + 1, "a fence between any two leaves");
         let mut branches_after = 0;
         if branch.leaves.len() >= BRANCH_LEAVES {

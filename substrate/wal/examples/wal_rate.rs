@@ -67,10 +67,10 @@ fn report(what: &str, writers: usize, outcome: &Outcome) {
     let stats = outcome.wal.stats();
     println!(
         "{what}, {writers} writers: {:.0} commits/s, {per_commit:.0} ns each, {:.1} commits per round, \
-         {:.2} bytes per payload byte",
+         {:.1} bytes each",
         1e9 / per_commit,
         stats.commits as f64 / stats.sync_rounds.max(1) as f64,
-        stats.bytes_written as f64 / stats.payload_bytes as f64,
+        stats.bytes_written as f64 / outcome.commits as f64,
     );
 }
 

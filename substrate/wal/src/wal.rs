@@ -15,6 +15,7 @@ use testudo_base::{
     Error, ErrorKind, Incarnation, PAGE_BYTES, Result, Seqno, StoreId,
     num::{u64_of, usize_of},
     planted,
+    striped::StripedCount,
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -102,8 +103,6 @@ pub struct WalStats {
     pub bytes_written: u64,
     /// The part of them that were zeros written ahead of small synced commits.
     pub zero_bytes: u64,
-    /// Bytes of payload reserved, each rounded up to a multiple of 8.
-    pub payload_bytes: u64,
     /// Commits reserved.
     pub commits: u64,
     /// Rounds of group commit.
@@ -123,6 +122,8 @@ fn whole_segment(bytes: u64) -> u64 {
 pub struct Wal {
     salt: u64,
     tail: CachePadded<Mutex<Tail>>,
+    /// Commits reserved.
+    commits: StripedCount,
     /// Signalled, with `tail`, when a buffer was sealed.
     was_sealed: Condvar,
     /// Signalled, with `tail`, when a buffer became empty or the log failed.
@@ -172,6 +173,7 @@ impl Wal {
         let wal = Arc::new(Self {
             salt: record_salt(options.store_id, start.incarnation),
             tail: CachePadded::new(Mutex::new(Tail::new(buffer_bytes, options.buffer_count, next_seqno))),
+            commits: StripedCount::default(),
             was_sealed: Condvar::new(),
             has_space: Condvar::new(),
             writer: Mutex::new(writer),
@@ -228,6 +230,7 @@ impl Wal {
             let mut tail = self.tail.lock();
             if let Some((claim, first_seqno)) = tail.claim(bytes, seqno_count) {
                 drop(tail);
+                self.commits.add(1);
                 let seqnos = (first_seqno, seqno_count);
                 return Ok(Reservation::new(claim, payload_bytes, seqnos, self.durable_seqno(), self.salt));
             }
@@ -365,12 +368,10 @@ impl Wal {
     /// Counts since the log was opened.
     pub fn stats(&self) -> WalStats {
         let counts = self.writer.lock().counts;
-        let (commits, payload_bytes) = self.tail.lock().counts();
         WalStats {
             bytes_written: counts.bytes_written,
             zero_bytes: counts.zero_bytes,
-            payload_bytes,
-            commits,
+            commits: self.commits.sum(),
             sync_rounds: self.sync_rounds.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed) + counts.header_syncs,
             segments_begun: counts.segments_begun,

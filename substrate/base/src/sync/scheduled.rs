@@ -18,6 +18,9 @@ pub use shuttle::{hint::spin_loop, sync::atomic, thread::yield_now, thread_local
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{Mutex, MutexGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use rw_lock::{
+    RwLock as ShardedLock, RwLockReadGuard as ShardedLockReadGuard, RwLockWriteGuard as ShardedLockWriteGuard,
+};
 pub use swap::ArcSwap;
 
 /// Lets the scheduler choose who goes on.

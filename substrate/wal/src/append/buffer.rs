@@ -209,6 +209,12 @@ impl Claim {
         unsafe { slice::from_raw_parts_mut(address, self.bytes) }
     }
 
+    /// Bytes of the range.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
     #[inline]
     fn memory(&self) -> &Memory {
         // SAFETY: the owner does not free the memory before this claim has counted itself as filled, which

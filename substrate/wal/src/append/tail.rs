@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use testudo_base::{Seqno, num::u64_of};
+use testudo_base::Seqno;
 
 use crate::{
     append::buffer::{ActiveBuffer, Claim, EmptyBuffer, SealedBuffer},
@@ -22,13 +22,11 @@ pub(crate) struct SealedRecords {
     pub(crate) last_seqno: Seqno,
 }
 
-/// The fields that every commit touches stand first, in one cache line.
+/// The fields that every commit touches stand first, in one cache line together with the lock around it.
 #[repr(C)]
 pub(crate) struct Tail {
     active: Option<(ActiveBuffer, Seqno)>,
     next_seqno: u64,
-    commit_count: u64,
-    payload_bytes: u64,
     sealed: VecDeque<SealedRecords>,
     empty: Vec<EmptyBuffer>,
     /// Buffers that may still be created.
@@ -45,8 +43,6 @@ impl Tail {
             unborn_count: buffer_count,
             buffer_bytes,
             next_seqno: next_seqno.0,
-            commit_count: 0,
-            payload_bytes: 0,
         }
     }
 
@@ -58,8 +54,6 @@ impl Tail {
         debug_assert!(bytes >= RECORD_HEADER_BYTES && seqno_count > 0, "a record with at least one seqno");
         let first_seqno = Seqno(self.next_seqno);
         self.next_seqno += u64::from(seqno_count);
-        self.commit_count += 1;
-        self.payload_bytes += u64_of(bytes) - u64_of(RECORD_HEADER_BYTES);
         Some((buffer.claim(bytes), first_seqno))
     }
 
@@ -113,11 +107,6 @@ impl Tail {
     /// The last seqno that was assigned.
     pub(crate) fn last_seqno(&self) -> Seqno {
         Seqno(self.next_seqno - 1)
-    }
-
-    /// Commits reserved so far, and the bytes of their payloads, padding included.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.commit_count, self.payload_bytes)
     }
 
     fn take_empty(&mut self, bytes: usize) -> Option<EmptyBuffer> {

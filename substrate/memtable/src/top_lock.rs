@@ -1,0 +1,124 @@
+//! The lock around the top level. Every insert and every look-up takes it for reading; a writer, who splits a
+//! leaf, comes once in a few dozen inserts.
+//!
+//! It begins as an ordinary lock, for there may be thousands of memtables with a record each. When the table
+//! has some leaves the top level moves into a lock of several shards, so that readers write to no cache line
+//! in common.
+//!
+//! **Invariants**
+//! - The top level is in one of the two. It moves once, under the ordinary lock, which is released only after
+//!   it has arrived.
+
+use std::ops::{Deref, DerefMut};
+
+use testudo_base::sync::{
+    OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, ShardedLock, ShardedLockReadGuard,
+    ShardedLockWriteGuard, scaled,
+};
+
+use crate::top::Top;
+
+/// With so many leaves the top level moves: some hundred kilobytes of records.
+const SHARDED_LEAVES: usize = scaled(64, 2);
+/// What shards take, their allocations included.
+const SHARDS_BYTES: u64 = 2 << 10;
+
+#[derive(Debug)]
+pub(crate) struct TopLock {
+    single: RwLock<Option<Top>>,
+    sharded: OnceLock<Box<ShardedLock<Top>>>,
+}
+
+/// The top level, locked for reading.
+pub(crate) enum TopReadGuard<'a> {
+    Single(RwLockReadGuard<'a, Option<Top>>),
+    Sharded(ShardedLockReadGuard<'a, Top>),
+}
+
+/// The top level, locked for writing.
+pub(crate) enum TopWriteGuard<'a> {
+    Single(RwLockWriteGuard<'a, Option<Top>>),
+    Sharded(ShardedLockWriteGuard<'a, Top>),
+}
+
+impl TopLock {
+    pub(crate) fn new(top: Top) -> Self {
+        Self { single: RwLock::new(Some(top)), sharded: OnceLock::new() }
+    }
+
+    #[inline]
+    pub(crate) fn read(&self) -> TopReadGuard<'_> {
+        if let Some(sharded) = self.sharded.get() {
+            return TopReadGuard::Sharded(sharded.read());
+        }
+        let single = self.single.read();
+        match self.sharded.get() {
+            None => TopReadGuard::Single(single),
+            Some(sharded) => TopReadGuard::Sharded(sharded.read()),
+        }
+    }
+
+    pub(crate) fn write(&self) -> TopWriteGuard<'_> {
+        if let Some(sharded) = self.sharded.get() {
+            return TopWriteGuard::Sharded(sharded.write());
+        }
+        let single = self.single.write();
+        match self.sharded.get() {
+            None => TopWriteGuard::Single(single),
+            Some(sharded) => TopWriteGuard::Sharded(sharded.write()),
+        }
+    }
+
+    /// Moves the top level into shards if it has grown enough for that; returns the bytes that they take.
+    pub(crate) fn shard(&self, guard: TopWriteGuard<'_>) -> u64 {
+        let TopWriteGuard::Single(mut single) = guard else { return 0 };
+        if single.as_ref().is_none_or(|top| top.leaf_count() < SHARDED_LEAVES) {
+            return 0;
+        }
+        let Some(top) = single.take() else { return 0 };
+        let moved = self.sharded.set(Box::new(ShardedLock::new(top)));
+        debug_assert!(moved.is_ok(), "it moves once");
+        drop(single);
+        SHARDS_BYTES
+    }
+
+    /// What the shards take beyond the top level.
+    #[cfg(test)]
+    pub(crate) fn shards_bytes(&self) -> u64 {
+        if self.sharded.get().is_some() { SHARDS_BYTES } else { 0 }
+    }
+}
+
+const IN_ONE: &str = "the top level has not moved";
+
+impl Deref for TopReadGuard<'_> {
+    type Target = Top;
+
+    #[inline]
+    fn deref(&self) -> &Top {
+        match self {
+            Self::Single(top) => top.as_ref().expect(IN_ONE),
+            Self::Sharded(top) => top,
+        }
+    }
+}
+
+impl Deref for TopWriteGuard<'_> {
+    type Target = Top;
+
+    fn deref(&self) -> &Top {
+        match self {
+            Self::Single(top) => top.as_ref().expect(IN_ONE),
+            Self::Sharded(top) => top,
+        }
+    }
+}
+
+impl DerefMut for TopWriteGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Top {
+        match self {
+            Self::Single(top) => top.as_mut().expect(IN_ONE),
+            Self::Sharded(top) => top,
+        }
+    }
+}
