@@ -76,7 +76,8 @@ impl Table {
         let mut grown = 0;
         loop {
             {
-                let top = self.top.read();
+                let guard = self.top.read();
+                let top: &Top = &guard;
                 assert!(!top.frozen, "insert into a frozen memtable");
                 let mut leaf = top.leaf_to_write(top.find(key)).write();
                 let index_before = leaf.heap_bytes();
@@ -125,7 +126,8 @@ impl Table {
 
     #[inline]
     fn with_newest<R>(&self, key: &[u8], f: impl FnOnce(View<'_>) -> R) -> Option<R> {
-        let top = self.top.read();
+        let guard = self.top.read();
+        let top: &Top = &guard;
         let leaf = top.leaf(top.find(key)).read();
         let entry = leaf.search(&self.arena, key).ok()?;
         Some(f(leaf.newest(&self.arena, entry)))
