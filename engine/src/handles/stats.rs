@@ -30,7 +30,9 @@ pub struct DbStats {
     pub page_reads: u64,
     /// Bytes of those.
     pub page_read_bytes: u64,
-    /// Bytes read in large pieces, by scans and background work.
+    /// Reads of large pieces, by scans and background work.
+    pub stream_reads: u64,
+    /// Bytes of those.
     pub stream_read_bytes: u64,
     /// Look-ups that found their page in the cache.
     pub cache_hits: u64,
@@ -172,6 +174,7 @@ impl DbStats {
             device_bytes_read: io.page_read_bytes + io.stream_read_bytes,
             page_reads: io.page_reads,
             page_read_bytes: io.page_read_bytes,
+            stream_reads: io.stream_reads,
             stream_read_bytes: io.stream_read_bytes,
             cache_hits: cache.hits,
             cache_misses: cache.misses,

@@ -68,6 +68,7 @@ stat_fields!(DbStats {
     device_bytes_read,
     page_reads,
     page_read_bytes,
+    stream_reads,
     stream_read_bytes,
     cache_hits,
     cache_misses,

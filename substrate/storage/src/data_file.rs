@@ -58,7 +58,9 @@ pub struct IoStats {
     pub page_read_bytes: u64,
     /// Times that a query waited for single pages, whether for one or for many together.
     pub read_rounds: u64,
-    /// Bytes of large sequential reads.
+    /// Large sequential reads.
+    pub stream_reads: u64,
+    /// Bytes of those.
     pub stream_read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
@@ -77,6 +79,7 @@ struct IoCounters {
     page_reads: AtomicU64,
     page_read_bytes: AtomicU64,
     read_rounds: AtomicU64,
+    stream_reads: AtomicU64,
     stream_read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     syncs: AtomicU64,
@@ -300,7 +303,7 @@ impl DataFile {
     /// Fills `buffer` from consecutive pages, past the cache and *unverified*: the caller verifies each
     /// block.
     pub fn read_stream(&self, first_page: u64, buffer: &mut [u8]) -> Result<()> {
-        self.io.stream_read_bytes.fetch_add(u64_of(buffer.len()), Relaxed);
+        self.count_stream_reads(1, u64_of(buffer.len()));
         self.file.read_at(first_page * PAGE_BYTES, buffer).map_err(|e| self.read_error(first_page, e))
     }
 
@@ -311,9 +314,14 @@ impl DataFile {
 
     /// Starts what [`DataFile::read_stream`] does, for all of `buffer`.
     pub fn start_stream(self: &Arc<Self>, first_page: u64, buffer: AlignedBuffer) -> StreamRead {
-        self.io.stream_read_bytes.fetch_add(u64_of(buffer.len()), Relaxed);
+        self.count_stream_reads(1, u64_of(buffer.len()));
         let pending = self.file.start_read(first_page * PAGE_BYTES, buffer);
         StreamRead { data: Arc::clone(self), first_page, pending }
+    }
+
+    pub(crate) fn count_stream_reads(&self, reads: u64, bytes: u64) {
+        self.io.stream_reads.fetch_add(reads, Relaxed);
+        self.io.stream_read_bytes.fetch_add(bytes, Relaxed);
     }
 
     pub(crate) fn finish_stream(
@@ -516,6 +524,7 @@ impl DataFile {
             page_reads: self.io.page_reads.load(Relaxed),
             page_read_bytes: self.io.page_read_bytes.load(Relaxed),
             read_rounds: self.io.read_rounds.load(Relaxed),
+            stream_reads: self.io.stream_reads.load(Relaxed),
             stream_read_bytes: self.io.stream_read_bytes.load(Relaxed),
             written_bytes: self.io.written_bytes.load(Relaxed),
             syncs: self.io.syncs.load(Relaxed),

@@ -101,14 +101,19 @@ pub(crate) struct Report {
     pub(crate) write_amplification_without_log: Option<f64>,
     pub(crate) read_amplification: f64,
     pub(crate) space_amplification: f64,
+    /// At its highest while the workload ran.
+    pub(crate) space_amplification_peak: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) settled: Option<Settled>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) space_amplification_settled: Option<f64>,
     pub(crate) disk_bytes: u64,
+    pub(crate) peak_disk_bytes: u64,
     pub(crate) wal_bytes_written: u64,
     pub(crate) flushes: u64,
     pub(crate) page_reads: u64,
+    /// Reads of larger pieces, by long scans and background work.
+    pub(crate) stream_reads: u64,
     pub(crate) page_reads_per_read: f64,
     pub(crate) cache_hits: u64,
     pub(crate) cache_misses: u64,
@@ -244,6 +249,7 @@ impl Report {
         self.wal_bytes_written = difference(|stats| stats.wal_bytes_written);
         self.flushes = difference(|stats| stats.flushes);
         self.page_reads = difference(|stats| stats.page_reads);
+        self.stream_reads = difference(|stats| stats.stream_reads);
         self.cache_hits = difference(|stats| stats.cache_hits);
         self.cache_misses = difference(|stats| stats.cache_misses);
         self.syncs = difference(|stats| stats.syncs);

@@ -157,6 +157,8 @@ pub struct Readings {
     pub disk_bytes: u64,
     /// Reads of pages for queries.
     pub page_reads: u64,
+    /// Reads of larger pieces.
+    pub stream_reads: u64,
     /// Look-ups that found their page in the cache.
     pub cache_hits: u64,
     /// Look-ups that did not.
@@ -192,6 +194,7 @@ impl From<&DbStats> for Readings {
             device_bytes_read: stats.device_bytes_read,
             disk_bytes: stats.disk_bytes,
             page_reads: stats.page_reads,
+            stream_reads: stats.stream_reads,
             cache_hits: stats.cache_hits,
             cache_misses: stats.cache_misses,
             wal_bytes_written: stats.wal_bytes_written,

@@ -7,7 +7,6 @@
 use testudo_base::{
     Error, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result,
     num::{u64_of, usize_of},
-    sync::atomic::Ordering::Relaxed,
 };
 use testudo_env::{AlignedBuffer, ReadRequest};
 
@@ -71,7 +70,7 @@ impl DataFile {
                 self.put_back(piece, buffer, &mut restored);
             }
         }
-        self.io.stream_read_bytes.fetch_add(restored.read_bytes, Relaxed);
+        self.count_stream_reads(u64_of(pieces.len()), restored.read_bytes);
         Ok(restored)
     }
 

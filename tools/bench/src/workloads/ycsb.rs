@@ -16,6 +16,7 @@ mod ordered_load;
 mod plot;
 mod reopen_each;
 mod run_state;
+mod space_watch;
 mod target;
 mod tree_switches;
 mod values;

@@ -13,6 +13,7 @@ use testudo::{Db, Error, Result};
 
 use super::{
     backup_check::BackupCheck,
+    space_watch::SpaceWatch,
     tree_switches::TreeSwitches,
     worker::{Progress, Shared, Worker},
 };
@@ -32,6 +33,7 @@ const SHORT_POLL: Duration = Duration::from_micros(200);
 /// What is done while a workload runs.
 #[derive(Default)]
 pub(crate) struct Asides<'a, 'b, 's> {
+    pub(crate) space: Option<&'a mut SpaceWatch<'s>>,
     pub(crate) backup: Option<(&'a Db, &'a mut BackupCheck<'b>)>,
     pub(crate) switches: Option<&'a mut TreeSwitches<'s>>,
 }
@@ -41,7 +43,7 @@ pub(crate) struct Asides<'a, 'b, 's> {
 pub(crate) fn run_threads<R: Records>(
     shared: &Shared<'_, R>,
     started: Duration,
-    Asides { mut backup, mut switches }: Asides<'_, '_, '_>,
+    Asides { mut space, mut backup, mut switches }: Asides<'_, '_, '_>,
     rates: &mut RateOverTime,
 ) -> Result<Vec<Tally>> {
     let progress: Vec<Progress> = (0..shared.all_threads()).map(|_| Progress::default()).collect();
@@ -68,6 +70,9 @@ pub(crate) fn run_threads<R: Records>(
             shared.env.sleep(if backup.is_some() || switches.is_some() { SHORT_POLL } else { POLL });
             display.show(counted);
             rates.note(shared.env.monotonic(), || counted.iter().map(Progress::operations).sum());
+            if let Some(space) = &mut space {
+                space.look(shared.env.monotonic());
+            }
             let share = share_done(shared, started, operations());
             if share >= 0.5
                 && let Some((db, backup)) = backup.take()

@@ -22,6 +22,7 @@ use super::{
     keys::KeyMaker,
     oracle::Oracle,
     ordered_load::{Preparation, SequentialShare},
+    space_watch::SpaceWatch,
     target::Target,
     tree_switches::TreeSwitches,
     versions_file,
@@ -250,12 +251,15 @@ impl<'a, S: Subject> RunState<'a, S> {
         let is_backed_up = due.is_some();
         let (working, writers, counted) = (shared.threads, shared.writers, shared.counted_threads());
         let new_report = self.new_report(workload);
+        let disk_bytes = || self.db.readings().disk_bytes;
+        let mut space = SpaceWatch::new(&disk_bytes);
         let mut switches = self.tree_switches(workload, started);
-        let asides = Asides { backup: due, switches: switches.as_mut() };
+        let asides = Asides { space: Some(&mut space), backup: due, switches: switches.as_mut() };
         let mut tallies = run_threads(&shared, started, asides, &mut rates)?;
         if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
             return Err(error);
         }
+        let peak_bytes = space.peak_bytes();
         let after = Sample::take(self.db.readings());
         let totals = Totals::of(&tallies, counted, started);
         let tree_switches = switches.map(|switches| switches.result(totals.end(started), totals.longest_gap));
@@ -284,6 +288,8 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
         report.records = self.target(workload).oracle.acknowledged();
         report.space_amplification = quotient(after.store.disk_bytes as f64, self.live_bytes() as f64);
+        report.peak_disk_bytes = peak_bytes.max(after.store.disk_bytes);
+        report.space_amplification_peak = quotient(report.peak_disk_bytes as f64, self.live_bytes() as f64);
         report.wrong_answers = complaints.count();
         let fills = matches!(workload.shape(), Shape::Fill);
         if (fills || last) && self.args.settle_seconds > 0.0 && !report.interrupted {
