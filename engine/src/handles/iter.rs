@@ -7,11 +7,11 @@
 //!   `back_key`.
 //! - After an error it returns `None` for good, unless it is positioned anew by [`Iter::seek`].
 
-use std::sync::Arc;
+use std::{iter::Take, sync::Arc};
 
-use testudo_base::{Cursor, Error, Kind, Result, operands_format::Stack, planted};
+use testudo_base::{Cursor, Error, Kind, Result, num::u64_of, operands_format::Stack, planted};
 use testudo_memtable::MemtableCursor;
-use testudo_run::{KeyBounds, MergeCursor};
+use testudo_run::{KeyBounds, MergeCursor, ScanLimits};
 
 use crate::{Slice, handles::snapshot::Pinned};
 
@@ -152,6 +152,8 @@ pub struct Iter {
     back_is_returned: bool,
     /// Keys at or beyond it were returned from the back.
     back_key: Option<Vec<u8>>,
+    /// At most so many entries will be asked for, as far as is known.
+    expected_entries: Option<u64>,
     has_ended: bool,
 }
 
@@ -183,17 +185,39 @@ impl Iter {
             back: None,
             back_is_returned: false,
             back_key: None,
+            expected_entries: None,
             has_ended,
         }
     }
 
-    fn sources(&self) -> Sources {
+    /// The first `count` entries that are left, as [`Iterator::take`] gives them. The store reads what these
+    /// take, in few large pieces, where it would else read ahead by how far an iterator has come.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-take-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let k = db.keyspace("letters", testudo::KeyspaceOptions::default)?;
+    /// for letter in ["a", "b", "c", "d"] {
+    ///     k.insert(letter, "")?;
+    /// }
+    /// let first = k.range("b"..)?.take(2).collect::<testudo::Result<Vec<_>>>()?;
+    /// assert_eq!((first[0].key(), first[1].key(), first.len()), (&b"b"[..], &b"c"[..], 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take(mut self, count: usize) -> Take<Self> {
+        self.expected_entries = (count < usize::MAX).then(|| u64_of(count));
+        Iterator::take(self, count)
+    }
+
+    fn sources(&self, limits: &ScanLimits) -> Sources {
         let view = &self.pinned.view;
         let mut sources = Vec::with_capacity(view.sealed.len() + 2);
         for buffer in view.buffers().filter(|buffer| buffer.first_commit().is_some()) {
             sources.push(Source::Buffer(buffer.table.cursor(self.pinned.seqno)));
         }
-        sources.push(Source::Tree(view.tree.cursor()));
+        sources.push(Source::Tree(view.tree.cursor_within(limits)));
         MergeCursor::new(sources)
     }
 
@@ -228,7 +252,7 @@ impl Iter {
     /// seek.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         let low = self.bounds.low.as_deref().filter(|low| *low > key).unwrap_or(key).to_vec();
-        let mut sources = self.front.take().unwrap_or_else(|| self.sources());
+        let mut sources = self.front.take().unwrap_or_else(|| self.sources(&self.limits()));
         self.has_ended = true;
         self.pinned.store().read(|| sources.seek(&low))?;
         self.low = Some(low);
@@ -236,6 +260,11 @@ impl Iter {
         self.front_is_returned = false;
         self.has_ended = self.bounds.is_empty();
         Ok(())
+    }
+
+    /// How far the front will go, as far as that is known.
+    fn limits(&self) -> ScanLimits {
+        ScanLimits { entries: self.expected_entries, end: self.bounds.high.as_deref().map(Arc::from) }
     }
 
     fn forward(&mut self) -> Result<Option<Entry>> {
@@ -247,7 +276,7 @@ impl Iter {
                 sources
             }
             None => {
-                let mut sources = self.sources();
+                let mut sources = self.sources(&self.limits());
                 match &self.low {
                     Some(low) => sources.seek(low)?,
                     None => sources.seek_first()?,
@@ -279,7 +308,7 @@ impl Iter {
                 sources
             }
             None => {
-                let mut sources = self.sources();
+                let mut sources = self.sources(&ScanLimits::default());
                 // After an error it goes on below what it has returned.
                 match self.back_key.as_ref().or(self.bounds.high.as_ref()) {
                     Some(high) => sources.seek_before(high)?,

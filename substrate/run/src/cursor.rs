@@ -1,9 +1,9 @@
 //! A cursor over one run, in both directions.
 //!
 //! It walks the index and copies one data block at a time, so that it never holds a page of the cache.
-//! Queries start with single pages through the cache; a cursor that has read a few neighbouring blocks is a
-//! long scan, and from then on reads ahead in larger and larger pieces past the cache. Compactions start that
-//! way.
+//! Queries start with single pages through the cache, or with as many as a scan is known to need; a cursor
+//! that has read a few neighbouring blocks is a long scan, and from then on reads larger and larger pieces
+//! past the cache. Compactions start that way.
 //!
 //! A seek is in `cursor/seek.rs`, what it reads in `cursor/block_reader.rs`.
 //!
@@ -18,6 +18,7 @@ pub(crate) mod bounded;
 pub(crate) mod index_position;
 pub(crate) mod merge;
 pub(crate) mod page_walk;
+pub(crate) mod scan_forecast;
 
 mod seek;
 
@@ -30,6 +31,7 @@ use crate::{
     cursor::{
         block_reader::{BlockReader, DataBlock},
         index_position::IndexPosition,
+        scan_forecast::ScanForecast,
         seek::SeekState,
     },
 };
@@ -101,19 +103,26 @@ impl RunCursor {
         self.reader.first_pages = pages.max(1);
     }
 
-    /// Whether it has passed so many blocks that it reads ahead.
-    pub fn is_long(&self) -> bool {
-        self.reader.is_long()
+    /// Lets it read what a scan is expected to need of the run, and no more.
+    pub fn set_forecast(&mut self, forecast: ScanForecast) {
+        self.reader.set_forecast(forecast);
     }
 
-    /// A long scan goes on here: reads ahead from the first block on.
-    pub fn go_on_long(&mut self) {
-        self.reader.go_on_long();
+    /// Pages that it has passed in a row, on this run and on those before it.
+    pub fn passed_pages(&self) -> u32 {
+        self.reader.passed_pages
     }
 
-    /// A long scan will come here: lets the first pages come already.
-    pub fn prepare_long(&mut self) {
-        self.reader.prepare_long(&self.run);
+    /// A scan goes on here that has passed so many pages before.
+    pub fn go_on_after(&mut self, passed_pages: u32) {
+        self.reader.passed_pages = passed_pages;
+    }
+
+    /// A scan that has passed so many pages will come here: lets the first ones come already, if it is so
+    /// long that this is sure enough.
+    pub fn prepare_after(&mut self, passed_pages: u32) {
+        self.go_on_after(passed_pages);
+        self.reader.prepare(&self.run);
     }
 
     /// What comes is not known to be a long scan any more.

@@ -23,6 +23,7 @@ pub use cursor::batched_seek::{BatchedSeek, Missing, seek_together};
 pub use cursor::bounded::{BoundedCursor, KeyBounds};
 pub use cursor::merge::{Direction, MergeCursor};
 pub use cursor::page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};
+pub use cursor::scan_forecast::{ScanForecast, ScanLimits, ScanProgress};
 pub use cursor::{ReadAhead, RunCursor, Target};
 pub use format::footer::RunRecord;
 pub use format::key_ends::{KeyEnds, MAX_END_BYTES};

@@ -14,8 +14,7 @@ use testudo_base::{
     operands_format::begin_stack,
 };
 use testudo_contract::{Job, OutlineLine, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work};
-use testudo_run::Run;
-use testudo_run::{Access, Lookup, LookupProgress, Reached};
+use testudo_run::{Access, Lookup, LookupProgress, Reached, Run, ScanLimits};
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
 use crate::{
@@ -243,8 +242,8 @@ impl Tree for BeTree {
         self.data.load_pages(pages)
     }
 
-    fn cursor(&self) -> Box<dyn Cursor + Send> {
-        Box::new(TreeCursor::new(&self.root, &self.data))
+    fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
+        Box::new(TreeCursor::new(&self.root, &self.data, limits))
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {

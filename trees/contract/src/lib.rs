@@ -17,7 +17,7 @@ mod work;
 use std::{fmt, sync::Arc};
 
 use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, Seqno};
-use testudo_run::{Access, KeyBounds, Lookup, Run, RunRef};
+use testudo_run::{Access, KeyBounds, Lookup, Run, RunRef, ScanLimits};
 use testudo_storage::{Change, PageAddress};
 
 pub use reclaim::{LeastGain, Reclaim, ReclaimLimits, ReclaimTarget};
@@ -116,7 +116,11 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()>;
     /// A cursor over all entries, tombstones included, operands as [`Tree::get`] reports them. It keeps the
     /// state alive.
-    fn cursor(&self) -> Box<dyn Cursor + Send>;
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        self.cursor_within(&ScanLimits::default())
+    }
+    /// As [`Tree::cursor`]; it reads ahead by how far it is to go. Who goes further still gets every entry.
+    fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send>;
     /// The state with `updates` on top of it.
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit>;
     /// As [`Tree::apply`], but the updates are only put on top of everything else, which takes little more

@@ -1,7 +1,8 @@
 //! How a cursor gets data blocks.
 //!
-//! Single pages come through the cache; those of a long scan in larger and larger pieces past it, and while
-//! one is used, the next one is on its way.
+//! Single pages come through the cache, those of a long scan in larger and larger pieces past it. While a
+//! piece is used, the next one is on its way, if the scan is known to get there, or is so long that it likely
+//! does.
 //!
 //! **Invariants**
 //! - The bytes of a window are as they came from the device: a block is verified when it is taken out.
@@ -15,7 +16,10 @@ use testudo_base::{
 use testudo_env::AlignedBuffer;
 use testudo_storage::{PageKind, StreamLease, StreamRead, payload_of};
 
-use super::ReadAhead;
+use super::{
+    ReadAhead,
+    scan_forecast::{FIRST_PIECE_PAGES, LAST_PIECE_PAGES, LEAST_PIECE_PAGES, ScanForecast, piece_after},
+};
 use crate::{
     Run,
     format::{
@@ -25,11 +29,12 @@ use crate::{
     spans::locate,
 };
 
-/// Neighbouring blocks that make a scan a long one.
-const LONG_SCAN_BLOCKS: u32 = 6;
-/// The first and the largest piece of a long scan.
-const FIRST_PIECE_PAGES: u32 = 16;
-const LAST_PIECE_PAGES: u32 = 64;
+/// Neighbouring pages that make a scan a long one.
+const LONG_SCAN_PAGES: u32 = 6;
+/// A scan that has passed so many reads its next piece while it uses the second half of the present one…
+const LATE_AHEAD_PAGES: u32 = 128;
+/// …and one that has passed so many reads it while it uses the whole of that.
+const SURE_AHEAD_PAGES: u32 = 512;
 
 /// The data block on which a cursor stands: a copy, so that no page of the cache is held.
 #[derive(Debug, Default)]
@@ -91,21 +96,42 @@ pub(crate) struct BlockReader {
     read_ahead: ReadAhead,
     /// Pages that the first read of a seek takes.
     pub(crate) first_pages: u32,
-    /// How many blocks in a row each followed the one before.
-    pub(crate) neighbours: u32,
+    /// Pages that were passed in a row, each block beside the one before.
+    pub(crate) passed_pages: u32,
+    /// What the scan will need of the run, as far as that is known.
+    forecast: Option<ScanForecast>,
+    /// The page behind all that it will need, once that was looked up.
+    end_page: Option<u32>,
     /// Pages that were read before they were needed.
     window: Option<Window>,
     /// Pages behind them that are on their way.
     ahead: Option<Ahead>,
+    /// Memory for the next of these.
+    spare: Option<AlignedBuffer>,
 }
 
 impl BlockReader {
     pub(crate) fn new(read_ahead: ReadAhead) -> Self {
-        Self { read_ahead, first_pages: 1, neighbours: 0, window: None, ahead: None }
+        Self {
+            read_ahead,
+            first_pages: 1,
+            passed_pages: 0,
+            forecast: None,
+            end_page: None,
+            window: None,
+            ahead: None,
+            spare: None,
+        }
+    }
+
+    pub(crate) fn set_forecast(&mut self, mut forecast: ScanForecast) {
+        forecast.begin_after(self.passed_pages);
+        self.forecast = Some(forecast);
+        self.end_page = None;
     }
 
     pub(crate) fn is_long(&self) -> bool {
-        self.read_ahead != ReadAhead::Adaptive || self.neighbours >= LONG_SCAN_BLOCKS
+        self.read_ahead != ReadAhead::Adaptive || self.passed_pages >= LONG_SCAN_PAGES
     }
 
     pub(crate) fn is_reading_ahead(&self) -> bool {
@@ -116,37 +142,63 @@ impl BlockReader {
         self.window.as_ref().is_some_and(|window| window.holds(position))
     }
 
-    /// Loads a block; `false` if it is not in memory and a single page of it should be read.
+    /// Loads a block; `false` if it is not in memory and pages from it on should be read.
     pub(crate) fn load(&mut self, run: &Run, block: &mut DataBlock, position: BlockPosition) -> Result<bool> {
         if block.position == Some(position) {
             return Ok(true);
         }
-        let follows = block.position.is_some_and(|last| last.page + last.pages == position.page);
-        self.neighbours = if follows { self.neighbours + 1 } else { 0 };
+        if let Some(last) = block.position {
+            let follows = last.page + last.pages == position.page;
+            self.passed_pages = if follows { self.passed_pages.saturating_add(last.pages) } else { 0 };
+        }
         block.unload();
         if !self.holds(position) {
-            let piece = self.piece_pages();
             let is_coming = self.ahead.as_ref().is_some_and(|ahead| ahead.holds(position));
-            if piece == 0 && !is_coming {
+            if !self.is_long() && !is_coming {
                 self.ahead = None;
                 return block.take_present(run, position);
             }
-            self.fill_window(run, position, piece.max(1))?;
+            self.fill_window(run, position)?;
         }
         self.take_from_window(run, block, position)?;
+        if self.is_long() && self.ahead.is_none() {
+            self.read_ahead_if_due(run, position)?;
+        }
         Ok(true)
     }
 
-    /// How many pages to read at once past the cache; 0 for single pages through it.
-    fn piece_pages(&self) -> u32 {
-        match self.read_ahead {
-            ReadAhead::Pages(pages) => pages,
-            ReadAhead::Adaptive if self.neighbours < LONG_SCAN_BLOCKS => 0,
-            ReadAhead::Adaptive => {
-                let grown = self.window.as_ref().map_or(FIRST_PIECE_PAGES, |window| window.pages * 2);
-                grown.clamp(FIRST_PIECE_PAGES, LAST_PIECE_PAGES)
-            }
+    /// How many pages are worth reading at once.
+    pub(crate) fn piece_pages(&self) -> u32 {
+        if let ReadAhead::Pages(pages) = self.read_ahead {
+            return pages;
         }
+        match self.pages_left() {
+            Some(left) => left.min(LAST_PIECE_PAGES),
+            None if self.pages_alike() == 0 => self.first_pages,
+            None => piece_after(self.pages_alike()),
+        }
+    }
+
+    /// Pages that the scan has passed of the run, or would have passed of one like it all the way.
+    fn pages_alike(&self) -> u32 {
+        self.passed_pages.max(self.forecast.as_ref().map_or(0, ScanForecast::pages_alike))
+    }
+
+    /// Pages that the scan is expected to need from the present one on, if that is known.
+    pub(crate) fn pages_left(&self) -> Option<u32> {
+        self.forecast.as_ref().and_then(|forecast| forecast.pages_left(self.passed_pages))
+    }
+
+    /// How many pages there are from `page` on, of those that the scan may need.
+    pub(crate) fn pages_from(&mut self, run: &Run, page: u32) -> Result<u32> {
+        let data_pages = run.reference().data_pages;
+        if self.end_page.is_none() {
+            let end = self.forecast.as_ref().and_then(ScanForecast::end);
+            let end = end.filter(|end| !run.reference().keys.end_before(end));
+            let last = end.map(|end| run.block_not_before(end)).transpose()?.flatten();
+            self.end_page = Some(last.map_or(data_pages, |last| (last.page + last.pages).min(data_pages)));
+        }
+        Ok(self.end_page.unwrap_or(data_pages).saturating_sub(page))
     }
 
     fn take_from_window(&self, run: &Run, block: &mut DataBlock, position: BlockPosition) -> Result<()> {
@@ -160,20 +212,54 @@ impl BlockReader {
         block.take(run, position, payload_of(bytes))
     }
 
-    fn fill_window(&mut self, run: &Run, position: BlockPosition, piece_pages: u32) -> Result<()> {
-        let earlier = self.window.take();
-        let (window, spare) = match self.ahead.take().filter(|ahead| ahead.holds(position)) {
-            Some(ahead) => (ahead.arrive()?, earlier.map(|window| window.bytes)),
-            None => (read_window(run, position, piece_pages, earlier)?, None),
-        };
+    fn fill_window(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
+        let earlier = self.window.take().map(|window| window.bytes);
+        self.window = Some(match self.ahead.take().filter(|ahead| ahead.holds(position)) {
+            Some(ahead) => {
+                self.spare = earlier;
+                ahead.arrive()?
+            }
+            None => {
+                let pages = self.piece_pages().min(self.pages_from(run, position.page)?).max(1);
+                read_window(run, position, pages, earlier.or_else(|| self.spare.take()))?
+            }
+        });
+        Ok(())
+    }
+
+    /// From which page of a window on the next one should be on its way; `None` if it is not to be read
+    /// before somebody asks for it, because the scan may end before.
+    fn ahead_from(&self, window: &Window) -> Option<u32> {
+        let is_sure = self.read_ahead != ReadAhead::Adaptive || self.pages_left().is_some();
+        match self.pages_alike() {
+            _ if is_sure => Some(window.first_page),
+            passed if passed >= SURE_AHEAD_PAGES => Some(window.first_page),
+            passed if passed >= LATE_AHEAD_PAGES => Some(window.first_page + window.pages / 2),
+            _ => None,
+        }
+    }
+
+    /// Lets the pages behind the window come, if it is time to.
+    fn read_ahead_if_due(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
+        let Some(window) = &self.window else { return Ok(()) };
+        if self.ahead_from(window).is_none_or(|from| position.page < from) {
+            return Ok(());
+        }
         let next_page = window.first_page + window.pages;
-        self.window = Some(window);
-        self.start_ahead(run, next_page, piece_pages, spare);
+        let held = next_page - position.page;
+        let wanted = match self.pages_left() {
+            // A few are better read when it is sure that they are needed.
+            Some(left) if self.read_ahead == ReadAhead::Adaptive && left < held + LEAST_PIECE_PAGES => 0,
+            Some(left) if self.read_ahead == ReadAhead::Adaptive => left - held,
+            _ => self.piece_pages(),
+        };
+        let pages = wanted.min(LAST_PIECE_PAGES).min(self.pages_from(run, next_page)?);
+        self.start_ahead(run, next_page, pages);
         Ok(())
     }
 
     /// Lets pages come that a long scan will need, if there is memory for them.
-    fn start_ahead(&mut self, run: &Run, page: u32, pages: u32, buffer: Option<AlignedBuffer>) {
+    fn start_ahead(&mut self, run: &Run, page: u32, pages: u32) {
         let left = run.reference().data_pages.saturating_sub(page);
         let Some((physical, room)) = locate(run.spans(), page) else { return };
         let pages = pages.min(left).min(room);
@@ -182,35 +268,31 @@ impl BlockReader {
             return;
         }
         let Some(lease) = run.data().lease_stream(u64_of(bytes)) else { return };
-        let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::unfilled(bytes));
+        let mut buffer = self.spare.take().unwrap_or_else(|| AlignedBuffer::unfilled(bytes));
         buffer.resize_unfilled(bytes);
         let read = run.data().start_stream(physical, buffer);
         self.ahead = Some(Ahead { first_page: page, pages, read, lease });
     }
 
-    /// A long scan goes on here: reads ahead from the first block on.
-    pub(crate) fn go_on_long(&mut self) {
-        self.read_ahead = ReadAhead::Pages(LAST_PIECE_PAGES);
-    }
-
-    /// A long scan will come here: lets the first pages come already.
-    pub(crate) fn prepare_long(&mut self, run: &Run) {
-        self.go_on_long();
-        self.start_ahead(run, 0, FIRST_PIECE_PAGES, None);
+    /// A scan that has passed so much will come here: lets the first pages come already.
+    pub(crate) fn prepare(&mut self, run: &Run) {
+        if self.passed_pages >= SURE_AHEAD_PAGES {
+            self.start_ahead(run, 0, FIRST_PIECE_PAGES);
+        }
     }
 
     /// What comes is not known to be a long scan any more.
     pub(crate) fn begin_anew(&mut self) {
         self.read_ahead = ReadAhead::Adaptive;
         self.ahead = None;
-        self.neighbours = 0;
+        self.passed_pages = 0;
     }
 
     /// Reads a small run whole, up to the end of `index`, its index block, for who reads ahead from the first
     /// entry on; `None` if it is too large for that.
     pub(crate) fn read_small_run(&self, run: &Run, index: BlockPosition) -> Result<Option<Window>> {
         let pages = index.page + index.pages;
-        if !matches!(self.read_ahead, ReadAhead::Pages(piece) if pages <= piece) || self.ahead.is_some() {
+        if !self.is_long() || pages > self.piece_pages() || self.ahead.is_some() {
             return Ok(None);
         }
         let Some(lease) = run.data().lease_stream(u64_of(page_bytes(pages))) else { return Ok(None) };
@@ -230,16 +312,27 @@ fn read_window(
     run: &Run,
     position: BlockPosition,
     piece_pages: u32,
-    earlier: Option<Window>,
+    buffer: Option<AlignedBuffer>,
 ) -> Result<Window> {
-    let mut bytes = earlier.map_or_else(|| AlignedBuffer::zeroed(0), |window| window.bytes);
-    let lease = run.data().lease_stream(u64_of(page_bytes(piece_pages)));
-    let piece = if lease.is_some() { piece_pages } else { piece_pages.min(FIRST_PIECE_PAGES) };
+    let mut bytes = buffer.unwrap_or_else(|| AlignedBuffer::zeroed(0));
+    let (piece, lease) = lease_pages(run, piece_pages);
     let left = run.reference().data_pages - position.page;
     let pages = piece.min(left).max(position.pages);
     bytes.resize_unfilled(page_bytes(pages));
     run.read_pages(position.page, &mut bytes)?;
     Ok(Window { first_page: position.page, pages, bytes, _lease: lease })
+}
+
+/// As many of these pages as there is memory for, and that; without a lease only a few.
+pub(crate) fn lease_pages(run: &Run, pages: u32) -> (u32, Option<StreamLease>) {
+    let mut pages = pages;
+    loop {
+        let lease = run.data().lease_stream(u64_of(page_bytes(pages)));
+        if lease.is_some() || pages <= FIRST_PIECE_PAGES {
+            return (pages, lease);
+        }
+        pages = (pages / 2).max(FIRST_PIECE_PAGES);
+    }
 }
 
 /// Consecutive pages of a run.
@@ -284,10 +377,10 @@ pub(crate) fn page_bytes(pages: u32) -> usize {
 
 impl Window {
     /// A copy of whole pages that were read from `first_page` on.
-    pub(crate) fn copy_of(first_page: u32, read: &[u8]) -> Self {
-        let mut bytes = AlignedBuffer::zeroed(read.len());
+    pub(crate) fn copy_of(first_page: u32, read: &[u8], lease: Option<StreamLease>) -> Self {
+        let mut bytes = AlignedBuffer::unfilled(read.len());
         bytes.copy_from_slice(read);
-        Self { first_page, pages: u32_of(read.len() / PAGE_SIZE), bytes, _lease: None }
+        Self { first_page, pages: u32_of(read.len() / PAGE_SIZE), bytes, _lease: lease }
     }
 
     pub(crate) fn holds(&self, position: BlockPosition) -> bool {

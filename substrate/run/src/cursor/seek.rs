@@ -13,12 +13,16 @@
 use std::sync::Arc;
 
 use testudo_base::{PAGE_SIZE, Result, codec::Damage, planted};
-use testudo_storage::{PageKind, payload_of};
+use testudo_storage::{PageKind, StreamLease, payload_of};
 
 use super::{RunCursor, Target, batched_seek::seek_together};
 use crate::{
     BatchedSeek, Missing, Run,
-    cursor::{block_reader::Window, index_position::IndexPlace},
+    cursor::{
+        block_reader::{Window, lease_pages},
+        index_position::IndexPlace,
+        scan_forecast::FIRST_PIECE_PAGES,
+    },
     format::{
         block::{Block, Lead},
         find_block::IndexSlot,
@@ -65,12 +69,14 @@ pub(super) struct SeekState {
     awaited: Option<Awaited>,
     /// A block that is read along with what other cursors miss, if anything is.
     prefetching: Option<BlockPosition>,
+    /// For the memory of many pages that are awaited.
+    lease: Option<StreamLease>,
 }
 
 impl SeekState {
     /// Nothing is sought.
     pub(super) fn done() -> Self {
-        Self { phase: Phase::Done, awaited: None, prefetching: None }
+        Self { phase: Phase::Done, awaited: None, prefetching: None, lease: None }
     }
 }
 
@@ -102,6 +108,7 @@ impl RunCursor {
     pub fn begin(&mut self, target: Target<'_>) {
         self.entry.is_there = false;
         self.seek.awaited = None;
+        self.seek.lease = None;
         self.entry.key.clear();
         let sought = match target {
             Target::First => Sought::First,
@@ -180,7 +187,7 @@ impl RunCursor {
     }
 
     /// What the cursor waits for.
-    fn missing(&self) -> Result<Option<Missing>> {
+    fn missing(&mut self) -> Result<Option<Missing>> {
         let Some(awaited) = self.seek.awaited else { return Ok(None) };
         let (kind, page, ahead) = match awaited {
             Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page, 1),
@@ -190,19 +197,27 @@ impl RunCursor {
         self.missing_at(kind, page, ahead).map(Some)
     }
 
-    fn missing_at(&self, kind: PageKind, page: u32, ahead: u32) -> Result<Missing> {
+    fn missing_at(&mut self, kind: PageKind, page: u32, ahead: u32) -> Result<Missing> {
         let address = self.run.address(kind, page)?;
+        if ahead <= 1 {
+            return Ok(Missing { address, pages: 1 });
+        }
         let room = locate(self.run.spans(), page).map_or(1, |(_, room)| room);
-        let left = self.run.reference().data_pages.saturating_sub(page).max(1);
-        Ok(Missing { address, pages: ahead.min(room).min(left) })
+        let left = self.reader.pages_from(&self.run, page)?.max(1);
+        let mut pages = ahead.min(room).min(left);
+        self.seek.lease = None;
+        if pages > FIRST_PIECE_PAGES {
+            (pages, self.seek.lease) = lease_pages(&self.run, pages);
+        }
+        Ok(Missing { address, pages })
     }
 
-    /// How many pages are worth one request: more and more, the longer a scan goes on.
+    /// How many pages are worth one request: as many as will be needed; where that is not known, more and
+    /// more, the longer a scan goes on.
     fn pages_at_once(&self) -> u32 {
         match self.seek.phase {
             Phase::Loading(_, Sought::Last | Sought::Before) => 1,
-            _ if self.reader.neighbours > 0 => self.reader.neighbours * 2,
-            _ => self.reader.first_pages,
+            _ => self.reader.piece_pages(),
         }
     }
 
@@ -210,7 +225,7 @@ impl RunCursor {
     fn stand_within(&mut self, sought: Sought) -> Result<bool> {
         let last = self.block.layout.count() - 1;
         let slot = match sought {
-            Sought::First if self.reader.neighbours > 0 && planted!("first-of-block-lost") => {
+            Sought::First if self.reader.passed_pages > 0 && planted!("first-of-block-lost") => {
                 Some(1.min(last))
             }
             Sought::First => Some(0),
@@ -290,13 +305,19 @@ impl BatchedSeek for RunCursor {
 
     fn next_missing(&mut self) -> Result<Option<Missing>> {
         let Some(next) = self.next_missing_block()? else { return Ok(None) };
+        // It stands on the first of those that it is expected to need.
+        let pages = match self.reader.pages_left() {
+            Some(left) if left <= 1 => return Ok(None),
+            Some(left) => left - 1,
+            None => self.reader.first_pages,
+        };
         self.seek.prefetching = Some(next);
-        self.missing_at(PageKind::Data, next.page, self.reader.first_pages).map(Some)
+        self.missing_at(PageKind::Data, next.page, pages).map(Some)
     }
 
     fn prefetched(&mut self, bytes: &[u8]) {
         if let Some(next) = self.seek.prefetching.take() {
-            self.reader.keep_window(Window::copy_of(next.page, bytes));
+            self.reader.keep_window(Window::copy_of(next.page, bytes, self.seek.lease.take()));
         }
     }
 
@@ -316,7 +337,7 @@ impl BatchedSeek for RunCursor {
             Awaited::Index(number, at) => self.index.keep_copy(&self.run, number, payload_of(page), at),
             Awaited::Data(at) => {
                 if !rest.is_empty() {
-                    self.reader.keep_window(Window::copy_of(at.page + 1, rest));
+                    self.reader.keep_window(Window::copy_of(at.page + 1, rest, self.seek.lease.take()));
                 }
                 self.block.take(&self.run, at, payload_of(page))
             }

@@ -51,6 +51,25 @@ impl Run {
         Ok(Some(passed.checked_sub(1).map_or(before, |last| group.positions[last])))
     }
 
+    /// A data block at or behind the one that would hold `key`, without reading anything; `None` if that
+    /// cannot be told. REQUIRES: the footer was read.
+    pub(crate) fn block_not_before(&self, key: &[u8]) -> Result<Option<BlockPosition>> {
+        let footer = self.footer()?;
+        let at = footer.index[*footer.index_blocks_for(key).end()].1;
+        if at.pages > 1 {
+            return Ok(None);
+        }
+        let search = |payload: &[u8]| {
+            let block = Block::parse(payload)?;
+            match block.lead(key)? {
+                Lead::Slot(slot) => self.data_block_of(block.cell(slot)?.value).map(Some),
+                Lead::Group(group) => Ok(group.positions.last().copied()),
+            }
+        };
+        let found = self.with_present_block(PageKind::Index, at, search)?;
+        found.transpose().map(Option::flatten).map_err(|damage: Damage| self.damaged(at.page, damage))
+    }
+
     /// The number of the index block that covers `key`.
     #[inline]
     pub(crate) fn index_block_for(&self, key: &[u8]) -> Result<usize> {

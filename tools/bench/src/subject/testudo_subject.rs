@@ -100,14 +100,15 @@ impl Records for Keyspace {
         &self,
         first: &[u8],
         end: Option<&[u8]>,
-        _expected: Option<u64>,
+        expected: Option<u64>,
         mut see: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
         let entries = match end {
             Some(end) => self.range(first..end)?,
             None => self.range(first..)?,
         };
-        for entry in entries {
+        let expected = expected.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+        for entry in entries.take(expected) {
             let entry = entry?;
             if !see(entry.key(), &entry.value()?) {
                 break;

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use testudo_base::{Cursor, Entry, Result};
-use testudo_run::{BatchedSeek, Direction, Missing, ReadAhead, Run, RunCursor, Target};
+use testudo_run::{BatchedSeek, Direction, Missing, ReadAhead, Run, RunCursor, ScanForecast, Target};
 
 use crate::trunk::{fence::Fence, node::FencedRun};
 
-/// Pages that the first read of a leaf takes: a scan that gets there goes on in it.
+/// Pages that the first read of a leaf takes where nothing is known: a scan that gets there goes on in it.
 const LEAF_PAGES_AT_ONCE: u32 = 4;
 
 /// A cursor over one source of entries.
@@ -20,6 +20,8 @@ pub(crate) struct TierCursor {
     low: Option<Arc<[u8]>>,
     high: Option<Arc<[u8]>>,
     is_leaf: bool,
+    /// What a scan is expected to need of it.
+    forecast: Option<ScanForecast>,
     at: usize,
     cursor: Option<RunCursor>,
     /// Which way it is being positioned.
@@ -39,6 +41,7 @@ impl TierCursor {
             low,
             high,
             is_leaf: false,
+            forecast: None,
             at: 0,
             cursor: None,
             direction: Direction::Forward,
@@ -66,22 +69,40 @@ impl TierCursor {
         true
     }
 
-    /// Whether it is a leaf whose entries are read ahead.
-    pub(crate) fn is_long_leaf(&self) -> bool {
-        self.is_leaf && self.cursor.as_ref().is_some_and(RunCursor::is_long)
+    /// Whether it is a leaf.
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.is_leaf
     }
 
-    /// For a leaf to which a long scan goes on.
-    pub(crate) fn go_on_long(&mut self) {
+    /// The run with its first keys: others of a tier are alike.
+    pub(crate) fn first_run(&self) -> &Run {
+        &self.runs[0].run
+    }
+
+    /// Lets it read what a scan is expected to need, and no more.
+    pub(crate) fn set_forecast(&mut self, forecast: ScanForecast) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.set_forecast(forecast.clone());
+        }
+        self.forecast = Some(forecast);
+    }
+
+    /// Pages of a leaf, and of those before it, that a scan has passed.
+    pub(crate) fn passed_leaf_pages(&self) -> u32 {
+        self.cursor.as_ref().filter(|_| self.is_leaf).map_or(0, RunCursor::passed_pages)
+    }
+
+    /// For a leaf to which a scan goes on that has passed so many pages of others.
+    pub(crate) fn go_on_after(&mut self, passed_pages: u32) {
         if self.is_leaf {
-            self.open(0).go_on_long();
+            self.open(0).go_on_after(passed_pages);
         }
     }
 
-    /// A leaf to which a long scan will come.
-    pub(crate) fn prepared_leaf(run: &Arc<Run>) -> Self {
+    /// A leaf to which a scan will come that has passed so many pages.
+    pub(crate) fn prepared_leaf(run: &Arc<Run>, passed_pages: u32) -> Self {
         let mut tier_cursor = Self::leaf(run);
-        tier_cursor.open(0).prepare_long();
+        tier_cursor.open(0).prepare_after(passed_pages);
         tier_cursor
     }
 
@@ -147,6 +168,9 @@ impl TierCursor {
             let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
             if self.is_leaf {
                 cursor.expect_pages(LEAF_PAGES_AT_ONCE);
+            }
+            if let Some(forecast) = &self.forecast {
+                cursor.set_forecast(forecast.clone());
             }
             cursor
         })

@@ -11,12 +11,16 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Entry, Result, key, num::u32_of, planted};
-use testudo_run::{Direction, MergeCursor, Run, Target, seek_together};
+use testudo_base::{
+    Cursor, Entry, Result, key,
+    num::{u32_of, u64_of},
+    planted,
+};
+use testudo_run::{Direction, MergeCursor, Run, ScanLimits, ScanProgress, Target, seek_together};
 use testudo_storage::DataFile;
 
 use crate::{
-    scan::tier_cursor::TierCursor,
+    scan::{read_forecast::forecast_reads, tier_cursor::TierCursor},
     trunk::{
         fence::{Bounds, Fence},
         node::{Child, FencedRun, Node},
@@ -32,6 +36,8 @@ pub(crate) struct TreeCursor {
     merge: MergeCursor<TierCursor>,
     /// The next part's leaf, during a long scan.
     prepared: Option<TierCursor>,
+    /// How far it is to go and has come.
+    progress: Arc<ScanProgress>,
 }
 
 /// A range of keys of the trunk.
@@ -63,15 +69,22 @@ impl Entrance<'_> {
 }
 
 impl TreeCursor {
-    pub(crate) fn new(root: &Arc<Node>, data: &Arc<DataFile>) -> Self {
-        let merge = MergeCursor::new(Vec::new());
-        Self { root: Arc::clone(root), data: Arc::clone(data), part: Part::default(), merge, prepared: None }
+    /// A cursor that stands nowhere, for a scan within `limits`: advice by which it reads ahead.
+    pub(crate) fn new(root: &Arc<Node>, data: &Arc<DataFile>, limits: &ScanLimits) -> Self {
+        Self {
+            root: Arc::clone(root),
+            data: Arc::clone(data),
+            part: Part::default(),
+            merge: MergeCursor::new(Vec::new()),
+            prepared: None,
+            progress: ScanProgress::new(limits),
+        }
     }
 
     /// Opens the part where `entrance` leads and positions its tier_cursors.
     fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>, goes_on: bool) -> Result<()> {
         let path = self.path(entrance);
-        let mut tier_cursors = self.tier_cursors(&path, goes_on);
+        let (mut tier_cursors, waiting) = self.tier_cursors(&path, goes_on);
         let earlier = std::mem::replace(&mut self.merge, MergeCursor::new(Vec::new()));
         let mut open = earlier.into_sources();
         open.extend(self.prepared.take());
@@ -79,16 +92,26 @@ impl TreeCursor {
             Target::First | Target::From(_) => Direction::Forward,
             Target::Last | Target::Before(_) => Direction::Backward,
         };
-        let is_long = goes_on && direction == Direction::Forward && open.iter().any(TierCursor::is_long_leaf);
+        let passed_pages = open.iter().map(TierCursor::passed_leaf_pages).max().unwrap_or_default();
         for mut earlier in open {
             if !goes_on {
                 earlier.begin_anew();
             }
             let _ = tier_cursors.iter_mut().any(|tier_cursor| tier_cursor.take_over(&mut earlier));
         }
-        if is_long {
-            tier_cursors.iter_mut().for_each(TierCursor::go_on_long);
-            self.prepared = self.leaf_behind().as_ref().map(TierCursor::prepared_leaf);
+        let is_forward = direction == Direction::Forward;
+        if !goes_on {
+            self.progress = self.progress.begun_anew();
+        }
+        if is_forward && (goes_on || self.progress.is_limited()) {
+            forecast_reads(&self.progress, &mut tier_cursors, &waiting);
+        }
+        if goes_on && is_forward && passed_pages > 0 {
+            tier_cursors.iter_mut().for_each(|tier_cursor| tier_cursor.go_on_after(passed_pages));
+            if self.goes_beyond(&tier_cursors) {
+                let prepared = |run: &Arc<Run>| TierCursor::prepared_leaf(run, passed_pages);
+                self.prepared = self.leaf_behind().as_ref().map(prepared);
+            }
         }
         let shared = match (&self.part.low, &self.part.high) {
             (Some(low), Some(high)) => key::common_prefix(low, high),
@@ -102,6 +125,15 @@ impl TreeCursor {
             }
             seek_together(tier_cursors, data)
         })
+    }
+
+    /// Whether a scan may be for more than its present part, which has these sources.
+    fn goes_beyond(&self, tier_cursors: &[TierCursor]) -> bool {
+        let leaf = tier_cursors.last().filter(|tier_cursor| tier_cursor.is_leaf());
+        let entries = leaf.map_or(0, |leaf| leaf.first_run().reference().entries);
+        let high = self.part.high.as_deref();
+        let ends_within = self.progress.end().is_some_and(|end| high.is_none_or(|high| end <= high));
+        self.progress.entries_left().is_none_or(|left| left > entries) && !ends_within
     }
 
     /// The leaf of the part that follows.
@@ -136,11 +168,16 @@ impl TreeCursor {
         path
     }
 
-    /// What the nodes on a path hold for the part, newest first. Where a scan begins, it is charged for.
-    fn tier_cursors(&self, path: &[(Arc<Node>, usize)], goes_on: bool) -> Vec<TierCursor> {
+    /// What the nodes on a path hold for the part, newest first, and about how many bytes of entries that is.
+    /// Where a scan begins, it is charged for.
+    fn tier_cursors(&self, path: &[(Arc<Node>, usize)], goes_on: bool) -> (Vec<TierCursor>, Vec<u64>) {
         let Part { low, high } = &self.part;
         let mut tier_cursors = Vec::with_capacity(16);
-        for (node, pivot) in path {
+        let mut bytes = Vec::with_capacity(16);
+        for (depth, (node, pivot)) in path.iter().enumerate() {
+            // Of what waits for a child, one leaf below it gets about so much.
+            let leaves =
+                path[depth + 1..].iter().map(|(below, _)| u64_of(below.pivots.len())).product::<u64>();
             let before = tier_cursors.len();
             for tier in &node.tiers {
                 let Some(share) = &tier.shares[*pivot] else { continue };
@@ -153,6 +190,7 @@ impl TreeCursor {
                 let runs: Vec<FencedRun> = within.map(|(_, fenced)| fenced.clone()).collect();
                 if !runs.is_empty() {
                     tier_cursors.push(TierCursor::new(runs, from, high.clone()));
+                    bytes.push(share.bytes / leaves);
                 }
             }
             if !goes_on && tier_cursors.len() > before {
@@ -161,9 +199,10 @@ impl TreeCursor {
             }
             if let Child::Leaf(Some(run)) = &node.pivots[*pivot].child {
                 tier_cursors.push(TierCursor::leaf(run));
+                bytes.push(run.reference().user_bytes);
             }
         }
-        tier_cursors
+        (tier_cursors, bytes)
     }
 
     /// While the part has ended: on to the next one.
@@ -211,6 +250,7 @@ impl Cursor for TreeCursor {
         if self.merge.entry().is_none() {
             return Ok(());
         }
+        self.progress.count_entry();
         self.merge.next()?;
         if self.merge.entry().is_some() { Ok(()) } else { self.go_on_forward() }
     }

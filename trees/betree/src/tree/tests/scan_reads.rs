@@ -1,6 +1,7 @@
 //! What scans ask of the device, and what they do when it fails.
 
 use testudo_env::{FaultError, FaultPlan, IoClass};
+use testudo_run::ScanLimits;
 
 use super::*;
 
@@ -146,4 +147,118 @@ fn a_failed_read_ends_a_scan_once_and_shows_nothing_wrong() {
         }
     }
     assert!(failures > 10, "only {failures} reads failed");
+}
+
+/// Device reads and bytes of `scans` scans of `count` entries each, spread over the keys; `is_said`: the
+/// cursor is told the length.
+fn reads_of_scans(bed: &mut Bed, scans: usize, count: usize, is_said: bool) -> (u64, u64) {
+    let starts: Vec<Vec<u8>> =
+        bed.model.keys().step_by((bed.model.len() - count) / scans).take(scans).cloned().collect();
+    let (mut reads, mut bytes) = (0, 0);
+    for start in starts {
+        // Between two scans other work takes the cache.
+        bed.cool(1 << 20);
+        let entries = is_said.then(|| u64::try_from(count).unwrap());
+        let mut cursor = bed.tree.cursor_within(&ScanLimits { entries, end: None });
+        for run in bed.tree.runs() {
+            run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
+            run.bytes_between(Some(&start), None).unwrap();
+        }
+        let before = bed.work.data.io_stats();
+        cursor.seek(&start).unwrap();
+        for (number, (key, value)) in bed.model.range(start..).take(count).enumerate() {
+            let entry = cursor.entry().expect("an entry is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            if number + 1 < count {
+                cursor.next().unwrap();
+            }
+        }
+        drop(cursor);
+        let after = bed.work.data.io_stats();
+        reads += after.page_reads + after.stream_reads - before.page_reads - before.stream_reads;
+        bytes += after.page_read_bytes + after.stream_read_bytes
+            - before.page_read_bytes
+            - before.stream_read_bytes;
+    }
+    (reads, bytes)
+}
+
+#[test]
+fn a_scan_of_a_thousand_entries_and_more_reads_little_beyond_them() {
+    const ENTRY_BYTES: u64 = 124;
+    let mut bed = Bed::new(turtle(1 << 20, 16));
+    let total = 31 * 1_291;
+    for batch in 0..31 {
+        let number = |n: u64| (batch * 1_291 + n) * 7919 % total;
+        bed.apply((0..1_291).map(|n| (key(number(n)), Some(vec![b'v'; 100]))).collect());
+    }
+    let sources = sources(&bed);
+    assert!(sources > 2, "{sources} sources are not worth a test");
+    // Entries, scans, whether the cursor knows the length; per scan the most device reads, and of what it
+    // returns the most bytes read, in percent. The sources alone are a page each: 13 % of a thousand entries.
+    for (count, scans, is_said, reads_max, percent_max) in [
+        (1_000, 20, true, 6, 130),
+        (1_000, 20, false, 13, 150),
+        (10_000, 3, true, 14, 110),
+        (10_000, 3, false, 40, 120),
+    ] {
+        let (reads, bytes) = reads_of_scans(&mut bed, scans, count, is_said);
+        let scans = u64::try_from(scans).unwrap();
+        let returned = u64::try_from(count).unwrap() * ENTRY_BYTES * scans;
+        let what = format!("{count} entries, said: {is_said}: {reads} reads, {bytes} bytes for {returned}");
+        assert!(bytes * 100 <= returned * percent_max, "{what}");
+        assert!(reads <= scans * reads_max, "{what}");
+    }
+}
+
+#[test]
+fn a_cursor_gives_every_entry_whatever_it_was_told_of_its_length() {
+    let mut bed = filled(6, 1001);
+    let removed: Vec<Vec<u8>> = bed.model.keys().skip(500).take(2_500).cloned().collect();
+    bed.apply(removed.into_iter().map(|key| (key, None)).collect());
+    bed.cool(1 << 20);
+    let end: Arc<[u8]> = bed.model.keys().nth(1_200).unwrap().as_slice().into();
+    let middle = bed.model.keys().nth(300).unwrap().clone();
+    for entries in [None, Some(0), Some(1), Some(700), Some(u64::MAX)] {
+        for end in [None, Some(Arc::clone(&end)), Some(Arc::from([]))] {
+            let mut cursor = bed.tree.cursor_within(&ScanLimits { entries, end });
+            for start in [Vec::new(), middle.clone()] {
+                cursor.seek(&start).unwrap();
+                for (key, value) in bed.model.range(start..) {
+                    skip_tombstones(&mut cursor, true);
+                    let entry = cursor.entry().expect("an entry is missing");
+                    assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+                    cursor.next().unwrap();
+                }
+                skip_tombstones(&mut cursor, true);
+                assert!(cursor.entry().is_none());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bounded_scan_reads_no_page_beyond_its_end() {
+    let mut bed = filled(6, 1001);
+    let keys: Vec<Vec<u8>> = bed.model.keys().cloned().collect();
+    let (mut bounded, mut open) = (0, 0);
+    for start in (0..5_000).step_by(250) {
+        for (end, bytes) in [(Some(Arc::from(keys[start + 20].as_slice())), &mut bounded), (None, &mut open)]
+        {
+            bed.cool(1 << 20);
+            for run in bed.tree.runs() {
+                run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
+                run.bytes_between(Some(&keys[start]), None).unwrap();
+            }
+            let before = bed.work.data.io_stats().page_read_bytes;
+            let mut cursor = bed.tree.cursor_within(&ScanLimits { entries: None, end });
+            cursor.seek(&keys[start]).unwrap();
+            for key in &keys[start..start + 20] {
+                assert_eq!(cursor.entry().map(|entry| entry.key), Some(key.as_slice()));
+                cursor.next().unwrap();
+            }
+            *bytes += bed.work.data.io_stats().page_read_bytes - before;
+        }
+    }
+    assert!(bounded * 10 <= open * 8, "{bounded} bytes read with an end, {open} without");
 }

@@ -1,0 +1,71 @@
+use super::*;
+
+fn progress(entries: u64) -> Arc<ScanProgress> {
+    ScanProgress::new(&ScanLimits { entries: Some(entries), end: None })
+}
+
+#[test]
+fn of_a_scan_that_says_nothing_only_what_it_has_passed_is_known() {
+    let progress = ScanProgress::new(&ScanLimits::default());
+    assert!(!progress.is_limited());
+    (0..30_000).for_each(|_| progress.count_entry());
+    let forecast = ScanForecast::new(&progress, 500, 15_000, true);
+    assert_eq!((forecast.pages_left(0), forecast.end(), forecast.pages_alike()), (None, None, 1_000));
+    let anew = progress.begun_anew();
+    assert_eq!(ScanForecast::new(&anew, 500, 15_000, true).pages_alike(), 0);
+}
+
+#[test]
+fn a_scan_sought_to_another_place_is_for_as_many_entries_as_were_left() {
+    let limits = ScanLimits { entries: Some(10), end: Some(b"m".as_slice().into()) };
+    let progress = ScanProgress::new(&limits);
+    (0..4).for_each(|_| progress.count_entry());
+    let anew = progress.begun_anew();
+    assert_eq!((anew.entries_left(), anew.end(), anew.is_limited()), (Some(6), Some(b"m".as_slice()), true));
+}
+
+#[test]
+fn what_a_run_is_expected_to_give_is_read_and_a_page_more_where_the_scan_goes_on() {
+    let progress = progress(1_000);
+    // 30 entries are in a page, and 9 of 10 are in the leaf.
+    let leaf = ScanForecast::new(&progress, 450, 15_000, true);
+    assert_eq!(leaf.pages_left(0), Some(31));
+    assert_eq!(ScanForecast::new(&progress, 50, 15_000, false).pages_left(0), Some(4));
+    assert_eq!(ScanForecast::new(&progress, 0, 15_000, false).pages_left(0), Some(1));
+    assert_eq!(ScanForecast::new(&progress, 0, 0, false).pages_left(0), Some(1));
+}
+
+#[test]
+fn what_a_run_has_given_corrects_what_was_expected() {
+    let progress = progress(1_000);
+    let forecast = ScanForecast::new(&progress, 450, 15_000, true);
+    (0..500).for_each(|_| progress.count_entry());
+    // It gave five pages for half of the scan, not fifteen.
+    assert_eq!(forecast.pages_left(5), Some(5));
+    (0..500).for_each(|_| progress.count_entry());
+    assert_eq!((progress.entries_left(), forecast.pages_left(10)), (Some(0), None));
+    progress.count_entry();
+    assert_eq!(progress.entries_left(), Some(0), "more than was expected");
+}
+
+#[test]
+fn a_run_that_was_open_before_is_measured_from_there() {
+    let progress = progress(100);
+    let mut forecast = ScanForecast::new(&progress, 10, 100, true);
+    forecast.begin_after(40);
+    (0..50).for_each(|_| progress.count_entry());
+    assert_eq!(forecast.pages_left(45), Some(5));
+}
+
+#[test]
+fn pieces_grow_and_stay_a_part_of_what_was_passed() {
+    let mut passed = 4;
+    let mut pieces = Vec::new();
+    while passed < 400 {
+        let piece = piece_after(passed);
+        assert!(piece <= (passed / 3).max(8), "{piece} after {passed}");
+        pieces.push(piece);
+        passed += piece;
+    }
+    assert_eq!(pieces, [8, 8, 8, 9, 12, 16, 21, 28, 38, 50, 64, 64, 64, 64][..pieces.len()]);
+}
