@@ -278,6 +278,7 @@ impl Tree for BeTree {
         match reclaim::target_of(reclaim) {
             Target::Leaf { path, waiting_max } => plan.flush_into_leaf(path, *waiting_max)?,
             Target::Leaves(path, count) => plan.join_into_leaf(path, *count, &self.options)?,
+            Target::Tiers { nodes, newest, oldest } => plan.merge_between(nodes, *newest, *oldest),
             Target::Run(run) => plan.trim(*run),
         }
         self.finish(plan, work, Origin::Job, &self.options.sparing())

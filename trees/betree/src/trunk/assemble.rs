@@ -159,10 +159,7 @@ impl Assembly {
         for tier in tiers {
             let (runs, full): (Vec<FencedRun>, Vec<Option<Share>>) = match tier {
                 PlanTier::Existing(tier) => (tier.runs, tier.shares),
-                PlanTier::Output { output, active } => {
-                    let share = |active: bool| active.then_some(Share { from: None, bytes: 0 });
-                    (std::mem::take(&mut self.outputs[output]), active.into_iter().map(share).collect())
-                }
+                PlanTier::Output { output, shares } => (std::mem::take(&mut self.outputs[output]), shares),
                 PlanTier::Trimmed { tier: Tier { mut runs, shares }, at, output } => {
                     let output = output.expect("every planned tier was written");
                     let mut trimmed = std::mem::take(&mut self.outputs[output]);

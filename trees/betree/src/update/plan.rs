@@ -39,10 +39,10 @@ pub(crate) enum PlanTier {
     Existing(Tier),
     /// Sources newest first, each with its own shares; to be written as one tier.
     Merge(Vec<MergeInput>),
-    /// Being written; the number of the output, and for which pivots it holds entries.
+    /// Being written; the number of the output, and for which pivots it holds entries, of bytes unknown yet.
     Output {
         output: usize,
-        active: Vec<bool>,
+        shares: Vec<Option<Share>>,
     },
     /// An existing one, of which run `at` is written anew without what is dead of it; then the number of the
     /// output.

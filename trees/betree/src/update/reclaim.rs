@@ -12,6 +12,7 @@
 
 pub(crate) mod partly_dead;
 mod target;
+pub(crate) mod tier_merge;
 
 use testudo_base::{
     Cursor, PAGE_BYTES, Result, Seqno,
@@ -31,7 +32,10 @@ use crate::{
         join::{each_joinable, nothing_above},
         merge_source::{Layer, bytes_of_runs, clip_runs, layer_cursor, runs_within},
         plan::{PlanChild, PlanNode, PlanTier, active_bounds, leaf_with},
-        reclaim::partly_dead::each_partly_dead,
+        reclaim::{
+            partly_dead::{Places, each_partly_dead, find_places},
+            tier_merge::each_mergeable,
+        },
     },
 };
 
@@ -339,7 +343,14 @@ pub(crate) fn pick(
             LeastGain::Worthwhile => DEAD_PARTS,
             LeastGain::Any | LeastGain::None => DEAD_PARTS_ANY,
         };
-        each_partly_dead(root, parts, &mut |dead| {
+        let mut places = Places::new();
+        find_places(root, &mut places);
+        each_mergeable(root, &places, options.tier_run_bytes(), &mut |merge| {
+            let (nodes, newest, oldest) = (merge.nodes, merge.newest, merge.oldest);
+            let gain_bytes = merge.freed_bytes.saturating_sub(merge.written_bytes);
+            choice.offer(Target::Tiers { nodes, newest, oldest }, merge.written_bytes, gain_bytes);
+        });
+        each_partly_dead(&places, parts, &mut |dead| {
             let space_bytes = dead.alive_bytes / 16 * 17 + LEAST_RUN_BYTES * dead.places;
             choice.offer(Target::Run(dead.run), space_bytes, dead.dead_bytes);
         })?;

@@ -24,7 +24,7 @@ use crate::{
     BeTreeOptions,
     trunk::{
         fence::Bounds,
-        node::{FencedRun, Node, Tier},
+        node::{FencedRun, Node, Share, Tier},
     },
     update::{
         merge_source::{Layer, RunSlice, Source, clip_layer, layer_cursor, shared_prefix},
@@ -143,12 +143,10 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
     for tier in &mut plan.tiers {
         let bytes = tier.active_bytes();
         if let PlanTier::Merge(inputs) = tier {
-            let active = (0..plan.children.len())
-                .map(|pivot| inputs.iter().any(|input| input.shares[pivot].is_some()))
-                .collect();
+            let shares = (0..plan.children.len()).map(|pivot| merged_share(inputs, pivot)).collect();
             let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
             let boundaries = boundaries_of(&plan.base, inputs);
-            *tier = PlanTier::Output { output: destinations.len(), active };
+            *tier = PlanTier::Output { output: destinations.len(), shares };
             destinations.push(Destination { layers, bytes, leaf_bounds: Vec::new(), boundaries });
         } else if let PlanTier::Trimmed { tier, at, output } = tier {
             *output = Some(destinations.len());
@@ -176,6 +174,12 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
             PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
         }
     }
+}
+
+/// The share for a pivot of what is merged: from where the first of the inputs has something.
+fn merged_share(inputs: &[MergeInput], pivot: usize) -> Option<Share> {
+    let froms = inputs.iter().filter_map(|input| input.shares[pivot].as_ref()).map(|share| &share.from);
+    froms.min().map(|from| Share { from: from.clone(), bytes: 0 })
 }
 
 /// The keys of the leaf at `pivot`, those of leaves that were joined into it included.

@@ -22,9 +22,6 @@ impl Bed {
             let extents = Arc::clone(self.work.data.extents());
             if reclaim.is_progress(&edit, &extents) {
                 tried.clear();
-                if !reclaim.is_merge {
-                    eprintln!("GOOD {:?}", reclaim);
-                }
                 let live_bytes = extents.stats().live_bytes;
                 self.publish(edit);
                 let wins = reclaim.is_merge || extents.stats().live_bytes < live_bytes;
@@ -33,6 +30,26 @@ impl Bed {
             }
             tried.push(reclaim);
         }
+    }
+
+    /// A step that lets something go down, whatever could be won.
+    fn flush_step(&mut self, waiting_max: u64) {
+        let mut but = Vec::new();
+        loop {
+            let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain: LeastGain::None, but: &but };
+            let mut reclaim = self.tree.pick_reclaim(&limits).unwrap().expect("something waits");
+            let Target::Leaf { path, .. } = target_of(&reclaim).clone() else {
+                but.push(reclaim);
+                continue;
+            };
+            reclaim.target = ReclaimTarget::new(Target::Leaf { path, waiting_max });
+            let edit = self.tree.reclaim(&self.work, &reclaim).unwrap();
+            return self.publish(edit);
+        }
+    }
+
+    fn tiers(&self) -> usize {
+        self.tree.outline().iter().filter(|line| line.what == "tier").count()
     }
 
     /// Entries that wait in tiers.
@@ -115,6 +132,7 @@ fn of_what_waits_for_one_leaf_a_part_goes_there_at_a_time() {
     while let Some(reclaim) = bed.step(LeastGain::None, 40_000, &mut Vec::new()) {
         bed.tree.check_invariants(true).unwrap();
         if !reclaim.is_merge {
+            waited = bed.waiting_bytes();
             continue;
         }
         let waits = bed.waiting_bytes();
@@ -122,5 +140,46 @@ fn of_what_waits_for_one_leaf_a_part_goes_there_at_a_time() {
         (waited, steps) = (waits, steps + 1);
     }
     assert!((4..10).contains(&steps), "{steps} steps for 220 KB of 40 KB each");
+    bed.check(&mut SplitMix::new(1));
+}
+
+#[test]
+fn small_tiers_on_top_become_one() {
+    let mut bed = Bed::new(turtle(1 << 20, 8));
+    for first in 0..12 {
+        let key = |n: u32| format!("key{:05}", n * 12 + first).into_bytes();
+        bed.apply_on_top((0..20).map(|n| (key(n), Some(vec![b'v'; 100]))).collect());
+    }
+    let live_bytes = |bed: &Bed| bed.work.data.extents().stats().live_bytes;
+    let before = live_bytes(&bed);
+    while bed.step(LeastGain::Worthwhile, u64::MAX, &mut Vec::new()).is_some() {}
+    assert!(bed.tiers() <= 2, "{} tiers", bed.tiers());
+    assert!(live_bytes(&bed) < before / 3, "{before} bytes, then {}", live_bytes(&bed));
+    bed.check(&mut SplitMix::new(1));
+}
+
+#[test]
+fn runs_that_several_nodes_refer_to_come_free_in_one_step() {
+    let mut bed = Bed::new(turtle(4096, 8));
+    let leaves = (0..250).map(|n| (format!("key{:05}", n * 12).into_bytes(), Some(vec![b'v'; 100])));
+    bed.apply(leaves.collect());
+    assert_eq!((bed.tree.stats().height, bed.tiers()), (1, 0));
+    for first in 0..16 {
+        let key = |n: u32| format!("key{:05}", n * 16 + first).into_bytes();
+        bed.apply_on_top((0..200).map(|n| (key(n), Some(vec![b'v'; 100]))).collect());
+    }
+    // Each node that the root is cut into keeps all tiers.
+    while bed.tree.stats().height < 2 {
+        bed.flush_step(2000);
+    }
+    let tiers = bed.tiers();
+    assert!(tiers > 16, "{tiers} tiers");
+    // A step that wins nothing would fail.
+    let mut is_of_several = false;
+    while let Some(reclaim) = bed.step(LeastGain::Worthwhile, u64::MAX, &mut Vec::new()) {
+        is_of_several |= matches!(target_of(&reclaim), Target::Tiers { nodes, .. } if nodes.len() > 1);
+    }
+    assert!(is_of_several && bed.tiers() < tiers / 4, "{} tiers", bed.tiers());
+    age_order::check(&bed, &mut age_order::Found::new());
     bed.check(&mut SplitMix::new(1));
 }

@@ -35,17 +35,18 @@ pub(crate) struct PartlyDead {
 }
 
 /// Where a node refers to a run.
-struct Place<'a> {
-    node: &'a Node,
+pub(crate) struct Place<'a> {
+    pub(crate) node: &'a Node,
     tier: &'a Tier,
     at: usize,
 }
 
+/// All of them, by run.
+pub(crate) type Places<'a> = BTreeMap<RunId, Vec<Place<'a>>>;
+
 /// Tells `act` of the runs of which at least one of so many parts is dead.
-pub(crate) fn each_partly_dead(root: &Node, parts: u64, act: &mut impl FnMut(PartlyDead)) -> Result<()> {
-    let mut places = BTreeMap::new();
-    find_places(root, &mut places);
-    for (run, places) in places {
+pub(crate) fn each_partly_dead(all: &Places<'_>, parts: u64, act: &mut impl FnMut(PartlyDead)) -> Result<()> {
+    for (&run, places) in all {
         // Where one node refers to it twice, a step would do without one of them only.
         let is_twice_in_one = places.windows(2).any(|pair| pair[0].node.id == pair[1].node.id);
         if is_twice_in_one || matches!(&places[..], [place] if is_all_alive(place)) {
@@ -54,7 +55,7 @@ pub(crate) fn each_partly_dead(root: &Node, parts: u64, act: &mut impl FnMut(Par
         let reference = places[0].reference();
         let stored = reference.stored_bytes();
         let (mut alive_bytes, mut left) = (0, 0);
-        for place in &places {
+        for place in places {
             let mut alive = 0;
             for slice in alive_of_run(place.node, place.tier, place.at) {
                 alive += slice.bytes_within(&Bounds::default())?;
@@ -71,7 +72,8 @@ pub(crate) fn each_partly_dead(root: &Node, parts: u64, act: &mut impl FnMut(Par
     Ok(())
 }
 
-fn find_places<'a>(node: &'a Node, places: &mut BTreeMap<RunId, Vec<Place<'a>>>) {
+/// Finds the places from `node` down.
+pub(crate) fn find_places<'a>(node: &'a Node, places: &mut Places<'a>) {
     for tier in &node.tiers {
         for (at, fenced) in tier.runs.iter().enumerate() {
             places.entry(fenced.run.reference().id).or_default().push(Place { node, tier, at });

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Only trees of this family make and understand it.
 
-use testudo_base::RunId;
+use testudo_base::{ObjectId, RunId, Seqno};
 use testudo_contract::Reclaim;
 
 /// What a step writes anew.
@@ -18,6 +18,8 @@ pub(crate) enum Target {
     },
     /// So many neighbouring leaves from there on, as one.
     Leaves(Vec<usize>, usize),
+    /// The tiers of these nodes that are no newer and no older than that, as one in each node.
+    Tiers { nodes: Vec<ObjectId>, newest: Seqno, oldest: Seqno },
     /// A run of tiers, without what is dead of it.
     Run(RunId),
 }

@@ -1,0 +1,122 @@
+//! Neighbouring tiers that take less space as one: small runs are index, filter and footer for the most part,
+//! and what was put on top stays there in many of them while it goes down leaf by leaf.
+//!
+//! Runs that several nodes refer to come free only if all of them merge; so they all do, in one step.
+//!
+//! **Invariants**
+//! - Tiers of one node that are merged are neighbours: which ones is said by their age.
+
+use std::collections::BTreeSet;
+
+use testudo_base::{ObjectId, PAGE_BYTES, RunId, Seqno};
+
+use crate::{
+    trunk::node::{Child, Node, Tier},
+    update::{
+        plan::{PlanChild, PlanNode, PlanTier},
+        reclaim::{LEAST_RUN_BYTES, low64_of, partly_dead::Places},
+    },
+};
+
+/// Most tiers of a node that are merged at once: each run that is read takes memory.
+const TIERS_AT_ONCE: usize = 16;
+
+/// A merge of tiers.
+pub(crate) struct Mergeable {
+    pub(crate) nodes: Vec<ObjectId>,
+    pub(crate) newest: Seqno,
+    pub(crate) oldest: Seqno,
+    /// About what the new tiers take.
+    pub(crate) written_bytes: u64,
+    /// What comes free.
+    pub(crate) freed_bytes: u64,
+}
+
+/// Tells `act` of tiers that could be merged: of each node pairs, fours and so on. `run_bytes`: size of the
+/// runs that are written.
+pub(crate) fn each_mergeable(
+    node: &Node,
+    places: &Places<'_>,
+    run_bytes: u64,
+    act: &mut impl FnMut(Mergeable),
+) {
+    let mut count = 2;
+    while count <= TIERS_AT_ONCE && node.tiers.len() >= count {
+        for tiers in node.tiers.windows(count).step_by(count / 2) {
+            act(merge_of(node, tiers, places, run_bytes));
+        }
+        count *= 2;
+    }
+    node.child_nodes().for_each(|child| each_mergeable(child, places, run_bytes, act));
+}
+
+/// The merge of these tiers of a node.
+fn merge_of(node: &Node, tiers: &[Tier], places: &Places<'_>, run_bytes: u64) -> Mergeable {
+    let newest = tiers.first().map(Tier::newest_seqno).unwrap_or_default();
+    let oldest = tiers.last().map(Tier::newest_seqno).unwrap_or_default();
+    let mut nodes: Vec<&Node> = places_of(tiers, places).collect();
+    nodes.push(node);
+    nodes.sort_unstable_by_key(|node| node.id);
+    nodes.dedup_by_key(|node| node.id);
+    let ids: Vec<ObjectId> = nodes.iter().map(|node| node.id).collect();
+    let (mut written_bytes, mut freed_bytes, mut seen) = (0, 0, BTreeSet::<RunId>::new());
+    for node in &nodes {
+        let merged = node.tiers.iter().filter(|tier| is_between(tier, newest, oldest));
+        let alive: u64 = merged.clone().map(alive_bytes).sum();
+        written_bytes += alive / 16 * 17 + (alive / run_bytes + 1) * LEAST_RUN_BYTES;
+        for run in merged.flat_map(|tier| &tier.runs).map(|fenced| fenced.run.reference()) {
+            let is_freed = |run| places[&run].iter().all(|place| ids.binary_search(&place.node.id).is_ok());
+            if seen.insert(run.id) && is_freed(run.id) {
+                freed_bytes += run.stored_bytes();
+            }
+        }
+    }
+    Mergeable { nodes: ids, newest, oldest, written_bytes, freed_bytes }
+}
+
+/// The nodes that refer to the runs of the tiers.
+fn places_of<'a>(tiers: &[Tier], places: &Places<'a>) -> impl Iterator<Item = &'a Node> {
+    let runs = tiers.iter().flat_map(|tier| &tier.runs).map(|fenced| fenced.run.reference().id);
+    runs.flat_map(|run| &places[&run]).map(|place| place.node)
+}
+
+fn is_between(tier: &Tier, newest: Seqno, oldest: Seqno) -> bool {
+    (oldest..=newest).contains(&tier.newest_seqno())
+}
+
+/// About what of a tier is alive, in pages.
+fn alive_bytes(tier: &Tier) -> u64 {
+    let runs = || tier.runs.iter().map(|fenced| fenced.run.reference());
+    let user_bytes = runs().map(|run| run.user_bytes).sum();
+    let page_bytes = runs().map(|run| u64::from(run.data_pages) * PAGE_BYTES).sum();
+    low64_of(tier.active_bytes(), page_bytes, user_bytes)
+}
+
+impl PlanNode {
+    /// Merges the tiers of these nodes, here and below, that are no newer and no older than that.
+    pub(crate) fn merge_between(&mut self, nodes: &[ObjectId], newest: Seqno, oldest: Seqno) {
+        if nodes.contains(&self.base.id) {
+            let is_merged = |tier: &PlanTier| match tier {
+                PlanTier::Existing(tier) => is_between(tier, newest, oldest),
+                _ => false,
+            };
+            let first = self.tiers.iter().position(is_merged);
+            let last = self.tiers.iter().rposition(is_merged);
+            if let (Some(first), Some(last)) = (first, last) {
+                self.merge_tiers(first..=last);
+            }
+        }
+        for child in &mut self.children {
+            let PlanChild::Untouched(Child::Node(node)) = child else { continue };
+            if has_any(node, nodes) {
+                let mut plan = Self::new(node);
+                plan.merge_between(nodes, newest, oldest);
+                *child = PlanChild::Node(Box::new(plan));
+            }
+        }
+    }
+}
+
+fn has_any(node: &Node, nodes: &[ObjectId]) -> bool {
+    nodes.contains(&node.id) || node.child_nodes().any(|child| has_any(child, nodes))
+}
