@@ -113,9 +113,9 @@ impl BeTreeOptions {
 
     /// How many of the existing tiers (`older`: their bytes, newest first) a new one of `bytes` is merged
     /// with.
-    pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64]) -> usize {
+    pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64], overwrites: Overwrites) -> usize {
         match self.policy {
-            Policy::Turtle => turtle::tiers_to_join(self, bytes, older),
+            Policy::Turtle => turtle::tiers_to_join(self, bytes, older, overwrites),
             Policy::Splinter => 0,
         }
     }
@@ -169,7 +169,7 @@ impl BeTreeOptions {
     /// what is merged stays merged.
     pub(crate) fn idle_work(&self, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<IdleWork> {
         match self.policy {
-            Policy::Turtle => None,
+            Policy::Turtle => turtle::idle_work(self, load),
             Policy::Splinter => splinter::idle_work(self, tier_bytes, load),
         }
     }

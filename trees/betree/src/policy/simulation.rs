@@ -197,7 +197,7 @@ impl SimulatedTree {
         let tier_bytes = |node: &SimNode| node.tiers.iter().map(SimTier::total).collect::<Vec<_>>();
         if node.tiers.first().is_some_and(|tier| tier.is_new) {
             let bytes = tier_bytes(node);
-            let count = self.options.tiers_to_join(bytes[0], &bytes[1..]);
+            let count = self.options.tiers_to_join(bytes[0], &bytes[1..], node.overwrites);
             node.merge(0, count);
         }
         for _ in 0..crate::update::plan::MERGES_AT_ONCE {

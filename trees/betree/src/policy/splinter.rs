@@ -19,6 +19,7 @@ use std::{cmp::Reverse, ops::RangeInclusive};
 use testudo_base::num::u64_of;
 
 use super::{BeTreeOptions, IdleWork, NodeLoad, turtle};
+use crate::update::overwrites::Overwrites;
 
 /// Tiers that are merged at once (F in the paper).
 const FAN_IN: usize = 8;
@@ -112,8 +113,10 @@ pub(super) fn idle_work(
     if !due.is_empty() {
         return Some(IdleWork::Flush(due));
     }
-    let with_older =
-        |newest: usize| turtle::tiers_to_join(options, tier_bytes[newest], &tier_bytes[newest + 1..]);
+    let with_older = |newest: usize| {
+        let older = &tier_bytes[newest + 1..];
+        turtle::tiers_to_join(options, tier_bytes[newest], older, Overwrites::UNKNOWN)
+    };
     let joins = (0..tier_bytes.len()).map(|newest| newest..=newest + with_older(newest));
     joins.into_iter().find(|which| which.start() < which.end()).map(IdleWork::Merge)
 }

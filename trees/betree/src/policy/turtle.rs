@@ -6,15 +6,31 @@
 //! not a leaf. And they end at an eighth of a node's buffer: a larger tier would spare reads little and cost
 //! a rewrite of half of the buffer at once.
 //!
+//! Where what comes in replaces what leaves hold, either the old or the new is dead weight until they meet.
+//! So half as much waits there as in the paper, and is merged less in return (decision 0029). What still
+//! waits goes down once the tree is idle.
+//!
 //! **Invariants**
-//! - The bound on a node's buffer is `L · (ρ − 1)` bytes.
+//! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less where it overwrites.
 
 use std::ops::RangeInclusive;
 
 use testudo_base::num::u64_of;
 
-use super::{BeTreeOptions, NodeLoad};
+use super::{BeTreeOptions, IdleWork, NodeLoad};
+use crate::update::overwrites::Overwrites;
 
+/// Shares of a leaf are counted in these.
+const SIXTEENTHS: u64 = 16;
+/// Of a leaf, what waits for it before it is rewritten, if all of that replaces something.
+const WAITING_IF_OVERWRITING: u64 = 8;
+/// Parts of a node's buffer that a tier is merged up to, if everything is new.
+const TIERS_IF_NEW: u64 = 8;
+/// The same if everything replaces something: less waits then, and merging it less pays for rewriting leaves
+/// more often.
+const TIERS_IF_OVERWRITING: u64 = 24;
+/// Leaves of bytes that one piece of idle work writes.
+const IDLE_LEAVES: u64 = 4;
 /// Most tiers of a node: whatever passes the node looks into all of them.
 const MAX_TIERS: usize = 12;
 
@@ -28,7 +44,7 @@ fn tier_class(options: &BeTreeOptions, bytes: u64) -> u32 {
     units.next_power_of_two().trailing_zeros()
 }
 
-/// Most bytes that a node may buffer.
+/// Most bytes that a node may buffer if all of it is new.
 fn max_buffered_bytes(options: &BeTreeOptions) -> u64 {
     debug_assert!(options.max_pivots > 1, "a node has more than one child");
     options.leaf_bytes * (u64_of(options.max_pivots) - 1)
@@ -36,11 +52,18 @@ fn max_buffered_bytes(options: &BeTreeOptions) -> u64 {
 
 /// Those that follow as long as the next older one is not of a greater class than what the merge has become,
 /// and the merge is not too large; what comes in at once may be larger.
-pub(super) fn tiers_to_join(options: &BeTreeOptions, bytes: u64, older: &[u64]) -> usize {
+pub(super) fn tiers_to_join(
+    options: &BeTreeOptions,
+    bytes: u64,
+    older: &[u64],
+    overwrites: Overwrites,
+) -> usize {
+    let buffered = max_buffered_bytes(options);
+    let bytes_max = overwrites.surely().between(buffered / TIERS_IF_NEW, buffered / TIERS_IF_OVERWRITING);
     let mut total = bytes;
     let mut count = 0;
     for &next in older {
-        let is_too_large = total + next > max_buffered_bytes(options) / 8;
+        let is_too_large = total + next > bytes_max;
         if is_too_large || tier_class(options, next) > tier_class(options, total) {
             break;
         }
@@ -61,10 +84,42 @@ pub(super) fn tiers_to_merge(tier_bytes: &[u64]) -> Option<RangeInclusive<usize>
 /// the bound.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
     let threshold = |leaf_bytes: &Option<u64>| match leaf_bytes {
-        Some(bytes) => (*bytes).clamp(options.unit_bytes(), options.leaf_bytes),
+        Some(bytes) => {
+            let bytes = (*bytes).clamp(options.unit_bytes(), options.leaf_bytes);
+            sixteenths_of(load.overwrites, bytes)
+        }
         None => options.leaf_bytes,
     };
-    (load.leaf_bytes.iter().map(threshold).collect(), max_buffered_bytes(options))
+    let thresholds: Vec<u64> = load.leaf_bytes.iter().map(threshold).collect();
+    let if_overwriting = thresholds.iter().sum::<u64>() / 2;
+    let bound = max_buffered_bytes(options);
+    let bound = load.overwrites.surely().between(bound, bound.min(if_overwriting));
+    (thresholds, bound)
+}
+
+/// The part of so many bytes that may wait where so much overwrites.
+fn sixteenths_of(overwrites: Overwrites, bytes: u64) -> u64 {
+    let sixteenths = overwrites.surely().between(SIXTEENTHS, WAITING_IF_OVERWRITING);
+    (bytes * sixteenths / SIXTEENTHS).max(1)
+}
+
+/// What is flushed of an idle node: what waits for leaves in which it replaces something.
+pub(super) fn idle_work(options: &BeTreeOptions, load: &NodeLoad<'_>) -> Option<IdleWork> {
+    if !load.overwrites.surely().is_half() {
+        return None;
+    }
+    let is_due = |pivot: &usize| {
+        let leaf_bytes = load.leaf_bytes[*pivot];
+        leaf_bytes.is_some_and(|bytes| load.pending[*pivot] > (bytes / SIXTEENTHS).max(options.unit_bytes()))
+    };
+    let mut written = 0;
+    let has_room = |pivot: &usize| {
+        let has_room = written < options.leaf_bytes * IDLE_LEAVES;
+        written += load.pending[*pivot] + load.leaf_bytes[*pivot].unwrap_or_default();
+        has_room
+    };
+    let due: Vec<usize> = (0..load.pending.len()).filter(is_due).take_while(has_room).collect();
+    (!due.is_empty()).then_some(IdleWork::Flush(due))
 }
 
 #[cfg(test)]

@@ -27,6 +27,17 @@ impl Overwrites {
         Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }
 
+    /// What is sure of it: none up to a half, from there on more and more, all if it is all. What waits for a
+    /// leaf is known by estimate only, and an estimate that is too high looks as if something was replaced.
+    pub(crate) fn surely(self) -> Self {
+        Self(Some((self.0.unwrap_or(0) * 2).saturating_sub(ALL)))
+    }
+
+    /// Whether at least half replaced something.
+    pub(crate) fn is_half(self) -> bool {
+        self.0.is_some_and(|share| share >= ALL / 2)
+    }
+
     /// What lies between `if_none` and `if_all` as the share lies between none and all; the middle of them if
     /// it is not known.
     pub(crate) fn between(self, if_none: u64, if_all: u64) -> u64 {

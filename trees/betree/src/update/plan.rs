@@ -319,7 +319,7 @@ impl PlanNode {
             return;
         }
         let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
-        let count = options.tiers_to_join(bytes[0], &bytes[1..]);
+        let count = options.tiers_to_join(bytes[0], &bytes[1..], self.base.overwrites);
         self.merge_tiers(0..=count);
     }
 

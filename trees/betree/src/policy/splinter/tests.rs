@@ -19,7 +19,7 @@ fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64], overwrites: Overw
 
 #[test]
 fn a_new_tier_stays_by_itself() {
-    assert_eq!(OPTIONS.tiers_to_join(100, &[100, 100]), 0);
+    assert_eq!(OPTIONS.tiers_to_join(100, &[100, 100], Overwrites::UNKNOWN), 0);
     assert_eq!(tiers_to_merge(NODE, &[100; 12]), None);
 }
 

@@ -11,6 +11,11 @@ fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64]) -> Vec<usize> {
     OPTIONS.pivots_to_flush(&NodeLoad { incoming, pending, leaf_bytes: &leaf_bytes, overwrites })
 }
 
+/// How many older tiers a new one is merged with while nothing overwrites.
+fn joined(bytes: u64, older: &[u64]) -> usize {
+    OPTIONS.tiers_to_join(bytes, older, Overwrites::UNKNOWN)
+}
+
 #[test]
 fn classes_double_from_a_thirty_second_of_a_leaf() {
     let class = |bytes| tier_class(&OPTIONS, bytes);
@@ -20,24 +25,20 @@ fn classes_double_from_a_thirty_second_of_a_leaf() {
 
 #[test]
 fn a_new_tier_swallows_older_ones_up_to_its_own_class() {
-    assert_eq!(OPTIONS.tiers_to_join(100, &[]), 0);
-    assert_eq!(OPTIONS.tiers_to_join(100, &[200, 400]), 0, "both are larger");
-    assert_eq!(
-        OPTIONS.tiers_to_join(100, &[100, 200, 400, 800]),
-        4,
-        "a carry ripples as in a binary counter"
-    );
-    assert_eq!(OPTIONS.tiers_to_join(100, &[100, 400]), 1);
-    assert_eq!(OPTIONS.tiers_to_join(1500, &[50, 50, 3200]), 2, "the two small ones do not lift it a class");
+    assert_eq!(joined(100, &[]), 0);
+    assert_eq!(joined(100, &[200, 400]), 0, "both are larger");
+    assert_eq!(joined(100, &[100, 200, 400, 800]), 4, "a carry ripples as in a binary counter");
+    assert_eq!(joined(100, &[100, 400]), 1);
+    assert_eq!(joined(1500, &[50, 50, 3200]), 2, "the two small ones do not lift it a class");
 }
 
 #[test]
 fn tiers_are_not_merged_beyond_an_eighth_of_the_buffer() {
     let eighth = max_buffered_bytes(&OPTIONS) / 8;
     assert_eq!(eighth, 2800);
-    assert_eq!(OPTIONS.tiers_to_join(1400, &[1400]), 1);
-    assert_eq!(OPTIONS.tiers_to_join(1401, &[1400]), 0);
-    assert_eq!(OPTIONS.tiers_to_join(9000, &[1]), 0, "what came in at once is larger already");
+    assert_eq!(joined(1400, &[1400]), 1);
+    assert_eq!(joined(1401, &[1400]), 0);
+    assert_eq!(joined(9000, &[1]), 0, "what came in at once is larger already");
 }
 
 #[test]

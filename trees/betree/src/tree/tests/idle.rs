@@ -31,10 +31,33 @@ fn an_idle_splinter_tree_has_few_tiers_and_little_that_is_dead() {
 }
 
 #[test]
-fn an_idle_turtle_tree_has_nothing_to_make_up_for() {
+fn an_idle_turtle_tree_of_new_keys_has_nothing_to_make_up_for() {
     let mut bed = Bed::new(turtle(16 << 10, 16));
     for round in 0..40u64 {
         bed.apply((0..100).map(|n| (key(n * 41 + round), Some(vec![7; 100]))).collect());
         assert_eq!(bed.tree.pick_job(true), bed.tree.pick_job(false));
     }
+}
+
+#[test]
+fn a_turtle_tree_that_is_overwritten_holds_little_that_is_dead_and_less_once_it_is_idle() {
+    const RECORDS: u64 = 3000;
+    let value = |round: u64| Some(vec![b'a' + (round % 26) as u8; 100]);
+    let mut bed = Bed::new(turtle(16 << 10, 32));
+    bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
+    let mut random = SplitMix::new(7);
+    let mut waiting = Vec::new();
+    for round in 1..200 {
+        bed.apply((0..100).map(|_| (key(random.below(RECORDS)), value(round))).collect());
+        let stats = bed.tree.stats();
+        waiting.push(stats.buffered_bytes * 100 / stats.leaf_bytes);
+    }
+    let most = waiting[100..].iter().max().unwrap();
+    assert!(*most <= 40, "{waiting:?} percent of the leaves wait");
+    assert_eq!(bed.tree.pick_job(false), None);
+    bed.run_jobs();
+    let idle = bed.tree.stats();
+    assert!(idle.buffered_bytes * 10 <= idle.leaf_bytes, "{idle:?}");
+    assert_eq!(bed.tree.pick_job(true), None, "it has an end");
+    bed.check(&mut random);
 }
