@@ -21,6 +21,7 @@ mod turtle;
 use std::ops::RangeInclusive;
 
 use testudo_base::{ObjectId, num::low64};
+use testudo_sequence::SPARING_RUN_BYTES;
 
 use crate::update::overwrites::Overwrites;
 
@@ -51,8 +52,6 @@ pub struct BeTreeOptions {
 
 /// Bytes of merging that cost as much as one more source costs a scan: a page read and an entry to compare.
 const CHARGE_BYTES: u64 = 32 << 10;
-/// Where space is short runs of tiers are no smaller.
-const SPARING_RUN_BYTES: u64 = 64 << 10;
 /// Buffers that scans had to read fewer times than this are not flushed for their sake.
 const MIN_CHARGES: u32 = 32;
 

@@ -1,7 +1,5 @@
 //! Reading a range: a cursor over everything that may hold its keys, and what scans cost.
 
-pub(crate) mod chained_cursor;
 pub(crate) mod read_forecast;
 pub(crate) mod scan_charges;
-pub(crate) mod tier_cursor;
 pub(crate) mod tree_cursor;

@@ -15,6 +15,7 @@ use testudo_base::{
 };
 use testudo_contract::{Job, OutlineLine, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work};
 use testudo_run::{Access, Lookup, LookupProgress, Reached, Run, ScanLimits};
+use testudo_sequence::{Bounds, Fence, FencedRun, RunSlice, Source, bytes_of_runs, on_top_bytes};
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
 use crate::{
@@ -23,17 +24,15 @@ use crate::{
     scan::{scan_charges::ScanCharges, tree_cursor::TreeCursor},
     trunk::{
         assemble::Assembly,
-        fence::{Bounds, Fence},
         invariants,
         load::{damaged, load_node},
-        node::{Child, FencedRun, Node, Pivot, Share, Tier},
+        node::{Child, Node, Pivot, Share, Tier},
         node_format::{ROOT_POINTER, decode_root_pointer},
         references::{all_runs, all_spans, changes_of},
         stack::stack,
     },
     update::{
         join::{find_join, nothing_above},
-        merge_source::{RunSlice, Source, bytes_of_runs},
         overwrites::Overwrites,
         plan::{PlanChild, PlanNode, active_bounds},
         reclaim::{self, Target},
@@ -262,7 +261,7 @@ impl Tree for BeTree {
     }
 
     fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
-        reclaim::on_top_bytes(memory_bytes, &self.options)
+        on_top_bytes(memory_bytes, self.options.sparing().tier_run_bytes())
     }
 
     fn reclaim_bytes(&self) -> u64 {

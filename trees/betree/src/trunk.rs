@@ -4,7 +4,6 @@
 
 pub(crate) mod assemble;
 pub(crate) mod concatenate;
-pub(crate) mod fence;
 pub(crate) mod invariants;
 pub(crate) mod layout;
 pub(crate) mod load;

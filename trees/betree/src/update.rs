@@ -4,12 +4,10 @@
 //! `plan → write`; reading and writing begin in `write`, never before.
 
 pub(crate) mod join;
-pub(crate) mod merge_source;
 pub(crate) mod overwrites;
 pub(crate) mod plan;
 pub(crate) mod reclaim;
 pub(crate) mod run_cutter;
-pub(crate) mod run_sequence;
 pub(crate) mod subcompaction;
 pub(crate) mod trivial_move;
 pub(crate) mod write;

@@ -27,6 +27,8 @@ const SUBSTRATE: [(&str, &[&str]); 9] = [
 ];
 /// What the contract of the trees may use.
 const CONTRACT: &[&str] = &["testudo-base", "testudo-storage", "testudo-run"];
+/// What the sequences of runs that trees are made of may use.
+const SEQUENCE: &[&str] = &["testudo-base", "testudo-storage", "testudo-run", "testudo-contract"];
 /// What a tree may use: never another tree, the log, the write buffer or the engine.
 const TREE: &[&str] = &[
     "testudo-base",
@@ -35,6 +37,7 @@ const TREE: &[&str] = &[
     "testudo-run",
     "testudo-values",
     "testudo-contract",
+    "testudo-sequence",
 ];
 /// What the engine may not use.
 const ABOVE_ENGINE: [&str; 2] = ["testing/", "tools/"];
@@ -100,6 +103,7 @@ fn may_use(package: &Package<'_>, used: &Package<'_>) -> bool {
     match folder(package) {
         "substrate" => substrate_row(package.name).is_none_or(|may| may.contains(&used.name)),
         "trees" if package.name == "testudo-contract" => CONTRACT.contains(&used.name),
+        "trees" if package.name == "testudo-sequence" => SEQUENCE.contains(&used.name),
         "trees" => TREE.contains(&used.name),
         "engine" => !ABOVE_ENGINE.iter().any(|above| used.source.path.starts_with(above)),
         _ => true,

@@ -10,13 +10,12 @@ use std::sync::Arc;
 
 use testudo_base::num::low64;
 use testudo_run::{ScanForecast, ScanProgress};
-
-use crate::scan::tier_cursor::TierCursor;
+use testudo_sequence::SequenceCursor;
 
 /// Tells each source what a scan is expected to need of it; `waiting_bytes` are what each has for the part.
 pub(crate) fn forecast_reads(
     progress: &Arc<ScanProgress>,
-    sources: &mut [TierCursor],
+    sources: &mut [SequenceCursor],
     waiting_bytes: &[u64],
 ) {
     debug_assert_eq!(sources.len(), waiting_bytes.len(), "one number for each source");

@@ -17,15 +17,12 @@ use testudo_base::{
     planted,
 };
 use testudo_run::{Direction, MergeCursor, Run, ScanLimits, ScanProgress, Target, seek_together};
+use testudo_sequence::{Bounds, Fence, FencedRun, SequenceCursor, runs_within};
 use testudo_storage::DataFile;
 
 use crate::{
-    scan::{read_forecast::forecast_reads, tier_cursor::TierCursor},
-    trunk::{
-        fence::{Bounds, Fence},
-        node::{Child, FencedRun, Node},
-    },
-    update::merge_source::runs_within,
+    scan::read_forecast::forecast_reads,
+    trunk::node::{Child, Node},
 };
 
 /// A cursor over everything at and below `root`.
@@ -33,9 +30,9 @@ pub(crate) struct TreeCursor {
     root: Arc<Node>,
     data: Arc<DataFile>,
     part: Part,
-    merge: MergeCursor<TierCursor>,
+    merge: MergeCursor<SequenceCursor>,
     /// The next part's leaf, during a long scan.
-    prepared: Option<TierCursor>,
+    prepared: Option<SequenceCursor>,
     /// How far it is to go and has come.
     progress: Arc<ScanProgress>,
 }
@@ -92,7 +89,7 @@ impl TreeCursor {
             Target::First | Target::From(_) => Direction::Forward,
             Target::Last | Target::Before(_) => Direction::Backward,
         };
-        let passed_pages = open.iter().map(TierCursor::passed_leaf_pages).max().unwrap_or_default();
+        let passed_pages = open.iter().map(SequenceCursor::passed_leaf_pages).max().unwrap_or_default();
         for mut earlier in open {
             if !goes_on {
                 earlier.begin_anew();
@@ -109,7 +106,7 @@ impl TreeCursor {
         if goes_on && is_forward && passed_pages > 0 {
             tier_cursors.iter_mut().for_each(|tier_cursor| tier_cursor.go_on_after(passed_pages));
             if self.goes_beyond(&tier_cursors) {
-                let prepared = |run: &Arc<Run>| TierCursor::prepared_leaf(run, passed_pages);
+                let prepared = |run: &Arc<Run>| SequenceCursor::prepared_leaf(run, passed_pages);
                 self.prepared = self.leaf_behind().as_ref().map(prepared);
             }
         }
@@ -128,7 +125,7 @@ impl TreeCursor {
     }
 
     /// Whether a scan may be for more than its present part, which has these sources.
-    fn goes_beyond(&self, tier_cursors: &[TierCursor]) -> bool {
+    fn goes_beyond(&self, tier_cursors: &[SequenceCursor]) -> bool {
         let leaf = tier_cursors.last().filter(|tier_cursor| tier_cursor.is_leaf());
         let entries = leaf.map_or(0, |leaf| leaf.first_run().reference().entries);
         let high = self.part.high.as_deref();
@@ -170,7 +167,7 @@ impl TreeCursor {
 
     /// What the nodes on a path hold for the part, newest first, and about how many bytes of entries that is.
     /// Where a scan begins, it is charged for.
-    fn tier_cursors(&self, path: &[(Arc<Node>, usize)], goes_on: bool) -> (Vec<TierCursor>, Vec<u64>) {
+    fn tier_cursors(&self, path: &[(Arc<Node>, usize)], goes_on: bool) -> (Vec<SequenceCursor>, Vec<u64>) {
         let Part { low, high } = &self.part;
         let mut tier_cursors = Vec::with_capacity(16);
         let mut bytes = Vec::with_capacity(16);
@@ -189,7 +186,7 @@ impl TreeCursor {
                 let within = runs_within(&tier.runs, &bounds);
                 let runs: Vec<FencedRun> = within.map(|(_, fenced)| fenced.clone()).collect();
                 if !runs.is_empty() {
-                    tier_cursors.push(TierCursor::new(runs, from, high.clone()));
+                    tier_cursors.push(SequenceCursor::new(runs, from, high.clone()));
                     bytes.push(share.bytes / leaves);
                 }
             }
@@ -198,7 +195,7 @@ impl TreeCursor {
                 self.root.scan_charges.note();
             }
             if let Child::Leaf(Some(run)) = &node.pivots[*pivot].child {
-                tier_cursors.push(TierCursor::leaf(run));
+                tier_cursors.push(SequenceCursor::leaf(run));
                 bytes.push(run.reference().user_bytes);
             }
         }

@@ -8,17 +8,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{ObjectId, Result};
+use testudo_sequence::{Fence, FencedRun, bytes_of_runs, clip_runs, runs_within};
 
 use crate::{
     BeTreeOptions,
     scan::scan_charges::ScanCharges,
     trunk::{
         concatenate::concatenate,
-        fence::Fence,
-        node::{Child, FencedRun, Node, Pivot, Share, Tier, bounds_among},
+        node::{Child, Node, Pivot, Share, Tier, bounds_among},
     },
     update::{
-        merge_source::{bytes_of_runs, clip_runs, runs_within},
         overwrites::Overwrites,
         plan::{PlanChild, PlanNode, PlanTier, active_bounds},
         write::Outputs,

@@ -8,10 +8,11 @@
 //!   that it is newer than what shadows it.
 
 use std::cmp::Ordering;
+use testudo_sequence::FencedRun;
 
 use crate::{
     scan::scan_charges::ScanCharges,
-    trunk::node::{FencedRun, Node, Tier},
+    trunk::node::{Node, Tier},
 };
 
 /// `right` follows `left`. The node keeps the id of `left`.

@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use testudo_base::{Error, ErrorKind, Result};
 use testudo_run::Run;
+use testudo_sequence::{Bounds, FencedRun, Layer, check_run, is_outside};
 
 use crate::{
-    trunk::{
-        fence::{Bounds, Fence},
-        node::{Child, FencedRun, Node, Tier},
-    },
+    trunk::node::{Child, Node, Tier},
     update::{
         join::{Above, nothing_above, waiting_for},
-        merge_source::Layer,
         plan::MAX_HEIGHT,
     },
 };
@@ -118,29 +115,4 @@ fn check_tier(node: &Node, tier: &Tier, deep: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether a run has keys outside its bounds. Its first and last key are read if its reference does not have
-/// them whole and leaves that open, or if `deep`.
-fn is_outside(run: &Arc<Run>, bounds: &Bounds, deep: bool) -> Result<bool> {
-    let keys = &run.reference().keys;
-    let (low, high) = (bounds.low.as_ref().map(Fence::head), bounds.high.as_ref().map(Fence::head));
-    if low.as_ref().is_some_and(|low| keys.begin_before(low))
-        || high.as_ref().is_some_and(|high| keys.reach(high))
-    {
-        return Ok(true);
-    }
-    let is_inside =
-        low.is_none_or(|low| keys.begin_at_or_after(&low)) && high.is_none_or(|high| keys.end_before(&high));
-    if is_inside && !deep {
-        return Ok(false);
-    }
-    let (first, last) = run.exact_ends()?;
-    Ok(!bounds.contains(&first) || !bounds.contains(&last))
-}
-
-/// Reads a whole run: every page verifies, keys increase, counts agree, the filter knows every key.
-fn check_run(run: &Arc<Run>) -> Result<()> {
-    run.check_pages()?;
-    run.check_entries()
 }

@@ -10,12 +10,10 @@ use std::collections::BTreeMap;
 use testudo_base::{ObjectId, RunId, codec::Damage, sync::Arc};
 use testudo_contract::RunUse;
 use testudo_run::{KeyBounds, RunRef};
+use testudo_sequence::Fence;
 
 use crate::{
-    trunk::{
-        fence::Fence,
-        node_format::{ROOT_POINTER, StoredChild, StoredNode, decode_node, decode_root_pointer},
-    },
+    trunk::node_format::{ROOT_POINTER, StoredChild, StoredNode, decode_node, decode_root_pointer},
     update::plan::MAX_HEIGHT,
 };
 

@@ -7,12 +7,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage};
 use testudo_run::Run;
+use testudo_sequence::FencedRun;
 use testudo_storage::DataFile;
 
 use crate::{
     scan::scan_charges::ScanCharges,
     trunk::{
-        node::{Child, FencedRun, Node, Pivot, Tier},
+        node::{Child, Node, Pivot, Tier},
         node_format::{StoredChild, decode_node},
     },
     update::{overwrites::Overwrites, plan::MAX_HEIGHT},

@@ -10,12 +10,9 @@ use std::sync::Arc;
 
 use testudo_base::{ObjectId, Seqno};
 use testudo_run::Run;
+use testudo_sequence::{Bounds, Fence, FencedRun, share_starts};
 
-use crate::{
-    scan::scan_charges::ScanCharges,
-    trunk::fence::{Bounds, Fence, share_starts},
-    update::overwrites::Overwrites,
-};
+use crate::{scan::scan_charges::ScanCharges, update::overwrites::Overwrites};
 
 /// What hangs below a pivot.
 #[derive(Clone, Debug)]
@@ -50,14 +47,6 @@ pub(crate) struct Share {
     pub(crate) from: Option<Vec<u8>>,
     /// About how many bytes of entries wait for the pivot.
     pub(crate) bytes: u64,
-}
-
-/// A run among others that are disjoint from it, and in order.
-#[derive(Clone, Debug)]
-pub(crate) struct FencedRun {
-    /// Greater than all keys of the run before it; none of its own is less.
-    pub(crate) low: Fence,
-    pub(crate) run: Arc<Run>,
 }
 
 /// A sorted sequence of runs in a node's buffer.

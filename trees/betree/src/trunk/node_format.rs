@@ -18,11 +18,9 @@ use testudo_base::{
     planted,
 };
 use testudo_run::RunRef;
+use testudo_sequence::Fence;
 
-use crate::trunk::{
-    fence::Fence,
-    node::{Child, Node, Share},
-};
+use crate::trunk::node::{Child, Node, Share};
 
 const FORMAT: u8 = 2;
 /// The root pointer's object id.

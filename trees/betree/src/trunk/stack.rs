@@ -3,16 +3,13 @@
 //! **Invariants**
 //! - Updates become one tier of the root, newer than all others; everything below is shared.
 
-use testudo_base::{Result, key};
+use testudo_base::Result;
 use testudo_contract::{Updates, Work};
+use testudo_sequence::write_updates;
 
 use crate::{
     BeTreeOptions,
-    trunk::{
-        fence::Fence,
-        node::{FencedRun, Node, Share, Tier},
-    },
-    update::run_sequence::new_writer,
+    trunk::node::{Node, Share, Tier},
 };
 
 /// `root` with `updates` in front of its tiers.
@@ -22,7 +19,7 @@ pub(crate) fn stack(
     updates: &dyn Updates,
     options: &BeTreeOptions,
 ) -> Result<Node> {
-    let runs = write_runs(work, updates, options.tier_run_bytes())?;
+    let runs = write_updates(work, updates, options.tier_run_bytes())?;
     let mut node = root.clone();
     if !runs.is_empty() {
         let bytes = runs.iter().map(|fenced| fenced.run.reference().user_bytes).sum::<u64>();
@@ -31,37 +28,4 @@ pub(crate) fn stack(
         node.tiers.insert(0, Tier { runs, shares });
     }
     Ok(node)
-}
-
-/// The updates as runs of about `run_bytes`, in key order.
-fn write_runs(work: &Work, updates: &dyn Updates, run_bytes: u64) -> Result<Vec<FencedRun>> {
-    let expected = updates.bytes().min(run_bytes);
-    let (mut runs, mut open): (Vec<FencedRun>, _) = (Vec::new(), None);
-    let mut low = Fence::default();
-    let mut last = Vec::new();
-    let mut cursor = updates.cursor();
-    cursor.seek_first()?;
-    while let Some(entry) = cursor.entry() {
-        let mut writer = match open.take() {
-            Some(writer) => writer,
-            None => {
-                if let Some(before) = runs.last() {
-                    low = Fence::beside(&before.low, &key::separator(&last, entry.key));
-                }
-                new_writer(work, updates.sealed_seqno(), expected)?
-            }
-        };
-        writer.push(&entry)?;
-        if writer.data_bytes() >= run_bytes {
-            last = writer.last_key().to_vec();
-            runs.push(FencedRun { low: low.clone(), run: writer.finish(None)? });
-        } else {
-            open = Some(writer);
-        }
-        cursor.next()?;
-    }
-    if let Some(writer) = open {
-        runs.push(FencedRun { low, run: writer.finish(None)? });
-    }
-    Ok(runs)
 }

@@ -13,18 +13,12 @@
 use std::sync::Arc;
 
 use testudo_base::{Result, Seqno, planted};
+use testudo_sequence::{Bounds, Fence, Layer, RunSlice, clip_layer, clip_runs, newest_of};
 
 use crate::{
     BeTreeOptions,
-    trunk::{
-        fence::{Bounds, Fence},
-        node::{Child, Node, Tier},
-    },
-    update::{
-        merge_source::{Layer, RunSlice, clip_layer, clip_runs},
-        plan::{PlanChild, PlanNode, PlanTier, active_bounds},
-        write::newest_of,
-    },
+    trunk::node::{Child, Node, Tier},
+    update::plan::{PlanChild, PlanNode, PlanTier, active_bounds},
 };
 
 /// What waits above a node for keys within bounds, newest first.

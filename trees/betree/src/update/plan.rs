@@ -14,18 +14,13 @@ use std::{ops::RangeInclusive, sync::Arc};
 
 use testudo_base::{Error, ErrorKind, Result, planted};
 use testudo_run::Run;
+use testudo_sequence::{Bounds, Fence, Layer, RunSlice, clip_layer, clip_runs, slices_of};
 
 use crate::{
     BeTreeOptions,
     policy::{IdleWork, NodeLoad},
-    trunk::{
-        fence::{Bounds, Fence},
-        node::{Child, Node, Share, Tier},
-    },
-    update::{
-        merge_source::{Layer, RunSlice, clip_layer, clip_runs, slices_of},
-        trivial_move::may_be_trivial_move,
-    },
+    trunk::node::{Child, Node, Share, Tier},
+    update::trivial_move::may_be_trivial_move,
 };
 
 /// Recursion deeper than this is not a tree of ours.

@@ -21,16 +21,16 @@ use testudo_base::{
 };
 use testudo_contract::{LeastGain, Reclaim, ReclaimLimits, ReclaimTarget};
 use testudo_run::{MergeCursor, RunRef};
+use testudo_sequence::{
+    Bounds, Fence, LEAST_RUN_BYTES, Layer, RUN_OVERHEAD_BYTES, bytes_of_runs, clip_runs, layer_cursor,
+    runs_within,
+};
 
 use crate::{
     BeTreeOptions,
-    trunk::{
-        fence::{Bounds, Fence},
-        node::{Child, Node, Share, Tier},
-    },
+    trunk::node::{Child, Node, Share, Tier},
     update::{
         join::{each_joinable, nothing_above},
-        merge_source::{Layer, bytes_of_runs, clip_runs, layer_cursor, runs_within},
         plan::{PlanChild, PlanNode, PlanTier, active_bounds, leaf_with},
         reclaim::{
             partly_dead::{Places, each_partly_dead, find_places},
@@ -41,11 +41,6 @@ use crate::{
 
 pub(crate) use target::{Target, target_of};
 
-/// A run has so many bytes of index, filter and footer at least, and takes space in pieces of about this
-/// size.
-const RUN_OVERHEAD_BYTES: u64 = 64 << 10;
-/// A run with a single small entry takes as much.
-const LEAST_RUN_BYTES: u64 = 16 << 10;
 /// A step that wins less than this part of what it writes is not worth it.
 const GAIN_PARTS: u64 = 32;
 /// Nor is one that wins less than this, or than a sixteenth of a leaf.
@@ -62,14 +57,6 @@ const PART_BYTES_MIN: u64 = 4 << 10;
 const REST_BYTES_MAX: u64 = 256 << 10;
 /// What a tombstone takes itself, about.
 const TOMBSTONE_BYTES: u64 = 24;
-
-/// The most space that so many bytes of memory of a write buffer take as runs.
-pub(crate) fn on_top_bytes(memory_bytes: u64, options: &BeTreeOptions) -> u64 {
-    // Entries of half a page and a little more leave pages half empty.
-    let data = memory_bytes * 2;
-    let runs = memory_bytes / options.sparing().tier_run_bytes() + 1;
-    data + (runs - 1) * (32 << 10) + 2 * RUN_OVERHEAD_BYTES
-}
 
 /// About the most space that a step needs that does as little as is worth it.
 pub(crate) fn bytes_max(root: &Node, options: &BeTreeOptions) -> u64 {

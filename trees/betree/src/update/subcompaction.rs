@@ -7,15 +7,9 @@
 //!
 //! **Invariants**
 //! - The parts of a destination are disjoint, in key order, and together the whole.
+use testudo_sequence::{Bounds, Fence};
 
-use crate::{
-    BeTreeOptions,
-    trunk::{
-        fence::{Bounds, Fence},
-        node::Node,
-    },
-    update::plan::MergeInput,
-};
+use crate::{BeTreeOptions, trunk::node::Node, update::plan::MergeInput};
 
 /// Parts for each worker: some slack, so that the workers end together although sizes are estimates.
 const PARTS_PER_WORKER: u64 = 2;

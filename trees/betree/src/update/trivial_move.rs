@@ -12,12 +12,9 @@
 
 use testudo_base::{Result, sync::Arc};
 use testudo_run::Run;
+use testudo_sequence::{Bounds, Fence, Layer, RunSlice, Source};
 
-use crate::{
-    BeTreeOptions,
-    trunk::fence::{Bounds, Fence},
-    update::merge_source::{Layer, RunSlice, Source},
-};
+use crate::BeTreeOptions;
 
 /// More than this part of a leaf, or than the bytes below, among the keys of a run means that there is
 /// something: sizes are right to a few pages.

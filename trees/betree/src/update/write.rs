@@ -19,18 +19,17 @@ use testudo_base::{
 };
 use testudo_contract::{Task, Work};
 use testudo_run::MergeCursor;
+use testudo_sequence::{
+    Bounds, FencedRun, Layer, Pushed, RunSequence, RunSlice, SequenceOrigin, Source, clip_layer,
+    layer_cursor, newest_of, shared_prefix,
+};
 
 use crate::{
     BeTreeOptions,
-    trunk::{
-        fence::Bounds,
-        node::{FencedRun, Node, Share, Tier},
-    },
+    trunk::node::{Node, Share, Tier},
     update::{
-        merge_source::{Layer, RunSlice, Source, clip_layer, layer_cursor, shared_prefix},
         plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
         run_cutter::RunCutter,
-        run_sequence::{Pushed, RunSequence, SequenceOrigin},
         subcompaction::{Boundary, Part, boundaries_of, cut, part_bytes_max},
         trivial_move::take_trivial_move,
     },
@@ -134,11 +133,6 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds) -> Result<Piece> {
     Ok(Piece { layers, bytes, bounds, is_leaf: true, newest_seqno })
 }
 
-/// How new a run of all that is.
-pub(crate) fn newest_of(layers: &[Layer]) -> Seqno {
-    layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max().unwrap_or_default()
-}
-
 fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
     for tier in &mut plan.tiers {
         let bytes = tier.active_bytes();
@@ -193,7 +187,7 @@ fn leaf_bounds(plan: &PlanNode, pivot: usize) -> Bounds {
 /// What the shares leave of a run of a tier.
 pub(crate) fn alive_of_run(node: &Node, tier: &Tier, at: usize) -> Layer {
     let next = tier.runs.get(at + 1).map(|next| next.low.clone());
-    let source = Source::TierRun(tier.runs[at].clone(), next);
+    let source = Source::Fenced(tier.runs[at].clone(), next);
     let slices = vec![RunSlice { source, bounds: Bounds::default() }];
     active_layer(node, &MergeInput { slices, shares: tier.shares.clone() })
 }
@@ -214,9 +208,9 @@ fn active_layer(node: &Node, input: &MergeInput) -> Layer {
 }
 
 fn continues(left: &RunSlice, right: &RunSlice) -> bool {
-    use crate::update::merge_source::Source::{Run, TierRun, Updates};
+    use testudo_sequence::Source::{Fenced, Run, Updates};
     let same = match (&left.source, &right.source) {
-        (Run(a), Run(b)) | (TierRun(FencedRun { run: a, .. }, _), TierRun(FencedRun { run: b, .. }, _)) => {
+        (Run(a), Run(b)) | (Fenced(FencedRun { run: a, .. }, _), Fenced(FencedRun { run: b, .. }, _)) => {
             Arc::ptr_eq(a, b)
         }
         (Updates(a), Updates(b)) => Arc::ptr_eq(a, b),

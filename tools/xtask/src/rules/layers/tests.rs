@@ -34,6 +34,7 @@ fn upward_and_sideward_dependencies_are_found() {
         package("substrate/env", "testudo-env", "[dependencies.testudo-contract]\npath = \"x\"\n"),
         package("substrate/wal", "testudo-wal", "[build-dependencies]\ntestudo = { path = \"x\" }\n"),
         package("trees/contract", "testudo-contract", "[dependencies]\ntestudo-betree.workspace = true\n"),
+        package("trees/sequence", "testudo-sequence", "[dependencies]\ntestudo-betree.workspace = true\n"),
         package("trees/lsm", "testudo-lsm", "[dependencies]\ntestudo-betree.workspace = true\n"),
         package(
             "trees/lsm",

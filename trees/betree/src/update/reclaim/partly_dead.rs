@@ -10,12 +10,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{PAGE_BYTES, Result, RunId, num::u64_of};
 use testudo_run::RunRef;
+use testudo_sequence::Bounds;
 
 use crate::{
-    trunk::{
-        fence::Bounds,
-        node::{Child, Node, Tier},
-    },
+    trunk::node::{Child, Node, Tier},
     update::{
         plan::{PlanChild, PlanNode, PlanTier},
         reclaim::{LEAST_RUN_BYTES, low64_of},

@@ -167,3 +167,8 @@ fn a_part_of_a_run_takes_its_share_of_what_the_run_takes() {
     assert_eq!([low64_of(0, 90, 30), low64_of(10, 90, 30), low64_of(40, 90, 30)], [0, 30, 90]);
     assert_eq!(low64_of(1, 90, 0), 0, "an empty run has nothing");
 }
+
+/// As the tree asks for it.
+fn on_top_bytes(memory_bytes: u64, options: &BeTreeOptions) -> u64 {
+    testudo_sequence::on_top_bytes(memory_bytes, options.sparing().tier_run_bytes())
+}

@@ -1,6 +1,7 @@
-//! What one tier, or a leaf, holds inside a part of the key space: runs that follow each other, and bounds.
+//! What a sequence of runs, or a leaf, holds inside a part of the key space.
 //!
 //! **Invariants**
+//! - What a run holds before its fence does not count.
 //! - It stands on an entry inside the bounds, or nowhere; at most one run is open.
 
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use std::sync::Arc;
 use testudo_base::{Cursor, Entry, Result};
 use testudo_run::{BatchedSeek, Direction, Missing, ReadAhead, Run, RunCursor, ScanForecast, Target};
 
-use crate::trunk::{fence::Fence, node::FencedRun};
+use crate::{Fence, FencedRun};
 
 /// Pages that the first read of a leaf takes where nothing is known: a scan that gets there goes on in it.
 const LEAF_PAGES_AT_ONCE: u32 = 4;
 
-/// A cursor over one source of entries.
-pub(crate) struct TierCursor {
+/// A cursor over a sequence of runs, or over a part of it.
+#[derive(Debug)]
+pub struct SequenceCursor {
     /// In key order, disjoint; never empty.
     runs: Vec<FencedRun>,
     low: Option<Arc<[u8]>>,
@@ -29,9 +31,9 @@ pub(crate) struct TierCursor {
     stands: bool,
 }
 
-impl TierCursor {
+impl SequenceCursor {
     /// The entries of `runs` with keys from `low` up to `high`.
-    pub(crate) fn new(runs: Vec<FencedRun>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
+    pub fn new(runs: Vec<FencedRun>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
         debug_assert!(!runs.is_empty(), "a source has runs");
         let keys = |fenced: &FencedRun| fenced.run.reference().keys.clone();
         let high = high.filter(|high| runs.last().is_none_or(|last| !keys(last).end_before(high)));
@@ -50,16 +52,16 @@ impl TierCursor {
     }
 
     /// The entries of a leaf.
-    pub(crate) fn leaf(run: &Arc<Run>) -> Self {
+    pub fn leaf(run: &Arc<Run>) -> Self {
         Self {
             is_leaf: true,
             ..Self::new(vec![FencedRun { low: Fence::default(), run: Arc::clone(run) }], None, None)
         }
     }
 
-    /// Takes over the open run of the tier_cursor that came before in the order of the scan, if it is one of
-    /// this tier_cursor's.
-    pub(crate) fn take_over(&mut self, earlier: &mut Self) -> bool {
+    /// Takes over the open run of the cursor that came before in the order of the scan, if it is one of
+    /// this cursor's.
+    pub fn take_over(&mut self, earlier: &mut Self) -> bool {
         let Some(cursor) = &earlier.cursor else { return false };
         let Some(at) = self.runs.iter().position(|fenced| Arc::ptr_eq(&fenced.run, cursor.run())) else {
             return false;
@@ -70,17 +72,17 @@ impl TierCursor {
     }
 
     /// Whether it is a leaf.
-    pub(crate) fn is_leaf(&self) -> bool {
+    pub fn is_leaf(&self) -> bool {
         self.is_leaf
     }
 
     /// The run with its first keys: others of a tier are alike.
-    pub(crate) fn first_run(&self) -> &Run {
+    pub fn first_run(&self) -> &Run {
         &self.runs[0].run
     }
 
     /// Lets it read what a scan is expected to need, and no more.
-    pub(crate) fn set_forecast(&mut self, forecast: ScanForecast) {
+    pub fn set_forecast(&mut self, forecast: ScanForecast) {
         if let Some(cursor) = &mut self.cursor {
             cursor.set_forecast(forecast.clone());
         }
@@ -88,33 +90,33 @@ impl TierCursor {
     }
 
     /// Pages of a leaf, and of those before it, that a scan has passed.
-    pub(crate) fn passed_leaf_pages(&self) -> u32 {
+    pub fn passed_leaf_pages(&self) -> u32 {
         self.cursor.as_ref().filter(|_| self.is_leaf).map_or(0, RunCursor::passed_pages)
     }
 
     /// For a leaf to which a scan goes on that has passed so many pages of others.
-    pub(crate) fn go_on_after(&mut self, passed_pages: u32) {
+    pub fn go_on_after(&mut self, passed_pages: u32) {
         if self.is_leaf {
             self.open(0).go_on_after(passed_pages);
         }
     }
 
     /// A leaf to which a scan will come that has passed so many pages.
-    pub(crate) fn prepared_leaf(run: &Arc<Run>, passed_pages: u32) -> Self {
-        let mut tier_cursor = Self::leaf(run);
-        tier_cursor.open(0).prepare_after(passed_pages);
-        tier_cursor
+    pub fn prepared_leaf(run: &Arc<Run>, passed_pages: u32) -> Self {
+        let mut prepared = Self::leaf(run);
+        prepared.open(0).prepare_after(passed_pages);
+        prepared
     }
 
     /// What comes is not known to be a long scan any more.
-    pub(crate) fn begin_anew(&mut self) {
+    pub fn begin_anew(&mut self) {
         if let Some(cursor) = &mut self.cursor {
             cursor.begin_anew();
         }
     }
 
     /// Starts to position it; [`BatchedSeek::progress`] ends that.
-    pub(crate) fn begin(&mut self, target: Target<'_>) {
+    pub fn begin(&mut self, target: Target<'_>) {
         self.stands = false;
         self.direction = match target {
             Target::First | Target::From(_) => Direction::Forward,
@@ -135,9 +137,21 @@ impl TierCursor {
             Target::Before(key) => self.run_before(key),
         };
         match at {
-            Some(at) => self.open(at).begin(target),
+            Some(at) => self.begin_in(at, target),
             None => self.cursor = None,
         }
+    }
+
+    /// Starts to position the run at `at`, none of whose entries before its fence is looked for.
+    fn begin_in(&mut self, at: usize, target: Target<'_>) {
+        let low = self.runs[at].is_clipped().then(|| self.runs[at].low.clone());
+        let low = low.as_ref().map(Fence::bytes);
+        let target = match (target, low.as_deref()) {
+            (Target::First, Some(low)) => Target::From(low),
+            (Target::From(key), Some(low)) => Target::From(key.max(low)),
+            (target, _) => target,
+        };
+        self.open(at).begin(target);
     }
 
     /// The run that would have `key`.
@@ -176,11 +190,16 @@ impl TierCursor {
         })
     }
 
-    /// After the open run has moved: where that leaves the tier_cursor. `false` if the search goes on in the
+    /// After the open run has moved: where that leaves the cursor. `false` if the search goes on in the
     /// next run.
     fn look(&mut self) -> bool {
         self.stands = false;
-        let Some(entry) = self.cursor.as_ref().and_then(Cursor::entry) else {
+        let entry = self.cursor.as_ref().and_then(Cursor::entry);
+        let entry = match (entry, self.direction) {
+            (Some(entry), Direction::Backward) if self.runs[self.at].has_given_away(entry.key) => None,
+            (entry, _) => entry,
+        };
+        let Some(entry) = entry else {
             let next = match self.direction {
                 Direction::Forward => Some(self.at + 1).filter(|at| *at < self.runs.len()),
                 Direction::Backward => self.at.checked_sub(1),
@@ -192,7 +211,7 @@ impl TierCursor {
                 Direction::Forward => Target::First,
                 Direction::Backward => Target::Last,
             };
-            self.open(next).begin(target);
+            self.begin_in(next, target);
             return false;
         };
         self.stands = match self.direction {
@@ -214,7 +233,7 @@ impl TierCursor {
     }
 }
 
-impl BatchedSeek for TierCursor {
+impl BatchedSeek for SequenceCursor {
     fn progress(&mut self) -> Result<Option<Missing>> {
         loop {
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
@@ -245,7 +264,7 @@ impl BatchedSeek for TierCursor {
     }
 }
 
-impl Cursor for TierCursor {
+impl Cursor for SequenceCursor {
     fn seek_first(&mut self) -> Result<()> {
         self.place(Target::First)
     }

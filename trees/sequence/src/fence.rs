@@ -1,7 +1,7 @@
-//! Separators that the trunk keeps: what parts one child from the next, and one run of a tier from the next.
+//! Separators that trees keep: what parts one run of a sequence from the next, and one child from the next.
 //!
-//! They are exact, for they say where a key belongs, and so can be as long as keys. Long ones that stand in
-//! one node keep what they share only once ([`share_starts`]), and copies share all of it.
+//! They are exact, for they say where a key belongs, and so can be as long as keys. Long ones that stand
+//! together keep what they share only once ([`share_starts`]), and copies share all of it.
 //!
 //! **Invariants**
 //! - How a fence is put together never shows: order and equality are those of its bytes.
@@ -16,7 +16,7 @@ const SHARED_BYTES_MIN: usize = 768;
 
 /// A key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fence {
+pub struct Fence {
     /// It begins with as much of this as `start_bytes` says, which others may begin with, too.
     start: Option<Arc<[u8]>>,
     start_bytes: usize,
@@ -46,7 +46,7 @@ impl Fence {
     ///
     /// Of many fences that are made so one after the other, each takes little more memory than its tail, or
     /// than what it is the first one to share.
-    pub(crate) fn after(before: &Self, shared: usize, tail: &[u8]) -> Self {
+    pub fn after(before: &Self, shared: usize, tail: &[u8]) -> Self {
         debug_assert!(shared <= before.len(), "both have what they share");
         if shared <= before.start_bytes {
             let start = before.start.clone().filter(|_| shared > 0);
@@ -62,7 +62,7 @@ impl Fence {
     }
 
     /// The fence `key`, which shares with `before` what is worth it.
-    pub(crate) fn beside(before: &Self, key: &[u8]) -> Self {
+    pub fn beside(before: &Self, key: &[u8]) -> Self {
         if key.len() < SHARED_BYTES_MIN {
             return key.into();
         }
@@ -73,27 +73,27 @@ impl Fence {
     }
 
     /// Whether it is the least key.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.rest.is_empty() && self.start_bytes == 0
     }
 
     /// Its length in bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.start_bytes + self.rest.len()
     }
 
     /// All of it.
-    pub(crate) fn to_vec(&self) -> Vec<u8> {
+    pub fn to_vec(&self) -> Vec<u8> {
         [self.start(), &self.rest].concat()
     }
 
     /// All of it, borrowed where nothing is shared.
-    pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
         if self.start_bytes == 0 { Cow::Borrowed(&self.rest) } else { Cow::Owned(self.to_vec()) }
     }
 
     /// As much of it as the ends of a run can be compared with.
-    pub(crate) fn head(&self) -> Cow<'_, [u8]> {
+    pub fn head(&self) -> Cow<'_, [u8]> {
         match self.start().get(..=MAX_END_BYTES) {
             Some(head) => Cow::Borrowed(head),
             None => self.bytes(),
@@ -101,7 +101,7 @@ impl Fence {
     }
 
     /// As a lower bound; none if it is the least key.
-    pub(crate) fn as_low(&self) -> Option<Self> {
+    pub fn as_low(&self) -> Option<Self> {
         (!self.is_empty()).then(|| self.clone())
     }
 
@@ -111,7 +111,7 @@ impl Fence {
 
     /// Whether it is `key` or less.
     #[inline]
-    pub(crate) fn is_at_most(&self, key: &[u8]) -> bool {
+    pub fn is_at_most(&self, key: &[u8]) -> bool {
         match &self.start {
             None => &*self.rest <= key,
             Some(_) => self.order_to(key) != Ordering::Greater,
@@ -120,13 +120,13 @@ impl Fence {
 
     /// Whether it is less than `key`.
     #[inline]
-    pub(crate) fn is_less_than(&self, key: &[u8]) -> bool {
+    pub fn is_less_than(&self, key: &[u8]) -> bool {
         self.order_to(key) == Ordering::Less
     }
 
     /// How it compares with `key`.
     #[inline]
-    pub(crate) fn order_to(&self, key: &[u8]) -> Ordering {
+    pub fn order_to(&self, key: &[u8]) -> Ordering {
         let start = self.start();
         let (begin, end) = key.split_at(start.len().min(key.len()));
         start.cmp(begin).then_with(|| (*self.rest).cmp(end))
@@ -168,26 +168,28 @@ impl Ord for Fence {
 
 /// The keys from `low` (included) to `high` (excluded), as [`KeyBounds`], of which a plan can hold many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) low: Option<Fence>,
-    pub(crate) high: Option<Fence>,
+pub struct Bounds {
+    /// The least key inside.
+    pub low: Option<Fence>,
+    /// The least key beyond.
+    pub high: Option<Fence>,
 }
 
 impl Bounds {
     /// Whether `key` is inside.
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+    pub fn contains(&self, key: &[u8]) -> bool {
         self.low.as_ref().is_none_or(|low| low.is_at_most(key))
             && self.high.as_ref().is_none_or(|high| !high.is_at_most(key))
     }
 
     /// Whether no key at all is inside.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         matches!((&self.low, &self.high), (Some(low), Some(high)) if low >= high)
             || self.high.as_ref().is_some_and(Fence::is_empty)
     }
 
     /// The keys inside both.
-    pub(crate) fn intersection(&self, other: &Self) -> Self {
+    pub fn intersection(&self, other: &Self) -> Self {
         let low = match (&self.low, &other.low) {
             (Some(a), Some(b)) => Some(a.max(b)),
             (a, b) => a.as_ref().or(b.as_ref()),
@@ -200,19 +202,19 @@ impl Bounds {
     }
 
     /// The keys before `key`, and those from there on.
-    pub(crate) fn cut_at(self, key: &Fence) -> Vec<Self> {
+    pub fn cut_at(self, key: &Fence) -> Vec<Self> {
         let (before, behind) = (Some(key.clone()), Some(key.clone()));
         vec![Self { low: self.low, high: before }, Self { low: behind, high: self.high }]
     }
 
     /// With the whole keys.
-    pub(crate) fn to_keys(&self) -> KeyBounds {
+    pub fn to_keys(&self) -> KeyBounds {
         KeyBounds { low: self.low.as_ref().map(Fence::to_vec), high: self.high.as_ref().map(Fence::to_vec) }
     }
 }
 
 /// Lets long fences that begin alike keep that only once.
-pub(crate) fn share_starts(mut fences: Vec<&mut Fence>) {
+pub fn share_starts(mut fences: Vec<&mut Fence>) {
     fences.retain(|fence| fence.len() >= SHARED_BYTES_MIN);
     fences.sort_unstable();
     let mut before = Fence::default();

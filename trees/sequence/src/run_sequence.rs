@@ -8,22 +8,22 @@ use testudo_base::{Entry, Kind, Result, Seqno, key, planted, sync::Arc};
 use testudo_contract::Work;
 use testudo_run::{KeyBounds, Run, RunOrigin, RunWriter};
 
-use crate::trunk::{fence::Fence, node::FencedRun};
+use crate::{Fence, FencedRun};
 
 /// What the runs of a destination have in common.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SequenceOrigin {
+pub struct SequenceOrigin {
     /// How new they are.
-    pub(crate) newest_seqno: Seqno,
+    pub newest_seqno: Seqno,
     /// About how many bytes each of them will have.
-    pub(crate) target: u64,
+    pub target: u64,
     /// They are leaves.
-    pub(crate) is_leaf: bool,
+    pub is_leaf: bool,
 }
 
 /// What has become of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pushed {
+pub enum Pushed {
     /// It was written.
     Written,
     /// It was written as the first one behind the run that stays.
@@ -34,7 +34,7 @@ pub(crate) enum Pushed {
 
 /// The runs of one destination in the making. A full run is finished when the next one begins, because only
 /// then it is known how far it covers keys.
-pub(crate) struct RunSequence<'w> {
+pub struct RunSequence<'w> {
     work: &'w Work,
     origin: SequenceOrigin,
     /// The keys from the start of the open run to the end of the destination.
@@ -59,7 +59,7 @@ struct Staying {
 
 impl<'w> RunSequence<'w> {
     /// For the keys of `rest`. `staying`: a run that the leaf held, and keeps.
-    pub(crate) fn new(
+    pub fn new(
         work: &'w Work,
         origin: SequenceOrigin,
         rest: KeyBounds,
@@ -86,7 +86,7 @@ impl<'w> RunSequence<'w> {
     }
 
     /// Adds an entry. REQUIRES: its key is greater than those before.
-    pub(crate) fn push(&mut self, entry: &Entry<'_>) -> Result<Pushed> {
+    pub fn push(&mut self, entry: &Entry<'_>) -> Result<Pushed> {
         let staying = self.staying.take_if(|staying| entry.key > staying.first.as_slice());
         let is_behind_staying = staying.is_some();
         if let Some(staying) = staying {
@@ -108,7 +108,7 @@ impl<'w> RunSequence<'w> {
     }
 
     /// What is written in the place of operands, if it is not they.
-    pub(crate) fn resolve_operands(&self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
+    pub fn resolve_operands(&self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
         match entry.kind {
             Kind::Value | Kind::Tombstone => None,
             Kind::Operands | Kind::Unmerged => {
@@ -118,12 +118,12 @@ impl<'w> RunSequence<'w> {
     }
 
     /// Bytes that flow in were passed.
-    pub(crate) fn report(&self, bytes: u64) {
+    pub fn report(&self, bytes: u64) {
         self.work.progress.advance(bytes);
     }
 
     /// The open run gets no more entries.
-    pub(crate) fn cut(&mut self) {
+    pub fn cut(&mut self) {
         self.is_full = true;
     }
 
@@ -139,11 +139,11 @@ impl<'w> RunSequence<'w> {
     }
 
     /// Bytes of the open run's pages.
-    pub(crate) fn open_bytes(&self) -> u64 {
+    pub fn open_bytes(&self) -> u64 {
         self.open.as_ref().map_or(0, RunWriter::data_bytes)
     }
 
-    /// The fence before the next run: a plan can write many before a node shares what they begin with.
+    /// The fence before the next run: many can be written before anybody shares what they begin with.
     fn fence(&self, low: Option<&[u8]>) -> Fence {
         let key = low.unwrap_or_default();
         self.runs.last().map_or_else(|| key.into(), |last| Fence::beside(&last.low, key))
@@ -194,7 +194,7 @@ impl<'w> RunSequence<'w> {
     }
 
     /// Ends the last run; all of them, in key order.
-    pub(crate) fn finish(mut self) -> Result<Vec<FencedRun>> {
+    pub fn finish(mut self) -> Result<Vec<FencedRun>> {
         match self.staying.take() {
             Some(staying) => self.put(staying, None)?,
             None => {

@@ -1,5 +1,5 @@
-//! Lazy flows of entries: which pieces of which sources, newest layer first, make up what moves through the
-//! trunk.
+//! Lazy flows of entries: which pieces of which sources, newest layer first, make up what moves through a
+//! tree.
 //!
 //! **Invariants**
 //! - Slices of one layer are disjoint and in key order; layers are ordered newest first.
@@ -12,11 +12,8 @@ use testudo_contract::Updates;
 use testudo_run::{BoundedCursor, MAX_END_BYTES, ReadAhead, Run, RunCursor};
 
 use crate::{
-    scan::chained_cursor::{ChainCursor, Parts},
-    trunk::{
-        fence::{Bounds, Fence},
-        node::FencedRun,
-    },
+    Bounds, Fence, FencedRun,
+    chained_cursor::{ChainCursor, Parts},
 };
 
 /// Pieces in which compactions read.
@@ -24,19 +21,21 @@ const COMPACTION_READ_BYTES: usize = 256 << 10;
 
 /// Where the entries of a slice come from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub enum Source {
+    /// What comes into the tree.
     Updates(Arc<dyn Updates>),
+    /// A run, all of it.
     Run(Arc<Run>),
-    /// A run of a tier, and the low of the one that follows.
-    TierRun(FencedRun, Option<Fence>),
+    /// A run of a sequence, from its fence on, and the low of the one that follows.
+    Fenced(FencedRun, Option<Fence>),
 }
 
 impl Source {
     /// How new its newest operation may be.
-    pub(crate) fn newest_seqno(&self) -> Seqno {
+    pub fn newest_seqno(&self) -> Seqno {
         match self {
             Self::Updates(updates) => updates.sealed_seqno(),
-            Self::Run(run) | Self::TierRun(FencedRun { run, .. }, _) => run.reference().newest_seqno,
+            Self::Run(run) | Self::Fenced(FencedRun { run, .. }, _) => run.reference().newest_seqno,
         }
     }
 
@@ -45,7 +44,7 @@ impl Source {
         match self {
             Self::Updates(_) => false,
             Self::Run(run) => run.reference().keys.begin_at_or_after(&key.head()),
-            Self::TierRun(FencedRun { low, run }, _) => {
+            Self::Fenced(FencedRun { low, run }, _) => {
                 low >= key || run.reference().keys.begin_at_or_after(&key.head())
             }
         }
@@ -56,7 +55,7 @@ impl Source {
         match self {
             Self::Updates(_) => false,
             Self::Run(run) => run.reference().keys.end_before(&key.head()),
-            Self::TierRun(FencedRun { run, .. }, next) => {
+            Self::Fenced(FencedRun { run, .. }, next) => {
                 next.as_ref().is_some_and(|next| next <= key) || run.reference().keys.end_before(&key.head())
             }
         }
@@ -80,21 +79,24 @@ impl Source {
 
 /// The entries of a source inside bounds.
 #[derive(Clone, Debug)]
-pub(crate) struct RunSlice {
-    pub(crate) source: Source,
-    pub(crate) bounds: Bounds,
+pub struct RunSlice {
+    /// Where they are.
+    pub source: Source,
+    /// Which of them.
+    pub bounds: Bounds,
 }
 
 /// A sorted sequence of slices.
-pub(crate) type Layer = Vec<RunSlice>;
+pub type Layer = Vec<RunSlice>;
 
 impl RunSlice {
-    pub(crate) fn whole_run(run: &Arc<Run>) -> Self {
+    /// All of a run.
+    pub fn whole_run(run: &Arc<Run>) -> Self {
         Self { source: Source::Run(Arc::clone(run)), bounds: Bounds::default() }
     }
 
     /// The part of the slice inside `bounds`, or `None` if surely nothing is there.
-    pub(crate) fn clipped(&self, bounds: &Bounds) -> Option<Self> {
+    pub fn clipped(&self, bounds: &Bounds) -> Option<Self> {
         let inside = self.bounds.intersection(bounds);
         if inside.is_empty() {
             return None;
@@ -104,8 +106,8 @@ impl RunSlice {
     }
 
     /// About how many bytes of entries the slice holds inside `bounds`.
-    pub(crate) fn bytes_within(&self, bounds: &Bounds) -> Result<u64> {
-        let inside = self.bounds.intersection(bounds);
+    pub fn bytes_within(&self, bounds: &Bounds) -> Result<u64> {
+        let inside = self.counted_bounds().intersection(bounds);
         if inside.is_empty() {
             return Ok(0);
         }
@@ -113,12 +115,12 @@ impl RunSlice {
         let (low, high) = (keys.low.as_deref(), keys.high.as_deref());
         match &self.source {
             Source::Updates(updates) => Ok(updates.bytes_between(low, high)),
-            Source::Run(run) | Source::TierRun(FencedRun { run, .. }, _) => run.bytes_between(low, high),
+            Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => run.bytes_between(low, high),
         }
     }
 
     /// Whether any key of the slice is inside `bounds`. Looks for it, other than estimates do.
-    pub(crate) fn holds_any(&self, bounds: &Bounds) -> Result<bool> {
+    pub fn holds_any(&self, bounds: &Bounds) -> Result<bool> {
         let Some(inside) = self.clipped(bounds) else { return Ok(false) };
         let mut cursor = inside.cursor();
         cursor.seek_first()?;
@@ -130,7 +132,7 @@ impl RunSlice {
     fn ends(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let (first, last) = match &self.source {
             Source::Updates(updates) => updates.key_range()?,
-            Source::Run(run) | Source::TierRun(FencedRun { run, .. }, _) => {
+            Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
                 let keys = &run.reference().keys;
                 (keys.first().to_vec(), keys.last().to_vec())
             }
@@ -144,11 +146,21 @@ impl RunSlice {
         Some((low, high))
     }
 
+    /// The bounds, and the fence of a run that has keys before it.
+    fn counted_bounds(&self) -> Bounds {
+        match &self.source {
+            Source::Fenced(fenced, _) if fenced.is_clipped() => {
+                self.bounds.intersection(&Bounds { low: Some(fenced.low.clone()), high: None })
+            }
+            _ => self.bounds.clone(),
+        }
+    }
+
     fn cursor(&self) -> Box<dyn Cursor + Send> {
-        let bounds = self.bounds.to_keys();
+        let bounds = self.counted_bounds().to_keys();
         match &self.source {
             Source::Updates(updates) => Box::new(BoundedCursor::new(updates.cursor(), bounds)),
-            Source::Run(run) | Source::TierRun(FencedRun { run, .. }, _) => {
+            Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
                 let read_ahead = ReadAhead::bytes(COMPACTION_READ_BYTES);
                 Box::new(BoundedCursor::new(RunCursor::new(Arc::clone(run), read_ahead), bounds))
             }
@@ -157,21 +169,21 @@ impl RunSlice {
 }
 
 /// The part of a layer inside `bounds`.
-pub(crate) fn clip_layer(layer: &[RunSlice], bounds: &Bounds) -> Layer {
+pub fn clip_layer(layer: &[RunSlice], bounds: &Bounds) -> Layer {
     layer.iter().filter_map(|slice| slice.clipped(bounds)).collect()
 }
 
 /// How many bytes all keys of the layers share, as far as [`MAX_END_BYTES`]: those that the least and the
 /// greatest key share that there can be.
-pub(crate) fn shared_prefix(layers: &[Layer]) -> usize {
+pub fn shared_prefix(layers: &[Layer]) -> usize {
     let ends = layers.iter().flatten().filter_map(RunSlice::ends);
     let widest =
         ends.reduce(|(low, high), (other_low, other_high)| (low.min(other_low), high.max(other_high)));
     widest.map_or(0, |(low, high)| key::common_prefix(&low, &high))
 }
 
-/// Runs of a tier that may hold keys inside `bounds`, each with its place.
-pub(crate) fn runs_within<'a>(
+/// Runs of a sequence that may hold keys inside `bounds`, each with its place.
+pub fn runs_within<'a>(
     runs: &'a [FencedRun],
     bounds: &Bounds,
 ) -> impl Iterator<Item = (usize, &'a FencedRun)> + use<'a> {
@@ -190,25 +202,30 @@ pub(crate) fn runs_within<'a>(
     (from..to).filter_map(|at| Some((at, runs.get(at)?)))
 }
 
-/// All of a tier, as slices.
-pub(crate) fn slices_of(runs: &[FencedRun]) -> Layer {
+/// All of a sequence, as slices.
+pub fn slices_of(runs: &[FencedRun]) -> Layer {
     clip_runs(runs, &Bounds::default())
 }
 
-/// What a tier's runs may hold inside `bounds`, as slices.
-pub(crate) fn clip_runs(runs: &[FencedRun], bounds: &Bounds) -> Layer {
+/// What the runs of a sequence may hold inside `bounds`, as slices.
+pub fn clip_runs(runs: &[FencedRun], bounds: &Bounds) -> Layer {
     runs_within(runs, bounds)
         .filter_map(|(at, fenced)| {
             let next = runs.get(at + 1).map(|next| next.low.clone());
-            let source = Source::TierRun(fenced.clone(), next);
+            let source = Source::Fenced(fenced.clone(), next);
             let bounds = source.restricted_to(bounds)?;
             Some(RunSlice { source, bounds })
         })
         .collect()
 }
 
+/// How new the newest operation of the layers may be.
+pub fn newest_of(layers: &[Layer]) -> Seqno {
+    layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max().unwrap_or_default()
+}
+
 /// About how many bytes `runs` hold inside `bounds`.
-pub(crate) fn bytes_of_runs(runs: &[FencedRun], bounds: &Bounds) -> Result<u64> {
+pub fn bytes_of_runs(runs: &[FencedRun], bounds: &Bounds) -> Result<u64> {
     clip_runs(runs, bounds).iter().map(|slice| slice.bytes_within(bounds)).sum()
 }
 
@@ -231,7 +248,7 @@ impl Parts for LayerParts {
 }
 
 /// A cursor over a layer, for a compaction.
-pub(crate) fn layer_cursor(layer: Layer) -> Box<dyn Cursor + Send> {
+pub fn layer_cursor(layer: Layer) -> Box<dyn Cursor + Send> {
     debug_assert!(
         layer.is_sorted_by(|a, b| match (&a.bounds.high, &b.bounds.low) {
             (Some(high), Some(low)) => high <= low,

@@ -1,0 +1,25 @@
+//! Sorted sequences of runs, of which trees are made: a tier of a Bε-tree, a level of an LSM-tree.
+//!
+//! The runs of a sequence are disjoint and in key order, and each has a [`Fence`] before it. A sequence is
+//! read by one cursor ([`SequenceCursor`]), merged as a [`Layer`] of slices, and written by [`RunSequence`].
+//!
+//! **Invariants**
+//! - Nothing here chooses what is merged, knows a node or a level, or keeps anything in the manifest.
+
+mod chained_cursor;
+mod fence;
+mod fenced_run;
+mod layer;
+mod on_top;
+mod run_sequence;
+mod sequence_cursor;
+
+pub use fence::{Bounds, Fence, share_starts};
+pub use fenced_run::{FencedRun, check_run, is_outside};
+pub use layer::{
+    Layer, RunSlice, Source, bytes_of_runs, clip_layer, clip_runs, layer_cursor, newest_of, runs_within,
+    shared_prefix, slices_of,
+};
+pub use on_top::{LEAST_RUN_BYTES, RUN_OVERHEAD_BYTES, SPARING_RUN_BYTES, on_top_bytes, write_updates};
+pub use run_sequence::{Pushed, RunSequence, SequenceOrigin};
+pub use sequence_cursor::SequenceCursor;

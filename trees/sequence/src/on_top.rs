@@ -1,0 +1,56 @@
+//! Updates that are put on top of a tree, merged with nothing: cheap to write, for want of space or for
+//! readers only.
+
+use testudo_base::{Result, key};
+use testudo_contract::{Updates, Work};
+
+use crate::{Fence, FencedRun, run_sequence::new_writer};
+
+/// A run has so many bytes of index, filter and footer at least, and takes space in pieces of about this
+/// size.
+pub const RUN_OVERHEAD_BYTES: u64 = 64 << 10;
+/// A run with a single small entry takes as much.
+pub const LEAST_RUN_BYTES: u64 = 16 << 10;
+/// Where space is short runs are no smaller: what a run has beside its data is not to be most of it.
+pub const SPARING_RUN_BYTES: u64 = 64 << 10;
+
+/// The most space that so many bytes of memory of a write buffer take as runs of about `run_bytes`.
+pub fn on_top_bytes(memory_bytes: u64, run_bytes: u64) -> u64 {
+    // Entries of half a page and a little more leave pages half empty.
+    let data = memory_bytes * 2;
+    let runs = memory_bytes / run_bytes + 1;
+    data + (runs - 1) * (32 << 10) + 2 * RUN_OVERHEAD_BYTES
+}
+
+/// The updates as runs of about `run_bytes`, in key order.
+pub fn write_updates(work: &Work, updates: &dyn Updates, run_bytes: u64) -> Result<Vec<FencedRun>> {
+    let expected = updates.bytes().min(run_bytes);
+    let (mut runs, mut open): (Vec<FencedRun>, _) = (Vec::new(), None);
+    let mut low = Fence::default();
+    let mut last = Vec::new();
+    let mut cursor = updates.cursor();
+    cursor.seek_first()?;
+    while let Some(entry) = cursor.entry() {
+        let mut writer = match open.take() {
+            Some(writer) => writer,
+            None => {
+                if let Some(before) = runs.last() {
+                    low = Fence::beside(&before.low, &key::separator(&last, entry.key));
+                }
+                new_writer(work, updates.sealed_seqno(), expected)?
+            }
+        };
+        writer.push(&entry)?;
+        if writer.data_bytes() >= run_bytes {
+            last = writer.last_key().to_vec();
+            runs.push(FencedRun { low: low.clone(), run: writer.finish(None)? });
+        } else {
+            open = Some(writer);
+        }
+        cursor.next()?;
+    }
+    if let Some(writer) = open {
+        runs.push(FencedRun { low, run: writer.finish(None)? });
+    }
+    Ok(runs)
+}
