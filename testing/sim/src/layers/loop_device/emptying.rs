@@ -37,24 +37,21 @@ pub(super) struct Emptying {
     budget_mib: u64,
 }
 
-/// What the limits select: one small device of each tree in the short form, those that are known to be
-/// difficult otherwise.
+/// What the limits select: the device whose name they say, `tree/size-budget` of any size; else one small
+/// device of each tree in the short form, those that are known to be difficult otherwise.
 pub(super) fn selected(limits: &Limits) -> Vec<Emptying> {
-    let sizes: &[(u64, u64)] = if limits.amount == Amount::Short && limits.configuration.is_none() {
+    if let Some(name) = &limits.configuration {
+        return Emptying::of_name(name).into_iter().collect();
+    }
+    let sizes: &[(u64, u64)] = if limits.amount == Amount::Short {
         &[(32, 4)]
     } else {
         &[(32, 4), (80, 4), (80, 8), (80, 16), (180, 4), (180, 16)]
     };
-    let of_tree = |(name, tree): (&'static str, Tree)| {
-        sizes.iter().map(move |&(device_mib, budget_mib)| Emptying {
-            name: format!("{name}/{device_mib}-{budget_mib}"),
-            tree,
-            device_mib,
-            budget_mib,
-        })
-    };
-    let all = [("turtle", Tree::turtle()), ("splinter", Tree::splinter())].into_iter().flat_map(of_tree);
-    all.filter(|emptying| limits.configuration.as_ref().is_none_or(|name| *name == emptying.name)).collect()
+    let names = ["turtle", "splinter"].into_iter().flat_map(|tree| {
+        sizes.iter().map(move |(device_mib, budget_mib)| format!("{tree}/{device_mib}-{budget_mib}"))
+    });
+    names.filter_map(|name| Emptying::of_name(&name)).collect()
 }
 
 /// A store whose process can be killed.
@@ -69,6 +66,19 @@ fn failed(what: &str, error: &testudo::Error) -> String {
 }
 
 impl Emptying {
+    /// The device that a name says, if it is one of these.
+    fn of_name(name: &str) -> Option<Self> {
+        let (tree, sizes) = name.split_once('/')?;
+        let tree = match tree {
+            "turtle" => Tree::turtle(),
+            "splinter" => Tree::splinter(),
+            _ => return None,
+        };
+        let (device_mib, budget_mib) = sizes.split_once('-')?;
+        let (device_mib, budget_mib) = (device_mib.parse().ok()?, budget_mib.parse().ok()?);
+        Some(Self { name: name.into(), tree, device_mib, budget_mib })
+    }
+
     pub(super) fn image_bytes(&self) -> u64 {
         self.device_mib << 20
     }
