@@ -332,11 +332,14 @@ pub(crate) fn pick(
         };
         let mut places = Places::new();
         find_places(root, &mut places);
-        each_mergeable(root, &places, options.tier_run_bytes(), &mut |merge| {
-            let (nodes, newest, oldest) = (merge.nodes, merge.newest, merge.oldest);
-            let gain_bytes = merge.freed_bytes.saturating_sub(merge.written_bytes);
-            choice.offer(Target::Tiers { nodes, newest, oldest }, merge.written_bytes, gain_bytes);
-        });
+        // For removals alone: what writes fill to the last leaves nothing for what removals need.
+        if limits.least_gain > LeastGain::Worthwhile {
+            each_mergeable(root, &places, options.tier_run_bytes(), &mut |merge| {
+                let (nodes, newest, oldest) = (merge.nodes, merge.newest, merge.oldest);
+                let gain_bytes = merge.freed_bytes.saturating_sub(merge.written_bytes);
+                choice.offer(Target::Tiers { nodes, newest, oldest }, merge.written_bytes, gain_bytes);
+            });
+        }
         each_partly_dead(&places, parts, &mut |dead| {
             let space_bytes = dead.alive_bytes / 16 * 17 + LEAST_RUN_BYTES * dead.places;
             choice.offer(Target::Run(dead.run), space_bytes, dead.dead_bytes);
