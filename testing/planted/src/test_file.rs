@@ -2,7 +2,8 @@
 //! bound that only the crate itself can make small.
 //!
 //! They stand in the catalogue by their path: `tools/cli/tests/verbs/formats.rs` is the module `formats` of
-//! the test target `verbs`, `engine/src/write/long_merges/tests.rs` a module of unit tests.
+//! the test target `verbs`, `engine/src/write/long_merges/tests.rs` a module of unit tests,
+//! and so is `trees/betree/src/tree/tests/reclaiming.rs`.
 //!
 //! **Invariants**
 //! - The path says which target is built and which tests are run; nothing else does.
@@ -23,7 +24,8 @@ impl<'a> TestFile<'a> {
     pub(crate) fn at(path: &'a str) -> Option<Self> {
         let path = path.strip_suffix(".rs")?;
         if let Some((package, module)) = path.split_once("/src/") {
-            return module.ends_with("tests").then_some(Self { package, target: None, module });
+            let is_of_tests = module.split('/').any(|name| name == "tests");
+            return is_of_tests.then_some(Self { package, target: None, module });
         }
         let (package, file) = path.split_once("/tests/")?;
         let (target, module) = file.split_once('/').unwrap_or((file, ""));

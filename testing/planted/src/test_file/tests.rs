@@ -11,6 +11,7 @@ fn a_path_says_which_target_and_which_tests_of_it() {
         ("tools/cli/tests/verbs/formats.rs", of("tools/cli/tests/verbs", "formats::")),
         ("engine/tests/seek.rs", of("engine/tests/seek", "")),
         ("engine/src/write/long_merges/tests.rs", of("engine/src", "write::long_merges::tests::")),
+        ("trees/betree/src/tree/tests/idle.rs", of("trees/betree/src", "tree::tests::idle::")),
         ("engine/src/write/long_merges.rs", None),
         ("engine/tests/seek", None),
         ("schedules/flushes", None),
