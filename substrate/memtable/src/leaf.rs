@@ -415,6 +415,13 @@ impl Leaf {
         visit_each(first.chain(rest), arena, at, visit);
     }
 
+    /// The addresses of what every insert changes.
+    #[cfg(test)]
+    pub(crate) fn changed_by_inserts(&self) -> std::ops::Range<usize> {
+        let (first, last) = (std::ptr::from_ref(&self.lens), std::ptr::from_ref(&self.group_count));
+        first.addr()..last.addr() + size_of::<usize>()
+    }
+
     /// Asserts what the head of this file states, and that all keys are in `[low, high)`; returns the bytes
     /// of keys and newest values.
     #[cfg(test)]

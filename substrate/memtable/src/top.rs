@@ -182,3 +182,6 @@ impl Top {
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).expect("sizes of memory fit in 63 bits")
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@
 //!
 //! **Invariants**
 //! - Every policy gets the same accesses.
-//! - Figures of the steady state are those of the last quarter of a phase.
+//! - Measurements of the steady state are those of the last quarter of a phase.
 
 mod memory;
 mod pages;
