@@ -21,10 +21,11 @@ mod create;
 pub(crate) mod directory;
 pub(crate) mod durability_listener;
 pub(crate) mod new_store;
+pub(crate) mod options_format;
 pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod settings;
-pub(crate) mod trees;
+pub(crate) mod tree_families;
 
 use std::path::Path;
 
@@ -41,7 +42,7 @@ use crate::{
         recover::{make_durable, recover},
         replay::check_log,
         settings::Settings,
-        trees::load_keyspaces,
+        tree_families::{check_known, load_keyspaces},
     },
     store::{Store, budget::Budget, executor::Pool},
     write::space_guard::SpaceGuard,
@@ -123,6 +124,7 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
         env.remove_file(&path).map_err(|e| io(&path, e))?;
     }
     let manifest = Manifest::open(Arc::clone(env), directory, !settings.read_only)?;
+    manifest.with_state(|state| check_known(&state.keyspaces))?;
     if !settings.read_only && !manifest.was_closed() {
         // Copies may be given up when there is no room; they must not use what is kept for writes.
         make_durable(&*plain_env, directory, &manifest)?;

@@ -18,13 +18,13 @@ use testudo_storage::Change;
 
 use crate::{
     Batch, DbBuilder, DbStats, IntoKeyspaceOptions, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot,
-    VerifyLevel, VerifyReport,
+    Tree, VerifyLevel, VerifyReport,
     flush::background,
     handles::options::Durability,
     open::{
         self, Opened, directory,
         settings::Settings,
-        trees::{empty_tree, stored_tree},
+        tree_families::{empty_tree, next_tree, stored_tree},
     },
     store::{Store, executor::Pool, view::KeyspaceCore},
     unobserved,
@@ -310,8 +310,8 @@ impl Db {
         Ok(())
     }
 
-    /// Gives a keyspace other settings.
-    pub(crate) fn set_options(&self, core: &KeyspaceCore, options: KeyspaceOptions) -> Result<()> {
+    /// Stores a keyspace in a tree of another kind.
+    pub(crate) fn set_tree(&self, core: &KeyspaceCore, tree: Tree) -> Result<()> {
         let store = self.store();
         store.wal()?;
         let _flush = Some(store.flush_lock.lock()).filter(|_| !planted!("tree-set-during-a-round"));
@@ -319,7 +319,9 @@ impl Db {
             return Err(Error::invalid("the keyspace was dropped"));
         }
         store.check_writable()?;
-        if core.view.load().options == options {
+        let present = core.view.load().options;
+        let options = present.tree(next_tree(present.chosen_tree(), tree));
+        if options == present {
             return Ok(());
         }
         store.space.check(&*store.env, Intent::Write)?;

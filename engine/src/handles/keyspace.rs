@@ -65,8 +65,7 @@ impl Keyspace {
     /// `Corruption` if what is stored of the tree contradicts itself.
     pub fn set_tree(&self, tree: Tree) -> Result<()> {
         KeyspaceOptions::default().tree(tree).validate()?;
-        let options = self.options();
-        self.db.set_options(&self.core, options.tree(options.chosen_tree().as_kind_of(tree)))
+        self.db.set_tree(&self.core, tree)
     }
 
     fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {

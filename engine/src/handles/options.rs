@@ -2,11 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use testudo_base::{
-    Error, Result,
-    codec::{self, Damage, Reader},
-};
-use testudo_betree::{BeTreeOptions, Policy};
+use testudo_base::{Error, Result};
+
+use crate::open::tree_families;
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,12 +40,12 @@ pub enum Tree {
 impl Tree {
     /// The TurtleTree with its default settings.
     pub fn turtle() -> Self {
-        Self::from(BeTreeOptions::new(Policy::Turtle))
+        tree_families::turtle()
     }
 
     /// The STBε-tree with its default settings.
     pub fn splinter() -> Self {
-        Self::from(BeTreeOptions::new(Policy::Splinter))
+        tree_families::splinter()
     }
 
     /// Every preset, by name.
@@ -57,38 +55,15 @@ impl Tree {
 
     /// Bytes of a full leaf and of a buffered run.
     pub fn leaf_bytes(&self) -> u64 {
-        self.betree_options().leaf_bytes
+        match *self {
+            Self::Turtle { leaf_bytes, .. } | Self::Splinter { leaf_bytes, .. } => leaf_bytes,
+        }
     }
 
     /// Most children of a node.
     pub fn max_pivots(&self) -> usize {
-        self.betree_options().max_pivots
-    }
-
-    /// A tree of the kind of `other`, with these sizes.
-    pub(crate) fn as_kind_of(self, other: Self) -> Self {
-        Self::from(BeTreeOptions { policy: other.betree_options().policy, ..self.betree_options() })
-    }
-
-    /// As the crate of the Bε-trees puts it.
-    pub(crate) fn betree_options(self) -> BeTreeOptions {
-        match self {
-            Self::Turtle { leaf_bytes, max_pivots } => {
-                BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(Policy::Turtle) }
-            }
-            Self::Splinter { leaf_bytes, max_pivots } => {
-                BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(Policy::Splinter) }
-            }
-        }
-    }
-}
-
-impl From<BeTreeOptions> for Tree {
-    fn from(options: BeTreeOptions) -> Self {
-        let BeTreeOptions { policy, leaf_bytes, max_pivots, .. } = options;
-        match policy {
-            Policy::Turtle => Self::Turtle { leaf_bytes, max_pivots },
-            Policy::Splinter => Self::Splinter { leaf_bytes, max_pivots },
+        match *self {
+            Self::Turtle { max_pivots, .. } | Self::Splinter { max_pivots, .. } => max_pivots,
         }
     }
 }
@@ -210,43 +185,6 @@ impl KeyspaceOptions {
             let message = format!("a merge operator needs a name of 1 to {OPERATOR_NAME_BYTES_MAX} bytes");
             return Err(Error::invalid(message));
         }
-        let BeTreeOptions { leaf_bytes, max_pivots, .. } = self.tree.betree_options();
-        if !(4096..=1 << 30).contains(&leaf_bytes) || !(4..=1024).contains(&max_pivots) {
-            let tree = self.tree;
-            return Err(Error::invalid(format!(
-                "a {tree} tree needs leaves of 4 KiB to 1 GiB and 4 to 1,024 pivots"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Bytes for the catalogue: tree u8 (1 turtle, 2 splinter) · leaf bytes u64 · most pivots u64 · if
-    /// there is a merge operator, its name (UTF-8), up to the end.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let BeTreeOptions { policy, leaf_bytes, max_pivots, .. } = self.tree.betree_options();
-        let mut out = vec![match policy {
-            Policy::Turtle => 1,
-            Policy::Splinter => 2,
-        }];
-        codec::put_u64(&mut out, leaf_bytes);
-        codec::put_u64(&mut out, testudo_base::num::u64_of(max_pivots));
-        out.extend_from_slice(self.merge_operator_name().unwrap_or_default().as_bytes());
-        out
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Self, Damage> {
-        let mut reader = Reader::new(bytes);
-        let policy = match reader.u8()? {
-            1 => Policy::Turtle,
-            2 => Policy::Splinter,
-            _ => return Err(Damage("unknown tree")),
-        };
-        let (leaf_bytes, max_pivots) = (reader.u64()?, testudo_base::num::usize_of(reader.u64()?));
-        let name = std::str::from_utf8(reader.rest()).map_err(|_| Damage("a name is not UTF-8"))?;
-        let merge_operator = (!name.is_empty()).then(|| OperatorName::new(name));
-        let tree = Tree::from(BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(policy) });
-        let options = Self { tree, merge_operator };
-        options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
-        Ok(options)
+        tree_families::validate(self.tree)
     }
 }

@@ -17,7 +17,7 @@ use crate::{
         durability_listener::{ManifestListener, log_evidence},
         replay::replay,
         settings::Settings,
-        trees::load_keyspaces,
+        tree_families::load_keyspaces,
     },
     store::Store,
 };

@@ -21,7 +21,7 @@ use crate::{
         assemble::assemble,
         directory::{self, LOCK_FILE},
         settings::Settings,
-        trees::load_keyspaces,
+        tree_families::load_keyspaces,
     },
     store::{Store, budget::Budget},
     write::space_guard::SpaceGuard,

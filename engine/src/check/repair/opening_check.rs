@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Nothing is written, and no superblock is needed: it is the one thing that can be made anew.
 
-use testudo_base::{Error, ErrorKind, KeyspaceId, Result, Seqno, codec::Damage};
+use testudo_base::{Error, ErrorKind, KeyspaceId, Result, Seqno};
 use testudo_env::{OpenMode, OpenOptions};
 use testudo_storage::{DATA_FILE, DataFile, ManifestState};
 use testudo_wal::{LogEvent, Record, segment_file_name};
@@ -12,7 +12,7 @@ use super::Site;
 use crate::{
     KeyspaceOptions,
     copy::long_work::Meter,
-    open::{replay::check_commit, trees::stored_tree},
+    open::{replay::check_commit, tree_families::stored_tree},
 };
 
 /// The page cache that trees are opened with; they do not read pages.
@@ -50,8 +50,8 @@ impl Site<'_> {
         let data = DataFile::new(file, self.evidence.store, CACHE_BYTES, live.into_iter(), None)?;
         let mut names = std::collections::BTreeSet::new();
         for (&id, record) in &state.keyspaces {
-            let damaged = |Damage(why)| self.damaged_keyspace(id, why);
-            let options = KeyspaceOptions::decode(&record.options).map_err(damaged)?;
+            let options = KeyspaceOptions::decode(&record.options)
+                .map_err(|why| why.into_error(&self.manifest_name(), id))?;
             stored_tree(&data, &options, id, state.objects_of(id))?;
             if !names.insert(&record.name) {
                 return Err(self.damaged_keyspace(id, "another keyspace has the same name"));

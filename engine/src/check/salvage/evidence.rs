@@ -16,7 +16,7 @@ use testudo_storage::{
 };
 use testudo_wal::{LogEvidence, LogSurvey, survey_log};
 
-use crate::{check::salvage::page_scan, copy::long_work::Meter};
+use crate::{check::salvage::page_scan, copy::long_work::Meter, open::tree_families::check_known};
 
 /// What is left besides the data.
 #[derive(Debug)]
@@ -57,6 +57,9 @@ pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_,
     let of_log = Watermark { edit: log.newest_edit(), ..Watermark::default() };
     let watermark = stated.max(read_watermark(&**env, directory, store)).max(of_log);
     let manifest = find_manifest(&**env, directory, store, superblock.as_ref(), &mut findings)?;
+    if let Some(manifest) = &manifest {
+        check_known(&manifest.keyspaces)?;
+    }
     let mut validator =
         ManifestValidator { superblock, watermark, first_seqno: log.first_seqno(store), findings };
     let manifest_counts = manifest.as_ref().is_some_and(|manifest| validator.counts(manifest));

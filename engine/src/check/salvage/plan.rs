@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage};
 use testudo_run::{KeyBounds, KeyEnds, RunRecord, RunRef};
+use testudo_storage::manifest_file_name;
 
 use crate::{
     KeyspaceOptions,
@@ -19,7 +20,7 @@ use crate::{
         report::{NameSource, SalvageMethod},
     },
     copy::long_work::Meter,
-    open::trees::stored_layout,
+    open::tree_families::stored_layout,
 };
 
 /// A run, or a fragment of one, that is read.
@@ -157,11 +158,18 @@ impl Plan {
         let Some(manifest) = &evidence.manifest else { return };
         self.dropped.clone_from(&manifest.dropped);
         self.known_below = manifest.state.next_keyspace;
+        let mut decoded = Vec::new();
         for (&id, record) in &manifest.keyspaces {
-            let options = KeyspaceOptions::decode(&record.options).unwrap_or_else(|Damage(why)| {
-                evidence.findings.push(format!("options of keyspace {id}: {why}"));
+            let options = KeyspaceOptions::decode(&record.options).unwrap_or_else(|why| {
+                let file = manifest_file_name(manifest.number);
+                evidence.findings.push(why.into_error(&file, id).to_string());
+                // Without them nobody knows what the tree's objects mean.
+                evidence.manifest_counts = false;
                 KeyspaceOptions::default()
             });
+            decoded.push((id, record, options));
+        }
+        for (id, record, options) in decoded {
             let flushed = if evidence.manifest_counts { record.flushed } else { Seqno(0) };
             let plan = KeyspacePlan {
                 options,
@@ -176,8 +184,8 @@ impl Plan {
     fn take_layouts(&mut self, evidence: &mut Evidence) -> bool {
         let Some(manifest) = &evidence.manifest else { return false };
         let mut layouts = BTreeMap::new();
-        for &id in self.keyspaces.keys() {
-            match stored_layout(manifest.state.objects_of(id)) {
+        for (&id, keyspace) in &self.keyspaces {
+            match stored_layout(keyspace.options.chosen_tree(), manifest.state.objects_of(id)) {
                 Ok(layout) => layouts.insert(id, layout),
                 Err(Damage(why)) => {
                     evidence.findings.push(format!("manifest: tree of keyspace {id}: {why}"));

@@ -10,7 +10,11 @@ use super::{
     run_object::RunObject,
     tail_object,
 };
-use crate::{Observer, copy::long_work::Meter, open::new_store::NewStore};
+use crate::{
+    Observer,
+    copy::long_work::Meter,
+    open::{new_store::NewStore, tree_families::check_known},
+};
 
 pub(crate) fn restore(
     repository: &Repository,
@@ -24,6 +28,7 @@ pub(crate) fn restore(
             Error::invalid(format!("{} holds no backup yet", repository.directory.display()))
         })?;
     let record = repository.record(id)?;
+    check_known(&record.state.keyspaces)?;
     let info = info(&repository, &record)?;
     let run_bytes: u64 = record.runs.iter().map(|run| run.page_bytes).sum();
     let mut meter = Meter::new(observer, run_bytes + record.tail.bytes);
@@ -40,3 +45,6 @@ pub(crate) fn restore(
     })?;
     Ok(info)
 }
+
+#[cfg(test)]
+mod tests;

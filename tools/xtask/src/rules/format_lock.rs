@@ -16,8 +16,7 @@ use crate::{
 
 const DOCUMENT: &str = "docs/FORMAT.md";
 /// Format code in files with other names.
-const OTHER_FORMAT_FILES: [&str; 9] = [
-    "engine/src/handles/options.rs",
+const OTHER_FORMAT_FILES: [&str; 8] = [
     "substrate/filter/src/partition.rs",
     "substrate/run/src/format/block.rs",
     "substrate/run/src/format/builder.rs",

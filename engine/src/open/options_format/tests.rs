@@ -1,0 +1,73 @@
+use testudo_base::{ErrorKind, KeyspaceId, codec::Damage};
+
+use super::Unreadable;
+use crate::{KeyspaceOptions, Tree};
+
+/// Bytes that the first versions wrote.
+fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
+    let options = KeyspaceOptions::default;
+    vec![
+        (options(), b"\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
+        (
+            options().tree(Tree::Splinter { leaf_bytes: 4096, max_pivots: 4 }).merge_operator("add-u64"),
+            b"\x02\0\x10\0\0\0\0\0\0\x04\0\0\0\0\0\0\0add-u64",
+        ),
+    ]
+}
+
+#[test]
+fn options_have_the_bytes_that_they_always_had() {
+    for (options, bytes) in golden() {
+        assert_eq!(options.encode(), bytes);
+        assert_eq!(KeyspaceOptions::decode(bytes), Ok(options));
+    }
+}
+
+#[test]
+fn every_preset_is_read_back() {
+    for (name, tree) in Tree::presets() {
+        for options in [KeyspaceOptions::default(), KeyspaceOptions::default().merge_operator("append")] {
+            let options = options.tree(tree);
+            assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_of_any_length_is_damage_or_other_options() {
+    for (_, tree) in Tree::presets() {
+        let options = KeyspaceOptions::default().tree(tree).merge_operator("append");
+        let bytes = options.encode();
+        for length in 0..bytes.len() {
+            match KeyspaceOptions::decode(&bytes[..length]) {
+                Ok(other) => assert_ne!(other, options),
+                Err(why) => assert!(matches!(why, Unreadable::Damaged(_)), "{length} bytes: {why:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_newer_version_wrote_is_told_from_damage() {
+    for tag in 3..=u8::MAX {
+        let Err(Unreadable::Newer(what)) = KeyspaceOptions::decode(&[tag, 0, 0, 0]) else {
+            panic!("tree {tag} is not known");
+        };
+        let error = Unreadable::Newer(what).into_error("manifest", KeyspaceId(7));
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("a newer version is needed"), "{error}");
+    }
+    assert!(matches!(KeyspaceOptions::decode(&[0, 0, 0]), Err(Unreadable::Damaged(_))));
+}
+
+#[test]
+fn settings_out_of_bounds_are_damage() {
+    let out = Tree::Turtle { leaf_bytes: 1, max_pivots: 64 };
+    let bytes = KeyspaceOptions::default().tree(out).encode();
+    let why = Damage("settings of a keyspace are out of bounds");
+    assert_eq!(KeyspaceOptions::decode(&bytes), Err(Unreadable::Damaged(why)));
+    let long = KeyspaceOptions::default().merge_operator(&"a".repeat(32)).encode();
+    assert!(KeyspaceOptions::decode(&long).is_ok());
+    let too_long = [long, b"a".to_vec()].concat();
+    assert_eq!(KeyspaceOptions::decode(&too_long), Err(Unreadable::Damaged(why)));
+}

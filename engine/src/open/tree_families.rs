@@ -1,0 +1,164 @@
+//! The tree families: the only place of the engine that names one, and calls the crate of it.
+//!
+//! A family is what one crate of `trees/` understands: its settings, its objects in the manifest, which runs
+//! those name. [`Tree`] is what users choose; `options_format.rs` has its bytes.
+//!
+//! **Invariants**
+//! - Objects are read by the family of the keyspace's options, never by another.
+//! - A store with a family that is not known here is refused before anything is written.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage, sync::Arc};
+use testudo_betree::{BeTree, BeTreeOptions, Policy, read_layout};
+use testudo_contract::{RunUse, Tree as TreeState};
+use testudo_storage::{DataFile, KeyspaceRecord};
+
+use crate::{
+    handles::options::{KeyspaceOptions, Tree},
+    open::options_format::Unreadable,
+    store::{Store, view::KeyspaceCore},
+};
+
+/// Where the options of keyspaces stand.
+const CATALOGUE: &str = "manifest";
+
+/// A tree in the terms of its family.
+#[derive(Clone, Copy, Debug)]
+enum Settings {
+    BeTree(BeTreeOptions),
+}
+
+impl From<Tree> for Settings {
+    fn from(tree: Tree) -> Self {
+        let of_betree = |policy, leaf_bytes, max_pivots| {
+            Self::BeTree(BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(policy) })
+        };
+        match tree {
+            Tree::Turtle { leaf_bytes, max_pivots } => of_betree(Policy::Turtle, leaf_bytes, max_pivots),
+            Tree::Splinter { leaf_bytes, max_pivots } => of_betree(Policy::Splinter, leaf_bytes, max_pivots),
+        }
+    }
+}
+
+impl From<BeTreeOptions> for Tree {
+    fn from(options: BeTreeOptions) -> Self {
+        let BeTreeOptions { policy, leaf_bytes, max_pivots, .. } = options;
+        match policy {
+            Policy::Turtle => Self::Turtle { leaf_bytes, max_pivots },
+            Policy::Splinter => Self::Splinter { leaf_bytes, max_pivots },
+        }
+    }
+}
+
+/// The TurtleTree with its default settings.
+pub(crate) fn turtle() -> Tree {
+    Tree::from(BeTreeOptions::new(Policy::Turtle))
+}
+
+/// The STBε-tree with its default settings.
+pub(crate) fn splinter() -> Tree {
+    Tree::from(BeTreeOptions::new(Policy::Splinter))
+}
+
+/// Checks that the settings of a tree are within their limits.
+pub(crate) fn validate(tree: Tree) -> Result<()> {
+    match Settings::from(tree) {
+        Settings::BeTree(BeTreeOptions { leaf_bytes, max_pivots, .. }) => {
+            if !(4096..=1 << 30).contains(&leaf_bytes) || !(4..=1024).contains(&max_pivots) {
+                return Err(Error::invalid(format!(
+                    "a {tree} tree needs leaves of 4 KiB to 1 GiB and 4 to 1,024 pivots"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a keyspace in the tree `present` is stored in once it was set to `wanted`: within a family sizes
+/// stay, for other ones would mean to write most of it anew.
+pub(crate) fn next_tree(present: Tree, wanted: Tree) -> Tree {
+    match (Settings::from(present), Settings::from(wanted)) {
+        (Settings::BeTree(present), Settings::BeTree(wanted)) => {
+            Tree::from(BeTreeOptions { policy: wanted.policy, ..present })
+        }
+    }
+}
+
+/// Refuses a catalogue with options that a newer version wrote. Damage is for whoever reads them.
+///
+/// Errors: `Unsupported`.
+pub(crate) fn check_known(keyspaces: &BTreeMap<KeyspaceId, KeyspaceRecord>) -> Result<()> {
+    for (&id, record) in keyspaces {
+        if let Err(newer @ Unreadable::Newer(_)) = KeyspaceOptions::decode(&record.options) {
+            return Err(newer.into_error(CATALOGUE, id));
+        }
+    }
+    Ok(())
+}
+
+/// Opens the trees of all keyspaces of the catalogue.
+pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
+    let ids: Vec<KeyspaceId> = store.manifest.with_state(|state| state.keyspaces.keys().copied().collect());
+    let mut catalogue = store.catalogue.write();
+    for id in ids {
+        // One at a time: there may be thousands.
+        let (record, objects) =
+            store.manifest.with_state(|state| (state.keyspaces[&id].clone(), state.objects_of(id)));
+        let options =
+            KeyspaceOptions::decode(&record.options).map_err(|why| why.into_error(CATALOGUE, id))?;
+        let tree = stored_tree(&store.data, &options, id, objects)?;
+        let core = KeyspaceCore::new(store, id, &record.name, options, tree);
+        if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
+            return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));
+        }
+        catalogue.by_id.insert(id, core);
+    }
+    drop(catalogue);
+    store.fit_caches();
+    Ok(())
+}
+
+/// An empty tree for a new keyspace.
+pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions, id: KeyspaceId) -> Arc<dyn TreeState> {
+    match settings_for(options, id) {
+        Settings::BeTree(settings) => BeTree::empty(settings, &store.data),
+    }
+}
+
+/// The tree of a keyspace as its objects describe it.
+pub(crate) fn stored_tree(
+    data: &Arc<DataFile>,
+    options: &KeyspaceOptions,
+    id: KeyspaceId,
+    objects: BTreeMap<ObjectId, Arc<[u8]>>,
+) -> Result<Arc<dyn TreeState>> {
+    match settings_for(options, id) {
+        Settings::BeTree(settings) => Ok(BeTree::open(settings, data, id, objects)?),
+    }
+}
+
+/// Which runs the objects of a tree name, and for which keys each of them counts; reads no run. For salvage.
+///
+/// Errors: [`Damage`] if the objects contradict each other.
+pub(crate) fn stored_layout(
+    tree: Tree,
+    objects: BTreeMap<ObjectId, Arc<[u8]>>,
+) -> std::result::Result<Vec<RunUse>, Damage> {
+    match Settings::from(tree) {
+        Settings::BeTree(_) => read_layout(objects),
+    }
+}
+
+/// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would
+/// otherwise be many.
+fn settings_for(options: &KeyspaceOptions, id: KeyspaceId) -> Settings {
+    match Settings::from(options.chosen_tree()) {
+        Settings::BeTree(settings) => {
+            Settings::BeTree(BeTreeOptions { stagger: u64::from(id.0), ..settings })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
