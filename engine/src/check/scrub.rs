@@ -12,6 +12,7 @@
 use std::{collections::BTreeMap, fmt, ops::ControlFlow, str::FromStr, time::Duration};
 
 use testudo_base::{Error, ErrorKind, Result, RunId, sync::Arc};
+use testudo_contract::Part;
 use testudo_env::Env;
 use testudo_run::Run;
 
@@ -147,7 +148,8 @@ impl Db {
 fn next_runs(store: &Store, position: ScrubPosition) -> Vec<(Arc<Run>, String)> {
     let mut runs: BTreeMap<RunId, (Arc<Run>, String)> = BTreeMap::new();
     for keyspace in store.keyspaces() {
-        for run in keyspace.view.load().tree.runs() {
+        for part in keyspace.view.load().tree.parts() {
+            let Part::Run(run) = part;
             let id = run.reference().id;
             if (position.run..position.end).contains(&id) {
                 runs.insert(id, (run, keyspace.name.to_string()));

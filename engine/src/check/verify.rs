@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{Result, RunId, planted, sync::Arc};
+use testudo_contract::Part;
 use testudo_run::Run;
 use testudo_storage::{DATA_FILE, manifest_file_name};
 
@@ -90,7 +91,8 @@ pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -
         if let Err(error) = tree.check_invariants(false) {
             report.findings.push(Finding::of_error(error, &file, Some(&keyspace.name))?);
         }
-        for run in tree.runs() {
+        for part in tree.parts() {
+            let Part::Run(run) = part;
             let id = run.reference().id;
             let (first, _) = runs.entry(id).or_insert_with(|| (Arc::clone(&run), keyspace.name.to_string()));
             if first.reference() != run.reference() {

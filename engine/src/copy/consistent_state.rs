@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{Cursor, Error, ErrorKind, Result, RunId, Seqno, sync::Arc};
+use testudo_contract::Part;
 use testudo_run::{MergeCursor, Run};
 use testudo_storage::ManifestState;
 
@@ -47,8 +48,8 @@ impl ConsistentState {
         drop(round);
         let runs: BTreeMap<RunId, Arc<Run>> = views
             .iter()
-            .flat_map(|(_, view)| view.tree.runs())
-            .map(|run| (run.reference().id, run))
+            .flat_map(|(_, view)| view.tree.parts())
+            .map(|Part::Run(run)| (run.reference().id, run))
             .collect();
         Ok(Self { snapshot, views, state, runs: runs.into_values().collect() })
     }

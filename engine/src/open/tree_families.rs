@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage, sync::Arc};
 use testudo_betree::{BeTree, BeTreeOptions, Policy, read_layout};
-use testudo_contract::{RunUse, Tree as TreeState};
+use testudo_contract::{PartUse, Tree as TreeState};
 use testudo_storage::{DataFile, KeyspaceRecord};
 
 use crate::{
@@ -138,13 +138,13 @@ pub(crate) fn stored_tree(
     }
 }
 
-/// Which runs the objects of a tree name, and for which keys each of them counts; reads no run. For salvage.
+/// Which parts the objects of a tree name, and for which keys each of them counts; reads none. For salvage.
 ///
 /// Errors: [`Damage`] if the objects contradict each other.
 pub(crate) fn stored_layout(
     tree: Tree,
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
-) -> std::result::Result<Vec<RunUse>, Damage> {
+) -> std::result::Result<Vec<PartUse>, Damage> {
     match Settings::from(tree) {
         Settings::BeTree(_) => read_layout(objects),
     }

@@ -10,6 +10,7 @@ use testudo_base::{
     KeyspaceId, RunId, Seqno, planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
+use testudo_contract::Part;
 use testudo_env::{OpenMode, OpenOptions};
 use testudo_records::KeyspaceRecords;
 use testudo_run::Run;
@@ -130,8 +131,8 @@ impl Store {
     /// Finds the runs of these pages, as the trees refer to them now.
     fn resolve(&self, left: &mut HotSetReader, pages: &[HotPage]) {
         let trees: Vec<_> = self.keyspaces().iter().map(|core| Arc::clone(&core.view.load().tree)).collect();
-        let runs: BTreeMap<RunId, Arc<Run>> =
-            trees.iter().flat_map(|tree| tree.runs()).map(|run| (run.reference().id, run)).collect();
+        let parts = trees.iter().flat_map(|tree| tree.parts());
+        let runs: BTreeMap<RunId, Arc<Run>> = parts.map(|Part::Run(run)| (run.reference().id, run)).collect();
         for of_run in pages.chunk_by(|a, b| a.generation == b.generation) {
             let Some(run) = runs.get(&of_run[0].generation) else { continue };
             let reference = run.reference();

@@ -10,13 +10,14 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, ExtentSpan, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of,
-    operands_format::begin_stack,
+    Cursor, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of, operands_format::begin_stack,
 };
-use testudo_contract::{Job, OutlineLine, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work};
+use testudo_contract::{
+    Job, OutlineLine, Part, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work,
+};
 use testudo_run::{Access, Lookup, LookupProgress, Reached, Run, ScanLimits};
 use testudo_sequence::{Bounds, Fence, FencedRun, RunSlice, Source, bytes_of_runs, on_top_bytes};
-use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
+use testudo_storage::{DataFile, Neighbours, PageAddress};
 
 use crate::{
     BeTreeOptions,
@@ -28,7 +29,7 @@ use crate::{
         load::{damaged, load_node},
         node::{Child, Node, Pivot, Share, Tier},
         node_format::{ROOT_POINTER, decode_root_pointer},
-        references::{all_runs, all_spans, changes_of},
+        references::{all_runs, changes_of},
         stack::stack,
     },
     update::{
@@ -116,6 +117,13 @@ impl BeTree {
         }
         let (data, user_bytes) = (Arc::clone(data), OnceLock::new());
         Ok(Arc::new(Self { data, options, root, next_object, is_stored: true, user_bytes }))
+    }
+
+    /// Every run that it refers to, once per reference.
+    fn runs(&self) -> Vec<Arc<Run>> {
+        let mut runs = Vec::new();
+        all_runs(&self.root, &mut runs);
+        runs
     }
 
     /// Looks `key` up in the sources behind the first `passed` ones, which becomes the number of sources up
@@ -348,10 +356,6 @@ impl Tree for BeTree {
         self.finish(plan, work, Origin::Job, &self.options).map(Some)
     }
 
-    fn release(&self) -> Vec<Change> {
-        self.references().into_iter().map(|span| Change::References(span, -1)).collect()
-    }
-
     fn rewrites_per_doubling(&self) -> f64 {
         self.options.rewrites_per_doubling()
     }
@@ -373,16 +377,8 @@ impl Tree for BeTree {
         lines
     }
 
-    fn references(&self) -> Vec<ExtentSpan> {
-        let mut spans = Vec::new();
-        all_spans(&self.root, &mut spans);
-        spans
-    }
-
-    fn runs(&self) -> Vec<Arc<Run>> {
-        let mut runs = Vec::new();
-        all_runs(&self.root, &mut runs);
-        runs
+    fn parts(&self) -> Vec<Part> {
+        self.runs().into_iter().map(Part::Run).collect()
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {

@@ -11,15 +11,17 @@
 //! - Nothing that an edit refers to is written after [`Tree::apply`] or [`Tree::run_job`] returned; the
 //!   engine syncs the data file, commits the edit and only then publishes the state.
 
+mod part;
 mod reclaim;
 mod work;
 
 use std::{fmt, sync::Arc};
 
 use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, Seqno};
-use testudo_run::{Access, KeyBounds, Lookup, Run, RunRef, ScanLimits};
+use testudo_run::{Access, Lookup, ScanLimits};
 use testudo_storage::{Change, PageAddress};
 
+pub use part::{Part, PartUse, RunUse};
 pub use reclaim::{LeastGain, Reclaim, ReclaimLimits, ReclaimTarget};
 pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
 
@@ -54,15 +56,6 @@ pub struct Job {
     pub what: &'static str,
     /// The object that it is about.
     pub object: ObjectId,
-}
-
-/// A run of a tree, as the tree's objects in the manifest name it: for salvage, which opens no tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunUse {
-    /// The run.
-    pub reference: RunRef,
-    /// The keys for which its entries count; everything else in it was superseded.
-    pub counts_in: Vec<KeyBounds>,
 }
 
 /// Statistics of one tree.
@@ -149,7 +142,9 @@ pub trait Tree: Send + Sync + fmt::Debug {
     /// Does what [`Tree::pick_job`] chose; `None` if there is nothing left to do.
     fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>>;
     /// The changes that give back everything that the tree holds, for dropping its keyspace.
-    fn release(&self) -> Vec<Change>;
+    fn release(&self) -> Vec<Change> {
+        self.references().into_iter().map(|span| Change::References(span, -1)).collect()
+    }
     /// How many rewrites a doubling of the flush distance spares each record: the slope of the tree's
     /// write-amplification model.
     fn rewrites_per_doubling(&self) -> f64;
@@ -159,10 +154,13 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64>;
     /// The structure, in human-readable form.
     fn outline(&self) -> Vec<OutlineLine>;
-    /// Every span that it refers to, once per reference.
-    fn references(&self) -> Vec<ExtentSpan>;
-    /// Every run that it refers to, once per reference.
-    fn runs(&self) -> Vec<Arc<Run>>;
+    /// What its data lies in: every part that it refers to, once per reference.
+    fn parts(&self) -> Vec<Part>;
+    /// Every span that it refers to, once per reference. Checks compare it with the manifest, so that a part
+    /// that [`Tree::parts`] leaves out is found.
+    fn references(&self) -> Vec<ExtentSpan> {
+        self.parts().iter().flat_map(Part::spans).copied().collect()
+    }
     /// Checks the structure; with `deep` also every page and the order of all keys.
     fn check_invariants(&self, deep: bool) -> Result<()>;
 }

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage};
+use testudo_contract::PartUse;
 use testudo_run::{KeyBounds, KeyEnds, RunRecord, RunRef};
 use testudo_storage::manifest_file_name;
 
@@ -196,7 +197,7 @@ impl Plan {
         }
         for (id, layout) in layouts {
             let Some(keyspace) = self.keyspaces.get_mut(&id) else { continue };
-            keyspace.sources.extend(layout.into_iter().map(|run| Source {
+            keyspace.sources.extend(layout.into_iter().map(|PartUse::Run(run)| Source {
                 reference: run.reference,
                 counts_in: Some(run.counts_in),
                 is_orphan: false,

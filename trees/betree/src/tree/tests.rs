@@ -3,10 +3,13 @@ use std::{
     path::Path,
 };
 
-use testudo_base::{Entry, Incarnation, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key};
+use testudo_base::{
+    Entry, ExtentSpan, Incarnation, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key,
+};
 use testudo_contract::{Progress, RunIds};
 use testudo_env::{Env, FaultyEnv, MemEnv, OpenMode, OpenOptions, SplitMix};
 use testudo_run::KeyBounds;
+use testudo_storage::Change;
 
 use super::*;
 use crate::Policy;
@@ -97,6 +100,10 @@ struct Bed {
 }
 
 impl Bed {
+    fn runs(&self) -> Vec<Arc<Run>> {
+        self.tree.parts().into_iter().map(|Part::Run(run)| run).collect()
+    }
+
     fn new(options: BeTreeOptions) -> Self {
         let env = FaultyEnv::new(MemEnv::new(1));
         let path = Path::new("/data");

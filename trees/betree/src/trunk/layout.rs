@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{ObjectId, RunId, codec::Damage, sync::Arc};
-use testudo_contract::RunUse;
+use testudo_contract::{PartUse, RunUse};
 use testudo_run::{KeyBounds, RunRef};
 use testudo_sequence::Fence;
 
@@ -20,13 +20,17 @@ use crate::{
 /// The runs of the tree that `objects` describe.
 ///
 /// Errors: [`Damage`] if the objects contradict each other.
-pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<RunUse>, Damage> {
+pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<PartUse>, Damage> {
     let mut uses = BTreeMap::new();
     if let Some(pointer) = objects.remove(&ROOT_POINTER) {
         let (root, _) = decode_root_pointer(&pointer)?;
         collect(&mut objects, root, 0, &mut uses)?;
     }
-    if objects.is_empty() { Ok(uses.into_values().collect()) } else { Err(Damage("a node is not reached")) }
+    if objects.is_empty() {
+        Ok(uses.into_values().map(PartUse::Run).collect())
+    } else {
+        Err(Damage("a node is not reached"))
+    }
 }
 
 fn collect(

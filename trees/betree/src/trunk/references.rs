@@ -48,16 +48,6 @@ pub(crate) fn changes_of(assembly: &Assembly, keyspace: KeyspaceId, root: Object
     changes
 }
 
-/// Every span below `node`, once per reference.
-pub(crate) fn all_spans(node: &Arc<Node>, out: &mut Vec<ExtentSpan>) {
-    for run in node.runs() {
-        out.extend(run.reference().spans.iter().copied());
-    }
-    for child in node.child_nodes() {
-        all_spans(child, out);
-    }
-}
-
 /// Every run below `node`, once per reference.
 pub(crate) fn all_runs(node: &Arc<Node>, out: &mut Vec<Arc<Run>>) {
     out.extend(node.runs().cloned());

@@ -13,7 +13,7 @@ fn written_for_each_byte(options: BeTreeOptions, key_at: impl Fn(u64) -> Vec<u8>
             (batch * BATCH..(batch + 1) * BATCH).map(|at| (key_at(at), Some(vec![7; 400]))).collect();
         user_bytes += updates.keys().map(|key| u64_of(key.len()) + 400).sum::<u64>();
         bed.apply(updates);
-        for run in bed.tree.runs() {
+        for run in bed.runs() {
             written.insert(run.reference().id, run.reference().user_bytes);
         }
     }

@@ -17,7 +17,7 @@ fn a_small_run_is_read_at_once_with_its_index() {
     let edit = bed.tree.apply(&bed.work, updates(0..200)).unwrap();
     bed.commit(edit, false);
     bed.cool(1 << 20);
-    let runs = bed.tree.runs();
+    let runs = bed.runs();
     let [run] = &runs[..] else { panic!("{} runs", runs.len()) };
     let data_pages = u64::from(run.reference().data_pages);
     assert!(data_pages > 4, "{data_pages} pages");

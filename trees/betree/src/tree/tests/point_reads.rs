@@ -30,7 +30,7 @@ fn the_filter_of_a_leaf_is_read_only_once_keys_were_not_there() {
     let mut bed = leaves(RECORDS);
     bed.cool(4 << 20);
     let numbers: BTreeMap<_, _> = (0..RECORDS).map(|n| (key(2 * n), 2 * n)).collect();
-    for run in bed.tree.runs() {
+    for run in bed.runs() {
         let first = numbers[run.reference().keys.first()];
         let last = numbers[run.reference().keys.last()];
         assert_eq!(reads_of(&bed, first), 3, "footer, index and data");
@@ -49,7 +49,7 @@ fn keys_that_are_there_leave_the_cache_to_pages_that_they_need() {
     const RECORDS: u64 = 3000;
     let mut bed = leaves(RECORDS);
     // Room for footers and indexes, not for filters too.
-    let runs = u64_of(bed.tree.runs().len());
+    let runs = u64_of(bed.runs().len());
     bed.cool((runs + 8) * 4096);
     let mut random = SplitMix::new(5);
     let mut reads = |bed: &Bed| (0..500).map(|_| reads_of(bed, 2 * random.below(RECORDS))).sum::<u64>();

@@ -58,7 +58,7 @@ fn a_cold_scan_reads_a_page_of_each_source_and_all_of_them_at_once() {
     const SCANS: u64 = 40;
     let mut bed = filled(15, 2001);
     bed.cool(4 << 20);
-    for run in bed.tree.runs() {
+    for run in bed.runs() {
         // Footers and indexes are there, data is not.
         run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
     }
@@ -90,7 +90,7 @@ fn a_cold_scan_reads_a_page_of_each_source_and_all_of_them_at_once() {
         );
         assert_eq!(after.stream_read_bytes, before.stream_read_bytes, "a short scan reads ahead");
         bed.cool(4 << 20);
-        for run in bed.tree.runs() {
+        for run in bed.runs() {
             run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
         }
     }
@@ -160,7 +160,7 @@ fn reads_of_scans(bed: &mut Bed, scans: usize, count: usize, is_said: bool) -> (
         bed.cool(1 << 20);
         let entries = is_said.then(|| u64::try_from(count).unwrap());
         let mut cursor = bed.tree.cursor_within(&ScanLimits { entries, end: None });
-        for run in bed.tree.runs() {
+        for run in bed.runs() {
             run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
             run.bytes_between(Some(&start), None).unwrap();
         }
@@ -246,7 +246,7 @@ fn a_bounded_scan_reads_no_page_beyond_its_end() {
         for (end, bytes) in [(Some(Arc::from(keys[start + 20].as_slice())), &mut bounded), (None, &mut open)]
         {
             bed.cool(1 << 20);
-            for run in bed.tree.runs() {
+            for run in bed.runs() {
                 run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
                 run.bytes_between(Some(&keys[start]), None).unwrap();
             }
