@@ -6,7 +6,7 @@
 //! **Invariants**
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a
 //!   snapshot.
-//! - `flush_lock` is held by whoever flushes, runs a job, or changes the catalogue: one at a time.
+//! - `flush_lock` is held by whoever flushes, installs a job, or changes the catalogue: one at a time.
 
 pub(crate) mod background_work;
 pub(crate) mod budget;
@@ -35,7 +35,7 @@ use testudo_base::{
     striped::StripedCount,
     sync::{Arc, Mutex, RwLock, atomic::AtomicU64},
 };
-use testudo_contract::{Executor, Progress, RunIds, Work};
+use testudo_contract::{Progress, RunIds, Work};
 use testudo_env::Env;
 use testudo_memtable::Memtable;
 use testudo_records::{KeyspaceRecords, RecordCache};
@@ -48,8 +48,9 @@ use crate::{
     open::begin_writing::Beginning,
     status::publisher::Publisher,
     store::{
-        background_work::BackgroundWork, budget::Budget, commit_order::CommitOrder, health::Health,
-        held_space::NearlyFull, log::Log, merging::Merging, snapshots::Snapshots, view::KeyspaceCore,
+        background_work::BackgroundWork, budget::Budget, commit_order::CommitOrder, executor::Executors,
+        health::Health, held_space::NearlyFull, log::Log, merging::Merging, snapshots::Snapshots,
+        view::KeyspaceCore,
     },
     warm::warm_restart::WarmRestart,
     write::{backpressure::Backpressure, space_guard::SpaceGuard},
@@ -72,6 +73,7 @@ pub(crate) struct Counters {
     pub(crate) reads_flushed: AtomicU64,
     pub(crate) writes_flushed: AtomicU64,
     pub(crate) jobs: AtomicU64,
+    pub(crate) jobs_overtaken: AtomicU64,
     pub(crate) stages: Stages,
 }
 
@@ -118,7 +120,7 @@ pub(crate) struct StoreParts {
     pub(crate) data: Arc<DataFile>,
     pub(crate) run_ids: Arc<RunIds>,
     pub(crate) arena_pool: Arc<ChunkPool>,
-    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) executors: Executors,
     pub(crate) is_stepped: bool,
     pub(crate) space: SpaceGuard,
     pub(crate) warm_restart: bool,
@@ -151,7 +153,7 @@ impl Store {
             run_ids: parts.run_ids,
             records,
             arena_pool: parts.arena_pool,
-            background: BackgroundWork::new(parts.executor, parts.is_stepped),
+            background: BackgroundWork::new(parts.executors, parts.is_stepped),
             space: parts.space,
             nearly_full: NearlyFull::default(),
             commits: CommitOrder::new(),
@@ -203,6 +205,12 @@ impl Store {
         }
     }
 
+    /// What a tree does a job with.
+    pub(crate) fn job_work(&self, keyspace: &KeyspaceCore) -> Work {
+        let executor = Arc::clone(&self.background.job_executor);
+        Work { executor, ..self.work(keyspace, Arc::new(Progress::default())) }
+    }
+
     /// All keyspaces.
     pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
         self.catalogue.read().by_id.values().cloned().collect()
@@ -247,7 +255,7 @@ impl Store {
     pub(crate) fn poison(&self, error: &Error) {
         self.health.fail(error);
         self.backpressure.flush_ended(&*self.env);
-        self.background.wake();
+        self.background.wake_all();
     }
 
     /// Makes everything follow the budget.

@@ -1,8 +1,8 @@
 //! The background threads of a store, and the same work step by step where there are none.
 //!
 //! *log thread*: writes full log buffers, everything every 100 ms, and syncs every 500 ms. *flush thread*:
-//! flushes sealed buffers, shortens the log, does the trees' jobs when there is nothing more urgent, gives
-//! space back. *warm thread*: reads back what was hot, see `warm.rs`.
+//! flushes sealed buffers, shortens the log, gives space back. *job threads*: do the trees' own work, beside
+//! flushes. *warm thread*: reads back what was hot, see `warm.rs`.
 //!
 //! **Invariants**
 //! - A panic or an error in the background poisons the store; the threads then end.
@@ -20,7 +20,7 @@ use testudo_env::Thread;
 
 use crate::{
     flush::idle::{IDLE_AFTER, Idle, Throttle},
-    store::Store,
+    store::{Store, background_work::Wakeup},
     warm,
 };
 
@@ -39,7 +39,7 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 /// own.
 const IDLE_STEPS: u32 = 8;
 
-/// What the flush thread knows of the store's pauses.
+/// What a job thread knows of the store's pauses.
 #[derive(Debug)]
 struct Watch {
     /// Of all keyspaces together.
@@ -96,7 +96,9 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
     let warm: Option<(&str, Body)> =
         store.warm.is_on().then_some(("testudo-warm", warm::background::warm_loop));
     let bodies: [(&str, Body); 2] = [("testudo-log", log_loop), ("testudo-flush", flush_loop)];
-    for (name, body) in bodies.into_iter().chain(warm) {
+    let job_threads = (store.background.job_executor.workers() / 2).max(1);
+    let jobs = std::iter::repeat_n::<(&str, Body)>(("testudo-jobs", job_loop), job_threads);
+    for (name, body) in bodies.into_iter().chain(jobs).chain(warm) {
         let store_of_thread = Arc::clone(store);
         let run = move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| body(&store_of_thread)));
@@ -144,8 +146,7 @@ fn log_loop(store: &Store) -> Result<()> {
 }
 
 fn flush_loop(store: &Store) -> Result<()> {
-    let mut idle_rounds = 0u32;
-    let mut watch = Watch::from(store.env.monotonic());
+    let (mut idle_rounds, mut jobs) = (0u32, 0);
     while !store.health.is_closing() && !store.has_failed() {
         check_device_space(store)?;
         store.govern_memory();
@@ -159,22 +160,28 @@ fn flush_loop(store: &Store) -> Result<()> {
             idle_rounds = 0;
             continue;
         }
-        watch.check(store);
-        if idle_rounds >= 1 {
-            let worked = watch.run_job(store);
-            if is_stalled(&worked) {
-                wait_for_work(store);
-            } else if worked? {
-                // What it has freed is given back once nothing is left to do.
-                idle_rounds = 1;
-                continue;
-            }
+        let jobs_before = std::mem::replace(&mut jobs, store.counters.jobs.load(Relaxed));
+        if jobs != jobs_before {
+            // What they have freed is given back once nothing is left to do.
+            idle_rounds = idle_rounds.min(1);
         }
         if idle_rounds == 2 {
             store.give_back_space()?;
         }
         idle_rounds = idle_rounds.saturating_add(1);
         wait_for_work(store);
+    }
+    Ok(())
+}
+
+fn job_loop(store: &Store) -> Result<()> {
+    let mut watch = Watch::from(store.env.monotonic());
+    while !store.health.is_closing() && !store.has_failed() {
+        watch.check(store);
+        let worked = watch.run_job(store);
+        if is_stalled(&worked) || !worked? {
+            wait_for(&store.background.job_wakeup);
+        }
     }
     Ok(())
 }
@@ -199,11 +206,16 @@ fn fit_reserve(store: &Store) -> Result<()> {
     store.space.fit(store.stored_bytes(), free_bytes, &store.memory.shares())
 }
 
-/// Sleeps until there is work, or for [`IDLE_INTERVAL`].
+/// Sleeps until there is something to be flushed, or for [`IDLE_INTERVAL`].
 fn wait_for_work(store: &Store) {
-    let mut is_woken = store.background.wakeup.is_woken.lock();
+    wait_for(&store.background.wakeup);
+}
+
+/// Sleeps until somebody wakes it, or for [`IDLE_INTERVAL`].
+fn wait_for(wakeup: &Wakeup) {
+    let mut is_woken = wakeup.is_woken.lock();
     if !*is_woken {
-        store.background.wakeup.changed.wait_for(&mut is_woken, IDLE_INTERVAL);
+        wakeup.changed.wait_for(&mut is_woken, IDLE_INTERVAL);
     }
     *is_woken = false;
 }
@@ -239,7 +251,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
             return Ok(true);
         }
         let now = store.background_time();
-        if store.run_job(|keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
+        if store.step_job(|keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
             return Ok(true);
         }
         store.give_back_space()?;

@@ -1,68 +1,189 @@
-//! Jobs of trees, done one at a time while nothing is to be flushed.
+//! Jobs of trees: the work that they do by themselves, beside flushes (decision 0044).
 //!
-//! `pick_job → tree.run_job → sync data → commit edit → publish`
+//! `pick_job → prepare → sync data → [flush lock] install → commit edit → publish`
 //!
 //! **Invariants**
-//! - A job runs under `flush_lock`, as a round of flushing does.
+//! - A keyspace has one job at a time.
+//! - Whoever installs holds `flush_lock`. So does who prepares where the device is nearly full, or where the job
+//!   before was overtaken by a flush.
 
 use testudo_base::{
-    Result,
+    ErrorKind, Result,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use testudo_contract::{Job, Progress, TreeEdit};
+use testudo_contract::{Job, Prepared, Tree, TreeEdit};
 use testudo_storage::Change;
 
-use crate::store::{Store, view::KeyspaceCore};
+use crate::store::{
+    Store,
+    background_work::{PreparedJob, Underway},
+    view::KeyspaceCore,
+};
+
+/// Of so many keyspaces with jobs the one with most debt is next.
+const CHOICES: usize = 8;
+
+/// A job that is to be done, and the state that it was picked from.
+struct Chosen {
+    underway: Underway,
+    tree: Arc<dyn Tree>,
+    job: Job,
+    is_idle: bool,
+}
+
+/// How far a job has come.
+enum Begun {
+    /// There was none.
+    Nothing,
+    /// All of it was done, or dropped.
+    Ended,
+    /// The first half was done.
+    Prepared(PreparedJob),
+}
 
 impl Store {
     /// Does one job of one tree; `false` if no tree has one. `is_idle` as in
     /// [`testudo_contract::Tree::pick_job`], for each keyspace.
     pub(crate) fn run_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
+        self.run_job_and(is_idle, |job| self.install_job(job))
+    }
+
+    /// Does half a job: what an earlier step has prepared is installed, or one is prepared and kept; `false` if
+    /// there is none.
+    pub(crate) fn step_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
+        self.run_job_and(is_idle, |job| {
+            self.background.jobs.keep(job);
+            Ok(())
+        })
+    }
+
+    fn run_job_and(
+        &self,
+        is_idle: impl Fn(&KeyspaceCore) -> bool,
+        then: impl FnOnce(PreparedJob) -> Result<()>,
+    ) -> Result<bool> {
+        if let Some(job) = self.background.jobs.take_kept() {
+            return self.install_job(job).map(|()| true);
+        }
+        match self.begin_job(is_idle)? {
+            Begun::Nothing => Ok(false),
+            Begun::Ended => Ok(true),
+            Begun::Prepared(job) => then(job).map(|()| true),
+        }
+    }
+
+    fn begin_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<Begun> {
+        let Some(chosen) = self.choose_job(is_idle) else { return Ok(Begun::Nothing) };
+        self.check_writable()?;
+        if !chosen.underway.keyspace.was_overtaken() {
+            let preparing = self.background.jobs.begin_preparing();
+            // Who takes held space from now on waits for this one.
+            if !self.nearly_full.is_on() {
+                let prepared = self.prepare_job(&chosen.underway.keyspace, &*chosen.tree, &chosen.job);
+                drop(preparing);
+                let prepared = self.give_back_what_failed_beside(prepared)?;
+                return Ok(Begun::Prepared(PreparedJob { prepared, underway: chosen.underway }));
+            }
+        }
+        self.do_alone(&chosen.underway, chosen.is_idle).map(|()| Begun::Ended)
+    }
+
+    /// The job with most debt among the first that keyspaces have.
+    fn choose_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Option<Chosen> {
+        let (mut best, mut found): (Option<Chosen>, usize) = (None, 0);
         for keyspace in self.keyspaces() {
             let is_idle = is_idle(&keyspace);
             let has_new_reasons = keyspace.view.load().tree.has_new_reasons();
             if !keyspace.take_expected_jobs(is_idle) && !has_new_reasons {
                 continue;
             }
-            let Some(job) = keyspace.view.load().tree.pick_job(is_idle) else { continue };
-            keyspace.expect_jobs();
-            let _flush = self.flush_lock.lock();
-            self.check_writable()?;
-            // What a job writes replaces what it frees, and may be what is in the way of winning space. But
-            // that is free late: a step of reclaiming, and removals on top, must be possible at any time.
-            let outcome = if self.nearly_full.is_short() {
-                let rest_bytes = self.nearly_full.reclaiming_bytes();
-                self.with_held_space(rest_bytes, || self.run_job_of(&keyspace, &job))
-            } else {
-                self.run_job_of(&keyspace, &job)
+            let Some(underway) = self.background.jobs.begin(&keyspace) else {
+                keyspace.expect_jobs();
+                continue;
             };
-            self.give_back_what_failed(&outcome)?;
-            if self.nearly_full.is_on() && !self.has_failed() {
-                self.hold_space()?;
+            let tree = Arc::clone(&keyspace.view.load().tree);
+            let Some(job) = tree.pick_job(is_idle) else { continue };
+            keyspace.expect_jobs();
+            found += 1;
+            if best.as_ref().is_none_or(|best| job.debt_bytes > best.job.debt_bytes) {
+                best = Some(Chosen { underway, tree, job, is_idle });
             }
-            return outcome.map(|()| true);
+            if found == CHOICES {
+                break;
+            }
         }
-        Ok(false)
+        best
     }
 
-    fn run_job_of(&self, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<()> {
+    /// The first half of a job.
+    fn prepare_job(&self, keyspace: &KeyspaceCore, tree: &dyn Tree, job: &Job) -> Result<Prepared> {
+        self.beginning.begin().inspect_err(|error| self.poison(error))?;
+        let prepared = tree.prepare(&self.job_work(keyspace), job);
+        let prepared = prepared.inspect_err(|error| self.poison_unless_full(error))?;
+        self.data.sync().inspect_err(|error| self.poison(error))?;
+        Ok(prepared)
+    }
+
+    /// The second half of a job that was prepared beside flushes.
+    fn install_job(&self, job: PreparedJob) -> Result<()> {
+        let PreparedJob { prepared, underway } = job;
+        let _flush = self.flush_lock.lock();
+        self.check_writable()?;
+        self.install(&underway.keyspace, prepared)?;
+        self.hold_space_after_job()
+    }
+
+    /// Both halves of a job, while nothing is flushed.
+    fn do_alone(&self, underway: &Underway, is_idle: bool) -> Result<()> {
+        let keyspace = &*underway.keyspace;
+        let _flush = self.flush_lock.lock();
+        self.check_writable()?;
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let Some(job) = tree.pick_job(is_idle).filter(|_| !keyspace.is_dropped()) else { return Ok(()) };
+        let both = || {
+            let prepared = self.prepare_job(keyspace, &*tree, &job)?;
+            self.install(keyspace, prepared)
+        };
+        // What a job writes replaces what it frees, and may be what is in the way of winning space. But that is
+        // free late: a step of reclaiming, and removals on top, must be possible at any time.
+        let outcome = if self.nearly_full.is_short() {
+            self.with_held_space(self.nearly_full.reclaiming_bytes(), both)
+        } else {
+            both()
+        };
+        self.give_back_what_failed(&outcome)?;
+        self.hold_space_after_job()?;
+        outcome
+    }
+
+    fn hold_space_after_job(&self) -> Result<()> {
+        if self.nearly_full.is_on() && !self.has_failed() { self.hold_space() } else { Ok(()) }
+    }
+
+    /// REQUIRES: `flush_lock` is held.
+    fn install(&self, keyspace: &Arc<KeyspaceCore>, prepared: Prepared) -> Result<()> {
         if keyspace.is_dropped() {
             return Ok(());
         }
         let tree = Arc::clone(&keyspace.view.load().tree);
-        let work = self.work(keyspace, Arc::new(Progress::default()));
-        self.beginning.begin().inspect_err(|error| self.poison(error))?;
-        let edit = tree.run_job(&work, job).inspect_err(|error| self.record_failure(error))?;
-        let Some(edit) = edit else { return Ok(()) };
-        self.commit_job(keyspace, edit).inspect_err(|error| self.poison(error))
+        let edit =
+            tree.install(&self.job_work(keyspace), prepared).inspect_err(|error| self.poison(error))?;
+        keyspace.note_installed(edit.is_some());
+        match edit {
+            Some(edit) => self.commit_job(keyspace, edit).inspect_err(|error| self.poison(error)),
+            None => {
+                self.counters.jobs_overtaken.fetch_add(1, Relaxed);
+                Ok(())
+            }
+        }
     }
 
-    /// Makes what a job or a step of reclaiming did durable, and shows it. REQUIRES: `flush_lock` is held.
+    /// Makes what a job or a step of reclaiming did durable, and shows it. REQUIRES: `flush_lock` is held, and
+    /// the data file was synced since the last page of it was written.
     pub(crate) fn commit_job(&self, keyspace: &Arc<KeyspaceCore>, edit: TreeEdit) -> Result<()> {
         debug_assert!(self.flush_lock.is_locked(), "one round or job at a time");
         let mut changes = edit.changes;
         changes.push(Change::NextRun(self.run_ids.next()));
-        self.data.sync()?;
         self.commit_edit(&changes)?;
         let commit = self.commits.lock();
         keyspace.publish(edit.tree, None, None);
@@ -70,5 +191,19 @@ impl Store {
         self.counters.jobs.fetch_add(1, Relaxed);
         self.fit_caches();
         Ok(())
+    }
+
+    /// What was written in vain on a full device goes back to the file system at once.
+    fn give_back_what_failed_beside<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
+            self.give_back_all_space()?;
+        }
+        outcome
+    }
+
+    fn poison_unless_full(&self, error: &testudo_base::Error) {
+        if error.kind() != ErrorKind::OutOfSpace {
+            self.poison(error);
+        }
     }
 }

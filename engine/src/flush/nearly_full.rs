@@ -179,6 +179,7 @@ impl Store {
         if !state.is_on.swap(true, Relaxed) || self.backpressure.write_buffers() != bounds.write_buffers {
             self.remove_hot_set();
             self.bound_buffers();
+            drop(self.background.jobs.take_kept());
         }
         self.data.set_bounds(0, u64::MAX);
         // Log and manifest come first.
@@ -211,6 +212,7 @@ impl Store {
 
     /// Lets `act` take what is held but for `rest_bytes`. REQUIRES: `flush_lock` is held.
     pub(crate) fn with_held_space<R>(&self, rest_bytes: u64, act: impl FnOnce() -> R) -> R {
+        self.background.jobs.wait_until_none_prepares();
         if !planted!("held-space-not-taken") {
             self.data.lower_kept_bytes(rest_bytes);
         }
@@ -231,7 +233,8 @@ impl Store {
         let step_bytes = self.nearly_full.step_bytes.load(Relaxed);
         // What a reader still holds would not be won.
         if self.data.space_stats().held_bytes > step_bytes / 2 {
-            return Ok(false);
+            // What a job still holds is free as soon as that has ended, which waits for this lock.
+            return Ok(self.background.jobs.is_any_underway());
         }
         let mut tried = self.nearly_full.tried.lock();
         let usable = self.available_bytes();
@@ -257,7 +260,8 @@ impl Store {
             if !reclaim.is_progress(&edit, self.data.extents()) {
                 return Ok(false);
             }
-            self.commit_job(&keyspace, edit).inspect_err(|error| self.poison(error)).map(|()| true)
+            let is_durable = self.data.sync().and_then(|()| self.commit_job(&keyspace, edit));
+            is_durable.inspect_err(|error| self.poison(error)).map(|()| true)
         });
         if is_full(&outcome) && !self.has_failed() || matches!(outcome, Ok(false)) {
             tried.push((keyspace.id, reclaim));

@@ -57,7 +57,7 @@ impl Open {
         // Where there is no room for it the log keeps what it has; other failures are told below.
         let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED).and_then(|()| self.store.give_back_space());
         self.store.health.begin_closing();
-        self.store.background.wake();
+        self.store.background.wake_all();
         self.store.warm.wake();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
@@ -483,7 +483,7 @@ impl Db {
     /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {
         self.flush()?;
-        while self.store().run_job(|_| true)? {}
+        while self.store().run_job(|_| true)? || self.store().background.jobs.wait_for_one() {}
         let _flush = self.store().flush_lock.lock();
         self.store().check_writable()?;
         self.store().data.give_back_space()

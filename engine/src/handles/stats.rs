@@ -109,8 +109,10 @@ pub struct DbStats {
     pub max_flush_micros: u64,
     /// Bytes of memtables that were flushed.
     pub flushed_bytes: u64,
-    /// Jobs that trees did of their own.
+    /// Jobs that trees did of their own, beside flushes.
     pub jobs: u64,
+    /// Jobs of which the outcome was dropped, because a flush had changed what they began with.
+    pub jobs_overtaken: u64,
     /// Time for which writers were throttled, all together, in microseconds.
     pub throttled_micros: u64,
     /// Times that a writer waited because no write memory was left.
@@ -213,6 +215,7 @@ impl DbStats {
             max_flush_micros: counters.stages.max_micros(),
             flushed_bytes: counters.stages.bytes(),
             jobs: counters.jobs.load(Relaxed),
+            jobs_overtaken: counters.jobs_overtaken.load(Relaxed),
             throttled_micros: pressure.throttled_micros.load(Relaxed),
             write_stalls: pressure.stalls.load(Relaxed),
             max_stall_micros: pressure.max_stall_micros.load(Relaxed),

@@ -1,13 +1,17 @@
 //! Putting an open store together from its files and settings, before anything is recovered.
 
 use testudo_base::{Error, Incarnation, Result, RunId, chunks::ChunkPool, sync::Arc};
-use testudo_contract::{Executor, InlineExecutor, RunIds};
+use testudo_contract::{InlineExecutor, RunIds};
 use testudo_env::{Execution, File, OpenMode, OpenOptions, OverlayFile, Reserve};
 use testudo_storage::{DATA_FILE, DataFile, Manifest};
 
 use crate::{
     open::{directory::RESERVE_FILE, settings::Settings},
-    store::{Store, StoreParts, budget::Budget, executor::Pool},
+    store::{
+        Store, StoreParts,
+        budget::Budget,
+        executor::{Executors, JobExecutor, Pool},
+    },
     write::space_guard::{RESERVE_BYTES_MIN, SpaceGuard},
 };
 
@@ -18,7 +22,7 @@ const RUN_ID_GAP: u64 = 1 << 24;
 const READER_RUNS: u64 = 1 << 62;
 
 /// What does background work, the pool behind it if there is one, and whether execution is stepped.
-type Workers = (Arc<dyn Executor>, Option<Arc<Pool>>, bool);
+type Workers = (Executors, Option<Arc<Pool>>, bool);
 
 pub(crate) fn assemble(
     settings: &Settings,
@@ -41,7 +45,7 @@ pub(crate) fn assemble(
     // Never 0, which stands for no opening. What a reader writes stays with it.
     let writer = Some(Incarnation(settings.env.random_u64().max(1)));
     let data = DataFile::new(file, manifest.store(), shares.page_cache(), live.into_iter(), writer)?;
-    let (executor, pool, is_stepped) = executor(settings)?;
+    let (executors, pool, is_stepped) = executors(settings)?;
     let next_run = if settings.read_only {
         // Whoever writes this store gives ids of its own, which copies of it know as well.
         RunId(READER_RUNS | settings.env.random_u64() >> 2)
@@ -57,7 +61,7 @@ pub(crate) fn assemble(
         data,
         run_ids: Arc::new(RunIds::starting_at(next_run)),
         arena_pool: ChunkPool::new(shares.chunks()),
-        executor,
+        executors,
         is_stepped,
         manifest: Arc::new(manifest),
         space,
@@ -66,14 +70,16 @@ pub(crate) fn assemble(
     Ok((store, pool))
 }
 
-fn executor(settings: &Settings) -> Result<Workers> {
+fn executors(settings: &Settings) -> Result<Workers> {
+    let inline = || Executors { flushes: Arc::new(InlineExecutor), jobs: Arc::new(InlineExecutor) };
     match settings.env.execution() {
         Execution::Threads { cores } if !settings.read_only => {
             let pool = Pool::start(&*settings.env, cores.clamp(2, 8) - 1)?;
-            Ok((Arc::clone(&pool) as Arc<dyn Executor>, Some(pool), false))
+            let jobs = Arc::new(JobExecutor(Arc::clone(&pool)));
+            Ok((Executors { flushes: Arc::clone(&pool) as _, jobs }, Some(pool), false))
         }
-        Execution::Threads { .. } => Ok((Arc::new(InlineExecutor), None, false)),
-        Execution::Stepped => Ok((Arc::new(InlineExecutor), None, true)),
+        Execution::Threads { .. } => Ok((inline(), None, false)),
+        Execution::Stepped => Ok((inline(), None, true)),
     }
 }
 

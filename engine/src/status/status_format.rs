@@ -106,6 +106,7 @@ stat_fields!(DbStats {
     max_flush_micros,
     flushed_bytes,
     jobs,
+    jobs_overtaken,
     throttled_micros,
     write_stalls,
     max_stall_micros,

@@ -1,31 +1,60 @@
 //! By whom, and when, work in the background is done.
 
-use testudo_base::sync::{Arc, Condvar, Mutex, atomic::AtomicU32};
-use testudo_contract::Executor;
+use testudo_base::sync::{
+    Arc, Condvar, Mutex,
+    atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
+};
+use testudo_contract::{Executor, Prepared};
+
+use crate::store::{
+    executor::Executors,
+    view::{KeyspaceCore, OwnJob},
+};
 
 /// The means of background work.
 #[derive(Debug)]
 pub(crate) struct BackgroundWork {
+    /// Does the tasks of flushes.
     pub(crate) executor: Arc<dyn Executor>,
+    /// Does the tasks of jobs, when none of a flush waits.
+    pub(crate) job_executor: Arc<dyn Executor>,
     /// There are no background threads: the same is done in steps, when somebody asks for one.
     pub(crate) is_stepped: bool,
     /// Steps so far, in stepped execution.
     pub(crate) steps: AtomicU32,
+    /// Wakes the flush thread.
     pub(crate) wakeup: Wakeup,
+    /// Wakes the job threads.
+    pub(crate) job_wakeup: Wakeup,
+    pub(crate) jobs: Arc<JobsUnderway>,
 }
 
 impl BackgroundWork {
-    pub(crate) fn new(executor: Arc<dyn Executor>, is_stepped: bool) -> Self {
-        Self { executor, is_stepped, steps: 0.into(), wakeup: Wakeup::default() }
+    pub(crate) fn new(executors: Executors, is_stepped: bool) -> Self {
+        Self {
+            executor: executors.flushes,
+            job_executor: executors.jobs,
+            is_stepped,
+            steps: 0.into(),
+            wakeup: Wakeup::default(),
+            job_wakeup: Wakeup::default(),
+            jobs: Arc::default(),
+        }
     }
 
-    /// Wakes the background threads.
+    /// Wakes the flush thread.
     pub(crate) fn wake(&self) {
         self.wakeup.wake();
     }
+
+    /// Wakes all background threads.
+    pub(crate) fn wake_all(&self) {
+        self.wakeup.wake();
+        self.job_wakeup.wake();
+    }
 }
 
-/// Wakes the background threads.
+/// Wakes background threads.
 #[derive(Debug, Default)]
 pub(crate) struct Wakeup {
     pub(crate) is_woken: Mutex<bool>,
@@ -33,8 +62,101 @@ pub(crate) struct Wakeup {
 }
 
 impl Wakeup {
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         *self.is_woken.lock() = true;
         self.changed.notify_all();
+    }
+}
+
+/// The jobs that were begun and have not ended.
+#[derive(Debug, Default)]
+pub(crate) struct JobsUnderway {
+    count: Mutex<usize>,
+    /// Those that are being prepared beside flushes.
+    preparing: AtomicUsize,
+    /// One has ended, or is prepared.
+    changed: Condvar,
+    /// Prepared in a step of stepped execution, to be installed in a later one.
+    stepped: Mutex<Option<PreparedJob>>,
+}
+
+/// A job of a keyspace that is under way.
+#[derive(Debug)]
+pub(crate) struct Underway {
+    pub(crate) keyspace: OwnJob,
+    jobs: Arc<JobsUnderway>,
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        *self.jobs.count.lock() -= 1;
+        self.jobs.changed.notify_all();
+    }
+}
+
+/// A job whose first half is done.
+#[derive(Debug)]
+pub(crate) struct PreparedJob {
+    // Its space is free before the job has ended.
+    pub(crate) prepared: Prepared,
+    pub(crate) underway: Underway,
+}
+
+/// A job writes, beside flushes.
+pub(crate) struct Preparing<'a>(&'a JobsUnderway);
+
+impl Drop for Preparing<'_> {
+    fn drop(&mut self) {
+        let _count = self.0.count.lock();
+        self.0.preparing.fetch_sub(1, Relaxed);
+        self.0.changed.notify_all();
+    }
+}
+
+impl JobsUnderway {
+    /// Begins a job of a keyspace, unless there is one.
+    pub(crate) fn begin(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>) -> Option<Underway> {
+        let keyspace = KeyspaceCore::begin_job(keyspace)?;
+        *self.count.lock() += 1;
+        Some(Underway { keyspace, jobs: Arc::clone(self) })
+    }
+
+    /// From now on until the end of what is returned a job writes.
+    pub(crate) fn begin_preparing(&self) -> Preparing<'_> {
+        let _count = self.count.lock();
+        self.preparing.fetch_add(1, Relaxed);
+        Preparing(self)
+    }
+
+    /// Waits until no job writes. Jobs that begin later see what was set before the call.
+    pub(crate) fn wait_until_none_prepares(&self) {
+        let mut count = self.count.lock();
+        while self.preparing.load(Relaxed) > 0 {
+            self.changed.wait(&mut count);
+        }
+    }
+
+    pub(crate) fn is_any_underway(&self) -> bool {
+        *self.count.lock() > 0
+    }
+
+    /// Waits until a job has ended; `false` if none is under way.
+    pub(crate) fn wait_for_one(&self) -> bool {
+        let mut count = self.count.lock();
+        let before = *count;
+        while *count > 0 && *count >= before {
+            self.changed.wait(&mut count);
+        }
+        before > 0
+    }
+
+    /// Keeps a prepared job for a later step.
+    pub(crate) fn keep(&self, job: PreparedJob) {
+        *self.stepped.lock() = Some(job);
+    }
+
+    /// Takes the prepared job of an earlier step.
+    pub(crate) fn take_kept(&self) -> Option<PreparedJob> {
+        self.stepped.lock().take()
     }
 }

@@ -1,5 +1,8 @@
-//! Runs independent tasks in parallel: a few threads that take them from a queue, and the caller, who works
+//! Runs independent tasks in parallel: a few threads that take them from two queues, and the caller, who works
 //! too.
+//!
+//! Tasks of flushes come before those of jobs. Who waits for a round takes tasks of its own kind only: a flush
+//! is not to wait for what a job has queued.
 //!
 //! **Invariants**
 //! - [`Executor::run_all`] returns only after all of its tasks have ended, panicked ones included.
@@ -25,9 +28,29 @@ struct Round {
     has_panicked: bool,
 }
 
+type Tasks = VecDeque<(Task, Arc<Mutex<Round>>)>;
+
+/// Whose tasks they are.
+#[derive(Clone, Copy, Debug)]
+enum Class {
+    Flush,
+    Job,
+}
+
+#[derive(Default)]
 struct Queue {
-    tasks: VecDeque<(Task, Arc<Mutex<Round>>)>,
+    of_flushes: Tasks,
+    of_jobs: Tasks,
     is_closing: bool,
+}
+
+impl Queue {
+    fn of(&mut self, class: Class) -> &mut Tasks {
+        match class {
+            Class::Flush => &mut self.of_flushes,
+            Class::Job => &mut self.of_jobs,
+        }
+    }
 }
 
 struct Shared {
@@ -53,7 +76,7 @@ impl std::fmt::Debug for Pool {
 impl Pool {
     /// A pool of `helpers` threads beside the caller.
     pub(crate) fn start(env: &dyn Env, helpers: usize) -> Result<Arc<Self>> {
-        let queue = Mutex::new(Queue { tasks: VecDeque::new(), is_closing: false });
+        let queue = Mutex::new(Queue::default());
         let shared = Arc::new(Shared { queue, changed: Condvar::new() });
         let mut threads = Vec::with_capacity(helpers);
         for _ in 0..helpers {
@@ -80,7 +103,7 @@ impl Shared {
     fn work(&self) {
         let mut queue = self.queue.lock();
         loop {
-            if let Some((task, round)) = queue.tasks.pop_front() {
+            if let Some((task, round)) = queue.of_flushes.pop_front().or_else(|| queue.of_jobs.pop_front()) {
                 self.run(&mut queue, task, &round);
             } else if queue.is_closing {
                 return;
@@ -106,22 +129,18 @@ impl Shared {
     }
 }
 
-impl Executor for Pool {
-    fn workers(&self) -> usize {
-        self.workers
-    }
-
-    fn run_all(&self, mut tasks: Vec<Task>) {
+impl Pool {
+    fn run_all_of(&self, class: Class, mut tasks: Vec<Task>) {
         if tasks.len() <= 1 {
             // Not worth a word to the others.
             return tasks.pop().map_or((), |task| task());
         }
         let round = Arc::new(Mutex::new(Round { open: tasks.len(), has_panicked: false }));
         let mut queue = self.shared.queue.lock();
-        queue.tasks.extend(tasks.into_iter().map(|task| (task, Arc::clone(&round))));
+        queue.of(class).extend(tasks.into_iter().map(|task| (task, Arc::clone(&round))));
         self.shared.changed.notify_all();
         while round.lock().open > 0 {
-            if let Some((task, round)) = queue.tasks.pop_front() {
+            if let Some((task, round)) = queue.of(class).pop_front() {
                 self.shared.run(&mut queue, task, &round);
             } else {
                 self.shared.changed.wait(&mut queue);
@@ -130,6 +149,37 @@ impl Executor for Pool {
         drop(queue);
         assert!(!round.lock().has_panicked, "a background task panicked");
     }
+}
+
+/// Runs tasks of flushes.
+impl Executor for Pool {
+    fn workers(&self) -> usize {
+        self.workers
+    }
+
+    fn run_all(&self, tasks: Vec<Task>) {
+        self.run_all_of(Class::Flush, tasks);
+    }
+}
+
+/// Runs tasks of jobs.
+#[derive(Debug)]
+pub(crate) struct JobExecutor(pub(crate) Arc<Pool>);
+
+impl Executor for JobExecutor {
+    fn workers(&self) -> usize {
+        self.0.workers
+    }
+
+    fn run_all(&self, tasks: Vec<Task>) {
+        self.0.run_all_of(Class::Job, tasks);
+    }
+}
+
+/// Both.
+pub(crate) struct Executors {
+    pub(crate) flushes: Arc<dyn Executor>,
+    pub(crate) jobs: Arc<dyn Executor>,
 }
 
 #[cfg(test)]

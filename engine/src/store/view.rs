@@ -128,6 +128,28 @@ pub(crate) struct KeyspaceCore {
     jobs_may_exist: AtomicBool,
     /// The same for jobs of an idle tree.
     idle_jobs_may_exist: AtomicBool,
+    /// A job is under way.
+    has_job: AtomicBool,
+    /// The job before could not be installed: the tree had changed.
+    was_overtaken: AtomicBool,
+}
+
+/// The right to do a job of a keyspace: one at a time.
+#[derive(Debug)]
+pub(crate) struct OwnJob(Arc<KeyspaceCore>);
+
+impl std::ops::Deref for OwnJob {
+    type Target = Arc<KeyspaceCore>;
+
+    fn deref(&self) -> &Arc<KeyspaceCore> {
+        &self.0
+    }
+}
+
+impl Drop for OwnJob {
+    fn drop(&mut self) {
+        self.0.has_job.store(false, Release);
+    }
 }
 
 impl KeyspaceCore {
@@ -160,6 +182,8 @@ impl KeyspaceCore {
             idle: Mutex::new(Idle::from(store.background_time())),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),
+            has_job: false.into(),
+            was_overtaken: false.into(),
         })
     }
 
@@ -198,6 +222,21 @@ impl KeyspaceCore {
         let expected = self.jobs_may_exist.swap(false, AcqRel);
         let expected_if_idle = is_idle && self.idle_jobs_may_exist.swap(false, AcqRel);
         expected || expected_if_idle
+    }
+
+    /// Begins a job, unless one is under way.
+    pub(crate) fn begin_job(keyspace: &Arc<Self>) -> Option<OwnJob> {
+        let has_begun = !keyspace.has_job.swap(true, AcqRel);
+        has_begun.then(|| OwnJob(Arc::clone(keyspace)))
+    }
+
+    /// Whether a job was installed, or the tree had changed too much for it.
+    pub(crate) fn note_installed(&self, is_installed: bool) {
+        self.was_overtaken.store(!is_installed, Relaxed);
+    }
+
+    pub(crate) fn was_overtaken(&self) -> bool {
+        self.was_overtaken.load(Relaxed)
     }
 
     /// Makes `table` the active buffer and the active one a sealed one that ends at `seqno`.

@@ -170,6 +170,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("flush-forgets-a-tier", "a flush leaves the third-newest tier behind", &["model"]),
     bug("merged-tiers-on-top", "older tiers that are merged hide newer ones", &["model"]),
     bug(
+        "job-installed-on-changed-state",
+        "a job takes the place of what a flush has changed since",
+        &["model"],
+    ),
+    bug(
         "tree-set-during-a-round",
         "a keyspace gets its tree from before the flush that is under way",
         &["schedules/trees"],

@@ -14,7 +14,7 @@ use crate::world::{World, judge, open, read_image};
 pub(crate) type Scenario = fn();
 
 /// All scenarios of the whole store.
-pub(crate) const SCENARIOS: [(&str, Scenario); 12] = [
+pub(crate) const SCENARIOS: [(&str, Scenario); 13] = [
     ("registers", registers),
     ("swaps", swaps),
     ("batches", batches),
@@ -27,6 +27,7 @@ pub(crate) const SCENARIOS: [(&str, Scenario); 12] = [
     ("pressure", pressure),
     ("snapshots", snapshots),
     ("hot-key", hot_key),
+    ("jobs", jobs),
 ];
 
 const KEYS: [&str; 2] = ["a", "b"];
@@ -344,5 +345,41 @@ fn hot_key() {
             client.get(&main, "b");
         });
     }
+    world.crash_and_check(&["main"], &KEYS);
+}
+
+/// Tombstones are flushed on by jobs, between the halves of which others write, flush and change the tree.
+fn jobs() {
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    let before = world.client(9);
+    before.insert(&main, "a", "0");
+    before.insert(&main, "b", "0b");
+    before.flush();
+    before.remove(&main, "a");
+    before.flush();
+    drop(before);
+    let writer = main.clone();
+    world.start(move |client| {
+        client.insert(&writer, "a", "x1");
+        client.remove(&writer, "b");
+        client.flush();
+        client.remove(&writer, "a");
+        client.flush();
+        client.insert(&writer, "b", "x2");
+    });
+    let switched = main.clone();
+    world.start(move |client| {
+        client.db.settle().expect("all jobs are done");
+        switched.set_tree(Tree::Splinter { leaf_bytes: 4 << 10, max_pivots: 5 }).expect("another tree");
+        client.db.settle().expect("all jobs are done");
+    });
+    world.start(move |client| {
+        client.get(&main, "a");
+        let mut held = client.snapshot();
+        client.scan(&main, &KEYS, false);
+        client.look(&mut held, &main, &KEYS);
+        client.get(&main, "b");
+    });
     world.crash_and_check(&["main"], &KEYS);
 }

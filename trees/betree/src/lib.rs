@@ -16,6 +16,7 @@
 //! - A flush moves bounds, it never rewrites a run.
 //! - All leaves have the same depth; a node's keys lie inside the range that its parent's pivot gives it.
 
+mod jobs;
 mod policy;
 mod scan;
 mod tree;

@@ -69,7 +69,7 @@ pub(crate) struct NodeLoad<'a> {
 }
 
 /// What is worth doing to a node while nothing comes in.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IdleWork {
     /// Merging these tiers.
     Merge(RangeInclusive<usize>),

@@ -1,7 +1,7 @@
 //! The tree as the engine sees it: open, get, cursor, apply, jobs, statistics.
 //!
 //! **Invariants**
-//! - A `BeTree` never changes; `apply` and `run_job` return the next one.
+//! - A `BeTree` never changes; `apply` and `install` return the next one.
 
 use std::{
     cell::Cell,
@@ -13,15 +13,14 @@ use testudo_base::{
     Cursor, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of, operands_format::begin_stack,
 };
 use testudo_contract::{
-    Job, OutlineLine, Part, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work,
+    Job, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work,
 };
 use testudo_run::{Access, Lookup, LookupProgress, Reached, Run, ScanLimits};
 use testudo_sequence::{Bounds, Fence, FencedRun, RunSlice, Source, bytes_of_runs, on_top_bytes};
 use testudo_storage::{DataFile, Neighbours, PageAddress};
 
 use crate::{
-    BeTreeOptions,
-    policy::{IdleWork, NodeLoad},
+    BeTreeOptions, jobs,
     scan::{scan_charges::ScanCharges, tree_cursor::TreeCursor},
     trunk::{
         assemble::Assembly,
@@ -33,20 +32,13 @@ use crate::{
         stack::stack,
     },
     update::{
-        join::{find_join, nothing_above},
+        join::nothing_above,
         overwrites::Overwrites,
-        plan::{PlanChild, PlanNode, active_bounds},
+        plan::{PlanNode, active_bounds},
         reclaim::{self, Target},
-        write::write_plan,
+        write::{Outputs, write_plan},
     },
 };
-
-const JOIN: &str = "join children";
-const FLUSH_TOMBSTONES: &str = "flush tombstones";
-const FLUSH_SCANNED: &str = "flush what scans look into";
-const COMPACT_IDLE: &str = "compact while idle";
-/// Children flushed by one such job: some tens of milliseconds.
-const SCANNED_AT_ONCE: usize = 8;
 
 /// What a change of a tree comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +199,17 @@ impl BeTree {
         sizes: &BeTreeOptions,
     ) -> Result<TreeEdit> {
         let outputs = write_plan(&mut plan, work, sizes)?;
+        self.assemble(plan, outputs, work.keyspace, origin)
+    }
+
+    /// The tree in which a written plan has taken the place of the root.
+    fn assemble(
+        &self,
+        plan: PlanNode,
+        outputs: Outputs,
+        keyspace: KeyspaceId,
+        origin: Origin,
+    ) -> Result<TreeEdit> {
         let mut assembly = Assembly::new(self.options, outputs, self.next_object);
         assembly.keeps_scan_charges = origin == Origin::Job;
         let root = assembly.build_root(plan)?;
@@ -215,7 +218,7 @@ impl BeTree {
         if !self.is_stored {
             assembly.replaced.clear();
         }
-        let changes = changes_of(&assembly, work.keyspace, root.id);
+        let changes = changes_of(&assembly, keyspace, root.id);
         let tree = Self {
             data: Arc::clone(&self.data),
             options: self.options,
@@ -299,61 +302,20 @@ impl Tree for BeTree {
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
-        if self.root.height > 1 && self.root.pivots.len() == 1 {
-            return Some(Job { what: "shrink root", object: self.root.id });
-        }
-        if let Some(node) = find_join(&self.root, &self.options, &nothing_above) {
-            return Some(Job { what: JOIN, object: node.id });
-        }
-        if let Some((node, _)) = find_tombstones(&self.root) {
-            return Some(Job { what: FLUSH_TOMBSTONES, object: node.id });
-        }
-        if let Some(node) = find_scanned(&self.root, &self.options) {
-            return Some(Job { what: FLUSH_SCANNED, object: node.id });
-        }
-        let (node, _) = find_idle_work(&self.root, &self.options).filter(|_| is_idle)?;
-        Some(Job { what: COMPACT_IDLE, object: node.id })
+        jobs::pick(&self.root, &self.options, is_idle)
     }
 
     fn has_new_reasons(&self) -> bool {
         self.root.scan_charges.take_note()
     }
 
-    fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>> {
-        if self.pick_job(job.what == COMPACT_IDLE).as_ref() != Some(job) {
-            return Ok(None);
-        }
-        let mut plan = PlanNode::new(&self.root);
-        if job.what == FLUSH_TOMBSTONES {
-            if let Some((node, tier)) = find_tombstones(&self.root)
-                && let Some((target, depth)) = touch_path(&mut plan, node.id, 0)
-            {
-                let pending = target.pending();
-                for pivot in (0..tier.shares.len()).filter(|&pivot| tier.shares[pivot].is_some()) {
-                    target.flush(pivot, pending[pivot], &self.options, depth)?;
-                }
-            }
-        } else if job.what == FLUSH_SCANNED {
-            if let Some((target, depth)) = touch_path(&mut plan, job.object, 0) {
-                let pending = target.pending();
-                for pivot in scanned_pivots(&Arc::clone(&target.base), &self.options) {
-                    target.flush(pivot, pending[pivot], &self.options, depth)?;
-                }
-            }
-        } else if job.what == COMPACT_IDLE {
-            if let Some((_, work)) = find_idle_work(&self.root, &self.options)
-                && let Some((target, depth)) = touch_path(&mut plan, job.object, 0)
-            {
-                target.do_idle_work(work, &self.options, depth)?;
-            }
-        } else if self.root.pivots.len() == 1 && self.root.height > 1 {
-            let bytes = plan.pending()[0];
-            plan.flush(0, bytes, &self.options, 0)?;
-        } else {
-            touch_path(&mut plan, job.object, 0);
-        }
-        plan.join_children(&self.options, 0, &nothing_above)?;
-        self.finish(plan, work, Origin::Job, &self.options).map(Some)
+    fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
+        jobs::prepare(&self.root, &self.options, work, job)
+    }
+
+    fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
+        let Some((plan, outputs)) = jobs::planned_from_root(&self.root, prepared) else { return Ok(None) };
+        self.assemble(plan, outputs, work.keyspace, Origin::Job).map(Some)
     }
 
     fn rewrites_per_doubling(&self) -> f64 {
@@ -384,79 +346,6 @@ impl Tree for BeTree {
     fn check_invariants(&self, deep: bool) -> Result<()> {
         invariants::check(&self.root, deep)
     }
-}
-
-/// A node with a tier that consists of tombstones for a quarter or more. Flushing what that tier holds brings
-/// them nearer to the leaves, where they and what they delete disappear.
-fn find_tombstones(node: &Arc<Node>) -> Option<(&Arc<Node>, &Tier)> {
-    for tier in &node.tiers {
-        let count = |of: fn(&Run) -> u64| -> u64 { tier.runs.iter().map(|fenced| of(&fenced.run)).sum() };
-        let tombstones = count(|run| run.reference().tombstones);
-        if tombstones > 0 && tombstones * 4 >= count(|run| run.reference().entries) {
-            return Some((node, tier));
-        }
-    }
-    node.child_nodes().find_map(find_tombstones)
-}
-
-/// The children of a node for which it pays to flush what scans look into on the way to them.
-fn scanned_pivots(node: &Arc<Node>, options: &BeTreeOptions) -> Vec<usize> {
-    let is_due = |pivot: &usize| {
-        let charges = node.scan_charges.of(*pivot);
-        if charges == 0 {
-            return false;
-        }
-        let waiting = node.pending_of(*pivot);
-        let below = match &node.pivots[*pivot].child {
-            Child::Leaf(Some(run)) => run.reference().user_bytes,
-            _ => 0,
-        };
-        waiting > 0 && options.scans_are_worth_a_flush(charges, waiting + below)
-    };
-    (0..node.pivots.len()).filter(is_due).take(SCANNED_AT_ONCE).collect()
-}
-
-/// A node with such children.
-fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a Arc<Node>> {
-    if !scanned_pivots(node, options).is_empty() {
-        return Some(node);
-    }
-    node.child_nodes().find_map(|child| find_scanned(child, options))
-}
-
-/// A node to which something is worth doing while nothing comes in, the uppermost first: what it lets out may
-/// be let out below at once.
-fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, IdleWork)> {
-    let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
-    let pending: Vec<u64> = (0..node.pivots.len()).map(|pivot| node.pending_of(pivot)).collect();
-    let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(|pivot| pivot.child.leaf_bytes()).collect();
-    let overwrites = node.overwrites;
-    let load = NodeLoad { incoming: 0, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
-    if let Some(work) = options.idle_work(&tier_bytes, &load) {
-        return Some((node, work));
-    }
-    node.child_nodes().find_map(|child| find_idle_work(child, options))
-}
-
-/// Puts the nodes on the way to `target` under planning; the plan of the target and its depth.
-fn touch_path(plan: &mut PlanNode, target: ObjectId, depth: u32) -> Option<(&mut PlanNode, u32)> {
-    if plan.base.id == target {
-        return Some((plan, depth));
-    }
-    for child in &mut plan.children {
-        let PlanChild::Untouched(Child::Node(node)) = child else { continue };
-        if !contains(node, target) {
-            continue;
-        }
-        *child = PlanChild::Node(Box::new(PlanNode::new(node)));
-        let PlanChild::Node(below) = child else { return None };
-        return touch_path(below, target, depth + 1);
-    }
-    None
-}
-
-fn contains(node: &Arc<Node>, target: ObjectId) -> bool {
-    node.id == target || node.child_nodes().any(|child| contains(child, target))
 }
 
 fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {

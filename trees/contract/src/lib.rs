@@ -1,28 +1,33 @@
 //! What the engine asks of a tree, whatever its structure.
 //!
 //! A tree is an immutable state behind an `Arc`: readers pin it and never block a writer. It changes when the
-//! engine hands it sorted updates ([`Tree::apply`]) or lets it do a job of its own ([`Tree::run_job`]); both
-//! return an [`TreeEdit`], the next state together with the manifest changes that make it durable.
+//! engine hands it sorted updates ([`Tree::apply`]) or lets it do a job of its own ([`Tree::prepare`],
+//! [`Tree::install`]); both return a [`TreeEdit`], the next state together with the manifest changes that make
+//! it durable.
 //!
 //! **Invariants**
 //! - Trees never log, acknowledge a write, start a thread or sleep.
 //! - A tree holds at most one entry per key in the answer to any query; older ones are dropped when merged,
 //!   but for what operands change.
-//! - Nothing that an edit refers to is written after [`Tree::apply`] or [`Tree::run_job`] returned; the
+//! - Nothing that an edit refers to is written after [`Tree::apply`] or [`Tree::prepare`] returned; the
 //!   engine syncs the data file, commits the edit and only then publishes the state.
 
+mod job;
+mod opaque;
 mod part;
 mod reclaim;
 mod work;
 
 use std::{fmt, sync::Arc};
 
-use testudo_base::{Cursor, ExtentSpan, ObjectId, Result, Seqno};
+use testudo_base::{Cursor, ExtentSpan, Result, Seqno};
 use testudo_run::{Access, Lookup, ScanLimits};
 use testudo_storage::{Change, PageAddress};
 
+pub use job::{Job, Prepared};
+pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};
-pub use reclaim::{LeastGain, Reclaim, ReclaimLimits, ReclaimTarget};
+pub use reclaim::{LeastGain, Reclaim, ReclaimLimits};
 pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
 
 /// Sorted updates on their way into a tree: a frozen memtable.
@@ -49,6 +54,7 @@ pub struct TreeEdit {
     pub changes: Vec<Change>,
 }
 
+<<<<<<< HEAD
 /// A piece of work that a tree would like to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -56,6 +62,15 @@ pub struct Job {
     pub what: &'static str,
     /// The object that it is about.
     pub object: ObjectId,
+=======
+/// A run of a tree, as the tree's objects in the manifest name it: for salvage, which opens no tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunUse {
+    /// The run.
+    pub reference: RunRef,
+    /// The keys for which its entries count; everything else in it was superseded.
+    pub counts_in: Vec<KeyBounds>,
+>>>>>>> 2fb3663 (engine: jobs of trees run beside flushes, in two halves)
 }
 
 /// Statistics of one tree.
@@ -139,8 +154,11 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn has_new_reasons(&self) -> bool {
         false
     }
-    /// Does what [`Tree::pick_job`] chose; `None` if there is nothing left to do.
-    fn run_job(&self, work: &Work, job: &Job) -> Result<Option<TreeEdit>>;
+    /// Reads and writes what a job needs that [`Tree::pick_job`] of this very state chose.
+    fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared>;
+    /// Makes a prepared job part of this state, which may be a later one. Writes no run. `None` if what the
+    /// job began with is not part of the tree any more; then nothing was done.
+    fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>>;
     /// The changes that give back everything that the tree holds, for dropping its keyspace.
     fn release(&self) -> Vec<Change> {
         self.references().into_iter().map(|span| Change::References(span, -1)).collect()

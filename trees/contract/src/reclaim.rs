@@ -7,45 +7,15 @@
 //! **Invariants**
 //! - Going on with what is picked, but for what was no progress, comes to an end.
 
-use std::{any::Any, fmt, sync::Arc};
-
 use testudo_storage::{Change, Extents};
 
-use crate::TreeEdit;
-
-/// What of a tree a piece of work writes anew, in the terms of the tree that chose it: a leaf, a run, the
-/// input of a compaction.
-#[derive(Clone)]
-pub struct ReclaimTarget(Arc<dyn Target>);
-
-trait Target: Any + Send + Sync + fmt::Debug {}
-
-impl<T: Any + Send + Sync + fmt::Debug> Target for T {}
-
-impl ReclaimTarget {
-    /// For the tree that understands `target`.
-    pub fn new<T: Any + Send + Sync + fmt::Debug>(target: T) -> Self {
-        Self(Arc::new(target))
-    }
-
-    /// The target, if it is in terms of `T`.
-    pub fn of<T: Any>(&self) -> Option<&T> {
-        let target: &dyn Any = &*self.0;
-        target.downcast_ref()
-    }
-}
-
-impl fmt::Debug for ReclaimTarget {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
+use crate::{Opaque, TreeEdit};
 
 /// A piece of work that wins space.
 #[derive(Clone, Debug)]
 pub struct Reclaim {
-    /// What is written anew.
-    pub target: ReclaimTarget,
+    /// What is written anew: a leaf, a run, the input of a compaction.
+    pub target: Opaque,
     /// Whether less waits to be merged afterwards.
     pub is_merge: bool,
     /// About how many bytes of space it takes before it gives others back.

@@ -204,9 +204,9 @@ impl Bed {
             let Some(job) = self.tree.pick_job(true) else {
                 return self.tree.check_invariants(true).unwrap();
             };
-            if let Some(edit) = self.tree.run_job(&self.work, &job).unwrap() {
-                self.publish(edit);
-            }
+            let prepared = self.tree.prepare(&self.work, &job).unwrap();
+            let edit = self.tree.install(&self.work, prepared).unwrap();
+            self.publish(edit.expect("nothing came in between"));
             // Nodes and runs do not change, and a job replaces a few of them: a check after every one would
             // mostly read the same again.
             if count % CHECK_EVERY == 0 {
@@ -412,6 +412,7 @@ fn a_leaf_of_few_bytes_in_many_pages_is_not_cut_and_joined_for_ever() {
 }
 
 mod age_order;
+mod beside;
 mod cold_pivots;
 mod idle;
 mod in_order;

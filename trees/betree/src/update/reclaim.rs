@@ -19,7 +19,7 @@ use testudo_base::{
     num::{low64, u64_of},
     planted,
 };
-use testudo_contract::{LeastGain, Reclaim, ReclaimLimits, ReclaimTarget};
+use testudo_contract::{LeastGain, Opaque, Reclaim, ReclaimLimits};
 use testudo_run::{MergeCursor, RunRef};
 use testudo_sequence::{
     Bounds, Fence, LEAST_RUN_BYTES, Layer, RUN_OVERHEAD_BYTES, bytes_of_runs, clip_runs, layer_cursor,
@@ -274,7 +274,7 @@ impl Chosen {
     fn into_reclaim(self) -> Reclaim {
         Reclaim {
             is_merge: matches!(self.target, Target::Leaf { .. }),
-            target: ReclaimTarget::new(self.target),
+            target: Opaque::new(self.target),
             space_bytes: self.space_bytes,
             gain_bytes: self.gain_bytes,
         }

@@ -1,6 +1,6 @@
 //! Steps of reclaiming, whole and cut at a key, change no answer and come to an end.
 
-use testudo_contract::{LeastGain, ReclaimTarget};
+use testudo_contract::{LeastGain, Opaque};
 
 use super::*;
 use crate::update::reclaim::target_of;
@@ -16,7 +16,7 @@ impl Bed {
             let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain, but: tried };
             let mut reclaim = self.tree.pick_reclaim(&limits).unwrap()?;
             if let Target::Leaf { path, .. } = target_of(&reclaim).clone() {
-                reclaim.target = ReclaimTarget::new(Target::Leaf { path, waiting_max });
+                reclaim.target = Opaque::new(Target::Leaf { path, waiting_max });
             }
             let edit = self.tree.reclaim(&self.work, &reclaim).unwrap();
             let extents = Arc::clone(self.work.data.extents());
@@ -42,7 +42,7 @@ impl Bed {
                 but.push(reclaim);
                 continue;
             };
-            reclaim.target = ReclaimTarget::new(Target::Leaf { path, waiting_max });
+            reclaim.target = Opaque::new(Target::Leaf { path, waiting_max });
             let edit = self.tree.reclaim(&self.work, &reclaim).unwrap();
             return self.publish(edit);
         }
