@@ -4,8 +4,8 @@
 //!
 //! **Invariants**
 //! - A keyspace has one job at a time.
-//! - Whoever installs holds `flush_lock`. So does who prepares where the device is nearly full, or where the job
-//!   before was overtaken by a flush.
+//! - Whoever installs holds `flush_lock`. So does who prepares where the device is nearly full, or where the
+//!   job before was overtaken by a flush.
 
 use testudo_base::{
     ErrorKind, Result,
@@ -48,8 +48,8 @@ impl Store {
         self.run_job_and(is_idle, |job| self.install_job(job))
     }
 
-    /// Does half a job: what an earlier step has prepared is installed, or one is prepared and kept; `false` if
-    /// there is none.
+    /// Does half a job: what an earlier step has prepared is installed, or one is prepared and kept; `false`
+    /// if there is none.
     pub(crate) fn step_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
         self.run_job_and(is_idle, |job| {
             self.background.jobs.keep(job);
@@ -144,8 +144,8 @@ impl Store {
             let prepared = self.prepare_job(keyspace, &*tree, &job)?;
             self.install(keyspace, prepared)
         };
-        // What a job writes replaces what it frees, and may be what is in the way of winning space. But that is
-        // free late: a step of reclaiming, and removals on top, must be possible at any time.
+        // What a job writes replaces what it frees, and may be what is in the way of winning space. But that
+        // is free late: a step of reclaiming, and removals on top, must be possible at any time.
         let outcome = if self.nearly_full.is_short() {
             self.with_held_space(self.nearly_full.reclaiming_bytes(), both)
         } else {
@@ -178,8 +178,8 @@ impl Store {
         }
     }
 
-    /// Makes what a job or a step of reclaiming did durable, and shows it. REQUIRES: `flush_lock` is held, and
-    /// the data file was synced since the last page of it was written.
+    /// Makes what a job or a step of reclaiming did durable, and shows it. REQUIRES: `flush_lock` is held,
+    /// and the data file was synced since the last page of it was written.
     pub(crate) fn commit_job(&self, keyspace: &Arc<KeyspaceCore>, edit: TreeEdit) -> Result<()> {
         debug_assert!(self.flush_lock.is_locked(), "one round or job at a time");
         let mut changes = edit.changes;

@@ -1,8 +1,8 @@
-//! Runs independent tasks in parallel: a few threads that take them from two queues, and the caller, who works
-//! too.
+//! Runs independent tasks in parallel: a few threads that take them from two queues, and the caller, who
+//! works too.
 //!
-//! Tasks of flushes come before those of jobs. Who waits for a round takes tasks of its own kind only: a flush
-//! is not to wait for what a job has queued.
+//! Tasks of flushes come before those of jobs. Who waits for a round takes tasks of its own kind only: a
+//! flush is not to wait for what a job has queued.
 //!
 //! **Invariants**
 //! - [`Executor::run_all`] returns only after all of its tasks have ended, panicked ones included.

@@ -1,8 +1,9 @@
 //! Work that a Bε-tree does by itself: joining small neighbours, shrinking the root, flushing tombstones and
 //! what scans look into, compacting what is idle.
 //!
-//! A job changes the subtree of one node. It is planned and written from there ([`prepare`]), and becomes part
-//! of the tree as it is then, if that node is still in it ([`planned_from_root`]); the nodes above are rebuilt.
+//! A job changes the subtree of one node. It is planned and written from there ([`prepare`]), and becomes
+//! part of the tree as it is then, if that node is still in it ([`planned_from_root`]); the nodes above are
+//! rebuilt.
 //!
 //! **Invariants**
 //! - Choosing work is pure.

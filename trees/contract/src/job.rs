@@ -1,7 +1,7 @@
 //! Work that a tree would like to do by itself, beside flushes (decision 0044).
 //!
-//! A job is *prepared* on the state that it was picked from, without a lock, and *installed* on the state as it
-//! is by then. What it is about only the tree knows.
+//! A job is *prepared* on the state that it was picked from, without a lock, and *installed* on the state as
+//! it is by then. What it is about only the tree knows.
 
 use std::{any::Any, fmt};
 

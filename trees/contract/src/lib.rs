@@ -2,8 +2,8 @@
 //!
 //! A tree is an immutable state behind an `Arc`: readers pin it and never block a writer. It changes when the
 //! engine hands it sorted updates ([`Tree::apply`]) or lets it do a job of its own ([`Tree::prepare`],
-//! [`Tree::install`]); both return a [`TreeEdit`], the next state together with the manifest changes that make
-//! it durable.
+//! [`Tree::install`]); both return a [`TreeEdit`], the next state together with the manifest changes that
+//! make it durable.
 //!
 //! **Invariants**
 //! - Trees never log, acknowledge a write, start a thread or sleep.
@@ -52,25 +52,6 @@ pub struct TreeEdit {
     pub tree: Arc<dyn Tree>,
     /// Objects put and deleted, references taken and given back.
     pub changes: Vec<Change>,
-}
-
-<<<<<<< HEAD
-/// A piece of work that a tree would like to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
-    /// What it is, in words.
-    pub what: &'static str,
-    /// The object that it is about.
-    pub object: ObjectId,
-=======
-/// A run of a tree, as the tree's objects in the manifest name it: for salvage, which opens no tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunUse {
-    /// The run.
-    pub reference: RunRef,
-    /// The keys for which its entries count; everything else in it was superseded.
-    pub counts_in: Vec<KeyBounds>,
->>>>>>> 2fb3663 (engine: jobs of trees run beside flushes, in two halves)
 }
 
 /// Statistics of one tree.
