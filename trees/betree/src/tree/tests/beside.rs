@@ -64,7 +64,7 @@ fn a_job_is_installed_where_flushes_went_elsewhere_and_dropped_where_they_change
 #[test]
 fn what_an_overtaken_job_has_written_is_free_again() {
     let mut random = SplitMix::new(13);
-    let mut bed = busy_bed(&mut random);
+    let bed = busy_bed(&mut random);
     let job = bed.tree.pick_job(true).expect("much waits");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     let free_bytes = |bed: &Bed| bed.work.data.space_stats().free_bytes;
