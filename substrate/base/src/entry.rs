@@ -17,6 +17,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kind with this number, or `None` for a number that no version of the format has used.
+    #[inline]
     pub fn from_u8(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Value),
@@ -24,17 +25,6 @@ impl Kind {
             2 => Some(Self::Operands),
             3 => Some(Self::Unmerged),
             _ => None,
-        }
-    }
-
-    /// The kind that the lowest two bits say.
-    #[inline]
-    pub fn from_low_bits(bits: u8) -> Self {
-        match bits & 3 {
-            0 => Self::Value,
-            1 => Self::Tombstone,
-            2 => Self::Operands,
-            _ => Self::Unmerged,
         }
     }
 }

@@ -20,7 +20,7 @@
 use std::{marker::PhantomData, num::NonZeroU32, ptr::NonNull, slice};
 
 use testudo_base::{
-    Kind, Seqno,
+    Kind, MAX_KEY_BYTES, Seqno,
     chunks::{CHUNK_BYTES, Chunk, ChunkPool},
     num::{high32, low32, u32_of, u64_of},
     planted,
@@ -48,8 +48,8 @@ const SLAB_BYTES: usize = 16 << 10;
 const SMALL_SLAB_BYTES: usize = 1 << 10;
 /// An arena smaller than this has one small slab for all threads.
 const SMALL_ARENA_BYTES: u64 = 256 << 10;
-/// Where the kind is in the length of the key.
-const KIND_SHIFT: u32 = 30;
+/// Where the kind is in the length of the key: its number has the whole byte.
+const KIND_SHIFT: u32 = 24;
 const KEY_BYTES_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 const HEADER_BYTES: usize = size_of::<Header>();
@@ -59,7 +59,7 @@ const HEADER_BYTES: usize = size_of::<Header>();
 struct Header {
     seqno: u64,
     prev: Option<Record>,
-    /// Length of the key; the highest two bits say the kind.
+    /// Length of the key; the highest byte says the kind.
     key_bytes_and_kind: u32,
     value_bytes: u32,
     value_capacity: u32,
@@ -449,7 +449,8 @@ impl<'a> View<'a> {
 
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
-        Kind::from_low_bits((self.header().key_bytes_and_kind >> KIND_SHIFT) as u8)
+        let [.., number] = self.header().key_bytes_and_kind.to_le_bytes();
+        Kind::from_u8(number).expect("the kind of a record is written with it")
     }
 
     #[inline]
@@ -490,6 +491,7 @@ impl<'a> View<'a> {
     }
 }
 
+const _: () = assert!(MAX_KEY_BYTES <= KEY_BYTES_MASK as usize);
 const _: () = assert!(HEADER_BYTES == 24 && low32(u64_of(CHUNK_BYTES)) as usize == CHUNK_BYTES);
 
 #[cfg(test)]

@@ -76,6 +76,7 @@ pub(crate) const BUGS: &[Bug] = &[
         "a fast verification calls valid what it did not read",
         &["tools/cli/tests/verbs/scrub.rs"],
     ),
+    bug("kind-byte-ignored", "the byte with the kind of an entry is read as part of its key", &["model"]),
     // Failures of the machine.
     bug("sync-error-ignored", "a failed sync of the log is not noticed", &["nth"]),
     bug("full-disk-swallowed", "a write to a full disk passes for done", &["full-disk"]),

@@ -66,6 +66,13 @@ impl Opener for EngineOpener {
     fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>> {
         self.adopt(self.open_db(env, Path::new(DIRECTORY))?)
     }
+
+    fn work_without_operators(&self, env: Arc<dyn Env>) -> Result<()> {
+        let db = Db::builder(DIRECTORY).memory_bytes(self.memory_bytes).env(env).open()?;
+        db.flush()?;
+        db.settle()?;
+        db.close()
+    }
 }
 
 /// An open database with a handle for each keyspace.

@@ -224,6 +224,12 @@ pub trait Opener: fmt::Debug + Send + Sync {
     /// Opens the store of this environment, or creates it.
     fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>>;
 
+    /// Opens the store without the merge operators that its keyspaces name, lets it do what it does in the
+    /// background, and closes it. A kind of store without merge operators need not do anything.
+    fn work_without_operators(&self, _: Arc<dyn Env>) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether a store that is open refuses to be opened again.
     fn is_exclusive(&self) -> bool {
         false

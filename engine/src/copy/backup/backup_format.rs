@@ -1,7 +1,7 @@
 //! Bytes of a backup repository's files. Only this file knows them; docs/format/backup.md repeats the tables.
 //!
 //! Little-endian, `str` = u32 length and bytes. Every file begins with a magic of 8 bytes and the version
-//! u32 = 2, and none has a byte that no checksum covers.
+//! u32 = 2, of runs 3 or 2, and none has a byte that no checksum covers.
 //!
 //! - `repository`: magic `TSTDOREP` · version · u32 0 · repository id u128 · checksum of all before u64.
 //! - `run-STORE-INCARNATION-RUN`, a run: magic `TSTDORUN` · version · length of the reference u32 · store
@@ -29,6 +29,8 @@ use testudo_storage::ManifestState;
 
 /// Version of the repository's format that this build writes and reads.
 pub(crate) const VERSION: u32 = 2;
+/// Version of a run with kind bytes in its blocks, perhaps (decision 0043); those of [`VERSION`] have none.
+const RUN_VERSION: u32 = 3;
 /// Bytes of a frame before its payload.
 pub(crate) const FRAME_HEADER_BYTES: usize = 16;
 /// Bytes of a tail file before its first frame.
@@ -58,20 +60,20 @@ impl From<Damage> for Unreadable {
     }
 }
 
-fn head(magic: &[u8; 8], word: u32) -> Vec<u8> {
+fn head(magic: &[u8; 8], version: u32, word: u32) -> Vec<u8> {
     let mut out = magic.to_vec();
-    codec::put_u32(&mut out, VERSION);
+    codec::put_u32(&mut out, version);
     codec::put_u32(&mut out, word);
     out
 }
 
-/// Reads magic and version; the word after them.
-fn read_head(reader: &mut Reader<'_>, magic: &[u8; 8]) -> Result<u32, Unreadable> {
+/// Reads magic and version, which is [`VERSION`] or up to `newest`; the word after them.
+fn read_head(reader: &mut Reader<'_>, magic: &[u8; 8], newest: u32) -> Result<u32, Unreadable> {
     if reader.take(8)? != magic {
         return Err(Unreadable::Damaged("the file does not begin as it should"));
     }
     match reader.u32()? {
-        VERSION => Ok(reader.u32()?),
+        version if (VERSION..=newest).contains(&version) => Ok(reader.u32()?),
         other if other > 0 => Err(Unreadable::OtherVersion(other)),
         _ => Err(Unreadable::Damaged("no such version")),
     }
@@ -98,13 +100,13 @@ fn require_zero(word: u32) -> Result<(), Unreadable> {
 }
 
 pub(crate) fn encode_repository(id: RepositoryId) -> Vec<u8> {
-    let mut out = head(b"TSTDOREP", 0);
+    let mut out = head(b"TSTDOREP", VERSION, 0);
     codec::put_u128(&mut out, id.0);
     seal(out)
 }
 
 pub(crate) fn decode_repository(bytes: &[u8]) -> Result<RepositoryId, Unreadable> {
-    let word = read_head(&mut Reader::new(bytes), b"TSTDOREP")?;
+    let word = read_head(&mut Reader::new(bytes), b"TSTDOREP", VERSION)?;
     require_zero(word)?;
     let mut reader = Reader::new(unseal(bytes)?);
     reader.take(16)?;
@@ -125,7 +127,7 @@ pub(crate) struct RunHeader {
 impl RunHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let reference = encode_reference(&self.reference);
-        let mut out = head(b"TSTDORUN", u32_of(reference.len()));
+        let mut out = head(b"TSTDORUN", RUN_VERSION, u32_of(reference.len()));
         codec::put_u128(&mut out, self.store.0);
         codec::put_u64(&mut out, self.page_bytes);
         codec::put_u64(&mut out, self.page_checksum);
@@ -135,7 +137,7 @@ impl RunHeader {
 
     /// Length of the header that begins with these [`RUN_PREFIX_BYTES`].
     pub(crate) fn encoded_bytes(prefix: &[u8]) -> Result<usize, Unreadable> {
-        let length = usize_of(u64::from(read_head(&mut Reader::new(prefix), b"TSTDORUN")?));
+        let length = usize_of(u64::from(read_head(&mut Reader::new(prefix), b"TSTDORUN", RUN_VERSION)?));
         if length > MAX_REFERENCE_BYTES {
             return Err(Unreadable::Damaged("the run's reference is impossibly long"));
         }
@@ -160,7 +162,7 @@ fn encode_reference(reference: &RunRef) -> Vec<u8> {
 }
 
 pub(crate) fn encode_tail_header(repository: RepositoryId, backup: u64) -> Vec<u8> {
-    let mut out = head(b"TSTDOTAI", 0);
+    let mut out = head(b"TSTDOTAI", VERSION, 0);
     codec::put_u128(&mut out, repository.0);
     codec::put_u64(&mut out, backup);
     out
@@ -168,7 +170,7 @@ pub(crate) fn encode_tail_header(repository: RepositoryId, backup: u64) -> Vec<u
 
 pub(crate) fn decode_tail_header(bytes: &[u8]) -> Result<(RepositoryId, u64), Unreadable> {
     let mut reader = Reader::new(bytes);
-    require_zero(read_head(&mut reader, b"TSTDOTAI")?)?;
+    require_zero(read_head(&mut reader, b"TSTDOTAI", VERSION)?)?;
     let header = (RepositoryId(reader.u128()?), reader.u64()?);
     reader.finish()?;
     Ok(header)
@@ -241,7 +243,7 @@ pub(crate) struct BackupRecord {
 
 impl BackupRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = head(b"TSTDOBAK", 0);
+        let mut out = head(b"TSTDOBAK", VERSION, 0);
         codec::put_u128(&mut out, self.repository.0);
         codec::put_u64(&mut out, self.id);
         codec::put_u128(&mut out, self.store.0);
@@ -268,7 +270,7 @@ impl BackupRecord {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
-        require_zero(read_head(&mut Reader::new(bytes), b"TSTDOBAK")?)?;
+        require_zero(read_head(&mut Reader::new(bytes), b"TSTDOBAK", VERSION)?)?;
         let mut reader = Reader::new(unseal(bytes)?);
         reader.take(16)?;
         let (repository, id) = (RepositoryId(reader.u128()?), reader.u64()?);

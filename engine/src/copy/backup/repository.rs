@@ -155,8 +155,7 @@ pub(crate) fn unreadable(name: &str, why: Unreadable) -> Error {
         Unreadable::Damaged(why) => Error::corruption(name, 0, why),
         Unreadable::OtherVersion(version) => {
             let message = format!(
-                "{name} has version {version} of the repository's format; this build reads version {}",
-                backup_format::VERSION
+                "{name} has version {version} of the repository's format, which this build does not know"
             );
             Error::new(ErrorKind::Unsupported, message)
         }

@@ -2,11 +2,15 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 2 | number of entries |
+//! | 2 | number of entries; + 2^15 if cells of code 3 have a kind byte |
 //! | 2 | length of the prefix that all keys of the block share |
 //! | … | the prefix |
 //! | 6 each | slots: head u32, offset u16 of the cell |
-//! | … | cells: varint (suffix length × 4 + kind), varint value length, key suffix, value |
+//! | … | cells: varint (suffix length × 4 + code), varint value length, kind byte, key suffix, value |
+//!
+//! The code is the number of the kind, or 3 if that is 3 or more. The kind byte is there only in cells of
+//! code 3 of blocks that say so, and is the number then. Blocks that say nothing are those without such a
+//! cell, and those of builds before there were kind bytes: code 3 is kind 3 there (decision 0043).
 //!
 //! In an index block the key of an entry is a separator of at most 256 bytes, and its value is the position
 //! of the data block: page u32 · pages u32, and behind a separator that was cut the fork: shared bytes u32
@@ -38,6 +42,10 @@ use crate::format::{
 pub(crate) const SLOT_BYTES: usize = 6;
 /// Bytes before the prefix.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 4;
+/// Set in the number of entries: cells of [`KIND_BYTE_CODE`] have a kind byte.
+pub(crate) const KIND_BYTES_FLAG: u16 = 1 << 15;
+/// The code of all kinds with this number or a greater one.
+pub(crate) const KIND_BYTE_CODE: u8 = 3;
 
 /// The first four bytes of a key suffix as an integer in key order.
 #[inline]
@@ -46,6 +54,12 @@ pub(crate) fn head32(suffix: &[u8]) -> u32 {
         return u32::from_be_bytes(*bytes);
     }
     testudo_base::num::high32(key::head(suffix))
+}
+
+/// What a kind byte says.
+fn kind_of_byte(byte: u8) -> Result<Kind, Damage> {
+    let kind = Kind::from_u8(byte).filter(|kind| *kind as u8 >= KIND_BYTE_CODE);
+    kind.ok_or(Damage("an entry is of an unknown kind"))
 }
 
 /// One entry of a block; the key is `prefix + suffix`.
@@ -105,6 +119,7 @@ pub(crate) struct Group {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block<'a> {
     count: usize,
+    has_kind_bytes: bool,
     prefix: &'a [u8],
     slots: &'a [u8],
     cells: &'a [u8],
@@ -114,6 +129,7 @@ pub(crate) struct Block<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Layout {
     count: usize,
+    has_kind_bytes: bool,
     prefix_end: usize,
     slots_end: usize,
 }
@@ -123,7 +139,8 @@ impl Layout {
     pub(crate) fn of(payload: &[u8]) -> Result<Self, Damage> {
         let block = Block::parse(payload)?;
         let prefix_end = BLOCK_HEADER_BYTES + block.prefix.len();
-        Ok(Self { count: block.count, prefix_end, slots_end: prefix_end + block.slots.len() })
+        let slots_end = prefix_end + block.slots.len();
+        Ok(Self { count: block.count, has_kind_bytes: block.has_kind_bytes, prefix_end, slots_end })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -135,7 +152,8 @@ impl Layout {
     pub(crate) fn view<'a>(&self, payload: &'a [u8]) -> Block<'a> {
         let (head, cells) = payload.split_at(self.slots_end);
         let (head, slots) = head.split_at(self.prefix_end);
-        Block { count: self.count, prefix: head.get(BLOCK_HEADER_BYTES..).unwrap_or_default(), slots, cells }
+        let prefix = head.get(BLOCK_HEADER_BYTES..).unwrap_or_default();
+        Block { count: self.count, has_kind_bytes: self.has_kind_bytes, prefix, slots, cells }
     }
 }
 
@@ -144,11 +162,13 @@ impl<'a> Block<'a> {
     #[inline]
     pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(payload);
-        let count = usize::from(reader.u16()?);
+        let head = reader.u16()?;
+        let has_kind_bytes = head & KIND_BYTES_FLAG != 0 && !planted!("kind-byte-ignored");
+        let count = usize::from(head & !KIND_BYTES_FLAG);
         let prefix_bytes = usize::from(reader.u16()?);
         let prefix = reader.take(prefix_bytes)?;
         let slots = reader.take(count * SLOT_BYTES)?;
-        Ok(Self { count, prefix, slots, cells: reader.rest() })
+        Ok(Self { count, has_kind_bytes, prefix, slots, cells: reader.rest() })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -171,10 +191,16 @@ impl<'a> Block<'a> {
     pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
         let (_, offset) = self.slot(index).ok_or(Damage("a slot is missing"))?;
         let mut reader = Reader::new(self.cells.get(offset..).ok_or(Damage("a cell is outside its block"))?);
-        let suffix_and_kind = reader.varint()?;
+        let suffix_and_code = reader.varint()?;
         let value_bytes = usize_of(reader.varint()?);
-        let kind = Kind::from_low_bits((suffix_and_kind & 3) as u8);
-        let suffix = reader.take(usize_of(suffix_and_kind >> 2))?;
+        let kind = match suffix_and_code & 3 {
+            0 => Kind::Value,
+            1 => Kind::Tombstone,
+            2 => Kind::Operands,
+            _ if self.has_kind_bytes => kind_of_byte(reader.u8()?)?,
+            _ => Kind::Unmerged,
+        };
+        let suffix = reader.take(usize_of(suffix_and_code >> 2))?;
         let value = reader.take(value_bytes)?;
         Ok(Cell { kind, suffix, value })
     }
@@ -250,3 +276,6 @@ impl<'a> Block<'a> {
         Ok((low, false))
     }
 }
+
+#[cfg(test)]
+mod tests;

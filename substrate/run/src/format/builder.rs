@@ -13,7 +13,7 @@ use testudo_base::{
 };
 use testudo_storage::PAGE_HEADER_BYTES;
 
-use crate::format::block::{BLOCK_HEADER_BYTES, SLOT_BYTES, head32};
+use crate::format::block::{BLOCK_HEADER_BYTES, KIND_BYTE_CODE, KIND_BYTES_FLAG, SLOT_BYTES, head32};
 
 /// Payload of a block of one page.
 pub(crate) const PAGE_PAYLOAD_BYTES: usize = PAGE_SIZE - PAGE_HEADER_BYTES;
@@ -31,6 +31,8 @@ pub(crate) struct BlockBuilder {
     bytes: Vec<u8>,
     entries: Vec<Pending>,
     prefix_bytes: usize,
+    /// Whether some entry has a kind byte.
+    has_kind_bytes: bool,
     /// Slots, length fields, whole keys and values; the prefix is subtracted when the size is asked for.
     unshared_bytes: usize,
     /// Where the last key is.
@@ -42,6 +44,7 @@ fn entry_bytes(entry: &Entry<'_>) -> usize {
     SLOT_BYTES
         + varint_bytes(u64_of(entry.key.len()) << 2)
         + varint_bytes(u64_of(entry.value.len()))
+        + usize::from(entry.kind as u8 >= KIND_BYTE_CODE)
         + entry.key.len()
         + entry.value.len()
 }
@@ -84,10 +87,11 @@ impl BlockBuilder {
         let unshared = self.unshared_bytes + entry_bytes(entry);
         let count = self.entries.len();
         let total = BLOCK_HEADER_BYTES + unshared - prefix * count;
-        if count > 0 && (total > PAGE_PAYLOAD_BYTES || count >= usize::from(u16::MAX)) {
+        if count > 0 && (total > PAGE_PAYLOAD_BYTES || count >= usize::from(!KIND_BYTES_FLAG)) {
             return false;
         }
         (self.prefix_bytes, self.unshared_bytes) = (prefix, unshared);
+        self.has_kind_bytes |= entry.kind as u8 >= KIND_BYTE_CODE;
         self.entries.push(Pending {
             key_bytes: u32_of(entry.key.len()),
             value_bytes: u32_of(entry.value.len()),
@@ -111,8 +115,9 @@ impl BlockBuilder {
         // The length of a suffix may take less than that of its key did.
         let cell = |entry: &Pending| {
             let (key, value) = (usize_of(u64::from(entry.key_bytes)), u64::from(entry.value_bytes));
-            SLOT_BYTES + varint_bytes(u64_of(key - prefix) << 2) + varint_bytes(value) + key - prefix
-                + usize_of(value)
+            let kind_bytes = usize::from(entry.kind >= KIND_BYTE_CODE);
+            let length_bytes = varint_bytes(u64_of(key - prefix) << 2) + varint_bytes(value);
+            SLOT_BYTES + length_bytes + kind_bytes + key - prefix + usize_of(value)
         };
         BLOCK_HEADER_BYTES + prefix + self.entries.iter().map(cell).sum::<usize>()
     }
@@ -122,7 +127,8 @@ impl BlockBuilder {
     pub(crate) fn encode_into(&mut self, out: &mut [u8]) -> usize {
         debug_assert!(!self.is_empty() && out.len() >= self.payload_bytes(), "the payload fits");
         let prefix = self.prefix_bytes;
-        out[..2].copy_from_slice(&u16_of(self.entries.len()).to_le_bytes());
+        let flag = if self.has_kind_bytes { KIND_BYTES_FLAG } else { 0 };
+        out[..2].copy_from_slice(&(u16_of(self.entries.len()) | flag).to_le_bytes());
         out[2..4].copy_from_slice(&u16_of(prefix).to_le_bytes());
         let (head, rest) = out.split_at_mut(BLOCK_HEADER_BYTES + prefix);
         head[BLOCK_HEADER_BYTES..].copy_from_slice(&self.bytes[..prefix]);
@@ -137,16 +143,20 @@ impl BlockBuilder {
             slot[4..].copy_from_slice(&u16_of(at).to_le_bytes());
             at += codec::write_varint(
                 &mut cells[at..],
-                u64_of(key_bytes - prefix) << 2 | u64::from(entry.kind),
+                u64_of(key_bytes - prefix) << 2 | u64::from(entry.kind.min(KIND_BYTE_CODE)),
             );
             at += codec::write_varint(&mut cells[at..], u64::from(entry.value_bytes));
+            if entry.kind >= KIND_BYTE_CODE {
+                cells[at] = entry.kind;
+                at += 1;
+            }
             cells[at..at + suffix_and_value.len()].copy_from_slice(suffix_and_value);
             at += suffix_and_value.len();
         }
         let length = BLOCK_HEADER_BYTES + prefix + slots.len() + at;
         self.bytes.clear();
         self.entries.clear();
-        (self.prefix_bytes, self.unshared_bytes) = (0, 0);
+        (self.prefix_bytes, self.unshared_bytes, self.has_kind_bytes) = (0, 0, false);
         (self.last_key_start, self.last_key_end) = (0, 0);
         length
     }

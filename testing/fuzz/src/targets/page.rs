@@ -10,8 +10,10 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId, checksum::hash_key,
-    num::usize_of, operands_format::encode_operand,
+    Cursor, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId,
+    checksum::hash_key,
+    num::usize_of,
+    operands_format::{begin_stack, encode_operand},
 };
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
 use testudo_run::{Access, Lookup};
@@ -60,6 +62,12 @@ fn base_run() -> &'static BaseRun {
             let (kind, value) = match number % 10 {
                 3 => (Kind::Tombstone, Vec::new()),
                 6 => (Kind::Operands, encode_operand(&value)),
+                8 => {
+                    let mut stack = Vec::new();
+                    let kind = begin_stack(Kind::Value, &value, &mut stack);
+                    stack.extend_from_slice(&encode_operand(b"operand"));
+                    (kind, stack)
+                }
                 _ => (Kind::Value, value),
             };
             let value = value.as_slice();
@@ -153,7 +161,8 @@ fn walk(run: &Arc<Run>, backward: bool) -> testudo::Result<Entries> {
     Ok(entries)
 }
 
-/// The payloads of all blocks of the valid run.
+/// The payloads of all blocks of the valid run, and the first one as if it had been written before kinds had
+/// bytes.
 pub fn seeds() -> Vec<Vec<u8>> {
     let file = &base_run().file;
     let blocks = blocks();
@@ -162,5 +171,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seed.extend_from_slice(payload_of(&file[at..]));
         seed
     };
-    blocks.iter().enumerate().map(seed).collect()
+    let mut seeds: Vec<Vec<u8>> = blocks.iter().enumerate().map(seed).collect();
+    let mut old = seeds[0].clone();
+    old[2] &= 0x7f;
+    seeds.push(old);
+    seeds
 }

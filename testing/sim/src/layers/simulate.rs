@@ -122,6 +122,10 @@ impl Opener for SimOpener {
         self.disk.state().activity = before;
         opened
     }
+
+    fn work_without_operators(&self, env: Arc<dyn Env>) -> Result<()> {
+        self.engine.work_without_operators(env)
+    }
 }
 
 /// Scripts that fit a seed: small records, or large ones against the least memory.

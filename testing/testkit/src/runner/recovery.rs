@@ -48,6 +48,11 @@ impl Runner<'_> {
         let result = store.close();
         if self.excuse(result).map_err(|wrong| format!("close: {wrong}"))?.is_some() {
             self.model.sync();
+            // What cannot be merged is kept, and merged when its operator is there again.
+            if self.report.reopens.is_multiple_of(2) {
+                let worked = self.opener.work_without_operators(self.env());
+                self.excuse(worked).map_err(|wrong| format!("without merge operators: {wrong}"))?;
+            }
         }
         self.report.reopens += 1;
         self.settle()

@@ -68,6 +68,26 @@ fn what_was_written_is_read_and_every_flip_is_found() {
 }
 
 #[test]
+fn runs_of_the_version_before_are_read_and_later_ones_refused() {
+    let header =
+        RunHeader { store: StoreId(9), page_bytes: 16_384, page_checksum: 3, reference: reference() };
+    let of_version = |version: u32| {
+        let mut bytes = header.encode();
+        bytes.truncate(bytes.len() - 8);
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        seal(bytes)
+    };
+    assert_eq!(header.encode(), of_version(3));
+    assert_eq!(RunHeader::encoded_bytes(&of_version(2)), Ok(header.encode().len()));
+    assert_eq!(RunHeader::decode(&of_version(2)), Ok(header.clone()));
+    assert_eq!(RunHeader::encoded_bytes(&of_version(4)), Err(Unreadable::OtherVersion(4)));
+    assert_eq!(RunHeader::encoded_bytes(&of_version(0)), Err(Unreadable::Damaged("no such version")));
+    let mut other = encode_repository(RepositoryId(77));
+    other[8] = 3;
+    assert_eq!(decode_repository(&other), Err(Unreadable::OtherVersion(3)), "only runs have another one");
+}
+
+#[test]
 fn a_backup_whose_runs_do_not_fit_its_state_is_refused() {
     let mut lost = record();
     lost.runs.clear();
