@@ -27,8 +27,8 @@ use crate::{
     },
 };
 
-/// Children flushed at once because of scans: some tens of milliseconds.
-const SCANNED_AT_ONCE: usize = 8;
+/// Children flushed at once: some tens of milliseconds.
+const FLUSHED_AT_ONCE: usize = 8;
 
 /// What is to be done to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ enum Action {
     ShrinkRoot,
     /// Neighbouring children are small together.
     Join,
+    /// The buffer is beyond its bound.
+    FlushBeyondBound { pivots: Vec<usize> },
     /// Tombstones are many in this tier.
     FlushTombstones { tier: usize },
     /// Scans had to look into what waits for these pivots.
@@ -50,6 +52,7 @@ impl Action {
         match self {
             Self::ShrinkRoot => "shrink root",
             Self::Join => "join children",
+            Self::FlushBeyondBound { .. } => "flush what is beyond the bound",
             Self::FlushTombstones { .. } => "flush tombstones",
             Self::FlushScanned { .. } => "flush what scans look into",
             Self::CompactIdle(_) => "compact while idle",
@@ -63,9 +66,9 @@ impl Action {
         match self {
             Self::ShrinkRoot | Self::Join => pending(&mut (0..node.pivots.len())),
             Self::FlushTombstones { tier } => node.tiers[*tier].active_bytes(),
-            Self::FlushScanned { pivots } | Self::CompactIdle(IdleWork::Flush(pivots)) => {
-                pending(&mut pivots.iter().copied())
-            }
+            Self::FlushBeyondBound { pivots }
+            | Self::FlushScanned { pivots }
+            | Self::CompactIdle(IdleWork::Flush(pivots)) => pending(&mut pivots.iter().copied()),
             Self::CompactIdle(IdleWork::Merge(tiers)) => {
                 node.tiers[tiers.clone()].iter().map(Tier::active_bytes).sum()
             }
@@ -98,14 +101,37 @@ pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> 
     if let Some(node) = find_join(root, options, &nothing_above) {
         return Some(Action::Join.on(node));
     }
+    if let Some((node, pivots)) = find_beyond_bound(root, options) {
+        return Some(Action::FlushBeyondBound { pivots }.on(node));
+    }
     if let Some((node, tier)) = find_tombstones(root) {
         return Some(Action::FlushTombstones { tier }.on(node));
     }
     if let Some((node, pivots)) = find_scanned(root, options) {
         return Some(Action::FlushScanned { pivots }.on(node));
     }
-    let (node, work) = find_idle_work(root, options).filter(|_| is_idle)?;
+    let (node, work) = is_idle.then(|| find_idle_work(root, options))??;
     Some(Action::CompactIdle(work).on(node))
+}
+
+/// What flushing of a node that nothing comes into is decided by.
+fn with_load<R>(node: &Node, decide: impl FnOnce(&NodeLoad<'_>) -> R) -> R {
+    let pending: Vec<u64> = (0..node.pivots.len()).map(|pivot| node.pending_of(pivot)).collect();
+    let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(|pivot| pivot.child.leaf_bytes()).collect();
+    let overwrites = node.overwrites;
+    decide(&NodeLoad { incoming: 0, pending: &pending, leaf_bytes: &leaf_bytes, overwrites })
+}
+
+/// A node that buffers more than it may, the uppermost first, and what of it goes down.
+fn find_beyond_bound<'a>(
+    node: &'a Arc<Node>,
+    options: &BeTreeOptions,
+) -> Option<(&'a Arc<Node>, Vec<usize>)> {
+    let pivots = with_load(node, |load| options.pivots_beyond_bound(load, FLUSHED_AT_ONCE));
+    if !pivots.is_empty() {
+        return Some((node, pivots));
+    }
+    node.child_nodes().find_map(|child| find_beyond_bound(child, options))
 }
 
 /// A node with a tier that consists of tombstones for a quarter or more. Flushing what that tier holds brings
@@ -136,7 +162,7 @@ fn scanned_pivots(node: &Node, options: &BeTreeOptions) -> Vec<usize> {
         };
         waiting > 0 && options.scans_are_worth_a_flush(charges, waiting + below)
     };
-    (0..node.pivots.len()).filter(is_due).take(SCANNED_AT_ONCE).collect()
+    (0..node.pivots.len()).filter(is_due).take(FLUSHED_AT_ONCE).collect()
 }
 
 /// A node with such children, and which.
@@ -152,11 +178,7 @@ fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a
 /// be let out below at once.
 fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, IdleWork)> {
     let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
-    let pending: Vec<u64> = (0..node.pivots.len()).map(|pivot| node.pending_of(pivot)).collect();
-    let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(|pivot| pivot.child.leaf_bytes()).collect();
-    let overwrites = node.overwrites;
-    let load = NodeLoad { incoming: 0, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
-    if let Some(work) = options.idle_work(&tier_bytes, &load) {
+    if let Some(work) = with_load(node, |load| options.idle_work(&tier_bytes, load)) {
         return Some((node, work));
     }
     node.child_nodes().find_map(|child| find_idle_work(child, options))
@@ -210,7 +232,9 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
             let shares = &node.tiers[*tier].shares;
             flush(&mut plan, &mut (0..shares.len()).filter(|&pivot| shares[pivot].is_some()))?;
         }
-        Action::FlushScanned { pivots } => flush(&mut plan, &mut pivots.iter().copied())?,
+        Action::FlushBeyondBound { pivots } | Action::FlushScanned { pivots } => {
+            flush(&mut plan, &mut pivots.iter().copied())?
+        }
         Action::CompactIdle(work) => plan.do_idle_work(work.clone(), options, depth)?,
     }
     let above = |bounds: &Bounds| -> Vec<Layer> {

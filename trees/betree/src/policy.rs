@@ -137,7 +137,8 @@ impl BeTreeOptions {
     /// - Of the pivots that have reached their threshold: at least one, and more until about as many bytes go
     ///   out as came in.
     /// - If the buffer is still beyond its bound: more, but not more than twice the bytes that came in. Only
-    ///   a change of settings can leave that much.
+    ///   a change of settings, or two nodes that have become one, can leave that much, and jobs see to that
+    ///   too ([`Self::pivots_beyond_bound`]).
     pub(crate) fn pivots_to_flush(&self, load: &NodeLoad<'_>) -> Vec<usize> {
         let (thresholds, bound) = match self.policy {
             Policy::Turtle => turtle::thresholds(self, load),
@@ -162,6 +163,35 @@ impl BeTreeOptions {
             flushed += bytes;
             buffered -= bytes;
         }
+    }
+
+    /// The most that a node with such children may buffer, whatever overwrites.
+    pub(crate) fn bound(&self, leaf_bytes: &[Option<u64>]) -> u64 {
+        match self.policy {
+            Policy::Turtle => turtle::max_buffered_bytes(self),
+            Policy::Splinter => splinter::max_buffered_bytes(self, leaf_bytes),
+        }
+    }
+
+    /// Pivots to flush of a node that buffers more than it may, although nothing comes in: it was put
+    /// together of two, or comes from other settings. At most so many; none if it is no more than a leaf
+    /// beyond its bound, which the next update sees to.
+    pub(crate) fn pivots_beyond_bound(&self, load: &NodeLoad<'_>, count: usize) -> Vec<usize> {
+        let (bound, mut buffered) = (self.bound(load.leaf_bytes), load.pending.iter().sum::<u64>());
+        if buffered <= bound + self.leaf_bytes {
+            return Vec::new();
+        }
+        let mut fullest: Vec<usize> =
+            (0..load.pending.len()).filter(|&pivot| load.pending[pivot] > 0).collect();
+        fullest.sort_by_key(|&pivot| std::cmp::Reverse(load.pending[pivot]));
+        let is_beyond = |pivot: &usize| {
+            let is_beyond = buffered > bound;
+            buffered -= load.pending[*pivot];
+            is_beyond
+        };
+        let mut chosen: Vec<usize> = fullest.into_iter().take_while(is_beyond).take(count).collect();
+        chosen.sort_unstable();
+        chosen
     }
 
     /// What is worth doing to a node while nothing comes in. It comes to an end: what is flushed stays below,

@@ -86,6 +86,14 @@ pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u
     (thresholds, bound)
 }
 
+/// Most bytes that a node may buffer if all of it is new: as much as its leaves hold.
+pub(super) fn max_buffered_bytes(options: &BeTreeOptions, leaf_bytes: &[Option<u64>]) -> u64 {
+    let of = |leaf_bytes: &Option<u64>| {
+        leaf_bytes.map_or(options.leaf_bytes, |bytes| bytes.max(options.unit_bytes()))
+    };
+    leaf_bytes.iter().map(of).sum()
+}
+
 /// What makes of the node what the turtle policy would have: first fewer bytes that wait, above all those
 /// that overwrite, then fewer tiers. A piece of it writes about as much as four leaves hold.
 pub(super) fn idle_work(

@@ -45,7 +45,7 @@ fn tier_class(options: &BeTreeOptions, bytes: u64) -> u32 {
 }
 
 /// Most bytes that a node may buffer if all of it is new.
-fn max_buffered_bytes(options: &BeTreeOptions) -> u64 {
+pub(super) fn max_buffered_bytes(options: &BeTreeOptions) -> u64 {
     debug_assert!(options.max_pivots > 1, "a node has more than one child");
     options.leaf_bytes * (u64_of(options.max_pivots) - 1)
 }

@@ -413,6 +413,7 @@ fn a_leaf_of_few_bytes_in_many_pages_is_not_cut_and_joined_for_ever() {
 
 mod age_order;
 mod beside;
+mod bound;
 mod cold_pivots;
 mod idle;
 mod in_order;
