@@ -11,6 +11,7 @@
 pub(crate) mod background_work;
 pub(crate) mod budget;
 pub(crate) mod commit_order;
+pub(crate) mod drop_totals;
 pub(crate) mod executor;
 pub(crate) mod governor;
 pub(crate) mod health;
@@ -48,9 +49,9 @@ use crate::{
     open::begin_writing::Beginning,
     status::publisher::Publisher,
     store::{
-        background_work::BackgroundWork, budget::Budget, commit_order::CommitOrder, executor::Executors,
-        health::Health, held_space::NearlyFull, log::Log, merging::Merging, snapshots::Snapshots,
-        view::KeyspaceCore,
+        background_work::BackgroundWork, budget::Budget, commit_order::CommitOrder, drop_totals::DropTotals,
+        executor::Executors, health::Health, held_space::NearlyFull, log::Log, merging::Merging,
+        snapshots::Snapshots, view::KeyspaceCore,
     },
     warm::warm_restart::WarmRestart,
     write::{backpressure::Backpressure, space_guard::SpaceGuard},
@@ -74,6 +75,8 @@ pub(crate) struct Counters {
     pub(crate) writes_flushed: AtomicU64,
     pub(crate) jobs: AtomicU64,
     pub(crate) jobs_overtaken: AtomicU64,
+    /// Of all keyspaces, those included that were dropped.
+    pub(crate) drops: DropTotals,
     pub(crate) stages: Stages,
 }
 
@@ -206,9 +209,9 @@ impl Store {
     }
 
     /// What a tree does a job with.
-    pub(crate) fn job_work(&self, keyspace: &KeyspaceCore) -> Work {
+    pub(crate) fn job_work(&self, keyspace: &KeyspaceCore, progress: &Arc<Progress>) -> Work {
         let executor = Arc::clone(&self.background.job_executor);
-        Work { executor, ..self.work(keyspace, Arc::new(Progress::default())) }
+        Work { executor, ..self.work(keyspace, Arc::clone(progress)) }
     }
 
     /// All keyspaces.

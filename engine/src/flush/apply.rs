@@ -19,6 +19,7 @@ use crate::{
     },
     store::{
         Store,
+        drop_totals::Dropped,
         view::{KeyspaceCore, WriteBuffer},
     },
     write::backpressure::Part,
@@ -47,6 +48,8 @@ impl Applying {
     fn apply(&self, placement: Placement) -> Result<Flushed> {
         let Self { keyspace, buffer, work } = self;
         buffer.table.freeze();
+        // An attempt before this one may have left some, of merges that came to nothing.
+        let _ = work.progress.take_drops();
         let edit = if buffer.table.is_empty() {
             None
         } else {
@@ -60,7 +63,8 @@ impl Applying {
         if let Some(edit) = edit.as_ref().filter(|_| planted!("extent-freed-before-edit")) {
             work.data.extents().apply_durable(references_of(&edit.changes));
         }
-        Ok(Flushed { keyspace: Arc::clone(keyspace), buffer: Arc::clone(buffer), edit })
+        let dropped = Dropped { in_buffers: buffer.table.drops(), in_merges: work.progress.take_drops() };
+        Ok(Flushed { keyspace: Arc::clone(keyspace), buffer: Arc::clone(buffer), edit, dropped })
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     flush::stages::{Stage, StageClock},
     store::{
         Store,
+        drop_totals::Dropped,
         view::{KeyspaceCore, WriteBuffer},
     },
 };
@@ -30,6 +31,8 @@ pub(crate) struct Flushed {
     pub(crate) buffer: Arc<WriteBuffer>,
     /// `None` if the buffer turned out to be empty.
     pub(crate) edit: Option<TreeEdit>,
+    /// What died in the buffer and on the way into the tree.
+    pub(crate) dropped: Dropped,
 }
 
 impl Store {
@@ -60,7 +63,7 @@ impl Store {
     /// The manifest edit of a round, with what the trees want changed, which it takes.
     fn edit_of(&self, flushed: &mut [Flushed]) -> Vec<Change> {
         let mut edit = Vec::new();
-        for Flushed { keyspace, buffer, edit: tree_edit } in flushed {
+        for Flushed { keyspace, buffer, edit: tree_edit, .. } in flushed {
             if let Some(tree_edit) = tree_edit {
                 edit.append(&mut tree_edit.changes);
             }
@@ -100,15 +103,22 @@ impl Store {
         let mut retired = Vec::with_capacity(flushed.len());
         let now = self.background_time();
         let _commit = self.commits.lock();
-        for (Flushed { keyspace, buffer, edit }, records) in flushed.into_iter().zip(records) {
+        for (Flushed { keyspace, buffer, edit, dropped }, records) in flushed.into_iter().zip(records) {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
             keyspace.publish(tree, Some(&buffer), records);
+            self.count_dropped(&keyspace, dropped);
             keyspace.idle.lock().record_flush(now);
             retired.push((keyspace.id, buffer));
             keyspace.expect_jobs();
         }
         self.recount_buffers();
         retired
+    }
+
+    /// Counts what has died in what was just published.
+    pub(crate) fn count_dropped(&self, keyspace: &KeyspaceCore, dropped: Dropped) {
+        keyspace.drops.add(dropped);
+        self.counters.drops.add(dropped);
     }
 
     /// Commits an edit and applies its reference changes.

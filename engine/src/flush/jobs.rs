@@ -8,15 +8,16 @@
 //!   job before was overtaken by a flush.
 
 use testudo_base::{
-    ErrorKind, Result,
+    DropCounts, ErrorKind, Result,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use testudo_contract::{Job, Prepared, Tree, TreeEdit};
+use testudo_contract::{Job, Prepared, Progress, Tree, TreeEdit};
 use testudo_storage::Change;
 
 use crate::store::{
     Store,
     background_work::{PreparedJob, Underway},
+    drop_totals::Dropped,
     view::KeyspaceCore,
 };
 
@@ -79,10 +80,12 @@ impl Store {
             let preparing = self.background.jobs.begin_preparing();
             // Who takes held space from now on waits for this one.
             if !self.nearly_full.is_on() {
-                let prepared = self.prepare_job(&chosen.underway.keyspace, &*chosen.tree, &chosen.job);
+                let Chosen { underway, tree, job, .. } = chosen;
+                let progress = Arc::default();
+                let prepared = self.prepare_job(&underway.keyspace, &*tree, &job, &progress);
                 drop(preparing);
                 let prepared = self.give_back_what_failed_beside(prepared)?;
-                return Ok(Begun::Prepared(PreparedJob { prepared, underway: chosen.underway }));
+                return Ok(Begun::Prepared(PreparedJob { prepared, progress, underway }));
             }
         }
         self.do_alone(&chosen.underway, chosen.is_idle).map(|()| Begun::Ended)
@@ -116,9 +119,15 @@ impl Store {
     }
 
     /// The first half of a job.
-    fn prepare_job(&self, keyspace: &KeyspaceCore, tree: &dyn Tree, job: &Job) -> Result<Prepared> {
+    fn prepare_job(
+        &self,
+        keyspace: &KeyspaceCore,
+        tree: &dyn Tree,
+        job: &Job,
+        progress: &Arc<Progress>,
+    ) -> Result<Prepared> {
         self.beginning.begin().inspect_err(|error| self.poison(error))?;
-        let prepared = tree.prepare(&self.job_work(keyspace), job);
+        let prepared = tree.prepare(&self.job_work(keyspace, progress), job);
         let prepared = prepared.inspect_err(|error| self.poison_unless_full(error))?;
         self.data.sync().inspect_err(|error| self.poison(error))?;
         Ok(prepared)
@@ -126,10 +135,10 @@ impl Store {
 
     /// The second half of a job that was prepared beside flushes.
     fn install_job(&self, job: PreparedJob) -> Result<()> {
-        let PreparedJob { prepared, underway } = job;
+        let PreparedJob { prepared, progress, underway } = job;
         let _flush = self.flush_lock.lock();
         self.check_writable()?;
-        self.install(&underway.keyspace, prepared)?;
+        self.install(&underway.keyspace, prepared, &progress)?;
         self.hold_space_after_job()
     }
 
@@ -141,8 +150,9 @@ impl Store {
         let tree = Arc::clone(&keyspace.view.load().tree);
         let Some(job) = tree.pick_job(is_idle).filter(|_| !keyspace.is_dropped()) else { return Ok(()) };
         let both = || {
-            let prepared = self.prepare_job(keyspace, &*tree, &job)?;
-            self.install(keyspace, prepared)
+            let progress = Arc::default();
+            let prepared = self.prepare_job(keyspace, &*tree, &job, &progress)?;
+            self.install(keyspace, prepared, &progress)
         };
         // What a job writes replaces what it frees, and may be what is in the way of winning space. But that
         // is free late: a step of reclaiming, and removals on top, must be possible at any time.
@@ -161,16 +171,24 @@ impl Store {
     }
 
     /// REQUIRES: `flush_lock` is held.
-    fn install(&self, keyspace: &Arc<KeyspaceCore>, prepared: Prepared) -> Result<()> {
+    fn install(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        prepared: Prepared,
+        progress: &Arc<Progress>,
+    ) -> Result<()> {
         if keyspace.is_dropped() {
             return Ok(());
         }
         let tree = Arc::clone(&keyspace.view.load().tree);
-        let edit =
-            tree.install(&self.job_work(keyspace), prepared).inspect_err(|error| self.poison(error))?;
+        let edit = tree.install(&self.job_work(keyspace, progress), prepared);
+        let edit = edit.inspect_err(|error| self.poison(error))?;
         keyspace.note_installed(edit.is_some());
         match edit {
-            Some(edit) => self.commit_job(keyspace, edit).inspect_err(|error| self.poison(error)),
+            Some(edit) => {
+                let drops = progress.take_drops();
+                self.commit_job(keyspace, edit, drops).inspect_err(|error| self.poison(error))
+            }
             None => {
                 self.counters.jobs_overtaken.fetch_add(1, Relaxed);
                 Ok(())
@@ -180,7 +198,12 @@ impl Store {
 
     /// Makes what a job or a step of reclaiming did durable, and shows it. REQUIRES: `flush_lock` is held,
     /// and the data file was synced since the last page of it was written.
-    pub(crate) fn commit_job(&self, keyspace: &Arc<KeyspaceCore>, edit: TreeEdit) -> Result<()> {
+    pub(crate) fn commit_job(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        edit: TreeEdit,
+        drops: DropCounts,
+    ) -> Result<()> {
         debug_assert!(self.flush_lock.is_locked(), "one round or job at a time");
         let mut changes = edit.changes;
         changes.push(Change::NextRun(self.run_ids.next()));
@@ -188,6 +211,7 @@ impl Store {
         let commit = self.commits.lock();
         keyspace.publish(edit.tree, None, None);
         drop(commit);
+        self.count_dropped(keyspace, Dropped { in_merges: drops, ..Dropped::default() });
         self.counters.jobs.fetch_add(1, Relaxed);
         self.fit_caches();
         Ok(())

@@ -255,12 +255,14 @@ impl Store {
         let outcome = self.with_held_space(0, || {
             self.beginning.begin().inspect_err(|error| self.poison(error))?;
             let tree = Arc::clone(&keyspace.view.load().tree);
-            let edit = tree.reclaim(&self.work(&keyspace, Arc::new(Progress::default())), &reclaim)?;
+            let progress = Arc::new(Progress::default());
+            let edit = tree.reclaim(&self.work(&keyspace, Arc::clone(&progress)), &reclaim)?;
             drop(tree);
             if !reclaim.is_progress(&edit, self.data.extents()) {
                 return Ok(false);
             }
-            let is_durable = self.data.sync().and_then(|()| self.commit_job(&keyspace, edit));
+            let drops = progress.take_drops();
+            let is_durable = self.data.sync().and_then(|()| self.commit_job(&keyspace, edit, drops));
             is_durable.inspect_err(|error| self.poison(error)).map(|()| true)
         });
         if is_full(&outcome) && !self.has_failed() || matches!(outcome, Ok(false)) {

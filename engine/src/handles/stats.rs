@@ -109,6 +109,21 @@ pub struct DbStats {
     pub max_flush_micros: u64,
     /// Bytes of memtables that were flushed.
     pub flushed_bytes: u64,
+    /// Writes that never reached a tree: before their write buffer was flushed, newer ones of their keys
+    /// came, or they became part of another entry. Counted when the buffer is flushed; a count.
+    pub dropped_before_flush_entries: u64,
+    /// Bytes of keys and values of those.
+    pub dropped_before_flush_bytes: u64,
+    /// Entries that merges of flushes and jobs found dead: hidden by newer ones, tombstones with nothing
+    /// below them, operands and what they change; a count.
+    pub dropped_in_merges_entries: u64,
+    /// Bytes of keys and values of those.
+    pub dropped_in_merges_bytes: u64,
+    /// Entries made of operands and of what they change, which count as dropped themselves; a count. Writes
+    /// that were flushed and these together are in the tree or were dropped.
+    pub folded_entries: u64,
+    /// Bytes of keys and values of those.
+    pub folded_bytes: u64,
     /// Jobs that trees did of their own, beside flushes.
     pub jobs: u64,
     /// Jobs of which the outcome was dropped, because a flush had changed what they began with.
@@ -164,6 +179,7 @@ impl DbStats {
         let keyspaces = store.keyspaces();
         let shares = store.memory.shares();
         let counters = &store.counters;
+        let dropped = counters.drops.get();
         let decision = store.memory.last_decision();
         let pressure = &store.backpressure;
         Self {
@@ -214,6 +230,12 @@ impl DbStats {
             flush_publish_micros: counters.stages.micros(Stage::Publish),
             max_flush_micros: counters.stages.max_micros(),
             flushed_bytes: counters.stages.bytes(),
+            dropped_before_flush_entries: dropped.in_buffers.dropped_entries,
+            dropped_before_flush_bytes: dropped.in_buffers.dropped_bytes,
+            dropped_in_merges_entries: dropped.in_merges.dropped_entries,
+            dropped_in_merges_bytes: dropped.in_merges.dropped_bytes,
+            folded_entries: dropped.in_buffers.made_entries + dropped.in_merges.made_entries,
+            folded_bytes: dropped.in_buffers.made_bytes + dropped.in_merges.made_bytes,
             jobs: counters.jobs.load(Relaxed),
             jobs_overtaken: counters.jobs_overtaken.load(Relaxed),
             throttled_micros: pressure.throttled_micros.load(Relaxed),
@@ -275,6 +297,21 @@ pub struct KeyspaceStats {
     pub memtable_bytes: u64,
     /// Keys in its memtables; a count.
     pub memtable_entries: u64,
+    /// Writes that never reached a tree: before their write buffer was flushed, newer ones of their keys
+    /// came, or they became part of another entry. Counted when the buffer is flushed; a count.
+    pub dropped_before_flush_entries: u64,
+    /// Bytes of keys and values of those.
+    pub dropped_before_flush_bytes: u64,
+    /// Entries that merges of its flushes and jobs found dead: hidden by newer ones, tombstones with nothing
+    /// below them, operands and what they change; a count.
+    pub dropped_in_merges_entries: u64,
+    /// Bytes of keys and values of those.
+    pub dropped_in_merges_bytes: u64,
+    /// Entries made of operands and of what they change, which count as dropped themselves; a count. Writes
+    /// that were flushed and these together are in the tree or were dropped.
+    pub folded_entries: u64,
+    /// Bytes of keys and values of those.
+    pub folded_bytes: u64,
     /// Everything up to this seqno is in its tree.
     pub flushed_seqno: u64,
 }
@@ -283,6 +320,7 @@ impl KeyspaceStats {
     pub(crate) fn of(store: &Store, core: &KeyspaceCore) -> Self {
         let view = core.view.load();
         let tree = view.tree.stats();
+        let dropped = core.drops.get();
         let flushed = store.manifest.with_state(|state| state.keyspaces.get(&core.id).map(|k| k.flushed));
         Self {
             tree: core.view.load().options.chosen_tree().to_string(),
@@ -297,6 +335,12 @@ impl KeyspaceStats {
             stored_bytes: tree.stored_bytes,
             memtable_bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),
             memtable_entries: view.buffers().map(|buffer| u64_of(buffer.table.len())).sum(),
+            dropped_before_flush_entries: dropped.in_buffers.dropped_entries,
+            dropped_before_flush_bytes: dropped.in_buffers.dropped_bytes,
+            dropped_in_merges_entries: dropped.in_merges.dropped_entries,
+            dropped_in_merges_bytes: dropped.in_merges.dropped_bytes,
+            folded_entries: dropped.in_buffers.made_entries + dropped.in_merges.made_entries,
+            folded_bytes: dropped.in_buffers.made_bytes + dropped.in_merges.made_bytes,
             flushed_seqno: flushed.unwrap_or_default().0,
         }
     }

@@ -4,7 +4,7 @@ use testudo_base::sync::{
     Arc, Condvar, Mutex,
     atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
 };
-use testudo_contract::{Executor, Prepared};
+use testudo_contract::{Executor, Prepared, Progress};
 
 use crate::store::{
     executor::Executors,
@@ -99,6 +99,8 @@ impl Drop for Underway {
 pub(crate) struct PreparedJob {
     // Its space is free before the job has ended.
     pub(crate) prepared: Prepared,
+    /// Which says what died in it.
+    pub(crate) progress: Arc<Progress>,
     pub(crate) underway: Underway,
 }
 

@@ -21,7 +21,11 @@ use testudo_contract::Tree;
 use testudo_memtable::Memtable;
 use testudo_records::KeyspaceRecords;
 
-use crate::{flush::idle::Idle, handles::options::KeyspaceOptions, store::Store, store::budget::OwnShare};
+use crate::{
+    flush::idle::Idle,
+    handles::options::KeyspaceOptions,
+    store::{Store, budget::OwnShare, drop_totals::DropTotals},
+};
 
 /// A memtable and when it was first written.
 #[derive(Debug)]
@@ -119,6 +123,7 @@ pub(crate) struct KeyspaceCore {
     pub(crate) full_merge: Arc<FullMerge>,
     pub(crate) view: ArcSwap<View>,
     pub(crate) write_share: OwnShare,
+    pub(crate) drops: DropTotals,
     dropped: AtomicBool,
     /// Something was written since the background looked last.
     was_written: AtomicBool,
@@ -177,6 +182,7 @@ impl KeyspaceCore {
             full_merge,
             view: ArcSwap::from_pointee(view),
             write_share: OwnShare::default(),
+            drops: DropTotals::default(),
             dropped: false.into(),
             was_written: false.into(),
             idle: Mutex::new(Idle::from(store.background_time())),

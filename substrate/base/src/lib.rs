@@ -10,6 +10,7 @@ pub mod checksum;
 pub mod chunks;
 pub mod codec;
 mod cursor;
+mod drops;
 mod entry;
 mod error;
 mod ids;
@@ -24,6 +25,7 @@ pub mod striped;
 pub mod sync;
 
 pub use cursor::Cursor;
+pub use drops::{DropCounts, DropSink};
 pub use entry::{Entry, Kind, OwnedEntry};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{

@@ -20,7 +20,7 @@
 use std::{marker::PhantomData, num::NonZeroU32, ptr::NonNull, slice};
 
 use testudo_base::{
-    Kind, MAX_KEY_BYTES, Seqno,
+    Entry, Kind, MAX_KEY_BYTES, Seqno,
     chunks::{CHUNK_BYTES, Chunk, ChunkPool},
     num::{high32, low32, u32_of, u64_of},
     planted,
@@ -90,6 +90,12 @@ pub(crate) struct Version<'a> {
     pub(crate) kind: Kind,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
+}
+
+impl Version<'_> {
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        Entry { key: self.key, kind: self.kind, value: self.value }
+    }
 }
 
 #[derive(Debug)]
@@ -467,6 +473,12 @@ impl<'a> View<'a> {
         let start = unsafe { self.start.add(HEADER_BYTES + self.key_bytes()) };
         // SAFETY: `value_bytes` were written, and `&Record` keeps writers off them.
         unsafe { slice::from_raw_parts(start.as_ptr(), self.header().value_bytes as usize) }
+    }
+
+    /// Its key, kind and value.
+    #[inline]
+    pub(crate) fn entry(&self) -> Entry<'a> {
+        Entry { key: self.key(), kind: self.kind(), value: self.value() }
     }
 
     /// Bytes of the arena that the record takes.

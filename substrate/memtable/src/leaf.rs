@@ -13,6 +13,8 @@
 //! - The first record of an entry is its newest version; `prev` leads to older ones, in strict order.
 //! - A version of operands has those of all older versions of its key in this memtable, and what they change
 //!   if that is here too.
+//! - Over all leaves, versions inserted and versions made of operands are those that are the newest of their
+//!   keys and those that `drops` counts.
 //! - Over all leaves, `user_bytes` adds up to the newest versions; a split parts it by the number of keys.
 
 mod versions;
@@ -20,7 +22,7 @@ mod versions;
 use std::cmp::Ordering;
 
 use testudo_base::{
-    Kind, Seqno,
+    DropCounts, DropSink, Entry, Kind, Seqno,
     key::{common_prefix, head, separator},
     merge_operator::FullMerge,
     num::{u64_of, usize_of},
@@ -78,13 +80,43 @@ pub(crate) struct Leaf {
     user_bytes: i64,
     min_seqno: Seqno,
     max_seqno: Seqno,
-    len: usize,
-    group_count: usize,
+    drops: Drops,
+    len: u16,
+    group_count: u8,
     firsts: [u64; GROUPS],
     groups: [Option<Box<Group>>; GROUPS],
     skip: usize,
     fence_skip: usize,
     garbage_bytes: u64,
+    /// What operands have become part of, and what is too much for `drops`.
+    rarer_drops: DropCounts,
+}
+
+/// Versions that will not be flushed, because newer ones of their keys came.
+#[repr(C, packed(4))]
+#[derive(Clone, Copy, Debug, Default)]
+struct Drops {
+    bytes: u64,
+    entries: u32,
+}
+
+/// Counts the versions of a leaf that die.
+struct VersionSink<'a> {
+    drops: &'a mut Drops,
+    rarer: &'a mut DropCounts,
+}
+
+impl DropSink for VersionSink<'_> {
+    #[inline]
+    fn dropped(&mut self, entry: &Entry<'_>) {
+        let Some(entries) = self.drops.entries.checked_add(1) else { return self.rarer.dropped(entry) };
+        self.drops.entries = entries;
+        self.drops.bytes += u64_of(entry.user_bytes());
+    }
+
+    fn made(&mut self, entry: &Entry<'_>) {
+        self.rarer.made(entry);
+    }
 }
 
 impl Leaf {
@@ -100,6 +132,8 @@ impl Leaf {
             fence_skip,
             user_bytes: 0,
             garbage_bytes: 0,
+            drops: Drops::default(),
+            rarer_drops: DropCounts::default(),
             min_seqno: Seqno(u64::MAX),
             max_seqno: Seqno(0),
         }
@@ -107,7 +141,12 @@ impl Leaf {
 
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        usize::from(self.len)
+    }
+
+    #[inline]
+    fn group_count(&self) -> usize {
+        usize::from(self.group_count)
     }
 
     /// Bytes of keys and newest values, about; see the invariants.
@@ -120,6 +159,16 @@ impl Leaf {
         self.garbage_bytes
     }
 
+    /// Versions that will not be flushed, because newer ones of their keys came; those included that
+    /// snapshots read.
+    pub(crate) fn drops(&self) -> DropCounts {
+        let Drops { bytes, entries } = self.drops;
+        let mut drops = self.rarer_drops;
+        drops.dropped_entries += u64::from(entries);
+        drops.dropped_bytes += bytes;
+        drops
+    }
+
     /// Least and greatest seqno that was ever inserted; the least is above the greatest if none was.
     pub(crate) fn seqnos(&self) -> (Seqno, Seqno) {
         (self.min_seqno, self.max_seqno)
@@ -127,7 +176,7 @@ impl Leaf {
 
     /// Bytes of the index on the heap; records are the arena's.
     pub(crate) fn heap_bytes(&self) -> u64 {
-        u64_of(self.group_count * size_of::<Group>())
+        u64_of(self.group_count() * size_of::<Group>())
     }
 
     #[inline]
@@ -174,7 +223,7 @@ impl Leaf {
 
     /// The slot past the last entry.
     pub(crate) fn end(&self) -> Slot {
-        let group = self.group_count.saturating_sub(1);
+        let group = self.group_count().saturating_sub(1);
         Slot { group, at: usize::from(self.lens[group]) }
     }
 
@@ -202,7 +251,7 @@ impl Leaf {
         let tail_of = |record| &arena.view(record).key()[self.skip..];
         // The last group that starts at or before the key; records are read only where the heads say nothing.
         let (mut group, up_to) = count(&self.firsts, wanted);
-        let mut up_to = up_to.min(self.group_count);
+        let mut up_to = up_to.min(self.group_count());
         while group < up_to {
             let middle = group + (up_to - group) / 2;
             if tail_of(self.group(middle).record(0)) <= tail { group = middle + 1 } else { up_to = middle }
@@ -257,7 +306,7 @@ impl Leaf {
     }
 
     fn has_room_at(&self, slot: Slot) -> bool {
-        self.group_count < GROUPS || usize::from(self.lens[slot.group]) < GROUP_ENTRIES
+        self.group_count() < GROUPS || usize::from(self.lens[slot.group]) < GROUP_ENTRIES
     }
 
     /// Adds an entry for a new key. REQUIRES: there is room at `slot`.
@@ -291,7 +340,7 @@ impl Leaf {
     /// Splits the group of `slot` if it is full; returns where the slot is then.
     fn grow(&mut self, slot: Slot) -> Slot {
         let Slot { group, at } = slot;
-        let count = self.group_count;
+        let count = self.group_count();
         if count == 0 {
             (self.groups[0], self.group_count) = (Some(Group::new()), 1);
             return slot;
@@ -321,9 +370,9 @@ impl Leaf {
         let key_of = |slot| self.newest(arena, slot).key();
         let end = self.end();
         if self.search(arena, key) == Err(end) {
-            return (self.group_count, separator(key_of(Slot { at: end.at - 1, ..end }), key));
+            return (self.group_count(), separator(key_of(Slot { at: end.at - 1, ..end }), key));
         }
-        let keep = self.group_count / 2;
+        let keep = self.group_count() / 2;
         let last = Slot { group: keep - 1, at: usize::from(self.lens[keep - 1]) - 1 };
         (keep, separator(key_of(last), key_of(Slot { group: keep, at: 0 })))
     }
@@ -331,20 +380,21 @@ impl Leaf {
     /// Keeps the first `keep` groups and returns a leaf with the others. `left_skip` and `right_skip` are
     /// what the fences of the two share.
     pub(crate) fn split(&mut self, arena: &Arena, keep: usize, left_skip: usize, right_skip: usize) -> Leaf {
-        debug_assert!(keep > 0 && keep <= self.group_count, "something stays");
+        debug_assert!(keep > 0 && keep <= self.group_count(), "something stays");
         let mut right = Leaf::new(right_skip);
-        for (to, from) in (keep..self.group_count).enumerate() {
+        for (to, from) in (keep..self.group_count()).enumerate() {
             right.groups[to] = self.groups[from].take();
             right.firsts[to] = std::mem::replace(&mut self.firsts[from], u64::MAX);
             right.lens[to] = std::mem::take(&mut self.lens[from]);
-            right.len += usize::from(right.lens[to]);
+            right.len += u16::from(right.lens[to]);
         }
+        let keep = entries(keep);
         right.group_count = self.group_count - keep;
         self.group_count = keep;
-        right.user_bytes = self.user_bytes * signed(right.len) / signed(self.len);
+        right.user_bytes = self.user_bytes * i64::from(right.len) / i64::from(self.len);
         self.user_bytes -= right.user_bytes;
         self.len -= right.len;
-        debug_assert_eq!(self.len, self.rank(self.end()), "every entry is in one of the two");
+        debug_assert_eq!(self.len(), self.rank(self.end()), "every entry is in one of the two");
         (right.min_seqno, right.max_seqno) = self.seqnos();
         if right.len > 0 {
             right.skip = self.skip;
@@ -419,7 +469,7 @@ impl Leaf {
     #[cfg(test)]
     pub(crate) fn changed_by_inserts(&self) -> std::ops::Range<usize> {
         let (first, last) = (std::ptr::from_ref(&self.lens), std::ptr::from_ref(&self.group_count));
-        first.addr()..last.addr() + size_of::<usize>()
+        first.addr()..last.addr() + size_of_val(&self.group_count)
     }
 
     /// Asserts what the head of this file states, and that all keys are in `[low, high)`; returns the bytes
@@ -431,10 +481,10 @@ impl Leaf {
         let mut len = 0;
         for (at, group) in self.groups.iter().enumerate() {
             let Some(group) = group else {
-                assert!(at >= self.group_count && self.lens[at] == 0 && self.firsts[at] == u64::MAX);
+                assert!(at >= self.group_count() && self.lens[at] == 0 && self.firsts[at] == u64::MAX);
                 continue;
             };
-            assert!(at < self.group_count && self.lens[at] > 0);
+            assert!(at < self.group_count() && self.lens[at] > 0);
             assert_eq!(self.firsts[at], group.first_head());
             assert_eq!(group.records().count(), usize::from(self.lens[at]));
             for (slot, record) in group.records().enumerate() {
@@ -453,7 +503,7 @@ impl Leaf {
                 len += 1;
             }
         }
-        assert_eq!(len, self.len);
+        assert_eq!(len, self.len());
         user_bytes
     }
 }

@@ -5,7 +5,7 @@
 //! - What is made stays until the memtable is dropped.
 
 use testudo_base::{
-    Kind, Seqno,
+    DropCounts, Kind, Seqno,
     chunks::ChunkPool,
     merge_operator::FullMerge,
     num::{u64_of, usize_of},
@@ -111,6 +111,15 @@ impl Memtable {
     /// Bytes of memory that replaced records still take. Visits all leaves.
     pub fn garbage_bytes(&self) -> u64 {
         self.table().map_or(0, Table::garbage_bytes)
+    }
+
+    /// Versions that no reader of the newest ones will see again: newer ones of their keys came, or they came
+    /// too late, or operands have become part of another one. Older ones that snapshots read count as such.
+    /// Visits all leaves.
+    ///
+    /// Inserted and made versions are those of [`Memtable::len`] and these together; so are their bytes.
+    pub fn drops(&self) -> DropCounts {
+        self.table().map_or_else(DropCounts::default, Table::drops)
     }
 
     /// The number of keys. Visits all leaves.

@@ -8,7 +8,7 @@
 use std::iter::Sum;
 
 use testudo_base::{
-    Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Seqno,
+    DropCounts, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Seqno,
     chunks::ChunkPool,
     merge_operator::FullMerge,
     num::{u64_of, usize_of},
@@ -147,6 +147,15 @@ impl Table {
     /// Bytes of memory that replaced records still take. Visits all leaves.
     pub(crate) fn garbage_bytes(&self) -> u64 {
         self.sum(Leaf::garbage_bytes)
+    }
+
+    /// Versions that will not be flushed. Visits all leaves.
+    pub(crate) fn drops(&self) -> DropCounts {
+        let mut drops = DropCounts::default();
+        for (_, leaf) in self.top.read().leaves() {
+            drops += leaf.read().drops();
+        }
+        drops
     }
 
     /// The number of keys. Visits all leaves.

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use testudo_base::{
-    KeyspaceId, RunId,
+    DropCounts, KeyspaceId, RunId,
     merge_operator::FullMerge,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -60,11 +60,13 @@ impl RunIds {
     }
 }
 
-/// How far a piece of background work has come, in bytes of input; read by the backpressure rule.
+/// How far a piece of background work has come, in bytes of input, read by the backpressure rule; and which
+/// entries ended with it.
 #[derive(Debug, Default)]
 pub struct Progress {
     total: AtomicU64,
     done: AtomicU64,
+    drops: Mutex<DropCounts>,
 }
 
 impl Progress {
@@ -76,6 +78,16 @@ impl Progress {
     /// Reports that this much more is done.
     pub fn advance(&self, bytes: u64) {
         self.done.fetch_add(bytes, Relaxed);
+    }
+
+    /// Reports entries that the work found dead, and those that it made of such.
+    pub fn record_drops(&self, drops: DropCounts) {
+        *self.drops.lock() += drops;
+    }
+
+    /// What was reported by [`Progress::record_drops`] since this was asked last.
+    pub fn take_drops(&self) -> DropCounts {
+        std::mem::take(&mut *self.drops.lock())
     }
 
     /// Bytes done and bytes in all.

@@ -2,9 +2,10 @@
 //!
 //! **Invariants**
 //! - The covered ranges of a leaf's runs follow each other without gaps, from end to end of the leaf.
+//! - Of entries that end here, and of those that become another one, the work's progress is told at the end.
 //! - A run that stays keeps its bytes and its covered range; others are put on either side of it.
 
-use testudo_base::{Entry, Kind, Result, Seqno, key, planted, sync::Arc};
+use testudo_base::{DropCounts, DropSink, Entry, Kind, Result, Seqno, key, planted, sync::Arc};
 use testudo_contract::Work;
 use testudo_run::{KeyBounds, Run, RunOrigin, RunWriter};
 
@@ -48,6 +49,7 @@ pub struct RunSequence<'w> {
     /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as
     /// nothing else was written there.
     first_tombstone: Option<Vec<u8>>,
+    drops: DropCounts,
 }
 
 /// A run that stays, and its first and last key.
@@ -82,6 +84,7 @@ impl<'w> RunSequence<'w> {
             runs: Vec::new(),
             staying,
             first_tombstone: None,
+            drops: DropCounts::default(),
         })
     }
 
@@ -97,6 +100,8 @@ impl<'w> RunSequence<'w> {
         if is_bottom && entry.kind == Kind::Tombstone {
             if self.open.is_none() && self.first_tombstone.is_none() {
                 self.first_tombstone = Some(entry.key.to_vec());
+            } else {
+                self.drops.dropped(entry);
             }
             return Ok(Pushed::Ended);
         }
@@ -108,11 +113,14 @@ impl<'w> RunSequence<'w> {
     }
 
     /// What is written in the place of operands, if it is not they.
-    pub fn resolve_operands(&self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
+    pub fn resolve_operands(&mut self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
         match entry.kind {
             Kind::Value | Kind::Tombstone => None,
             Kind::Operands | Kind::Unmerged => {
-                self.work.full_merge.try_full_merge(entry, self.origin.is_leaf)
+                let (kind, value) = self.work.full_merge.try_full_merge(entry, self.origin.is_leaf)?;
+                self.drops.dropped(entry);
+                self.drops.made(&Entry { kind, value: &value, ..*entry });
+                Some((kind, value))
             }
         }
     }
@@ -184,12 +192,12 @@ impl<'w> RunSequence<'w> {
     /// If all that lies at the start of the leaf, or behind the run that stays, are tombstones: writes the
     /// first of them.
     fn take_tombstone(&mut self) -> Result<()> {
-        if let Some(key) = self.first_tombstone.take()
-            && self.open.is_none()
-        {
-            let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
-            self.open()?.push(&tombstone)?;
+        let Some(key) = self.first_tombstone.take() else { return Ok(()) };
+        let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
+        if self.open.is_none() {
+            return self.open()?.push(&tombstone);
         }
+        self.drops.dropped(&tombstone);
         Ok(())
     }
 
@@ -202,6 +210,7 @@ impl<'w> RunSequence<'w> {
                 self.finish_open(None)?;
             }
         }
+        self.work.progress.record_drops(self.drops);
         Ok(self.runs)
     }
 }

@@ -9,10 +9,10 @@
 //! - The versions of an entry are in strict order, newest first.
 
 use testudo_base::{
-    Entry, Kind, Seqno, merge_operator::FullMerge, num::usize_of, operands_format::begin_stack,
+    DropSink, Entry, Kind, Seqno, merge_operator::FullMerge, num::usize_of, operands_format::begin_stack,
 };
 
-use super::{InsertOutcome, Leaf, Slot, signed};
+use super::{InsertOutcome, Leaf, Slot, VersionSink, signed};
 use crate::arena::{Arena, Record, Version, View};
 
 /// A value up to here is merged with every operand that comes; a longer one waits for about as many bytes of
@@ -22,7 +22,7 @@ const MERGED_BYTES: usize = 1 << 10;
 const OPERANDS_ROOM: usize = 64;
 
 impl Leaf {
-    /// Adds a version to those of a key.
+    /// Adds a version to those of a key. The one that was the newest dies, or the one that comes late.
     #[inline]
     pub(super) fn update(
         &mut self,
@@ -35,10 +35,13 @@ impl Leaf {
         let entry = content.record_mut(slot.at);
         let newest = arena.view(entry);
         let (newest_seqno, footprint) = (newest.seqno(), newest.footprint_bytes());
+        let mut sink = VersionSink { drops: &mut self.drops, rarer: &mut self.rarer_drops };
         if version.seqno < newest_seqno {
             assert!(!is_stack(newest), "versions of a key with operands come in their order");
+            sink.dropped(&version.entry());
             return add_late(arena, entry, version, is_needed(version.seqno, keep_from));
         }
+        sink.dropped(&newest.entry());
         let growth = signed(version.value.len()) - signed(newest.value().len());
         let mut outcome = InsertOutcome::default();
         let mut grown = 0;
@@ -72,13 +75,18 @@ impl Leaf {
         assert!(version.seqno > newest.seqno(), "operands of a key come in the order of their seqnos");
         let is_needed = is_needed(newest.seqno(), keep_from);
         let (bytes_before, footprint) = (newest.value().len(), newest.footprint_bytes());
+        let mut sink = VersionSink { drops: &mut self.drops, rarer: &mut self.rarer_drops };
+        sink.dropped(&newest.entry());
+        sink.dropped(&version.entry());
         if is_stack(newest) && !is_needed && arena.extend(entry, version.seqno, version.value) {
             self.user_bytes += signed(version.value.len());
             let stacked_bytes = bytes_before + version.value.len();
+            sink.made(&arena.view(entry).entry());
             return InsertOutcome { replaced_in_place: true, stacked_bytes, ..InsertOutcome::default() };
         }
         let (kind, value) = stacked_upon(arena.view(entry), version, full_merge);
         let whole = Version { kind, value: &value, ..*version };
+        sink.made(&whole.entry());
         let replaced_in_place = !is_needed && arena.overwrite(entry, &whole);
         let grown = if replaced_in_place {
             0

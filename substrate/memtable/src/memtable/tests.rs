@@ -351,4 +351,5 @@ fn a_frozen_memtable_refuses_inserts() {
     put(&table, 2, b"key", b"value", None);
 }
 
+mod drops;
 mod operands;

@@ -4,20 +4,22 @@
 //! order of their current keys, compared by cached eight-byte heads first; whoever has moved is sorted in
 //! again, which for the fullest source is one comparison. Tombstones are passed on; whoever knows that
 //! nothing older lies below drops them. Operands are stacked upon what older sources say of their key;
-//! whoever knows the merge operator merges them.
+//! whoever knows the merge operator merges them. A sink can be told which entries the merge drops.
 //!
 //! **Invariants**
 //! - Sources are ordered newest first; of equal keys the source with the least index wins.
 //! - Forward: every source stands on its first entry ≥ the current key. Backward: on its last entry ≤ it.
 //! - `order` holds the sources that stand on an entry, the one of the current key first; it is empty after an
 //!   error.
+//! - The sink is told of an entry when the merge moves on from its key; who places the merge anew, or stops,
+//!   has told it of keys that were passed before, and of no others.
 //! - `stacked` is there if the current entry is made of those of several sources; `stack` has its value then.
 
 use std::cmp::Ordering;
 
 use testudo_base::{
-    Cursor, Entry, Error, Kind, MAX_VALUE_BYTES, Result, key, num::u64_of, operands_format::begin_stack,
-    planted,
+    Cursor, DropSink, Entry, Error, Kind, MAX_VALUE_BYTES, Result, key, num::u64_of,
+    operands_format::begin_stack, planted,
 };
 
 /// Which way a cursor goes.
@@ -29,10 +31,11 @@ pub enum Direction {
     Backward,
 }
 
-/// A cursor over the union of its sources.
+/// A cursor over the union of its sources, which tells `S` of the entries that it drops.
 #[derive(Debug)]
-pub struct MergeCursor<C> {
+pub struct MergeCursor<C, S = ()> {
     sources: Vec<C>,
+    sink: S,
     /// Head of each source's current key, behind what all keys share.
     heads: Vec<u64>,
     /// Bytes of each source's current entry, twice, and one more for operands.
@@ -57,12 +60,22 @@ impl<C: Cursor> MergeCursor<C> {
 
     /// The same, when the first `shared_bytes` of all keys of all sources are equal.
     pub fn with_shared_prefix(sources: Vec<C>, shared_bytes: usize) -> Self {
+        Self::with_sink(sources, shared_bytes, ())
+    }
+}
+
+impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
+    /// As [`MergeCursor::with_shared_prefix`]; tells `sink` of each entry that is in none of what it returns
+    /// when it has moved on in one direction from end to end: one that a newer one hides, and those that
+    /// operands are stacked upon.
+    pub fn with_sink(sources: Vec<C>, shared_bytes: usize, sink: S) -> Self {
         let heads = vec![0; sources.len()];
         let entry_marks = vec![0; sources.len()];
         let order = Vec::with_capacity(sources.len());
         let direction = Direction::Forward;
         Self {
             sources,
+            sink,
             heads,
             entry_marks,
             shared_bytes,
@@ -78,6 +91,11 @@ impl<C: Cursor> MergeCursor<C> {
     /// Gives the sources back.
     pub fn into_sources(self) -> Vec<C> {
         self.sources
+    }
+
+    /// Gives the sink back.
+    pub fn into_sink(self) -> S {
+        self.sink
     }
 
     /// Bytes of entries that were passed so far, those included that a newer one hid.
@@ -196,7 +214,7 @@ impl<C: Cursor> MergeCursor<C> {
 
     /// Moves every source that stands on the current key one on.
     fn step(&mut self) -> Result<()> {
-        self.stacked = None;
+        let stacked = self.stacked.take();
         let Some(&current) = self.order.first() else { return Ok(()) };
         let head = self.heads[current];
         // Most keys are in one source alone.
@@ -207,6 +225,9 @@ impl<C: Cursor> MergeCursor<C> {
         {
             equal += 1;
         }
+        if S::LISTENS && equal > 1 {
+            self.report_drops(equal, stacked);
+        }
         for at in (0..equal).rev() {
             if let Err(error) = self.move_at(at) {
                 self.order.clear();
@@ -214,6 +235,20 @@ impl<C: Cursor> MergeCursor<C> {
             }
         }
         if self.stands_on_operands() { self.stack_up() } else { Ok(()) }
+    }
+
+    /// Tells the sink what becomes of the first `equal` sources' entries, which are of one key.
+    fn report_drops(&mut self, equal: usize, stacked: Option<Kind>) {
+        // Without operands the newest one is what was returned.
+        let returned = usize::from(stacked.is_none());
+        for &source in &self.order[returned..equal] {
+            if let Some(entry) = self.sources[source].entry() {
+                self.sink.dropped(&entry);
+            }
+        }
+        if let (Some(kind), Some(entry)) = (stacked, self.sources[self.order[0]].entry()) {
+            self.sink.made(&Entry { kind, value: &self.stack, ..entry });
+        }
     }
 
     /// Moves the source at `at` one on and sorts it in among those behind it, which are in order.
@@ -248,7 +283,7 @@ impl<C: Cursor> MergeCursor<C> {
     }
 }
 
-impl<C: Cursor> Cursor for MergeCursor<C> {
+impl<C: Cursor, S: DropSink> Cursor for MergeCursor<C, S> {
     fn seek_first(&mut self) -> Result<()> {
         self.place_each(Direction::Forward, |source| source.seek_first())
     }
@@ -291,3 +326,6 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

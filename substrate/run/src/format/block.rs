@@ -56,7 +56,19 @@ pub(crate) fn head32(suffix: &[u8]) -> u32 {
     testudo_base::num::high32(key::head(suffix))
 }
 
+/// The kind of a cell without a kind byte.
+#[inline]
+fn kind_of_code(suffix_and_code: u64) -> Kind {
+    match suffix_and_code & 3 {
+        0 => Kind::Value,
+        1 => Kind::Tombstone,
+        2 => Kind::Operands,
+        _ => Kind::Unmerged,
+    }
+}
+
 /// What a kind byte says.
+#[cold]
 fn kind_of_byte(byte: u8) -> Result<Kind, Damage> {
     let kind = Kind::from_u8(byte).filter(|kind| *kind as u8 >= KIND_BYTE_CODE);
     kind.ok_or(Damage("an entry is of an unknown kind"))
@@ -186,23 +198,42 @@ impl<'a> Block<'a> {
         Some((head, usize::from(u16::from_le_bytes([slot[4], slot[5]]))))
     }
 
+    /// Length of the suffix with the code, length of the value, and what follows both.
+    #[inline]
+    fn open_cell(&self, index: usize) -> Result<(u64, u64, Reader<'a>), Damage> {
+        let (_, offset) = self.slot(index).ok_or(Damage("a slot is missing"))?;
+        let mut reader = Reader::new(self.cells.get(offset..).ok_or(Damage("a cell is outside its block"))?);
+        Ok((reader.varint()?, reader.varint()?, reader))
+    }
+
+    /// Whether a cell whose suffix has this length and code has a kind byte.
+    #[inline]
+    fn has_kind_byte(&self, suffix_and_code: u64) -> bool {
+        self.has_kind_bytes && suffix_and_code & 3 == u64::from(KIND_BYTE_CODE)
+    }
+
     /// The entry at `index`.
     #[inline]
     pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
-        let (_, offset) = self.slot(index).ok_or(Damage("a slot is missing"))?;
-        let mut reader = Reader::new(self.cells.get(offset..).ok_or(Damage("a cell is outside its block"))?);
-        let suffix_and_code = reader.varint()?;
-        let value_bytes = usize_of(reader.varint()?);
-        let kind = match suffix_and_code & 3 {
-            0 => Kind::Value,
-            1 => Kind::Tombstone,
-            2 => Kind::Operands,
-            _ if self.has_kind_bytes => kind_of_byte(reader.u8()?)?,
-            _ => Kind::Unmerged,
+        let (suffix_and_code, value_bytes, mut reader) = self.open_cell(index)?;
+        let kind = if self.has_kind_byte(suffix_and_code) {
+            kind_of_byte(reader.u8()?)?
+        } else {
+            kind_of_code(suffix_and_code)
         };
         let suffix = reader.take(usize_of(suffix_and_code >> 2))?;
-        let value = reader.take(value_bytes)?;
+        let value = reader.take(usize_of(value_bytes))?;
         Ok(Cell { kind, suffix, value })
+    }
+
+    /// The suffix of the key at `index`.
+    #[inline]
+    fn suffix(&self, index: usize) -> Result<&'a [u8], Damage> {
+        let (suffix_and_code, _, mut reader) = self.open_cell(index)?;
+        if self.has_kind_byte(suffix_and_code) {
+            reader.u8()?;
+        }
+        reader.take(usize_of(suffix_and_code >> 2))
     }
 
     /// In an index block: the entry that leads to where `key` is or would be.
@@ -221,12 +252,12 @@ impl<'a> Block<'a> {
         if !is_equal {
             return Ok(Lead::Slot(slot.saturating_sub(1)));
         }
-        let equal = self.cell(slot)?.suffix;
+        let equal = self.suffix(slot)?;
         let (mut from, mut to) = (slot, slot + 1);
-        while from > 0 && self.cell(from - 1)?.suffix == equal {
+        while from > 0 && self.suffix(from - 1)? == equal {
             from -= 1;
         }
-        while to < self.count && self.cell(to)?.suffix == equal {
+        while to < self.count && self.suffix(to)? == equal {
             to += 1;
         }
         // A separator that is just so long that it need not be cut comes first.
@@ -264,7 +295,7 @@ impl<'a> Block<'a> {
             let middle = low.midpoint(high);
             let (slot_head, _) = self.slot(middle).ok_or(Damage("a slot is missing"))?;
             let order = match slot_head.cmp(&head) {
-                Ordering::Equal => self.cell(middle)?.suffix.cmp(suffix),
+                Ordering::Equal => self.suffix(middle)?.cmp(suffix),
                 order => order,
             };
             match order {

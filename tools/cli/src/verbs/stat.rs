@@ -34,7 +34,16 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("reads", &["record_", "page_read", "stream_read", "device_bytes_read"]),
     (
         "writes",
-        &["user", "wal_bytes", "wal_syncs", "data_bytes", "manifest_bytes_written", "device_bytes_written"],
+        &[
+            "user",
+            "dropped",
+            "folded",
+            "wal_bytes",
+            "wal_syncs",
+            "data_bytes",
+            "manifest_bytes_written",
+            "device_bytes_written",
+        ],
     ),
     (
         "space",

@@ -415,6 +415,7 @@ mod age_order;
 mod beside;
 mod bound;
 mod cold_pivots;
+mod conservation;
 mod idle;
 mod in_order;
 mod long_keys;

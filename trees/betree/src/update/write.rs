@@ -13,7 +13,7 @@
 //! - Outputs of one destination are disjoint runs in key order.
 
 use testudo_base::{
-    Cursor, Entry, Error, ErrorKind, Result, Seqno,
+    Cursor, DropCounts, Entry, Error, ErrorKind, Result, Seqno,
     num::u64_of,
     sync::{Arc, Mutex},
 };
@@ -230,13 +230,14 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let rewrites_leaf = is_leaf && layers.len() > 1 && staying.is_none();
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
-    let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
+    let mut merge = MergeCursor::with_sink(sources, shared_bytes, DropCounts::default());
     let cutter = RunCutter::new(bytes, is_leaf, options);
     let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
     merge.seek_first()?;
     let reported = write_entries(&mut merge, &mut runs, cutter, rewrites_leaf)?;
     let runs = runs.finish()?;
+    work.progress.record_drops(merge.into_sink());
     work.progress.advance(bytes.saturating_sub(reported));
     Ok(runs)
 }
@@ -244,7 +245,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
 /// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
 /// `rewrites_leaf`: its oldest source is the leaf as it was.
 fn write_entries<C: Cursor>(
-    merge: &mut MergeCursor<C>,
+    merge: &mut MergeCursor<C, DropCounts>,
     runs: &mut RunSequence<'_>,
     mut cutter: RunCutter,
     rewrites_leaf: bool,

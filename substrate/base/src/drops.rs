@@ -1,0 +1,71 @@
+//! What becomes of entries that no reader will see again: whoever merges tells a sink of each of them.
+//!
+//! An entry *dies* when a newer one of its key takes its place, when a tombstone has nothing left to hide, or
+//! when operands are folded; what they are folded into is a *made* entry. So of any piece of work
+//!
+//!     entries in + entries made = entries out + entries dropped
+//!
+//! holds, and the same for their bytes.
+//!
+//! **Invariants**
+//! - A sink is told of each entry once, with the key and the value that it had.
+
+use crate::{Entry, num::u64_of};
+
+/// Is told of each entry that dies, and of each that is made out of such. `()` does not listen, and costs
+/// nothing.
+pub trait DropSink {
+    /// Whether it listens at all.
+    const LISTENS: bool = true;
+
+    /// The entry will not be seen again.
+    fn dropped(&mut self, entry: &Entry<'_>);
+    /// The entry was made of others, which were dropped.
+    fn made(&mut self, entry: &Entry<'_>);
+}
+
+impl DropSink for () {
+    const LISTENS: bool = false;
+
+    #[inline]
+    fn dropped(&mut self, _: &Entry<'_>) {}
+
+    #[inline]
+    fn made(&mut self, _: &Entry<'_>) {}
+}
+
+/// Counts what it is told. Bytes are those of keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropCounts {
+    /// Entries that died.
+    pub dropped_entries: u64,
+    /// Their bytes.
+    pub dropped_bytes: u64,
+    /// Entries made of such.
+    pub made_entries: u64,
+    /// Their bytes.
+    pub made_bytes: u64,
+}
+
+impl DropSink for DropCounts {
+    #[inline]
+    fn dropped(&mut self, entry: &Entry<'_>) {
+        self.dropped_entries += 1;
+        self.dropped_bytes += u64_of(entry.user_bytes());
+    }
+
+    #[inline]
+    fn made(&mut self, entry: &Entry<'_>) {
+        self.made_entries += 1;
+        self.made_bytes += u64_of(entry.user_bytes());
+    }
+}
+
+impl std::ops::AddAssign for DropCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.dropped_entries += more.dropped_entries;
+        self.dropped_bytes += more.dropped_bytes;
+        self.made_entries += more.made_entries;
+        self.made_bytes += more.made_bytes;
+    }
+}
