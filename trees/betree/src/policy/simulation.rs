@@ -9,9 +9,7 @@
 
 use testudo_base::{ObjectId, num::u64_of};
 
-use testudo_sequence::Overwrites;
-
-use crate::{BeTreeOptions, policy::NodeLoad};
+use crate::{BeTreeOptions, policy::NodeLoad, update::overwrites::Overwrites};
 
 /// What is written into a simulated tree.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,7 @@
 use testudo_base::ObjectId;
 
 use super::*;
-use crate::Policy;
-use testudo_sequence::Overwrites;
+use crate::{Policy, update::overwrites::Overwrites};
 
 const OPTIONS: BeTreeOptions =
     BeTreeOptions { policy: Policy::Splinter, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };

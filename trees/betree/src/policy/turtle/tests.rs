@@ -1,6 +1,5 @@
 use super::*;
-use crate::Policy;
-use testudo_sequence::Overwrites;
+use crate::{Policy, update::overwrites::Overwrites};
 
 const OPTIONS: BeTreeOptions =
     BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };

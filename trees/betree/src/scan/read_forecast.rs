@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use testudo_base::num::low64;
 use testudo_run::{ScanForecast, ScanProgress};
-
-use crate::SequenceCursor;
+use testudo_sequence::SequenceCursor;
 
 /// Tells each source what a scan is expected to need of it; `waiting_bytes` are what each has for the part.
 pub(crate) fn forecast_reads(
