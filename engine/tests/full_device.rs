@@ -5,8 +5,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
-use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, MemEnv};
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Tree};
+use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, SplitMix};
 
 const MEMORY: u64 = 1 << 20;
 
@@ -91,6 +91,72 @@ fn removals_go_on_when_write_buffers_are_full_and_cannot_be_flushed() {
     keyspace.insert(b"x", b"y").unwrap();
     db.flush().unwrap();
     assert_eq!(keyspace.get(key(0)).unwrap(), None);
+}
+
+/// What a flush by the tree's rules takes has no bound: it can fail on a device that has space for more than
+/// write buffers, and would for good.
+#[test]
+fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
+    // A failed growth is tried again with less, many times; after about a hundred the flush gives up.
+    for failures in (84..=112).step_by(4) {
+        for tree in [Tree::turtle(), Tree::splinter()] {
+            let machine = MemEnv::new(5);
+            let faults = FaultyEnv::new(machine.clone());
+            let db = Db::builder(Path::new("/db")).env(faults.clone()).memory_bytes(MEMORY).open().unwrap();
+            let keyspace = db.keyspace("a", || KeyspaceOptions::default().tree(tree)).unwrap();
+            (0..20_000).for_each(|number| keyspace.insert(key(number), [7; 500]).unwrap());
+            db.flush().unwrap();
+            machine.space_limit(Some(machine.used_bytes() + (32 << 20)));
+            let plan = FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Allocate);
+            faults.set_plan(Some(plan.on_path("/db/data").times(failures)));
+            let calls = faults.call_count(IoClass::Allocate);
+            let mut taken = 20_000;
+            while faults.call_count(IoClass::Allocate) < calls + failures {
+                (0..500).for_each(|number| keyspace.insert(key(taken + number), [8; 500]).unwrap());
+                db.flush().unwrap();
+                taken += 500;
+            }
+            faults.set_plan(None);
+            // Everything goes on, by the tree's rules again.
+            (0..100).for_each(|number| keyspace.remove(key(number)).unwrap());
+            keyspace.insert(key(taken), b"last").unwrap();
+            db.settle().unwrap();
+            assert_holds(&keyspace, 100..taken + 1);
+            db.check_invariants().unwrap();
+        }
+    }
+}
+
+/// However much of it is free inside: a flush must not make log and manifest live on the reserve.
+#[test]
+fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
+    const RECORDS: u64 = 30_000;
+    let machine = MemEnv::new(5);
+    let tree = Tree::Turtle { leaf_bytes: 64 << 10, max_pivots: 16 };
+    let options = || KeyspaceOptions::default().tree(tree);
+    let scattered = |number: u64| format!("key{:016x}", SplitMix::new(number).next_u64()).into_bytes();
+    let db = open(&machine).unwrap();
+    let keyspace = db.keyspace("a", options).unwrap();
+    (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), [7; 500]).unwrap());
+    db.flush().unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    for free in (11 << 20..14 << 20).step_by(1 << 19) {
+        let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, free);
+        machine.space_limit(Some(machine.used_bytes() + free));
+        let db = open(&machine).unwrap();
+        let keyspace = db.keyspace("a", options).unwrap();
+        let mut numbers = RECORDS / 2..;
+        let refused = numbers.find_map(|number| keyspace.insert(scattered(number), [8; 500]).err());
+        assert_eq!(refused.unwrap().kind(), ErrorKind::OutOfSpace);
+        db.flush().unwrap();
+        for number in 0..RECORDS / 4 {
+            keyspace.remove(scattered(number)).unwrap();
+            let reserve = machine.file_bytes(Path::new("/db/reserve")).unwrap();
+            assert!(reserve.len() >= 256 << 10, "{number}: {} bytes are left of the reserve", reserve.len());
+        }
+        db.check_invariants().unwrap();
+    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Store {
         self.beginning.begin()?;
         self.manifest.commit(edit)?;
         self.data.extents().apply_durable(references_of(edit));
-        self.nearly_full.is_exhausted.store(false, Relaxed);
+        self.nearly_full.note_edit();
         Ok(())
     }
 }

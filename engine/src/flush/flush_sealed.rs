@@ -13,7 +13,10 @@
 //! - The log is synced before a run is written: no run on disk holds what the log could still lose.
 //! - A failure before the edit is committed changes nothing; a failed commit poisons the store.
 
-use testudo_base::{Error, ErrorKind, Result, planted, sync::Arc};
+use testudo_base::{
+    Error, ErrorKind, Result, planted,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 use testudo_contract::Progress;
 
 use crate::{
@@ -24,6 +27,10 @@ use crate::{
     store::Store,
     write::backpressure::Part,
 };
+
+fn is_full(error: &Error) -> bool {
+    error.kind() == ErrorKind::OutOfSpace
+}
 
 impl Store {
     /// Frees write memory in stepped execution: seals, and flushes what is sealed.
@@ -75,6 +82,12 @@ impl Store {
         self.data.begin_round();
         self.backpressure.flush_started(&*self.env, parts.clone());
         let outcome = self.flush_where_it_fits(waiting, &parts);
+        match &outcome {
+            Ok(()) => self.health.set_stall(None),
+            // Writers are stopped until there is space again, not for good.
+            Err(error) if is_full(error) => self.health.set_stall(Some(error.clone())),
+            Err(_) => {}
+        }
         let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
         self.counters.stages.record_round(bytes, self.env.monotonic().saturating_sub(started));
         self.backpressure.flush_ended(&*self.env);
@@ -98,16 +111,22 @@ impl Store {
 
     /// Flushes into the trees as they would have it, or, if there is not enough space, on top of them. There
     /// only as many buffers as fit; at least one.
+    ///
+    /// What a flush by a tree's rules takes has no bound. So a device is nearly full, too, if it was not
+    /// enough for one, however much is free once that has been given back.
     fn flush_where_it_fits(&self, mut waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
         if !self.nearly_full.is_short() {
             let outcome = self.flush_waiting(waiting.clone(), parts, Placement::InTree);
-            let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace);
-            if !is_full || self.has_failed() {
+            if self.has_failed() || !outcome.as_ref().is_err_and(is_full) {
+                if outcome.is_ok() {
+                    self.nearly_full.failed_bytes.store(0, Relaxed);
+                }
                 return outcome;
             }
             self.data.give_back_space()?;
+            self.note_failed_flush();
             self.hold_space()?;
-            if !self.nearly_full.is_on() {
+            if planted!("failed-flush-forgotten") && !self.nearly_full.is_on() {
                 return outcome;
             }
         }
@@ -136,17 +155,14 @@ impl Store {
         self.beginning.begin().inspect_err(|error| self.poison(error))?;
         let applied = self.apply_all(waiting, parts, placement);
         clock.end(Stage::Apply);
-        let flushed = applied.inspect_err(|error| self.record_failure(error))?;
-        self.health.set_stall(None);
+        let flushed = applied.inspect_err(|error| self.poison_unless_full(error))?;
         self.commit_flushed(flushed, &mut clock).inspect_err(|error| self.poison(error))
     }
 
-    /// A full disk stops writers until it has space again; whatever else fails before anything was committed
-    /// stops them for good.
-    pub(crate) fn record_failure(&self, error: &Error) {
-        if error.kind() == ErrorKind::OutOfSpace {
-            self.health.set_stall(Some(error.clone()));
-        } else {
+    /// What finds no space before anything was committed is tried again; whatever else fails stops writers
+    /// for good.
+    pub(crate) fn poison_unless_full(&self, error: &Error) {
+        if !is_full(error) {
             self.poison(error);
         }
     }

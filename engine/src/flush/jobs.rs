@@ -224,10 +224,4 @@ impl Store {
         }
         outcome
     }
-
-    fn poison_unless_full(&self, error: &testudo_base::Error) {
-        if error.kind() != ErrorKind::OutOfSpace {
-            self.poison(error);
-        }
-    }
 }

@@ -68,12 +68,23 @@ impl Bounds {
     }
 }
 
+/// Steps of reclaiming that did not fit, since the last edit or since there was more space.
+#[derive(Debug, Default)]
+struct Tried {
+    steps: Vec<(KeyspaceId, Reclaim)>,
+    /// The space that was there for the first of them.
+    usable_bytes: u64,
+}
+
 /// State and numbers of a device that is nearly full.
 #[derive(Debug, Default)]
 pub(crate) struct NearlyFull {
     pub(crate) is_on: AtomicBool,
     /// What is held is not whole.
     pub(crate) is_short: AtomicBool,
+    /// With fewer free bytes the device is nearly full, because a flush by the tree's rules failed with
+    /// about as many. 0 once one has succeeded.
+    pub(crate) failed_bytes: AtomicU64,
     /// Which free pages of the data file have space was found out.
     pub(crate) holes_are_known: AtomicBool,
     pub(crate) bounds: Mutex<Bounds>,
@@ -93,8 +104,7 @@ pub(crate) struct NearlyFull {
     pub(crate) has_refused: AtomicBool,
     /// No step wins anything, until the next edit.
     pub(crate) is_exhausted: AtomicBool,
-    /// Steps that did not fit.
-    pub(crate) tried: Mutex<Vec<(KeyspaceId, Reclaim)>>,
+    tried: Mutex<Tried>,
 }
 
 impl NearlyFull {
@@ -106,6 +116,30 @@ impl NearlyFull {
     /// Whether only removals are taken, and space is to be reclaimed.
     pub(crate) fn is_short(&self) -> bool {
         self.is_short.load(Acquire)
+    }
+
+    /// The steps of a keyspace that did not fit into so much space.
+    pub(crate) fn tried_of(&self, keyspace: KeyspaceId, usable_bytes: u64) -> Vec<Reclaim> {
+        let mut tried = self.tried.lock();
+        if usable_bytes > tried.usable_bytes {
+            tried.steps.clear();
+        }
+        tried.steps.iter().filter(|(id, _)| *id == keyspace).map(|(_, step)| step.clone()).collect()
+    }
+
+    /// A step did not fit into so much space.
+    pub(crate) fn note_tried(&self, keyspace: KeyspaceId, step: Reclaim, usable_bytes: u64) {
+        let mut tried = self.tried.lock();
+        if tried.steps.is_empty() {
+            tried.usable_bytes = usable_bytes;
+        }
+        tried.steps.push((keyspace, step));
+    }
+
+    /// An edit was committed: whatever was found out about reclaiming may have changed.
+    pub(crate) fn note_edit(&self) {
+        self.is_exhausted.store(false, Relaxed);
+        self.tried.lock().steps.clear();
     }
 
     /// What jobs of the trees leave of held space, and removals while something can be reclaimed: half of

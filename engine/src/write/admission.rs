@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use testudo_base::{Error, ErrorKind, MAX_KEY_BYTES, Result, num::u64_of};
-use testudo_contract::LeastGain;
 
 use crate::{
+    flush::nearly_full::is_full,
     store::{Store, view::KeyspaceCore},
     write::space_guard::Intent,
 };
@@ -50,11 +50,23 @@ impl Store {
                 // What is removed makes the space for which flushes wait; the log has some left, or the
                 // commit would have been refused above.
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && intent == Intent::Remove => {
-                    if self.backpressure.has_memory_for_removals() {
+                    if self.backpressure.has_memory_for_removals(self.backpressure.write_buffers()) {
                         break;
                     }
-                    if !self.reclaim_round(LeastGain::None)? {
-                        return Err(error);
+                    // Whatever the last flush found out: there may be space again, or some to be won.
+                    self.seal_if_full();
+                    match self.flush_or_reclaim() {
+                        Ok(true) => {}
+                        outcome if outcome.is_ok() || is_full(&outcome) => {
+                            // Write buffers are small on such a device, for what fits is to fit on top of
+                            // the trees; `admit_nearly_full` knows how much that is.
+                            let most = self.memory.shares().write_buffers;
+                            if self.backpressure.has_memory_for_removals(most) {
+                                break;
+                            }
+                            return Err(error);
+                        }
+                        outcome => drop(outcome?),
                     }
                 }
                 Err(error) => return Err(error),

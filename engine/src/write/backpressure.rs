@@ -154,9 +154,9 @@ impl Backpressure {
     }
 
     /// Whether removals may still come while a full device keeps everything from being flushed: a sixteenth
-    /// more than the bound.
-    pub(crate) fn has_memory_for_removals(&self) -> bool {
-        self.used() < self.write_buffers() / 16 * 18
+    /// more than the bound of write buffers that may have `write_buffers` bytes.
+    pub(crate) fn has_memory_for_removals(&self, write_buffers: u64) -> bool {
+        self.used() < write_buffers / 16 * 18
     }
 
     /// A flush begins.

@@ -89,6 +89,16 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("full-disk-swallowed", "a write to a full disk passes for done", &["full-disk"]),
     bug("space-not-reclaimed", "a full device wins no space from what was removed", &["removals"]),
     bug("held-space-not-taken", "what is held for a full device is left there", &["removals"]),
+    bug(
+        "failed-flush-forgotten",
+        "a flush that the tree's rules have no space for is only tried again",
+        &["engine/tests/full_device.rs"],
+    ),
+    bug(
+        "device-space-not-left",
+        "free space of the data file is not given back to log and manifest",
+        &["engine/tests/full_device.rs"],
+    ),
     bug("rest-of-share-forgotten", "reclaiming one leaf loses what waits for the next", &["removals"]),
     bug(
         "joined-leaf-too-new",

@@ -109,8 +109,8 @@ pub struct FaultPlan {
     pub skip: u64,
     /// The error.
     pub error: FaultError,
-    /// Every later call that counts fails too; otherwise only one does.
-    pub lasting: bool,
+    /// So many calls that count fail, one after the other.
+    pub times: u64,
     /// A failing write has written its first half (whole pages where it has several).
     pub partial_write: bool,
 }
@@ -118,7 +118,7 @@ pub struct FaultPlan {
 impl FaultPlan {
     /// The call number `skip` (from 0) of any kind fails once.
     pub fn once(skip: u64, error: FaultError) -> Self {
-        Self { class: None, path_part: String::new(), skip, error, lasting: false, partial_write: false }
+        Self { class: None, path_part: String::new(), skip, error, times: 1, partial_write: false }
     }
 
     /// The same, counting calls of one kind only.
@@ -130,8 +130,14 @@ impl FaultPlan {
 
     /// The same, for good.
     #[must_use]
-    pub fn for_good(mut self) -> Self {
-        self.lasting = true;
+    pub fn for_good(self) -> Self {
+        self.times(u64::MAX)
+    }
+
+    /// The same, so many times in a row.
+    #[must_use]
+    pub fn times(mut self, times: u64) -> Self {
+        self.times = times;
         self
     }
 
@@ -196,7 +202,7 @@ impl Faults {
         }
         let number = *matched;
         *matched += 1;
-        if number < plan.skip || (number > plan.skip && !plan.lasting) {
+        if number < plan.skip || number - plan.skip >= plan.times {
             return Ok(());
         }
         let error = plan.error.to_error();

@@ -16,8 +16,10 @@ use testudo_testkit::engine_store::EngineOpener;
 use super::{Device, close};
 use crate::{Amount, LayerReport, Limits, sweep::counted};
 
-/// How long a refusal may last until the background has made room. A hang is all that this tells.
+/// How long a refusal may last while the background does nothing, and how many rounds and jobs it may take to
+/// make room: on a busy machine each can take long. A hang is all that this tells.
 const PATIENCE: Duration = Duration::from_secs(120);
+const WORK_MAX: u64 = 2_000;
 /// A store that has refused writes for so long, through several looks of the background, is full.
 const FULL_AFTER: Duration = Duration::from_secs(2);
 /// How often a refused call is tried again.
@@ -174,9 +176,16 @@ fn fill(running: &Running, first: u64) -> Result<u64, String> {
 
 fn remove(running: &Running, number: u64) -> Result<(), String> {
     let clock = RealEnv::new();
-    let end = clock.monotonic() + PATIENCE;
+    let work = || running.db.stats().flushes + running.db.stats().jobs;
+    let mut refused: Option<(u64, u64, Duration)> = None;
     while let Err(error) = running.keyspace.remove(pair(number).0) {
-        if error.kind() != ErrorKind::OutOfSpace || clock.monotonic() >= end {
+        let (done, now) = (work(), clock.monotonic());
+        let (first, last, since) = refused.get_or_insert((done, done, now));
+        if done > *last {
+            (*last, *since) = (done, now);
+        }
+        let is_patient = now - *since < PATIENCE && done - *first < WORK_MAX;
+        if error.kind() != ErrorKind::OutOfSpace || !is_patient {
             return Err(format!("removal {number}: {error:?}, {:?}", running.db.stats()));
         }
         clock.sleep(PAUSE);
