@@ -95,10 +95,14 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
     let mut threads = Vec::new();
     let warm: Option<(&str, Body)> =
         store.warm.is_on().then_some(("testudo-warm", warm::background::warm_loop));
-    let bodies: [(&str, Body); 2] = [("testudo-log", log_loop), ("testudo-flush", flush_loop)];
     let job_threads = (store.background.job_executor.workers() / 2).max(1);
-    let jobs = std::iter::repeat_n::<(&str, Body)>(("testudo-jobs", job_loop), job_threads);
-    for (name, body) in bodies.into_iter().chain(jobs).chain(warm) {
+    let mut bodies: Vec<(&str, Body)> = vec![("testudo-log", log_loop), ("testudo-flush", flush_loop)];
+    bodies.extend(std::iter::repeat_n::<(&str, Body)>(("testudo-jobs", job_loop), job_threads));
+    if store.log.wal.is_none() {
+        // A reader writes nothing, and so has no work but to become warm.
+        bodies.clear();
+    }
+    for (name, body) in bodies.into_iter().chain(warm) {
         let store_of_thread = Arc::clone(store);
         let run = move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| body(&store_of_thread)));

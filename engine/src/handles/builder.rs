@@ -69,7 +69,8 @@ impl DbBuilder {
 
     /// Whether the store notes what its caches hold when it is closed, and now and then before, and reads it
     /// back beside the first reads of the next opening. Default `true`. `false` neither notes nor reads
-    /// anything. What is noted is a hint: whatever becomes of the file `hot-set`, no answer depends on it.
+    /// anything; a store that is open for reading only notes nothing. What is noted is a hint: whatever
+    /// becomes of the file `hot-set`, no answer depends on it.
     #[must_use]
     pub fn warm_restart(mut self, warm_restart: bool) -> Self {
         self.0.warm_restart = warm_restart;

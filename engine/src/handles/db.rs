@@ -140,8 +140,10 @@ impl Db {
             lock: Mutex::new(Some(lock)),
             is_temporary: settings.temporary,
         };
-        if store.log.wal.is_some() && !store.background.is_stepped {
-            store.start_publishing();
+        if !store.background.is_stepped {
+            if store.log.wal.is_some() {
+                store.start_publishing();
+            }
             *open.threads.lock() = background::start(&store)?;
         }
         match store.renew_log(LOG_SEGMENTS_OPENED) {

@@ -65,7 +65,7 @@ pub(crate) fn assemble(
         is_stepped,
         manifest: Arc::new(manifest),
         space,
-        warm_restart: settings.warm_restart && !settings.read_only && !settings.temporary,
+        warm_restart: settings.warm_restart && !settings.temporary,
     });
     Ok((store, pool))
 }

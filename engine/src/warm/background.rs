@@ -2,6 +2,7 @@
 //! then.
 //!
 //! **Invariants**
+//! - A store that is open for reading only is read back, too, and nothing is noted.
 //! - It begins with the first read of a user: a store that is opened to be written, or for one look, reads
 //!   nothing for nobody.
 //! - While users read it pauses as long as it works.
@@ -37,7 +38,8 @@ pub(crate) fn warm_loop(store: &Store) -> Result<()> {
             store.warm.wait(store.env.monotonic().saturating_sub(began).min(PAUSE_MAX));
         }
     }
-    while !ends() {
+    // A reader notes nothing.
+    while store.log.wal.is_some() && !ends() {
         store.warm.wait(NOTE_INTERVAL);
         if !ends() {
             store.note_hot_set();

@@ -118,11 +118,25 @@ fn an_opening_that_reads_nothing_leaves_the_file_and_reads_nothing() {
     keyspace(&db).insert(key(1), value(1, "old")).unwrap();
     db.close().unwrap();
     assert!(hot_set(&env).unwrap() == before);
-    let db = builder(&env).read_only().open().unwrap();
-    read_hot(&db);
-    assert_eq!(db.stats().restore_state, RestoreState::Nothing);
-    db.close().unwrap();
-    assert!(hot_set(&env).unwrap() == before);
+}
+
+#[test]
+fn a_reader_is_warm_too_and_notes_nothing() {
+    let env = warm();
+    let before = hot_set(&env).unwrap();
+    let cold = read_hot(&builder(&env).read_only().warm_restart(false).open().unwrap());
+    assert_eq!(cold.restore_state, RestoreState::Nothing);
+    for _ in 0..2 {
+        let db = builder(&env).read_only().open().unwrap();
+        assert_eq!(db.stats().restore_state, RestoreState::Waiting);
+        restore(&db);
+        let stats = read_hot(&db);
+        assert_eq!(stats.restore_state, RestoreState::Done);
+        assert!(stats.page_reads * 10 <= cold.page_reads, "{} of {}", stats.page_reads, cold.page_reads);
+        assert!(stats.restored_records > 100 && stats.restored_pages > 100, "{stats:?}");
+        db.close().unwrap();
+        assert!(hot_set(&env).unwrap() == before);
+    }
 }
 
 #[test]

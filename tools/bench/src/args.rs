@@ -22,7 +22,7 @@ pub struct BenchArgs {
 #[derive(Subcommand, Clone, Debug)]
 pub enum BenchCommand {
     /// The YCSB core workloads and a few more, every read checked
-    Ycsb(YcsbArgs),
+    Ycsb(Box<YcsbArgs>),
     /// A real history against the store, compared with a model in memory
     Replay(ReplayArgs),
     /// What the disk itself gives: random reads, bandwidth, syncs
@@ -109,6 +109,9 @@ pub struct YcsbArgs {
     /// Run each workload in a process of its own, on the files that the one before left
     #[arg(long, conflicts_with_all = ["plot", "backup_to", "switch_trees"])]
     pub reopen_each: bool,
+    /// Neither note what is hot when the store is closed nor read it back when it is opened
+    #[arg(long)]
+    pub no_warm_restart: bool,
     /// Of --reopen-each: this process runs only the workload of this index, in a directory of the first one
     #[arg(long, value_name = "INDEX", hide = true, requires = "reopen_each")]
     pub step: Option<usize>,
@@ -343,6 +346,8 @@ pub enum Workload {
     Scan,
     /// Reads of keys that are not there, each next to a record's, uniform
     Absent,
+    /// Removes every second record, each thread those of its share, until they are gone; nothing can follow
+    DeleteEverySecond,
     /// Reads, 98 % of them in one twentieth of the key space, beside 1,000 uniform updates a second, which
     /// one more thread does and which are not counted among its operations
     RangeHot,

@@ -12,7 +12,7 @@ pub(crate) mod testudo_subject;
 
 use std::{path::Path, sync::Arc};
 
-use testudo::{Db, DbStats, Error, Result};
+use testudo::{Db, DbStats, Error, ErrorKind, Result};
 use testudo_env::RealEnv;
 
 use crate::measure::process;
@@ -30,6 +30,8 @@ pub struct Settings {
     pub tree: String,
     /// Bytes of a full leaf, where there are leaves and the choice is not left to the tree.
     pub leaf_bytes: Option<u64>,
+    /// What is hot when it is closed is read back when it is opened, where a store can do that.
+    pub warm_restart: bool,
     /// The machine.
     pub env: Arc<RealEnv>,
 }
@@ -105,6 +107,14 @@ pub trait Records: Send + Sync {
     /// What the store says.
     fn insert_ordered(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         pairs.iter().try_for_each(|(key, value)| self.insert(key, value))
+    }
+
+    /// Removes one record.
+    ///
+    /// # Errors
+    /// What the store says; `Unsupported` where this program does not know how the store removes.
+    fn remove(&self, _key: &[u8]) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "removing is not measured with this store"))
     }
 
     /// Shows the value of `key`, if there is one.

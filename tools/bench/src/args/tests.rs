@@ -15,7 +15,7 @@ fn parse(line: &str) -> Result<BenchCommand, String> {
 
 fn parse_ycsb(line: &str) -> YcsbArgs {
     match parse(line) {
-        Ok(BenchCommand::Ycsb(args)) => args,
+        Ok(BenchCommand::Ycsb(args)) => *args,
         other => panic!("{other:?}"),
     }
 }

@@ -32,6 +32,7 @@ impl Subject for Testudo {
         let durability = if settings.sync { Durability::Sync } else { Durability::Buffered };
         let env: Arc<dyn Env> = settings.env.clone();
         let builder = Db::builder(dir).memory_bytes(settings.memory_bytes).durability(durability).env(env);
+        let builder = builder.warm_restart(settings.warm_restart);
         Ok(Self { db: builder.open()?, tree, tree_name: settings.tree.clone() })
     }
 
@@ -72,6 +73,11 @@ impl Records for Keyspace {
     #[inline]
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
         Keyspace::insert(self, key, value)
+    }
+
+    #[inline]
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        Keyspace::remove(self, key)
     }
 
     #[inline]

@@ -109,6 +109,11 @@ fn check(args: &YcsbArgs) -> Result<()> {
     if loads == 1 && first != Some(&Workload::Load) {
         return Err(Error::invalid("--workloads: load comes before all workloads that need its records"));
     }
+    let removes =
+        args.workloads.iter().rev().skip(1).any(|workload| *workload == Workload::DeleteEverySecond);
+    if removes {
+        return Err(Error::invalid("--workloads: nothing can follow delete-every-second"));
+    }
     if args.backup_to.is_some() && !args.workloads.contains(&Workload::A) {
         return Err(Error::invalid(
             "--backup-to: the backup is made in workload a, which is not among --workloads",

@@ -75,6 +75,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             threads: usize::from(args.threads),
             tree: args.store.tree.clone(),
             leaf_bytes: args.store.leaf_bytes,
+            warm_restart: !args.no_warm_restart,
             env: context.env.clone(),
         };
         let started = context.env.monotonic();
@@ -236,7 +237,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
         let complaints = Complaints::default();
         let mut rates = RateOverTime::default();
-        if self.args.warmup_seconds > 0.0 && workload.shape() != Shape::Fill {
+        if self.args.warmup_seconds > 0.0 && !matches!(workload.shape(), Shape::Fill | Shape::Removals) {
             self.warm_up(workload, &complaints, &mut rates)?;
         }
         let mut backup = self.backup.take();
@@ -458,7 +459,7 @@ impl<'a, S: Subject> RunState<'a, S> {
                     complaints.add(&format!("a full scan gave {seen} records of {expected}"));
                 }
             }
-            Shape::Mixed(_) | Shape::Batches => {}
+            Shape::Mixed(_) | Shape::Batches | Shape::Removals => {}
         }
         Ok(())
     }

@@ -78,6 +78,23 @@ fn every_workload_runs_and_every_answer_is_right() {
 }
 
 #[test]
+fn every_second_record_is_removed_and_the_others_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, json) = (dir.path().display(), dir.path().join("out.json"));
+    let line = format!(
+        "ycsb --smoke --json {} --memory 32MiB --warmup-seconds 0.1 --no-warm-restart \
+         --workloads load,delete-every-second --dir {path}/store",
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    assert_eq!(results(&json)[1]["ops"], 1_000);
+    assert!(!dir.path().join("store/hot-set").exists());
+    let db = testudo::Db::open(dir.path().join("store")).unwrap();
+    let keyspace = db.open_keyspace(&db.keyspace_names()[0]).unwrap().unwrap();
+    assert_eq!(keyspace.iter().unwrap().count(), 1_000);
+}
+
+#[test]
 fn a_kept_store_is_measured_again_without_loading() {
     let dir = tempfile::tempdir().unwrap();
     let (store, json) = (dir.path().join("store"), dir.path().join("out.json"));
@@ -125,6 +142,7 @@ fn flags_that_cannot_be_together_are_named() {
         ("--switch-trees turtle,oak", "--switch-trees"),
         ("--switch-trees turtle,splinter --workloads load,c", "--switch-in"),
         ("--workloads c --sequential-share 50", "--sequential-share"),
+        ("--workloads load,delete-every-second,c", "delete-every-second"),
     ];
     for (flags, name) in cases {
         let line = format!("ycsb --smoke --memory 32MiB --tmp {} {flags}", dir.path().display());

@@ -36,6 +36,8 @@ use crate::{
 const ORDERED_BATCH: usize = 1000;
 /// At a fixed rate an operation may be this much early: timers are no finer.
 const EARLY_MAX: Duration = Duration::from_micros(100);
+/// Of so many records that are there before removals, one that is removed is read, and one beside it.
+const REMOVALS_CHECKED: u64 = 128;
 /// Entries of a full scan that count as one step.
 const SCAN_STEP: u64 = 1024;
 
@@ -161,6 +163,7 @@ impl<'a, R: Records> Worker<'a, R> {
             Shape::Mixed(mix) => self.mixed(mix),
             Shape::Batches => self.batches(),
             Shape::FullScan => self.full_scans(),
+            Shape::Removals => self.remove_every_second(),
         };
         self.tally.ended = self.last_reading;
         drop(busy);
@@ -210,6 +213,30 @@ impl<'a, R: Records> Worker<'a, R> {
     fn fill(&mut self) -> Result<()> {
         for record in self.share_of(self.shared.ops) {
             self.put(record, 0)?;
+            if !self.lap(Class::Write, 1) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes every second record of this thread's share. Some are read: what was removed is gone, and the
+    /// records beside it are not.
+    fn remove_every_second(&mut self) -> Result<()> {
+        let records = self.share_of(self.target.oracle.acknowledged());
+        let most = self.share_of(self.shared.ops);
+        for record in records.filter(|record| record % 2 == 1).take(usize_of(most.end - most.start)) {
+            self.target.keys.write(record, &mut self.key);
+            self.target.keyspace(record).remove(&self.key)?;
+            self.tally.writes += 1;
+            self.tally.written_bytes += u64_of(self.key.len());
+            if record % REMOVALS_CHECKED == 1 {
+                let is_there = self.target.keyspace(record).get(&self.key, |found| found.is_some())?;
+                if is_there {
+                    self.complain(Err(format!("record {record} was removed and is there")));
+                }
+                self.get(record - 1)?;
+            }
             if !self.lap(Class::Write, 1) {
                 break;
             }

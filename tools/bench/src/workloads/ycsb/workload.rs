@@ -35,6 +35,8 @@ pub(crate) enum Shape {
     Batches,
     /// Everything in order, each thread its part of the key space.
     FullScan,
+    /// Removals of every second record, each thread those of its share.
+    Removals,
 }
 
 impl Workload {
@@ -58,6 +60,7 @@ impl Workload {
             Self::RangeHot => Shape::Mixed(Mix { reads: 100, ..none }),
             Self::Multiget => Shape::Batches,
             Self::Scan => Shape::FullScan,
+            Self::DeleteEverySecond => Shape::Removals,
         }
     }
 
@@ -79,7 +82,9 @@ impl Workload {
             Self::Load | Self::Seq | Self::UniformA | Self::UniformC | Self::Overwrite => {
                 Distribution::Uniform
             }
-            Self::Multiget | Self::Range | Self::Scan | Self::Absent => Distribution::Uniform,
+            Self::Multiget | Self::Range | Self::Scan | Self::Absent | Self::DeleteEverySecond => {
+                Distribution::Uniform
+            }
         }
     }
 

@@ -19,7 +19,7 @@ fn workloads_that_update_are_those_with_updates_or_read_modify_writes() {
     for workload in Workload::value_variants() {
         let updates = match workload.shape() {
             Shape::Mixed(mix) => mix.updates > 0 || mix.reads + mix.inserts + mix.scans + mix.absent < 100,
-            Shape::Fill | Shape::Batches | Shape::FullScan => false,
+            Shape::Fill | Shape::Batches | Shape::FullScan | Shape::Removals => false,
         };
         let updates = updates || workload.updates_beside().is_some();
         assert_eq!(workload.updates_records(), updates, "{}", workload.name());
