@@ -182,7 +182,9 @@ fn job_loop(store: &Store) -> Result<()> {
     let mut watch = Watch::from(store.env.monotonic());
     while !store.health.is_closing() && !store.has_failed() {
         watch.check(store);
-        let worked = watch.run_job(store);
+        // What is being flushed changes what there is to do, and comes first.
+        let is_flushing = store.backpressure.is_flushing();
+        let worked = if is_flushing { Ok(false) } else { watch.run_job(store) };
         if is_stalled(&worked) || !worked? {
             wait_for(&store.background.job_wakeup);
         }

@@ -3,8 +3,8 @@
 //!
 //! Asked after each flush and before buffers are sealed: one `statvfs` where there is plenty. Once there
 //! might not be enough for the write buffers as they are, or was not for a flush by the tree's rules, the
-//! device is nearly full: buffers and log become small, and enough space is held for what write buffers can hold, put
-//! on top of the trees, and for a step of reclaiming.
+//! device is nearly full: buffers and log become small, and enough space is held for what write buffers can
+//! hold, put on top of the trees, and for a step of reclaiming.
 //!
 //! **Invariants**
 //! - Numbers are chosen in `store/held_space.rs`; here the device is asked, and space is taken and given

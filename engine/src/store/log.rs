@@ -9,6 +9,9 @@ use testudo_base::{
 };
 use testudo_wal::Wal;
 
+/// Whoever could shorten the log is told each time that it has grown by so much.
+const GROWTH_BYTES: u64 = 1 << 20;
+
 /// The log side of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
@@ -16,6 +19,8 @@ pub(crate) struct Log {
     pub(crate) wal: Option<Arc<Wal>>,
     /// How far recovery has come; what a read-only store shows.
     recovered_seqno: AtomicU64,
+    /// Bytes of log when somebody was told last, or when it was found shorter.
+    told_bytes: AtomicU64,
 }
 
 impl Log {
@@ -29,6 +34,17 @@ impl Log {
     /// Recovery has come to `seqno`.
     pub(crate) fn record_recovered(&self, seqno: Seqno) {
         self.recovered_seqno.store(seqno.0, Relaxed);
+    }
+
+    /// Whether the log has grown so much that whoever could shorten it is to be told.
+    pub(crate) fn has_grown(&self) -> bool {
+        let Some(wal) = &self.wal else { return false };
+        let (bytes, told) = (wal.live_bytes(), self.told_bytes.load(Relaxed));
+        let has_grown = bytes >= told + GROWTH_BYTES;
+        if has_grown || bytes < told {
+            self.told_bytes.store(bytes, Relaxed);
+        }
+        has_grown
     }
 
     /// The last seqno that was assigned.

@@ -137,9 +137,14 @@ impl Backpressure {
         self.seal_requested.store(false, Relaxed);
     }
 
+    /// Whether a flush runs.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.flush.lock().is_some()
+    }
+
     /// Whether no write memory is left while a flush runs.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.is_over_bound() && self.flush.lock().is_some()
+        self.is_over_bound() && self.is_flushing()
     }
 
     /// Bytes of write buffers.

@@ -223,6 +223,10 @@ impl Store {
                 return self.wal()?.write_all();
             }
             self.wal()?.sync_to(seqno)?;
+            // Each synced commit has a page of the log: it may outgrow the store between two looks.
+            if self.log.has_grown() {
+                self.background.wake();
+            }
         }
         Ok(())
     }
