@@ -3,7 +3,9 @@
 //! An entry *dies* when a newer one of its key takes its place, when a tombstone has nothing left to hide, or
 //! when operands are folded; what they are folded into is a *made* entry. So of any piece of work
 //!
-//!     entries in + entries made = entries out + entries dropped
+//! ```text
+//! entries in + entries made = entries out + entries dropped
+//! ```
 //!
 //! holds, and the same for their bytes.
 //!
