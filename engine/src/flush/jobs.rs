@@ -88,7 +88,10 @@ impl Store {
                 return Ok(Begun::Prepared(PreparedJob { prepared, progress, underway }));
             }
         }
-        self.do_alone(&chosen.underway, chosen.is_idle).map(|()| Begun::Ended)
+        // It is chosen anew under the lock; what it would hold meanwhile could not be given back.
+        let Chosen { underway, tree, job, is_idle } = chosen;
+        drop((tree, job));
+        self.do_alone(&underway.keyspace, is_idle).map(|()| Begun::Ended)
     }
 
     /// The job with most debt among the first that keyspaces have.
@@ -143,15 +146,16 @@ impl Store {
     }
 
     /// Both halves of a job, while nothing is flushed.
-    fn do_alone(&self, underway: &Underway, is_idle: bool) -> Result<()> {
-        let keyspace = &*underway.keyspace;
+    fn do_alone(&self, keyspace: &Arc<KeyspaceCore>, is_idle: bool) -> Result<()> {
         let _flush = self.flush_lock.lock();
         self.check_writable()?;
-        let tree = Arc::clone(&keyspace.view.load().tree);
-        let Some(job) = tree.pick_job(is_idle).filter(|_| !keyspace.is_dropped()) else { return Ok(()) };
         let both = || {
+            // Tree and job hold what is replaced: they go before anybody asks how much space there is.
+            let tree = Arc::clone(&keyspace.view.load().tree);
+            let Some(job) = tree.pick_job(is_idle).filter(|_| !keyspace.is_dropped()) else { return Ok(()) };
             let progress = Arc::default();
             let prepared = self.prepare_job(keyspace, &*tree, &job, &progress)?;
+            drop((tree, job));
             self.install(keyspace, prepared, &progress)
         };
         // What a job writes replaces what it frees, and may be what is in the way of winning space. But that

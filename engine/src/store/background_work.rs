@@ -1,15 +1,9 @@
 //! By whom, and when, work in the background is done.
 
-use testudo_base::sync::{
-    Arc, Condvar, Mutex,
-    atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
-};
+use testudo_base::sync::{Arc, Condvar, Mutex, atomic::AtomicU32};
 use testudo_contract::{Executor, Prepared, Progress};
 
-use crate::store::{
-    executor::Executors,
-    view::{KeyspaceCore, OwnJob},
-};
+use crate::store::{executor::Executors, view::KeyspaceCore};
 
 /// The means of background work.
 #[derive(Debug)]
@@ -68,12 +62,19 @@ impl Wakeup {
     }
 }
 
+/// How many jobs have come how far.
+#[derive(Debug, Default)]
+struct JobCounts {
+    /// Begun, and not ended.
+    underway: usize,
+    /// Of those, being prepared beside flushes.
+    preparing: usize,
+}
+
 /// The jobs that were begun and have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct JobsUnderway {
-    count: Mutex<usize>,
-    /// Those that are being prepared beside flushes.
-    preparing: AtomicUsize,
+    counts: Mutex<JobCounts>,
     /// One has ended, or is prepared.
     changed: Condvar,
     /// Prepared in a step of stepped execution, to be installed in a later one.
@@ -83,13 +84,15 @@ pub(crate) struct JobsUnderway {
 /// A job of a keyspace that is under way.
 #[derive(Debug)]
 pub(crate) struct Underway {
-    pub(crate) keyspace: OwnJob,
+    pub(crate) keyspace: Arc<KeyspaceCore>,
     jobs: Arc<JobsUnderway>,
 }
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        *self.jobs.count.lock() -= 1;
+        // Who waits for the end of a job finds that its keyspace can have another one.
+        self.keyspace.end_job();
+        self.jobs.counts.lock().underway -= 1;
         self.jobs.changed.notify_all();
     }
 }
@@ -109,8 +112,7 @@ pub(crate) struct Preparing<'a>(&'a JobsUnderway);
 
 impl Drop for Preparing<'_> {
     fn drop(&mut self) {
-        let _count = self.0.count.lock();
-        self.0.preparing.fetch_sub(1, Relaxed);
+        self.0.counts.lock().preparing -= 1;
         self.0.changed.notify_all();
     }
 }
@@ -118,36 +120,37 @@ impl Drop for Preparing<'_> {
 impl JobsUnderway {
     /// Begins a job of a keyspace, unless there is one.
     pub(crate) fn begin(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>) -> Option<Underway> {
-        let keyspace = KeyspaceCore::begin_job(keyspace)?;
-        *self.count.lock() += 1;
-        Some(Underway { keyspace, jobs: Arc::clone(self) })
+        if !keyspace.begin_job() {
+            return None;
+        }
+        self.counts.lock().underway += 1;
+        Some(Underway { keyspace: Arc::clone(keyspace), jobs: Arc::clone(self) })
     }
 
     /// From now on until the end of what is returned a job writes.
     pub(crate) fn begin_preparing(&self) -> Preparing<'_> {
-        let _count = self.count.lock();
-        self.preparing.fetch_add(1, Relaxed);
+        self.counts.lock().preparing += 1;
         Preparing(self)
     }
 
     /// Waits until no job writes. Jobs that begin later see what was set before the call.
     pub(crate) fn wait_until_none_prepares(&self) {
-        let mut count = self.count.lock();
-        while self.preparing.load(Relaxed) > 0 {
-            self.changed.wait(&mut count);
+        let mut counts = self.counts.lock();
+        while counts.preparing > 0 {
+            self.changed.wait(&mut counts);
         }
     }
 
     pub(crate) fn is_any_underway(&self) -> bool {
-        *self.count.lock() > 0
+        self.counts.lock().underway > 0
     }
 
     /// Waits until a job has ended; `false` if none is under way.
     pub(crate) fn wait_for_one(&self) -> bool {
-        let mut count = self.count.lock();
-        let before = *count;
-        while *count > 0 && *count >= before {
-            self.changed.wait(&mut count);
+        let mut counts = self.counts.lock();
+        let before = counts.underway;
+        while counts.underway > 0 && counts.underway >= before {
+            self.changed.wait(&mut counts);
         }
         before > 0
     }

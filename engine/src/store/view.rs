@@ -139,24 +139,6 @@ pub(crate) struct KeyspaceCore {
     was_overtaken: AtomicBool,
 }
 
-/// The right to do a job of a keyspace: one at a time.
-#[derive(Debug)]
-pub(crate) struct OwnJob(Arc<KeyspaceCore>);
-
-impl std::ops::Deref for OwnJob {
-    type Target = Arc<KeyspaceCore>;
-
-    fn deref(&self) -> &Arc<KeyspaceCore> {
-        &self.0
-    }
-}
-
-impl Drop for OwnJob {
-    fn drop(&mut self) {
-        self.0.has_job.store(false, Release);
-    }
-}
-
 impl KeyspaceCore {
     /// A keyspace of `store` that was just opened or created.
     pub(crate) fn new(
@@ -230,10 +212,13 @@ impl KeyspaceCore {
         expected || expected_if_idle
     }
 
-    /// Begins a job, unless one is under way.
-    pub(crate) fn begin_job(keyspace: &Arc<Self>) -> Option<OwnJob> {
-        let has_begun = !keyspace.has_job.swap(true, AcqRel);
-        has_begun.then(|| OwnJob(Arc::clone(keyspace)))
+    /// Begins a job; `false` if one is under way.
+    pub(crate) fn begin_job(&self) -> bool {
+        !self.has_job.swap(true, AcqRel)
+    }
+
+    pub(crate) fn end_job(&self) {
+        self.has_job.store(false, Release);
     }
 
     /// Whether a job was installed, or the tree had changed too much for it.
