@@ -69,6 +69,7 @@ macro_rules! fixed {
 
         impl Reader<'_> {
             /// Reads a fixed-width little-endian integer.
+            #[inline]
             pub fn $get(&mut self) -> Result<$ty, Damage> {
                 let (bytes, rest) = self.0.split_first_chunk().ok_or(Damage("ends too early"))?;
                 self.0 = rest;
@@ -90,16 +91,19 @@ fixed!(put_u128, u128, u128);
 
 impl<'a> Reader<'a> {
     /// Starts at the first byte.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
     /// The bytes not yet read.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }
 
     /// Whether everything was read.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -160,6 +164,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Fails unless everything was read.
+    #[inline]
     pub fn finish(self) -> Result<(), Damage> {
         if self.0.is_empty() { Ok(()) } else { Err(Damage("has bytes too many")) }
     }

@@ -207,10 +207,13 @@ impl Run {
         BlockPosition { page: self.reference.footer_page, pages: self.reference.footer_pages }
     }
 
+    #[inline]
     pub(crate) fn footer(&self) -> Result<&Footer> {
-        if let Some(footer) = self.footer.get() {
-            return Ok(footer);
-        }
+        if let Some(footer) = self.footer.get() { Ok(footer) } else { self.read_footer() }
+    }
+
+    #[cold]
+    fn read_footer(&self) -> Result<&Footer> {
         let take = |payload: &[u8]| self.take_footer(payload);
         self.with_block(PageKind::Footer, self.footer_position(), Access::Blocking, take)?
             .expect("a blocking read returns its block")?;

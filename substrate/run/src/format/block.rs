@@ -191,7 +191,7 @@ impl<'a> Block<'a> {
         self.prefix
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: usize) -> Option<(u32, usize)> {
         let slot = self.slots.get(index * SLOT_BYTES..)?.first_chunk::<SLOT_BYTES>()?;
         let head = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
@@ -199,7 +199,7 @@ impl<'a> Block<'a> {
     }
 
     /// Length of the suffix with the code, length of the value, and what follows both.
-    #[inline]
+    #[inline(always)]
     fn open_cell(&self, index: usize) -> Result<(u64, u64, Reader<'a>), Damage> {
         let (_, offset) = self.slot(index).ok_or(Damage("a slot is missing"))?;
         let mut reader = Reader::new(self.cells.get(offset..).ok_or(Damage("a cell is outside its block"))?);
@@ -207,13 +207,13 @@ impl<'a> Block<'a> {
     }
 
     /// Whether a cell whose suffix has this length and code has a kind byte.
-    #[inline]
+    #[inline(always)]
     fn has_kind_byte(&self, suffix_and_code: u64) -> bool {
         self.has_kind_bytes && suffix_and_code & 3 == u64::from(KIND_BYTE_CODE)
     }
 
     /// The entry at `index`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
         let (suffix_and_code, value_bytes, mut reader) = self.open_cell(index)?;
         let kind = if self.has_kind_byte(suffix_and_code) {
@@ -227,7 +227,7 @@ impl<'a> Block<'a> {
     }
 
     /// The suffix of the key at `index`.
-    #[inline]
+    #[inline(always)]
     fn suffix(&self, index: usize) -> Result<&'a [u8], Damage> {
         let (suffix_and_code, _, mut reader) = self.open_cell(index)?;
         if self.has_kind_byte(suffix_and_code) {

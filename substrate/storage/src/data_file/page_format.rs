@@ -159,11 +159,13 @@ fn is_sealed_as(stored: &[u8], expected: &[u8; 32]) -> bool {
 }
 
 /// Payload of verified pages.
+#[inline]
 pub fn payload_of(pages: &[u8]) -> &[u8] {
     let length = stored_payload_bytes(pages).unwrap_or(0).min(pages.len().saturating_sub(PAGE_HEADER_BYTES));
     &pages[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + length]
 }
 
+#[inline]
 fn stored_payload_bytes(pages: &[u8]) -> Option<usize> {
     let bytes = pages.get(12..16)?.first_chunk::<4>()?;
     (pages.len() >= PAGE_HEADER_BYTES).then(|| usize_of(u64::from(u32::from_le_bytes(*bytes))))
