@@ -2,7 +2,8 @@
 //!
 //! Touching fresh memory costs a page fault per 4 KiB, more than copying a record does; a chunk that a
 //! dropped memtable gives back is warm. Only chunks of the full size are kept, and only while nobody else has
-//! a use for their memory.
+//! a use for their memory. Smaller chunks of write buffers are parts of one of the full size (`pieces.rs`),
+//! so that those of thousands of small buffers go back to the system as well.
 //!
 //! | who | takes with | gets | gives up |
 //! |---|---|---|---|
@@ -15,16 +16,19 @@
 //! **Invariants**
 //! - A chunk belongs to the pool or to one user, never to both.
 //! - `total_bytes` counts all large chunks that are alive, whoever has them, what pages have borrowed, and
-//!   the most that smaller chunks and charges ever were together: what the allocator once got in small pieces
-//!   it does not give back.
+//!   the most that the allocator's smaller chunks and charges ever were together: what it once got in small
+//!   pieces it does not give back.
+//! - What is free in chunks that are cut into pieces counts in the total, and not as used.
 //! - Idle chunks are freed as soon as the total is above the bound.
 //! - No lock of the pool is held while a [`Borrower`] is asked.
 
 mod division;
+mod pieces;
 
 use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
 
-pub use self::division::Division;
+use self::pieces::{Piece, Pieces};
+pub use self::{division::Division, pieces::PIECE_BYTES};
 use crate::{
     LargeSlice,
     large_slice::MAPPED_BYTES_MIN,
@@ -42,7 +46,12 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 ///
 /// Its words are plain atomics also where locks and atomics are those of a scheduler: looking at bulk memory
 /// is no meeting point of threads.
-pub struct Chunk(LargeSlice<Word>);
+pub struct Chunk(Memory);
+
+enum Memory {
+    Whole(LargeSlice<Word>),
+    Piece(Piece),
+}
 
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,23 +61,29 @@ impl fmt::Debug for Chunk {
 
 impl Chunk {
     fn new(bytes: usize) -> Self {
-        Self(LargeSlice::unfilled_words(bytes / 8))
+        Self(Memory::Whole(LargeSlice::unfilled_words(bytes / 8)))
     }
 
     /// The first byte. Stays valid while the chunk lives, also when the `Chunk` itself is moved.
     pub fn start(&mut self) -> *mut u8 {
-        self.0.as_mut_ptr().cast()
+        match &mut self.0 {
+            Memory::Whole(words) => words.as_mut_ptr().cast(),
+            Memory::Piece(piece) => piece.words().as_ptr().cast_mut().cast(),
+        }
     }
 
     /// All of it, for many readers and one writer at a time.
     #[inline]
     pub fn words(&self) -> &[Word] {
-        &self.0
+        match &self.0 {
+            Memory::Whole(words) => words,
+            Memory::Piece(piece) => piece.words(),
+        }
     }
 
     /// Its size.
     pub fn bytes(&self) -> usize {
-        self.0.len() * 8
+        self.words().len() * 8
     }
 }
 
@@ -92,10 +107,13 @@ pub enum Use {
 pub struct ChunkPool {
     /// Innermost lock of all users.
     idle: Mutex<Vec<Chunk>>,
+    pieces: Mutex<Pieces>,
+    /// What is free in chunks that are cut into pieces.
+    free_piece_bytes: AtomicU64,
     limit_bytes: AtomicU64,
     /// Of chunks that are mappings of their own.
     chunk_bytes: AtomicU64,
-    /// Of smaller sizes and charges: now, and at most so far.
+    /// Of the allocator's smaller ones and charges: now, and at most so far.
     other_bytes: AtomicU64,
     other_bytes_max: AtomicU64,
     /// By [`Use`].
@@ -110,6 +128,8 @@ impl ChunkPool {
     pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::new(Vec::new()),
+            pieces: Mutex::default(),
+            free_piece_bytes: 0.into(),
             limit_bytes: limit_bytes.into(),
             chunk_bytes: 0.into(),
             other_bytes: 0.into(),
@@ -161,7 +181,8 @@ impl ChunkPool {
 
     /// Bytes of all chunks, in use and idle, and of charges, but not what pages have.
     pub fn used_bytes(&self) -> u64 {
-        self.chunk_bytes.load(Relaxed) + self.other_bytes.load(Relaxed)
+        let chunks = self.chunk_bytes.load(Relaxed).saturating_sub(self.free_piece_bytes.load(Relaxed));
+        chunks + self.other_bytes.load(Relaxed)
     }
 
     /// Counts memory that a user of chunks needs beside them.
@@ -182,6 +203,9 @@ impl ChunkPool {
     ///
     /// REQUIRES: no lock of a borrower is held.
     pub fn take(&self, bytes: usize) -> Chunk {
+        if Piece::is_size(bytes) {
+            return self.take_piece(bytes);
+        }
         for _ in 0..=bytes / CHUNK_BYTES {
             if let Some(chunk) = self.take_spare(bytes) {
                 return chunk;
@@ -239,6 +263,29 @@ impl ChunkPool {
         self.give_up(first) || self.give_up(second)
     }
 
+    /// A piece of `bytes`: of what is free in chunks that are cut, or else of another one.
+    fn take_piece(&self, bytes: usize) -> Chunk {
+        let of_cut = self.pieces.lock().take(bytes);
+        let piece = of_cut.unwrap_or_else(|| {
+            let Chunk(memory) = self.take(CHUNK_BYTES);
+            let Memory::Whole(words) = memory else { unreachable!("only smaller chunks are pieces") };
+            self.free_piece_bytes.fetch_add(u64_of(CHUNK_BYTES), Relaxed);
+            self.pieces.lock().cut(words, bytes)
+        });
+        self.free_piece_bytes.fetch_sub(u64_of(piece.taken_bytes()), Relaxed);
+        Chunk(Memory::Piece(piece))
+    }
+
+    /// Takes a piece back, and the chunk that it is of once all of that is free.
+    fn give_back_piece(&self, piece: Piece) {
+        self.free_piece_bytes.fetch_add(u64_of(piece.taken_bytes()), Relaxed);
+        let whole = self.pieces.lock().give_back(piece);
+        if let Some(words) = whole {
+            self.free_piece_bytes.fetch_sub(u64_of(CHUNK_BYTES), Relaxed);
+            self.idle.lock().push(Chunk(Memory::Whole(words)));
+        }
+    }
+
     fn give_up(&self, of: Use) -> bool {
         let borrower = self.borrowers[of as usize].get().and_then(Weak::upgrade);
         borrower.is_some_and(|borrower| borrower.give_up_chunk())
@@ -290,7 +337,9 @@ impl ChunkPool {
     /// Takes chunks back. REQUIRES: nothing refers to their bytes any more.
     pub fn give_back(&self, chunks: impl IntoIterator<Item = Chunk>) {
         for chunk in chunks {
-            if chunk.bytes() == CHUNK_BYTES {
+            if let Memory::Piece(piece) = chunk.0 {
+                self.give_back_piece(piece);
+            } else if chunk.bytes() == CHUNK_BYTES {
                 self.idle.lock().push(chunk);
             } else if chunk.bytes() >= MAPPED_BYTES_MIN {
                 let before = self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);

@@ -1,10 +1,12 @@
-//! Records in raw chunks: the bytes of all versions of all keys of one memtable.
+//! All memory of one memtable in raw chunks: the bytes of all versions of all keys, and leaves and groups of
+//! the index.
 //!
 //! A record is a [`Header`], the key and room for the value, aligned to eight bytes and named by 32 bits: the
 //! window of its chunk and its place therein in units of eight bytes. Space is handed to threads in slabs,
 //! which they fill in the order of arrival, since memory that is written in sequence is in the cache before
 //! it is needed; records of size go into the chunk directly, large ones into a chunk of their own. Nothing is
-//! freed before the arena is dropped.
+//! freed before the arena is dropped. Parts of the index ([`Held`]) begin at cache lines, in spans of their
+//! own, so that records do not push them across lines.
 //!
 //! **Invariants**
 //! - A [`Record`] cannot be copied: it is owned by one leaf entry or by the `prev` of one other record. So
@@ -12,16 +14,18 @@
 //!   checker, with the leaf's lock, keeps readers off a value that is being replaced.
 //! - A [`Record`] is used only with the arena that made it. Each memtable has one arena, and leaves never
 //!   leave their memtable.
+//! - A [`Held`] is dropped before the arena that made it: both are fields of one [`crate::table::Table`],
+//!   whose order says so, and no part of the index leaves it.
 //! - Space once given out, to a slab or from a slab, is not given out again; so records never overlap. None
 //!   crosses the end of a chunk.
 //! - Header and key are written before the record becomes known; of the value, `value_bytes` are.
 #![expect(unsafe_code, reason = "records are raw bytes in chunks, named by 32 bits to keep the index small")]
 
-use std::{marker::PhantomData, num::NonZeroU32, ptr::NonNull, slice};
+use std::{marker::PhantomData, mem, num::NonZeroU32, ops, ptr::NonNull, slice};
 
 use testudo_base::{
     Entry, Kind, MAX_KEY_BYTES, Seqno,
-    chunks::{CHUNK_BYTES, Chunk, ChunkPool},
+    chunks::{CHUNK_BYTES, Chunk, ChunkPool, PIECE_BYTES},
     num::{high32, low32, u32_of, u64_of},
     planted,
     sync::{
@@ -34,11 +38,12 @@ use crate::windows::{WINDOWS_MAX, Windows};
 
 const UNIT_BYTES: usize = 8;
 pub(crate) const LINE_BYTES: usize = 64;
+const LINE_UNITS: usize = LINE_BYTES / UNIT_BYTES;
 /// Lines of a record that are loaded ahead.
 const RECORD_LINES: usize = 3;
 /// Units of a window, as a power of two; a window holds at most one chunk of the full size.
 const WINDOW_LOG: u32 = (CHUNK_BYTES / UNIT_BYTES).ilog2();
-const FIRST_CHUNK_BYTES: usize = 4 << 10;
+const FIRST_CHUNK_BYTES: usize = PIECE_BYTES;
 /// A record of this size that does not fit in what is left of the chunk gets a chunk of its own.
 const DEDICATED_BYTES: usize = CHUNK_BYTES / 8;
 /// A record of this size does not go through a slab.
@@ -83,6 +88,43 @@ struct Span {
 #[repr(align(128))]
 struct Slab(AtomicU64);
 
+/// A part of the index, in the memory of an arena. REQUIRES: it is dropped before the arena.
+#[derive(Debug)]
+pub(crate) struct Held<T>(NonNull<T>);
+
+// SAFETY: it owns its value, as a box does.
+unsafe impl<T: Send> Send for Held<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Held<T> {}
+
+impl<T> ops::Deref for Held<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: `hold` wrote the value into space of its own, and the arena is still there.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> ops::DerefMut for Held<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as for `deref`; `&mut self` makes us the only user.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl<T> Drop for Held<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if mem::needs_drop::<T>() {
+            // SAFETY: as for `deref_mut`; nobody uses the value any more.
+            unsafe { self.0.drop_in_place() };
+        }
+    }
+}
+
 /// A version about to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version<'a> {
@@ -104,11 +146,13 @@ struct Space {
     /// The free end of the current chunk, in units.
     at: u32,
     left: u32,
+    /// Free space for parts of the index; begins at a cache line.
+    index: Span,
     /// Bytes of all chunks for small records so far.
     chunk_bytes: usize,
 }
 
-/// The records of one memtable.
+/// The memory of one memtable.
 #[derive(Debug)]
 pub(crate) struct Arena {
     pool: Arc<ChunkPool>,
@@ -131,7 +175,8 @@ thread_local! {
 
 impl Arena {
     pub(crate) fn new(pool: Arc<ChunkPool>) -> Self {
-        let space = Space { chunks: Vec::new(), at: 0, left: 0, chunk_bytes: 0 };
+        let space =
+            Space { chunks: Vec::new(), at: 0, left: 0, index: Span { at: 0, left: 0 }, chunk_bytes: 0 };
         Self {
             pool,
             windows: Windows::default(),
@@ -199,6 +244,32 @@ impl Arena {
         // SAFETY: as for the key.
         unsafe { body.copy_from_nonoverlapping(NonNull::from(value).cast(), value.len()) };
         (Record(NonZeroU32::new(at).expect("window 0 is unused")), grown)
+    }
+
+    /// Puts a part of the index at the begin of a cache line; returns it with the bytes by which the arena
+    /// grew. REQUIRES: it is dropped before the arena.
+    pub(crate) fn hold<T>(&self, value: T) -> (Held<T>, u64) {
+        const { assert!(align_of::<T>() <= LINE_BYTES) };
+        let units = size_of::<T>().next_multiple_of(LINE_BYTES) / UNIT_BYTES;
+        let mut space = self.space.lock();
+        let mut grown = 0;
+        if units > space.index.left as usize {
+            let wish = if self.bytes() < SMALL_ARENA_BYTES { SMALL_SLAB_BYTES } else { SLAB_BYTES };
+            let least = units + LINE_UNITS - 1;
+            let (span, bytes) = self.take(&mut space, least, (wish / UNIT_BYTES).max(least));
+            let start = self.start(span.at).addr().get();
+            let before_line = u32_of((start.next_multiple_of(LINE_BYTES) - start) / UNIT_BYTES);
+            space.index = Span { at: span.at + before_line, left: span.left - before_line };
+            grown = bytes;
+        }
+        let at = space.index.at;
+        let units = u32_of(units);
+        space.index = Span { at: at + units, left: space.index.left - units };
+        drop(space);
+        let place = self.start(at).cast::<T>();
+        // SAFETY: so many units, from the begin of a line on, were just given to us alone.
+        unsafe { place.write(value) };
+        (Held(place), grown)
     }
 
     /// Reads a record.
@@ -297,7 +368,7 @@ impl Arena {
     /// Space for a record of `units`, with the bytes by which the arena grew.
     fn place(&self, units: usize) -> (u32, u64) {
         if units * UNIT_BYTES >= DIRECT_BYTES {
-            let (direct, grown) = self.take(units, units);
+            let (direct, grown) = self.take(&mut self.space.lock(), units, units);
             return (direct.at, grown);
         }
         let is_small = self.bytes() < SMALL_ARENA_BYTES;
@@ -328,26 +399,25 @@ impl Arena {
             return (Span::of(span).at, table_bytes);
         }
         let wish = if is_small { SMALL_SLAB_BYTES } else { SLAB_BYTES };
-        let (Span { at, left }, grown) = self.take(units, wish / UNIT_BYTES);
+        let (Span { at, left }, grown) = self.take(&mut self.space.lock(), units, wish / UNIT_BYTES);
         slab.store(Span { at: at + cut, left: left - cut }.packed(), Ordering::Release);
         (at, grown + table_bytes)
     }
 
     /// Takes at least `units` of space and at most `wish`, where that is more.
-    fn take(&self, units: usize, wish: usize) -> (Span, u64) {
-        let mut space = self.space.lock();
+    fn take(&self, space: &mut Space, units: usize, wish: usize) -> (Span, u64) {
         let mut grown = 0;
         if units > space.left as usize {
             let bytes = units * UNIT_BYTES;
             if bytes >= DEDICATED_BYTES {
-                let (at, grown) = self.add_chunk(&mut space, bytes);
+                let (at, grown) = self.add_chunk(space, bytes);
                 return (Span { at, left: 0 }, grown);
             }
             // About an eighth more each time: many small memtables must not all reserve twice what they hold.
             let wanted = (space.chunk_bytes / 8).next_power_of_two().clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES);
             let chunk_bytes = wanted.max(bytes.next_power_of_two());
             space.chunk_bytes += chunk_bytes;
-            (space.at, grown) = self.add_chunk(&mut space, chunk_bytes);
+            (space.at, grown) = self.add_chunk(space, chunk_bytes);
             space.left = u32_of(chunk_bytes / UNIT_BYTES);
         }
         let given = u32_of(wish.max(units)).min(space.left);

@@ -16,8 +16,8 @@ use crate::arena::{LINE_BYTES, Record, prefetch, prefetch_to_write};
 /// Entries of a full group.
 pub(crate) const GROUP_ENTRIES: usize = scaled(16, 2);
 
-/// Cache lines that a group may touch.
-const LINES: usize = size_of::<Group>() / LINE_BYTES + 1;
+/// Cache lines of a group, which begins with one.
+const LINES: usize = size_of::<Group>().div_ceil(LINE_BYTES);
 
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -26,8 +26,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn new() -> Box<Self> {
-        Box::new(Self { heads: [u64::MAX; GROUP_ENTRIES], records: [const { None }; GROUP_ENTRIES] })
+    pub(crate) fn new() -> Self {
+        Self { heads: [u64::MAX; GROUP_ENTRIES], records: [const { None }; GROUP_ENTRIES] }
     }
 
     /// Starts loading all of the group.
@@ -88,16 +88,15 @@ impl Group {
         self.records[at] = Some(record);
     }
 
-    /// Moves the entries from `at` on to a new group.
-    pub(crate) fn split(&mut self, at: usize) -> Box<Self> {
+    /// Moves the entries from `at` on to `right`, a new group.
+    pub(crate) fn split(&mut self, at: usize, right: &mut Self) {
         debug_assert!(at > 0 && at <= GROUP_ENTRIES, "something stays");
-        let mut right = Self::new();
+        debug_assert!(right.records().next().is_none(), "nothing is there yet");
         right.heads[..GROUP_ENTRIES - at].copy_from_slice(&self.heads[at..]);
         self.heads[at..].fill(u64::MAX);
         for (to, from) in right.records.iter_mut().zip(&mut self.records[at..]) {
             *to = from.take();
         }
-        right
     }
 }
 

@@ -29,7 +29,7 @@ use testudo_base::{
 };
 
 use crate::{
-    arena::{Arena, Record, Version, View},
+    arena::{Arena, Held, Record, Version, View},
     group::{GROUP_ENTRIES, Group, count},
 };
 
@@ -84,7 +84,7 @@ pub(crate) struct Leaf {
     len: u16,
     group_count: u8,
     firsts: [u64; GROUPS],
-    groups: [Option<Box<Group>>; GROUPS],
+    groups: [Option<Held<Group>>; GROUPS],
     skip: usize,
     fence_skip: usize,
     garbage_bytes: u64,
@@ -172,11 +172,6 @@ impl Leaf {
     /// Least and greatest seqno that was ever inserted; the least is above the greatest if none was.
     pub(crate) fn seqnos(&self) -> (Seqno, Seqno) {
         (self.min_seqno, self.max_seqno)
-    }
-
-    /// Bytes of the index on the heap; records are the arena's.
-    pub(crate) fn heap_bytes(&self) -> u64 {
-        u64_of(self.group_count() * size_of::<Group>())
     }
 
     #[inline]
@@ -320,8 +315,7 @@ impl Leaf {
                 self.rebuild_heads(arena, shared);
             }
         }
-        let heap_before = self.heap_bytes();
-        let Slot { group, at } = self.grow(slot);
+        let (Slot { group, at }, index_grown) = self.grow(arena, slot);
         let (record, grown) = arena.write(version, None);
         let (len, head) = (usize::from(self.lens[group]), head(&version.key[self.skip..]));
         let content = self.group_mut(group);
@@ -333,24 +327,26 @@ impl Leaf {
         if matches!(self.len, 16 | 64 | 192) {
             self.adapt_skip(arena);
         }
-        let memory_bytes_added = usize_of(grown + self.heap_bytes() - heap_before);
+        let memory_bytes_added = usize_of(grown + index_grown);
         InsertOutcome { memory_bytes_added, new_key: true, ..InsertOutcome::default() }
     }
 
-    /// Splits the group of `slot` if it is full; returns where the slot is then.
-    fn grow(&mut self, slot: Slot) -> Slot {
+    /// Splits the group of `slot` if it is full; returns where the slot is then, and the bytes by which the
+    /// arena grew.
+    fn grow(&mut self, arena: &Arena, slot: Slot) -> (Slot, u64) {
         let Slot { group, at } = slot;
         let count = self.group_count();
-        if count == 0 {
-            (self.groups[0], self.group_count) = (Some(Group::new()), 1);
-            return slot;
+        if count > 0 && usize::from(self.lens[group]) < GROUP_ENTRIES {
+            return (slot, 0);
         }
-        if usize::from(self.lens[group]) < GROUP_ENTRIES {
-            return slot;
+        let (mut right, grown) = arena.hold(Group::new());
+        if count == 0 {
+            (self.groups[0], self.group_count) = (Some(right), 1);
+            return (slot, grown);
         }
         // Keys that arrive in ascending order leave full groups behind.
         let keep = if slot == self.end() { GROUP_ENTRIES } else { GROUP_ENTRIES / 2 };
-        let right = self.group_mut(group).split(keep);
+        self.group_mut(group).split(keep, &mut right);
         self.firsts.copy_within(group + 1..count, group + 2);
         self.lens.copy_within(group + 1..count, group + 2);
         self.groups[group + 1..=count].rotate_right(1);
@@ -358,7 +354,8 @@ impl Leaf {
         (self.lens[group], self.lens[group + 1]) = (entries(keep), entries(GROUP_ENTRIES - keep));
         self.groups[group + 1] = Some(right);
         self.group_count += 1;
-        if at > keep || keep == GROUP_ENTRIES { Slot { group: group + 1, at: at - keep } } else { slot }
+        let is_right = at > keep || keep == GROUP_ENTRIES;
+        (if is_right { Slot { group: group + 1, at: at - keep } } else { slot }, grown)
     }
 
     /// Where to split before `key` goes in: the number of groups that stay, and the fence.

@@ -3,7 +3,9 @@
 //! **Invariants**
 //! - Lock order: `top`, then one leaf. Writers of records hold `top` shared and their leaf exclusively; only
 //!   splitting a leaf and freezing hold `top` exclusively, and no leaf is locked then.
-//! - `index_bytes` is the sum of what the top level and all leaves have on the heap.
+//! - Leaves and their groups lie in the arena, so that all of a table is freed at once and nothing of it
+//!   stays in the heaps of the allocator. `index_bytes` is what the top level has on the heap, which is
+//!   little.
 
 use std::iter::Sum;
 
@@ -28,25 +30,27 @@ use crate::{
 /// What [`Table::bytes_between`] counts for each entry beside key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 8;
 
-/// What the index costs the process, as a multiple of its bytes: pieces of many sizes, allocated by one
+/// What the top level costs the process, as a multiple of its bytes: pieces of many sizes, allocated by one
 /// thread and freed by another, leave as much memory unused in the heaps of the allocator.
 const INDEX_COST: u64 = 2;
 
 /// Top, leaves and records; see [`crate::Memtable`] for what its methods do.
 #[derive(Debug)]
 pub(crate) struct Table {
+    /// Dropped before the arena, in which its leaves lie.
     top: TopLock,
     arena: Arena,
-    /// Heap bytes of top and leaves; signed, because one split's delta may be negative.
+    /// Heap bytes of the top; signed, because one split's delta may be negative.
     index_bytes: AtomicI64,
     full_merge: Arc<FullMerge>,
 }
 
 impl Table {
     pub(crate) fn new(pool: Arc<ChunkPool>, full_merge: Arc<FullMerge>) -> Self {
-        let top = Top::new();
+        let arena = Arena::new(pool);
+        let top = Top::new(&arena);
         let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
-        let (arena, index) = (Arena::new(pool), AtomicI64::new(0));
+        let index = AtomicI64::new(0);
         let table = Self { top: TopLock::new(top), arena, index_bytes: index, full_merge };
         table.count_index(index_bytes);
         table
@@ -80,12 +84,7 @@ impl Table {
                 let top: &Top = &guard;
                 assert!(!top.frozen, "insert into a frozen memtable");
                 let mut leaf = top.leaf_to_write(top.find(key)).write();
-                let index_before = leaf.heap_bytes();
                 if let Some(mut outcome) = leaf.insert(&self.arena, &version, keep_from, &self.full_merge) {
-                    let index_grown = leaf.heap_bytes() - index_before;
-                    if index_grown > 0 {
-                        self.count_index(index_grown.cast_signed());
-                    }
                     outcome.memory_bytes_added += usize_of(u64::try_from(grown).unwrap_or(0));
                     return outcome;
                 }
@@ -94,7 +93,7 @@ impl Table {
         }
     }
 
-    /// Splits the leaf that has `key`, if there is still no room for it; returns the bytes by which the index
+    /// Splits the leaf that has `key`, if there is still no room for it; returns the bytes by which memory
     /// grew.
     fn split(&self, key: &[u8]) -> i64 {
         let mut top = self.top.write();
@@ -102,10 +101,10 @@ impl Table {
         if top.leaf(place).read().has_room_for(&self.arena, key) {
             return 0;
         }
-        let mut grown = top.split(&self.arena, key);
+        let (mut grown, arena_grown) = top.split(&self.arena, key);
         grown += self.top.shard(top).cast_signed();
         self.count_index(grown);
-        grown
+        grown + arena_grown.cast_signed()
     }
 
     /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` gives the newest of
@@ -309,12 +308,11 @@ impl Table {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let top = self.top.read();
-        let mut index_bytes = top.heap_bytes() + self.top.shards_bytes();
+        let index_bytes = top.heap_bytes() + self.top.shards_bytes();
         let mut user_bytes = 0;
         for (place, leaf) in top.leaves() {
             let leaf = leaf.read();
             user_bytes += leaf.check(&self.arena, top.low(place), top.high(place));
-            index_bytes += leaf.heap_bytes();
         }
         assert_eq!(user_bytes, top.leaves().map(|(_, leaf)| leaf.read().user_bytes()).sum());
         assert_eq!(u64_of(size_of::<Self>()) + index_bytes + self.arena.bytes(), self.memory_bytes());

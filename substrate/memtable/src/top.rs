@@ -10,7 +10,7 @@ use std::ptr;
 use testudo_base::{key::common_prefix, num::u64_of, sync::RwLock};
 
 use crate::{
-    arena::{Arena, LINE_BYTES, prefetch, prefetch_to_write},
+    arena::{Arena, Held, LINE_BYTES, prefetch, prefetch_to_write},
     fences::Fences,
     leaf::Leaf,
 };
@@ -35,13 +35,13 @@ impl LockedLeaf {
 #[derive(Debug)]
 struct Branch {
     fences: Fences,
-    leaves: Vec<LockedLeaf>,
+    leaves: Vec<Held<LockedLeaf>>,
 }
 
 impl Branch {
-    /// Bytes on the heap, without those of the leaves' own arrays.
+    /// Bytes on the heap; leaves lie in the arena.
     fn heap_bytes(&self) -> u64 {
-        self.fences.heap_bytes() + u64_of(self.leaves.capacity() * size_of::<LockedLeaf>())
+        self.fences.heap_bytes() + u64_of(self.leaves.capacity() * size_of::<Held<LockedLeaf>>())
     }
 }
 
@@ -61,12 +61,14 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    pub(crate) fn new() -> Self {
-        let branch = Branch { fences: Fences::default(), leaves: vec![LockedLeaf::new(Leaf::new(0))] };
+    /// With one leaf, in `arena`.
+    pub(crate) fn new(arena: &Arena) -> Self {
+        let (leaf, _) = arena.hold(LockedLeaf::new(Leaf::new(0)));
+        let branch = Branch { fences: Fences::default(), leaves: vec![leaf] };
         Self { frozen: false, fences: Fences::default(), branches: vec![branch] }
     }
 
-    /// Bytes on the heap, without those of the leaves' own arrays.
+    /// Bytes on the heap; leaves lie in the arena.
     pub(crate) fn heap_bytes(&self) -> u64 {
         self.root_bytes() + self.branches.iter().map(Branch::heap_bytes).sum::<u64>()
     }
@@ -134,8 +136,9 @@ impl Top {
         })
     }
 
-    /// Splits the leaf that has `key` so that `key` can go in; returns the bytes by which the index grew.
-    pub(crate) fn split(&mut self, arena: &Arena, key: &[u8]) -> i64 {
+    /// Splits the leaf that has `key` so that `key` can go in; returns the bytes by which the heap of the
+    /// index and the arena grew.
+    pub(crate) fn split(&mut self, arena: &Arena, key: &[u8]) -> (i64, u64) {
         let place = self.find(key);
         let root_before = self.root_bytes();
         let low = self.low(place).map(<[u8]>::to_vec);
@@ -143,14 +146,13 @@ impl Top {
         let branch = &mut self.branches[place.branch];
         let branch_before = branch.heap_bytes();
         let left = branch.leaves[place.leaf].0.get_mut();
-        let left_before = left.heap_bytes();
         let (keep, fence) = left.split_point(arena, key);
         let shared =
             |fence: &[u8], other: Option<&[u8]>| other.map_or(0, |other| common_prefix(fence, other));
         let right = left.split(arena, keep, shared(&fence, low.as_deref()), shared(&fence, high.as_deref()));
-        let mut grown = signed(right.heap_bytes()) + signed(left.heap_bytes()) - signed(left_before);
+        let (right, arena_grown) = arena.hold(LockedLeaf::new(right));
         branch.fences.insert(place.leaf, fence);
-        branch.leaves.insert(place.leaf + 1, LockedLeaf::new(right));
+        branch.leaves.insert(place.leaf + 1, right);
         debug_assert_eq!(branch.leaves.len(), branch.fences.len() + 1, "a fence between any two leaves");
         let mut branches_after = 0;
         if branch.leaves.len() >= BRANCH_LEAVES {
@@ -160,8 +162,8 @@ impl Top {
             branches_after += self.split_branch(place.branch, middle);
         }
         branches_after += self.branches[place.branch].heap_bytes();
-        grown += signed(branches_after) - signed(branch_before);
-        grown + signed(self.root_bytes()) - signed(root_before)
+        let grown = signed(branches_after) - signed(branch_before);
+        (grown + signed(self.root_bytes()) - signed(root_before), arena_grown)
     }
 
     /// Moves the leaves above fence `middle` to a new branch; returns the bytes of the latter.

@@ -5,7 +5,7 @@ use testudo_base::{
     chunks::{CHUNK_BYTES, ChunkPool},
 };
 
-use super::{Arena, Record, Version};
+use super::{Arena, Held, LINE_BYTES, Record, Version};
 
 fn version<'a>(seqno: u64, key: &'a [u8], value: &'a [u8]) -> Version<'a> {
     Version { seqno: Seqno(seqno), kind: Kind::Value, key, value }
@@ -105,6 +105,8 @@ fn chunks_go_back_to_the_pool_up_to_its_bound() {
     assert_eq!((pool.idle_bytes(), pool.used_bytes()), (0, used));
     drop(arena);
     pool.set_limit(CHUNK_BYTES as u64);
+    assert_eq!((pool.idle_bytes(), pool.used_bytes()), (CHUNK_BYTES as u64, CHUNK_BYTES as u64));
+    pool.set_limit(0);
     assert_eq!((pool.idle_bytes(), pool.used_bytes()), (0, 0));
 }
 
@@ -119,5 +121,41 @@ fn large_records_have_chunks_of_their_own_that_are_freed() {
     assert_eq!(arena.view(&small).value(), b"small");
     assert!(arena.bytes() < large.len() as u64 + (8 << 10));
     drop(arena);
-    assert!(pool.used_bytes() < 8 << 10);
+    assert_eq!(pool.used_bytes(), pool.idle_bytes(), "{pool:?}");
+}
+
+#[test]
+fn small_memtables_leave_nothing_in_the_allocator() {
+    let pool = ChunkPool::new(1 << 30);
+    let arenas: Vec<Arena> = (0..500)
+        .map(|_| {
+            let arena = Arena::new(Arc::clone(&pool));
+            for seqno in 0..200 {
+                write(&arena, seqno, &[1; 100]);
+                drop(arena.hold([0_u64; 24]));
+            }
+            arena
+        })
+        .collect();
+    let used = pool.used_bytes();
+    let of_arenas: u64 = arenas.iter().map(Arena::bytes).sum();
+    assert!(used > 500 * 200 * 292 && used <= of_arenas, "{used} of {of_arenas}");
+    drop(arenas);
+    assert_eq!(pool.used_bytes(), pool.idle_bytes(), "all of it is in whole chunks");
+    pool.set_limit(0);
+    assert_eq!(pool.total_bytes(), 0, "and goes back to the system");
+}
+
+#[test]
+fn parts_of_the_index_begin_at_cache_lines() {
+    let arena = Arena::new(ChunkPool::new(u64::MAX));
+    let held: Vec<Held<[u64; 9]>> = (0..2000)
+        .map(|seqno| {
+            write(&arena, seqno, &[1; 33]);
+            arena.hold([seqno; 9]).0
+        })
+        .collect();
+    for (seqno, held) in (0..).zip(&held) {
+        assert!(std::ptr::from_ref(&**held).addr().is_multiple_of(LINE_BYTES) && **held == [seqno; 9]);
+    }
 }

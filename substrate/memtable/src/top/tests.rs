@@ -1,10 +1,13 @@
+use testudo_base::chunks::ChunkPool;
+
 use super::*;
 
 #[test]
 fn what_an_insert_changes_of_a_leaf_is_in_the_cache_line_of_its_lock() {
-    let top = Top::new();
+    let arena = Arena::new(ChunkPool::new(0));
+    let top = Top::new(&arena);
     let leaf = &top.branches[0].leaves[0];
-    let start = ptr::from_ref(leaf).addr();
+    let start = ptr::from_ref(&**leaf).addr();
     assert_eq!(start % LINE_BYTES, 0);
     let changed = leaf.0.read().changed_by_inserts();
     assert!(changed.start >= start && changed.end <= start + LINE_BYTES, "{start:x}: {changed:x?}");

@@ -1,0 +1,143 @@
+//! Chunks of the full size cut into pieces, for write buffers that are smaller than one.
+//!
+//! Thousands of keyspaces have thousands of small write buffers. If their memory came from the allocator it
+//! would stay in the allocator's heaps when they are flushed, where neither pages nor records can have it.
+//!
+//! **Invariants**
+//! - Of a chunk that is cut, a bit of `free` is set for each [`PIECE_BYTES`] that nobody has; a chunk of
+//!   which all are free is not here any more.
+//! - Before `first_with[n - 1]` no chunk has `n` free ones in a row.
+
+use std::sync::atomic::AtomicU64 as Word;
+
+use super::CHUNK_BYTES;
+use crate::{
+    LargeSlice,
+    large_slice::MAPPED_BYTES_MIN,
+    num::{u32_of, usize_of},
+    sync::Arc,
+};
+
+/// Pieces are multiples of this, and begin at multiples of it within their chunk.
+pub const PIECE_BYTES: usize = CHUNK_BYTES / 64;
+/// Longest piece; from there on chunks are mappings of their own.
+const LONGEST: usize = MAPPED_BYTES_MIN / PIECE_BYTES;
+const WORDS: usize = PIECE_BYTES / 8;
+
+/// A piece of a chunk.
+pub(super) struct Piece {
+    of: Arc<LargeSlice<Word>>,
+    /// Number of the chunk, the first of its parts, and how many there are.
+    chunk: usize,
+    at: u32,
+    parts: u32,
+    words: usize,
+}
+
+impl Piece {
+    /// Whether a chunk of `bytes` is a piece of a larger one.
+    pub(super) fn is_size(bytes: usize) -> bool {
+        (PIECE_BYTES..MAPPED_BYTES_MIN).contains(&bytes)
+    }
+
+    #[inline]
+    pub(super) fn words(&self) -> &[Word] {
+        &self.of[usize_of(u64::from(self.at)) * WORDS..][..self.words]
+    }
+
+    /// What it takes of its chunk.
+    pub(super) fn taken_bytes(&self) -> usize {
+        usize_of(u64::from(self.parts)) * PIECE_BYTES
+    }
+}
+
+/// A chunk that is cut.
+struct Cut {
+    words: Arc<LargeSlice<Word>>,
+    free: u64,
+}
+
+/// All chunks that are cut.
+#[derive(Default)]
+pub(super) struct Pieces {
+    chunks: Vec<Option<Cut>>,
+    unused: Vec<usize>,
+    first_with: [usize; LONGEST],
+}
+
+impl std::fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pieces({} chunks)", self.chunks.len() - self.unused.len())
+    }
+}
+
+impl Pieces {
+    /// A piece of `bytes` of the first chunk that has room.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<Piece> {
+        let parts = bytes.div_ceil(PIECE_BYTES);
+        let from = self.first_with[parts - 1];
+        let has_room = |cut: &Option<Cut>| cut.as_ref().is_some_and(|cut| rows(cut.free, parts) != 0);
+        let found = self.chunks[from..].iter().position(has_room);
+        self.first_with[parts - 1] = found.map_or(self.chunks.len(), |found| from + found);
+        self.take_of(from + found?, bytes)
+    }
+
+    /// Cuts another chunk, and takes a piece of `bytes` of it.
+    pub(super) fn cut(&mut self, words: LargeSlice<Word>, bytes: usize) -> Piece {
+        debug_assert_eq!(words.len() * 8, CHUNK_BYTES, "chunks of the full size are cut");
+        let cut = Some(Cut { words: Arc::new(words), free: u64::MAX });
+        let chunk = self.unused.pop().unwrap_or(self.chunks.len());
+        if chunk == self.chunks.len() {
+            self.chunks.push(cut)
+        } else {
+            self.chunks[chunk] = cut
+        }
+        self.has_room(chunk);
+        self.take_of(chunk, bytes).expect("all of it is free")
+    }
+
+    /// REQUIRES: the chunk is there and has so many parts free in a row.
+    fn take_of(&mut self, chunk: usize, bytes: usize) -> Option<Piece> {
+        let parts = bytes.div_ceil(PIECE_BYTES);
+        let cut = self.chunks[chunk].as_mut()?;
+        let at = rows(cut.free, parts).trailing_zeros();
+        let parts = u32_of(parts);
+        debug_assert!(cut.free & mask(at, parts) == mask(at, parts), "nobody has them");
+        cut.free &= !mask(at, parts);
+        Some(Piece { of: Arc::clone(&cut.words), chunk, at, parts, words: bytes / 8 })
+    }
+
+    /// Takes a piece back; gives the chunk out that it is of once all of that is free.
+    pub(super) fn give_back(&mut self, piece: Piece) -> Option<LargeSlice<Word>> {
+        let Piece { of, chunk, at, parts, .. } = piece;
+        drop(of);
+        let cut = self.chunks[chunk].as_mut().expect("a chunk of which somebody has a piece is here");
+        debug_assert!(cut.free & mask(at, parts) == 0, "a piece is given back once");
+        cut.free |= mask(at, parts);
+        if cut.free != u64::MAX {
+            self.has_room(chunk);
+            return None;
+        }
+        self.unused.push(chunk);
+        self.chunks[chunk].take().and_then(|cut| Arc::into_inner(cut.words))
+    }
+
+    /// A chunk has more room than before.
+    fn has_room(&mut self, chunk: usize) {
+        for first in &mut self.first_with {
+            *first = chunk.min(*first);
+        }
+    }
+}
+
+/// The parts from which on so many are free.
+fn rows(free: u64, parts: usize) -> u64 {
+    (1..parts).fold(free, |rows, next| rows & free >> next)
+}
+
+fn mask(at: u32, parts: u32) -> u64 {
+    ((1 << parts) - 1) << at
+}
+
+#[cfg(test)]
+mod tests;
