@@ -16,7 +16,7 @@ use crate::{
         node::{Child, Node, Pivot, Tier},
         node_format::{StoredChild, decode_node},
     },
-    update::{overwrites::Overwrites, plan::MAX_HEIGHT},
+    update::plan::MAX_HEIGHT,
 };
 
 pub(crate) fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {
@@ -68,7 +68,7 @@ pub(crate) fn load_node(
         high: stored.high,
         tiers,
         scan_charges: ScanCharges::default(),
-        overwrites: Overwrites::UNKNOWN,
+        overwrites: stored.overwrites,
     };
     Ok(Arc::new(node.with_shared_starts()))
 }
