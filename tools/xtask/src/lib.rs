@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main.rs -> tidy.rs -> sources.rs -> every file in rules/
-//!         -> schedules.rs, planted.rs, instructions.rs -> special_build.rs
+//!         -> schedules.rs, planted.rs, instructions.rs -> special_build.rs -> rustc_with_cfg.rs
 //! ```
 //!
 //! **Invariants**
@@ -18,5 +18,6 @@ mod tidy;
 pub use finding::Finding;
 pub use runs::instructions::instructions;
 pub use runs::planted::planted;
+pub use runs::rustc_with_cfg::rustc_with_cfg;
 pub use runs::schedules::schedules;
 pub use tidy::tidy;

@@ -3,6 +3,9 @@
 use std::{io, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
+    if let Some(code) = xtask::rustc_with_cfg() {
+        return code;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     match arguments.split_first().map(|(command, rest)| (command.as_str(), rest)) {

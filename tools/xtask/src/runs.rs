@@ -2,5 +2,6 @@
 
 pub(crate) mod instructions;
 pub(crate) mod planted;
+pub(crate) mod rustc_with_cfg;
 pub(crate) mod schedules;
 pub(crate) mod special_build;

@@ -14,9 +14,9 @@ use crate::runs::special_build;
 /// Errors: a build failed, or a process could not be started.
 pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {
     let failed = |what: &str| io::Error::other(format!("the build {what} failed"));
-    let schedules = special_build::build(root, "testudo_shuttle", "schedules", "testudo-schedules")?;
+    let schedules = special_build::build(root, "testudo_shuttle", "testudo-schedules")?;
     let schedules = schedules.ok_or_else(|| failed("for the seeded scheduler"))?;
-    let program = special_build::build(root, "testudo_planted", "planted", "testudo-planted")?;
+    let program = special_build::build(root, "testudo_planted", "testudo-planted")?;
     let program = program.ok_or_else(|| failed("with planted bugs"))?;
     let mut command = Command::new(&program);
     if arguments == ["list"] {
@@ -25,7 +25,7 @@ pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {
     command.arg("--schedules").arg(schedules);
     let listed = Command::new(&program).arg("targets").args(arguments).output()?;
     for target in String::from_utf8_lossy(&listed.stdout).lines() {
-        let tests = special_build::build_tests(root, "testudo_planted", "planted", target)?;
+        let tests = special_build::build_tests(root, "testudo_planted", target)?;
         let tests = tests.ok_or_else(|| failed("of tests with planted bugs"))?;
         command.args(["--test", target]).arg(tests);
     }

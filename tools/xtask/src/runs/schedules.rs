@@ -23,7 +23,7 @@ const LONG_FIRST_SEED: &str = "1000000";
 /// Errors: the build failed, or a process could not be started.
 pub fn schedules(root: &Path, arguments: &[String]) -> io::Result<bool> {
     let failed = || io::Error::other("the build for the seeded scheduler failed");
-    let program = special_build::build(root, "testudo_shuttle", "schedules", "testudo-schedules")?;
+    let program = special_build::build(root, "testudo_shuttle", "testudo-schedules")?;
     let program = program.ok_or_else(failed)?;
     let is_long = arguments == ["--long"];
     if !arguments.is_empty() && !is_long {

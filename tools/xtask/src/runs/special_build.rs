@@ -1,7 +1,9 @@
 //! Builds of the workspace under a `--cfg` of their own, and many runs of what was built, side by side.
 //!
 //! **Invariants**
-//! - A special build has a target directory of its own, so that it never makes the normal one stale.
+//! - Special builds have a target directory of their own, so that they never make the normal one stale, and
+//!   tests that start a program of the workspace start the one that was built with them.
+//! - They share what others wrote: only the crates of the workspace see the `--cfg`.
 //! - Runs begin in the order of the list; as many run at once as there are cores.
 
 use std::{
@@ -15,10 +17,12 @@ use std::{
     thread,
 };
 
+use crate::runs::rustc_with_cfg;
+
 /// Builds the binary `name` of the package with that name with `--cfg cfg`; returns where it is. `None` if it
 /// does not build.
-pub(crate) fn build(root: &Path, cfg: &str, folder: &str, name: &str) -> io::Result<Option<PathBuf>> {
-    let (mut command, target) = cargo(root, cfg, folder);
+pub(crate) fn build(root: &Path, cfg: &str, name: &str) -> io::Result<Option<PathBuf>> {
+    let (mut command, target) = cargo(root, cfg)?;
     command.args(["build", "--quiet", "--package", name, "--bin", name, "--target-dir"]).arg(&target);
     let has_built = command.status()?.success();
     Ok(has_built.then(|| target.join("debug").join(name)))
@@ -26,8 +30,8 @@ pub(crate) fn build(root: &Path, cfg: &str, folder: &str, name: &str) -> io::Res
 
 /// Builds the tests of a target with `--cfg cfg`: `FOLDER/tests/NAME`, or `FOLDER/src` for those of a
 /// library. Returns where they are; `None` if they do not build.
-pub(crate) fn build_tests(root: &Path, cfg: &str, folder: &str, target: &str) -> io::Result<Option<PathBuf>> {
-    let (mut command, target_dir) = cargo(root, cfg, folder);
+pub(crate) fn build_tests(root: &Path, cfg: &str, target: &str) -> io::Result<Option<PathBuf>> {
+    let (mut command, target_dir) = cargo(root, cfg)?;
     command.args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"]);
     command.arg("--target-dir").arg(&target_dir);
     let package = match target.split_once("/tests/") {
@@ -58,12 +62,12 @@ fn tests_in(messages: &str) -> Option<PathBuf> {
 }
 
 /// Cargo for a build with `--cfg cfg`, and the target directory of such builds.
-fn cargo(root: &Path, cfg: &str, folder: &str) -> (Command, PathBuf) {
+fn cargo(root: &Path, cfg: &str) -> io::Result<(Command, PathBuf)> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let flags = env::var("RUSTFLAGS").unwrap_or_default();
+    let target = target.join("special");
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).env("RUSTFLAGS", format!("{flags} --cfg {cfg}"));
-    (command, target.join(folder))
+    command.current_dir(root).env("RUSTC_WORKSPACE_WRAPPER", rustc_with_cfg::put_into(&target, cfg)?);
+    Ok((command, target))
 }
 
 /// Builds the binary `name` of the package with that name in a profile of the workspace; returns where it is.
