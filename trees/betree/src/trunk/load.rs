@@ -16,7 +16,7 @@ use crate::{
         node::{Child, Node, Pivot, Tier},
         node_format::{StoredChild, decode_node},
     },
-    update::plan::MAX_HEIGHT,
+    update::{overwrites::Overwrites, plan::MAX_HEIGHT},
 };
 
 pub(crate) fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {
@@ -68,7 +68,7 @@ pub(crate) fn load_node(
         high: stored.high,
         tiers,
         scan_charges: ScanCharges::default(),
-        overwrites: stored.overwrites,
+        overwrites: Overwrites::UNKNOWN,
     };
     Ok(Arc::new(node.with_shared_starts()))
 }

@@ -5,9 +5,8 @@
 //! how many bytes it shares with the fence before it u32, the rest str):
 //! format u8 = 2 · height u32 · pivots u32, each: low fence, child: u8 0 and node id u64, or 1 (empty
 //! leaf), or 2 and run · high: u8 0, or 1 and fence · tiers u32, each: runs u32, each: low fence and run,
-//! then per pivot a share: u8 0, or 1 and bytes u64, or 2, bytes u64 and from str · nothing, or how much of
-//! what came lately replaced something, u32, of 256. The first fence of a node shares nothing, the first of a
-//! tier shares with the last low of the pivots.
+//! then per pivot a share: u8 0, or 1 and bytes u64, or 2, bytes u64 and from str. The first fence of a node
+//! shares nothing, the first of a tier shares with the last low of the pivots.
 //!
 //! **Invariants**
 //! - What decodes has the shape of a node: pivots increase, shares match pivots, runs of a tier are disjoint.
@@ -21,10 +20,7 @@ use testudo_base::{
 use testudo_run::RunRef;
 use testudo_sequence::Fence;
 
-use crate::{
-    trunk::node::{Child, Node, Share},
-    update::overwrites::Overwrites,
-};
+use crate::trunk::node::{Child, Node, Share};
 
 const FORMAT: u8 = 2;
 /// The root pointer's object id.
@@ -52,7 +48,6 @@ pub(crate) struct StoredNode {
     pub(crate) high: Option<Fence>,
     pub(crate) pivots: Vec<(Fence, StoredChild)>,
     pub(crate) tiers: Vec<StoredTier>,
-    pub(crate) overwrites: Overwrites,
 }
 
 pub(crate) fn encode_root_pointer(root: ObjectId, next_object: u64) -> Vec<u8> {
@@ -129,9 +124,6 @@ pub(crate) fn encode_node(node: &Node) -> Vec<u8> {
             encode_share(&mut out, share.as_ref());
         }
     }
-    if let Some(share) = node.overwrites.stored() {
-        codec::put_u32(&mut out, share);
-    }
     out
 }
 
@@ -173,13 +165,8 @@ pub(crate) fn decode_node(bytes: &[u8]) -> Result<StoredNode, Damage> {
     for _ in 0..count {
         tiers.push(decode_tier(&mut reader, pivots.len(), last.clone())?);
     }
-    let overwrites = if reader.rest().is_empty() {
-        Overwrites::UNKNOWN
-    } else {
-        Overwrites::of_stored(reader.u32()?).ok_or(Damage("a node overwrites more than all"))?
-    };
     reader.finish()?;
-    Ok(StoredNode { height, high, pivots, tiers, overwrites })
+    Ok(StoredNode { height, high, pivots, tiers })
 }
 
 fn decode_pivots(reader: &mut Reader<'_>, height: u32) -> Result<Vec<(Fence, StoredChild)>, Damage> {

@@ -2,10 +2,9 @@
 //! shown.
 //!
 //! **Invariants**
-//! - It is advice: losing it costs time or space, never an answer. It is stored with its node, since a store
-//!   may be opened anew long after it was overwritten.
+//! - It is advice, kept in memory only: losing it costs time or space, never an answer.
 
-use testudo_base::num::{low32, low64};
+use testudo_base::num::low64;
 
 /// A share in 256ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +16,6 @@ const ALL: u64 = 256;
 impl Overwrites {
     /// Nothing was seen yet.
     pub(crate) const UNKNOWN: Self = Self(None);
-
-    /// As it is stored, if something was seen.
-    pub(crate) fn stored(self) -> Option<u32> {
-        self.0.map(low32)
-    }
-
-    /// What [`Overwrites::stored`] gave; `None` if that is no share.
-    pub(crate) fn of_stored(share: u32) -> Option<Self> {
-        (u64::from(share) <= ALL).then_some(Self(Some(u64::from(share))))
-    }
 
     /// After `incoming` bytes went into leaves and `dropped` bytes were left out.
     pub(crate) fn after(self, incoming: u64, dropped: u64) -> Self {
@@ -57,6 +46,3 @@ impl Overwrites {
         low64(sum / u128::from(ALL))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -62,22 +62,3 @@ fn a_turtle_tree_that_is_overwritten_holds_little_that_is_dead_and_less_once_it_
     assert!(bed.tree.pick_job(true).is_none(), "it has an end");
     bed.check(&mut random);
 }
-
-#[test]
-fn what_overwrote_a_turtle_tree_is_made_up_for_after_it_was_opened_anew() {
-    const RECORDS: u64 = 3000;
-    let value = |round: u64| Some(vec![b'a' + (round % 26) as u8; 100]);
-    let mut bed = Bed::new(turtle(16 << 10, 32));
-    bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
-    let mut random = SplitMix::new(7);
-    for round in 1..60 {
-        bed.apply((0..100).map(|_| (key(random.below(RECORDS)), value(round))).collect());
-    }
-    let busy = bed.tree.stats();
-    assert!(busy.buffered_bytes * 10 > busy.leaf_bytes * 2, "{busy:?}");
-    bed.reopen();
-    bed.run_jobs();
-    let idle = bed.tree.stats();
-    assert!(idle.buffered_bytes * 10 <= idle.leaf_bytes, "{idle:?}");
-    bed.check(&mut random);
-}
