@@ -29,7 +29,7 @@ struct Case {
     shared_bytes: usize,
     count: u64,
     memory: u64,
-    is_splinter: bool,
+    tree: Tree,
 }
 
 impl Case {
@@ -52,8 +52,7 @@ impl Case {
 
     fn open(&self, directory: &Path) -> (Db, Keyspace) {
         let db = Db::builder(directory).memory_bytes(self.memory).open().unwrap();
-        let tree = if self.is_splinter { Tree::splinter() } else { Tree::turtle() };
-        let keyspace = db.keyspace("long", || KeyspaceOptions::default().tree(tree)).unwrap();
+        let keyspace = db.keyspace("long", || KeyspaceOptions::default().tree(self.tree)).unwrap();
         (db, keyspace)
     }
 
@@ -156,14 +155,14 @@ fn check(name: &str, cases: &[Case]) {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Both trees, two budgets, keys that share all but 16 bytes and such that share nothing.
+/// Every tree, two budgets, keys that share all but 16 bytes and such that share nothing.
 fn cases(key_bytes: usize) -> Vec<Case> {
     let mib = env::var(MIB).ok().map(|mib| mib.parse::<u64>().unwrap());
     let mut cases = Vec::new();
-    for is_splinter in [false, true] {
+    for (_, tree) in Tree::presets() {
         for memory in [4 << 20, 16 << 20] {
             for shared_bytes in [key_bytes - 16, 0] {
-                let mut case = Case { key_bytes, shared_bytes, count: 0, memory, is_splinter };
+                let mut case = Case { key_bytes, shared_bytes, count: 0, memory, tree };
                 let bytes = mib.map_or(case.bound() * 5 / 4, |mib| mib << 20);
                 case.count = bytes / key_bytes as u64;
                 cases.push(case);

@@ -158,34 +158,35 @@ fn an_opening_for_nothing_changes_no_file_of_a_full_device() {
     }
 }
 
-fn both_trees(room_bytes: u64, memory_bytes: u64, value_bytes: u64) {
-    fill_and_empty(room_bytes, memory_bytes, Tree::turtle(), value_bytes);
-    fill_and_empty(room_bytes, memory_bytes, Tree::splinter(), value_bytes);
+fn every_tree(room_bytes: u64, memory_bytes: u64, value_bytes: u64) {
+    for (_, tree) in Tree::presets() {
+        fill_and_empty(room_bytes, memory_bytes, tree, value_bytes);
+    }
 }
 
 #[test]
 fn a_device_of_6_mib() {
-    both_trees(6 << 20, 1 << 20, 500);
+    every_tree(6 << 20, 1 << 20, 500);
 }
 
 #[test]
 fn a_device_of_10_mib_with_small_records() {
-    both_trees(10 << 20, 1 << 20, 40);
+    every_tree(10 << 20, 1 << 20, 40);
 }
 
 #[test]
 fn a_device_of_24_mib() {
-    both_trees(24 << 20, 4 << 20, 1000);
+    every_tree(24 << 20, 4 << 20, 1000);
 }
 
 #[test]
 fn a_device_of_80_mib_with_a_budget_of_4_mib() {
-    both_trees(80 << 20, 4 << 20, 500);
+    every_tree(80 << 20, 4 << 20, 500);
 }
 
 #[test]
 fn a_device_of_80_mib_with_a_budget_of_16_mib() {
-    both_trees(80 << 20, 16 << 20, 1500);
+    every_tree(80 << 20, 16 << 20, 1500);
 }
 
 #[test]
@@ -193,5 +194,7 @@ fn small_leaves_in_tall_trees() {
     for leaf_bytes in [4 << 10, 16 << 10] {
         fill_and_empty(8 << 20, 1 << 20, Tree::Turtle { leaf_bytes, max_pivots: 4 }, 200);
         fill_and_empty(8 << 20, 1 << 20, Tree::Splinter { leaf_bytes, max_pivots: 4 }, 200);
+        let leveled = Tree::leveled().with_run_bytes(leaf_bytes);
+        fill_and_empty(8 << 20, 1 << 20, leveled, 200);
     }
 }

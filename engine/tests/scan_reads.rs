@@ -61,7 +61,7 @@ fn number_of(entry: testudo::Result<testudo::Entry>) -> u32 {
 #[test]
 fn a_scan_that_takes_a_thousand_records_reads_hardly_more_and_in_few_reads() {
     const COUNT: u32 = 1_000;
-    for tree in ["turtle", "splinter"] {
+    for tree in ["turtle", "splinter", "leveled"] {
         let (db, k) = loaded(tree);
         // What the point reads between the scans cost.
         let measure = |entries: &dyn Fn(u32) -> Box<dyn Iterator<Item = u32>>| {

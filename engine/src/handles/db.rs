@@ -322,7 +322,7 @@ impl Db {
         }
         store.check_writable()?;
         let present = core.view.load().options;
-        let options = present.tree(next_tree(present.chosen_tree(), tree));
+        let options = present.tree(next_tree(present.chosen_tree(), tree)?);
         if options == present {
             return Ok(());
         }

@@ -41,10 +41,10 @@ impl Keyspace {
         self.core.view.load().options
     }
 
-    /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on
-    /// meanwhile. What is stored already stays as it is and takes the new shape by and by, as it is written
-    /// anew. The sizes of leaves and nodes stay those that the keyspace was created with: to change them
-    /// would mean to write most of it anew at once.
+    /// Stores the keyspace in a tree of this kind from now on, a turtle or a splinter tree, if it is in one
+    /// of them. Durable on return; readers and writers go on meanwhile. What is stored already stays as it
+    /// is and takes the new shape by and by, as it is written anew. The sizes of leaves and nodes stay those
+    /// that the keyspace was created with: to change them would mean to write most of it anew at once.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -59,10 +59,11 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` for settings outside their limits or if the keyspace was dropped; `Unsupported` in a
-    /// store that is open for reading only; `OutOfSpace` on a full device; `Io` if the manifest cannot be
-    /// written, after which writes are `Poisoned`; `Poisoned` after an earlier failure; `Closed`;
-    /// `Corruption` if what is stored of the tree contradicts itself.
+    /// Errors: `Invalid` for settings outside their limits or if the keyspace was dropped; `Unsupported` for
+    /// a tree of another family, such as a leveled one for a turtle tree, whose records have to be loaded
+    /// anew, and in a store that is open for reading only; `OutOfSpace` on a full device; `Io` if the
+    /// manifest cannot be written, after which writes are `Poisoned`; `Poisoned` after an earlier failure;
+    /// `Closed`; `Corruption` if what is stored of the tree contradicts itself.
     pub fn set_tree(&self, tree: Tree) -> Result<()> {
         KeyspaceOptions::default().tree(tree).validate()?;
         self.db.set_tree(&self.core, tree)

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use testudo_base::{Error, Result};
+use testudo_base::{Error, Result, num::u64_of};
 
 use crate::open::tree_families;
 
@@ -35,6 +35,16 @@ pub enum Tree {
         /// Most children of a node.
         max_pivots: usize,
     },
+    /// The leveled LSM-tree: levels of sorted runs, each several times as large as the one above it. Scans
+    /// meet few sources, and keys that arrive in order are written once.
+    Leveled {
+        /// Bytes of a full run.
+        run_bytes: u64,
+        /// How many times as large as the one above it a level may be.
+        growth_factor: u32,
+        /// Flushes that the first level takes before it is emptied.
+        level1_flushes: u32,
+    },
 }
 
 impl Tree {
@@ -48,23 +58,46 @@ impl Tree {
         tree_families::splinter()
     }
 
+    /// The leveled LSM-tree with its default settings.
+    pub fn leveled() -> Self {
+        tree_families::leveled()
+    }
+
     /// Every preset, by name.
     pub fn presets() -> Vec<(&'static str, Self)> {
-        vec![("turtle", Self::turtle()), ("splinter", Self::splinter())]
+        vec![("turtle", Self::turtle()), ("splinter", Self::splinter()), ("leveled", Self::leveled())]
     }
 
-    /// Bytes of a full leaf and of a buffered run.
-    pub fn leaf_bytes(&self) -> u64 {
+    /// The settings by name; those in bytes are called `…_bytes`.
+    pub fn settings(&self) -> Vec<(&'static str, u64)> {
+        match *self {
+            Self::Turtle { leaf_bytes, max_pivots } | Self::Splinter { leaf_bytes, max_pivots } => {
+                vec![("leaf_bytes", leaf_bytes), ("max_pivots", u64_of(max_pivots))]
+            }
+            Self::Leveled { run_bytes, growth_factor, level1_flushes } => vec![
+                ("run_bytes", run_bytes),
+                ("growth_factor", u64::from(growth_factor)),
+                ("level1_flushes", u64::from(level1_flushes)),
+            ],
+        }
+    }
+
+    /// Bytes of a full run, the piece in which data is merged; of a turtle or splinter tree, of a leaf.
+    pub fn run_bytes(&self) -> u64 {
         match *self {
             Self::Turtle { leaf_bytes, .. } | Self::Splinter { leaf_bytes, .. } => leaf_bytes,
+            Self::Leveled { run_bytes, .. } => run_bytes,
         }
     }
 
-    /// Most children of a node.
-    pub fn max_pivots(&self) -> usize {
-        match *self {
-            Self::Turtle { max_pivots, .. } | Self::Splinter { max_pivots, .. } => max_pivots,
+    /// The same tree with other [`Tree::run_bytes`].
+    #[must_use]
+    pub fn with_run_bytes(mut self, bytes: u64) -> Self {
+        match &mut self {
+            Self::Turtle { leaf_bytes, .. } | Self::Splinter { leaf_bytes, .. } => *leaf_bytes = bytes,
+            Self::Leveled { run_bytes, .. } => *run_bytes = bytes,
         }
+        self
     }
 }
 
@@ -79,6 +112,7 @@ impl fmt::Display for Tree {
         match self {
             Self::Turtle { .. } => f.write_str("turtle"),
             Self::Splinter { .. } => f.write_str("splinter"),
+            Self::Leveled { .. } => f.write_str("leveled"),
         }
     }
 }

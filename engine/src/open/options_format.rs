@@ -3,7 +3,7 @@
 //! - turtle (1) and splinter (2): tree u8 · leaf bytes u64 · most pivots u64 · if there is a merge
 //!   operator, its name (UTF-8), up to the end.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
-//!   name u8, 0 without one · name (UTF-8).
+//!   name u16, 0 without one · name (UTF-8).
 //!
 //! **Invariants**
 //! - Bytes of a newer version are told from damaged ones: a tree that is not known, settings that are longer
@@ -13,13 +13,14 @@
 use testudo_base::{
     Error, ErrorKind, KeyspaceId,
     codec::{self, Damage, Reader},
-    num::{u64_of, usize_of},
+    num::{u16_of, u64_of, usize_of},
 };
 
 use crate::handles::options::{KeyspaceOptions, Tree};
 
 const TURTLE: u8 = 1;
 const SPLINTER: u8 = 2;
+const LEVELED: u8 = 3;
 
 /// Why the options of a keyspace cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,31 +52,80 @@ impl Unreadable {
 impl KeyspaceOptions {
     /// Bytes for the catalogue.
     pub(crate) fn encode(&self) -> Vec<u8> {
+        let operator = self.merge_operator_name().unwrap_or_default().as_bytes();
         let mut out = Vec::new();
         match self.chosen_tree() {
             Tree::Turtle { leaf_bytes, max_pivots } => put_sizes(&mut out, TURTLE, leaf_bytes, max_pivots),
             Tree::Splinter { leaf_bytes, max_pivots } => {
                 put_sizes(&mut out, SPLINTER, leaf_bytes, max_pivots);
             }
+            Tree::Leveled { run_bytes, growth_factor, level1_flushes } => {
+                let mut settings = Vec::new();
+                for value in [run_bytes, u64::from(growth_factor), u64::from(level1_flushes)] {
+                    codec::put_u64(&mut settings, value);
+                }
+                out.push(LEVELED);
+                put_short(&mut out, &settings);
+                put_short(&mut out, operator);
+                return out;
+            }
         }
-        out.extend_from_slice(self.merge_operator_name().unwrap_or_default().as_bytes());
+        out.extend_from_slice(operator);
         out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
         let mut reader = Reader::new(bytes);
-        let tree = match reader.u8()? {
-            TURTLE => Tree::Turtle { leaf_bytes: reader.u64()?, max_pivots: usize_of(reader.u64()?) },
-            SPLINTER => Tree::Splinter { leaf_bytes: reader.u64()?, max_pivots: usize_of(reader.u64()?) },
+        let (tree, operator) = match reader.u8()? {
+            TURTLE => {
+                (Tree::Turtle { leaf_bytes: reader.u64()?, max_pivots: pivots(&mut reader)? }, reader.rest())
+            }
+            SPLINTER => (
+                Tree::Splinter { leaf_bytes: reader.u64()?, max_pivots: pivots(&mut reader)? },
+                reader.rest(),
+            ),
+            LEVELED => {
+                let mut settings = Reader::new(short(&mut reader)?);
+                let tree = Tree::Leveled {
+                    run_bytes: settings.u64()?,
+                    growth_factor: narrow(settings.u64()?)?,
+                    level1_flushes: narrow(settings.u64()?)?,
+                };
+                let operator = short(&mut reader)?;
+                if !settings.is_empty() || !reader.is_empty() {
+                    return Err(Unreadable::Newer("settings that are not known here"));
+                }
+                (tree, operator)
+            }
             0 => return Err(Damage("no tree has this number").into()),
             _ => return Err(Unreadable::Newer("a tree that is not known here")),
         };
-        let name = std::str::from_utf8(reader.rest()).map_err(|_| Damage("a name is not UTF-8"))?;
+        let name = std::str::from_utf8(operator).map_err(|_| Damage("a name is not UTF-8"))?;
         let options = Self::default().tree(tree);
         let options = if name.is_empty() { options } else { options.merge_operator(name) };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
     }
+}
+
+/// Bytes with their length before them.
+fn put_short(out: &mut Vec<u8>, bytes: &[u8]) {
+    codec::put_u16(out, u16_of(bytes.len()));
+    out.extend_from_slice(bytes);
+}
+
+fn short<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Damage> {
+    let length = reader.u16()?;
+    reader.take(usize::from(length))
+}
+
+/// A setting that is written with more bytes than it has.
+fn narrow(value: u64) -> Result<u32, Damage> {
+    u32::try_from(value).map_err(|_| Damage("a setting of a tree is too large"))
+}
+
+fn pivots(reader: &mut Reader<'_>) -> Result<usize, Damage> {
+    Ok(usize_of(reader.u64()?))
 }
 
 fn put_sizes(out: &mut Vec<u8>, tag: u8, leaf_bytes: u64, max_pivots: usize) {

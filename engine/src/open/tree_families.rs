@@ -9,9 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage, sync::Arc};
-use testudo_betree::{BeTree, BeTreeOptions, Policy, read_layout};
+use testudo_base::{Error, ErrorKind, KeyspaceId, ObjectId, Result, codec::Damage, sync::Arc};
+use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{PartUse, Tree as TreeState};
+use testudo_lsm::{LsmOptions, LsmTree};
 use testudo_storage::{DataFile, KeyspaceRecord};
 
 use crate::{
@@ -27,6 +28,7 @@ const CATALOGUE: &str = "manifest";
 #[derive(Clone, Copy, Debug)]
 enum Settings {
     BeTree(BeTreeOptions),
+    Lsm(LsmOptions),
 }
 
 impl From<Tree> for Settings {
@@ -37,6 +39,9 @@ impl From<Tree> for Settings {
         match tree {
             Tree::Turtle { leaf_bytes, max_pivots } => of_betree(Policy::Turtle, leaf_bytes, max_pivots),
             Tree::Splinter { leaf_bytes, max_pivots } => of_betree(Policy::Splinter, leaf_bytes, max_pivots),
+            Tree::Leveled { run_bytes, growth_factor, level1_flushes } => {
+                Self::Lsm(LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() })
+            }
         }
     }
 }
@@ -61,6 +66,12 @@ pub(crate) fn splinter() -> Tree {
     Tree::from(BeTreeOptions::new(Policy::Splinter))
 }
 
+/// The leveled LSM-tree with its default settings.
+pub(crate) fn leveled() -> Tree {
+    let LsmOptions { run_bytes, growth_factor, level1_flushes, .. } = LsmOptions::new();
+    Tree::Leveled { run_bytes, growth_factor, level1_flushes }
+}
+
 /// Checks that the settings of a tree are within their limits.
 pub(crate) fn validate(tree: Tree) -> Result<()> {
     match Settings::from(tree) {
@@ -70,17 +81,29 @@ pub(crate) fn validate(tree: Tree) -> Result<()> {
                     "a {tree} tree needs leaves of 4 KiB to 1 GiB and 4 to 1,024 pivots"
                 )));
             }
+            Ok(())
+        }
+        Settings::Lsm(settings) => {
+            settings.validate().map_err(|why| Error::invalid(format!("settings of a {tree} tree: {why}")))
         }
     }
-    Ok(())
 }
 
 /// What a keyspace in the tree `present` is stored in once it was set to `wanted`: within a family sizes
 /// stay, for other ones would mean to write most of it anew.
-pub(crate) fn next_tree(present: Tree, wanted: Tree) -> Tree {
+///
+/// Errors: `Unsupported` for a tree of another family, which cannot read the objects of this one.
+pub(crate) fn next_tree(present: Tree, wanted: Tree) -> Result<Tree> {
     match (Settings::from(present), Settings::from(wanted)) {
-        (Settings::BeTree(present), Settings::BeTree(wanted)) => {
-            Tree::from(BeTreeOptions { policy: wanted.policy, ..present })
+        (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {
+            Ok(Tree::from(BeTreeOptions { policy: of_wanted.policy, ..of_present }))
+        }
+        (Settings::Lsm(_), Settings::Lsm(_)) => Ok(present),
+        (Settings::BeTree(_), Settings::Lsm(_)) | (Settings::Lsm(_), Settings::BeTree(_)) => {
+            let message = format!(
+                "a keyspace in a {present} tree cannot be converted to a {wanted} tree: load it anew"
+            );
+            Err(Error::new(ErrorKind::Unsupported, message))
         }
     }
 }
@@ -123,6 +146,7 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
 pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions, id: KeyspaceId) -> Arc<dyn TreeState> {
     match settings_for(options, id) {
         Settings::BeTree(settings) => BeTree::empty(settings, &store.data),
+        Settings::Lsm(settings) => LsmTree::empty(settings, &store.data),
     }
 }
 
@@ -135,6 +159,7 @@ pub(crate) fn stored_tree(
 ) -> Result<Arc<dyn TreeState>> {
     match settings_for(options, id) {
         Settings::BeTree(settings) => Ok(BeTree::open(settings, data, id, objects)?),
+        Settings::Lsm(settings) => Ok(LsmTree::open(settings, data, id, objects)?),
     }
 }
 
@@ -146,17 +171,18 @@ pub(crate) fn stored_layout(
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
 ) -> std::result::Result<Vec<PartUse>, Damage> {
     match Settings::from(tree) {
-        Settings::BeTree(_) => read_layout(objects),
+        Settings::BeTree(_) => testudo_betree::read_layout(objects),
+        Settings::Lsm(_) => testudo_lsm::read_layout(objects),
     }
 }
 
 /// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would
 /// otherwise be many.
 fn settings_for(options: &KeyspaceOptions, id: KeyspaceId) -> Settings {
+    let stagger = u64::from(id.0);
     match Settings::from(options.chosen_tree()) {
-        Settings::BeTree(settings) => {
-            Settings::BeTree(BeTreeOptions { stagger: u64::from(id.0), ..settings })
-        }
+        Settings::BeTree(settings) => Settings::BeTree(BeTreeOptions { stagger, ..settings }),
+        Settings::Lsm(settings) => Settings::Lsm(LsmOptions { stagger, ..settings }),
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn base_stores() -> &'static [BaseStore] {
     static STORES: OnceLock<Vec<BaseStore>> = OnceLock::new();
     STORES.get_or_init(|| {
         let narrow = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
+        let leveled = Tree::Leveled { run_bytes: 4 << 10, growth_factor: 2, level1_flushes: 1 };
         let small = Profile { key_count: 120, ..Profile::default() };
         let alike = Profile { key_count: 120, ..Profile::alike() };
         let tall = Profile { keyspace_count: 1, key_count: 900, ..Profile::default() };
@@ -63,6 +64,8 @@ pub(crate) fn base_stores() -> &'static [BaseStore] {
             make(narrow, &small, 240, false),
             make(narrow, &tall, 700, true),
             make(Tree::default(), &small, 60, false),
+            make(leveled, &small, 240, true),
+            make(leveled, &tall, 700, false),
             make(Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 4 }, &alike, 240, true),
         ]
     })

@@ -105,6 +105,21 @@ pub(crate) const BUGS: &[Bug] = &[
         "leaves are joined without what waits for one of them alone",
         &["trees/betree/src/tree/tests/reclaiming.rs"],
     ),
+    bug(
+        "output-beyond-border",
+        "a move of a leveled tree merges what lies beyond its border",
+        &["trees/lsm/src/tree/tests/age_order.rs"],
+    ),
+    bug(
+        "level-overlap",
+        "the fence of a run does not move up behind keys that came in before it",
+        &["trees/lsm/src/tree/tests/age_order.rs"],
+    ),
+    bug(
+        "job-on-changed-levels",
+        "a job of a leveled tree undoes a flush that came in between",
+        &["trees/lsm/src/tree/tests.rs"],
+    ),
     bug("second-open-not-locked", "a store that is open can be opened again", &["model"]),
     // Directories.
     bug("names-by-path", "files of a store are named by its path, wherever it is now", &["directories"]),

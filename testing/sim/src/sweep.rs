@@ -19,8 +19,8 @@ use crate::{Amount, LayerFailure, LayerReport, Limits};
 /// What one run gives: its counts, or what was wrong.
 pub(crate) type Outcome = Result<LayerReport, LayerFailure>;
 
-/// One of each size, with both policies.
-const TREES_OF_SHORT_RUNS: [&str; 3] = ["turtle-narrow", "splinter-small", "turtle"];
+/// One of each size, with every policy and family.
+const TREES_OF_SHORT_RUNS: [&str; 4] = ["turtle-narrow", "splinter-small", "turtle", "leveled-narrow"];
 
 /// Stops the layers that repeat themselves.
 #[derive(Clone, Copy, Debug)]

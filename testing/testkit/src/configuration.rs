@@ -26,12 +26,18 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes, max_pivots });
     let splinter =
         |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Splinter { leaf_bytes, max_pivots });
+    let leveled = |run_bytes, growth_factor, level1_flushes| {
+        KeyspaceOptions::default().tree(Tree::Leveled { run_bytes, growth_factor, level1_flushes })
+    };
     vec![
         ("turtle-narrow", turtle(4 << 10, 4)),
         ("turtle-small", turtle(16 << 10, 8)),
         ("turtle", KeyspaceOptions::default()),
         ("splinter-narrow", splinter(4 << 10, 4)),
         ("splinter-small", splinter(16 << 10, 8)),
+        ("leveled-narrow", leveled(4 << 10, 2, 1)),
+        ("leveled-small", leveled(16 << 10, 4, 2)),
+        ("leveled", KeyspaceOptions::default().tree(Tree::leveled())),
     ]
 }
 

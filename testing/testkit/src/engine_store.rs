@@ -165,6 +165,12 @@ impl Store for EngineStore {
         let presets = Tree::presets();
         let (name, tree) = presets[usize::from(choice) % presets.len()];
         let keyspace = self.keyspace(keyspace)?;
+        let is_leveled = |tree: &Tree| matches!(tree, Tree::Leveled { .. });
+        if is_leveled(&keyspace.options().chosen_tree()) != is_leveled(&tree) {
+            let refused = keyspace.set_tree(tree).map_err(|error| error.kind());
+            assert_eq!(refused, Err(ErrorKind::Unsupported), "a tree of another family");
+            return Ok(());
+        }
         keyspace.set_tree(tree)?;
         assert_eq!(keyspace.options().chosen_tree().to_string(), name);
         Ok(())

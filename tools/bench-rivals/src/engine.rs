@@ -16,6 +16,8 @@ pub(crate) enum Engine {
     Testudo,
     /// The same with splinter trees
     TestudoSplinter,
+    /// The same with leveled trees
+    TestudoLeveled,
     /// RocksDB, leveled
     Rocksdb,
     /// RocksDB with values of 512 bytes and more in blob files
@@ -40,7 +42,8 @@ impl Engine {
     pub(crate) fn check(self) -> std::result::Result<(), String> {
         match self {
             Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned => rocksdb::check(),
-            Self::Testudo | Self::TestudoSplinter | Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
+            Self::Testudo | Self::TestudoSplinter | Self::TestudoLeveled => Ok(()),
+            Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
         }
     }
 
@@ -48,11 +51,8 @@ impl Engine {
     pub(crate) fn run(self, args: &YcsbArgs, context: &Context) -> Result<Outcome> {
         match self {
             Self::Testudo => run_on::<Testudo>(args, context),
-            Self::TestudoSplinter => {
-                let mut args = args.clone();
-                "splinter".clone_into(&mut args.store.tree);
-                run_on::<Testudo>(&args, context)
-            }
+            Self::TestudoSplinter => run_on::<Testudo>(&with_tree(args, "splinter"), context),
+            Self::TestudoLeveled => run_on::<Testudo>(&with_tree(args, "leveled"), context),
             Self::Rocksdb => run_on::<RocksDb<0>>(args, context),
             Self::Blobdb => run_on::<RocksDb<1>>(args, context),
             Self::RocksdbTuned => run_on::<RocksDb<2>>(args, context),
@@ -61,4 +61,10 @@ impl Engine {
             Self::Redb => run_on::<Redb>(args, context),
         }
     }
+}
+
+fn with_tree(args: &YcsbArgs, tree: &str) -> YcsbArgs {
+    let mut args = args.clone();
+    tree.clone_into(&mut args.store.tree);
+    args
 }

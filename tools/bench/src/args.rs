@@ -47,7 +47,7 @@ pub struct StoreArgs {
     /// Part of the budget for write buffers, 0 to 0.9 [default: the store's]
     #[arg(long, value_name = "F", value_parser = parse_factor)]
     pub write_share: Option<f64>,
-    /// Bytes of a full leaf and of a buffered run [default: the tree's]
+    /// Bytes of a full leaf, or of a run of a leveled tree [default: the tree's]
     #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
     pub leaf_bytes: Option<u64>,
     /// Directory of the store, kept at the end; without it a new one is made and removed again

@@ -21,9 +21,7 @@ mod turtle;
 use std::ops::RangeInclusive;
 
 use testudo_base::{ObjectId, num::low64};
-use testudo_sequence::SPARING_RUN_BYTES;
-
-use crate::update::overwrites::Overwrites;
+use testudo_sequence::{Overwrites, SPARING_RUN_BYTES};
 
 /// How a tree balances writes against reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,12 +17,14 @@ use testudo_contract::{
     Job, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work,
 };
 use testudo_run::{Access, Lookup, LookupProgress, Reached, Run, ScanLimits};
-use testudo_sequence::{Bounds, Fence, FencedRun, RunSlice, Source, bytes_of_runs, on_top_bytes};
+use testudo_sequence::{
+    Bounds, Fence, FencedRun, Overwrites, PartCursor, RunSlice, Source, bytes_of_runs, on_top_bytes,
+};
 use testudo_storage::{DataFile, Neighbours, PageAddress};
 
 use crate::{
     BeTreeOptions, jobs,
-    scan::{scan_charges::ScanCharges, tree_cursor::TreeCursor},
+    scan::{node_parts::NodeParts, scan_charges::ScanCharges},
     trunk::{
         assemble::Assembly,
         invariants,
@@ -34,7 +36,6 @@ use crate::{
     },
     update::{
         join::nothing_above,
-        overwrites::Overwrites,
         plan::{PlanNode, active_bounds},
         reclaim::{self, Target},
         write::{Outputs, write_plan},
@@ -254,7 +255,7 @@ impl Tree for BeTree {
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
-        Box::new(TreeCursor::new(&self.root, &self.data, limits))
+        Box::new(PartCursor::new(NodeParts::new(&self.root), &self.data, limits))
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {

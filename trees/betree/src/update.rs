@@ -4,7 +4,6 @@
 //! `plan → write`; reading and writing begin in `write`, never before.
 
 pub(crate) mod join;
-pub(crate) mod overwrites;
 pub(crate) mod plan;
 pub(crate) mod reclaim;
 pub(crate) mod run_cutter;

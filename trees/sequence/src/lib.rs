@@ -8,18 +8,25 @@
 
 mod chained_cursor;
 mod fence;
+mod fence_format;
 mod fenced_run;
 mod layer;
 mod on_top;
+mod overwrites;
+mod part_cursor;
+mod read_forecast;
 mod run_sequence;
 mod sequence_cursor;
 
 pub use fence::{Bounds, Fence, share_starts};
+pub use fence_format::{FenceWriter, decode_fence};
 pub use fenced_run::{FencedRun, check_run, is_outside};
 pub use layer::{
     Layer, RunSlice, Source, bytes_of_runs, clip_layer, clip_runs, layer_cursor, newest_of, runs_within,
     shared_prefix, slices_of,
 };
 pub use on_top::{LEAST_RUN_BYTES, RUN_OVERHEAD_BYTES, SPARING_RUN_BYTES, on_top_bytes, write_updates};
+pub use overwrites::Overwrites;
+pub use part_cursor::{Entrance, PartCursor, PartRange, PartSources, ScanParts};
 pub use run_sequence::{Pushed, RunSequence, SequenceOrigin};
 pub use sequence_cursor::SequenceCursor;

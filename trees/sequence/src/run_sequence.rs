@@ -18,8 +18,10 @@ pub struct SequenceOrigin {
     pub newest_seqno: Seqno,
     /// About how many bytes each of them will have.
     pub target: u64,
-    /// They are leaves.
+    /// They are leaves: nothing older lies below.
     pub is_leaf: bool,
+    /// Tombstones stay, although nothing older lies below.
+    pub keeps_tombstones: bool,
 }
 
 /// What has become of an entry.
@@ -96,8 +98,8 @@ impl<'w> RunSequence<'w> {
             debug_assert!(entry.key > staying.last.as_slice(), "nothing flows in between its keys");
             self.put(staying, Some(entry.key))?;
         }
-        let is_bottom = self.origin.is_leaf || planted!("tombstone-dropped-early");
-        if is_bottom && entry.kind == Kind::Tombstone {
+        let drops_tombstones = self.origin.is_leaf && !self.origin.keeps_tombstones;
+        if (drops_tombstones || planted!("tombstone-dropped-early")) && entry.kind == Kind::Tombstone {
             if self.open.is_none() && self.first_tombstone.is_none() {
                 self.first_tombstone = Some(entry.key.to_vec());
             } else {

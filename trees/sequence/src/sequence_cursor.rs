@@ -52,11 +52,8 @@ impl SequenceCursor {
     }
 
     /// The entries of a leaf.
-    pub fn leaf(run: &Arc<Run>) -> Self {
-        Self {
-            is_leaf: true,
-            ..Self::new(vec![FencedRun { low: Fence::default(), run: Arc::clone(run) }], None, None)
-        }
+    pub fn leaf(leaf: &FencedRun) -> Self {
+        Self { is_leaf: true, ..Self::new(vec![leaf.clone()], None, None) }
     }
 
     /// Takes over the open run of the cursor that came before in the order of the scan, if it is one of
@@ -102,8 +99,8 @@ impl SequenceCursor {
     }
 
     /// A leaf to which a scan will come that has passed so many pages.
-    pub fn prepared_leaf(run: &Arc<Run>, passed_pages: u32) -> Self {
-        let mut prepared = Self::leaf(run);
+    pub fn prepared_leaf(leaf: &FencedRun, passed_pages: u32) -> Self {
+        let mut prepared = Self::leaf(leaf);
         prepared.open(0).prepare_after(passed_pages);
         prepared
     }

@@ -12,6 +12,12 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
             options().tree(Tree::Splinter { leaf_bytes: 4096, max_pivots: 4 }).merge_operator("add-u64"),
             b"\x02\0\x10\0\0\0\0\0\0\x04\0\0\0\0\0\0\0add-u64",
         ),
+        (
+            options()
+                .tree(Tree::Leveled { run_bytes: 4096, growth_factor: 2, level1_flushes: 1 })
+                .merge_operator("append"),
+            b"\x03\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x06\0append",
+        ),
     ]
 }
 
@@ -49,7 +55,7 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
 
 #[test]
 fn what_a_newer_version_wrote_is_told_from_damage() {
-    for tag in 3..=u8::MAX {
+    for tag in 4..=u8::MAX {
         let Err(Unreadable::Newer(what)) = KeyspaceOptions::decode(&[tag, 0, 0, 0]) else {
             panic!("tree {tag} is not known");
         };
@@ -58,6 +64,12 @@ fn what_a_newer_version_wrote_is_told_from_damage() {
         assert!(error.to_string().contains("a newer version is needed"), "{error}");
     }
     assert!(matches!(KeyspaceOptions::decode(&[0, 0, 0]), Err(Unreadable::Damaged(_))));
+    let (_, leveled) = golden().pop().unwrap();
+    let more_settings = [&[3, 25, 0][..], &leveled[3..27], &[7], &leveled[27..]].concat();
+    let more_options = [leveled, &[7]].concat();
+    for bytes in [more_settings, more_options] {
+        assert!(matches!(KeyspaceOptions::decode(&bytes), Err(Unreadable::Newer(_))), "{bytes:?}");
+    }
 }
 
 #[test]

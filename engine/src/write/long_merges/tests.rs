@@ -47,7 +47,7 @@ fn lengths(keyspace: &Keyspace) -> BTreeMap<String, usize> {
 
 #[test]
 fn operands_that_come_from_opening_to_opening_never_pass_the_longest_entry() {
-    for tree in [Tree::turtle(), Tree::splinter()] {
+    for (_, tree) in Tree::presets() {
         for operator in ["append", "joining", "refusing"] {
             let machine = MemEnv::new(1);
             let mut accepted: BTreeMap<String, usize> = BTreeMap::new();

@@ -96,11 +96,14 @@ impl RunRecord {
     }
 }
 
+/// The end behind a longest key is a byte longer.
+const END_BYTES_MAX: usize = MAX_KEY_BYTES + 1;
+
 fn decode_bounds(reader: &mut Reader<'_>) -> Result<KeyBounds, Damage> {
-    let low = reader.bytes(MAX_KEY_BYTES)?.to_vec();
+    let low = reader.bytes(END_BYTES_MAX)?.to_vec();
     let high = match reader.u8()? {
         0 => None,
-        1 => Some(reader.bytes_after(&low, MAX_KEY_BYTES)?),
+        1 => Some(reader.bytes_after(&low, END_BYTES_MAX)?),
         _ => return Err(Damage("unknown bound of a run")),
     };
     Ok(KeyBounds { low: (!low.is_empty()).then_some(low), high })

@@ -48,8 +48,8 @@ const ONCE_STUCK: [(&str, u64); 6] = [
     ("splinter-narrow/crash", 48_311_044_781_174),
 ];
 
-fn leaf_bytes(configuration: &Configuration) -> u64 {
-    configuration.opener.options.chosen_tree().leaf_bytes()
+fn run_bytes(configuration: &Configuration) -> u64 {
+    configuration.opener.options.chosen_tree().run_bytes()
 }
 
 /// Runs the layer.
@@ -111,7 +111,7 @@ impl Device {
         let memory_bytes = (1 << 20) << random.below(3);
         let drawn_bytes = [30, 100, 500, 2_000, 6_000][usize_of(random.below(5))];
         // A tree of leaves that hold one value each keeps too many of its nodes when it is emptied.
-        let value_bytes = drawn_bytes.min(leaf_bytes(configuration) / 8);
+        let value_bytes = drawn_bytes.min(run_bytes(configuration) / 8);
         let is_ordered = random.percent(30);
         let machine = MemEnv::new(seed);
         machine.space_limit(Some(room_bytes));

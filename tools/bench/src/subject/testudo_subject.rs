@@ -23,12 +23,8 @@ impl Subject for Testudo {
     const NAME: &'static str = "testudo";
 
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {
-        let mut tree: Tree = settings.tree.parse()?;
-        if let (Tree::Turtle { leaf_bytes, .. } | Tree::Splinter { leaf_bytes, .. }, Some(bytes)) =
-            (&mut tree, settings.leaf_bytes)
-        {
-            *leaf_bytes = bytes;
-        }
+        let preset: Tree = settings.tree.parse()?;
+        let tree = settings.leaf_bytes.map_or(preset, |bytes| preset.with_run_bytes(bytes));
         let durability = if settings.sync { Durability::Sync } else { Durability::Buffered };
         let env: Arc<dyn Env> = settings.env.clone();
         let builder = Db::builder(dir).memory_bytes(settings.memory_bytes).durability(durability).env(env);

@@ -46,14 +46,18 @@ pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
     inspection.say(context)?;
     let console = &mut context.console;
     if context.json {
-        let (leaf_bytes, max_pivots) = (tree.leaf_bytes(), tree.max_pivots());
-        let mut settings =
-            json!({ "tree": tree.to_string(), "leaf_bytes": leaf_bytes, "max_pivots": max_pivots });
+        let mut settings = json!({ "tree": tree.to_string() });
+        for (name, value) in tree.settings() {
+            settings[name] = json!(value);
+        }
         inspection.describe(&mut settings);
         console.json(&settings)?;
     } else {
-        let (leaf_bytes, max_pivots) = (show_size(tree.leaf_bytes()), tree.max_pivots());
-        console.line(format_args!("{tree}: leaves of {leaf_bytes}, at most {max_pivots} pivots"))?;
+        let shown = tree.settings().into_iter().map(|(name, value)| match name.strip_suffix("_bytes") {
+            Some(_) => format!("{name} {}", show_size(value)),
+            None => format!("{name} {}", show_count(value)),
+        });
+        console.line(format_args!("{tree}: {}", shown.collect::<Vec<_>>().join(", ")))?;
     }
     if arguments.full {
         for line in outline {

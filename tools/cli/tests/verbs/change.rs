@@ -42,12 +42,28 @@ fn keyspaces_are_created_listed_and_dropped() {
         "{answer}"
     );
     let tree = place.run(&["tree", "STORE", "--keyspace", "other"]).fine();
-    assert!(tree.starts_with("splinter: leaves of"), "{tree}");
+    assert!(tree.starts_with("splinter: leaf_bytes 2.0 MiB"), "{tree}");
     assert_eq!(place.run(&["keyspace", "convert", "STORE", "none", "--tree", "turtle"]).code, Some(1));
     place.run(&["keyspace", "drop", "STORE", "other"]).fine();
     assert_eq!(place.run(&["keyspace", "drop", "STORE", "other"]).code, Some(1));
     place.run(&["get", "STORE", "key", "--keyspace", "other"]).missing(&["STORE", "no keyspace 'other'"]);
     assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
+}
+
+#[test]
+fn a_leveled_keyspace_is_created_written_and_kept() {
+    let place = Place::with_records();
+    place.run(&["keyspace", "create", "STORE", "levels", "--tree", "leveled"]).fine();
+    place.run(&["put", "STORE", "key", "value", "--keyspace", "levels"]).fine();
+    place.run(&["compact", "STORE"]).fine();
+    assert_eq!(place.run(&["get", "STORE", "key", "--keyspace", "levels"]).fine(), "value\n");
+    let tree = place.run(&["tree", "STORE", "--keyspace", "levels", "--json"]).json_lines();
+    assert_eq!((&tree[0]["tree"], &tree[0]["run_bytes"]), (&json!("leveled"), &json!(2 << 20)));
+    for (name, tree) in [("levels", "turtle"), ("default", "leveled")] {
+        let refused = place.run(&["keyspace", "convert", "STORE", name, "--tree", tree]);
+        refused.refused(&["STORE", "cannot be converted"]);
+    }
+    place.run(&["verify", "STORE", "--full"]).fine();
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn every_inspecting_verb_is_human_readable() {
     assert!(place.run(&["stat", "STORE"]).fine().contains("seqno"));
     assert!(place.run(&["ls", "STORE"]).fine().starts_with("keyspace"));
     assert!(place.run(&["space", "STORE"]).fine().contains("write-ahead log"));
-    let settings = "turtle: leaves of 2.0 MiB, at most 64 pivots\n";
+    let settings = "turtle: leaf_bytes 2.0 MiB, max_pivots 64\n";
     assert!(place.run(&["tree", "STORE"]).fine().starts_with(&format!("{settings}depth")));
     assert!(place.run(&["tree", "STORE", "--full"]).fine().starts_with(settings));
     assert!(place.run(&["verify", "STORE", "--full"]).fine().starts_with("valid"));

@@ -9,7 +9,9 @@
 
 use testudo_base::{ObjectId, num::u64_of};
 
-use crate::{BeTreeOptions, policy::NodeLoad, update::overwrites::Overwrites};
+use testudo_sequence::Overwrites;
+
+use crate::{BeTreeOptions, policy::NodeLoad};
 
 /// What is written into a simulated tree.
 #[derive(Clone, Copy, Debug)]

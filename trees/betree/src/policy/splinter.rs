@@ -19,7 +19,7 @@ use std::{cmp::Reverse, ops::RangeInclusive};
 use testudo_base::num::u64_of;
 
 use super::{BeTreeOptions, IdleWork, NodeLoad, turtle};
-use crate::update::overwrites::Overwrites;
+use testudo_sequence::Overwrites;
 
 /// Tiers that are merged at once (F in the paper).
 const FAN_IN: usize = 8;

@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 use testudo_base::num::u64_of;
 
 use super::{BeTreeOptions, IdleWork, NodeLoad};
-use crate::update::overwrites::Overwrites;
+use testudo_sequence::Overwrites;
 
 /// Shares of a leaf are counted in these.
 const SIXTEENTHS: u64 = 16;

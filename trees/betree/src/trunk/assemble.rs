@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{ObjectId, Result};
-use testudo_sequence::{Fence, FencedRun, bytes_of_runs, clip_runs, runs_within};
+use testudo_sequence::{Fence, FencedRun, Overwrites, bytes_of_runs, clip_runs, runs_within};
 
 use crate::{
     BeTreeOptions,
@@ -18,7 +18,6 @@ use crate::{
         node::{Child, Node, Pivot, Share, Tier, bounds_among},
     },
     update::{
-        overwrites::Overwrites,
         plan::{PlanChild, PlanNode, PlanTier, active_bounds},
         write::Outputs,
     },

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage};
 use testudo_run::Run;
-use testudo_sequence::FencedRun;
+use testudo_sequence::{FencedRun, Overwrites};
 use testudo_storage::DataFile;
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         node::{Child, Node, Pivot, Tier},
         node_format::{StoredChild, decode_node},
     },
-    update::{overwrites::Overwrites, plan::MAX_HEIGHT},
+    update::plan::MAX_HEIGHT,
 };
 
 pub(crate) fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {

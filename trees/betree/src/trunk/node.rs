@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use testudo_base::{ObjectId, Seqno};
 use testudo_run::Run;
-use testudo_sequence::{Bounds, Fence, FencedRun, share_starts};
+use testudo_sequence::{Bounds, Fence, FencedRun, Overwrites, share_starts};
 
-use crate::{scan::scan_charges::ScanCharges, update::overwrites::Overwrites};
+use crate::scan::scan_charges::ScanCharges;
 
 /// What hangs below a pivot.
 #[derive(Clone, Debug)]

@@ -15,10 +15,9 @@ use testudo_base::{
     MAX_KEY_BYTES, ObjectId,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
-    planted,
 };
 use testudo_run::RunRef;
-use testudo_sequence::Fence;
+use testudo_sequence::{Fence, FenceWriter, decode_fence};
 
 use crate::trunk::node::{Child, Node, Share};
 
@@ -67,32 +66,11 @@ pub(crate) fn decode_root_pointer(bytes: &[u8]) -> Result<(ObjectId, u64), Damag
     Ok(pointer)
 }
 
-/// Appends fences, each by what it shares with the one before.
-struct FenceWriter(Vec<u8>);
-
-impl FenceWriter {
-    fn put(&mut self, out: &mut Vec<u8>, fence: &Fence) {
-        let key = fence.to_vec();
-        codec::put_bytes_after(out, &self.0, &key);
-        self.0 = key;
-    }
-}
-
-/// Reads a fence that [`FenceWriter`] wrote behind `before`.
-fn decode_fence(reader: &mut Reader<'_>, before: &Fence) -> Result<Fence, Damage> {
-    let shared = usize_of(u64::from(reader.u32()?));
-    if shared > before.len() {
-        return Err(Damage("a fence shares more than there is"));
-    }
-    let tail = reader.bytes(MAX_KEY_BYTES - shared)?;
-    Ok(Fence::after(before, if planted!("shared-start-of-fence-lost") { 0 } else { shared }, tail))
-}
-
 pub(crate) fn encode_node(node: &Node) -> Vec<u8> {
     let mut out = vec![FORMAT];
     codec::put_u32(&mut out, node.height);
     codec::put_u32(&mut out, u32_of(node.pivots.len()));
-    let mut fences = FenceWriter(Vec::new());
+    let mut fences = FenceWriter::default();
     for pivot in &node.pivots {
         fences.put(&mut out, &pivot.low);
         match &pivot.child {
@@ -107,7 +85,7 @@ pub(crate) fn encode_node(node: &Node) -> Vec<u8> {
             }
         }
     }
-    let last = fences.0.clone();
+    let last = node.pivots.last().map(|pivot| pivot.low.clone()).unwrap_or_default();
     codec::put_u8(&mut out, u8::from(node.high.is_some()));
     if let Some(high) = &node.high {
         fences.put(&mut out, high);
@@ -115,7 +93,7 @@ pub(crate) fn encode_node(node: &Node) -> Vec<u8> {
     codec::put_u32(&mut out, u32_of(node.tiers.len()));
     for tier in &node.tiers {
         codec::put_u32(&mut out, u32_of(tier.runs.len()));
-        fences.0.clone_from(&last);
+        fences = FenceWriter::after(&last);
         for fenced in &tier.runs {
             fences.put(&mut out, &fenced.low);
             fenced.run.reference().encode(&mut out);

@@ -232,7 +232,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, DropCounts::default());
     let cutter = RunCutter::new(bytes, is_leaf, options);
-    let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf };
+    let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf, keeps_tombstones: false };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
     merge.seek_first()?;
     let reported = write_entries(&mut merge, &mut runs, cutter, rewrites_leaf)?;

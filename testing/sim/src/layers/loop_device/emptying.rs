@@ -50,7 +50,7 @@ pub(super) fn selected(limits: &Limits) -> Vec<Emptying> {
     } else {
         &[(32, 4), (80, 4), (80, 8), (80, 16), (180, 4), (180, 16)]
     };
-    let names = ["turtle", "splinter"].into_iter().flat_map(|tree| {
+    let names = ["turtle", "splinter", "leveled"].into_iter().flat_map(|tree| {
         sizes.iter().map(move |(device_mib, budget_mib)| format!("{tree}/{device_mib}-{budget_mib}"))
     });
     names.filter_map(|name| Emptying::of_name(&name)).collect()
@@ -71,11 +71,7 @@ impl Emptying {
     /// The device that a name says, if it is one of these.
     fn of_name(name: &str) -> Option<Self> {
         let (tree, sizes) = name.split_once('/')?;
-        let tree = match tree {
-            "turtle" => Tree::turtle(),
-            "splinter" => Tree::splinter(),
-            _ => return None,
-        };
+        let tree = tree.parse().ok()?;
         let (device_mib, budget_mib) = sizes.split_once('-')?;
         let (device_mib, budget_mib) = (device_mib.parse().ok()?, budget_mib.parse().ok()?);
         Some(Self { name: name.into(), tree, device_mib, budget_mib })

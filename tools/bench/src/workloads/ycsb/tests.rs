@@ -296,6 +296,22 @@ fn writers_update_while_the_others_do_the_workload() {
 }
 
 #[test]
+fn leveled_trees_answer_every_workload_rightly() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = format!(
+        "ycsb --tree leveled --tmp {} --json {} --settle-seconds 0 --memory 4MiB --leaf-bytes 64KiB \
+         --records 20k --ops 2k --workloads load,a,b,c,d,e,f",
+        dir.path().display(),
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    for result in results(&json) {
+        assert_eq!((&result["tree"], &result["wrong_answers"]), (&"leveled".into(), &0.into()));
+    }
+}
+
+#[test]
 fn trees_take_turns_while_a_workload_runs() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Policy, update::overwrites::Overwrites};
+use crate::Policy;
+use testudo_sequence::Overwrites;
 
 const OPTIONS: BeTreeOptions =
     BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };

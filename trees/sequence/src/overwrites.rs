@@ -1,5 +1,4 @@
-//! How much of what flowed into the leaves of a node replaced what they held, as the last rewrites have
-//! shown.
+//! How much of what flowed into leaves replaced what they held, as the last rewrites have shown.
 //!
 //! **Invariants**
 //! - It is advice, kept in memory only: losing it costs time or space, never an answer.
@@ -7,18 +6,18 @@
 use testudo_base::num::low64;
 
 /// A share in 256ths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overwrites(Option<u64>);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overwrites(Option<u64>);
 
 /// All of it.
 const ALL: u64 = 256;
 
 impl Overwrites {
     /// Nothing was seen yet.
-    pub(crate) const UNKNOWN: Self = Self(None);
+    pub const UNKNOWN: Self = Self(None);
 
     /// After `incoming` bytes went into leaves and `dropped` bytes were left out.
-    pub(crate) fn after(self, incoming: u64, dropped: u64) -> Self {
+    pub fn after(self, incoming: u64, dropped: u64) -> Self {
         if incoming == 0 {
             return self;
         }
@@ -29,18 +28,18 @@ impl Overwrites {
 
     /// What is sure of it: none up to a half, from there on more and more, all if it is all. What waits for a
     /// leaf is known by estimate only, and an estimate that is too high looks as if something was replaced.
-    pub(crate) fn surely(self) -> Self {
+    pub fn surely(self) -> Self {
         Self(Some((self.0.unwrap_or(0) * 2).saturating_sub(ALL)))
     }
 
     /// Whether at least half replaced something.
-    pub(crate) fn is_half(self) -> bool {
+    pub fn is_half(self) -> bool {
         self.0.is_some_and(|share| share >= ALL / 2)
     }
 
     /// What lies between `if_none` and `if_all` as the share lies between none and all; the middle of them if
     /// it is not known.
-    pub(crate) fn between(self, if_none: u64, if_all: u64) -> u64 {
+    pub fn between(self, if_none: u64, if_all: u64) -> u64 {
         let share = self.0.unwrap_or(ALL / 2);
         let sum = u128::from(if_none) * u128::from(ALL - share) + u128::from(if_all) * u128::from(share);
         low64(sum / u128::from(ALL))

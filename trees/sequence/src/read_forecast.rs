@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use testudo_base::num::low64;
 use testudo_run::{ScanForecast, ScanProgress};
-use testudo_sequence::SequenceCursor;
+
+use crate::SequenceCursor;
 
 /// Tells each source what a scan is expected to need of it; `waiting_bytes` are what each has for the part.
 pub(crate) fn forecast_reads(

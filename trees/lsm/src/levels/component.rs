@@ -1,0 +1,280 @@
+//! A sorted sequence of runs of any length, kept in segments, so that a change of a few runs writes a few
+//! kilobytes to the manifest.
+//!
+//! **Invariants**
+//! - Runs are disjoint and in key order: the fence of each is greater than all keys of the run before it.
+//! - Segments do not change; a changed one has a new object id.
+//! - No segment is empty, and none has more than [`SEGMENT_RUNS_MAX`] runs.
+
+use std::{ops::Range, sync::Arc};
+
+use testudo_base::{ObjectId, Result, Seqno};
+use testudo_run::Run;
+use testudo_sequence::{Bounds, Fence, FencedRun, RunSlice, Source};
+
+/// Most runs of a segment.
+pub(crate) const SEGMENT_RUNS_MAX: usize = 64;
+/// A segment with fewer runs is joined with a neighbour when it changes.
+const SEGMENT_RUNS_MIN: usize = 16;
+
+/// A run of a component.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) fenced: FencedRun,
+    /// About how many bytes of its entries count.
+    pub(crate) bytes: u64,
+    /// Keys of which it says everything that is as old as it is: what an older run has of them does not
+    /// count.
+    pub(crate) cover: Option<Bounds>,
+}
+
+/// A range of keys that is bounded on both sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) low: Fence,
+    /// The least key beyond.
+    pub(crate) high: Fence,
+}
+
+impl Extent {
+    pub(crate) fn to_bounds(&self) -> Bounds {
+        Bounds { low: self.low.as_low(), high: Some(self.high.clone()) }
+    }
+
+    /// Whether some of it may be inside the bounds.
+    pub(crate) fn meets(&self, bounds: &Bounds) -> bool {
+        bounds.low.as_ref().is_none_or(|low| *low < self.high)
+            && bounds.high.as_ref().is_none_or(|high| self.low < *high)
+    }
+}
+
+impl Held {
+    pub(crate) fn newest_seqno(&self) -> Seqno {
+        self.fenced.run.reference().newest_seqno
+    }
+
+    pub(crate) fn run(&self) -> &Arc<Run> {
+        &self.fenced.run
+    }
+
+    /// From its first to its last key that counts. Reads only if those are too long to be in its reference.
+    pub(crate) fn extent(&self) -> Result<Extent> {
+        let (first, mut last) = self.fenced.run.exact_ends()?;
+        last.push(0);
+        let low = if self.fenced.is_clipped() { self.fenced.low.clone() } else { first.into() };
+        Ok(Extent { low, high: last.into() })
+    }
+
+    /// All of it that counts.
+    pub(crate) fn slice(&self) -> RunSlice {
+        RunSlice { source: Source::Fenced(self.fenced.clone(), None), bounds: Bounds::default() }
+    }
+
+    /// What of it counts from `low` on; `None` if that is surely nothing. Reads an index page.
+    pub(crate) fn clipped_at(&self, low: &Fence) -> Result<Option<Self>> {
+        if self.fenced.run.reference().keys.end_before(&low.head()) {
+            return Ok(None);
+        }
+        let fenced = FencedRun { low: low.clone(), run: Arc::clone(&self.fenced.run) };
+        let rest = Self { fenced, bytes: 0, cover: None };
+        let bytes = rest.slice().bytes_within(&Bounds::default())?;
+        Ok(Some(Self { bytes, cover: self.cover.clone(), ..rest }))
+    }
+}
+
+/// Some of the runs of a component, as one object of the manifest.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) id: ObjectId,
+    pub(crate) runs: Vec<Held>,
+}
+
+/// A sorted sequence of runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Component {
+    segments: Vec<Arc<Segment>>,
+    /// Number of the first run of each segment.
+    firsts: Vec<usize>,
+    count: usize,
+    bytes: u64,
+}
+
+impl Component {
+    pub(crate) fn of_segments(segments: Vec<Arc<Segment>>) -> Self {
+        debug_assert!(segments.iter().all(|segment| !segment.runs.is_empty()), "no segment is empty");
+        let mut firsts = Vec::with_capacity(segments.len());
+        let (mut count, mut bytes) = (0, 0);
+        for segment in &segments {
+            firsts.push(count);
+            count += segment.runs.len();
+            bytes += segment.runs.iter().map(|held| held.bytes).sum::<u64>();
+        }
+        Self { segments, firsts, count, bytes }
+    }
+
+    pub(crate) fn segments(&self) -> &[Arc<Segment>] {
+        &self.segments
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Number of runs.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// About how many bytes of entries count.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.segments.iter().flat_map(|segment| &segment.runs)
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Held> {
+        let segment = self.firsts.partition_point(|first| *first <= index).checked_sub(1)?;
+        self.segments[segment].runs.get(index - self.firsts[segment])
+    }
+
+    pub(crate) fn range(&self, range: Range<usize>) -> impl Iterator<Item = &Held> {
+        range.filter_map(|index| self.get(index))
+    }
+
+    /// Number of runs of which `is_before` holds, which are the first ones.
+    fn partition_point(&self, is_before: impl Fn(&Held) -> bool) -> usize {
+        let segment = self.segments.partition_point(|segment| is_before(&segment.runs[0]));
+        let Some(segment) = segment.checked_sub(1) else { return 0 };
+        self.firsts[segment] + self.segments[segment].runs.partition_point(&is_before)
+    }
+
+    /// The run that would have `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&FencedRun> {
+        let is_before = |held: &Held| held.fenced.low.is_at_most(key);
+        let segment = self.segments.partition_point(|segment| is_before(&segment.runs[0])).checked_sub(1)?;
+        let runs = &self.segments[segment].runs;
+        let run = runs.partition_point(is_before).checked_sub(1)?;
+        Some(&runs[run].fenced)
+    }
+
+    /// Number of runs whose fence is no greater than `key`.
+    pub(crate) fn runs_up_to(&self, key: &[u8]) -> usize {
+        self.partition_point(|held| held.fenced.low.is_at_most(key))
+    }
+
+    /// Number of runs whose fence is less than `key`.
+    pub(crate) fn runs_below(&self, key: &[u8]) -> usize {
+        self.partition_point(|held| held.fenced.low.is_less_than(key))
+    }
+
+    /// The runs that may hold keys inside `bounds`.
+    pub(crate) fn within(&self, bounds: &Bounds) -> Range<usize> {
+        let from = bounds.low.as_ref().map_or(0, |low| {
+            let at = self.partition_point(|held| held.fenced.low <= *low).saturating_sub(1);
+            let is_behind = |held: &Held| held.run().reference().keys.end_before(&low.head());
+            at + usize::from(self.get(at).is_some_and(is_behind))
+        });
+        let to = bounds.high.as_ref().map_or(self.count, |high| {
+            let begins_below = |held: &Held| {
+                held.fenced.low < *high && !held.run().reference().keys.begin_at_or_after(&high.head())
+            };
+            self.partition_point(begins_below)
+        });
+        from.min(to)..to
+    }
+
+    /// What it may hold inside `bounds`, as slices.
+    pub(crate) fn slices(&self, bounds: &Bounds) -> Vec<RunSlice> {
+        let slice = |at: usize| {
+            let next = self.get(at + 1).map(|next| next.fenced.low.clone());
+            let source = Source::Fenced(self.get(at)?.fenced.clone(), next);
+            RunSlice { source, bounds: Bounds::default() }.clipped(bounds)
+        };
+        self.within(bounds).filter_map(slice).collect()
+    }
+
+    /// About how many bytes it holds inside `bounds`. Reads index pages.
+    pub(crate) fn bytes_within(&self, bounds: &Bounds) -> Result<u64> {
+        let mut bytes = 0;
+        for held in self.range(self.within(bounds)) {
+            bytes += match held.slice().clipped(bounds) {
+                Some(slice) if slice.bounds == Bounds::default() => held.bytes,
+                Some(slice) => slice.bytes_within(bounds)?,
+                None => 0,
+            };
+        }
+        Ok(bytes)
+    }
+
+    /// The component in which `runs` stand in the place of those in `range`. Segments that change get ids
+    /// from `next_object` on.
+    pub(crate) fn splice(&self, range: Range<usize>, runs: Vec<Held>, next_object: &mut u64) -> Self {
+        if range.is_empty() && runs.is_empty() {
+            return self.clone();
+        }
+        let segment_of = |run: usize| self.firsts.partition_point(|first| *first <= run).saturating_sub(1);
+        let mut from = segment_of(range.start);
+        let mut to = if range.is_empty() { from } else { segment_of(range.end - 1) };
+        to = (to + 1).min(self.segments.len());
+        let runs_in = |from: usize, to: usize| -> usize {
+            self.segments[from..to].iter().map(|segment| segment.runs.len()).sum()
+        };
+        let left = |from: usize, to: usize| runs_in(from, to) - range.len() + runs.len();
+        while left(from, to) < SEGMENT_RUNS_MIN && to - from < self.segments.len() {
+            if to < self.segments.len() {
+                to += 1;
+            } else {
+                from -= 1;
+            }
+        }
+        let first = self.firsts.get(from).copied().unwrap_or_default();
+        let old = || self.segments[from..to].iter().flat_map(|segment| &segment.runs);
+        let mut changed: Vec<Held> = old().take(range.start - first).cloned().collect();
+        changed.extend(runs);
+        changed.extend(old().skip(range.end - first).cloned());
+        debug_assert!(
+            changed.is_sorted_by(|a, b| a.fenced.low < b.fenced.low),
+            "the fences of a component ascend"
+        );
+        let mut segments = self.segments[..from].to_vec();
+        segments.extend(cut_into_segments(changed, next_object));
+        segments.extend_from_slice(&self.segments[to..]);
+        Self::of_segments(segments)
+    }
+
+    /// A component of these runs.
+    pub(crate) fn of_runs(runs: Vec<Held>, next_object: &mut u64) -> Self {
+        Self::default().splice(0..0, runs, next_object)
+    }
+
+    /// Without what it holds before `low`, all of it if that is `None`. Reads index pages.
+    pub(crate) fn from(&self, low: Option<&Fence>, next_object: &mut u64) -> Result<Self> {
+        let Some(low) = low else { return Ok(Self::default()) };
+        let behind = self.partition_point(|held| held.fenced.low <= *low);
+        let Some(last) = behind.checked_sub(1).and_then(|last| self.get(last)) else {
+            return Ok(self.clone());
+        };
+        if behind == 1 && last.fenced.low == *low {
+            return Ok(self.clone());
+        }
+        let rest: Vec<Held> = last.clipped_at(low)?.into_iter().collect();
+        Ok(self.splice(0..behind, rest, next_object))
+    }
+}
+
+/// Segments of about equal size.
+fn cut_into_segments(runs: Vec<Held>, next_object: &mut u64) -> Vec<Arc<Segment>> {
+    let pieces = runs.len().div_ceil(SEGMENT_RUNS_MAX);
+    let count = runs.len();
+    let mut runs = runs.into_iter();
+    let segment = |piece: usize| {
+        let length = count * (piece + 1) / pieces - count * piece / pieces;
+        let id = ObjectId(*next_object);
+        *next_object += 1;
+        Arc::new(Segment { id, runs: runs.by_ref().take(length).collect() })
+    };
+    (0..pieces).map(segment).collect()
+}

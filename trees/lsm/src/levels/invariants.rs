@@ -1,0 +1,115 @@
+//! Checks of the levels and, when asked for, of everything they refer to: what holds under every setting.
+
+use testudo_base::{Error, ErrorKind, Result};
+use testudo_run::RunRef;
+use testudo_sequence::{Bounds, check_run};
+
+use crate::levels::{
+    Levels,
+    component::{Component, Extent, Held, SEGMENT_RUNS_MAX},
+};
+
+/// Fails with `Corruption` that says which rule is broken, where.
+pub(crate) fn check(levels: &Levels, deep: bool) -> Result<()> {
+    for (number, level) in levels.levels.iter().enumerate() {
+        if number > 0 && level.filling.len() > 1 {
+            return broken(number, "a level below the first is filled by more than one sequence");
+        }
+        if level.filling.iter().chain(&level.emptying).any(Component::is_empty) {
+            return broken(number, "a sequence of a level is empty");
+        }
+    }
+    let components: Vec<&Component> = levels.components().collect();
+    for (number, component) in components.iter().enumerate() {
+        check_component(number, component, deep)?;
+    }
+    if deep {
+        check_ages(&components)?;
+        for run in levels.runs() {
+            check_run(run)?;
+        }
+    }
+    Ok(())
+}
+
+fn broken<T>(sequence: usize, what: &str) -> Result<T> {
+    Err(Error::new(ErrorKind::Corruption, format!("sequence {sequence} of the levels: {what}")))
+}
+
+/// Fences ascend, and lie between the keys of the runs.
+fn check_component(number: usize, component: &Component, deep: bool) -> Result<()> {
+    if component
+        .segments()
+        .iter()
+        .any(|segment| segment.runs.is_empty() || segment.runs.len() > SEGMENT_RUNS_MAX)
+    {
+        return broken(number, "a segment is empty or too large");
+    }
+    let mut before: Option<&Held> = None;
+    for held in component.iter() {
+        let low = &held.fenced.low;
+        if let Some(before) = before {
+            if before.fenced.low >= *low {
+                return broken(number, "fences do not ascend");
+            }
+            let keys = &before.run().reference().keys;
+            let overlaps = if deep {
+                before.extent()?.high > *low && keys_reach(before, held)?
+            } else {
+                keys.reach(&low.head())
+            };
+            if overlaps {
+                return broken(number, "runs of a level overlap");
+            }
+        }
+        before = Some(held);
+    }
+    Ok(())
+}
+
+/// Whether the last key of a run is at the fence of the next one or behind it.
+fn keys_reach(held: &Held, next: &Held) -> Result<bool> {
+    let (_, last) = held.run().exact_ends()?;
+    Ok(next.fenced.low.is_at_most(&last))
+}
+
+/// What salvage goes by.
+fn order(held: &Held) -> (testudo_base::Seqno, testudo_base::RunId) {
+    let RunRef { newest_seqno, id, .. } = held.run().reference();
+    (*newest_seqno, *id)
+}
+
+/// What lies above is newer: every run than those below among whose keys, or among the keys that those say
+/// they know, it has any.
+/// And what a run of the bottom says it knows, no older run of the bottom has.
+fn check_ages(components: &[&Component]) -> Result<()> {
+    for (number, component) in components.iter().enumerate() {
+        for held in component.iter() {
+            let known = known_keys(held)?;
+            for (above, other) in components[..=number].iter().enumerate() {
+                // A cover may reach beyond the fences next to it.
+                for upper in other.range(other.within(&known)) {
+                    let is_itself = upper.run().reference().id == held.run().reference().id;
+                    // A run may reach across keys that a step of reclaiming has brought down.
+                    if !is_itself && order(upper) < order(held) && holds_any(upper, &known)? {
+                        return broken(above, "a run is older than one below that has or knows its keys");
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn holds_any(held: &Held, bounds: &Bounds) -> Result<bool> {
+    held.slice().clipped(bounds).map_or(Ok(false), |slice| slice.holds_any(bounds))
+}
+
+/// The keys of a run and those that it covers.
+fn known_keys(held: &Held) -> Result<Bounds> {
+    let Extent { low, high } = held.extent()?;
+    let Some(cover) = &held.cover else { return Ok(Bounds { low: low.as_low(), high: Some(high) }) };
+    let low = cover.low.as_ref().map(|cover| cover.min(&low).clone());
+    let high = cover.high.as_ref().map(|cover| cover.max(&high).clone());
+    Ok(Bounds { low, high })
+}

@@ -1,0 +1,55 @@
+//! What a tree's objects say of its runs, without opening any: which keys of which run count.
+//!
+//! For salvage: it reads the runs by itself and needs nothing of them to be valid.
+//!
+//! **Invariants**
+//! - Of two runs that count for a key, the one with the greater newest seqno (then id) has the newer entry.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{ObjectId, codec::Damage, sync::Arc};
+use testudo_contract::{PartUse, RunUse};
+use testudo_run::KeyBounds;
+use testudo_sequence::Fence;
+
+use crate::levels::levels_format::{ROOT, StoredRun, decode_root, decode_segment};
+
+/// The runs of the tree that `objects` describe.
+///
+/// Errors: [`Damage`] if the objects contradict each other.
+pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<PartUse>, Damage> {
+    let mut uses = Vec::new();
+    if let Some(root) = objects.remove(&ROOT) {
+        let root = decode_root(&root)?;
+        let upper = root.levels.iter().flat_map(|level| level.filling.iter().chain(&level.emptying));
+        for component in upper.chain(std::iter::once(&root.bottom)) {
+            let mut runs = Vec::new();
+            for id in component {
+                let bytes = objects.remove(id).ok_or(Damage("a segment is missing"))?;
+                runs.extend(decode_segment(&bytes)?);
+            }
+            add_uses(runs, &mut uses)?;
+        }
+        let unread = |run: StoredRun| RunUse { reference: run.reference, counts_in: Vec::new() };
+        uses.extend(root.witnesses.into_iter().map(unread));
+    }
+    if objects.is_empty() {
+        Ok(uses.into_iter().map(PartUse::Run).collect())
+    } else {
+        Err(Damage("a segment is not reached"))
+    }
+}
+
+/// Each run of a sequence counts from its fence to the next one.
+fn add_uses(runs: Vec<StoredRun>, uses: &mut Vec<RunUse>) -> Result<(), Damage> {
+    if !runs.is_sorted_by(|a, b| a.low < b.low) {
+        return Err(Damage("the fences of a level do not ascend"));
+    }
+    let lows: Vec<Fence> = runs.iter().map(|run| run.low.clone()).collect();
+    for (at, run) in runs.into_iter().enumerate() {
+        let low = run.low.as_low().map(|low| low.to_vec());
+        let bounds = KeyBounds { low, high: lows.get(at + 1).map(Fence::to_vec) };
+        uses.push(RunUse { reference: run.reference, counts_in: vec![bounds] });
+    }
+    Ok(())
+}

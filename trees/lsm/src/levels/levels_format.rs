@@ -1,0 +1,202 @@
+//! Bytes of the objects of a leveled tree.
+//!
+//! Encoded (little-endian; `str` = u32 length and bytes; a `fence` shares with the fence before it what it
+//! can, see `fence_format.rs`):
+//!
+//! - object 0: u8 0x4C (`L`) · u8 format, 1 · next object u64 · bytes of a flush u64 · count u32 of
+//!   levels without the bottom, each: bytes that were there to empty u64 · sequences that fill it ·
+//!   sequences that are emptied · then the bottom, a sequence · count u32 of witnesses, runs as below.
+//!   Sequences: count u32, newest first. A sequence: count u32 and objects u64 of its segments, in key order.
+//! - a segment: u8 format, 1 · count u32 of runs, each: fence · run reference · bytes u64 that count ·
+//!   u8, 1 if it covers keys + 2 if they have a low end + 4 if they have a high end · those ends, fences
+//!   after its own.
+//!
+//! **Invariants**
+//! - What decodes has segments that are not empty and whose fences ascend.
+
+use testudo_base::{
+    ObjectId,
+    codec::{self, Damage, Reader},
+    num::{u32_of, usize_of},
+};
+use testudo_run::RunRef;
+use testudo_sequence::{Bounds, Fence, FenceWriter, decode_fence};
+
+use crate::levels::{
+    Level, Levels,
+    component::{Component, Held, SEGMENT_RUNS_MAX, Segment},
+};
+
+/// What object 0 of a leveled tree begins with; no tree of another family begins so.
+pub const ROOT_TAG: u8 = 0x4C;
+const FORMAT: u8 = 1;
+/// The object that all others are found from.
+pub(crate) const ROOT: ObjectId = ObjectId(0);
+/// No tree has more levels.
+const LEVELS_MAX: u32 = 64;
+
+const COVERS: u8 = 1;
+const COVER_HAS_LOW: u8 = 2;
+const COVER_HAS_HIGH: u8 = 4;
+
+/// A run as it is stored.
+#[derive(Debug)]
+pub(crate) struct StoredRun {
+    pub(crate) low: Fence,
+    pub(crate) reference: RunRef,
+    pub(crate) bytes: u64,
+    pub(crate) cover: Option<Bounds>,
+}
+
+/// Segments of a sequence.
+pub(crate) type StoredComponent = Vec<ObjectId>;
+
+#[derive(Debug)]
+pub(crate) struct StoredLevel {
+    pub(crate) began_bytes: u64,
+    pub(crate) filling: Vec<StoredComponent>,
+    pub(crate) emptying: Vec<StoredComponent>,
+}
+
+#[derive(Debug)]
+pub(crate) struct StoredLevels {
+    pub(crate) next_object: u64,
+    pub(crate) flush_bytes: u64,
+    pub(crate) levels: Vec<StoredLevel>,
+    pub(crate) bottom: StoredComponent,
+    pub(crate) witnesses: Vec<StoredRun>,
+}
+
+pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
+    let mut out = vec![ROOT_TAG, FORMAT];
+    codec::put_u64(&mut out, levels.next_object);
+    codec::put_u64(&mut out, levels.flush_bytes);
+    codec::put_u32(&mut out, u32_of(levels.levels.len()));
+    for Level { filling, emptying, began_bytes } in &levels.levels {
+        codec::put_u64(&mut out, *began_bytes);
+        for components in [filling, emptying] {
+            codec::put_u32(&mut out, u32_of(components.len()));
+            components.iter().for_each(|component| encode_component(&mut out, component));
+        }
+    }
+    encode_component(&mut out, &levels.bottom);
+    codec::put_u32(&mut out, u32_of(levels.witnesses.len()));
+    let mut fences = FenceWriter::default();
+    levels.witnesses.iter().for_each(|held| encode_run(&mut out, &mut fences, held));
+    out
+}
+
+fn encode_component(out: &mut Vec<u8>, component: &Component) {
+    codec::put_u32(out, u32_of(component.segments().len()));
+    component.segments().iter().for_each(|segment| codec::put_u64(out, segment.id.0));
+}
+
+pub(crate) fn encode_segment(segment: &Segment) -> Vec<u8> {
+    let mut out = vec![FORMAT];
+    codec::put_u32(&mut out, u32_of(segment.runs.len()));
+    let mut fences = FenceWriter::default();
+    segment.runs.iter().for_each(|held| encode_run(&mut out, &mut fences, held));
+    out
+}
+
+fn encode_run(out: &mut Vec<u8>, fences: &mut FenceWriter, held: &Held) {
+    fences.put(out, &held.fenced.low);
+    held.run().reference().encode(out);
+    codec::put_u64(out, held.bytes);
+    let Some(Bounds { low, high }) = &held.cover else { return codec::put_u8(out, 0) };
+    let has = |end: &Option<Fence>, flag: u8| if end.is_some() { flag } else { 0 };
+    codec::put_u8(out, COVERS | has(low, COVER_HAS_LOW) | has(high, COVER_HAS_HIGH));
+    let mut ends = FenceWriter::after(&held.fenced.low);
+    low.iter().chain(high).for_each(|end| ends.put(out, end));
+}
+
+pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
+    let mut reader = Reader::new(bytes);
+    if reader.u8()? != ROOT_TAG || reader.u8()? != FORMAT {
+        return Err(Damage("unknown format of a leveled tree"));
+    }
+    let (next_object, flush_bytes) = (reader.u64()?, reader.u64()?);
+    let count = reader.u32()?;
+    if count > LEVELS_MAX {
+        return Err(Damage("a tree has an impossible number of levels"));
+    }
+    let mut levels = Vec::new();
+    for _ in 0..count {
+        let began_bytes = reader.u64()?;
+        let (filling, emptying) = (decode_components(&mut reader)?, decode_components(&mut reader)?);
+        levels.push(StoredLevel { began_bytes, filling, emptying });
+    }
+    let bottom = decode_component(&mut reader)?;
+    let witnesses = decode_runs(&mut reader)?;
+    reader.finish()?;
+    Ok(StoredLevels { next_object, flush_bytes, levels, bottom, witnesses })
+}
+
+fn decode_components(reader: &mut Reader<'_>) -> Result<Vec<StoredComponent>, Damage> {
+    let count = count_of(reader, 4)?;
+    (0..count).map(|_| decode_component(reader)).collect()
+}
+
+fn decode_component(reader: &mut Reader<'_>) -> Result<StoredComponent, Damage> {
+    let count = count_of(reader, 8)?;
+    (0..count).map(|_| Ok(ObjectId(reader.u64()?))).collect()
+}
+
+/// A count of things that take so many bytes each, at least.
+fn count_of(reader: &mut Reader<'_>, least_bytes: usize) -> Result<usize, Damage> {
+    let count = usize_of(u64::from(reader.u32()?));
+    if count > reader.rest().len() / least_bytes {
+        return Err(Damage("an object of a leveled tree has an impossible count"));
+    }
+    Ok(count)
+}
+
+pub(crate) fn decode_segment(bytes: &[u8]) -> Result<Vec<StoredRun>, Damage> {
+    let mut reader = Reader::new(bytes);
+    if reader.u8()? != FORMAT {
+        return Err(Damage("unknown format of a segment of a level"));
+    }
+    let runs = decode_runs(&mut reader)?;
+    reader.finish()?;
+    if runs.is_empty() || runs.len() > SEGMENT_RUNS_MAX {
+        return Err(Damage("a segment of a level has an impossible number of runs"));
+    }
+    if !runs.is_sorted_by(|a, b| a.low < b.low) {
+        return Err(Damage("the fences of a level do not ascend"));
+    }
+    Ok(runs)
+}
+
+fn decode_runs(reader: &mut Reader<'_>) -> Result<Vec<StoredRun>, Damage> {
+    let count = count_of(reader, 64)?;
+    let mut runs: Vec<StoredRun> = Vec::with_capacity(count);
+    let mut low = Fence::default();
+    for _ in 0..count {
+        low = decode_fence(reader, &low)?;
+        let (reference, bytes, flags) = (RunRef::decode(reader)?, reader.u64()?, reader.u8()?);
+        let cover = match flags {
+            0 => None,
+            _ if flags & COVERS == 0 || flags > COVERS + COVER_HAS_LOW + COVER_HAS_HIGH => {
+                return Err(Damage("unknown cover of a run"));
+            }
+            _ => Some(decode_cover(reader, flags, &low)?),
+        };
+        runs.push(StoredRun { low: low.clone(), reference, bytes, cover });
+    }
+    Ok(runs)
+}
+
+fn decode_cover(reader: &mut Reader<'_>, flags: u8, fence: &Fence) -> Result<Bounds, Damage> {
+    let mut before = fence.clone();
+    let mut end = |flag: u8| -> Result<Option<Fence>, Damage> {
+        if flags & flag == 0 {
+            return Ok(None);
+        }
+        before = decode_fence(reader, &before)?;
+        Ok(Some(before.clone()))
+    };
+    Ok(Bounds { low: end(COVER_HAS_LOW)?, high: end(COVER_HAS_HIGH)? })
+}
+
+#[cfg(test)]
+mod tests;

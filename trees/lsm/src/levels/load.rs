@@ -1,0 +1,90 @@
+//! The levels of a tree out of their objects in the manifest. No page is read.
+//!
+//! **Invariants**
+//! - Objects that contradict each other or the live extents are `Corruption`, never a tree.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage};
+use testudo_run::Run;
+use testudo_sequence::{Fence, FencedRun, Overwrites, share_starts};
+use testudo_storage::DataFile;
+
+use crate::levels::{
+    Level, Levels,
+    component::{Component, Held, Segment},
+    levels_format::{ROOT, StoredComponent, StoredLevels, StoredRun, decode_root, decode_segment},
+};
+
+/// No tree will ever have had so many objects.
+const MAX_OBJECT: u64 = 1 << 60;
+
+fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {
+    Error::corruption("manifest", 0, format!("object {object} of keyspace {keyspace}: {why}"))
+}
+
+/// Opens sequences out of what is left of the objects.
+struct Loader<'a> {
+    data: &'a Arc<DataFile>,
+    keyspace: KeyspaceId,
+    objects: BTreeMap<ObjectId, Arc<[u8]>>,
+}
+
+/// The levels that `objects` describe; `None` if there are no objects.
+pub(crate) fn load_levels(
+    data: &Arc<DataFile>,
+    keyspace: KeyspaceId,
+    mut objects: BTreeMap<ObjectId, Arc<[u8]>>,
+) -> Result<Option<Levels>> {
+    let Some(root) = objects.remove(&ROOT) else {
+        return if objects.is_empty() { Ok(None) } else { Err(damaged(keyspace, ROOT, "is missing")) };
+    };
+    let stored = decode_root(&root).map_err(|Damage(why)| damaged(keyspace, ROOT, why))?;
+    let StoredLevels { next_object, flush_bytes, .. } = stored;
+    if objects.keys().next_back().is_some_and(|last| last.0 >= next_object) || next_object > MAX_OBJECT {
+        return Err(damaged(keyspace, ROOT, "the next object is there already"));
+    }
+    let mut loader = Loader { data, keyspace, objects };
+    let mut levels = Vec::with_capacity(stored.levels.len());
+    for level in stored.levels {
+        let (filling, emptying) = (loader.components(level.filling)?, loader.components(level.emptying)?);
+        levels.push(Level { filling, emptying, began_bytes: level.began_bytes });
+    }
+    let bottom = loader.component(stored.bottom)?;
+    let witnesses = stored.witnesses.into_iter().map(|run| open(data, run)).collect::<Result<_>>()?;
+    if !loader.objects.is_empty() {
+        return Err(damaged(keyspace, ROOT, "the tree does not reach all of its segments"));
+    }
+    Ok(Some(Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites: Overwrites::UNKNOWN }))
+}
+
+fn open(data: &Arc<DataFile>, stored: StoredRun) -> Result<Held> {
+    let StoredRun { low, reference, bytes, cover } = stored;
+    let run = Run::open(Arc::clone(data), reference)?;
+    Ok(Held { fenced: FencedRun { low, run }, bytes, cover })
+}
+
+impl Loader<'_> {
+    fn components(&mut self, stored: Vec<StoredComponent>) -> Result<Vec<Component>> {
+        stored.into_iter().map(|component| self.component(component)).collect()
+    }
+
+    fn component(&mut self, stored: StoredComponent) -> Result<Component> {
+        let mut segments = Vec::with_capacity(stored.len());
+        let mut before: Option<Fence> = None;
+        for id in stored {
+            // Taking the object out makes a segment that is named twice a missing one.
+            let bytes = self.objects.remove(&id).ok_or_else(|| damaged(self.keyspace, id, "is missing"))?;
+            let runs = decode_segment(&bytes).map_err(|Damage(why)| damaged(self.keyspace, id, why))?;
+            let mut runs: Vec<Held> =
+                runs.into_iter().map(|run| open(self.data, run)).collect::<Result<_>>()?;
+            if before.is_some_and(|before| before >= runs[0].fenced.low) {
+                return Err(damaged(self.keyspace, id, "the fences of a level do not ascend"));
+            }
+            before = runs.last().map(|last| last.fenced.low.clone());
+            share_starts(runs.iter_mut().map(|held| &mut held.fenced.low).collect());
+            segments.push(Arc::new(Segment { id, runs }));
+        }
+        Ok(Component::of_segments(segments))
+    }
+}

@@ -1,0 +1,53 @@
+//! Settings of a leveled tree.
+
+use testudo_sequence::SPARING_RUN_BYTES;
+
+/// Settings of a leveled tree. The defaults suit memory budgets from 64 MiB up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LsmOptions {
+    /// Bytes of a full run, which is what levels are made of. Default 2 MiB: large enough for sequential I/O,
+    /// small enough that writing one anew is a few milliseconds.
+    pub run_bytes: u64,
+    /// How many times larger than the level above a level may be. Default 10.
+    pub growth_factor: u32,
+    /// Flushes that fill level 1. Default 4: so many sorted sequences a query looks into, and twice as many
+    /// while the level is emptied.
+    pub level1_flushes: u32,
+    /// Trees that differ in it hand their levels over in different rounds. Default 0; an engine gives each of
+    /// many trees a number of its own.
+    pub stagger: u64,
+}
+
+impl Default for LsmOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LsmOptions {
+    /// The default settings.
+    pub fn new() -> Self {
+        Self { run_bytes: 2 << 20, growth_factor: 10, level1_flushes: 4, stagger: 0 }
+    }
+
+    /// Whether every setting is within its bounds.
+    ///
+    /// Errors: what is out of bounds.
+    pub fn validate(&self) -> Result<(), &'static str> {
+        if !(4 << 10..=64 << 20).contains(&self.run_bytes) {
+            return Err("run_bytes of a leveled tree is out of 4 KiB..=64 MiB");
+        }
+        if !(2..=64).contains(&self.growth_factor) {
+            return Err("growth_factor of a leveled tree is out of 2..=64");
+        }
+        if !(1..=16).contains(&self.level1_flushes) {
+            return Err("level1_flushes of a leveled tree is out of 1..=16");
+        }
+        Ok(())
+    }
+
+    /// The same for writing where space is short: what a run has beside its data is not to be most of it.
+    pub(crate) fn sparing(&self) -> Self {
+        Self { run_bytes: self.run_bytes.max(SPARING_RUN_BYTES), ..*self }
+    }
+}

@@ -1,0 +1,186 @@
+//! The policy: how large levels are, when a level is handed over, how much of it is emptied at a time.
+//!
+//! All of it is pure arithmetic over byte counts.
+//!
+//! Level 1 has a few flushes; the bottom has nearly everything; the levels between grow by one factor, as few
+//! of them as keep that within [`LsmOptions::growth_factor`]. The gear rule (bLSM, LSbM §2.2) couples what a
+//! level lets out with what it takes in: as much of what is emptied has gone as of the level has been filled.
+//! So it is empty when it has to take what has filled the level, no level overflows, and every flush costs
+//! about the same.
+//!
+//! What replaces something is dead weight, or the old is, until they meet at the bottom. So the levels above
+//! it are smaller where much is replaced: a part of the bottom that [`LsmOptions::growth_factor`] says.
+//!
+//! **Invariants**
+//! - A level is handed over only when the one above it is not being emptied: everything in a level is newer
+//!   than everything that its emptying part, and what lies below that, has.
+
+pub(crate) mod simulation;
+
+use std::ops::Range;
+
+use testudo_base::num::usize_of;
+use testudo_sequence::Overwrites;
+
+use crate::LsmOptions;
+
+/// Flushes as many as these times the usual bytes are the most that one update moves out of a level.
+const FLUSHES_AT_ONCE: u64 = 3;
+/// Flushes of less than this part of a run are merged with each other, up to [`JOINED_RUNS`] runs.
+const JOINED_RUNS: u64 = 4;
+/// No fewer sequences than these are merged because there are too many of them.
+const MANY_PARTS: usize = 8;
+/// An idle tree leaves no more than this part of the bottom above it, where everything replaces something.
+const IDLE_PARTS_IF_OVERWRITING: u64 = 20;
+/// The same where everything is new: it is not dead weight.
+const IDLE_PARTS_IF_NEW: u64 = 1;
+/// About the most bytes that one piece of idle work lets out of a level.
+pub(crate) const IDLE_BYTES: u64 = 8 << 20;
+
+/// A record is rewritten about five times for each tenfold growth, so about this often for each doubling.
+pub(crate) const REWRITES_PER_DOUBLING: f64 = 1.5;
+
+/// Bytes of a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LevelBytes {
+    pub(crate) filling: u64,
+    pub(crate) emptying: u64,
+    /// What was there to empty at first.
+    pub(crate) began: u64,
+}
+
+/// Bytes of a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TreeBytes {
+    /// From level 1 on.
+    pub(crate) levels: Vec<LevelBytes>,
+    pub(crate) bottom: u64,
+    /// Of a flush, usually.
+    pub(crate) flush: u64,
+    pub(crate) overwrites: Overwrites,
+}
+
+impl TreeBytes {
+    fn upper(&self) -> u64 {
+        self.levels.iter().map(|level| level.filling + level.emptying).sum()
+    }
+}
+
+/// The usual bytes of a flush, after one of `bytes`.
+pub(crate) fn usual_flush(before: u64, bytes: u64) -> u64 {
+    if bytes >= before { bytes } else { before - (before - bytes) / 4 }
+}
+
+impl LsmOptions {
+    /// Bytes that fill the levels from level 1 to the last one above the bottom.
+    pub(crate) fn capacities(&self, tree: &TreeBytes) -> Vec<u64> {
+        let flush = tree.flush.max(1);
+        let if_new = flush * u64::from(self.level1_flushes);
+        let if_overwriting = (tree.bottom / u64::from(self.growth_factor)).clamp(flush, if_new);
+        let first = tree.overwrites.surely().between(if_new, if_overwriting);
+        let times = tree.bottom as f64 / first as f64;
+        let deeper = self.deeper_levels(times, tree.levels.len().saturating_sub(1));
+        let growth = times.max(1.0).powf(1.0 / (deeper as f64 + 1.0));
+        let last = tree.overwrites.surely().between(
+            part_of(tree.bottom, 1.0 / growth),
+            part_of(tree.bottom, 1.0 / growth).min(tree.bottom / u64::from(self.growth_factor)),
+        );
+        let growth =
+            if deeper == 0 { 1.0 } else { (last as f64 / first as f64).max(1.0).powf(1.0 / deeper as f64) };
+        let capacity = |level: i32| part_of(first, growth.powi(level));
+        (0..=deeper).map(capacity).collect()
+    }
+
+    /// How many levels there are between level 1 and the bottom, which is so many times as large. A level
+    /// that there is stays a little longer than it would be made.
+    fn deeper_levels(&self, times: f64, present: usize) -> i32 {
+        let growth = f64::from(self.growth_factor);
+        let (mut count, mut reach) = (0, growth);
+        while reach < times {
+            (count, reach) = (count + 1, reach * growth);
+        }
+        let present = i32::try_from(present).unwrap_or(i32::MAX);
+        if present == count + 1 && times * 2.0 > reach { present } else { count }
+    }
+
+    /// How many of the sequences that fill level 1 (their bytes, newest first) a flush is merged with: small
+    /// ones are merged as in a binary counter.
+    pub(crate) fn parts_to_join(&self, incoming: u64, parts: &[u64]) -> usize {
+        let (mut total, mut count) = (incoming, 0);
+        for &part in parts {
+            if part > total || total + part > self.run_bytes * JOINED_RUNS {
+                break;
+            }
+            (total, count) = (total + part, count + 1);
+        }
+        count
+    }
+
+    /// Which of the sequences that fill level 1 (their bytes, newest first) are worth being one, because
+    /// there are far more of them than a query should look into: the neighbours that are smallest.
+    pub(crate) fn parts_to_merge(&self, parts: &[u64]) -> Option<Range<usize>> {
+        let count = usize_of(u64::from(self.level1_flushes)) * 2;
+        let windows = (parts.len() > count.max(MANY_PARTS)).then(|| parts.windows(count.max(MANY_PARTS)))?;
+        let (from, window) = windows.enumerate().min_by_key(|(_, window)| window.iter().sum::<u64>())?;
+        Some(from..from + window.len())
+    }
+
+    /// Whether a flush is merged into the bottom at once: there is hardly more there than comes.
+    pub(crate) fn goes_to_bottom(&self, incoming: u64, tree: &TreeBytes) -> bool {
+        tree.upper() == 0 && tree.bottom <= incoming
+    }
+
+    /// From how many bytes on a level is handed over; `capacities` are those of all levels.
+    fn due_bytes(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> u64 {
+        let Some(capacity) = capacities.get(level) else { return 1 };
+        let step = match level.checked_sub(1) {
+            Some(above) => capacities[above],
+            None => tree.flush.max(1),
+        };
+        let early = step / 2 + step / 16 * (self.stagger % 8);
+        capacity.saturating_sub(early).max(1)
+    }
+
+    /// Whether what fills a level is emptied from now on.
+    pub(crate) fn hands_over(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> bool {
+        let LevelBytes { filling, emptying, .. } = tree.levels[level];
+        let is_above_emptying = level.checked_sub(1).is_some_and(|above| tree.levels[above].emptying > 0);
+        emptying == 0
+            && !is_above_emptying
+            && filling > 0
+            && filling >= self.due_bytes(level, tree, capacities)
+    }
+
+    /// How many bytes of what a level empties go down while `incoming` bytes come into it.
+    pub(crate) fn bytes_to_move(
+        &self,
+        level: usize,
+        incoming: u64,
+        tree: &TreeBytes,
+        capacities: &[u64],
+    ) -> u64 {
+        let LevelBytes { filling, emptying, began } = tree.levels[level];
+        let due = self.due_bytes(level, tree, capacities);
+        let filled = ((filling + incoming) as f64 / due as f64).min(1.0);
+        let may_stay = part_of(began.max(emptying), 1.0 - filled);
+        let at_once = incoming.max(tree.flush).saturating_mul(FLUSHES_AT_ONCE);
+        emptying.saturating_sub(may_stay).min(at_once)
+    }
+
+    /// Whether an idle tree has too much above its bottom.
+    pub(crate) fn has_idle_work(&self, tree: &TreeBytes) -> bool {
+        let overwrites = tree.overwrites.surely();
+        let parts = overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1);
+        tree.upper() > 0 && tree.upper() > (tree.bottom / parts).max(self.run_bytes / 4)
+    }
+}
+
+/// A share of some bytes.
+#[expect(clippy::cast_possible_truncation, reason = "a share of a count fits where the count does")]
+#[expect(clippy::cast_sign_loss, reason = "neither is negative")]
+fn part_of(bytes: u64, share: f64) -> u64 {
+    (bytes as f64 * share.max(0.0)) as u64
+}
+
+#[cfg(test)]
+mod tests;

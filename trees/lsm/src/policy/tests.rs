@@ -1,0 +1,107 @@
+use super::*;
+
+const OPTIONS: LsmOptions = LsmOptions { run_bytes: 100, growth_factor: 10, level1_flushes: 4, stagger: 0 };
+
+fn level(filling: u64, emptying: u64, began: u64) -> LevelBytes {
+    LevelBytes { filling, emptying, began }
+}
+
+fn tree(levels: &[LevelBytes], bottom: u64) -> TreeBytes {
+    TreeBytes { levels: levels.to_vec(), bottom, flush: 100, overwrites: Overwrites::UNKNOWN }
+}
+
+/// What has replaced so many of a hundred bytes.
+fn replaced(percent: u64) -> Overwrites {
+    (0..20).fold(Overwrites::UNKNOWN, |overwrites, _| overwrites.after(100, percent))
+}
+
+#[test]
+fn levels_appear_as_the_bottom_grows_and_grow_by_one_factor() {
+    let capacities = |bottom| OPTIONS.capacities(&tree(&[], bottom));
+    assert_eq!(capacities(0), [400]);
+    assert_eq!(capacities(4_000), [400]);
+    assert_eq!(capacities(40_000), [400, 4_000]);
+    assert_eq!(capacities(8_000), [400, 1_788]);
+    assert_eq!(capacities(4_000_000).len(), 4);
+}
+
+#[test]
+fn a_level_that_is_there_stays_until_it_is_far_too_many() {
+    let present = [level(0, 0, 0); 2];
+    assert_eq!(OPTIONS.capacities(&tree(&present, 3_000)).len(), 2);
+    assert_eq!(OPTIONS.capacities(&tree(&present, 1_900)).len(), 1);
+}
+
+#[test]
+fn what_is_overwritten_has_small_levels_above_the_bottom() {
+    let capacities = |bottom, percent| {
+        let overwrites = replaced(percent);
+        OPTIONS.capacities(&TreeBytes { overwrites, ..tree(&[], bottom) })
+    };
+    assert_eq!(capacities(2_000, 0), [400]);
+    assert!(capacities(2_000, 100)[0] < 210, "{:?}", capacities(2_000, 100));
+    let last = *capacities(8_000, 100).last().unwrap();
+    assert!(last <= 850, "{last} bytes above 8,000");
+}
+
+#[test]
+fn a_level_is_handed_over_when_it_is_full_and_the_one_above_is_not_being_emptied() {
+    let capacities = [400, 2_000];
+    let hands_over =
+        |number, levels: &[LevelBytes]| OPTIONS.hands_over(number, &tree(levels, 10_000), &capacities);
+    assert!(!hands_over(0, &[level(300, 0, 0), level(0, 0, 0)]));
+    assert!(hands_over(0, &[level(400, 0, 0), level(0, 0, 0)]));
+    assert!(!hands_over(0, &[level(400, 1, 400), level(0, 0, 0)]), "it is being emptied still");
+    assert!(hands_over(1, &[level(0, 0, 0), level(1_900, 0, 0)]));
+    assert!(!hands_over(1, &[level(0, 10, 400), level(1_900, 0, 0)]), "half of what is above is in it");
+}
+
+#[test]
+fn as_much_has_gone_out_as_has_come_in() {
+    let capacities = [400];
+    let moved = |filling, emptying| {
+        OPTIONS.bytes_to_move(0, 100, &tree(&[level(filling, emptying, 400)], 4_000), &capacities)
+    };
+    assert_eq!(moved(0, 400), 115);
+    assert_eq!(moved(100, 285), 114);
+    assert_eq!(moved(200, 171), 114);
+    assert_eq!(moved(300, 57), 57, "nothing is left when it has to be handed over");
+    assert_eq!(moved(400, 4_000), 300, "and never so much that it takes far longer than others");
+}
+
+#[test]
+fn small_flushes_are_merged_with_each_other_and_large_ones_are_not() {
+    assert_eq!(OPTIONS.parts_to_join(100, &[100, 400]), 1);
+    assert_eq!(OPTIONS.parts_to_join(100, &[100, 150]), 2);
+    assert_eq!(OPTIONS.parts_to_join(100, &[200, 100]), 0);
+    assert_eq!(OPTIONS.parts_to_join(300, &[300]), 0);
+}
+
+#[test]
+fn a_flush_goes_to_the_bottom_if_there_is_hardly_more() {
+    assert!(OPTIONS.goes_to_bottom(100, &tree(&[], 0)));
+    assert!(OPTIONS.goes_to_bottom(100, &tree(&[], 100)));
+    assert!(!OPTIONS.goes_to_bottom(100, &tree(&[], 101)));
+    assert!(!OPTIONS.goes_to_bottom(100, &tree(&[level(1, 0, 0)], 50)));
+}
+
+#[test]
+fn an_idle_tree_keeps_little_above_its_bottom_if_that_replaces_something() {
+    let idle = |upper, percent| {
+        let overwrites = replaced(percent);
+        OPTIONS.has_idle_work(&TreeBytes { overwrites, ..tree(&[level(upper, 0, 0)], 10_000) })
+    };
+    assert!(!idle(9_000, 0) && idle(11_000, 0));
+    assert!(idle(600, 100) && !idle(400, 100));
+}
+
+#[test]
+fn settings_have_bounds() {
+    assert_eq!(LsmOptions::new().validate(), Ok(()));
+    let wrong = [
+        LsmOptions { run_bytes: 1, ..LsmOptions::new() },
+        LsmOptions { growth_factor: 1, ..LsmOptions::new() },
+        LsmOptions { level1_flushes: 0, ..LsmOptions::new() },
+    ];
+    assert!(wrong.iter().all(|options| options.validate().is_err()));
+}

@@ -1,0 +1,334 @@
+//! The tree as the engine sees it: open, get, cursor, apply, jobs, statistics.
+//!
+//! **Invariants**
+//! - An `LsmTree` never changes; `apply` and `run_job` return the next one.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use testudo_base::{
+    Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack, planted,
+};
+use testudo_contract::{
+    Job, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work,
+};
+use testudo_run::{Access, Lookup, LookupProgress, Reached, ScanLimits};
+use testudo_sequence::{Bounds, Fence, PartCursor, on_top_bytes, write_updates};
+use testudo_storage::{DataFile, Neighbours, PageAddress};
+
+use crate::{
+    LsmOptions,
+    levels::{
+        Level, Levels,
+        component::{Component, Held},
+        edit::changes_between,
+        invariants,
+        load::load_levels,
+    },
+    policy::REWRITES_PER_DOUBLING,
+    scan::LevelParts,
+    update::{
+        destination::Destination,
+        jobs::{pick_job, plan_job},
+        moves::held_runs,
+        reclaim,
+        write::write_all,
+    },
+};
+
+/// What a job has made of the levels that it began with.
+struct Done {
+    before: Arc<Levels>,
+    levels: Levels,
+}
+
+/// A leveled tree.
+#[derive(Debug)]
+pub struct LsmTree {
+    data: Arc<DataFile>,
+    options: LsmOptions,
+    levels: Arc<Levels>,
+    /// The manifest knows it.
+    is_stored: bool,
+    /// Bytes of all entries, once somebody has asked.
+    user_bytes: OnceLock<u64>,
+}
+
+impl LsmTree {
+    /// An empty tree, which the manifest knows nothing of yet.
+    pub fn empty(options: LsmOptions, data: &Arc<DataFile>) -> Arc<Self> {
+        let levels = Levels { next_object: 1, ..Levels::default() };
+        Arc::new(Self::of(options, data, levels, false))
+    }
+
+    /// The tree that `objects` describe; empty if there are none. Reads no pages.
+    ///
+    /// Errors: `Corruption` if the objects contradict each other or the live extents.
+    pub fn open(
+        options: LsmOptions,
+        data: &Arc<DataFile>,
+        keyspace: KeyspaceId,
+        objects: BTreeMap<ObjectId, Arc<[u8]>>,
+    ) -> Result<Arc<Self>> {
+        Ok(match load_levels(data, keyspace, objects)? {
+            None => Self::empty(options, data),
+            Some(levels) => Arc::new(Self::of(options, data, levels, true)),
+        })
+    }
+
+    fn of(options: LsmOptions, data: &Arc<DataFile>, levels: Levels, is_stored: bool) -> Self {
+        let (data, levels, user_bytes) = (Arc::clone(data), Arc::new(levels), OnceLock::new());
+        Self { data, options, levels, is_stored, user_bytes }
+    }
+
+    /// Looks `key` up in the sequences behind the first `passed` ones, which becomes the number of sequences
+    /// up to the one that answers.
+    #[inline]
+    fn find(&self, key: &[u8], hash: u64, access: Access<'_>, passed: &mut u32) -> Result<Lookup> {
+        let done = *passed;
+        *passed = 0;
+        for component in self.levels.upper() {
+            *passed += 1;
+            if *passed <= done {
+                continue;
+            }
+            let Some(fenced) = component.find(key) else { continue };
+            let found = fenced.run.get(key, hash, access)?;
+            if found != Lookup::Absent {
+                return Ok(found);
+            }
+            access.set_passed(*passed);
+        }
+        *passed += 1;
+        match self.levels.bottom.find(key) {
+            Some(fenced) if *passed > done => fenced.run.get_last(key, hash, access),
+            _ => Ok(Lookup::Absent),
+        }
+    }
+
+    /// Stacks the operands `newest`, which the source number `passed` holds, upon what older sources say of
+    /// `key`.
+    ///
+    /// The progress of `access` stays where they were found: a query that misses a page further down has to
+    /// collect them again.
+    #[cold]
+    fn find_below(
+        &self,
+        key: &[u8],
+        hash: u64,
+        access: Access<'_>,
+        mut passed: u32,
+        newest: Vec<u8>,
+    ) -> Result<Lookup> {
+        let progress = Cell::new(LookupProgress { passed, reached: Reached::Start });
+        let access = match access {
+            Access::Blocking => Access::Blocking,
+            Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
+        };
+        let (mut newer, mut stack) = (vec![newest], Vec::new());
+        let kind = loop {
+            match self.find(key, hash, access, &mut passed)? {
+                Lookup::Waiting => return Ok(Lookup::Waiting),
+                Lookup::Absent => break Kind::Operands,
+                Lookup::Found(Kind::Operands, operands, _) => {
+                    newer.push(operands);
+                    access.set_passed(passed);
+                }
+                Lookup::Found(kind, value, _) => break begin_stack(kind, &value, &mut stack),
+            }
+        };
+        newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
+        Ok(Lookup::Found(kind, stack, Neighbours::default()))
+    }
+
+    /// Writes what was planned; the levels with it in its place.
+    fn finish(
+        mut levels: Levels,
+        mut destinations: Vec<Destination>,
+        work: &Work,
+        sizes: &LsmOptions,
+    ) -> Result<Levels> {
+        let written = write_all(&mut destinations, work, sizes)?;
+        for (destination, runs) in destinations.into_iter().zip(written) {
+            levels.install(destination, runs)?;
+        }
+        Ok(levels)
+    }
+
+    /// The edit that makes `levels` the tree.
+    fn edit(&self, mut levels: Levels, work: &Work) -> TreeEdit {
+        let capacities = self.options.capacities(&levels.to_bytes());
+        levels.tidy(capacities.len());
+        debug_assert!(levels.next_object >= self.levels.next_object, "ids of objects are never used again");
+        let changes = changes_between(&self.levels, &levels, self.is_stored, work.keyspace);
+        TreeEdit { tree: Arc::new(Self::of(self.options, &self.data, levels, true)), changes }
+    }
+
+    /// `levels` with updates as the newest sequence of level 1, merged with nothing.
+    fn put_on_top(&self, work: &Work, updates: &dyn Updates, sizes: &LsmOptions) -> Result<Levels> {
+        let mut levels = (*self.levels).clone();
+        let runs = write_updates(work, updates, sizes.run_bytes)?;
+        if runs.is_empty() {
+            return Ok(levels);
+        }
+        let newest = Component::of_runs(held_runs(runs), &mut levels.next_object);
+        if levels.levels.is_empty() {
+            levels.levels.push(Level::default());
+        }
+        levels.levels[0].filling.insert(0, newest);
+        Ok(levels)
+    }
+}
+
+impl Tree for LsmTree {
+    fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
+        let mut passed = access.progress().passed;
+        match self.find(key, hash, access, &mut passed)? {
+            Lookup::Found(Kind::Operands, newest, _) => self.find_below(key, hash, access, passed, newest),
+            found => Ok(found),
+        }
+    }
+
+    fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
+        let all = || self.levels.runs().map(|run| run.reference().user_bytes).sum();
+        let of_key = || -> u64 {
+            let runs = self.levels.components().filter_map(|component| component.find(key));
+            runs.map(|fenced| fenced.run.reference().user_bytes).sum()
+        };
+        *self.user_bytes.get_or_init(all) > bytes && of_key() > bytes
+    }
+
+    fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
+        self.data.load_pages(pages)
+    }
+
+    fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
+        Box::new(PartCursor::new(LevelParts::new(&self.levels), &self.data, limits))
+    }
+
+    fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
+        let mut levels = (*self.levels).clone();
+        let destinations = levels.plan_update(&updates, &self.options)?;
+        let levels = Self::finish(levels, destinations, work, &self.options)?;
+        Ok(self.edit(levels, work))
+    }
+
+    fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
+        let levels = self.put_on_top(work, &*updates, &self.options.sparing())?;
+        Ok(self.edit(levels, work))
+    }
+
+    fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
+        on_top_bytes(memory_bytes, self.options.sparing().run_bytes)
+    }
+
+    fn reclaim_bytes(&self) -> u64 {
+        reclaim::bytes_max(&self.levels, &self.options.sparing())
+    }
+
+    fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>> {
+        reclaim::pick(&self.levels, &self.options.sparing(), limits)
+    }
+
+    fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
+        let levels = reclaim::reclaim(&self.levels, work, &self.options.sparing(), reclaim)?;
+        Ok(self.edit(levels, work))
+    }
+
+    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
+        let levels = self.put_on_top(work, updates, &self.options)?;
+        Ok(Arc::new(Self::of(self.options, &self.data, levels, self.is_stored)))
+    }
+
+    fn pick_job(&self, is_idle: bool) -> Option<Job> {
+        pick_job(&self.levels, &self.options, is_idle)
+    }
+
+    fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
+        let before = Arc::clone(&self.levels);
+        let mut levels = (*before).clone();
+        let destinations = plan_job(&mut levels, &self.options, job)?.into_iter().collect();
+        let levels = Self::finish(levels, destinations, work, &self.options)?;
+        Ok(Prepared::new(job.what, Done { before, levels }))
+    }
+
+    fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
+        let Some(Done { before, levels }) = prepared.into() else {
+            panic!("the job was prepared by a tree of another family")
+        };
+        let is_present = Arc::ptr_eq(&before, &self.levels) || planted!("job-on-changed-levels");
+        Ok(is_present.then(|| self.edit(levels, work)))
+    }
+
+    fn rewrites_per_doubling(&self) -> f64 {
+        REWRITES_PER_DOUBLING
+    }
+
+    fn stats(&self) -> TreeStats {
+        let levels = &*self.levels;
+        let mut stats = TreeStats {
+            height: u32::try_from(levels.levels.len() + 1).unwrap_or(u32::MAX),
+            nodes: levels.components().map(|component| u64_of(component.segments().len())).sum(),
+            leaf_bytes: levels.bottom.bytes(),
+            buffered_bytes: levels.upper_bytes(),
+            buffered_runs: levels.upper().map(|component| u64_of(component.len())).sum(),
+            ..TreeStats::default()
+        };
+        let has_values = |held: &&Held| {
+            let run = held.run().reference();
+            run.entries > run.tombstones
+        };
+        stats.leaves = u64_of(levels.bottom.iter().filter(has_values).count());
+        for run in levels.runs().map(|run| run.reference()) {
+            stats.entries += run.entries;
+            stats.tombstones += run.tombstones;
+            stats.stored_bytes += run.stored_bytes();
+        }
+        stats
+    }
+
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
+        let bounds = Bounds { low: low.map(Fence::from), high: high.map(Fence::from) };
+        if bounds.is_empty() {
+            return Ok(0);
+        }
+        self.levels.components().map(|component| component.bytes_within(&bounds)).sum()
+    }
+
+    fn outline(&self) -> Vec<OutlineLine> {
+        let line = |depth: u32, what: &'static str, components: &[&Component]| OutlineLine {
+            depth,
+            what,
+            count: components.iter().map(|component| u64_of(component.len())).sum(),
+            bytes: components.iter().map(|component| component.bytes()).sum(),
+            entries: components
+                .iter()
+                .flat_map(|component| component.iter())
+                .map(|held| held.run().reference().entries)
+                .sum(),
+        };
+        let mut lines = Vec::new();
+        for level in &self.levels.levels {
+            let all: Vec<&Component> = level.filling.iter().chain(&level.emptying).collect();
+            lines.push(line(0, "level", &all));
+            lines.extend(level.filling.iter().map(|component| line(1, "filling", &[component])));
+            lines.extend(level.emptying.iter().map(|component| line(1, "emptying", &[component])));
+        }
+        lines.push(line(0, "bottom", &[&self.levels.bottom]));
+        lines
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.levels.runs().cloned().map(Part::Run).collect()
+    }
+
+    fn check_invariants(&self, deep: bool) -> Result<()> {
+        invariants::check(&self.levels, deep)
+    }
+}
+
+#[cfg(test)]
+mod tests;

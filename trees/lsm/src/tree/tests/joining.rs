@@ -1,0 +1,41 @@
+//! Small runs of the bottom become one while levels above it are as they are.
+
+use super::*;
+
+/// Runs with values for these numbers, as new as the updates would be.
+fn runs_of(bed: &mut Bed, numbers: impl Iterator<Item = u32>) -> Vec<Held> {
+    let value = |number: u32| OwnedEntry {
+        key: format!("key{number:05}").into_bytes(),
+        kind: Kind::Value,
+        value: vec![b'v'; 50],
+    };
+    bed.sealed.0 += 10;
+    let updates = VecUpdates(Arc::new(numbers.map(value).collect()), bed.sealed);
+    let mut runs = held_runs(write_updates(&bed.work, &updates, 1 << 20).unwrap());
+    for held in &mut runs {
+        held.fenced.low = held.extent().unwrap().low;
+    }
+    runs
+}
+
+#[test]
+fn a_level_that_is_being_emptied_stays_as_it_is() {
+    let mut bed = Bed::new(options(64 << 10, 4, 2));
+    let mut levels = Levels { next_object: 1, ..Levels::default() };
+    let small = (0..6).flat_map(|at| runs_of(&mut bed, at * 100..at * 100 + 20)).collect();
+    levels.bottom = Component::of_runs(small, &mut levels.next_object);
+    let waiting = runs_of(&mut bed, 50..900);
+    let emptying = vec![Component::of_runs(waiting, &mut levels.next_object)];
+    levels.levels.push(Level { filling: Vec::new(), emptying, began_bytes: 1 << 20 });
+    let tree = LsmTree::of(bed.options, &bed.work.data, levels, false);
+    let job = Job { what: "join small runs", debt_bytes: 0, target: Opaque::new(Action::Join(0..6)) };
+    let prepared = tree.prepare(&bed.work, &job).unwrap();
+    let edit = tree.install(&bed.work, prepared).unwrap().expect("nothing came in between");
+    assert_eq!(edit.tree.stats().buffered_bytes, tree.stats().buffered_bytes);
+    assert_eq!(edit.tree.stats().leaves, 1);
+    for number in (0..20).chain(50..900) {
+        let key = format!("key{number:05}").into_bytes();
+        let found = edit.tree.get(&key, hash_key(&key), Access::Blocking).unwrap();
+        assert_ne!(found, Lookup::Absent, "{number}");
+    }
+}

@@ -1,0 +1,11 @@
+//! From a batch of updates to the next levels: what goes where is planned from sizes, then written, then put
+//! in its place.
+//!
+//! `moves → plan → destination → write → install`; reading entries and writing begin in `write`.
+
+pub(crate) mod destination;
+pub(crate) mod jobs;
+pub(crate) mod moves;
+pub(crate) mod plan;
+pub(crate) mod reclaim;
+pub(crate) mod write;

@@ -1,0 +1,179 @@
+//! What a tree does of its own accord: tombstones go down, small runs of the bottom become one, and while
+//! nothing comes in, what waits above the bottom goes there.
+//!
+//! **Invariants**
+//! - Each job brings bytes nearer to the bottom, or makes fewer runs or sequences of them: jobs come to an
+//!   end.
+
+use std::ops::Range;
+
+use testudo_base::Result;
+use testudo_contract::{Job, Opaque};
+use testudo_sequence::Bounds;
+
+use crate::{
+    LsmOptions,
+    levels::{
+        Level, Levels,
+        component::{Component, Held},
+    },
+    policy::IDLE_BYTES,
+    update::{
+        destination::{Destination, Place},
+        moves::own_layer,
+        plan::{Cell, Floor, MergeLayer, plan_cells, runs_within},
+    },
+};
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Some of what this level has goes down.
+    Empty(usize),
+    /// These runs of the bottom become one.
+    Join(Range<usize>),
+    /// These sequences of those that fill level 1 become one.
+    MergeFlushes(Range<usize>),
+}
+
+/// So many small runs side by side are joined.
+const JOINED_RUNS_MIN: usize = 4;
+
+/// The job that is most due, if any.
+pub(crate) fn pick_job(levels: &Levels, options: &LsmOptions, is_idle: bool) -> Option<Job> {
+    let job = |what: &'static str, debt_bytes: u64, action: Action| {
+        Some(Job { what, debt_bytes, target: Opaque::new(action) })
+    };
+    let empty = |what: &'static str, level: usize| {
+        let bytes = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
+        job(what, bytes, Action::Empty(level))
+    };
+    if levels.levels.iter().any(is_tombstones)
+        && let Some(level) = lowest(levels)
+    {
+        return empty("empty a level of tombstones", level);
+    }
+    let parts = || levels.levels.first().map(|level| &level.filling[..]).unwrap_or_default();
+    let sizes: Vec<u64> = parts().iter().map(Component::bytes).collect();
+    if let Some(many) = options.parts_to_merge(&sizes) {
+        return job("merge many flushes", sizes[many.clone()].iter().sum(), Action::MergeFlushes(many));
+    }
+    if let Some(runs) = small_runs(levels, options) {
+        let bytes = levels.bottom.range(runs.clone()).map(|held| held.bytes).sum();
+        return job("join small runs", bytes, Action::Join(runs));
+    }
+    if !is_idle {
+        return None;
+    }
+    if options.has_idle_work(&levels.to_bytes())
+        && let Some(level) = lowest(levels)
+    {
+        return empty("empty a level while idle", level);
+    }
+    let all = 0..parts().len();
+    (all.len() > 1)
+        .then(|| job("merge flushes while idle", sizes.iter().sum(), Action::MergeFlushes(all)))
+        .flatten()
+}
+
+/// What a job writes; `levels` are changed as far as that needs it.
+pub(crate) fn plan_job(levels: &mut Levels, options: &LsmOptions, job: &Job) -> Result<Option<Destination>> {
+    match job.target.of::<Action>() {
+        Some(Action::Join(runs)) => plan_join(levels, runs.clone(), options).map(Some),
+        Some(Action::MergeFlushes(parts)) => plan_merge(levels, parts.clone(), options).map(Some),
+        Some(Action::Empty(level)) => {
+            if !levels.levels[*level].is_emptying() {
+                levels.levels[*level].hand_over();
+            }
+            levels.plan_move(*level, IDLE_BYTES.max(options.run_bytes * 4), options)
+        }
+        None => panic!("{job:?} was chosen by a tree of another family"),
+    }
+}
+
+/// The lowest level that can be emptied now.
+fn lowest(levels: &Levels) -> Option<usize> {
+    let is_above_emptying = |level: usize| level > 0 && levels.levels[level - 1].is_emptying();
+    (0..levels.levels.len()).rev().find(|&at| {
+        let level = &levels.levels[at];
+        level.is_emptying() || (!level.filling.is_empty() && !is_above_emptying(at))
+    })
+}
+
+/// Whether a quarter or more of what a level has are tombstones. Lower down they disappear, with what they
+/// delete.
+fn is_tombstones(level: &Level) -> bool {
+    let is_heavy = |component: &Component| {
+        let count = |of: fn(&Held) -> u64| component.iter().map(of).sum::<u64>();
+        let tombstones = count(|held| held.run().reference().tombstones);
+        tombstones > 0 && tombstones * 4 >= count(|held| held.run().reference().entries)
+    };
+    level.filling.iter().chain(&level.emptying).any(is_heavy)
+}
+
+/// Neighbouring runs of the bottom that are worth being one.
+fn small_runs(levels: &Levels, options: &LsmOptions) -> Option<Range<usize>> {
+    let mut from = 0;
+    let mut bytes = 0;
+    for (at, held) in levels.bottom.iter().enumerate() {
+        if held.bytes >= options.run_bytes / 4 || bytes + held.bytes > options.run_bytes {
+            (from, bytes) = (at + 1, 0);
+            continue;
+        }
+        bytes += held.bytes;
+        if at + 1 - from >= JOINED_RUNS_MIN && can_join(levels, from..at + 1) {
+            return Some(from..at + 1);
+        }
+    }
+    None
+}
+
+/// Whether what lies above the runs is newer than the newest of them.
+pub(crate) fn can_join(levels: &Levels, range: Range<usize>) -> bool {
+    let runs = || levels.bottom.range(range.clone());
+    let newest = runs().map(Held::newest_seqno).max().unwrap_or_default();
+    let ends = runs().map(Held::extent).collect::<Result<Vec<_>>>();
+    let Ok(ends) = ends else { return false };
+    let (Some(first), Some(last)) = (ends.first(), ends.last()) else { return false };
+    let covers = || runs().filter_map(|held| held.cover.as_ref());
+    let low = covers().map(|cover| cover.low.clone()).min().unwrap_or_default().min(first.low.as_low());
+    let is_open = covers().any(|cover| cover.high.is_none());
+    let high = covers().filter_map(|cover| cover.high.clone()).max();
+    let high = (!is_open).then(|| high.map_or(last.high.clone(), |high| high.max(last.high.clone())));
+    let bounds = Bounds { low, high };
+    levels
+        .upper()
+        .all(|component| component.range(component.within(&bounds)).all(|held| held.newest_seqno() > newest))
+}
+
+/// Makes one of neighbouring runs of the bottom.
+pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptions) -> Result<Destination> {
+    // Each a layer of its own: what is one layer stays as it is.
+    let runs: Vec<Held> = levels.bottom.range(range.clone()).cloned().collect();
+    let mut layers: Vec<MergeLayer> = runs.into_iter().map(|held| MergeLayer::Runs(vec![held])).collect();
+    layers.push(MergeLayer::Runs(Vec::new()));
+    let mut cells = plan_cells(&layers, &Bounds::default(), Floor::Bottom, options)?;
+    for cell in &mut cells {
+        if let Cell::Merge(merge) = cell {
+            merge.consumed = levels.bottom.range(range.clone()).cloned().collect();
+        }
+    }
+    let place = Place::Bottom;
+    let mut destination =
+        Destination { place, range, cells, start: None, border: None, incoming: 0, emptied: None };
+    destination.state_covers(&levels.bottom)?;
+    Ok(destination)
+}
+
+/// Makes one of neighbouring sequences that fill level 1.
+pub(crate) fn plan_merge(levels: &Levels, parts: Range<usize>, options: &LsmOptions) -> Result<Destination> {
+    let filling = &levels.levels[0].filling;
+    let own = filling[parts.end - 1].clone();
+    let above = filling[parts.start..parts.end - 1].iter();
+    let mut layers: Vec<MergeLayer> =
+        above.map(|component| runs_within(component, &Bounds::default())).collect();
+    layers.push(own_layer(&own, 0..own.len()));
+    let cells = plan_cells(&layers, &Bounds::default(), Floor::Entries, options)?;
+    let (place, range) = (Place::Parts { from: parts.start, count: parts.len() }, 0..own.len());
+    Ok(Destination { place, range, cells, start: None, border: None, incoming: 0, emptied: None })
+}

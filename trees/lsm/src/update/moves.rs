@@ -1,0 +1,314 @@
+//! What goes down: how far a level is emptied, and flushes that come in.
+//!
+//! A level is emptied in the order of keys. A move takes everything before a border, out of all sequences
+//! that are emptied. The border is where a run of the destination begins, so that none of those is written
+//! twice; a run of the upper level that it cuts keeps what lies behind it. Only where so much would go into
+//! one run of the destination that the update would take far longer than others, is that one cut too.
+//!
+//! **Invariants**
+//! - What is written ends at the border: behind it the sources are older than what is yet to come down.
+
+use std::{ops::Range, sync::Arc};
+
+use testudo_base::{Result, planted};
+use testudo_contract::Updates;
+use testudo_sequence::{Bounds, Fence, FencedRun};
+
+use crate::{
+    LsmOptions,
+    levels::{
+        Level, Levels,
+        component::{Component, Held},
+    },
+    policy::{LevelBytes, TreeBytes, usual_flush},
+    update::{
+        destination::{Destination, Place, put_in_place},
+        plan::{Cell, Floor, MergeLayer, plan_cells, runs_within},
+    },
+};
+
+/// A merge of updates is cut at no more places than this.
+const CUTS_MAX: usize = 32;
+
+impl Levels {
+    pub(crate) fn to_bytes(&self) -> TreeBytes {
+        let level = |level: &Level| LevelBytes {
+            filling: level.filling_bytes(),
+            emptying: level.emptying_bytes(),
+            began: level.began_bytes,
+        };
+        TreeBytes {
+            levels: self.levels.iter().map(level).collect(),
+            bottom: self.bottom.bytes(),
+            flush: self.flush_bytes,
+            overwrites: self.overwrites,
+        }
+    }
+
+    /// The sequence that changes.
+    pub(crate) fn component_at(&self, place: Place) -> Component {
+        let first = |level: usize| self.levels.get(level).and_then(|level| level.filling.first());
+        match place {
+            Place::Parts { count: 0, .. } => Component::default(),
+            Place::Parts { from, count } => {
+                let filling = self.levels.first().map(|level| &level.filling);
+                filling.and_then(|filling| filling.get(from + count - 1)).cloned().unwrap_or_default()
+            }
+            Place::Level(level) => first(level).cloned().unwrap_or_default(),
+            Place::Bottom => self.bottom.clone(),
+        }
+    }
+
+    /// Makes as many levels as there are capacities, and hands over those that are full; the lowest first,
+    /// because it is only after that that the one above it can be emptied into it.
+    pub(crate) fn hand_over(&mut self, options: &LsmOptions, capacities: &[u64]) {
+        while self.levels.len() < capacities.len() {
+            self.levels.push(Level::default());
+        }
+        for level in (0..self.levels.len()).rev() {
+            if options.hands_over(level, &self.to_bytes(), capacities) {
+                self.levels[level].hand_over();
+            }
+        }
+    }
+
+    /// What an update does: where its entries go, and what goes down to make place.
+    pub(crate) fn plan_update(
+        &mut self,
+        updates: &Arc<dyn Updates>,
+        options: &LsmOptions,
+    ) -> Result<Vec<Destination>> {
+        let bytes = updates.bytes();
+        self.flush_bytes = usual_flush(self.flush_bytes, bytes);
+        if options.goes_to_bottom(bytes, &self.to_bytes()) {
+            return Ok(vec![self.plan_into_bottom(updates, options)?]);
+        }
+        let capacities = options.capacities(&self.to_bytes());
+        self.hand_over(options, &capacities);
+        let parts: Vec<u64> = self.levels[0].filling.iter().map(Component::bytes).collect();
+        let joined = options.parts_to_join(bytes, &parts);
+        let mut destinations = vec![self.plan_newest(updates, joined, options)?];
+        let (tree, mut incoming) = (self.to_bytes(), bytes);
+        for level in 0..self.levels.len() {
+            let wanted = options.bytes_to_move(level, incoming, &tree, &capacities);
+            incoming = 0;
+            if let Some(destination) = self.plan_move(level, wanted, options)? {
+                incoming = destination.incoming;
+                destinations.push(destination);
+            }
+        }
+        Ok(destinations)
+    }
+
+    /// The merge of updates with the bottom.
+    fn plan_into_bottom(&self, updates: &Arc<dyn Updates>, options: &LsmOptions) -> Result<Destination> {
+        let range = 0..self.bottom.len();
+        let layers = vec![MergeLayer::Updates(Arc::clone(updates)), own_layer(&self.bottom, range.clone())];
+        let cells = plan_cells(&layers, &Bounds::default(), Floor::Bottom, options)?;
+        let mut destination = Destination {
+            place: Place::Bottom,
+            range,
+            cells,
+            start: None,
+            border: None,
+            incoming: updates.bytes(),
+            emptied: None,
+        };
+        destination.state_covers(&self.bottom)?;
+        Ok(destination)
+    }
+
+    /// The merge of updates with the newest so many sequences of level 1.
+    fn plan_newest(
+        &self,
+        updates: &Arc<dyn Updates>,
+        joined: usize,
+        options: &LsmOptions,
+    ) -> Result<Destination> {
+        let place = Place::Parts { from: 0, count: joined };
+        let own = self.component_at(place);
+        let mut layers = vec![MergeLayer::Updates(Arc::clone(updates))];
+        let above = self.levels[0].filling.iter().take(joined.saturating_sub(1));
+        layers.extend(above.map(|component| runs_within(component, &Bounds::default())));
+        layers.push(own_layer(&own, 0..own.len()));
+        let mut cells = plan_cells(&layers, &Bounds::default(), Floor::Entries, options)?;
+        self.add_cuts(&mut cells, updates);
+        let (range, incoming) = (0..own.len(), updates.bytes());
+        let mut destination =
+            Destination { place, range, cells, start: None, border: None, incoming, emptied: None };
+        let below: Vec<&Component> = self.components().skip(joined).collect();
+        destination.state_floors(&below)?;
+        Ok(destination)
+    }
+
+    /// A flush alone has no borders of runs where it could be cut for several workers: those of the bottom
+    /// say about where its keys are.
+    fn add_cuts(&self, cells: &mut [Cell], updates: &Arc<dyn Updates>) {
+        for cell in cells {
+            let Cell::Merge(merge) = cell else { continue };
+            let within = self.bottom.within(&merge.bounds);
+            let step = (within.len() / CUTS_MAX).max(1);
+            let mut low: Option<Vec<u8>> = None;
+            let keys = self.bottom.range(within).step_by(step).map(|held| held.fenced.low.to_vec());
+            for key in keys.map(Some).chain([None]) {
+                let bytes = updates.bytes_between(low.as_deref(), key.as_deref());
+                merge.cuts.push((low.take().unwrap_or_default().into(), bytes));
+                low = key;
+            }
+            merge.cuts.sort_by(|a, b| a.0.cmp(&b.0));
+        }
+    }
+
+    /// Moves about so many bytes of what a level empties into the next one; `None` if there are none to move.
+    pub(crate) fn plan_move(
+        &self,
+        level: usize,
+        wanted: u64,
+        options: &LsmOptions,
+    ) -> Result<Option<Destination>> {
+        let emptying = &self.levels[level].emptying;
+        let Some(start) = first_key(emptying)?.filter(|_| wanted > 0) else { return Ok(None) };
+        let place = if level + 1 < self.levels.len() { Place::Level(level + 1) } else { Place::Bottom };
+        let own = self.component_at(place);
+        let border = border_behind(emptying, &own, &start, wanted, options)?;
+        let bounds = Bounds { low: None, high: border.clone() };
+        let range = own.within(&Bounds { low: start.as_low(), high: border.clone() });
+        let mut layers: Vec<MergeLayer> =
+            emptying.iter().map(|component| runs_within(component, &bounds)).collect();
+        layers.push(own_layer(&own, range.clone()));
+        let floor = if place == Place::Bottom { Floor::Bottom } else { Floor::Entries };
+        let cells = plan_cells(&layers, &bounds, floor, options)?;
+        let mut incoming = 0;
+        for component in emptying {
+            incoming += component.bytes_within(&bounds)?;
+        }
+        let mut destination =
+            Destination { place, range, cells, start: None, border, incoming, emptied: Some(level) };
+        destination.state_covers(&own)?;
+        Ok(Some(destination))
+    }
+
+    /// The levels once the runs of a destination are written.
+    pub(crate) fn install(&mut self, destination: Destination, runs: Vec<Held>) -> Result<()> {
+        let Destination { place, range, cells, border, incoming, emptied, .. } = destination;
+        let own = self.component_at(place);
+        let next = &mut self.next_object;
+        let changed = put_in_place(&own, range, runs, border.as_ref(), next)?;
+        match place {
+            Place::Parts { from, count } => {
+                self.levels[0].filling.splice(from..from + count, [changed]);
+            }
+            Place::Level(level) => self.levels[level].filling = vec![changed],
+            Place::Bottom => {
+                self.note_bottom(&cells, &own, &changed, incoming);
+                self.bottom = changed;
+                self.keep_witnesses(consumed_of(cells));
+            }
+        }
+        if let Some(level) = emptied {
+            let emptying = std::mem::take(&mut self.levels[level].emptying);
+            for component in emptying {
+                let rest = component.from(border.as_ref(), &mut self.next_object)?;
+                self.levels[level].emptying.push(rest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns how much of what has come into the bottom has replaced something.
+    fn note_bottom(&mut self, cells: &[Cell], own: &Component, changed: &Component, incoming: u64) {
+        let is_merge = cells.iter().any(|cell| matches!(cell, Cell::Merge(_)));
+        let dropped = (own.bytes() + incoming).saturating_sub(changed.bytes());
+        if is_merge && !own.is_empty() {
+            self.overwrites = self.overwrites.after(incoming, dropped);
+        }
+    }
+}
+
+pub(crate) fn own_layer(own: &Component, range: Range<usize>) -> MergeLayer {
+    MergeLayer::Runs(own.range(range).cloned().collect())
+}
+
+fn consumed_of(cells: Vec<Cell>) -> Vec<Held> {
+    let consumed = cells.into_iter().map(|cell| match cell {
+        Cell::Merge(merge) => merge.consumed,
+        Cell::Stays(_) => Vec::new(),
+    });
+    consumed.flatten().collect()
+}
+
+/// The first key that the sequences may hold.
+fn first_key(components: &[Component]) -> Result<Option<Fence>> {
+    let mut first: Option<Fence> = None;
+    for held in components.iter().filter_map(|component| component.get(0)) {
+        let low = held.extent()?.low;
+        first = Some(first.map_or(low.clone(), |first| first.min(low)));
+    }
+    Ok(first)
+}
+
+/// Where a move of about so many bytes ends; `None` if all goes down.
+fn border_behind(
+    emptying: &[Component],
+    own: &Component,
+    start: &Fence,
+    wanted: u64,
+    options: &LsmOptions,
+) -> Result<Option<Fence>> {
+    let all: u64 = emptying.iter().map(Component::bytes).sum();
+    if wanted >= all / 8 * 7 {
+        return Ok(None);
+    }
+    let (mut done, mut low) = (0, None);
+    let fences = own.range(own.runs_up_to(&start.bytes())..own.len()).map(|held| &held.fenced.low);
+    for high in fences.map(Some).chain([None]) {
+        let between = Bounds { low: low.take(), high: high.cloned() };
+        let mut bytes = 0;
+        for component in emptying {
+            bytes += component.bytes_within(&between)?;
+        }
+        let is_far = done + bytes > wanted * 2 && bytes > options.run_bytes * 2;
+        if is_far || planted!("output-beyond-border") {
+            let border = border_between(emptying, &between, start, wanted.saturating_sub(done))?;
+            if border.is_some() {
+                return Ok(border);
+            }
+        }
+        done += bytes;
+        if done >= wanted {
+            return Ok(high.cloned());
+        }
+        low = high.cloned();
+    }
+    Ok(None)
+}
+
+/// The first of the runs that are emptied, between two borders, before which about so many bytes begin.
+fn border_between(
+    emptying: &[Component],
+    between: &Bounds,
+    start: &Fence,
+    wanted: u64,
+) -> Result<Option<Fence>> {
+    let mut begins = Vec::new();
+    for component in emptying {
+        for held in component.range(component.within(between)) {
+            begins.push((held.extent()?.low, held.bytes));
+        }
+    }
+    begins.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut before = 0;
+    for (low, bytes) in begins {
+        if before >= wanted && low > *start && between.low.as_ref().is_none_or(|least| *least < low) {
+            return Ok(Some(low));
+        }
+        before += bytes;
+    }
+    Ok(None)
+}
+
+/// Runs as parts of a sequence that covers nothing.
+pub(crate) fn held_runs(runs: Vec<FencedRun>) -> Vec<Held> {
+    let held = |fenced: FencedRun| Held { bytes: fenced.run.reference().user_bytes, fenced, cover: None };
+    runs.into_iter().map(held).collect()
+}

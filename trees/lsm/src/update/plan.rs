@@ -1,0 +1,346 @@
+//! Planning a merge: which runs stay as they are, and what is written anew from which of them, without
+//! reading an entry where sizes say enough.
+//!
+//! A run that no other layer has anything among stays where it is, or comes down as it is (a trivial move).
+//! Between such runs everything is merged.
+//!
+//! **Invariants**
+//! - Cells are disjoint and in key order.
+//! - What is written is as new as the newest of its sources, and that is a source from above: what lies above
+//!   the destination is newer still.
+
+use std::sync::Arc;
+
+use testudo_base::{Result, Seqno, planted};
+use testudo_contract::Updates;
+use testudo_sequence::{Bounds, Fence, Layer, RunSlice, Source};
+
+use crate::{
+    LsmOptions,
+    levels::component::{Component, Extent, Held},
+};
+
+/// More than this among the keys of a run means that there is something: sizes are right to a few pages.
+const SURELY_INSIDE_BYTES: u64 = 64 << 10;
+/// The same as a part of a run.
+const SURELY_INSIDE_PARTS: u64 = 32;
+
+/// What lies below a destination, for the keys that are written to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Floor {
+    /// Older entries may.
+    Entries,
+    /// Nothing, but other runs may come to lie there: what is written states what it covers, and keeps its
+    /// tombstones.
+    Nothing,
+    /// Nothing ever will: it is the bottom.
+    Bottom,
+}
+
+/// A layer that is merged, newest first; the last one is the destination's own.
+#[derive(Clone, Debug)]
+pub(crate) enum MergeLayer {
+    Updates(Arc<dyn Updates>),
+    Runs(Vec<Held>),
+}
+
+/// What becomes of a part of the destination.
+#[derive(Debug)]
+pub(crate) enum Cell {
+    /// The run is part of the destination as it is.
+    Stays(Held),
+    Merge(Merge),
+}
+
+/// A merge that is to be written.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    /// Newest first.
+    pub(crate) layers: Vec<Layer>,
+    /// About how many bytes of entries flow into it.
+    pub(crate) bytes: u64,
+    /// The keys that may be in it, and of which it says everything if nothing lies below.
+    pub(crate) bounds: Bounds,
+    pub(crate) newest_seqno: Seqno,
+    pub(crate) floor: Floor,
+    /// First keys of its sources, with how many bytes begin there: it may be cut there.
+    pub(crate) cuts: Vec<(Fence, u64)>,
+    /// Runs of the destination all of which is merged.
+    pub(crate) consumed: Vec<Held>,
+}
+
+/// A run or updates, as far as they are merged.
+#[derive(Debug)]
+struct Item {
+    layer: usize,
+    extent: Extent,
+    newest_seqno: Seqno,
+    source: Source,
+    /// The run, if it is one.
+    held: Option<Held>,
+    /// All of it is within the bounds of the merge.
+    is_whole: bool,
+}
+
+impl Item {
+    fn slice(&self, bounds: &Bounds) -> Option<RunSlice> {
+        RunSlice { source: self.source.clone(), bounds: Bounds::default() }.clipped(bounds)
+    }
+
+    fn holds_any(&self, bounds: &Bounds) -> Result<bool> {
+        self.slice(bounds).map_or(Ok(false), |slice| slice.holds_any(bounds))
+    }
+
+    /// Whether it is a run that may become one of the destination as it is: all of it counts, and it has no
+    /// tombstones that would end there.
+    fn can_come_down(&self, floor: Floor) -> bool {
+        self.held.as_ref().is_some_and(|held| {
+            let ends = floor == Floor::Bottom && held.run().reference().tombstones > 0;
+            !held.fenced.is_clipped() && !ends
+        })
+    }
+
+    /// The run as a part of the destination. One that comes down stands behind other runs than before.
+    fn staying(&self, own: usize) -> Option<Cell> {
+        let mut held = self.held.clone()?;
+        if self.layer != own {
+            held.fenced.low = self.extent.low.clone();
+        }
+        Some(Cell::Stays(held))
+    }
+}
+
+/// The items of all layers.
+struct Items {
+    /// By layer, each in key order.
+    layers: Vec<Vec<Item>>,
+}
+
+impl Items {
+    fn of(layers: &[MergeLayer], bounds: &Bounds) -> Result<Self> {
+        let (mut all, all_keys) = (Vec::with_capacity(layers.len()), Bounds::default());
+        for (number, layer) in layers.iter().enumerate() {
+            let mut items = Vec::new();
+            match layer {
+                MergeLayer::Updates(updates) => items.extend(item_of_updates(number, updates, bounds)),
+                MergeLayer::Runs(runs) => {
+                    let is_own = number + 1 == layers.len();
+                    let bounds = if is_own && planted!("output-beyond-border") { &all_keys } else { bounds };
+                    for (at, held) in runs.iter().enumerate() {
+                        let next = runs.get(at + 1).map(|next| &next.fenced.low);
+                        items.extend(item_of_run(number, held, next, bounds)?);
+                    }
+                }
+            }
+            all.push(items);
+        }
+        Ok(Self { layers: all })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Item> {
+        self.layers.iter().flatten()
+    }
+
+    /// The items of a layer that overlap an extent.
+    fn overlapping<'a>(&'a self, layer: usize, extent: &'a Extent) -> impl Iterator<Item = &'a Item> {
+        let items = &self.layers[layer];
+        let from = items.partition_point(|item| item.extent.high <= extent.low);
+        items[from..].iter().take_while(|item| item.extent.low < extent.high)
+    }
+
+    /// How new the newest source from above is.
+    fn newest_from_above(&self) -> Seqno {
+        let above = self.layers.len().saturating_sub(1);
+        self.layers[..above].iter().flatten().map(|item| item.newest_seqno).max().unwrap_or_default()
+    }
+
+    /// Whether no other layer has an entry among the keys of the item.
+    fn is_untouched(&self, item: &Item, options: &LsmOptions) -> Result<bool> {
+        let bounds = item.extent.to_bounds();
+        let others = || (0..self.layers.len()).filter(|layer| *layer != item.layer);
+        let enough = SURELY_INSIDE_BYTES.min(options.run_bytes / SURELY_INSIDE_PARTS);
+        let mut bytes = 0;
+        for other in others().flat_map(|layer| self.overlapping(layer, &item.extent)) {
+            if other.extent.low >= item.extent.low && other.extent.high <= item.extent.high {
+                return Ok(false);
+            }
+            if let Some(slice) = other.slice(&bounds) {
+                bytes += slice.bytes_within(&bounds)?;
+            }
+            if bytes > enough {
+                return Ok(false);
+            }
+        }
+        for other in others().flat_map(|layer| self.overlapping(layer, &item.extent)) {
+            if other.holds_any(&bounds)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn item_of_updates(layer: usize, updates: &Arc<dyn Updates>, bounds: &Bounds) -> Option<Item> {
+    let (first, mut last) = updates.key_range()?;
+    last.push(0);
+    let extent = Extent { low: first.into(), high: last.into() };
+    let (newest_seqno, source) = (updates.sealed_seqno(), Source::Updates(Arc::clone(updates)));
+    extent.meets(bounds).then(|| Item {
+        layer,
+        extent: clipped(extent, bounds),
+        newest_seqno,
+        source,
+        held: None,
+        is_whole: false,
+    })
+}
+
+/// `next`: the fence of the run that follows.
+fn item_of_run(layer: usize, held: &Held, next: Option<&Fence>, bounds: &Bounds) -> Result<Option<Item>> {
+    let extent = held.extent()?;
+    if !extent.meets(bounds) {
+        return Ok(None);
+    }
+    let inside = clipped(extent.clone(), bounds);
+    let is_whole = inside == extent;
+    let source = Source::Fenced(held.fenced.clone(), next.cloned());
+    let (newest_seqno, held) = (source.newest_seqno(), Some(held.clone()));
+    Ok(Some(Item { layer, extent: inside, newest_seqno, source, held, is_whole }))
+}
+
+fn clipped(extent: Extent, bounds: &Bounds) -> Extent {
+    let Extent { low, high } = extent;
+    let low = match &bounds.low {
+        Some(least) if low < *least => least.clone(),
+        _ => low,
+    };
+    let high = match &bounds.high {
+        Some(most) if high > *most => most.clone(),
+        _ => high,
+    };
+    Extent { low, high }
+}
+
+/// What becomes of the destination, whose own runs are the last of the layers, where these are merged within
+/// `bounds`. Reads index pages, and data pages where sizes leave it open whether a run can stay.
+pub(crate) fn plan_cells(
+    layers: &[MergeLayer],
+    bounds: &Bounds,
+    floor: Floor,
+    options: &LsmOptions,
+) -> Result<Vec<Cell>> {
+    let items = Items::of(layers, bounds)?;
+    let staying = runs_that_stay(&items, floor, options)?;
+    let mut cells = Vec::new();
+    let mut low = bounds.low.clone();
+    for item in staying {
+        let gap = Bounds { low: low.take(), high: Some(item.extent.low.clone()) };
+        cells.extend(cells_between(&items, &gap, floor)?);
+        low = Some(item.extent.high.clone());
+        cells.extend(item.staying(layers.len() - 1));
+    }
+    cells.extend(cells_between(&items, &Bounds { low, high: bounds.high.clone() }, floor)?);
+    set_fences(&mut cells)?;
+    Ok(cells)
+}
+
+/// Those that are worth keeping as they are, in key order.
+fn runs_that_stay<'a>(items: &'a Items, floor: Floor, options: &LsmOptions) -> Result<Vec<&'a Item>> {
+    let newest = items.newest_from_above();
+    let own = items.layers.len() - 1;
+    let mut staying = Vec::new();
+    for item in items.all() {
+        let Some(held) = item.held.as_ref().filter(|_| item.is_whole) else { continue };
+        let is_own = item.layer == own;
+        let is_large = held.bytes >= options.run_bytes / 2;
+        // Merged with what is older, it would make that look newer than what still lies above.
+        let is_newer = is_own && item.newest_seqno > newest;
+        let can_stay = is_own || item.can_come_down(floor);
+        if (is_large || is_newer) && can_stay && items.is_untouched(item, options)? {
+            staying.push(item);
+        }
+    }
+    staying.sort_by(|a, b| a.extent.low.cmp(&b.extent.low));
+    debug_assert!(
+        staying.is_sorted_by(|a, b| a.extent.high <= b.extent.low),
+        "runs that nothing lies among are disjoint"
+    );
+    Ok(staying)
+}
+
+/// What becomes of the keys between two runs that stay.
+fn cells_between(items: &Items, gap: &Bounds, floor: Floor) -> Result<Vec<Cell>> {
+    let own = items.layers.len() - 1;
+    // A run that reaches beyond one that stays is cut there.
+    let is_inside = |item: &Item| clipped(item.extent.clone(), gap) == item.extent;
+    let mut inside = Vec::new();
+    for item in items.all().filter(|item| item.extent.meets(gap)) {
+        // Such a run may have no entry here.
+        if is_inside(item) || item.holds_any(gap)? {
+            inside.push(item);
+        }
+    }
+    if inside.iter().all(|item| item.layer == own && is_inside(item)) {
+        return Ok(inside.iter().filter_map(|item| item.staying(own)).collect());
+    }
+    if let [item] = inside[..]
+        && item.is_whole
+        && is_inside(item)
+        && item.can_come_down(floor)
+    {
+        return Ok(item.staying(own).into_iter().collect());
+    }
+    let mut layers = Vec::new();
+    let (mut bytes, mut newest_seqno, mut cuts) = (0, Seqno::default(), Vec::new());
+    let mut consumed = Vec::new();
+    let mut hull: Option<Extent> = None;
+    for layer in 0..items.layers.len() {
+        let mut slices = Layer::new();
+        for item in inside.iter().filter(|item| item.layer == layer) {
+            let Some(slice) = item.slice(gap) else { continue };
+            let slice_bytes = slice.bytes_within(&Bounds::default())?;
+            let extent = clipped(item.extent.clone(), gap);
+            cuts.push((extent.low.clone(), slice_bytes));
+            hull = Some(match hull {
+                None => extent,
+                Some(hull) => Extent { low: hull.low.min(extent.low), high: hull.high.max(extent.high) },
+            });
+            bytes += slice_bytes;
+            if item.layer == own && item.is_whole {
+                consumed.extend(item.held.clone());
+            }
+            newest_seqno = newest_seqno.max(item.newest_seqno);
+            slices.push(slice);
+        }
+        if !slices.is_empty() {
+            layers.push(slices);
+        }
+    }
+    let Some(hull) = hull else { return Ok(Vec::new()) };
+    cuts.sort_by(|a, b| a.0.cmp(&b.0));
+    let bounds = hull.to_bounds();
+    Ok(vec![Cell::Merge(Merge { layers, bytes, bounds, newest_seqno, floor, cuts, consumed })])
+}
+
+/// Fences of runs that stay are greater than all keys of what comes before.
+fn set_fences(cells: &mut [Cell]) -> Result<()> {
+    let mut before: Option<Fence> = None;
+    for cell in cells {
+        match cell {
+            Cell::Stays(held) => {
+                let extent = held.extent()?;
+                if before.as_ref().is_some_and(|before| held.fenced.low < *before) {
+                    held.fenced.low = extent.low;
+                }
+                before = Some(extent.high);
+            }
+            Cell::Merge(merge) => before.clone_from(&merge.bounds.high),
+        }
+    }
+    Ok(())
+}
+
+/// Runs of a component that may hold keys inside bounds.
+pub(crate) fn runs_within(component: &Component, bounds: &Bounds) -> MergeLayer {
+    MergeLayer::Runs(component.range(component.within(bounds)).cloned().collect())
+}

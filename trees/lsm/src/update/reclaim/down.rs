@@ -1,0 +1,225 @@
+//! A step of reclaiming: everything above a few runs of the bottom goes down to them at once.
+//!
+//! **Invariants**
+//! - What of a run above lies before the keys of the step is written anew with the age that it had; what lies
+//!   behind them stays where it is.
+
+use std::ops::Range;
+
+use testudo_base::{Cursor, Result, RunId};
+use testudo_contract::Work;
+use testudo_run::MergeCursor;
+use testudo_sequence::{Bounds, Fence, Layer, layer_cursor};
+
+use crate::{
+    LsmOptions,
+    levels::{
+        Levels,
+        component::{Component, Held},
+    },
+    update::{
+        destination::{Destination, Place},
+        moves::own_layer,
+        plan::{Cell, Floor, Merge, MergeLayer, plan_cells, runs_within},
+        reclaim::waiting::bounds_of,
+        write::write_all,
+    },
+};
+
+/// Merges neighbouring runs of the bottom with what waits for them: all of it, or the first bytes of it, at
+/// most about so many.
+pub(crate) fn go_down(
+    levels: &mut Levels,
+    runs: Range<usize>,
+    waiting_max: u64,
+    work: &Work,
+    options: &LsmOptions,
+) -> Result<()> {
+    let mut bounds = bounds_of(levels, runs.start, runs.len());
+    if waiting_max < u64::MAX {
+        let waiting = levels.upper().map(|component| component.slices(&bounds)).collect();
+        if let Some(cut) = key_behind(waiting, waiting_max)? {
+            bounds.high = Some(cut);
+        }
+    }
+    let range = levels.bottom.within(&bounds);
+    let mut layers: Vec<MergeLayer> =
+        levels.upper().map(|component| runs_within(component, &bounds)).collect();
+    layers.retain(|layer| !matches!(layer, MergeLayer::Runs(runs) if runs.is_empty()));
+    if runs.len() > 1 {
+        // Each a layer of its own: what is one layer stays as it is.
+        layers.extend(levels.bottom.range(range.clone()).map(|held| MergeLayer::Runs(vec![held.clone()])));
+        layers.push(MergeLayer::Runs(Vec::new()));
+    } else {
+        layers.push(own_layer(&levels.bottom, range.clone()));
+    }
+    // Those that become one are none of them large enough to stay.
+    let run_bytes = if runs.len() > 1 { options.run_bytes * 4 } else { options.run_bytes };
+    let mut cells = plan_cells(&layers, &bounds, Floor::Bottom, &LsmOptions { run_bytes, ..*options })?;
+    for cell in &mut cells {
+        let Cell::Merge(merge) = cell else { continue };
+        if runs.len() > 1 {
+            merge.consumed = levels.bottom.range(range.clone()).cloned().collect();
+        }
+    }
+    let border = bounds.high.clone();
+    let start = bounds.low.clone();
+    let mut down =
+        Destination { place: Place::Bottom, range, cells, start, border, incoming: 0, emptied: None };
+    down.state_covers(&levels.bottom)?;
+    let mut destinations = vec![down];
+    destinations.extend(heads_of(levels, &bounds)?);
+    let mut written = write_all(&mut destinations, work, options)?;
+    let mut heads = written.split_off(1).into_iter();
+    levels.take_out(&bounds, &mut heads)?;
+    for (down, runs) in destinations.into_iter().zip(written) {
+        levels.install(down, runs)?;
+    }
+    Ok(())
+}
+
+/// What of runs above the bottom begins before `bounds` and reaches into them, up to there: for each sequence
+/// that has such a run, to be written.
+fn heads_of(levels: &Levels, bounds: &Bounds) -> Result<Vec<Destination>> {
+    let mut heads = Vec::new();
+    for component in levels.upper() {
+        let Some(head) = head_of(component, bounds)? else { continue };
+        let place = Place::Bottom;
+        heads.push(Destination {
+            place,
+            range: 0..0,
+            cells: vec![Cell::Merge(head)],
+            start: None,
+            border: None,
+            incoming: 0,
+            emptied: None,
+        });
+    }
+    Ok(heads)
+}
+
+fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<Merge>> {
+    let Some(low) = &bounds.low else { return Ok(None) };
+    let first = inside(component, bounds)?.next().and_then(|first| component.get(first));
+    let Some(held) = first else { return Ok(None) };
+    let extent = held.extent()?;
+    if extent.low >= *low {
+        return Ok(None);
+    }
+    let before = Bounds { low: extent.low.as_low(), high: Some(low.clone()) };
+    let slices: Layer = held.slice().clipped(&before).into_iter().collect();
+    let mut bytes = 0;
+    for slice in &slices {
+        bytes += slice.bytes_within(&before)?;
+    }
+    let (newest_seqno, floor) = (held.newest_seqno(), Floor::Entries);
+    let (cuts, consumed) = (Vec::new(), Vec::new());
+    Ok(Some(Merge { layers: vec![slices], bytes, bounds: before, newest_seqno, floor, cuts, consumed }))
+}
+
+/// The runs of a sequence that reach into `bounds`, by their very keys.
+fn inside(component: &Component, bounds: &Bounds) -> Result<Range<usize>> {
+    let mut within = component.within(bounds);
+    let misses = |at: usize| -> Result<bool> {
+        let extent = component.get(at).map(Held::extent).transpose()?;
+        Ok(extent.is_none_or(|extent| !extent.meets(bounds)))
+    };
+    while !within.is_empty() && misses(within.start)? {
+        within.start += 1;
+    }
+    while !within.is_empty() && misses(within.end - 1)? {
+        within.end -= 1;
+    }
+    Ok(within)
+}
+
+impl Levels {
+    /// Takes what lies inside `bounds` out of all levels above the bottom. `heads`: what [`heads_of`] has
+    /// found, written.
+    fn take_out(&mut self, bounds: &Bounds, heads: &mut impl Iterator<Item = Vec<Held>>) -> Result<()> {
+        let Self { levels, next_object, .. } = self;
+        let all = levels.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
+        for component in all {
+            let within = inside(component, bounds)?;
+            if within.is_empty() {
+                continue;
+            }
+            let has_head = head_of(component, bounds)?.is_some();
+            let mut rest = if has_head { heads.next().unwrap_or_default() } else { Vec::new() };
+            if let Some(first) = rest.first_mut()
+                && let Some(replaced) = component.get(within.start)
+            {
+                first.fenced.low = replaced.fenced.low.clone();
+            }
+            let last = within.end.checked_sub(1).filter(|last| *last >= within.start);
+            if let (Some(last), Some(high)) = (last.and_then(|last| component.get(last)), &bounds.high)
+                && last.extent()?.high > *high
+            {
+                rest.extend(last.clipped_at(high)?);
+            }
+            *component = component.splice(within, rest, next_object);
+        }
+        Ok(())
+    }
+}
+
+/// The first key behind about so many bytes of what the layers hold, and behind one key at least.
+fn key_behind(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
+    let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
+    merge.seek_first()?;
+    while merge.entry().is_some() && (merge.passed_bytes() == 0 || merge.passed_bytes() < bytes) {
+        merge.next()?;
+    }
+    Ok(merge.entry().map(|entry| entry.key.into()))
+}
+
+/// Writes a run anew without what lies before its fence.
+pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: &LsmOptions) -> Result<()> {
+    let mut replaced = None;
+    let Levels { levels: upper, bottom, next_object, .. } = levels;
+    let all = upper.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
+    for (component, is_bottom) in all.map(|upper| (upper, false)).chain([(bottom, true)]) {
+        let Some(at) = component.iter().position(|held| held.run().reference().id == run) else { continue };
+        let Some(held) = component.get(at).cloned() else { continue };
+        let extent = held.extent()?;
+        let mut bounds = extent.to_bounds();
+        if let Some(cover) = held.cover.as_ref().filter(|_| is_bottom) {
+            let next = component.get(at + 1).map(Held::extent).transpose()?.map(|next| next.low);
+            let high = cover.high.as_ref().map(|high| high.max(&extent.high).clone());
+            bounds.high = match (high, next) {
+                (Some(high), Some(next)) => Some(high.min(next)),
+                (high, next) => high.or(next),
+            };
+        }
+        let merge = Merge {
+            layers: vec![vec![held.slice()]],
+            bytes: held.bytes,
+            bounds,
+            newest_seqno: held.newest_seqno(),
+            floor: if is_bottom { Floor::Bottom } else { Floor::Entries },
+            cuts: Vec::new(),
+            consumed: vec![held.clone()],
+        };
+        let (place, cells) = (Place::Bottom, vec![Cell::Merge(merge)]);
+        let mut anew = vec![Destination {
+            place,
+            range: at..at + 1,
+            cells,
+            start: None,
+            border: None,
+            incoming: 0,
+            emptied: None,
+        }];
+        let mut runs: Vec<Held> = write_all(&mut anew, work, options)?.into_iter().flatten().collect();
+        if let Some(first) = runs.first_mut() {
+            first.fenced.low = held.fenced.low.clone();
+        }
+        *component = component.splice(at..at + 1, runs, next_object);
+        replaced = Some((held, is_bottom));
+        break;
+    }
+    if let Some((held, true)) = replaced {
+        levels.keep_witnesses(vec![held]);
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Writing what was planned: each merge by one streaming merge of everything that flows into it, or by
+//! several, of keys that follow each other, which workers do at once (fork/join).
+//!
+//! **Invariants**
+//! - Tombstones are dropped when, and only when, a run of the bottom is written. One that would be empty by
+//!   that keeps the first of them: its run says that the rest is gone.
+//! - A written run is as new as the newest of the sources of its merge, wherever that was cut.
+
+use testudo_base::{
+    Cursor, Entry, Error, ErrorKind, Kind, PAGE_BYTES, Result, Seqno,
+    num::{low64, u64_of},
+    sync::{Arc, Mutex},
+};
+use testudo_contract::{Task, Work};
+use testudo_run::MergeCursor;
+use testudo_sequence::{
+    Bounds, Fence, Layer, Pushed, RunSequence, SequenceOrigin, clip_layer, layer_cursor, shared_prefix,
+};
+
+use crate::{
+    LsmOptions,
+    levels::component::Held,
+    update::{
+        destination::Destination,
+        plan::{Cell, Floor, Merge},
+    },
+};
+
+/// Parts for each worker: some slack, so that the workers end together although sizes are estimates.
+const PARTS_PER_WORKER: u64 = 2;
+
+/// What one worker writes.
+#[derive(Debug)]
+struct Piece {
+    layers: Vec<Layer>,
+    bytes: u64,
+    bounds: Bounds,
+    newest_seqno: Seqno,
+    floor: Floor,
+}
+
+/// Where the runs of a piece are put.
+type PieceResult = Arc<Mutex<Option<Result<Vec<Held>>>>>;
+
+/// What becomes of a cell.
+enum Written {
+    Stays(Held),
+    Pieces(Vec<PieceResult>),
+}
+
+/// The runs of each destination, in key order.
+pub(crate) fn write_all(
+    destinations: &mut [Destination],
+    work: &Work,
+    options: &LsmOptions,
+) -> Result<Vec<Vec<Held>>> {
+    let merges = || destinations.iter().flat_map(|destination| &destination.cells);
+    let bytes_of = |cell: &Cell| match cell {
+        Cell::Merge(merge) => merge.bytes,
+        Cell::Stays(_) => 0,
+    };
+    let total = merges().map(bytes_of).sum::<u64>();
+    work.progress.expect(total);
+    // A single worker cuts too, so that tests which do everything in one thread see what the others see.
+    let workers = u64_of(work.executor.workers()).max(2);
+    let bytes_max = total.div_ceil(workers * PARTS_PER_WORKER).max(options.run_bytes * 2);
+    let mut tasks: Vec<(u64, Task)> = Vec::new();
+    let mut results = Vec::with_capacity(destinations.len());
+    for destination in destinations {
+        let mut cells = Vec::new();
+        for cell in &mut destination.cells {
+            let merge = match cell {
+                Cell::Stays(held) => {
+                    cells.push(Written::Stays(held.clone()));
+                    continue;
+                }
+                Cell::Merge(merge) => merge,
+            };
+            let mut pieces = Vec::new();
+            for piece in cut_merge(merge, bytes_max)? {
+                let result = Arc::new(Mutex::new(None));
+                pieces.push(Arc::clone(&result));
+                let (work, options, bytes) = (work.clone(), *options, piece.bytes);
+                let task = move || *result.lock() = Some(write_piece(piece, &work, &options));
+                tasks.push((bytes, Box::new(task)));
+            }
+            cells.push(Written::Pieces(pieces));
+        }
+        results.push(cells);
+    }
+    // The longest first, so that the workers end together.
+    tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
+    results.into_iter().map(joined).collect()
+}
+
+/// The runs of one destination.
+fn joined(cells: Vec<Written>) -> Result<Vec<Held>> {
+    let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
+    let mut runs = Vec::new();
+    for cell in cells {
+        match cell {
+            Written::Stays(held) => runs.push(held),
+            Written::Pieces(pieces) => {
+                for piece in pieces {
+                    runs.extend(piece.lock().take().unwrap_or_else(|| Err(missing()))?);
+                }
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// The pieces of a merge, in key order, each about `bytes_max` at most as far as its sources allow that.
+fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Piece>> {
+    let Merge { bounds, newest_seqno, floor, .. } = merge;
+    let borders = borders_of(merge, bytes_max);
+    let mut pieces = Vec::with_capacity(borders.len() + 1);
+    let mut low = bounds.low.clone();
+    let ends = borders.iter().cloned().map(Some).chain([bounds.high.clone()]);
+    for high in ends {
+        let bounds = Bounds { low: low.take(), high: high.clone() };
+        let mut layers: Vec<Layer> = merge.layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
+        layers.retain(|layer| !layer.is_empty());
+        let mut bytes = merge.bytes;
+        if !borders.is_empty() {
+            bytes = 0;
+            for slice in layers.iter().flatten() {
+                bytes += slice.bytes_within(&Bounds::default())?;
+            }
+        }
+        pieces.push(Piece { layers, bytes, bounds, newest_seqno: *newest_seqno, floor: *floor });
+        low = high;
+    }
+    Ok(pieces)
+}
+
+/// Where a merge is cut, by where its sources begin and how many bytes begin there.
+fn borders_of(merge: &Merge, bytes_max: u64) -> Vec<Fence> {
+    let count = merge.bytes.div_ceil(bytes_max.max(1));
+    let all: u64 = merge.cuts.iter().map(|(_, bytes)| bytes).sum();
+    let mut borders: Vec<Fence> = Vec::new();
+    let mut before = 0u64;
+    for (key, bytes) in &merge.cuts {
+        let due = low64(u128::from(all) * u128::from(u64_of(borders.len()) + 1) / u128::from(count.max(1)));
+        let is_inside = merge.bounds.low.as_ref().is_none_or(|low| low < key)
+            && merge.bounds.high.as_ref().is_none_or(|high| key < high);
+        let is_new = borders.last().is_none_or(|last| last < key) && !key.is_empty();
+        if u64_of(borders.len()) + 1 < count && before >= due && is_inside && is_new {
+            borders.push(key.clone());
+        }
+        before += bytes;
+    }
+    borders
+}
+
+/// Merges the layers into runs of about equal size.
+fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<Held>> {
+    let Piece { layers, bytes, bounds, newest_seqno, floor } = piece;
+    let shared_bytes = shared_prefix(&layers);
+    let sources = layers.into_iter().map(layer_cursor).collect();
+    let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
+    let runs_expected = bytes.div_ceil(options.run_bytes).max(1);
+    let target = (bytes / runs_expected).clamp(1, options.run_bytes);
+    let (is_leaf, keeps_tombstones) = (floor != Floor::Entries, floor == Floor::Nothing);
+    let origin = SequenceOrigin { newest_seqno, target, is_leaf, keeps_tombstones };
+    let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
+    merge.seek_first()?;
+    let first = merge.entry().map(|entry| entry.key.to_vec());
+    let reported = write_entries(&mut merge, &mut runs, target, bytes)?;
+    let mut written = runs.finish()?;
+    if written.is_empty()
+        && floor == Floor::Bottom
+        && let Some(key) = first
+    {
+        // Not even a tombstone is left to say that nothing is.
+        let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
+        runs.push(&Entry { key: &key, kind: Kind::Tombstone, value: &[] })?;
+        written = runs.finish()?;
+    }
+    work.progress.advance(bytes.saturating_sub(reported));
+    let lows: Vec<Fence> = written.iter().map(|fenced| fenced.low.clone()).collect();
+    let held = written.into_iter().enumerate().map(|(at, fenced)| {
+        let high = lows.get(at + 1).or(bounds.high.as_ref()).cloned();
+        let cover = is_leaf.then(|| Bounds { low: lows[at].as_low(), high });
+        Held { bytes: fenced.run.reference().user_bytes, fenced, cover }
+    });
+    Ok(held.collect())
+}
+
+/// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
+fn write_entries<C: Cursor>(
+    merge: &mut MergeCursor<C>,
+    runs: &mut RunSequence<'_>,
+    target: u64,
+    incoming: u64,
+) -> Result<u64> {
+    let mut reported = 0;
+    while let Some(entry) = merge.entry() {
+        let resolved = runs.resolve_operands(&entry);
+        let entry = match &resolved {
+            None => entry,
+            Some((kind, value)) => Entry { kind: *kind, value, ..entry },
+        };
+        let pushed = runs.push(&entry)?;
+        merge.next()?;
+        if pushed == Pushed::Ended {
+            continue;
+        }
+        let open_bytes = runs.open_bytes();
+        if open_bytes < PAGE_BYTES || open_bytes + PAGE_BYTES <= target {
+            continue;
+        }
+        // A rest that is not worth a run goes to the run before it.
+        let left = incoming.saturating_sub(merge.passed_bytes());
+        if left > target / 2 || open_bytes >= target * 3 / 2 {
+            runs.cut();
+            runs.report(merge.passed_bytes() - reported);
+            reported = merge.passed_bytes();
+        }
+    }
+    Ok(reported)
+}

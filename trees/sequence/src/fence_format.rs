@@ -1,0 +1,43 @@
+//! Bytes of fences that follow each other in an object of the manifest.
+//!
+//! Each is `u32` how many bytes it shares with the one before, and the rest of it as `str`.
+//!
+//! **Invariants**
+//! - What decodes is no longer than a key can be, or a byte longer: the end behind a longest key.
+
+use testudo_base::{
+    MAX_KEY_BYTES,
+    codec::{self, Damage, Reader},
+    num::usize_of,
+    planted,
+};
+
+use crate::Fence;
+
+/// Appends fences, each by what it shares with the one before.
+#[derive(Debug, Default)]
+pub struct FenceWriter(Vec<u8>);
+
+impl FenceWriter {
+    /// For fences that follow `before`.
+    pub fn after(before: &Fence) -> Self {
+        Self(before.to_vec())
+    }
+
+    /// Appends a fence.
+    pub fn put(&mut self, out: &mut Vec<u8>, fence: &Fence) {
+        let key = fence.to_vec();
+        codec::put_bytes_after(out, &self.0, &key);
+        self.0 = key;
+    }
+}
+
+/// Reads a fence that [`FenceWriter`] wrote behind `before`.
+pub fn decode_fence(reader: &mut Reader<'_>, before: &Fence) -> Result<Fence, Damage> {
+    let shared = usize_of(u64::from(reader.u32()?));
+    if shared > before.len() {
+        return Err(Damage("a fence shares more than there is"));
+    }
+    let tail = reader.bytes((MAX_KEY_BYTES + 1).saturating_sub(shared))?;
+    Ok(Fence::after(before, if planted!("shared-start-of-fence-lost") { 0 } else { shared }, tail))
+}

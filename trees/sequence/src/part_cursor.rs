@@ -1,0 +1,210 @@
+//! A cursor over a whole tree, part by part: one merge of everything that may hold keys of the part where it
+//! is.
+//!
+//! A *part* is the range of keys of one run of the lowest level, the leaf. Every other sequence of the tree
+//! contributes what it holds for that part, newest first; so a step compares as many sources as there are
+//! sequences, however many runs those have. At the border of a part the next one is entered, and the runs
+//! that reach into it stay open.
+//!
+//! **Invariants**
+//! - A source is bounded by the part, or holds nothing beyond it.
+
+use std::sync::Arc;
+
+use testudo_base::{Cursor, Entry, Result, key, planted};
+use testudo_run::{Direction, MergeCursor, ScanLimits, ScanProgress, Target, seek_together};
+use testudo_storage::DataFile;
+
+use crate::{FencedRun, SequenceCursor, read_forecast::forecast_reads};
+
+/// Which part to enter.
+#[derive(Clone, Copy, Debug)]
+pub enum Entrance<'a> {
+    /// The one that has this key.
+    At(&'a [u8]),
+    /// The one that has the keys right before this one.
+    Before(&'a [u8]),
+    /// The one with the greatest keys.
+    Last,
+}
+
+/// A range of keys of a tree.
+#[derive(Clone, Debug, Default)]
+pub struct PartRange {
+    /// The least key inside.
+    pub low: Option<Arc<[u8]>>,
+    /// The least key beyond.
+    pub high: Option<Arc<[u8]>>,
+}
+
+/// What a tree holds for a part.
+#[derive(Debug)]
+pub struct PartSources {
+    /// Which keys.
+    pub range: PartRange,
+    /// One cursor for each sequence that may hold some of them, newest first; the leaf last.
+    pub cursors: Vec<SequenceCursor>,
+    /// About how many bytes of entries each of them has for the part.
+    pub waiting_bytes: Vec<u64>,
+}
+
+/// The parts of a tree.
+pub trait ScanParts: Send {
+    /// The part where `entrance` leads. `goes_on`: a scan comes from the part beside it.
+    fn enter(&self, entrance: Entrance<'_>, goes_on: bool) -> PartSources;
+    /// The leaf of the part that begins at `border`, if it has one.
+    fn leaf_at(&self, border: &[u8]) -> Option<FencedRun>;
+}
+
+/// A cursor over all parts.
+#[derive(Debug)]
+pub struct PartCursor<P> {
+    parts: P,
+    data: Arc<DataFile>,
+    part: PartRange,
+    merge: MergeCursor<SequenceCursor>,
+    /// The next part's leaf, during a long scan.
+    prepared: Option<SequenceCursor>,
+    /// How far it is to go and has come.
+    progress: Arc<ScanProgress>,
+}
+
+impl<P: ScanParts> PartCursor<P> {
+    /// A cursor that stands nowhere, for a scan within `limits`: advice by which it reads ahead.
+    pub fn new(parts: P, data: &Arc<DataFile>, limits: &ScanLimits) -> Self {
+        Self {
+            parts,
+            data: Arc::clone(data),
+            part: PartRange::default(),
+            merge: MergeCursor::new(Vec::new()),
+            prepared: None,
+            progress: ScanProgress::new(limits),
+        }
+    }
+
+    /// Opens the part where `entrance` leads and positions its sources.
+    fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>, goes_on: bool) -> Result<()> {
+        let PartSources { range, cursors: mut sources, waiting_bytes } = self.parts.enter(entrance, goes_on);
+        self.part = range;
+        let earlier = std::mem::replace(&mut self.merge, MergeCursor::new(Vec::new()));
+        let mut open = earlier.into_sources();
+        open.extend(self.prepared.take());
+        let direction = match target {
+            Target::First | Target::From(_) => Direction::Forward,
+            Target::Last | Target::Before(_) => Direction::Backward,
+        };
+        let passed_pages = open.iter().map(SequenceCursor::passed_leaf_pages).max().unwrap_or_default();
+        for mut earlier in open {
+            if !goes_on {
+                earlier.begin_anew();
+            }
+            let _ = sources.iter_mut().any(|source| source.take_over(&mut earlier));
+        }
+        let is_forward = direction == Direction::Forward;
+        if !goes_on {
+            self.progress = self.progress.begun_anew();
+        }
+        if is_forward && (goes_on || self.progress.is_limited()) {
+            forecast_reads(&self.progress, &mut sources, &waiting_bytes);
+        }
+        if goes_on && is_forward && passed_pages > 0 {
+            sources.iter_mut().for_each(|source| source.go_on_after(passed_pages));
+            if self.goes_beyond(&sources) {
+                let behind = self.part.high.as_deref().and_then(|border| self.parts.leaf_at(border));
+                self.prepared = behind.map(|leaf| SequenceCursor::prepared_leaf(&leaf, passed_pages));
+            }
+        }
+        let shared = match (&self.part.low, &self.part.high) {
+            (Some(low), Some(high)) => key::common_prefix(low, high),
+            _ => 0,
+        };
+        self.merge = MergeCursor::with_shared_prefix(sources, shared);
+        let data = &self.data;
+        self.merge.place(direction, |sources| {
+            for source in &mut *sources {
+                source.begin(target);
+            }
+            seek_together(sources, data)
+        })
+    }
+
+    /// Whether a scan may be for more than its present part, which has these sources.
+    fn goes_beyond(&self, sources: &[SequenceCursor]) -> bool {
+        let leaf = sources.last().filter(|source| source.is_leaf());
+        let entries = leaf.map_or(0, |leaf| leaf.first_run().reference().entries);
+        let high = self.part.high.as_deref();
+        let ends_within = self.progress.end().is_some_and(|end| high.is_none_or(|high| end <= high));
+        self.progress.entries_left().is_none_or(|left| left > entries) && !ends_within
+    }
+
+    /// While the part has ended: on to the next one.
+    fn go_on_forward(&mut self) -> Result<()> {
+        while self.merge.entry().is_none() {
+            let Some(border) = self.part.high.clone() else { return Ok(()) };
+            self.enter(Entrance::At(&border), Target::From(&border), true)?;
+        }
+        Ok(())
+    }
+
+    /// While the part has ended: back to the one before it.
+    fn go_on_backward(&mut self) -> Result<()> {
+        while self.merge.entry().is_none() {
+            let Some(border) = self.part.low.clone() else { return Ok(()) };
+            self.enter(Entrance::Before(&border), Target::Before(&border), true)?;
+        }
+        Ok(())
+    }
+}
+
+impl<P: ScanParts> Cursor for PartCursor<P> {
+    fn seek_first(&mut self) -> Result<()> {
+        self.enter(Entrance::At(&[]), Target::First, false)?;
+        self.go_on_forward()
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.enter(Entrance::Last, Target::Last, false)?;
+        self.go_on_backward()
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.enter(Entrance::At(key), Target::From(key), false)?;
+        self.go_on_forward()
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.enter(Entrance::Before(key), Target::Before(key), false)?;
+        self.go_on_backward()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if self.merge.entry().is_none() {
+            return Ok(());
+        }
+        self.progress.count_entry();
+        self.merge.next()?;
+        if self.merge.entry().is_some() { Ok(()) } else { self.go_on_forward() }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if self.merge.entry().is_none() {
+            return Ok(());
+        }
+        self.merge.prev()?;
+        if self.merge.entry().is_some() {
+            return Ok(());
+        }
+        if planted!("backward-skips-a-part")
+            && let Some(border) = self.part.low.clone()
+        {
+            self.part = self.parts.enter(Entrance::Before(&border), true).range;
+        }
+        self.go_on_backward()
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.merge.entry()
+    }
+}
