@@ -86,6 +86,15 @@ impl RealEnv {
     fn place<'p>(&'p self, path: &'p Path) -> Place<'p> {
         anchor::place(self.anchor.as_ref(), path)
     }
+
+    fn flock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<FlockGuard> {
+        let descriptor = open_lock_file(self.place(path), create, exclusive)?;
+        try_lock(&descriptor, exclusive)?;
+        let anchor = self.anchor.clone();
+        let names_owner = exclusive && write_owner(&descriptor).unwrap_or(false);
+        let locked = rustix::fs::fstat(&descriptor)?;
+        Ok(FlockGuard { descriptor, locked, anchor, path: path.to_owned(), names_owner })
+    }
 }
 
 impl Env for RealEnv {
@@ -163,12 +172,7 @@ impl Env for RealEnv {
     }
 
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
-        let descriptor = open_lock_file(self.place(path), create, exclusive)?;
-        try_lock(&descriptor, exclusive)?;
-        let anchor = self.anchor.clone();
-        let names_owner = exclusive && write_owner(&descriptor).unwrap_or(false);
-        let locked = rustix::fs::fstat(&descriptor)?;
-        Ok(Box::new(FlockGuard { descriptor, locked, anchor, path: path.to_owned(), names_owner }))
+        Ok(Box::new(self.flock(path, create, exclusive)?))
     }
 
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
@@ -263,6 +267,8 @@ impl Drop for FlockGuard {
         if self.names_owner {
             let _ = rustix::fs::ftruncate(&self.descriptor, 0);
         }
+        // Closing is not enough: a process that is being started has copies of all descriptors for a moment.
+        let _ = rustix::fs::flock(&self.descriptor, FlockOperation::Unlock);
     }
 }
 
@@ -308,3 +314,6 @@ pub(crate) fn read_monotonic() -> Instant {
 pub(crate) fn read_wall_clock() -> SystemTime {
     SystemTime::now()
 }
+
+#[cfg(test)]
+mod tests;

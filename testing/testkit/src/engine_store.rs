@@ -167,9 +167,11 @@ impl Store for EngineStore {
         let keyspace = self.keyspace(keyspace)?;
         let is_leveled = |tree: &Tree| matches!(tree, Tree::Leveled { .. });
         if is_leveled(&keyspace.options().chosen_tree()) != is_leveled(&tree) {
-            let refused = keyspace.set_tree(tree).map_err(|error| error.kind());
-            assert_eq!(refused, Err(ErrorKind::Unsupported), "a tree of another family");
-            return Ok(());
+            return match keyspace.set_tree(tree) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
+                Err(error) => Err(error),
+                Ok(()) => panic!("a keyspace has moved to another family of trees"),
+            };
         }
         keyspace.set_tree(tree)?;
         assert_eq!(keyspace.options().chosen_tree().to_string(), name);
