@@ -10,7 +10,7 @@
 //! **Invariants**
 //! - A key's entries are newer the higher they lie, and so are the runs that have them, by their own word.
 //! - Within a sequence runs are disjoint and in key order.
-//! - Of two runs at different heights whose keys overlap, the upper one is newer.
+//! - A run is newer than every run below it among whose keys it has any.
 //! - Tombstones end at the bottom, where runs state the keys that they say everything of.
 
 mod levels;
