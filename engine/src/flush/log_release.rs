@@ -9,7 +9,10 @@ use testudo_storage::Change;
 use crate::store::Store;
 
 /// A log that is longer than this and holds much more than the write buffers need of it is shortened.
-const LOG_BYTES_MIN: u64 = 6 << 20;
+const LOG_BYTES_MIN: u64 = 4 << 20;
+
+/// A store is not opened or closed with a log that is longer than this and than its buffers need.
+const RENEWED_LOG_BYTES: u64 = 3 << 20;
 
 /// Segments of a shorter log do not grow.
 const LOG_GROWS_FROM: u64 = 2 << 20;
@@ -82,7 +85,7 @@ impl Store {
         let Some(wal) = &self.log.wal else { return false };
         let (segments, bytes) = (wal.segments().len(), wal.live_bytes());
         let grown = 2 * (bytes / LOG_GROWS_FROM).checked_ilog2().unwrap_or(0);
-        u64_of(segments) > u64::from(most + grown) || bytes > LOG_BYTES_MIN / 2 + self.fitting_log_bytes()
+        u64_of(segments) > u64::from(most + grown) || bytes > RENEWED_LOG_BYTES + self.fitting_log_bytes()
     }
 
     /// Flushes what pins the log if it has outgrown its bound or what the store holds; `false` if it has not.
