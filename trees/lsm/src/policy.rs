@@ -5,8 +5,8 @@
 //! Level 1 has a few flushes; the bottom has nearly everything; the levels between grow by one factor, as few
 //! of them as keep that within [`LsmOptions::growth_factor`]. The gear rule (bLSM, LSbM §2.2) couples what a
 //! level lets out with what it takes in: as much of what is emptied has gone as of the level has been filled.
-//! So it is empty when it has to take what has filled the level, and no level overflows. Where there are
-//! several levels above the bottom flushes do not cost the same (decision 0041).
+//! So it is empty when it has to take what has filled the level, and no level overflows. Decision 0041
+//! says how even flushes are by that.
 //!
 //! What replaces something is dead weight, or the old is, until they meet at the bottom. So the levels above
 //! it are smaller where much is replaced: a part of the bottom that [`LsmOptions::growth_factor`] says.

@@ -12,7 +12,6 @@ mod both_trees;
 mod experiment;
 mod insert_latency;
 mod latency;
-mod leveled;
 mod policies;
 mod scans;
 mod sensitivity;

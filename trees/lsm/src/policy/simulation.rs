@@ -152,7 +152,7 @@ impl SimulatedLevels {
         if level + 1 < self.tree.levels.len() {
             let gone = began.saturating_sub(emptying);
             let there = before.levels[level + 1].filling.saturating_sub(gone);
-            let touched = part_of(there, ratio(moved, emptying));
+            let touched = part_of(there, ratio(moved, began));
             self.record_written(level + 2, moved + touched);
             self.tree.levels[level + 1].filling += moved;
         } else {

@@ -21,6 +21,7 @@ mod in_order;
 mod joining;
 mod level_shape;
 mod longest_keys;
+mod model;
 mod operands;
 mod reclaiming;
 mod scan_reads;

@@ -10,11 +10,12 @@ use serde::Serialize;
 use testudo::Result;
 use testudo_base::num::u64_of;
 use testudo_betree::{BeTreeOptions, Policy, SimulatedLoad, SimulatedTree};
+use testudo_lsm::{LsmOptions, SimulatedLevels};
 
-use super::{Findings, both_trees::times, experiment::Experiment, leveled::Leveled};
+use super::{Findings, both_trees::times, experiment::Experiment};
 use crate::report::{
     line_chart::{Line, LineChart},
-    size::{human_bytes, human_count, quotient},
+    size::{human_bytes, human_count},
 };
 
 const RECORD_BYTES: u64 = 124;
@@ -90,14 +91,14 @@ fn simulate(records: u64, flush_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.le
         let sources = u64_of(node_levels * costs.max_tiers) + 1;
         point(tree, incoming_bytes, costs.write_amplification(), sources)
     };
-    let mut leveled = Leveled::new(flush_bytes);
-    (0..checkpoints).for_each(|_| leveled.flush());
-    let leveled_cost = quotient(leveled.bytes_written as f64, leveled.user_bytes as f64);
-    [
-        of_policy(0, Policy::Turtle),
-        of_policy(1, Policy::Splinter),
-        point(2, leveled.user_bytes, leveled_cost, leveled.sequences()),
-    ]
+    let leveled = || {
+        let mut simulated = SimulatedLevels::new(LsmOptions { run_bytes: leaf_bytes, ..LsmOptions::new() });
+        let incoming_bytes = checkpoints * flush_bytes;
+        let load = testudo_lsm::SimulatedLoad { incoming_bytes, flush_bytes, overwrite_percent: 0 };
+        let costs = simulated.apply(&load);
+        point(2, incoming_bytes, costs.write_amplification(), u64_of(costs.max_sequences))
+    };
+    [of_policy(0, Policy::Turtle), of_policy(1, Policy::Splinter), leveled()]
 }
 
 fn remark(points: &[Point; NAMES.len()]) -> String {
