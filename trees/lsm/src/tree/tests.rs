@@ -17,6 +17,7 @@ use super::*;
 use crate::update::jobs::Action;
 
 mod age_order;
+mod conservation;
 mod in_order;
 mod joining;
 mod level_shape;

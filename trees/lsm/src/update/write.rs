@@ -7,7 +7,7 @@
 //! - A written run is as new as the newest of the sources of its merge, wherever that was cut.
 
 use testudo_base::{
-    Cursor, Entry, Error, ErrorKind, Kind, PAGE_BYTES, Result, Seqno,
+    Cursor, DropCounts, DropSink, Entry, Error, ErrorKind, Kind, PAGE_BYTES, Result, Seqno,
     num::{low64, u64_of},
     sync::{Arc, Mutex},
 };
@@ -159,7 +159,7 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<He
     let Piece { layers, bytes, bounds, newest_seqno, floor } = piece;
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
-    let mut merge = MergeCursor::with_shared_prefix(sources, shared_bytes);
+    let mut merge = MergeCursor::with_sink(sources, shared_bytes, DropCounts::default());
     let runs_expected = bytes.div_ceil(options.run_bytes).max(1);
     let target = (bytes / runs_expected).clamp(1, options.run_bytes);
     let (is_leaf, keeps_tombstones) = (floor != Floor::Entries, floor == Floor::Nothing);
@@ -169,15 +169,19 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<He
     let first = merge.entry().map(|entry| entry.key.to_vec());
     let reported = write_entries(&mut merge, &mut runs, target, bytes)?;
     let mut written = runs.finish()?;
+    let mut drops = merge.into_sink();
     if written.is_empty()
         && floor == Floor::Bottom
         && let Some(key) = first
     {
         // Not even a tombstone is left to say that nothing is.
         let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
-        runs.push(&Entry { key: &key, kind: Kind::Tombstone, value: &[] })?;
+        let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
+        runs.push(&tombstone)?;
+        drops.made(&tombstone);
         written = runs.finish()?;
     }
+    work.progress.record_drops(drops);
     work.progress.advance(bytes.saturating_sub(reported));
     let lows: Vec<Fence> = written.iter().map(|fenced| fenced.low.clone()).collect();
     let held = written.into_iter().enumerate().map(|(at, fenced)| {
@@ -190,7 +194,7 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<He
 
 /// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
 fn write_entries<C: Cursor>(
-    merge: &mut MergeCursor<C>,
+    merge: &mut MergeCursor<C, DropCounts>,
     runs: &mut RunSequence<'_>,
     target: u64,
     incoming: u64,
