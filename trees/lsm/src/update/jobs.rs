@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use testudo_base::Result;
+use testudo_base::{Result, planted};
 use testudo_contract::{Job, Opaque};
 use testudo_sequence::Bounds;
 
@@ -158,9 +158,10 @@ pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptio
             merge.consumed = levels.bottom.range(range.clone()).cloned().collect();
         }
     }
-    let place = Place::Bottom;
-    let mut destination =
-        Destination { place, range, cells, start: None, border: None, incoming: 0, emptied: None };
+    let (place, start, border, incoming) = (Place::Bottom, None, None, 0);
+    let last = levels.levels.len().checked_sub(1);
+    let emptied = last.filter(|_| planted!("join-empties-level"));
+    let mut destination = Destination { place, range, cells, start, border, incoming, emptied };
     destination.state_covers(&levels.bottom)?;
     Ok(destination)
 }
