@@ -7,7 +7,7 @@
 //! - Runs begin in the order of the list; as many run at once as there are cores.
 
 use std::{
-    env, io,
+    env, fs, io,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::{
@@ -19,11 +19,17 @@ use std::{
 
 use crate::runs::rustc_with_cfg;
 
+/// Chosen with every package, without building anything of it: it asks for all features of what others wrote
+/// that the workspace asks for. With fewer features in one build than in another, all crates above would be
+/// built again.
+const PACKAGE_WITH_ALL_FEATURES: &str = "testudo-cli";
+
 /// Builds the binary `name` of the package with that name with `--cfg cfg`; returns where it is. `None` if it
 /// does not build.
 pub(crate) fn build(root: &Path, cfg: &str, name: &str) -> io::Result<Option<PathBuf>> {
     let (mut command, target) = cargo(root, cfg)?;
     command.args(["build", "--quiet", "--package", name, "--bin", name, "--target-dir"]).arg(&target);
+    command.args(["--package", PACKAGE_WITH_ALL_FEATURES]);
     let has_built = command.status()?.success();
     Ok(has_built.then(|| target.join("debug").join(name)))
 }
@@ -44,10 +50,17 @@ pub(crate) fn build_tests(root: &Path, cfg: &str, target: &str) -> io::Result<Op
             target.trim_end_matches("/src")
         }
     };
-    command.arg("--manifest-path").arg(root.join(package).join("Cargo.toml"));
+    let manifest = fs::read_to_string(root.join(package).join("Cargo.toml"))?;
+    let name = package_name(&manifest).ok_or_else(|| io::Error::other(format!("{package} has no name")))?;
+    command.args(["--package", name, "--package", PACKAGE_WITH_ALL_FEATURES]);
     let built = command.stderr(Stdio::inherit()).output()?;
     let messages = String::from_utf8_lossy(&built.stdout);
     Ok(tests_in(&messages).filter(|_| built.status.success()))
+}
+
+/// What a manifest calls its package.
+fn package_name(manifest: &str) -> Option<&str> {
+    manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'))
 }
 
 /// The program with tests that cargo's messages, one JSON document a line, say was built.

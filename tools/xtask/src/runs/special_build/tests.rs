@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use super::tests_in;
+use super::{package_name, tests_in};
 
 #[test]
 fn of_what_cargo_built_the_program_with_tests_is_found() {
@@ -17,4 +17,11 @@ fn of_what_cargo_built_the_program_with_tests_is_found() {
     let all = [&library, &program, &tests].map(String::as_str).join("\n");
     assert_eq!(tests_in(&all), Some(PathBuf::from("/target/debug/deps/verbs-1")));
     assert_eq!(tests_in(&[library, program].join("\n")), None);
+}
+
+#[test]
+fn a_package_is_called_what_its_manifest_says() {
+    let manifest = "[package]\nname = \"testudo\"\nversion = \"1\"\n\n[[bin]]\nname = \"other\"\n";
+    assert_eq!(package_name(manifest), Some("testudo"));
+    assert_eq!(package_name("[workspace]\n"), None);
 }
