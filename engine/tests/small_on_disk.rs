@@ -115,8 +115,8 @@ fn a_log_of_synced_records_is_shortened_as_it_grows() {
     // Each has a page of the log: 31 MiB of log for 4 MB.
     let most = fill(directory.path(), Durability::Sync, 8_000, 500);
     assert!(most <= 20 * MIB, "{most}");
-    // The data file may be twice as long as what it holds, a segment of up to 3 MiB of log and 1 MiB of reserve
-    // stand beside it.
+    // The data file may be twice as long as what it holds, a segment of up to 3 MiB of log and 1 MiB of
+    // reserve stand beside it.
     assert_at_most(directory.path(), 13 * MIB, "closed");
     check(directory.path(), 8_000, 20 * MIB, 13 * MIB);
 }
