@@ -109,6 +109,8 @@ fn in_process(name: &str, role: &str, directory: &Path) -> Vec<(String, u64)> {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(ROLE, format!("{role} {}", directory.display()))
+        // What is measured is the store, not how many heaps an allocator gives to its threads.
+        .env("MALLOC_ARENA_MAX", "1")
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

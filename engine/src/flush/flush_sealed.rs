@@ -45,6 +45,7 @@ impl Store {
     ///
     /// Errors: also poisons the store, unless the disk is full and nothing was changed.
     pub(crate) fn flush_sealed(&self) -> Result<bool> {
+        self.catch_up()?;
         let _flush = self.flush_lock.lock();
         self.check_writable()?;
         let waiting = self.oldest_sealed();

@@ -8,10 +8,10 @@
 //!   job before was overtaken by a flush.
 
 use testudo_base::{
-    DropCounts, ErrorKind, Result,
+    DropCounts, ErrorKind, Result, planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use testudo_contract::{Job, Prepared, Progress, Tree, TreeEdit};
+use testudo_contract::{Job, Prepared, Tree, TreeEdit};
 use testudo_storage::Change;
 
 use crate::store::{
@@ -75,23 +75,26 @@ impl Store {
 
     fn begin_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<Begun> {
         let Some(chosen) = self.choose_job(is_idle) else { return Ok(Begun::Nothing) };
+        self.begin_chosen(chosen)
+    }
+
+    fn begin_chosen(&self, chosen: Chosen) -> Result<Begun> {
         self.check_writable()?;
         if !chosen.underway.keyspace.was_overtaken() {
             let preparing = self.background.jobs.begin_preparing();
             // Who takes held space from now on waits for this one.
             if !self.nearly_full.is_on() {
                 let Chosen { underway, tree, job, .. } = chosen;
-                let progress = Arc::default();
-                let prepared = self.prepare_job(&underway.keyspace, &*tree, &job, &progress);
+                let prepared = self.prepare_job(&underway, &*tree, &job);
                 drop(preparing);
                 let prepared = self.give_back_what_failed_beside(prepared)?;
-                return Ok(Begun::Prepared(PreparedJob { prepared, progress, underway }));
+                return Ok(Begun::Prepared(PreparedJob { prepared, underway }));
             }
         }
         // It is chosen anew under the lock; what it would hold meanwhile could not be given back.
         let Chosen { underway, tree, job, is_idle } = chosen;
         drop((tree, job));
-        self.do_alone(&underway.keyspace, is_idle).map(|()| Begun::Ended)
+        self.do_alone(&underway, is_idle).map(|()| Begun::Ended)
     }
 
     /// The job with most debt among the first that keyspaces have.
@@ -124,10 +127,9 @@ impl Store {
     /// The first half of a job.
     fn prepare_job(
         &self,
-        keyspace: &KeyspaceCore,
+        Underway { keyspace, progress, .. }: &Underway,
         tree: &dyn Tree,
         job: &Job,
-        progress: &Arc<Progress>,
     ) -> Result<Prepared> {
         self.beginning.begin().inspect_err(|error| self.poison(error))?;
         let prepared = tree.prepare(&self.job_work(keyspace, progress), job);
@@ -138,25 +140,25 @@ impl Store {
 
     /// The second half of a job that was prepared beside flushes.
     fn install_job(&self, job: PreparedJob) -> Result<()> {
-        let PreparedJob { prepared, progress, underway } = job;
+        let PreparedJob { prepared, underway } = job;
         let _flush = self.flush_lock.lock();
         self.check_writable()?;
-        self.install(&underway.keyspace, prepared, &progress)?;
+        self.install(&underway, prepared)?;
         self.hold_space_after_job()
     }
 
     /// Both halves of a job, while nothing is flushed.
-    fn do_alone(&self, keyspace: &Arc<KeyspaceCore>, is_idle: bool) -> Result<()> {
+    fn do_alone(&self, underway: &Underway, is_idle: bool) -> Result<()> {
+        let keyspace = &underway.keyspace;
         let _flush = self.flush_lock.lock();
         self.check_writable()?;
         let both = || {
             // Tree and job hold what is replaced: they go before anybody asks how much space there is.
             let tree = Arc::clone(&keyspace.view.load().tree);
             let Some(job) = tree.pick_job(is_idle).filter(|_| !keyspace.is_dropped()) else { return Ok(()) };
-            let progress = Arc::default();
-            let prepared = self.prepare_job(keyspace, &*tree, &job, &progress)?;
+            let prepared = self.prepare_job(underway, &*tree, &job)?;
             drop((tree, job));
-            self.install(keyspace, prepared, &progress)
+            self.install(underway, prepared)
         };
         // What a job writes replaces what it frees, and may be what is in the way of winning space. But that
         // is free late: a step of reclaiming, and removals on top, must be possible at any time.
@@ -175,12 +177,7 @@ impl Store {
     }
 
     /// REQUIRES: `flush_lock` is held.
-    fn install(
-        &self,
-        keyspace: &Arc<KeyspaceCore>,
-        prepared: Prepared,
-        progress: &Arc<Progress>,
-    ) -> Result<()> {
+    fn install(&self, Underway { keyspace, progress, .. }: &Underway, prepared: Prepared) -> Result<()> {
         if keyspace.is_dropped() {
             return Ok(());
         }
@@ -197,6 +194,71 @@ impl Store {
                 self.counters.jobs_overtaken.fetch_add(1, Relaxed);
                 Ok(())
             }
+        }
+    }
+
+    /// Lets jobs go on of trees that are to take a flush and are behind with them, until they are not;
+    /// writers are delayed by how far that is. What cannot be done for want of space is left to the flush.
+    pub(crate) fn catch_up(&self) -> Result<()> {
+        if self.log.wal.is_none() || planted!("jobs-never-awaited") {
+            return Ok(());
+        }
+        for keyspace in self.keyspaces() {
+            loop {
+                let behind_bytes = self.behind_bytes(&keyspace);
+                if behind_bytes == 0 || !self.catch_up_some(&keyspace, behind_bytes)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many bytes jobs should write before what is sealed is flushed.
+    fn behind_bytes(&self, keyspace: &KeyspaceCore) -> u64 {
+        let may_wait = !self.health.is_closing() && !self.has_failed() && !keyspace.is_dropped();
+        let view = keyspace.view.load();
+        let has_space = !self.nearly_full.is_short() && !self.nearly_full.is_on();
+        if may_wait && has_space && !view.sealed.is_empty() { view.tree.behind_bytes() } else { 0 }
+    }
+
+    /// Does one job of a keyspace, or waits for the one that is under way; `false` if there is none to do.
+    fn catch_up_some(&self, keyspace: &Arc<KeyspaceCore>, behind_bytes: u64) -> Result<bool> {
+        if let Some(job) = self.background.jobs.take_kept() {
+            return self.install_job(job).map(|()| true);
+        }
+        let begun = self.background.jobs.begin(keyspace);
+        let Some(progress) = keyspace.job_underway() else { return Ok(true) };
+        // A round that another thread has begun says more about how long writers have to wait.
+        let is_first = !self.backpressure.is_flushing();
+        if is_first {
+            let flush_bytes = keyspace.view.load().sealed.last().map_or(0, |last| last.table.memory_bytes());
+            self.backpressure.catch_up_started(&*self.env, progress, behind_bytes + flush_bytes);
+        }
+        let outcome = match begun {
+            Some(underway) => self.do_due_job(underway),
+            None => {
+                self.background.jobs.wait_for_one();
+                Ok(true)
+            }
+        };
+        if is_first {
+            self.backpressure.flush_ended(&*self.env);
+        }
+        match outcome {
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(false),
+            outcome => outcome,
+        }
+    }
+
+    /// Does a job that is due although its keyspace is not idle; `false` if there is none.
+    fn do_due_job(&self, underway: Underway) -> Result<bool> {
+        let tree = Arc::clone(&underway.keyspace.view.load().tree);
+        let Some(job) = tree.pick_job(false) else { return Ok(false) };
+        underway.keyspace.expect_jobs();
+        match self.begin_chosen(Chosen { underway, tree, job, is_idle: false })? {
+            Begun::Prepared(job) => self.install_job(job).map(|()| true),
+            Begun::Nothing | Begun::Ended => Ok(true),
         }
     }
 

@@ -85,6 +85,8 @@ pub(crate) struct JobsUnderway {
 #[derive(Debug)]
 pub(crate) struct Underway {
     pub(crate) keyspace: Arc<KeyspaceCore>,
+    /// How far it is, and what died in it.
+    pub(crate) progress: Arc<Progress>,
     jobs: Arc<JobsUnderway>,
 }
 
@@ -102,8 +104,6 @@ impl Drop for Underway {
 pub(crate) struct PreparedJob {
     // Its space is free before the job has ended.
     pub(crate) prepared: Prepared,
-    /// Which says what died in it.
-    pub(crate) progress: Arc<Progress>,
     pub(crate) underway: Underway,
 }
 
@@ -120,11 +120,9 @@ impl Drop for Preparing<'_> {
 impl JobsUnderway {
     /// Begins a job of a keyspace, unless there is one.
     pub(crate) fn begin(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>) -> Option<Underway> {
-        if !keyspace.begin_job() {
-            return None;
-        }
+        let progress = keyspace.begin_job()?;
         self.counts.lock().underway += 1;
-        Some(Underway { keyspace: Arc::clone(keyspace), jobs: Arc::clone(self) })
+        Some(Underway { keyspace: Arc::clone(keyspace), progress, jobs: Arc::clone(self) })
     }
 
     /// From now on until the end of what is returned a job writes.

@@ -17,7 +17,7 @@ use testudo_base::{
         },
     },
 };
-use testudo_contract::Tree;
+use testudo_contract::{Progress, Tree};
 use testudo_memtable::Memtable;
 use testudo_records::KeyspaceRecords;
 
@@ -133,8 +133,8 @@ pub(crate) struct KeyspaceCore {
     jobs_may_exist: AtomicBool,
     /// The same for jobs of an idle tree.
     idle_jobs_may_exist: AtomicBool,
-    /// A job is under way.
-    has_job: AtomicBool,
+    /// How far the job is that is under way.
+    job: Mutex<Option<Arc<Progress>>>,
     /// The job before could not be installed: the tree had changed.
     was_overtaken: AtomicBool,
 }
@@ -170,7 +170,7 @@ impl KeyspaceCore {
             idle: Mutex::new(Idle::from(store.background_time())),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),
-            has_job: false.into(),
+            job: Mutex::new(None),
             was_overtaken: false.into(),
         })
     }
@@ -212,13 +212,24 @@ impl KeyspaceCore {
         expected || expected_if_idle
     }
 
-    /// Begins a job; `false` if one is under way.
-    pub(crate) fn begin_job(&self) -> bool {
-        !self.has_job.swap(true, AcqRel)
+    /// Begins a job, which is to report to what is returned; `None` if one is under way.
+    pub(crate) fn begin_job(&self) -> Option<Arc<Progress>> {
+        let mut job = self.job.lock();
+        if job.is_some() {
+            return None;
+        }
+        let progress = Arc::default();
+        *job = Some(Arc::clone(&progress));
+        Some(progress)
+    }
+
+    /// How far the job is that is under way, if one is.
+    pub(crate) fn job_underway(&self) -> Option<Arc<Progress>> {
+        self.job.lock().clone()
     }
 
     pub(crate) fn end_job(&self) {
-        self.has_job.store(false, Release);
+        *self.job.lock() = None;
     }
 
     /// Whether a job was installed, or the tree had changed too much for it.

@@ -1,10 +1,10 @@
-//! Delays writers to match the rate of the running flush.
+//! Delays writers to match the rate of the running flush, and of the jobs that it waits for.
 //!
 //! While sealed buffers flush, the active ones may fill just as fast as the flush comes to its end: the time
 //! that the flush still needs, divided by the write memory that is left, is the time that each byte must
 //! take. Writers that are faster are delayed in small steps. They wait for the end of the flush only when no
 //! write memory is left. As long as a quarter of it is left, nobody is delayed: how long a flush takes is not
-//! known when it begins, and most end before.
+//! known when it begins, and most end before. Where jobs have to catch up first, delays begin with them.
 //!
 //! **Invariants**
 //! - Nobody is delayed while nothing flushes.
@@ -37,11 +37,22 @@ pub(crate) type Part = (u64, Arc<Progress>);
 struct FlushUnderway {
     started: Duration,
     parts: Vec<Part>,
+    /// It has not begun, but waits for a job, of which so much had been done.
+    waits_since: Option<u64>,
 }
 
 impl FlushUnderway {
     /// How much is done, in thousandths.
     fn thousandths(&self) -> u64 {
+        if let Some(before) = self.waits_since {
+            // The weight is the whole: what follows has not begun.
+            let of_job = |(bytes, job): &Part| {
+                let (done, total) = job.state();
+                let all = (*bytes).max(total.saturating_sub(before));
+                done.saturating_sub(before).min(all) / 64 * 900 / (all / 64 + 1)
+            };
+            return self.parts.iter().map(of_job).sum();
+        }
         let whole: u64 = self.parts.iter().map(|(weight, _)| weight).sum();
         let done = |(weight, progress): &Part| {
             let (done, total) = progress.state();
@@ -166,14 +177,23 @@ impl Backpressure {
 
     /// A flush begins.
     pub(crate) fn flush_started(&self, env: &dyn Env, parts: Vec<Part>) {
-        *self.flush.lock() = Some(FlushUnderway { started: env.monotonic(), parts });
+        *self.flush.lock() = Some(FlushUnderway { started: env.monotonic(), parts, waits_since: None });
+    }
+
+    /// A job is done before the next flush begins. `bytes` are to be written until the end of that, in all.
+    pub(crate) fn catch_up_started(&self, env: &dyn Env, job: Arc<Progress>, bytes: u64) {
+        let waits_since = Some(job.state().0);
+        let parts = vec![(bytes, job)];
+        *self.flush.lock() = Some(FlushUnderway { started: env.monotonic(), parts, waits_since });
     }
 
     /// A flush has ended, well or not.
     pub(crate) fn flush_ended(&self, env: &dyn Env) {
         if let Some(flush) = self.flush.lock().take() {
             let nanos = nanos(env.monotonic().saturating_sub(flush.started));
-            self.last_flush_nanos.store(nanos.max(1_000_000), Relaxed);
+            if flush.waits_since.is_none() {
+                self.last_flush_nanos.store(nanos.max(1_000_000), Relaxed);
+            }
         }
         self.nanos_per_byte_x1024.store(0, Relaxed);
         let _waiting = self.waiting.lock();
@@ -209,7 +229,11 @@ impl Backpressure {
         let left = expected.saturating_sub(elapsed).max(1_000_000);
         let memory = self.write_buffers();
         let free_bytes = memory.saturating_sub(self.used()).max(memory / 128).max(1);
-        if free_bytes > memory / 4 { 0 } else { left.saturating_mul(1024) / free_bytes }
+        if free_bytes > memory / 4 && flush.waits_since.is_none() {
+            0
+        } else {
+            left.saturating_mul(1024) / free_bytes
+        }
     }
 
     /// `rate`: as of [`Backpressure::delay_per_byte`].

@@ -123,7 +123,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "job-on-changed-levels",
         "a job of a leveled tree undoes a flush that came in between",
-        &["trees/lsm/src/tree/tests.rs"],
+        &["trees/lsm/src/tree/tests/beside.rs"],
     ),
     bug("second-open-not-locked", "a store that is open can be opened again", &["model"]),
     // Directories.
@@ -207,6 +207,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("filter-run-cut-short", "a filter denies some of its keys", &["model"]),
     bug("flush-forgets-a-tier", "a flush leaves the third-newest tier behind", &["model"]),
     bug("merged-tiers-on-top", "older tiers that are merged hide newer ones", &["model"]),
+    bug(
+        "jobs-never-awaited",
+        "flushes go on although jobs are far behind them",
+        &["engine/tests/catching_up.rs"],
+    ),
     bug(
         "job-installed-on-changed-state",
         "a job takes the place of what a flush has changed since",

@@ -135,6 +135,11 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn has_new_reasons(&self) -> bool {
         false
     }
+    /// About how many bytes jobs should write before the next update, because they are too far behind what
+    /// comes in; 0 if they are not. Pure.
+    fn behind_bytes(&self) -> u64 {
+        0
+    }
     /// Reads and writes what a job needs that [`Tree::pick_job`] of this very state chose.
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared>;
     /// Makes a prepared job part of this state, which may be a later one. Writes no run. `None` if what the

@@ -47,6 +47,10 @@ impl Level {
         !self.emptying.is_empty()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filling.is_empty() && self.emptying.is_empty()
+    }
+
     /// What has filled it is emptied from now on.
     pub(crate) fn hand_over(&mut self) {
         debug_assert!(self.emptying.is_empty(), "a level that is being emptied is not handed over");
@@ -96,8 +100,8 @@ impl Levels {
         self.components().flat_map(Component::iter).chain(&self.witnesses).map(Held::run)
     }
 
-    /// Drops sequences that have become empty, and levels at the end that are not needed.
-    pub(crate) fn tidy(&mut self, level_count: usize) {
+    /// Drops sequences that have become empty.
+    pub(crate) fn drop_empty(&mut self) {
         for level in &mut self.levels {
             level.filling.retain(|component| !component.is_empty());
             level.emptying.retain(|component| !component.is_empty());
@@ -105,8 +109,12 @@ impl Levels {
                 level.began_bytes = 0;
             }
         }
-        let is_idle = |level: &Level| level.filling.is_empty() && level.emptying.is_empty();
-        while self.levels.len() > level_count && self.levels.last().is_some_and(is_idle) {
+    }
+
+    /// Drops what is not needed: empty sequences, and empty levels at the end beyond so many.
+    pub(crate) fn tidy(&mut self, level_count: usize) {
+        self.drop_empty();
+        while self.levels.len() > level_count && self.levels.last().is_some_and(Level::is_empty) {
             self.levels.pop();
         }
     }

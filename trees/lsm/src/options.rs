@@ -8,7 +8,7 @@ pub struct LsmOptions {
     /// Bytes of a full run, which is what levels are made of. Default 2 MiB: large enough for sequential I/O,
     /// small enough that writing one anew is a few milliseconds.
     pub run_bytes: u64,
-    /// How many times larger than the level above a level may be. Default 10.
+    /// How many times larger than the level above a level may be. Default 8.
     pub growth_factor: u32,
     /// Flushes that fill level 1. Default 4: so many sorted sequences a query looks into, and twice as many
     /// while the level is emptied.
@@ -27,7 +27,7 @@ impl Default for LsmOptions {
 impl LsmOptions {
     /// The default settings.
     pub fn new() -> Self {
-        Self { run_bytes: 2 << 20, growth_factor: 10, level1_flushes: 4, stagger: 0 }
+        Self { run_bytes: 2 << 20, growth_factor: 8, level1_flushes: 4, stagger: 0 }
     }
 
     /// Whether every setting is within its bounds.

@@ -4,16 +4,21 @@
 //!
 //! Level 1 has a few flushes; the bottom has nearly everything; the levels between grow by one factor, as few
 //! of them as keep that within [`LsmOptions::growth_factor`]. The gear rule (bLSM, LSbM §2.2) couples what a
-//! level lets out with what it takes in: as much of what is emptied has gone as of the level has been filled.
-//! So it is empty when it has to take what has filled the level, and no level overflows. Decision 0041
-//! says how even flushes are by that.
+//! level lets out with what it takes in: as much of what is emptied should have gone as of the level has been
+//! filled. What should have gone and has not is moved by jobs, out of the lowest level first.
+//!
+//! Flushes that come faster than jobs move fill level 1 beyond that, up to a bound that rises as moves go on:
+//! the gear rule once more, with room. More is handed over at once then, so that each byte of it makes
+//! fewer bytes of the levels below be written anew.
 //!
 //! What replaces something is dead weight, or the old is, until they meet at the bottom. So the levels above
-//! it are smaller where much is replaced: a part of the bottom that [`LsmOptions::growth_factor`] says.
+//! it are smaller where much is replaced, a part of the bottom that [`LsmOptions::growth_factor`] says, and
+//! have less room beyond that.
 //!
 //! **Invariants**
 //! - A level is handed over only when the one above it is not being emptied: everything in a level is newer
 //!   than everything that its emptying part, and what lies below that, has.
+//! - Nor is it while the next one is full and waits to be handed over itself: its turn would never come.
 
 pub(crate) mod simulation;
 
@@ -24,8 +29,16 @@ use testudo_sequence::Overwrites;
 
 use crate::LsmOptions;
 
-/// Flushes as many as these times the usual bytes are the most that one update moves out of a level.
-const FLUSHES_AT_ONCE: u64 = 3;
+/// One move takes no more than a flush out of a level, nor than about so many bytes …
+const MOVE_BYTES: u64 = 16 << 20;
+/// … but as much as so many runs have.
+const MOVE_RUNS: u64 = 4;
+/// What was handed over when it was more than so many halves of what a level should have goes without delay.
+const LATE_HALVES: u64 = 3;
+/// Flushes that come faster than moves may fill level 1 so many times more than it should be.
+const PRESSED: u64 = 3;
+/// The same where everything replaces something.
+const PRESSED_IF_OVERWRITING: u64 = 1;
 /// Flushes of less than this part of a run are merged with each other, up to [`JOINED_RUNS`] runs.
 const JOINED_RUNS: u64 = 4;
 /// No fewer sequences than these are merged because there are too many of them.
@@ -61,6 +74,15 @@ pub(crate) struct TreeBytes {
 }
 
 impl TreeBytes {
+    /// About how many bytes are written where `bytes` are moved out of a level, if keys are spread evenly.
+    pub(crate) fn move_bytes(&self, level: usize, bytes: u64) -> u64 {
+        let LevelBytes { filling, emptying, .. } = self.levels[level];
+        let all = if emptying > 0 { emptying } else { filling }.max(1);
+        let below = self.levels.get(level + 1).map_or(self.bottom, |next| next.filling);
+        let bytes = bytes.min(all);
+        bytes + part_of(below, bytes as f64 / all as f64)
+    }
+
     fn upper(&self) -> u64 {
         self.levels.iter().map(|level| level.filling + level.emptying).sum()
     }
@@ -143,28 +165,69 @@ impl LsmOptions {
 
     /// Whether what fills a level is emptied from now on.
     pub(crate) fn hands_over(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> bool {
-        let LevelBytes { filling, emptying, .. } = tree.levels[level];
-        let is_above_emptying = level.checked_sub(1).is_some_and(|above| tree.levels[above].emptying > 0);
-        emptying == 0
-            && !is_above_emptying
-            && filling > 0
-            && filling >= self.due_bytes(level, tree, capacities)
+        let due = self.due_bytes(level, tree, capacities);
+        let is_emptying = |level: usize| tree.levels[level].emptying > 0;
+        let is_above_emptying = level.checked_sub(1).is_some_and(is_emptying);
+        let next = Some(level + 1).filter(|next| *next < tree.levels.len());
+        let is_next_waiting = next.is_some_and(|next| {
+            is_emptying(next) && tree.levels[next].filling >= self.expected_bytes(next, tree, capacities)
+        });
+        tree.levels[level].filling >= due && !is_emptying(level) && !is_above_emptying && !is_next_waiting
     }
 
-    /// How many bytes of what a level empties go down while `incoming` bytes come into it.
-    pub(crate) fn bytes_to_move(
-        &self,
-        level: usize,
-        incoming: u64,
-        tree: &TreeBytes,
-        capacities: &[u64],
-    ) -> u64 {
-        let LevelBytes { filling, emptying, began } = tree.levels[level];
-        let due = self.due_bytes(level, tree, capacities);
-        let filled = ((filling + incoming) as f64 / due as f64).min(1.0);
-        let may_stay = part_of(began.max(emptying), 1.0 - filled);
-        let at_once = incoming.max(tree.flush).saturating_mul(FLUSHES_AT_ONCE);
-        emptying.saturating_sub(may_stay).min(at_once)
+    /// How many bytes are about to fill a level: as many as last time, if that was more than it should have.
+    fn expected_bytes(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> u64 {
+        self.due_bytes(level, tree, capacities).max(tree.levels[level].began)
+    }
+
+    /// How many bytes of what a level empties should have gone and have not.
+    fn due_to_go(&self, number: usize, tree: &TreeBytes, capacities: &[u64]) -> u64 {
+        let LevelBytes { filling, emptying, began } = tree.levels[number];
+        let filled = filling as f64 / self.expected_bytes(number, tree, capacities) as f64;
+        emptying.saturating_sub(part_of(began.max(emptying), 1.0 - filled))
+    }
+
+    /// The move that is due, if one is: out of which level, and about how many bytes. Lower levels come
+    /// first, so that each keeps pace with what comes into it. When all do, what was handed over late goes
+    /// on.
+    pub(crate) fn next_move(&self, tree: &TreeBytes, capacities: &[u64]) -> Option<(usize, u64)> {
+        let at_once = tree.flush.clamp(1, MOVE_BYTES).max(self.run_bytes * MOVE_RUNS);
+        let due_of = |number: usize| {
+            let emptying = tree.levels[number].emptying;
+            let due = self.due_to_go(number, tree, capacities);
+            (due > 0 && due >= emptying.min(at_once / 2)).then_some((number, due.min(at_once)))
+        };
+        let late_of = |number: usize| {
+            let LevelBytes { emptying, began, .. } = tree.levels[number];
+            let is_late = capacities.get(number).is_none_or(|capacity| began * 2 > capacity * LATE_HALVES);
+            (emptying > 0 && is_late).then_some((number, emptying.min(at_once)))
+        };
+        let all = 0..tree.levels.len();
+        all.clone().rev().find_map(due_of).or_else(|| all.clone().find_map(late_of))
+    }
+
+    /// About how many bytes moves should write before the next flush, because they are behind what comes in:
+    /// level 1 may have more than it should, the more, the more of what it empties has gone. So flushes wait
+    /// for equal parts of the moves, and while they come as fast as they can, more is handed over at once.
+    pub(crate) fn behind_bytes(&self, tree: &TreeBytes, capacities: &[u64]) -> u64 {
+        let (Some(level), Some(capacity)) = (tree.levels.first(), capacities.first()) else { return 0 };
+        let capacity = (*capacity).max(tree.flush);
+        let began = level.began.max(level.emptying);
+        let overwrites = tree.overwrites.surely();
+        let room = overwrites.between(capacity * PRESSED, capacity * PRESSED_IF_OVERWRITING);
+        let part_gone = 1.0 - level.emptying as f64 / began.max(1) as f64;
+        let most = capacity + part_of(room, part_gone);
+        let Some(beyond) = (level.filling + tree.flush).checked_sub(most + 1) else { return 0 };
+        let mut moved = part_of(began, (beyond + 1) as f64 / room as f64).min(level.emptying);
+        let mut written = 1;
+        for number in 0..tree.levels.len() {
+            written += tree.move_bytes(number, moved);
+            let Some(below) = tree.levels.get(number + 1) else { break };
+            let into_below = moved as f64 / self.expected_bytes(number + 1, tree, capacities) as f64;
+            let due = self.due_to_go(number + 1, tree, capacities);
+            moved = (due + part_of(below.began, into_below)).min(below.emptying);
+        }
+        written
     }
 
     /// Whether an idle tree has too much above its bottom.

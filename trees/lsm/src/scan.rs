@@ -3,6 +3,8 @@
 //! **Invariants**
 //! - Parts follow each other from fence to fence of the bottom; before its first run is one part more.
 
+pub(crate) mod scan_charges;
+
 use std::sync::Arc;
 
 use testudo_base::num::u64_of;
@@ -10,28 +12,34 @@ use testudo_sequence::{
     Bounds, Entrance, Fence, FencedRun, PartRange, PartSources, ScanParts, SequenceCursor,
 };
 
-use crate::levels::{Levels, component::Component};
+use crate::{
+    levels::{Levels, component::Component},
+    scan::scan_charges::ScanCharges,
+};
 
 /// The runs of the bottom, each with what lies above it.
 #[derive(Debug)]
-pub(crate) struct LevelParts(Arc<Levels>);
+pub(crate) struct LevelParts {
+    levels: Arc<Levels>,
+    charges: Arc<ScanCharges>,
+}
 
 impl LevelParts {
-    pub(crate) fn new(levels: &Arc<Levels>) -> Self {
-        Self(Arc::clone(levels))
+    pub(crate) fn new(levels: &Arc<Levels>, charges: &Arc<ScanCharges>) -> Self {
+        Self { levels: Arc::clone(levels), charges: Arc::clone(charges) }
     }
 
     /// About how many bytes a sequence has for one part.
     fn part_bytes(&self, component: &Component, runs: u64) -> u64 {
-        let parts = u64_of(self.0.bottom.len()).max(1);
+        let parts = u64_of(self.levels.bottom.len()).max(1);
         let run_bytes = component.bytes() / u64_of(component.len()).max(1);
         (component.bytes() / parts).max(1).min(run_bytes.max(1) * runs)
     }
 }
 
 impl ScanParts for LevelParts {
-    fn enter(&self, entrance: Entrance<'_>, _goes_on: bool) -> PartSources {
-        let Self(levels) = self;
+    fn enter(&self, entrance: Entrance<'_>, goes_on: bool) -> PartSources {
+        let Self { levels, charges } = self;
         let behind = match entrance {
             Entrance::At(key) => levels.bottom.runs_up_to(key),
             Entrance::Before(key) => levels.bottom.runs_below(key),
@@ -52,6 +60,9 @@ impl ScanParts for LevelParts {
                 cursors.push(SequenceCursor::new(runs, range.low.clone(), range.high.clone()));
             }
         }
+        if !goes_on {
+            charges.charge(cursors.len());
+        }
         if let Some(leaf) = leaf {
             cursors.push(SequenceCursor::leaf(&leaf.fenced));
             waiting_bytes.push(leaf.bytes);
@@ -60,6 +71,6 @@ impl ScanParts for LevelParts {
     }
 
     fn leaf_at(&self, border: &[u8]) -> Option<FencedRun> {
-        self.0.bottom.find(border).cloned()
+        self.levels.bottom.find(border).cloned()
     }
 }

@@ -9,9 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use testudo_base::{
-    Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack, planted,
-};
+use testudo_base::{Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack};
 use testudo_contract::{
     Job, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work,
 };
@@ -29,21 +27,16 @@ use crate::{
         load::load_levels,
     },
     policy::REWRITES_PER_DOUBLING,
-    scan::LevelParts,
+    scan::{LevelParts, scan_charges::ScanCharges},
     update::{
         destination::Destination,
-        jobs::{pick_job, plan_job},
+        install::Done,
+        jobs::{pick_job, plan_job, price_of},
         moves::held_runs,
         reclaim,
         write::write_all,
     },
 };
-
-/// What a job has made of the levels that it began with.
-struct Done {
-    before: Arc<Levels>,
-    levels: Levels,
-}
 
 /// A leveled tree.
 #[derive(Debug)]
@@ -51,6 +44,7 @@ pub struct LsmTree {
     data: Arc<DataFile>,
     options: LsmOptions,
     levels: Arc<Levels>,
+    scan_charges: Arc<ScanCharges>,
     /// The manifest knows it.
     is_stored: bool,
     /// Bytes of all entries, once somebody has asked.
@@ -81,7 +75,13 @@ impl LsmTree {
 
     fn of(options: LsmOptions, data: &Arc<DataFile>, levels: Levels, is_stored: bool) -> Self {
         let (data, levels, user_bytes) = (Arc::clone(data), Arc::new(levels), OnceLock::new());
-        Self { data, options, levels, is_stored, user_bytes }
+        Self { data, options, levels, scan_charges: Arc::default(), is_stored, user_bytes }
+    }
+
+    /// The next state of the tree.
+    fn next(&self, levels: Levels, is_stored: bool) -> Arc<Self> {
+        let scan_charges = Arc::clone(&self.scan_charges);
+        Arc::new(Self { scan_charges, ..Self::of(self.options, &self.data, levels, is_stored) })
     }
 
     /// Looks `key` up in the sequences behind the first `passed` ones, which becomes the number of sequences
@@ -164,7 +164,7 @@ impl LsmTree {
         levels.tidy(capacities.len());
         debug_assert!(levels.next_object >= self.levels.next_object, "ids of objects are never used again");
         let changes = changes_between(&self.levels, &levels, self.is_stored, work.keyspace);
-        TreeEdit { tree: Arc::new(Self::of(self.options, &self.data, levels, true)), changes }
+        TreeEdit { tree: self.next(levels, true), changes }
     }
 
     /// `levels` with updates as the newest sequence of level 1, merged with nothing.
@@ -206,13 +206,14 @@ impl Tree for LsmTree {
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
-        Box::new(PartCursor::new(LevelParts::new(&self.levels), &self.data, limits))
+        Box::new(PartCursor::new(LevelParts::new(&self.levels, &self.scan_charges), &self.data, limits))
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut levels = (*self.levels).clone();
-        let destinations = levels.plan_update(&updates, &self.options)?;
-        let levels = Self::finish(levels, destinations, work, &self.options)?;
+        let destination = levels.plan_update(&updates, &self.options)?;
+        let mut levels = Self::finish(levels, vec![destination], work, &self.options)?;
+        levels.hand_over(&self.options);
         Ok(self.edit(levels, work))
     }
 
@@ -240,27 +241,37 @@ impl Tree for LsmTree {
 
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
         let levels = self.put_on_top(work, updates, &self.options)?;
-        Ok(Arc::new(Self::of(self.options, &self.data, levels, self.is_stored)))
+        Ok(self.next(levels, self.is_stored))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
-        pick_job(&self.levels, &self.options, is_idle)
+        pick_job(&self.levels, &self.options, self.scan_charges.bytes(), is_idle)
+    }
+
+    fn has_new_reasons(&self) -> bool {
+        self.scan_charges.take_note()
+    }
+
+    fn behind_bytes(&self) -> u64 {
+        let tree = self.levels.to_bytes();
+        self.options.behind_bytes(&tree, &self.options.capacities(&tree))
     }
 
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
-        let before = Arc::clone(&self.levels);
-        let mut levels = (*before).clone();
-        let destinations = plan_job(&mut levels, &self.options, job)?.into_iter().collect();
-        let levels = Self::finish(levels, destinations, work, &self.options)?;
-        Ok(Prepared::new(job.what, Done { before, levels }))
+        let mut planned = (*self.levels).clone();
+        let (mut destination, handed_over) = plan_job(&mut planned, &self.options, job)?;
+        let runs = write_all(destination.as_mut_slice(), work, &self.options)?.pop().unwrap_or_default();
+        let written = destination.map(|destination| (destination, runs));
+        Ok(Prepared::new(job.what, Done { planned, handed_over, written, price: price_of(job) }))
     }
 
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
-        let Some(Done { before, levels }) = prepared.into() else {
-            panic!("the job was prepared by a tree of another family")
-        };
-        let is_present = Arc::ptr_eq(&before, &self.levels) || planted!("job-on-changed-levels");
-        Ok(is_present.then(|| self.edit(levels, work)))
+        let Some(done) = prepared.into::<Done>() else { return Ok(None) };
+        let price = done.price;
+        let Some(mut levels) = done.put_into(&self.levels)? else { return Ok(None) };
+        self.scan_charges.pay(price);
+        levels.hand_over(&self.options);
+        Ok(Some(self.edit(levels, work)))
     }
 
     fn rewrites_per_doubling(&self) -> f64 {

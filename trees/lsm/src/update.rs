@@ -4,6 +4,7 @@
 //! `moves → plan → destination → write → install`; reading entries and writing begin in `write`.
 
 pub(crate) mod destination;
+pub(crate) mod install;
 pub(crate) mod jobs;
 pub(crate) mod moves;
 pub(crate) mod plan;

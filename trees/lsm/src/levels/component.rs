@@ -120,6 +120,12 @@ impl Component {
         self.count == 0
     }
 
+    /// Whether it is the very same, not only one with the same runs.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let pairs = || self.segments.iter().zip(&other.segments);
+        self.segments.len() == other.segments.len() && pairs().all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+
     /// Number of runs.
     pub(crate) fn len(&self) -> usize {
         self.count

@@ -1,7 +1,7 @@
 //! A simulation of the policy over byte counts: no records, no runs, no files, but the same decisions.
 //!
 //! Keys are spread evenly, so a move rewrites as large a part of the level below as it takes of the level
-//! above. What overwrites is found out by the bottom alone: other merges drop nothing.
+//! above, and of what overwrites as large a part meets its like there as that has of all keys.
 //!
 //! **Invariants**
 //! - Every decision is one of [`LsmOptions`]; nothing here chooses by itself.
@@ -20,6 +20,8 @@ pub struct SimulatedLoad {
     pub flush_bytes: u64,
     /// Of a hundred bytes, those that replace what is there.
     pub overwrite_percent: u64,
+    /// Flushes come as fast as they can: moves are done only where one waits for them.
+    pub is_pressed: bool,
 }
 
 /// What it has cost.
@@ -27,7 +29,7 @@ pub struct SimulatedLoad {
 pub struct SimulatedCosts {
     /// Bytes written for each byte that came in, at the bottom, in level 1, in level 2 …
     pub written_by_level: Vec<f64>,
-    /// Bytes written in the dearest flush, for each byte of it.
+    /// The most bytes written from one flush to the next, for each byte of one.
     pub dearest_flush: f64,
     /// Sorted sequences, on average over the flushes.
     pub mean_sequences: f64,
@@ -44,6 +46,13 @@ impl SimulatedCosts {
     }
 }
 
+/// Bytes of a level that replace nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct NewBytes {
+    filling: u64,
+    emptying: u64,
+}
+
 /// Levels of byte counts; they go on where the load before has left them.
 #[derive(Debug)]
 pub struct SimulatedLevels {
@@ -51,6 +60,8 @@ pub struct SimulatedLevels {
     tree: TreeBytes,
     /// Sequences that fill level 1, and that are emptied out of it.
     flushes: (usize, usize),
+    /// Of what each level has, the bytes that replace nothing.
+    new: Vec<NewBytes>,
     /// By level, the bottom first, of the present load.
     written: Vec<u64>,
     /// Bytes that came in as new.
@@ -61,7 +72,14 @@ impl SimulatedLevels {
     /// An empty tree.
     pub fn new(options: LsmOptions) -> Self {
         let tree = TreeBytes::default();
-        Self { options, tree, flushes: (0, 0), written: Vec::new(), live_bytes: 0 }
+        Self {
+            options,
+            tree,
+            flushes: (0, 0),
+            new: vec![NewBytes::default()],
+            written: Vec::new(),
+            live_bytes: 0,
+        }
     }
 
     /// Lets a load in; what it has cost.
@@ -73,6 +91,7 @@ impl SimulatedLevels {
         let flushes = load.incoming_bytes / load.flush_bytes.max(1);
         for _ in 0..flushes {
             self.flush(load.flush_bytes, new_share);
+            self.do_jobs(load.is_pressed);
             let before = std::mem::replace(&mut written, self.written.iter().sum());
             costs.dearest_flush = costs.dearest_flush.max(ratio(written - before, load.flush_bytes));
             let now = self.sequences();
@@ -105,34 +124,47 @@ impl SimulatedLevels {
         self.live_bytes += part_of(bytes, new_share);
         self.tree.flush = usual_flush(self.tree.flush, bytes);
         if self.options.goes_to_bottom(bytes, &self.tree) {
-            self.merge_into_bottom(bytes, self.tree.bottom, new_share);
+            self.merge_into_bottom(bytes, part_of(bytes, new_share), self.tree.bottom);
             return;
         }
+        if self.tree.levels.is_empty() {
+            self.tree.levels.push(LevelBytes::default());
+        }
+        self.record_written(1, bytes);
+        self.tree.levels[0].filling += bytes;
+        self.new[0].filling += part_of(bytes, new_share);
+        self.flushes.0 += 1;
+        self.hand_over();
+    }
+
+    /// As the jobs of a tree.
+    fn do_jobs(&mut self, is_pressed: bool) {
+        loop {
+            let capacities = self.options.capacities(&self.tree);
+            if is_pressed && self.options.behind_bytes(&self.tree, &capacities) == 0 {
+                return;
+            }
+            let Some((level, bytes)) = self.options.next_move(&self.tree, &capacities) else { return };
+            self.move_down(level, bytes);
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&mut self) {
         let capacities = self.options.capacities(&self.tree);
         while self.tree.levels.len() < capacities.len() {
             self.tree.levels.push(LevelBytes::default());
         }
+        self.new.resize(self.tree.levels.len().max(1), NewBytes::default());
         for level in (0..self.tree.levels.len()).rev() {
             if self.options.hands_over(level, &self.tree, &capacities) {
                 let filling = std::mem::take(&mut self.tree.levels[level].filling);
                 self.tree.levels[level].emptying = filling;
                 self.tree.levels[level].began = filling;
+                self.new[level] = NewBytes { filling: 0, emptying: self.new[level].filling };
                 if level == 0 {
                     self.flushes = (0, self.flushes.0);
                 }
-            }
-        }
-        self.record_written(1, bytes);
-        let before = self.tree.clone();
-        self.tree.levels[0].filling += bytes;
-        self.flushes.0 += 1;
-        let mut incoming = bytes;
-        for level in 0..self.tree.levels.len() {
-            let moved = self.options.bytes_to_move(level, incoming, &before, &capacities);
-            incoming = 0;
-            if moved > 0 {
-                incoming = moved;
-                self.move_down(level, moved, &before, new_share);
             }
         }
         let is_idle = |level: &LevelBytes| level.filling + level.emptying == 0;
@@ -141,33 +173,36 @@ impl SimulatedLevels {
         }
     }
 
-    fn move_down(&mut self, level: usize, moved: u64, before: &TreeBytes, new_share: f64) {
-        let emptying = before.levels[level].emptying;
+    fn move_down(&mut self, level: usize, moved: u64) {
+        let LevelBytes { emptying, began, .. } = self.tree.levels[level];
+        let moved_new = part_of(self.new[level].emptying, ratio(moved, emptying)).min(moved);
         self.tree.levels[level].emptying -= moved;
+        self.new[level].emptying -= moved_new;
         if level == 0 && self.tree.levels[0].emptying == 0 {
             self.flushes.1 = 0;
         }
         // Of the destination the part that lies below what goes down; what went before lies before it.
-        let LevelBytes { began, .. } = before.levels[level];
-        if level + 1 < self.tree.levels.len() {
-            let gone = began.saturating_sub(emptying);
-            let there = before.levels[level + 1].filling.saturating_sub(gone);
-            let touched = part_of(there, ratio(moved, began));
-            self.record_written(level + 2, moved + touched);
-            self.tree.levels[level + 1].filling += moved;
-        } else {
-            let touched = part_of(before.bottom, ratio(moved, began.max(1)));
-            self.merge_into_bottom(moved, touched, new_share);
+        if level + 1 == self.tree.levels.len() {
+            let touched = part_of(self.tree.bottom, ratio(moved, began.max(1)));
+            self.merge_into_bottom(moved, moved_new, touched);
+            return;
         }
+        let gone = began.saturating_sub(emptying);
+        let LevelBytes { filling, .. } = self.tree.levels[level + 1];
+        let touched = part_of(filling.saturating_sub(gone), ratio(moved, began));
+        // What is left of two that meet replaces something only if the older one did.
+        let met = part_of(touched, ratio(moved - moved_new, moved) * ratio(began, self.live_bytes));
+        self.record_written(level + 2, moved + touched - met);
+        self.tree.levels[level + 1].filling += moved - met;
+        self.new[level + 1].filling += moved_new;
     }
 
-    fn merge_into_bottom(&mut self, incoming: u64, touched: u64, new_share: f64) {
-        let added = part_of(incoming, new_share);
-        self.record_written(0, touched + added);
+    fn merge_into_bottom(&mut self, incoming: u64, new: u64, touched: u64) {
+        self.record_written(0, touched + new);
         if self.tree.bottom > 0 {
-            self.tree.overwrites = self.tree.overwrites.after(incoming, incoming - added);
+            self.tree.overwrites = self.tree.overwrites.after(incoming, incoming - new);
         }
-        self.tree.bottom += added;
+        self.tree.bottom += new;
     }
 }
 

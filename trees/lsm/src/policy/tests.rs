@@ -54,19 +54,47 @@ fn a_level_is_handed_over_when_it_is_full_and_the_one_above_is_not_being_emptied
     assert!(!hands_over(0, &[level(400, 1, 400), level(0, 0, 0)]), "it is being emptied still");
     assert!(hands_over(1, &[level(0, 0, 0), level(1_900, 0, 0)]));
     assert!(!hands_over(1, &[level(0, 10, 400), level(1_900, 0, 0)]), "half of what is above is in it");
+    assert!(!hands_over(0, &[level(400, 0, 0), level(2_000, 10, 2_000)]), "the next one waits for its turn");
+    assert!(hands_over(0, &[level(400, 0, 0), level(100, 1_500, 2_000)]));
 }
 
 #[test]
-fn as_much_has_gone_out_as_has_come_in() {
-    let capacities = [400];
-    let moved = |filling, emptying| {
-        OPTIONS.bytes_to_move(0, 100, &tree(&[level(filling, emptying, 400)], 4_000), &capacities)
+fn as_much_goes_out_as_has_come_in() {
+    let options = LsmOptions { run_bytes: 10, ..OPTIONS };
+    let due = |filling, emptying| {
+        options.next_move(&tree(&[level(filling, emptying, 400)], 4_000), &[400]).map(|(_, bytes)| bytes)
     };
-    assert_eq!(moved(0, 400), 115);
-    assert_eq!(moved(100, 285), 114);
-    assert_eq!(moved(200, 171), 114);
-    assert_eq!(moved(300, 57), 57, "nothing is left when it has to be handed over");
-    assert_eq!(moved(400, 4_000), 300, "and never so much that it takes far longer than others");
+    assert_eq!(due(0, 400), None);
+    assert_eq!(due(100, 400), Some(100), "no more than a flush at a time");
+    assert_eq!(due(100, 300), None, "a quarter has come, a quarter has gone");
+    assert_eq!(due(200, 300), Some(100));
+    assert_eq!(due(400, 30), Some(30), "all of it when the level is full");
+    let late = tree(&[level(0, 900, 900)], 4_000);
+    assert_eq!(options.next_move(&late, &[400]), Some((0, 100)), "too much was handed over");
+}
+
+#[test]
+fn a_lower_level_is_emptied_first() {
+    let first = |levels: &[LevelBytes]| {
+        let options = LsmOptions { run_bytes: 10, ..OPTIONS };
+        options.next_move(&tree(levels, 40_000), &[400, 4_000]).map(|(level, _)| level)
+    };
+    assert_eq!(first(&[level(300, 400, 400), level(1_000, 4_000, 4_000)]), Some(1));
+    assert_eq!(first(&[level(300, 400, 400), level(100, 3_000, 4_000)]), Some(0), "it has kept pace");
+    assert_eq!(first(&[level(0, 0, 0), level(0, 4_000, 4_000)]), None);
+}
+
+#[test]
+fn flushes_wait_for_moves_in_equal_parts() {
+    let is_behind = |filling, emptying| {
+        OPTIONS.behind_bytes(&tree(&[level(filling, emptying, 1_600)], 16_000), &[400]) > 0
+    };
+    assert!(is_behind(1_600, 0) && !is_behind(1_500, 0), "the next level is not ready for it");
+    assert!(!is_behind(300, 1_600));
+    assert!(is_behind(400, 1_600), "nothing has gone, and the level is full");
+    assert!(!is_behind(400, 1_450));
+    assert!(is_behind(901, 800) && !is_behind(900, 800), "half of it has gone");
+    assert!(is_behind(1_600, 10));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What a tree does of its own accord: tombstones go down, small runs of the bottom become one, and while
-//! nothing comes in, what waits above the bottom goes there.
+//! What a tree does of its own accord: levels that should have been emptied further go down, tombstones do,
+//! small runs of the bottom become one, and while nothing comes in, what waits above the bottom goes there.
 //!
 //! **Invariants**
 //! - Each job brings bytes nearer to the bottom, or makes fewer runs or sequences of them: jobs come to an
@@ -28,8 +28,13 @@ use crate::{
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Some of what this level has goes down.
-    Empty(usize),
+    /// About so many bytes of what this level has go down.
+    Move {
+        level: usize,
+        bytes: u64,
+        /// What scans pay for it.
+        price: u64,
+    },
     /// These runs of the bottom become one.
     Join(Range<usize>),
     /// These sequences of those that fill level 1 become one.
@@ -40,18 +45,36 @@ pub(crate) enum Action {
 const JOINED_RUNS_MIN: usize = 4;
 
 /// The job that is most due, if any.
-pub(crate) fn pick_job(levels: &Levels, options: &LsmOptions, is_idle: bool) -> Option<Job> {
+/// `scanned_bytes`: what scans have read above the bottom, and no move was paid from yet.
+pub(crate) fn pick_job(
+    levels: &Levels,
+    options: &LsmOptions,
+    scanned_bytes: u64,
+    is_idle: bool,
+) -> Option<Job> {
     let job = |what: &'static str, debt_bytes: u64, action: Action| {
         Some(Job { what, debt_bytes, target: Opaque::new(action) })
     };
-    let empty = |what: &'static str, level: usize| {
-        let bytes = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
-        job(what, bytes, Action::Empty(level))
+    let piece = IDLE_BYTES.max(options.run_bytes * 4);
+    let empty = |what: &'static str, level: usize, price: u64| {
+        let debt = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
+        job(what, debt, Action::Move { level, bytes: piece, price })
     };
+    let tree = levels.to_bytes();
+    if let Some((level, bytes)) = options.next_move(&tree, &options.capacities(&tree)) {
+        return job("move runs down", bytes, Action::Move { level, bytes, price: 0 });
+    }
+    let next = next_to_empty(levels);
     if levels.levels.iter().any(is_tombstones)
-        && let Some(level) = lowest(levels)
+        && let Some(level) = next
     {
-        return empty("empty a level of tombstones", level);
+        return empty("empty a level of tombstones", level, 0);
+    }
+    if let Some(level) = next {
+        let price = tree.move_bytes(level, piece);
+        if price <= scanned_bytes {
+            return empty("empty a level that is scanned", level, price);
+        }
     }
     let parts = || levels.levels.first().map(|level| &level.filling[..]).unwrap_or_default();
     let sizes: Vec<u64> = parts().iter().map(Component::bytes).collect();
@@ -65,10 +88,10 @@ pub(crate) fn pick_job(levels: &Levels, options: &LsmOptions, is_idle: bool) -> 
     if !is_idle {
         return None;
     }
-    if options.has_idle_work(&levels.to_bytes())
-        && let Some(level) = lowest(levels)
+    if options.has_idle_work(&tree)
+        && let Some(level) = next
     {
-        return empty("empty a level while idle", level);
+        return empty("empty a level while idle", level, 0);
     }
     let all = 0..parts().len();
     (all.len() > 1)
@@ -76,28 +99,40 @@ pub(crate) fn pick_job(levels: &Levels, options: &LsmOptions, is_idle: bool) -> 
         .flatten()
 }
 
-/// What a job writes; `levels` are changed as far as that needs it.
-pub(crate) fn plan_job(levels: &mut Levels, options: &LsmOptions, job: &Job) -> Result<Option<Destination>> {
+/// What a job writes, and the level that it hands over for that: `levels` are changed so far.
+pub(crate) fn plan_job(
+    levels: &mut Levels,
+    options: &LsmOptions,
+    job: &Job,
+) -> Result<(Option<Destination>, Option<usize>)> {
     match job.target.of::<Action>() {
-        Some(Action::Join(runs)) => plan_join(levels, runs.clone(), options).map(Some),
-        Some(Action::MergeFlushes(parts)) => plan_merge(levels, parts.clone(), options).map(Some),
-        Some(Action::Empty(level)) => {
-            if !levels.levels[*level].is_emptying() {
+        Some(Action::Join(runs)) => Ok((Some(plan_join(levels, runs.clone(), options)?), None)),
+        Some(Action::MergeFlushes(parts)) => Ok((Some(plan_merge(levels, parts.clone(), options)?), None)),
+        Some(Action::Move { level, bytes, .. }) => {
+            let handed_over = (!levels.levels[*level].is_emptying()).then_some(*level);
+            if handed_over.is_some() {
                 levels.levels[*level].hand_over();
             }
-            levels.plan_move(*level, IDLE_BYTES.max(options.run_bytes * 4), options)
+            Ok((levels.plan_move(*level, *bytes, options)?, handed_over))
         }
         None => panic!("{job:?} was chosen by a tree of another family"),
     }
 }
 
-/// The lowest level that can be emptied now.
-fn lowest(levels: &Levels) -> Option<usize> {
-    let is_above_emptying = |level: usize| level > 0 && levels.levels[level - 1].is_emptying();
-    (0..levels.levels.len()).rev().find(|&at| {
-        let level = &levels.levels[at];
-        level.is_emptying() || (!level.filling.is_empty() && !is_above_emptying(at))
-    })
+/// What scans pay for a job.
+pub(crate) fn price_of(job: &Job) -> u64 {
+    match job.target.of::<Action>() {
+        Some(Action::Move { price, .. }) => *price,
+        _ => 0,
+    }
+}
+
+/// The level to be emptied next where all are to be: the lowest of those that are being emptied, and then
+/// from the top down, so that what waits above meets the bottom all at once.
+fn next_to_empty(levels: &Levels) -> Option<usize> {
+    let levels = &levels.levels;
+    let emptying = levels.iter().rposition(Level::is_emptying);
+    emptying.or_else(|| levels.iter().position(|level| !level.is_empty()))
 }
 
 /// Whether a quarter or more of what a level has are tombstones. Lower down they disappear, with what they

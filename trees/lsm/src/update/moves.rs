@@ -59,9 +59,11 @@ impl Levels {
         }
     }
 
-    /// Makes as many levels as there are capacities, and hands over those that are full; the lowest first,
-    /// because it is only after that that the one above it can be emptied into it.
-    pub(crate) fn hand_over(&mut self, options: &LsmOptions, capacities: &[u64]) {
+    /// Makes as many levels as there should be, and hands over those that are full; the lowest first, because
+    /// it is only after that that the one above it can be emptied into it.
+    pub(crate) fn hand_over(&mut self, options: &LsmOptions) {
+        self.drop_empty();
+        let capacities = &options.capacities(&self.to_bytes());
         while self.levels.len() < capacities.len() {
             self.levels.push(Level::default());
         }
@@ -72,32 +74,23 @@ impl Levels {
         }
     }
 
-    /// What an update does: where its entries go, and what goes down to make place.
+    /// Where the entries of an update go.
     pub(crate) fn plan_update(
         &mut self,
         updates: &Arc<dyn Updates>,
         options: &LsmOptions,
-    ) -> Result<Vec<Destination>> {
+    ) -> Result<Destination> {
         let bytes = updates.bytes();
         self.flush_bytes = usual_flush(self.flush_bytes, bytes);
         if options.goes_to_bottom(bytes, &self.to_bytes()) {
-            return Ok(vec![self.plan_into_bottom(updates, options)?]);
+            return self.plan_into_bottom(updates, options);
         }
-        let capacities = options.capacities(&self.to_bytes());
-        self.hand_over(options, &capacities);
+        if self.levels.is_empty() {
+            self.levels.push(Level::default());
+        }
         let parts: Vec<u64> = self.levels[0].filling.iter().map(Component::bytes).collect();
         let joined = options.parts_to_join(bytes, &parts);
-        let mut destinations = vec![self.plan_newest(updates, joined, options)?];
-        let (tree, mut incoming) = (self.to_bytes(), bytes);
-        for level in 0..self.levels.len() {
-            let wanted = options.bytes_to_move(level, incoming, &tree, &capacities);
-            incoming = 0;
-            if let Some(destination) = self.plan_move(level, wanted, options)? {
-                incoming = destination.incoming;
-                destinations.push(destination);
-            }
-        }
-        Ok(destinations)
+        self.plan_newest(updates, joined, options)
     }
 
     /// The merge of updates with the bottom.

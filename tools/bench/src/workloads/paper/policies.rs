@@ -94,7 +94,12 @@ fn simulate(records: u64, flush_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.le
     let leveled = || {
         let mut simulated = SimulatedLevels::new(LsmOptions { run_bytes: leaf_bytes, ..LsmOptions::new() });
         let incoming_bytes = checkpoints * flush_bytes;
-        let load = testudo_lsm::SimulatedLoad { incoming_bytes, flush_bytes, overwrite_percent: 0 };
+        let load = testudo_lsm::SimulatedLoad {
+            incoming_bytes,
+            flush_bytes,
+            overwrite_percent: 0,
+            is_pressed: false,
+        };
         let costs = simulated.apply(&load);
         point(2, incoming_bytes, costs.write_amplification(), u64_of(costs.max_sequences))
     };

@@ -10,7 +10,7 @@ fn no_level_overflows_and_every_flush_costs_about_the_same() {
     let (mut written, mut costs) = (bed.written_bytes(), Vec::new());
     for _ in 0..150 {
         let key = |random: &mut SplitMix| format!("{:012}", random.below(1 << 40)).into_bytes();
-        bed.apply((0..500).map(|_| (key(&mut random), Some(vec![7; 100]))).collect());
+        bed.apply_and_move((0..500).map(|_| (key(&mut random), Some(vec![7; 100]))).collect());
         let now = bed.written_bytes();
         costs.push((now - written) as f64 / batch_bytes as f64);
         written = now;

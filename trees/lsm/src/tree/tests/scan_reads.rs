@@ -13,7 +13,7 @@ fn filled() -> Bed {
     for batch in 0..31 {
         // An odd multiplier visits every number once.
         let number = |n: u64| (batch * 1_291 + n) * 7919 % total;
-        bed.apply((0..1_291).map(|n| (key(number(n)), Some(vec![b'v'; 100]))).collect());
+        bed.apply_and_move((0..1_291).map(|n| (key(number(n)), Some(vec![b'v'; 100]))).collect());
     }
     bed
 }

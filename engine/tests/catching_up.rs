@@ -1,0 +1,70 @@
+//! Flushes wait for jobs of a tree that cannot keep up with what is written.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use testudo::{Db, Keyspace, KeyspaceOptions, Tree};
+use testudo_env::{MemEnv, SplitMix};
+
+/// Sequences of runs that a query looks into.
+fn sequences(keyspace: &Keyspace) -> usize {
+    keyspace.outline().iter().filter(|line| ["filling", "emptying", "bottom"].contains(&line.what)).count()
+}
+
+/// Writes as many flushes, each larger than what is merged with others because it is small.
+fn write(db: &Db, keyspace: &Keyspace, flushes: u64, mut after: impl FnMut()) {
+    let mut random = SplitMix::new(7);
+    for _ in 0..flushes {
+        for _ in 0..250 {
+            keyspace.insert(random.next_u64().to_be_bytes(), [7; 100]).unwrap();
+        }
+        db.flush().unwrap();
+        after();
+    }
+}
+
+fn options() -> KeyspaceOptions {
+    KeyspaceOptions::default().tree(Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 4 })
+}
+
+/// Nobody does jobs but who flushes.
+#[test]
+fn a_leveled_tree_under_pressure_has_more_sequences_but_not_any_number() {
+    let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).memory_bytes(8 << 20).open().unwrap();
+    let keyspace = db.keyspace("users", options).unwrap();
+    let mut most = 0;
+    write(&db, &keyspace, 120, || most = most.max(sequences(&keyspace)));
+    assert!((16..=40).contains(&most), "{most} sequences");
+    let pressed = db.stats().jobs;
+    assert!(pressed > 0);
+    // What was put off is made up for when there is time.
+    while db.step().unwrap() {}
+    assert!(sequences(&keyspace) <= 14, "{:?}", keyspace.outline());
+    assert_eq!(keyspace.iter().unwrap().count(), 120 * 250);
+    db.close().unwrap();
+}
+
+/// With threads, which take jobs by themselves.
+#[test]
+fn a_leveled_tree_that_is_written_by_several_threads_keeps_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::builder(directory.path()).memory_bytes(8 << 20).open().unwrap();
+    let keyspace = db.keyspace("users", options).unwrap();
+    let (threads, count) = (4_u64, 20_000_u64);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let keyspace = &keyspace;
+            scope.spawn(move || {
+                for n in 0..count {
+                    let key = (thread * count + n).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+                    keyspace.insert(key, [8; 100]).unwrap();
+                }
+            });
+        }
+    });
+    db.flush().unwrap();
+    assert!(sequences(&keyspace) <= 40, "{:?}", keyspace.outline());
+    assert_eq!(keyspace.iter().unwrap().count() as u64, threads * count);
+    db.close().unwrap();
+}

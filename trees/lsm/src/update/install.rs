@@ -1,0 +1,97 @@
+//! What a job has written becomes part of the levels as they are by then.
+//!
+//! Flushes that came meanwhile have put sequences before those that fill level 1, or have handed that level
+//! over. A job is overtaken if anything that it read or replaces has changed.
+//!
+//! **Invariants**
+//! - What is installed is what would be, had the job been planned on the levels as they are now.
+
+use testudo_base::{Result, planted};
+
+use crate::{
+    levels::{
+        Level, Levels,
+        component::{Component, Held},
+    },
+    update::destination::{Destination, Place},
+};
+
+/// What a job has written.
+pub(crate) struct Done {
+    /// The levels that it was planned on.
+    pub(crate) planned: Levels,
+    /// The level that it has handed over for that.
+    pub(crate) handed_over: Option<usize>,
+    /// What it changes, and the runs for it.
+    pub(crate) written: Option<(Destination, Vec<Held>)>,
+    /// What scans pay for it.
+    pub(crate) price: u64,
+}
+
+impl Done {
+    /// `now` with it; `None` if it was overtaken.
+    pub(crate) fn put_into(self, now: &Levels) -> Result<Option<Levels>> {
+        let Self { planned, handed_over, written, .. } = self;
+        let mut levels = if planted!("job-on-changed-levels") { planned.clone() } else { now.clone() };
+        if let Some(level) = handed_over
+            && !hand_over_as_in(&planned, level, &mut levels)
+        {
+            return Ok(None);
+        }
+        let Some((mut destination, runs)) = written else { return Ok(Some(levels)) };
+        let Some(place) = place_in(&planned, &destination, &levels) else { return Ok(None) };
+        destination.place = place;
+        levels.install(destination, runs)?;
+        Ok(Some(levels))
+    }
+}
+
+fn are_same(some: &[Component], others: &[Component]) -> bool {
+    some.len() == others.len() && some.iter().zip(others).all(|(one, other)| one.is_same(other))
+}
+
+/// Hands over what the job has handed over, unless that was done meanwhile; `false` if it is not there.
+fn hand_over_as_in(planned: &Levels, level: usize, levels: &mut Levels) -> bool {
+    let (Some(planned), Some(level)) = (planned.levels.get(level), levels.levels.get_mut(level)) else {
+        return false;
+    };
+    let behind = level.filling.len().checked_sub(planned.emptying.len());
+    match behind {
+        _ if level.is_emptying() => {}
+        Some(newer) if are_same(&level.filling[newer..], &planned.emptying) => {
+            level.emptying = level.filling.split_off(newer);
+            level.began_bytes = planned.began_bytes;
+        }
+        _ => return false,
+    }
+    are_same(&level.emptying, &planned.emptying)
+}
+
+/// Where the destination is now, if it is what it was, and what goes there, too.
+fn place_in(planned: &Levels, destination: &Destination, levels: &Levels) -> Option<Place> {
+    if let Some(emptied) = destination.emptied {
+        let of = |levels: &Levels| levels.levels.get(emptied).map(|level| level.emptying.clone());
+        if !are_same(&of(planned)?, &of(levels)?) {
+            return None;
+        }
+    }
+    match destination.place {
+        Place::Parts { from, count } => {
+            let parts = &planned.levels.first()?.filling[from..from + count];
+            let mut windows = levels.levels.first()?.filling.windows(count);
+            let from = windows.position(|window| are_same(window, parts))?;
+            Some(Place::Parts { from, count })
+        }
+        Place::Level(level) => {
+            let is_there = level < levels.levels.len();
+            let place = destination.place;
+            (is_there && planned.component_at(place).is_same(&levels.component_at(place))).then_some(place)
+        }
+        Place::Bottom => {
+            // A level that has come since has nothing yet.
+            let from = destination.emptied.map_or(levels.levels.len(), |emptied| emptied + 1);
+            let is_next = levels.levels[from..].iter().all(Level::is_empty);
+            (is_next && planned.bottom.is_same(&levels.bottom)).then_some(Place::Bottom)
+        }
+    }
+}
