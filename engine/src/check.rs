@@ -5,4 +5,5 @@ pub(crate) mod repair;
 pub(crate) mod salvage;
 pub(crate) mod scrub;
 pub(crate) mod structure;
+pub(crate) mod values;
 pub(crate) mod verify;

@@ -102,6 +102,7 @@ pub use testudo_contract::OutlineLine;
 pub use testudo_env as env;
 pub use testudo_env::Env;
 pub use testudo_run::KeyBounds;
+pub use testudo_values::Placement;
 pub use warm::restore_state::RestoreState;
 
 /// Private parts under chosen schedules, for `testing/schedules`.

@@ -7,7 +7,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use testudo_base::{Entry, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack};
+use testudo_base::{
+    Entry, Error, ErrorKind, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack,
+};
 use testudo_run::{Access, Lookup, LookupProgress};
 use testudo_storage::{Neighbours, PageAddress};
 
@@ -35,9 +37,17 @@ fn found(
             value
         }
         Kind::Operands | Kind::Unmerged => view.full_merge.merge(&Entry { key, kind, value: &value })?,
+        Kind::Reference | Kind::UnmergedReference | Kind::Referred => return Err(stray_reference()),
     };
     view.records.fill(key, hash, &value, neighbours.0);
     Ok(Some(Slice::from(value)))
+}
+
+/// A tree shows values in the place of references. One that shows a reference has no value segments.
+#[cold]
+pub(crate) fn stray_reference() -> Error {
+    let message = "data: an entry refers to a value, and its keyspace has no value segments";
+    Error::new(ErrorKind::Corruption, message)
 }
 
 /// What the write buffers say of a key.
@@ -54,7 +64,8 @@ fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
         buffer.table.get(key, at, |kind, value| match kind {
             Kind::Value => Buffered::Known(Some(Slice::from(value.to_vec()))),
             Kind::Tombstone => Buffered::Known(None),
-            Kind::Operands | Kind::Unmerged => Buffered::Operands(Vec::new()),
+            // No other kind is written to a buffer.
+            _ => Buffered::Operands(Vec::new()),
         })
     });
     match answer {

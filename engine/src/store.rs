@@ -202,6 +202,7 @@ impl Store {
             keyspace: keyspace.id,
             keyspace_name: Arc::clone(&keyspace.name),
             full_merge: Arc::clone(&keyspace.full_merge),
+            values: None,
             run_ids: Arc::clone(&self.run_ids),
             executor: Arc::clone(&self.background.executor),
             progress,

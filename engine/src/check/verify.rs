@@ -15,6 +15,7 @@ use crate::{
     check::{
         findings::{Finding, check_files, check_run_pages},
         structure::check_references,
+        values::check_values,
     },
     copy::long_work::Meter,
 };
@@ -30,8 +31,8 @@ pub enum VerifyLevel {
     /// Structure and references, from memory: damage of what lies on the device is not looked for.
     Fast,
     /// Also superblock, manifest and sealed log as bytes, and every page of every run: checksums, identities,
-    /// order of keys, filters. Where a keyspace has a merge operator that is registered, also whether it
-    /// takes what is stored.
+    /// order of keys, filters; and whether the values counted as dead are those to which nothing refers.
+    /// Where a keyspace has a merge operator that is registered, also whether it takes what is stored.
     #[default]
     Full,
 }
@@ -130,6 +131,13 @@ fn check_contents(
             findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace))?);
         }
         meter.advance(run.reference().stored_bytes())?;
+    }
+    if findings.is_empty() {
+        for keyspace in db.store().keyspaces() {
+            if let Err(error) = check_values(db.store(), &keyspace) {
+                findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace.name))?);
+            }
+        }
     }
     for keyspace in db.store().keyspaces().iter().filter(|keyspace| keyspace.full_merge.has_operator()) {
         check_merges(&Keyspace::new(db, Arc::clone(keyspace)), &mut findings, &mut meter)?;

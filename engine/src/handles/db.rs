@@ -15,6 +15,7 @@ use testudo_base::{
 use testudo_contract::LeastGain;
 use testudo_env::{DirLock, Thread};
 use testudo_storage::Change;
+use testudo_values::Placement;
 
 use crate::{
     Batch, DbBuilder, DbStats, IntoKeyspaceOptions, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot,
@@ -314,6 +315,20 @@ impl Db {
 
     /// Stores a keyspace in a tree of another kind.
     pub(crate) fn set_tree(&self, core: &KeyspaceCore, tree: Tree) -> Result<()> {
+        self.set_options(core, |present| Ok(present.tree(next_tree(present.chosen_tree(), tree)?)))
+    }
+
+    /// Puts the values of a keyspace somewhere else from now on.
+    pub(crate) fn set_placement(&self, core: &KeyspaceCore, placement: Placement) -> Result<()> {
+        self.set_options(core, |present| Ok(present.placement(placement)))
+    }
+
+    /// Opens the tree of a keyspace with other options.
+    fn set_options(
+        &self,
+        core: &KeyspaceCore,
+        next: impl FnOnce(KeyspaceOptions) -> Result<KeyspaceOptions>,
+    ) -> Result<()> {
         let store = self.store();
         store.wal()?;
         let _flush = Some(store.flush_lock.lock()).filter(|_| !planted!("tree-set-during-a-round"));
@@ -322,7 +337,7 @@ impl Db {
         }
         store.check_writable()?;
         let present = core.view.load().options;
-        let options = present.tree(next_tree(present.chosen_tree(), tree)?);
+        let options = next(present)?;
         if options == present {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use testudo_base::{Cursor, Error, Kind, Result, num::u64_of, operands_format::St
 use testudo_memtable::MemtableCursor;
 use testudo_run::{KeyBounds, MergeCursor, ScanLimits};
 
-use crate::{Slice, handles::snapshot::Pinned};
+use crate::{Slice, handles::snapshot::Pinned, read::stray_reference};
 
 /// A write buffer or the tree.
 enum Source {
@@ -168,6 +168,7 @@ fn owned(entry: &testudo_base::Entry<'_>, pinned: &Pinned) -> Entry {
     let value = match entry.kind {
         Kind::Value | Kind::Tombstone => Ok(entry.value.to_vec()),
         Kind::Operands | Kind::Unmerged => pinned.view.full_merge.merge(entry),
+        Kind::Reference | Kind::UnmergedReference | Kind::Referred => Err(stray_reference()),
     };
     let unmerged = |why| Box::new(Unmerged { kind: entry.kind, stack: entry.value.to_vec(), why });
     Entry { key: entry.key.to_vec().into(), value: value.map(Slice::from).map_err(unmerged) }

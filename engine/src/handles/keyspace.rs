@@ -6,7 +6,7 @@ use testudo_base::{Error, Kind, Result, Seqno, operands_format::encode_operand, 
 use testudo_contract::OutlineLine;
 
 use crate::{
-    Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Slice, Tree,
+    Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Placement, Slice, Tree,
     handles::{key_range::bounds_of_prefix, options::Durability, snapshot::Pinned},
     read,
     store::view::KeyspaceCore,
@@ -67,6 +67,27 @@ impl Keyspace {
     pub fn set_tree(&self, tree: Tree) -> Result<()> {
         KeyspaceOptions::default().tree(tree).validate()?;
         self.db.set_tree(&self.core, tree)
+    }
+
+    /// Puts values where `placement` says from now on. Durable on return; readers and writers go on
+    /// meanwhile. What is stored already stays where it is until it is written anew.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-placement-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// use testudo::{KeyspaceOptions, Placement};
+    ///
+    /// let images = db.keyspace("images", KeyspaceOptions::default().placement(Placement::hybrid()))?;
+    /// images.set_placement(Placement::inline())?;
+    /// assert_eq!(images.options().chosen_placement(), Placement::inline());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` if the keyspace was dropped; others as [`Keyspace::set_tree`].
+    pub fn set_placement(&self, placement: Placement) -> Result<()> {
+        self.db.set_placement(&self.core, placement)
     }
 
     fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use testudo_base::{Error, Result, num::u64_of};
+use testudo_values::Placement;
 
 use crate::open::tree_families;
 
@@ -165,6 +166,7 @@ impl fmt::Debug for OperatorName {
 pub struct KeyspaceOptions {
     tree: Tree,
     merge_operator: Option<OperatorName>,
+    placement: Placement,
 }
 
 /// Settings for a keyspace, or a closure that makes them: what [`Db::keyspace`](crate::Db::keyspace) takes.
@@ -201,6 +203,18 @@ impl KeyspaceOptions {
     pub fn merge_operator(mut self, name: &str) -> Self {
         self.merge_operator = Some(OperatorName::new(name));
         self
+    }
+
+    /// Puts values where `placement` says: see [`Placement`]. Default: [`Placement::inline`].
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// Where values are put.
+    pub fn chosen_placement(&self) -> Placement {
+        self.placement
     }
 
     /// The name of the merge operator.

@@ -291,8 +291,14 @@ pub struct KeyspaceStats {
     pub entries: u64,
     /// Tombstones stored; a count.
     pub tombstones: u64,
-    /// Runs in the data file.
+    /// Runs in the data file, those of value segments included.
     pub stored_bytes: u64,
+    /// Value segments; a count.
+    pub value_segments: u64,
+    /// Values in value segments.
+    pub value_bytes: u64,
+    /// Of those, values to which no entry of the tree refers any more.
+    pub dead_value_bytes: u64,
     /// Its memtables.
     pub memtable_bytes: u64,
     /// Keys in its memtables; a count.
@@ -333,6 +339,9 @@ impl KeyspaceStats {
             entries: tree.entries,
             tombstones: tree.tombstones,
             stored_bytes: tree.stored_bytes,
+            value_segments: tree.value_segments,
+            value_bytes: tree.value_bytes,
+            dead_value_bytes: tree.dead_value_bytes,
             memtable_bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),
             memtable_entries: view.buffers().map(|buffer| u64_of(buffer.table.len())).sum(),
             dropped_before_flush_entries: dropped.in_buffers.dropped_entries,

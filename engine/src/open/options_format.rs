@@ -2,6 +2,8 @@
 //!
 //! - turtle (1) and splinter (2): tree u8 · leaf bytes u64 · most pivots u64 · if there is a merge
 //!   operator, its name (UTF-8), up to the end.
+//! - Before a tree, unless values are placed as they are by default: 128 u8 · length of the placement u16 ·
+//!   large ratio f64 · prefix bytes u32.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
 //!
@@ -16,11 +18,15 @@ use testudo_base::{
     num::{u16_of, u64_of, usize_of},
 };
 
+use testudo_values::Placement;
+
 use crate::handles::options::{KeyspaceOptions, Tree};
 
 const TURTLE: u8 = 1;
 const SPLINTER: u8 = 2;
 const LEVELED: u8 = 3;
+/// A placement comes first, then a tree.
+const PLACED: u8 = 128;
 
 /// Why the options of a keyspace cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +60,14 @@ impl KeyspaceOptions {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let operator = self.merge_operator_name().unwrap_or_default().as_bytes();
         let mut out = Vec::new();
+        let placement = self.chosen_placement();
+        if placement != Placement::default() {
+            let mut settings = Vec::new();
+            codec::put_u64(&mut settings, placement.large_ratio().to_bits());
+            codec::put_u32(&mut settings, placement.prefix_bytes());
+            out.push(PLACED);
+            put_short(&mut out, &settings);
+        }
         match self.chosen_tree() {
             Tree::Turtle { leaf_bytes, max_pivots } => put_sizes(&mut out, TURTLE, leaf_bytes, max_pivots),
             Tree::Splinter { leaf_bytes, max_pivots } => {
@@ -76,7 +90,13 @@ impl KeyspaceOptions {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
         let mut reader = Reader::new(bytes);
-        let (tree, operator) = match reader.u8()? {
+        let mut tag = reader.u8()?;
+        let mut placement = Placement::default();
+        if tag == PLACED {
+            placement = decode_placement(short(&mut reader)?)?;
+            tag = reader.u8()?;
+        }
+        let (tree, operator) = match tag {
             TURTLE => {
                 (Tree::Turtle { leaf_bytes: reader.u64()?, max_pivots: pivots(&mut reader)? }, reader.rest())
             }
@@ -101,11 +121,22 @@ impl KeyspaceOptions {
             _ => return Err(Unreadable::Newer("a tree that is not known here")),
         };
         let name = std::str::from_utf8(operator).map_err(|_| Damage("a name is not UTF-8"))?;
-        let options = Self::default().tree(tree);
+        let options = Self::default().tree(tree).placement(placement);
         let options = if name.is_empty() { options } else { options.merge_operator(name) };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
     }
+}
+
+fn decode_placement(settings: &[u8]) -> Result<Placement, Unreadable> {
+    let mut reader = Reader::new(settings);
+    let (large_ratio, prefix_bytes) = (f64::from_bits(reader.u64()?), reader.u32()?);
+    if !reader.is_empty() {
+        return Err(Unreadable::Newer("a placement of values that is not known here"));
+    }
+    let placement = Placement::default().with_large_ratio(large_ratio);
+    let placement = placement.and_then(|placement| placement.with_prefix_bytes(prefix_bytes));
+    placement.map_err(|_| Damage("a placement is out of bounds").into())
 }
 
 /// Bytes with their length before them.

@@ -13,6 +13,7 @@ use testudo_base::{Error, ErrorKind, KeyspaceId, ObjectId, Result, codec::Damage
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{PartUse, Tree as TreeState};
 use testudo_lsm::{LsmOptions, LsmTree};
+use testudo_separated::{SeparatedTree, split_objects};
 use testudo_storage::{DataFile, KeyspaceRecord};
 
 use crate::{
@@ -23,6 +24,11 @@ use crate::{
 
 /// Where the options of keyspaces stand.
 const CATALOGUE: &str = "manifest";
+
+/// Runs of its tree that a value segment is as large as, and the bounds of that.
+const RUNS_OF_A_SEGMENT: u64 = 4;
+const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 
 /// A tree in the terms of its family.
 #[derive(Clone, Copy, Debug)]
@@ -144,10 +150,14 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
 
 /// An empty tree for a new keyspace.
 pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions, id: KeyspaceId) -> Arc<dyn TreeState> {
-    match settings_for(options, id) {
+    let tree: Arc<dyn TreeState> = match settings_for(options, id) {
         Settings::BeTree(settings) => BeTree::empty(settings, &store.data),
         Settings::Lsm(settings) => LsmTree::empty(settings, &store.data),
+    };
+    if options.chosen_placement().is_inline() {
+        return tree;
     }
+    SeparatedTree::empty(tree, separation_of(options))
 }
 
 /// The tree of a keyspace as its objects describe it.
@@ -157,9 +167,24 @@ pub(crate) fn stored_tree(
     id: KeyspaceId,
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
 ) -> Result<Arc<dyn TreeState>> {
-    match settings_for(options, id) {
-        Settings::BeTree(settings) => Ok(BeTree::open(settings, data, id, objects)?),
-        Settings::Lsm(settings) => Ok(LsmTree::open(settings, data, id, objects)?),
+    let (objects, segments) = split_objects(objects);
+    let tree: Arc<dyn TreeState> = match settings_for(options, id) {
+        Settings::BeTree(settings) => BeTree::open(settings, data, id, objects)?,
+        Settings::Lsm(settings) => LsmTree::open(settings, data, id, objects)?,
+    };
+    // Values that lie outside stay there until they are written anew, whatever the placement is by now.
+    if options.chosen_placement().is_inline() && segments.is_empty() {
+        return Ok(tree);
+    }
+    Ok(SeparatedTree::open(tree, separation_of(options), data, id, &segments)?)
+}
+
+/// How a keyspace separates its values. A segment holds what a few runs of the tree do.
+fn separation_of(options: &KeyspaceOptions) -> testudo_separated::Settings {
+    let segment_bytes = options.chosen_tree().run_bytes().saturating_mul(RUNS_OF_A_SEGMENT);
+    testudo_separated::Settings {
+        placement: options.chosen_placement(),
+        segment_bytes: segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
     }
 }
 
@@ -170,10 +195,13 @@ pub(crate) fn stored_layout(
     tree: Tree,
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
 ) -> std::result::Result<Vec<PartUse>, Damage> {
-    match Settings::from(tree) {
+    let (objects, segments) = split_objects(objects);
+    let mut layout = match Settings::from(tree) {
         Settings::BeTree(_) => testudo_betree::read_layout(objects),
         Settings::Lsm(_) => testudo_lsm::read_layout(objects),
-    }
+    }?;
+    layout.extend(testudo_separated::read_layout(&segments)?);
+    Ok(layout)
 }
 
 /// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would

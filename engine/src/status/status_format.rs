@@ -134,9 +134,9 @@ stat_fields!(DbStats {
 
 stat_fields!(KeyspaceStats {
     height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes, entries, tombstones,
-    stored_bytes, memtable_bytes, memtable_entries, dropped_before_flush_entries,
-    dropped_before_flush_bytes, dropped_in_merges_entries, dropped_in_merges_bytes, folded_entries,
-    folded_bytes, flushed_seqno,
+    stored_bytes, value_segments, value_bytes, dead_value_bytes, memtable_bytes, memtable_entries,
+    dropped_before_flush_entries, dropped_before_flush_bytes, dropped_in_merges_entries,
+    dropped_in_merges_bytes, folded_entries, folded_bytes, flushed_seqno,
 } except tree);
 
 /// A status on its way into the file; `write` gets pieces and their places.

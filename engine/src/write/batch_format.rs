@@ -30,7 +30,7 @@ pub(crate) fn operation_bytes(operation: &Operation<'_>) -> usize {
     let head = 1 + varint_bytes(u64::from(operation.keyspace.0)) + varint_bytes(u64_of(key)) + key;
     match operation.kind {
         Kind::Tombstone => head,
-        Kind::Value | Kind::Operands | Kind::Unmerged => head + varint_bytes(u64_of(value)) + value,
+        _ => head + varint_bytes(u64_of(value)) + value,
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn encode_operation<'o>(out: &'o mut [u8], operation: &Operation<'_>)
     let out = put(out, operation.key);
     match operation.kind {
         Kind::Tombstone => out,
-        Kind::Value | Kind::Operands | Kind::Unmerged => {
+        _ => {
             let out = put_varint(out, u64_of(operation.value.len()));
             put(out, operation.value)
         }
@@ -77,6 +77,9 @@ pub(crate) fn decode<E: From<Damage>>(
         let key = reader.take(key_bytes)?;
         let value = match kind {
             Kind::Tombstone => &[][..],
+            Kind::Reference | Kind::UnmergedReference | Kind::Referred => {
+                return Err(Damage("a reference to a value in the log").into());
+            }
             Kind::Value | Kind::Operands | Kind::Unmerged => {
                 let length = usize_of(reader.varint()?);
                 reader.take(length)?

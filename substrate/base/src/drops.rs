@@ -12,7 +12,7 @@
 //! **Invariants**
 //! - A sink is told of each entry once, with the key and the value that it had.
 
-use crate::{Entry, num::u64_of};
+use crate::{Entry, ValueReference, num::u64_of};
 
 /// Is told of each entry that dies, and of each that is made out of such. `()` does not listen, and costs
 /// nothing.
@@ -60,6 +60,48 @@ impl DropSink for DropCounts {
     fn made(&mut self, entry: &Entry<'_>) {
         self.made_entries += 1;
         self.made_bytes += u64_of(entry.user_bytes());
+    }
+}
+
+/// Counts what it is told, and keeps what became of references to values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MergeDrops {
+    /// Of all entries.
+    pub counts: DropCounts,
+    /// Of those with references, in any order.
+    pub references: Vec<ReferenceDrop>,
+}
+
+/// What became of a reference to a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReferenceDrop {
+    /// The reference.
+    pub reference: ValueReference,
+    /// Its entry was made of others, and did not end.
+    pub is_made: bool,
+}
+
+impl MergeDrops {
+    #[inline]
+    fn note(&mut self, entry: &Entry<'_>, is_made: bool) {
+        // What is damaged is found by who reads it.
+        if let Ok(Some(reference)) = ValueReference::of(entry.kind, entry.value) {
+            self.references.push(ReferenceDrop { reference, is_made });
+        }
+    }
+}
+
+impl DropSink for MergeDrops {
+    #[inline]
+    fn dropped(&mut self, entry: &Entry<'_>) {
+        self.counts.dropped(entry);
+        self.note(entry, false);
+    }
+
+    #[inline]
+    fn made(&mut self, entry: &Entry<'_>) {
+        self.counts.made(entry);
+        self.note(entry, true);
     }
 }
 

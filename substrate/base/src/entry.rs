@@ -13,6 +13,12 @@ pub enum Kind {
     Operands = 2,
     /// Operands together with what they change; hides everything older.
     Unmerged = 3,
+    /// The key has a value that lies in a value segment: a [`crate::ValueReference`].
+    Reference = 4,
+    /// Operands together with the reference to the value that they change; hides everything older.
+    UnmergedReference = 5,
+    /// In a value segment, and nowhere else: a reference and the value that it stands for.
+    Referred = 6,
 }
 
 impl Kind {
@@ -24,13 +30,16 @@ impl Kind {
             1 => Some(Self::Tombstone),
             2 => Some(Self::Operands),
             3 => Some(Self::Unmerged),
+            4 => Some(Self::Reference),
+            5 => Some(Self::UnmergedReference),
+            6 => Some(Self::Referred),
             _ => None,
         }
     }
 }
 
 /// A borrowed entry. `value` is empty for a tombstone; the bytes of operands are those of
-/// [`crate::operands_format`].
+/// [`crate::operands_format`], those of references those of [`crate::ValueReference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The key, up to [`crate::MAX_KEY_BYTES`].

@@ -23,15 +23,17 @@ pub mod oversized_keys;
 pub mod planted;
 pub mod striped;
 pub mod sync;
+mod value_reference;
 
 pub use cursor::Cursor;
-pub use drops::{DropCounts, DropSink};
+pub use drops::{DropCounts, DropSink, MergeDrops, ReferenceDrop};
 pub use entry::{Entry, Kind, OwnedEntry};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{
     ExtentSpan, Incarnation, KeyspaceId, ObjectId, Opening, PAGE_BYTES, PAGE_SIZE, RunId, Seqno, StoreId,
 };
 pub use large_slice::{LargeSlice, MAPPED_BYTES_MIN};
+pub use value_reference::ValueReference;
 
 /// Longest key that the store accepts, in bytes (64 KiB).
 pub const MAX_KEY_BYTES: usize = 64 << 10;

@@ -351,7 +351,9 @@ impl FullMerge {
     pub fn try_full_merge(&self, entry: &Entry<'_>, is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
         let fits = |value: &Vec<u8>| self.oversized.may_become(entry.value.len(), value.len());
         match entry.kind {
-            Kind::Value | Kind::Tombstone => None,
+            Kind::Value | Kind::Tombstone | Kind::Reference | Kind::UnmergedReference | Kind::Referred => {
+                None
+            }
             Kind::Unmerged => Some((Kind::Value, self.merge(entry).ok().filter(fits)?)),
             Kind::Operands if is_oldest => {
                 let whole = |value| (Kind::Value, value);

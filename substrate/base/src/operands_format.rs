@@ -3,6 +3,7 @@
 //! | kind | bytes |
 //! |---|---|
 //! | operands | the operands, oldest first, each: varint length, bytes |
+//! | unmerged reference | a [`ValueReference`] to the base, then operands |
 //! | unmerged | the base: varint 0 (nothing), or length + 1 and the bytes of a value; then operands |
 //!
 //! **Invariants**
@@ -11,7 +12,7 @@
 //! - An unmerged entry says everything about its key; operands alone need what is older.
 
 use crate::{
-    Kind,
+    Kind, ValueReference,
     codec::{Damage, Reader, put_varint, varint_bytes},
     num::{u64_of, usize_of},
 };
@@ -32,6 +33,9 @@ pub fn begin_stack(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> Kind {
     let kind = match kind {
         Kind::Operands => Kind::Operands,
         Kind::Unmerged => Kind::Unmerged,
+        Kind::Reference | Kind::UnmergedReference => Kind::UnmergedReference,
+        // No tree has it; whoever reads it says so.
+        Kind::Referred => Kind::Referred,
         Kind::Tombstone => {
             out.push(0);
             Kind::Unmerged
@@ -70,7 +74,21 @@ pub fn check_value(kind: Kind, value: &[u8]) -> Result<(), Damage> {
     match kind {
         Kind::Value | Kind::Tombstone => Ok(()),
         Kind::Operands | Kind::Unmerged => visit(kind, value, |_| ()).map(|_| ()),
+        Kind::Reference => ValueReference::of(kind, value).map(|_| ()),
+        Kind::UnmergedReference => visit(Kind::Operands, ValueReference::split(value)?.1, |_| ()).map(|_| ()),
+        Kind::Referred => ValueReference::split_referred(value).map(|_| ()),
     }
+}
+
+/// The unmerged entry that an unmerged reference stands for, whose value was `read`.
+///
+/// REQUIRES: the entry was checked by whoever found its reference.
+pub fn with_value_read(unmerged_reference: &[u8], read: &[u8]) -> Result<Vec<u8>, Damage> {
+    let (_, operands) = ValueReference::split(unmerged_reference)?;
+    let mut stack = Vec::with_capacity(read.len() + operands.len() + 5);
+    begin_stack(Kind::Value, read, &mut stack);
+    stack.extend_from_slice(operands);
+    Ok(stack)
 }
 
 /// Hands every operand to `act`; what they change.

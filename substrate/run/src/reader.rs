@@ -277,6 +277,14 @@ impl Run {
         Ok(found)
     }
 
+    /// As [`Run::get`], for a key that the run is known to hold: the filter is not asked.
+    pub fn get_known(&self, key: &[u8], access: Access<'_>) -> Result<Lookup> {
+        if !self.may_hold(key) {
+            return Ok(Lookup::Absent);
+        }
+        self.get_filtered(key, 0, access, |_, _, _| Ok(Some(true)))
+    }
+
     fn may_hold(&self, key: &[u8]) -> bool {
         self.reference.keys.may_hold(key)
     }

@@ -338,7 +338,16 @@ impl RunWriter {
     /// that of [`RunRecord`].
     ///
     /// REQUIRES: at least one entry was pushed.
-    pub fn finish(mut self, covered_range: Option<KeyBounds>) -> Result<Arc<Run>> {
+    pub fn finish(self, covered_range: Option<KeyBounds>) -> Result<Arc<Run>> {
+        self.finish_as(covered_range, false)
+    }
+
+    /// As [`RunWriter::finish`], for a run of values that other runs refer to.
+    pub fn finish_value_segment(self) -> Result<Arc<Run>> {
+        self.finish_as(None, true)
+    }
+
+    fn finish_as(mut self, covered_range: Option<KeyBounds>, is_value_segment: bool) -> Result<Arc<Run>> {
         if self.entries == 0 {
             return Err(Error::invalid("a run needs at least one entry"));
         }
@@ -353,7 +362,7 @@ impl RunWriter {
         let index = self.write_index()?;
         let (filter_page, filter_pages) = self.write_filter()?;
         let footer = Footer { filter_page, filter_pages, index };
-        let reference = self.write_footer(data_pages, &footer, covered_range)?;
+        let reference = self.write_footer(data_pages, &footer, covered_range, is_value_segment)?;
         self.write_rest()?;
         self.cut_space();
         for (page, kind, bytes) in std::mem::take(&mut self.admitted) {
@@ -368,6 +377,7 @@ impl RunWriter {
         data_pages: u32,
         footer: &Footer,
         covered_range: Option<KeyBounds>,
+        is_value_segment: bool,
     ) -> Result<RunRef> {
         let mut record = RunRecord {
             store: self.data.store(),
@@ -387,6 +397,7 @@ impl RunWriter {
             },
             keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),
             covered_range,
+            is_value_segment,
         };
         // More pages may mean more spans to state, and so a longer footer.
         let mut pages = 1;

@@ -125,6 +125,24 @@ pub(crate) const BUGS: &[Bug] = &[
         "a job of a leveled tree undoes a flush that came in between",
         &["trees/lsm/src/tree/tests/beside.rs"],
     ),
+    // Value segments.
+    bug("dead-bytes-twice", "the bytes of a dead value count twice", &["trees/separated/src/tree/tests.rs"]),
+    bug("drops-of-job-lost", "values that a job drops stay alive", &["trees/separated/src/tree/tests.rs"]),
+    bug(
+        "segment-freed-early",
+        "a value segment is freed with its first dead value",
+        &["trees/separated/src/tree/tests.rs"],
+    ),
+    bug(
+        "stale-rewriting-installed",
+        "a rewritten segment takes the place of a later one",
+        &["substrate/values/src/segment_set/tests.rs"],
+    ),
+    bug(
+        "dead-value-kept",
+        "a segment is rewritten with its dead values",
+        &["substrate/values/src/segment_set/tests.rs"],
+    ),
     bug("second-open-not-locked", "a store that is open can be opened again", &["model"]),
     // Directories.
     bug("names-by-path", "files of a store are named by its path, wherever it is now", &["directories"]),

@@ -20,7 +20,8 @@ use crate::{Amount, LayerFailure, LayerReport, Limits};
 pub(crate) type Outcome = Result<LayerReport, LayerFailure>;
 
 /// One of each size, with every policy and family.
-const TREES_OF_SHORT_RUNS: [&str; 4] = ["turtle-narrow", "splinter-small", "turtle", "leveled-narrow"];
+const TREES_OF_SHORT_RUNS: [&str; 5] =
+    ["turtle-narrow", "splinter-small", "turtle", "leveled-narrow", "leveled-separate"];
 
 /// Stops the layers that repeat themselves.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 //! **Invariants**
 //! - Names are unique: a run is replayed by its name and its seed.
 
-use testudo::{KeyspaceOptions, Tree};
+use testudo::{KeyspaceOptions, Placement, Tree};
 
 use crate::{Profile, engine_store::EngineOpener};
 
@@ -38,6 +38,8 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("leveled-narrow", leveled(4 << 10, 2, 1)),
         ("leveled-small", leveled(16 << 10, 4, 2)),
         ("leveled", KeyspaceOptions::default().tree(Tree::leveled())),
+        ("turtle-separate", turtle(4 << 10, 4).placement(Placement::separate())),
+        ("leveled-separate", leveled(4 << 10, 2, 1).placement(Placement::separate())),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
     Batch, Db, DbBuilder, Durability, Entry, Error, ErrorKind, Finding, Iter, Keyspace, KeyspaceOptions,
-    Result, Slice, Snapshot, Tree, VerifyLevel,
+    Placement, Result, Slice, Snapshot, Tree, VerifyLevel,
 };
 use testudo_env::Env;
 
@@ -165,6 +165,12 @@ impl Store for EngineStore {
         let presets = Tree::presets();
         let (name, tree) = presets[usize::from(choice) % presets.len()];
         let keyspace = self.keyspace(keyspace)?;
+        let placements = [Placement::inline(), Placement::separate(), Placement::hybrid()];
+        // One in so many choices leaves the placement as it is.
+        let other = (usize::from(choice) / presets.len()).checked_sub(1);
+        if let Some(placement) = other.and_then(|other| placements.get(other)) {
+            keyspace.set_placement(*placement)?;
+        }
         let is_leveled = |tree: &Tree| matches!(tree, Tree::Leveled { .. });
         if is_leveled(&keyspace.options().chosen_tree()) != is_leveled(&tree) {
             return match keyspace.set_tree(tree) {

@@ -20,7 +20,7 @@ use crate::{
 /// Slots for snapshots.
 const SNAPSHOT_SLOTS: u64 = 3;
 /// Trees that a keyspace is switched between.
-const TREE_CHOICES: u64 = 4;
+const TREE_CHOICES: u64 = 12;
 /// Stems that many keys share.
 const PREFIXES: [&str; 5] = ["", "a", "b/", "user/", "user/with-a-long-shared-prefix/and-more-of-it/"];
 

@@ -10,8 +10,8 @@ use std::{
 };
 
 use testudo::{
-    Db, Durability, ErrorKind, KeyspaceOptions, SalvageMethod, SalvageOptions, SalvageReport, Tree,
-    VerifyLevel, salvage, unobserved,
+    Db, Durability, ErrorKind, KeyspaceOptions, Placement, SalvageMethod, SalvageOptions, SalvageReport,
+    Tree, VerifyLevel, salvage, unobserved,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
 use testudo_testkit::{
@@ -46,7 +46,9 @@ impl Subject {
         };
         for round in 0..rounds {
             for name in NAMES {
-                let keyspace = db.keyspace(name, || options).unwrap();
+                // Beside one with its values inside, one with its values outside.
+                let placement = if name == "beta" { Placement::separate() } else { Placement::inline() };
+                let keyspace = db.keyspace(name, || options.placement(placement)).unwrap();
                 for _ in 0..40 {
                     let key = format!("key{:04}", random.below(400));
                     if random.percent(if round % 3 == 2 { 60 } else { 10 }) {

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser as _, Subcommand, ValueEnum};
+use testudo::Placement;
 
 use crate::report::size::{parse, parse_positive};
 
@@ -50,6 +51,9 @@ pub struct StoreArgs {
     /// Bytes of a full leaf, or of a run of a leveled tree [default: the tree's]
     #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
     pub leaf_bytes: Option<u64>,
+    /// Where values are put: inline, hybrid or separate
+    #[arg(long, default_value_t = Placement::inline())]
+    pub placement: Placement,
     /// Directory of the store, kept at the end; without it a new one is made and removed again
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -62,6 +66,23 @@ pub struct StoreArgs {
     /// Tiny sizes, to see that everything runs
     #[arg(long)]
     pub smoke: bool,
+}
+
+/// Mixes of value lengths.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// 9 bytes.
+    S,
+    /// 104 bytes.
+    M,
+    /// 1,004 bytes.
+    L,
+    /// Most are short.
+    Sd,
+    /// Most are middling.
+    Md,
+    /// Most are long.
+    Ld,
 }
 
 /// Flags of `ycsb`.
@@ -82,6 +103,10 @@ pub struct YcsbArgs {
     /// Bytes of a value
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub value_bytes: u64,
+    /// Values of 9, 104 and 1,004 bytes instead: one of these lengths, or a mix of them in which 60 of 100
+    /// are short (sd), middling (md) or long (ld), and 20 each of the others
+    #[arg(long, value_enum, conflicts_with = "value_bytes")]
+    pub mix: Option<Mix>,
     /// Client threads
     #[arg(long, value_name = "N", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]

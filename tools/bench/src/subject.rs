@@ -30,6 +30,8 @@ pub struct Settings {
     pub tree: String,
     /// Bytes of a full leaf, where there are leaves and the choice is not left to the tree.
     pub leaf_bytes: Option<u64>,
+    /// Where values are put; for stores that have a choice.
+    pub placement: testudo::Placement,
     /// What is hot when it is closed is read back when it is opened, where a store can do that.
     pub warm_restart: bool,
     /// The machine.

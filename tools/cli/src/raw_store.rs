@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use serde_json::{Map, Value, json};
 use testudo::Error;
-use testudo_base::{Entry, Kind, StoreId, operands_format::Stack};
+use testudo_base::{Entry, Kind, StoreId, ValueReference, operands_format::Stack};
 use testudo_env::Env;
 use testudo_storage::{SlotContents, inspect_superblock};
 use testudo_wal::survey_log;
@@ -88,7 +88,16 @@ pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
         (Kind::Tombstone, _) => ("remove", None),
         (Kind::Operands | Kind::Unmerged, None) => ("merge", Some(entry.value)),
         (Kind::Operands | Kind::Unmerged, Some(stack)) => ("merge", stack.existing),
+        (Kind::Reference | Kind::UnmergedReference, _) => ("refer", None),
+        (Kind::Referred, _) => ("referred", ValueReference::split(entry.value).ok().map(|split| split.1)),
     };
+    if let Ok((reference, _)) = ValueReference::split(entry.value)
+        && matches!(entry.kind, Kind::Reference | Kind::UnmergedReference | Kind::Referred)
+    {
+        document.insert("segment".to_owned(), json!(reference.segment.0));
+        document.insert("number".to_owned(), json!(reference.number));
+        document.insert("length".to_owned(), json!(reference.length));
+    }
     document.insert("operation".to_owned(), json!(operation));
     if let Some(stack) = &stack {
         let operands: Vec<_> = stack.operands.iter().map(|operand| to_hex(operand)).collect();
@@ -113,6 +122,19 @@ fn stack_of<'e>(entry: &Entry<'e>) -> Option<Stack<'e>> {
     has_operands.then(|| Stack::decode(entry.kind, entry.value).ok()).flatten()
 }
 
+/// An entry that refers to a value, or the value of a value segment, in human-readable form.
+fn reference_line(key: &str, entry: &Entry<'_>) -> String {
+    let Ok((ValueReference { segment, number, length }, rest)) = ValueReference::split(entry.value) else {
+        return format!("refer {key}: damaged reference {}", shown(entry.value));
+    };
+    let what = format!("value {number} of segment {segment}, {length} bytes");
+    match entry.kind {
+        Kind::Referred => format!("{what}: {key} = {}", shown(rest)),
+        Kind::UnmergedReference => format!("merge {key} = {what} + operands"),
+        _ => format!("refer {key} = {what}"),
+    }
+}
+
 /// An operation in human-readable form.
 pub(crate) fn operation_line(entry: &Entry<'_>) -> String {
     let key = shown(entry.key);
@@ -123,6 +145,7 @@ pub(crate) fn operation_line(entry: &Entry<'_>) -> String {
             Kind::Operands | Kind::Unmerged => {
                 format!("merge {key}: damaged operands {}", shown(entry.value))
             }
+            Kind::Reference | Kind::UnmergedReference | Kind::Referred => reference_line(&key, entry),
         };
     };
     let operands: Vec<_> = operands.into_iter().map(shown).collect();

@@ -23,12 +23,13 @@ use std::{fmt, sync::Arc};
 use testudo_base::{Cursor, ExtentSpan, Result, Seqno};
 use testudo_run::{Access, Lookup, ScanLimits};
 use testudo_storage::{Change, PageAddress};
+use testudo_values::SegmentSet;
 
 pub use job::{Job, Prepared};
 pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};
 pub use reclaim::{LeastGain, Reclaim, ReclaimLimits};
-pub use work::{Executor, InlineExecutor, Progress, RunIds, Task, Work};
+pub use work::{Executor, InlineExecutor, OutlyingValues, Progress, RunIds, Task, Work};
 
 /// Sorted updates on their way into a tree: a frozen memtable.
 pub trait Updates: Send + Sync + fmt::Debug {
@@ -75,6 +76,12 @@ pub struct TreeStats {
     pub tombstones: u64,
     /// Bytes of all runs in the data file.
     pub stored_bytes: u64,
+    /// Value segments.
+    pub value_segments: u64,
+    /// Bytes of the values in them.
+    pub value_bytes: u64,
+    /// Of those, bytes of values to which no entry refers any more.
+    pub dead_value_bytes: u64,
 }
 
 /// One line of a tree's outline.
@@ -164,6 +171,10 @@ pub trait Tree: Send + Sync + fmt::Debug {
     /// that [`Tree::parts`] leaves out is found.
     fn references(&self) -> Vec<ExtentSpan> {
         self.parts().iter().flat_map(Part::spans).copied().collect()
+    }
+    /// The values that its entries refer to, if it keeps some outside its runs.
+    fn value_segments(&self) -> Option<&SegmentSet> {
+        None
     }
     /// Checks the structure; with `deep` also every page and the order of all keys.
     fn check_invariants(&self, deep: bool) -> Result<()>;

@@ -13,7 +13,7 @@ use testudo_run::{KeyBounds, Run, RunRef};
 /// A piece of a tree's data in the data file.
 #[derive(Clone, Debug)]
 pub enum Part {
-    /// A sorted run.
+    /// A sorted run: entries, or the values that entries refer to.
     Run(Arc<Run>),
 }
 

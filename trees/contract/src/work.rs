@@ -3,7 +3,7 @@
 use std::fmt;
 
 use testudo_base::{
-    DropCounts, KeyspaceId, RunId,
+    DropCounts, KeyspaceId, MergeDrops, ReferenceDrop, Result, RunId, ValueReference,
     merge_operator::FullMerge,
     sync::{
         Arc, Mutex,
@@ -66,7 +66,7 @@ impl RunIds {
 pub struct Progress {
     total: AtomicU64,
     done: AtomicU64,
-    drops: Mutex<DropCounts>,
+    drops: Mutex<MergeDrops>,
 }
 
 impl Progress {
@@ -81,19 +81,34 @@ impl Progress {
     }
 
     /// Reports entries that the work found dead, and those that it made of such.
-    pub fn record_drops(&self, drops: DropCounts) {
-        *self.drops.lock() += drops;
+    pub fn record_drops(&self, drops: MergeDrops) {
+        let mut all = self.drops.lock();
+        all.counts += drops.counts;
+        all.references.extend(drops.references);
     }
 
-    /// What was reported by [`Progress::record_drops`] since this was asked last.
+    /// What was counted by [`Progress::record_drops`] since this was asked last.
     pub fn take_drops(&self) -> DropCounts {
-        std::mem::take(&mut *self.drops.lock())
+        std::mem::take(&mut self.drops.lock().counts)
+    }
+
+    /// The references to values that [`Progress::record_drops`] was told of since this was asked last.
+    pub fn take_reference_drops(&self) -> Vec<ReferenceDrop> {
+        std::mem::take(&mut self.drops.lock().references)
     }
 
     /// Bytes done and bytes in all.
     pub fn state(&self) -> (u64, u64) {
         (self.done.load(Relaxed), self.total.load(Relaxed))
     }
+}
+
+/// The values that references in the entries of a tree lead to.
+pub trait OutlyingValues: Send + Sync + fmt::Debug {
+    /// The value of `key` that `reference` leads to.
+    ///
+    /// Errors: `Corruption` if it is not there; `Io`.
+    fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>>;
 }
 
 /// What a tree works with.
@@ -107,6 +122,8 @@ pub struct Work {
     pub keyspace_name: Arc<str>,
     /// How its operands become values.
     pub full_merge: Arc<FullMerge>,
+    /// Where values lie that entries refer to; `None` if none do.
+    pub values: Option<Arc<dyn OutlyingValues>>,
     /// Ids for new runs.
     pub run_ids: Arc<RunIds>,
     /// Runs parts of the work in parallel.

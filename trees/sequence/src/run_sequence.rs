@@ -5,7 +5,10 @@
 //! - Of entries that end here, and of those that become another one, the work's progress is told at the end.
 //! - A run that stays keeps its bytes and its covered range; others are put on either side of it.
 
-use testudo_base::{DropCounts, DropSink, Entry, Kind, Result, Seqno, key, planted, sync::Arc};
+use testudo_base::{
+    DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, Result, Seqno, ValueReference, codec::Damage, key,
+    operands_format::with_value_read, planted, sync::Arc,
+};
 use testudo_contract::Work;
 use testudo_run::{KeyBounds, Run, RunOrigin, RunWriter};
 
@@ -51,7 +54,7 @@ pub struct RunSequence<'w> {
     /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as
     /// nothing else was written there.
     first_tombstone: Option<Vec<u8>>,
-    drops: DropCounts,
+    drops: MergeDrops,
 }
 
 /// A run that stays, and its first and last key.
@@ -86,7 +89,7 @@ impl<'w> RunSequence<'w> {
             runs: Vec::new(),
             staying,
             first_tombstone: None,
-            drops: DropCounts::default(),
+            drops: MergeDrops::default(),
         })
     }
 
@@ -115,16 +118,36 @@ impl<'w> RunSequence<'w> {
     }
 
     /// What is written in the place of operands, if it is not they.
-    pub fn resolve_operands(&mut self, entry: &Entry<'_>) -> Option<(Kind, Vec<u8>)> {
-        match entry.kind {
-            Kind::Value | Kind::Tombstone => None,
+    ///
+    /// Errors: those of reading a value that operands change.
+    pub fn resolve_operands(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, Vec<u8>)>> {
+        let resolved = match entry.kind {
+            Kind::Value | Kind::Tombstone | Kind::Reference | Kind::Referred => None,
             Kind::Operands | Kind::Unmerged => {
-                let (kind, value) = self.work.full_merge.try_full_merge(entry, self.origin.is_leaf)?;
-                self.drops.dropped(entry);
-                self.drops.made(&Entry { kind, value: &value, ..*entry });
-                Some((kind, value))
+                self.work.full_merge.try_full_merge(entry, self.origin.is_leaf)
             }
+            Kind::UnmergedReference => {
+                let unmerged = self.read_value_of(entry)?;
+                let unmerged = unmerged.as_ref().map(|value| Entry { kind: Kind::Unmerged, value, ..*entry });
+                unmerged.and_then(|unmerged| self.work.full_merge.try_full_merge(&unmerged, true))
+            }
+        };
+        if let Some((kind, value)) = &resolved {
+            self.drops.dropped(entry);
+            self.drops.made(&Entry { kind: *kind, value, ..*entry });
         }
+        Ok(resolved)
+    }
+
+    /// Operands and the value that they refer to, if somebody can merge them.
+    fn read_value_of(&self, entry: &Entry<'_>) -> Result<Option<Vec<u8>>> {
+        let Some(values) = self.work.values.as_ref().filter(|_| self.work.full_merge.has_operator()) else {
+            return Ok(None);
+        };
+        let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an unmerged entry: {why}"));
+        let (reference, _) = ValueReference::split(entry.value).map_err(damaged)?;
+        let value = values.read(entry.key, &reference)?;
+        with_value_read(entry.value, &value).map(Some).map_err(damaged)
     }
 
     /// Bytes that flow in were passed.

@@ -164,7 +164,7 @@ impl Writer<'_> {
         self.bytes += operation.key.len() + logged.len();
         match operation.kind {
             Kind::Operands => self.batch.merge(&scratch, operation.key, logged),
-            Kind::Value | Kind::Tombstone | Kind::Unmerged => {
+            _ => {
                 self.batch.insert(&scratch, operation.key, logged);
             }
         }

@@ -32,6 +32,8 @@ pub(crate) struct Source {
     pub(crate) counts_in: Option<Vec<KeyBounds>>,
     /// A fragment of a run that lost its footer: its age is not known.
     pub(crate) is_orphan: bool,
+    /// It holds values that other runs refer to: nothing supersedes all of it.
+    pub(crate) is_value_segment: bool,
 }
 
 impl Source {
@@ -201,6 +203,7 @@ impl Plan {
                 reference: run.reference,
                 counts_in: Some(run.counts_in),
                 is_orphan: false,
+                is_value_segment: false,
             }));
         }
         true
@@ -258,7 +261,7 @@ impl KeyspacePlan {
     }
 
     fn take_run(&mut self, record: RunRecord) {
-        let RunRecord { reference, keyspace_name, covered_range, .. } = record;
+        let RunRecord { reference, keyspace_name, covered_range, is_value_segment, .. } = record;
         if self.name_from == NameSource::Invented && !keyspace_name.is_empty() {
             (self.name, self.name_from) = (keyspace_name, NameSource::Run);
         }
@@ -266,7 +269,7 @@ impl KeyspacePlan {
             let age = (reference.newest_seqno, reference.id);
             self.authorities.push(CoveredRange { bounds, age });
         }
-        self.sources.push(Source { reference, counts_in: None, is_orphan: false });
+        self.sources.push(Source { reference, counts_in: None, is_orphan: false, is_value_segment });
     }
 
     /// Forgets runs of which bottom runs say that all of it is old.
@@ -274,7 +277,9 @@ impl KeyspacePlan {
         let authorities = &self.authorities;
         self.sources.retain(|source| {
             let range = range_of(&source.reference);
-            !uncovered(&range, authorities, |covered_range| covered_range.age > source.age()).is_empty()
+            source.is_value_segment
+                || !uncovered(&range, authorities, |covered_range| covered_range.age > source.age())
+                    .is_empty()
         });
     }
 
@@ -299,7 +304,8 @@ impl KeyspacePlan {
         let is_later = |covered_range: &CoveredRange| later_run(covered_range, fragment.run);
         let left = uncovered(&range_of(&reference), &self.authorities, is_later);
         if !left.is_empty() {
-            self.sources.push(Source { reference, counts_in: Some(left), is_orphan: true });
+            let counts_in = Some(left);
+            self.sources.push(Source { reference, counts_in, is_orphan: true, is_value_segment: false });
         }
     }
 }

@@ -10,6 +10,7 @@
 //! - An entry counts unless a newer bottom run says that its key is gone; of those that count the newest
 //!   wins.
 //! - A gap matters as far as nothing newer covers it, or operands stand upon what is missing.
+//! - Values of value segments are no entries; they stand where an entry refers to them.
 //! - Operands are stacked only upon what their tree has below them: elsewhere nobody knows which of them a
 //!   run repeats.
 
@@ -18,7 +19,12 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
-use testudo_base::{Kind, StoreId, num::low64, operands_format::begin_stack, sync::Arc};
+use testudo_base::{
+    Kind, StoreId, ValueReference,
+    num::low64,
+    operands_format::{begin_stack, with_value_read},
+    sync::Arc,
+};
 use testudo_env::File;
 use testudo_run::{KeyBounds, LenientCursor, LenientFilter, LostPages};
 use testudo_storage::DATA_FILE;
@@ -220,12 +226,45 @@ impl<'p> Sweep<'p> {
             holders.push(index);
         }
         let covered_range = self.authorities_at(key);
-        let answer = self.judge(key, &holders, &covered_range);
+        let mut answer = self.judge(key, &holders, &covered_range);
+        self.read_value(key, &holders, &mut answer);
         for index in holders {
             self.advance(index);
         }
         self.gaps.retain(|gap| gap.bounds.high.as_deref().is_none_or(|high| key < high));
         answer
+    }
+
+    /// Puts the value in the place of a reference to it, if one of the sources has it.
+    fn read_value(&mut self, key: &[u8], holders: &[usize], answer: &mut Answer) {
+        let Some((kind @ (Kind::Reference | Kind::UnmergedReference), bytes)) = &answer.entry else { return };
+        let wanted = ValueReference::of(*kind, bytes).ok().flatten();
+        let entries = holders.iter().filter_map(|index| self.open.get(index)?.cursor.entry());
+        let mut values = entries.filter(|entry| entry.kind == Kind::Referred);
+        let value = values.find_map(|entry| {
+            let (reference, value) = ValueReference::split_referred(entry.value).ok()?;
+            (Some(reference) == wanted).then_some(value)
+        });
+        let read = value.and_then(|value| match kind {
+            Kind::Reference => Some((Kind::Value, value.to_vec())),
+            _ => Some((Kind::Unmerged, with_value_read(bytes, value).ok()?)),
+        });
+        if read.is_none() {
+            // The page that had it was reported, unless a newer run covers its keys.
+            if !self.gaps.iter().any(|gap| gap.may_have_held(key)) {
+                self.lost.push(LostRange {
+                    low: key.to_vec(),
+                    high: Some(after(key)),
+                    records_about: 1,
+                    bytes_about: wanted.map_or(0, |reference| u64::from(reference.length)),
+                    file: DATA_FILE.to_owned(),
+                    offset: 0,
+                    why: "the value lies in a value segment, and was not found there".to_owned(),
+                });
+            }
+            answer.gap = answer.gap.max(answer.age);
+        }
+        answer.entry = read;
     }
 
     /// Ages of the bottom runs that know everything about `key`.
@@ -245,7 +284,8 @@ impl<'p> Sweep<'p> {
     fn judge(&self, key: &[u8], holders: &[usize], authorities: &[Age]) -> Answer {
         let counting = || {
             let open = holders.iter().filter_map(|index| self.open.get(index));
-            open.filter(|open| open.source.counts_for(key))
+            let is_value = |open: &&OpenSource| open.cursor.entry().is_some_and(|e| e.kind == Kind::Referred);
+            open.filter(|open| open.source.counts_for(key)).filter(move |open| !is_value(open))
         };
         let known = || counting().filter(|open| !open.source.is_orphan);
         let newest = known().max_by_key(|open| open.source.age());

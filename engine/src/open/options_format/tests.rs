@@ -1,7 +1,7 @@
 use testudo_base::{ErrorKind, KeyspaceId, codec::Damage};
 
-use super::Unreadable;
-use crate::{KeyspaceOptions, Tree};
+use super::{PLACED, Unreadable};
+use crate::{KeyspaceOptions, Placement, Tree};
 
 /// Bytes that the first versions wrote.
 fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
@@ -18,6 +18,10 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
                 .merge_operator("append"),
             b"\x03\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x06\0append",
         ),
+        (
+            options().placement(Placement::separate()),
+            b"\x80\x0c\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
+        ),
     ]
 }
 
@@ -33,8 +37,10 @@ fn options_have_the_bytes_that_they_always_had() {
 fn every_preset_is_read_back() {
     for (name, tree) in Tree::presets() {
         for options in [KeyspaceOptions::default(), KeyspaceOptions::default().merge_operator("append")] {
-            let options = options.tree(tree);
-            assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options), "{name}");
+            for placement in [Placement::inline(), Placement::hybrid(), Placement::separate()] {
+                let options = options.tree(tree).placement(placement);
+                assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options), "{name}");
+            }
         }
     }
 }
@@ -43,6 +49,7 @@ fn every_preset_is_read_back() {
 fn a_cut_of_any_length_is_damage_or_other_options() {
     for (_, tree) in Tree::presets() {
         let options = KeyspaceOptions::default().tree(tree).merge_operator("append");
+        let options = options.placement(Placement::hybrid());
         let bytes = options.encode();
         for length in 0..bytes.len() {
             match KeyspaceOptions::decode(&bytes[..length]) {
@@ -55,7 +62,7 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
 
 #[test]
 fn what_a_newer_version_wrote_is_told_from_damage() {
-    for tag in 4..=u8::MAX {
+    for tag in (4..=u8::MAX).filter(|tag| *tag != PLACED) {
         let Err(Unreadable::Newer(what)) = KeyspaceOptions::decode(&[tag, 0, 0, 0]) else {
             panic!("tree {tag} is not known");
         };
@@ -64,10 +71,11 @@ fn what_a_newer_version_wrote_is_told_from_damage() {
         assert!(error.to_string().contains("a newer version is needed"), "{error}");
     }
     assert!(matches!(KeyspaceOptions::decode(&[0, 0, 0]), Err(Unreadable::Damaged(_))));
-    let (_, leveled) = golden().pop().unwrap();
+    let [.., (_, leveled), (_, placed)] = golden()[..] else { panic!("these come last") };
+    let more_placement = [&[PLACED, 13, 0][..], &placed[3..15], &[7], &placed[15..]].concat();
     let more_settings = [&[3, 25, 0][..], &leveled[3..27], &[7], &leveled[27..]].concat();
     let more_options = [leveled, &[7]].concat();
-    for bytes in [more_settings, more_options] {
+    for bytes in [more_settings, more_options, more_placement] {
         assert!(matches!(KeyspaceOptions::decode(&bytes), Err(Unreadable::Newer(_))), "{bytes:?}");
     }
 }
@@ -78,6 +86,10 @@ fn settings_out_of_bounds_are_damage() {
     let bytes = KeyspaceOptions::default().tree(out).encode();
     let why = Damage("settings of a keyspace are out of bounds");
     assert_eq!(KeyspaceOptions::decode(&bytes), Err(Unreadable::Damaged(why)));
+    let mut placed = KeyspaceOptions::default().placement(Placement::separate()).encode();
+    placed[10] = 0xff;
+    let why_placed = Damage("a placement is out of bounds");
+    assert_eq!(KeyspaceOptions::decode(&placed), Err(Unreadable::Damaged(why_placed)));
     let long = KeyspaceOptions::default().merge_operator(&"a".repeat(32)).encode();
     assert!(KeyspaceOptions::decode(&long).is_ok());
     let too_long = [long, b"a".to_vec()].concat();

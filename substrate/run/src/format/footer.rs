@@ -4,9 +4,9 @@
 //!
 //! Payload, little-endian (`str` = u32 length and bytes): store id u128 · the run's own reference · name of
 //! the keyspace str · covered range: u8 0 (none), or 1, low str and u8 0 (open) or 1, how much high shares
-//! with low u32 and the rest of high str · index blocks u32 · first filter page u32 · filter pages u32 ·
-//! then per index block its page u32, its pages u32, its first separator str, and u8 0, or 1 and the fork of
-//! a separator that was cut: shared bytes u32 · byte u8.
+//! with low u32 and the rest of high str; or 2 for a value segment, which has none · index blocks u32 ·
+//! first filter page u32 · filter pages u32 · then per index block its page u32, its pages u32, its first
+//! separator str, and u8 0, or 1 and the fork of a separator that was cut: shared bytes u32 · byte u8.
 //!
 //! **Invariants**
 //! - Reading never panics: a footer that contradicts itself is [`Damage`].
@@ -47,6 +47,8 @@ pub struct RunRecord {
     /// For a bottom run: the keys of which it holds everything that was left of all operations up to its
     /// newest seqno. A key in there that it does not hold did not exist then.
     pub covered_range: Option<KeyBounds>,
+    /// It holds values that the entries of other runs refer to, and says nothing about its keys.
+    pub is_value_segment: bool,
 }
 
 impl RunRecord {
@@ -55,7 +57,7 @@ impl RunRecord {
         self.reference.encode(out);
         codec::put_bytes(out, self.keyspace_name.as_bytes());
         let Some(KeyBounds { low, high }) = &self.covered_range else {
-            codec::put_u8(out, 0);
+            codec::put_u8(out, if self.is_value_segment { 2 } else { 0 });
             return;
         };
         codec::put_u8(out, 1);
@@ -87,12 +89,13 @@ impl RunRecord {
         let reference = RunRef::decode(reader)?;
         let name = std::str::from_utf8(reader.bytes(MAX_NAME_BYTES)?);
         let keyspace_name = name.map_err(|_| Damage("a name is not UTF-8"))?.to_owned();
-        let covered_range = match reader.u8()? {
-            0 => None,
-            1 => Some(decode_bounds(reader)?),
+        let (covered_range, is_value_segment) = match reader.u8()? {
+            0 => (None, false),
+            1 => (Some(decode_bounds(reader)?), false),
+            2 => (None, true),
             _ => return Err(Damage("unknown covered range of a run")),
         };
-        Ok(Self { store, reference, keyspace_name, covered_range })
+        Ok(Self { store, reference, keyspace_name, covered_range, is_value_segment })
     }
 }
 

@@ -10,11 +10,11 @@ use testudo_env::Env;
 
 use crate::subject::{Readings, Records, Settings, Subject};
 
-/// An open store, and the tree that its keyspaces shall have.
+/// An open store, and what its keyspaces shall be like.
 #[derive(Debug)]
 pub struct Testudo {
     db: Db,
-    tree: Tree,
+    options: KeyspaceOptions,
     tree_name: String,
 }
 
@@ -29,7 +29,8 @@ impl Subject for Testudo {
         let env: Arc<dyn Env> = settings.env.clone();
         let builder = Db::builder(dir).memory_bytes(settings.memory_bytes).durability(durability).env(env);
         let builder = builder.warm_restart(settings.warm_restart);
-        Ok(Self { db: builder.open()?, tree, tree_name: settings.tree.clone() })
+        let options = KeyspaceOptions::default().tree(tree).placement(settings.placement);
+        Ok(Self { db: builder.open()?, options, tree_name: settings.tree.clone() })
     }
 
     fn kind(&self) -> String {
@@ -37,11 +38,11 @@ impl Subject for Testudo {
     }
 
     fn records(&self, name: &str) -> Result<Keyspace> {
-        self.db.keyspace(name, || KeyspaceOptions::default().tree(self.tree))
+        self.db.keyspace(name, || self.options)
     }
 
     fn many_records(&self, names: &[String]) -> Result<Vec<Keyspace>> {
-        self.db.keyspaces(names.iter().map(String::as_str), || KeyspaceOptions::default().tree(self.tree))
+        self.db.keyspaces(names.iter().map(String::as_str), || self.options)
     }
 
     fn drop_records(&self, name: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use testudo::{Db, KeyspaceOptions, MergeOperators, Tree};
+use testudo::{Db, KeyspaceOptions, MergeOperators, Placement, Tree};
 
 use crate::{
     arguments::{StoreArguments, parse_name},
@@ -32,13 +32,16 @@ enum Command {
         /// Kind of tree
         #[arg(long, default_value_t = Tree::turtle())]
         tree: Tree,
+        /// Where values are put: inline, hybrid (large ones in value segments) or separate
+        #[arg(long, default_value_t = Placement::inline())]
+        placement: Placement,
         #[arg(long, value_name = "NAME", help = merge_operator_help())]
         merge_operator: Option<String>,
         /// Create the store and the directories above it if they do not exist
         #[arg(long)]
         create: bool,
     },
-    /// Stores a keyspace in another tree from now on
+    /// Stores a keyspace in another tree from now on, or puts its values elsewhere
     Convert {
         #[command(flatten)]
         store: StoreArguments,
@@ -46,8 +49,11 @@ enum Command {
         #[arg(value_parser = parse_name)]
         name: String,
         /// Kind of tree
+        #[arg(long, required_unless_present = "placement")]
+        tree: Option<Tree>,
+        /// Where values are put: inline, hybrid (large ones in value segments) or separate
         #[arg(long)]
-        tree: Tree,
+        placement: Option<Placement>,
     },
     /// Drops a keyspace with all its records
     Drop {
@@ -69,14 +75,17 @@ fn merge_operator_help() -> String {
 /// Does what was asked.
 pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outcome {
     match &arguments.command {
-        Command::Create { store, name, tree, merge_operator, create: may_create } => {
+        Command::Create { store, name, tree, placement, merge_operator, create: may_create } => {
             let db = store::open_for_writing(context, store, *may_create)?;
-            let options = KeyspaceOptions::default().tree(*tree);
+            let options = KeyspaceOptions::default().tree(*tree).placement(*placement);
             let options = merge_operator.iter().fold(options, |options, name| options.merge_operator(name));
             let outcome = create(&db, store, name, options);
             store.close(db, outcome)?;
             if context.json {
                 let mut document = json!({ "keyspace": name, "tree": tree.to_string() });
+                if !placement.is_inline() {
+                    document["placement"] = json!(placement.to_string());
+                }
                 if let Some(operator) = merge_operator {
                     document["merge_operator"] = json!(operator);
                 }
@@ -84,11 +93,18 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             }
             Ok(Verdict::Fine)
         }
-        Command::Convert { store, name, tree } => {
+        Command::Convert { store, name, tree, placement } => {
             let db = store::open_for_writing(context, store, false)?;
-            let outcome = convert(&db, store, name, *tree);
+            let outcome = convert(&db, store, name, *tree, *placement);
             store.close(db, outcome)?;
-            report(context, &json!({ "keyspace": name, "tree": tree.to_string() }))
+            let mut document = json!({ "keyspace": name });
+            if let Some(tree) = tree {
+                document["tree"] = json!(tree.to_string());
+            }
+            if let Some(placement) = placement {
+                document["placement"] = json!(placement.to_string());
+            }
+            report(context, &document)
         }
         Command::Drop { store, name } => {
             let db = store::open_for_writing(context, store, false)?;
@@ -119,9 +135,20 @@ fn report(context: &mut Context, document: &Value) -> Outcome {
     Ok(Verdict::Fine)
 }
 
-fn convert(db: &Db, store: &StoreArguments, name: &str, tree: Tree) -> Outcome {
+fn convert(
+    db: &Db,
+    store: &StoreArguments,
+    name: &str,
+    tree: Option<Tree>,
+    placement: Option<Placement>,
+) -> Outcome {
     let keyspace = store.existing_keyspace(db, name)?;
-    keyspace.set_tree(tree).map_err(|error| store.failure(&error))?;
+    if let Some(tree) = tree {
+        keyspace.set_tree(tree).map_err(|error| store.failure(&error))?;
+    }
+    if let Some(placement) = placement {
+        keyspace.set_placement(placement).map_err(|error| store.failure(&error))?;
+    }
     Ok(Verdict::Fine)
 }
 

@@ -56,6 +56,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "wal_live",
             "manifest_bytes",
             "stored",
+            "value_",
+            "dead_value",
             "reserve",
             "whole_reserve",
         ],

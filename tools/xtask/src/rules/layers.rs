@@ -26,7 +26,7 @@ const SUBSTRATE: [(&str, &[&str]); 9] = [
     ("testudo-values", &["testudo-base", "testudo-env", "testudo-storage", "testudo-run"]),
 ];
 /// What the contract of the trees may use.
-const CONTRACT: &[&str] = &["testudo-base", "testudo-storage", "testudo-run"];
+const CONTRACT: &[&str] = &["testudo-base", "testudo-storage", "testudo-run", "testudo-values"];
 /// What the sequences of runs that trees are made of may use.
 const SEQUENCE: &[&str] = &["testudo-base", "testudo-storage", "testudo-run", "testudo-contract"];
 /// What a tree may use: never another tree, the log, the write buffer or the engine.

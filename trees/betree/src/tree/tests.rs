@@ -115,6 +115,7 @@ impl Bed {
             data,
             keyspace: KEYSPACE,
             keyspace_name: Arc::from("tests"),
+            values: None,
             run_ids: Arc::new(RunIds::starting_at(RunId(1))),
             executor: Arc::new(parts::Backwards::default()),
             progress: Arc::new(Progress::default()),

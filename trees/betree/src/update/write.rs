@@ -13,7 +13,7 @@
 //! - Outputs of one destination are disjoint runs in key order.
 
 use testudo_base::{
-    Cursor, DropCounts, Entry, Error, ErrorKind, Result, Seqno,
+    Cursor, Entry, Error, ErrorKind, MergeDrops, Result, Seqno,
     num::u64_of,
     sync::{Arc, Mutex},
 };
@@ -230,7 +230,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let rewrites_leaf = is_leaf && layers.len() > 1 && staying.is_none();
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
-    let mut merge = MergeCursor::with_sink(sources, shared_bytes, DropCounts::default());
+    let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
     let cutter = RunCutter::new(bytes, is_leaf, options);
     let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf, keeps_tombstones: false };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
@@ -245,14 +245,14 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
 /// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
 /// `rewrites_leaf`: its oldest source is the leaf as it was.
 fn write_entries<C: Cursor>(
-    merge: &mut MergeCursor<C, DropCounts>,
+    merge: &mut MergeCursor<C, MergeDrops>,
     runs: &mut RunSequence<'_>,
     mut cutter: RunCutter,
     rewrites_leaf: bool,
 ) -> Result<u64> {
     let mut reported = 0;
     while let Some(entry) = merge.entry() {
-        let resolved = runs.resolve_operands(&entry);
+        let resolved = runs.resolve_operands(&entry)?;
         let entry = match &resolved {
             None => entry,
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },

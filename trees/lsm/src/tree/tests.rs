@@ -139,6 +139,7 @@ impl Bed {
             data,
             keyspace: KEYSPACE,
             keyspace_name: Arc::from("tests"),
+            values: None,
             run_ids: Arc::new(RunIds::starting_at(RunId(1))),
             executor: Arc::new(Backwards::default()),
             progress: Arc::new(Progress::default()),

@@ -7,7 +7,7 @@
 //! - A written run is as new as the newest of the sources of its merge, wherever that was cut.
 
 use testudo_base::{
-    Cursor, DropCounts, DropSink, Entry, Error, ErrorKind, Kind, PAGE_BYTES, Result, Seqno,
+    Cursor, DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, PAGE_BYTES, Result, Seqno,
     num::{low64, u64_of},
     sync::{Arc, Mutex},
 };
@@ -159,7 +159,7 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<He
     let Piece { layers, bytes, bounds, newest_seqno, floor } = piece;
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
-    let mut merge = MergeCursor::with_sink(sources, shared_bytes, DropCounts::default());
+    let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
     let runs_expected = bytes.div_ceil(options.run_bytes).max(1);
     let target = (bytes / runs_expected).clamp(1, options.run_bytes);
     let (is_leaf, keeps_tombstones) = (floor != Floor::Entries, floor == Floor::Nothing);
@@ -194,14 +194,14 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<He
 
 /// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
 fn write_entries<C: Cursor>(
-    merge: &mut MergeCursor<C, DropCounts>,
+    merge: &mut MergeCursor<C, MergeDrops>,
     runs: &mut RunSequence<'_>,
     target: u64,
     incoming: u64,
 ) -> Result<u64> {
     let mut reported = 0;
     while let Some(entry) = merge.entry() {
-        let resolved = runs.resolve_operands(&entry);
+        let resolved = runs.resolve_operands(&entry)?;
         let entry = match &resolved {
             None => entry,
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },

@@ -24,7 +24,7 @@ fn appended(kind: Kind, value: &[u8]) -> Appended {
     match kind {
         Kind::Value => (Some(Some(value.to_vec())), Vec::new()),
         Kind::Tombstone => (Some(None), Vec::new()),
-        Kind::Operands | Kind::Unmerged => {
+        _ => {
             let Stack { existing, operands } = Stack::decode(kind, value).unwrap();
             ((kind == Kind::Unmerged).then(|| existing.map(<[u8]>::to_vec)), operands.concat())
         }

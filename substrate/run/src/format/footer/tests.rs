@@ -22,6 +22,7 @@ fn record() -> RunRecord {
         },
         keyspace_name: "städte".to_owned(),
         covered_range: Some(KeyBounds { low: None, high: Some(b"n".to_vec()) }),
+        is_value_segment: false,
     }
 }
 

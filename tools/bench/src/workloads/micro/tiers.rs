@@ -41,6 +41,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         keyspace: KeyspaceId(1),
         keyspace_name: Arc::from("micro"),
         full_merge: Arc::default(),
+        values: None,
         run_ids: Arc::new(RunIds::starting_at(RunId(1))),
         executor: Arc::new(InlineExecutor),
         progress: Arc::new(Progress::default()),

@@ -25,6 +25,7 @@ use super::{
     space_watch::SpaceWatch,
     target::Target,
     tree_switches::TreeSwitches,
+    values::Lengths,
     versions_file,
     worker::Shared,
     workload::Shape,
@@ -75,6 +76,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             threads: usize::from(args.threads),
             tree: args.store.tree.clone(),
             leaf_bytes: args.store.leaf_bytes,
+            placement: args.store.placement,
             warm_restart: !args.no_warm_restart,
             env: context.env.clone(),
         };
@@ -98,8 +100,8 @@ impl<'a, S: Subject> RunState<'a, S> {
             return Err(Error::invalid(message));
         }
         let keyspaces = main_keyspaces(&db, args)?;
-        let value_bytes = usize_of(args.value_bytes);
-        let main = Target { keyspaces, keys, value_bytes, oracle: Oracle::new(0) };
+        let lengths = Lengths::of_flags(args.value_bytes, args.mix);
+        let main = Target { keyspaces, keys, lengths, oracle: Oracle::new(0) };
         let backup = args.backup_to.as_deref().map(|repository| BackupCheck::new(context, repository));
         let mut state =
             Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup };
@@ -406,13 +408,9 @@ impl<'a, S: Subject> RunState<'a, S> {
         self.seq = None;
         self.db.drop_records(SEQ_KEYSPACE)?;
         let keyspaces = vec![self.db.records(SEQ_KEYSPACE)?];
-        let Target { keys, value_bytes, .. } = &self.main;
-        self.seq = Some(Target {
-            keyspaces,
-            keys: keys.in_order(),
-            value_bytes: *value_bytes,
-            oracle: Oracle::new(0),
-        });
+        let Target { keys, lengths, .. } = &self.main;
+        self.seq =
+            Some(Target { keyspaces, keys: keys.in_order(), lengths: *lengths, oracle: Oracle::new(0) });
         Ok(())
     }
 
@@ -433,7 +431,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             tree: self.tree(),
             workload: workload.name(),
             key_bytes: self.args.key_bytes,
-            value_bytes: self.args.value_bytes,
+            value_bytes: self.main.lengths.mean(),
             keyspaces: usize::from(self.args.keyspaces),
             threads: usize::from(self.args.threads),
             sync: self.args.sync,

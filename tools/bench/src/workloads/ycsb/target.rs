@@ -11,14 +11,14 @@ use crate::{report::complaints::Verdict, subject::Records};
 use super::{
     keys::KeyMaker,
     oracle::{Oracle, Sight},
-    values,
+    values::{self, Lengths},
 };
 
 /// A set of records in a store.
 pub(crate) struct Target<R> {
     pub(crate) keyspaces: Vec<R>,
     pub(crate) keys: KeyMaker,
-    pub(crate) value_bytes: usize,
+    pub(crate) lengths: Lengths,
     pub(crate) oracle: Oracle,
 }
 
@@ -30,7 +30,7 @@ impl<R: Records> Target<R> {
 
     /// Bytes of all records that exist.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.oracle.acknowledged() * (self.keys.key_bytes() + u64_of(self.value_bytes))
+        self.oracle.acknowledged() * (self.keys.key_bytes() + self.lengths.mean())
     }
 
     /// Judges what a read of `record` gave that began at `before`.
@@ -40,7 +40,7 @@ impl<R: Records> Target<R> {
             return Err(format!("record {record} is missing"));
         };
         let (number, version) =
-            values::read(value, self.value_bytes).map_err(|reason| format!("record {record}: {reason}"))?;
+            values::read(value, self.lengths).map_err(|reason| format!("record {record}: {reason}"))?;
         if number != record {
             return Err(format!("record {record} has the value of record {number}"));
         }
@@ -60,8 +60,8 @@ impl<R: Records> Target<R> {
         exact: bool,
         key: &mut Vec<u8>,
     ) -> Result<(u64, u8), String> {
-        let (record, version) = values::read(entry.1, self.value_bytes)
-            .map_err(|reason| format!("an entry of a scan: {reason}"))?;
+        let (record, version) =
+            values::read(entry.1, self.lengths).map_err(|reason| format!("an entry of a scan: {reason}"))?;
         self.keys.write(record, key);
         if key != entry.0 || usize_of(record % u64_of(self.keyspaces.len())) != keyspace {
             return Err(format!("a scan gave the value of record {record} under another key"));

@@ -3,7 +3,9 @@
 //! **Invariants**
 //! - A value says which record and version it belongs to, and every byte of it can be checked.
 
-use crate::workloads::values;
+use testudo_base::num::{u64_of, usize_of};
+
+use crate::{args::Mix, workloads::values};
 
 /// Record number (8 bytes) and version (1 byte).
 const HEADER_BYTES: usize = 9;
@@ -18,6 +20,57 @@ fn seed_of(record: u64, version: u8) -> u64 {
     record.wrapping_mul(0xa076_1d64_78bd_642f).wrapping_add(u64::from(version) << 60)
 }
 
+/// How long the values of records are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lengths {
+    /// All alike.
+    Same(usize),
+    /// Of three lengths: how many records of a hundred have the first, and how many the second.
+    Mix(u64, u64),
+}
+
+/// Lengths of values in mixes, those of Parallax's evaluation (thesis, section 5.1).
+const MIXED_BYTES: [usize; 3] = [9, 104, 1004];
+
+impl Lengths {
+    /// By the flags of a run.
+    pub(crate) fn of_flags(value_bytes: u64, mix: Option<Mix>) -> Self {
+        match mix {
+            None => Self::Same(usize_of(value_bytes)),
+            Some(Mix::S) => Self::Mix(100, 0),
+            Some(Mix::M) => Self::Mix(0, 100),
+            Some(Mix::L) => Self::Mix(0, 0),
+            Some(Mix::Sd) => Self::Mix(60, 20),
+            Some(Mix::Md) => Self::Mix(20, 60),
+            Some(Mix::Ld) => Self::Mix(20, 20),
+        }
+    }
+
+    /// That of a record, in all its versions.
+    #[inline]
+    pub(crate) fn of(self, record: u64) -> usize {
+        match self {
+            Self::Same(bytes) => bytes,
+            Self::Mix(short, middle) => match (seed_of(record, 0) >> 33) % 100 {
+                part if part < short => MIXED_BYTES[0],
+                part if part < short + middle => MIXED_BYTES[1],
+                _ => MIXED_BYTES[2],
+            },
+        }
+    }
+
+    /// That of records on average.
+    pub(crate) fn mean(self) -> u64 {
+        match self {
+            Self::Same(bytes) => u64_of(bytes),
+            Self::Mix(short, middle) => {
+                let [a, b, c] = MIXED_BYTES.map(u64_of);
+                (short * a + middle * b + (100 - short - middle) * c) / 100
+            }
+        }
+    }
+}
+
 /// Fills `value` for `record` at `version`.
 #[inline]
 pub(crate) fn write(record: u64, version: u8, value: &mut [u8]) {
@@ -26,17 +79,17 @@ pub(crate) fn write(record: u64, version: u8, value: &mut [u8]) {
     values::fill(seed_of(record, version), &mut value[HEADER_BYTES..]);
 }
 
-/// Record and version of a valid value of `value_bytes`; the reason if it is not valid.
+/// Record and version of a valid value, whose length is one of `lengths`; the reason if it is not valid.
 #[inline]
-pub(crate) fn read(value: &[u8], value_bytes: usize) -> Result<(u64, u8), &'static str> {
-    if value.len() != value_bytes {
-        return Err("the value has another length");
-    }
+pub(crate) fn read(value: &[u8], lengths: Lengths) -> Result<(u64, u8), &'static str> {
+    let length = value.len();
     let Some((record, rest)) = value.split_first_chunk::<8>() else {
         return Err("the value is too short");
     };
     let record = u64::from_le_bytes(*record);
-    let version = rest[0];
+    let Some(&version) = rest.first().filter(|_| length == lengths.of(record)) else {
+        return Err("the value has another length");
+    };
     if version < VERSIONS && values::matches(seed_of(record, version), &rest[1..]) {
         Ok((record, version))
     } else {

@@ -139,7 +139,7 @@ impl<'a, R: Records> Worker<'a, R> {
             key: Vec::new(),
             previous_key: Vec::new(),
             expected_key: Vec::new(),
-            value: vec![0; shared.target.value_bytes],
+            value: Vec::new(),
             started: shared.env.monotonic(),
             last_reading: shared.env.monotonic(),
             called: Duration::ZERO,
@@ -271,9 +271,10 @@ impl<'a, R: Records> Worker<'a, R> {
         let mut pairs = Vec::new();
         for part in PartsInOrder::new(target.keys, self.shared.ops) {
             for batch in part.chunks(ORDERED_BATCH) {
-                pairs.resize_with(batch.len(), || (Vec::new(), vec![0; target.value_bytes]));
+                pairs.resize_with(batch.len(), || (Vec::new(), Vec::new()));
                 for (record, (key, value)) in batch.iter().zip(&mut pairs) {
                     target.keys.write(*record, key);
+                    value.resize(target.lengths.of(*record), 0);
                     values::write(*record, 0, value);
                     self.tally.written_bytes += u64_of(key.len() + value.len());
                 }
@@ -342,6 +343,7 @@ impl<'a, R: Records> Worker<'a, R> {
 
     fn put(&mut self, record: u64, version: u8) -> Result<()> {
         self.target.keys.write(record, &mut self.key);
+        self.value.resize(self.target.lengths.of(record), 0);
         values::write(record, version, &mut self.value);
         self.target.keyspace(record).insert(&self.key, &self.value)?;
         self.tally.writes += 1;
@@ -396,9 +398,9 @@ impl<'a, R: Records> Worker<'a, R> {
         let record = self.pick();
         let turn = self.target.oracle.turn(record);
         self.target.keys.write(record, &mut self.key);
-        let value_bytes = self.target.value_bytes;
+        let lengths = self.target.lengths;
         let (found, bytes) = self.target.keyspace(record).get(&self.key, |found| {
-            (found.map(|value| values::read(value, value_bytes)), found.map(|value| value.len()))
+            (found.map(|value| values::read(value, lengths)), found.map(|value| value.len()))
         })?;
         self.count_read(bytes);
         self.complain(match found {

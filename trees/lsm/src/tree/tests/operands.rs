@@ -15,7 +15,7 @@ fn settle(full_merge: &FullMerge, entry: &Entry<'_>) -> Option<Vec<u8>> {
     match entry.kind {
         Kind::Value => Some(entry.value.to_vec()),
         Kind::Tombstone => None,
-        Kind::Operands | Kind::Unmerged => Some(full_merge.merge(entry).unwrap()),
+        _ => Some(full_merge.merge(entry).unwrap()),
     }
 }
 

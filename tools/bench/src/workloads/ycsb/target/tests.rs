@@ -1,7 +1,11 @@
 use testudo::{Db, Keyspace, KeyspaceOptions};
 
 use super::Target;
-use crate::workloads::ycsb::{keys::KeyMaker, oracle::Oracle, values};
+use crate::workloads::ycsb::{
+    keys::KeyMaker,
+    oracle::Oracle,
+    values::{self, Lengths},
+};
 
 const VALUE_BYTES: usize = 40;
 
@@ -12,7 +16,7 @@ fn with_target(check: impl FnOnce(&Target<Keyspace>)) {
     check(&Target {
         keyspaces: vec![keyspace("even"), keyspace("odd")],
         keys: KeyMaker::new(24).unwrap(),
-        value_bytes: VALUE_BYTES,
+        lengths: Lengths::Same(VALUE_BYTES),
         oracle: Oracle::new(10),
     });
     db.close().unwrap();

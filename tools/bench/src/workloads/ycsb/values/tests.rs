@@ -1,4 +1,4 @@
-use super::{VERSIONS, read, write};
+use super::*;
 
 #[test]
 fn a_value_tells_record_and_version() {
@@ -6,7 +6,7 @@ fn a_value_tells_record_and_version() {
         let mut value = vec![0; bytes];
         for version in 0..VERSIONS {
             write(123_456_789, version, &mut value);
-            assert_eq!(read(&value, bytes), Ok((123_456_789, version)));
+            assert_eq!(read(&value, Lengths::Same(bytes)), Ok((123_456_789, version)));
         }
     }
 }
@@ -17,8 +17,27 @@ fn every_damaged_byte_and_another_length_are_noticed() {
     write(7, 3, &mut value);
     for position in 0..value.len() {
         value[position] ^= 0x10;
-        assert!(read(&value, 100).is_err(), "byte {position}");
+        assert!(read(&value, Lengths::Same(100)).is_err(), "byte {position}");
         value[position] ^= 0x10;
     }
-    assert!(read(&value[..99], 100).is_err());
+    assert!(read(&value[..99], Lengths::Same(100)).is_err());
+}
+
+#[test]
+fn records_of_a_mix_have_their_own_lengths_in_about_the_parts_that_it_says() {
+    let lengths = Lengths::of_flags(100, Some(Mix::Sd));
+    let mut counts = [0u64; 3];
+    for record in 0..10_000 {
+        let length = lengths.of(record);
+        let mut value = vec![0; length];
+        write(record, 3, &mut value);
+        assert_eq!(read(&value, lengths), Ok((record, 3)));
+        value.push(0);
+        assert!(read(&value, lengths).is_err(), "another length");
+        counts[MIXED_BYTES.iter().position(|bytes| *bytes == length).expect("one of three")] += 1;
+    }
+    let of_all = |count: u64| count.div_ceil(100);
+    assert!((58..=62).contains(&of_all(counts[0])), "{counts:?}");
+    assert!((18..=22).contains(&of_all(counts[2])), "{counts:?}");
+    assert_eq!(lengths.mean(), (60 * 9 + 20 * 104 + 20 * 1004) / 100);
 }

@@ -1,0 +1,256 @@
+//! Values that lie in value segments: they are read, replaced, merged, checked and copied as any other.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use testudo::{
+    Db, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, Tree, VerifyLevel, salvage,
+    unobserved,
+};
+use testudo_env::MemEnv;
+
+const KEYS: u64 = 3_000;
+
+fn open(machine: &Arc<MemEnv>) -> Db {
+    Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(4 << 20).open().unwrap()
+}
+
+fn trees() -> [Tree; 3] {
+    let leaf_bytes = 16 << 10;
+    [
+        Tree::Turtle { leaf_bytes, max_pivots: 8 },
+        Tree::Splinter { leaf_bytes, max_pivots: 8 },
+        Tree::Leveled { run_bytes: leaf_bytes, growth_factor: 4, level1_flushes: 2 },
+    ]
+}
+
+fn separated(tree: Tree) -> KeyspaceOptions {
+    KeyspaceOptions::default().tree(tree).placement(Placement::separate())
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{:05}", number * 7919 % KEYS).into_bytes()
+}
+
+/// Lengths around the border below which values stay, of a page, and beyond.
+fn value(number: u64, round: u64) -> Vec<u8> {
+    let lengths = [0, 31, 32, 33, 100, 1000, 4000, 4096, 9000];
+    let length = lengths[usize::try_from((number + round) % 9).unwrap()];
+    format!("{number}/{round}/").into_bytes().into_iter().cycle().take(length).collect()
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Writes, overwrites and removes in a few rounds with a flush after each.
+fn fill(db: &Db, keyspace: &Keyspace, rounds: std::ops::Range<u64>) -> Model {
+    let mut model = Model::new();
+    for round in rounds {
+        for number in 0..KEYS {
+            let (key, value) = (key(number), value(number, round));
+            if (number + round).is_multiple_of(11) {
+                keyspace.remove(&key).unwrap();
+                model.remove(&key);
+            } else if number % 3 <= round % 3 {
+                keyspace.insert(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+        db.flush().unwrap();
+    }
+    model
+}
+
+fn check(keyspace: &Keyspace, model: &Model) {
+    for number in 0..KEYS {
+        let key = key(number);
+        assert_eq!(keyspace.get(&key).unwrap().as_deref(), model.get(&key).map(Vec::as_slice));
+    }
+    let entries = keyspace.iter().unwrap().map(Result::unwrap);
+    let entries: Model = entries.map(|e| (e.key().to_vec(), e.value().unwrap().to_vec())).collect();
+    assert_eq!(entries, *model);
+    let keys: Vec<_> = (0..KEYS).map(key).collect();
+    let values = keyspace.multi_get(&keys).unwrap();
+    assert!(
+        keys.iter().zip(values).all(|(key, value)| value.as_deref() == model.get(key).map(Vec::as_slice))
+    );
+}
+
+fn verify(db: &Db) {
+    let report = db.verify(VerifyLevel::Full).unwrap();
+    assert!(report.is_valid(), "{:?}", report.findings);
+}
+
+#[test]
+fn values_outside_are_read_as_those_inside() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", separated(tree)).unwrap();
+        let model = fill(&db, &keyspace, 0..5);
+        check(&keyspace, &model);
+        verify(&db);
+        let stats = keyspace.stats();
+        assert!(stats.value_segments > 0 && stats.value_bytes > stats.leaf_bytes, "{stats:?}");
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open(&machine);
+        check(&db.keyspace("k", separated(tree)).unwrap(), &model);
+        verify(&db);
+    }
+}
+
+#[test]
+fn snapshots_keep_the_values_that_they_show() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", separated(tree)).unwrap();
+        let model = fill(&db, &keyspace, 0..2);
+        let snapshot = db.snapshot().unwrap();
+        fill(&db, &keyspace, 2..9);
+        for number in 0..KEYS {
+            let key = key(number);
+            assert_eq!(snapshot.get(&keyspace, &key).unwrap().as_deref(), model.get(&key).map(Vec::as_slice));
+        }
+        verify(&db);
+    }
+}
+
+#[test]
+fn operands_change_values_that_lie_outside() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", separated(tree).merge_operator("append")).unwrap();
+        let mut model = fill(&db, &keyspace, 0..2);
+        for round in 0..6 {
+            for number in (0..KEYS).filter(|number| (number + round) % 3 == 0) {
+                keyspace.merge(key(number), b"+").unwrap();
+                model.entry(key(number)).or_default().push(b'+');
+            }
+            db.flush().unwrap();
+            check(&keyspace, &model);
+        }
+        verify(&db);
+    }
+}
+
+#[test]
+fn a_placement_that_changes_holds_for_what_is_written_from_then_on() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap();
+        let mut model = fill(&db, &keyspace, 0..2);
+        assert_eq!(keyspace.stats().value_segments, 0);
+        for (round, placement) in
+            [Placement::separate(), Placement::inline(), Placement::hybrid()].into_iter().enumerate()
+        {
+            keyspace.set_placement(placement).unwrap();
+            assert_eq!(keyspace.options().chosen_placement(), placement);
+            check(&keyspace, &model);
+            for number in (0..KEYS).filter(|number| number % 3 == round as u64) {
+                keyspace.insert(key(number), value(number, 77)).unwrap();
+                model.insert(key(number), value(number, 77));
+            }
+            db.flush().unwrap();
+            check(&keyspace, &model);
+            verify(&db);
+        }
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        assert_eq!(keyspace.options().chosen_placement(), Placement::hybrid());
+        check(&keyspace, &model);
+    }
+}
+
+/// Flips a byte of the only value that has `pattern`, and says in which page of the data file it lies.
+fn damage(machine: &MemEnv, pattern: &[u8]) -> u64 {
+    let bytes = machine.file_bytes("/db/data").unwrap();
+    let mut found = bytes.windows(pattern.len()).enumerate().filter(|(_, window)| *window == pattern);
+    let (at, _) = found.next().unwrap();
+    machine.corrupt("/db/data", at as u64, 1).unwrap();
+    at as u64 / 4096
+}
+
+/// A store with large values, closed; the value of each key says which key it is.
+fn store_of_long_values(tree: Tree) -> Arc<MemEnv> {
+    let machine = MemEnv::new(1);
+    let db = open(&machine);
+    let keyspace = db.keyspace("k", separated(tree)).unwrap();
+    for number in 0..200 {
+        keyspace.insert(key(number), long_value(number)).unwrap();
+    }
+    db.flush().unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    machine
+}
+
+fn long_value(number: u64) -> Vec<u8> {
+    format!("<{number:03}>").into_bytes().into_iter().cycle().take(6000).collect()
+}
+
+#[test]
+fn of_a_damaged_value_only_the_reads_fail() {
+    for tree in trees() {
+        let machine = store_of_long_values(tree);
+        let page = damage(&machine, b"<077><077>");
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        for number in 0..200 {
+            let read = keyspace.get(key(number));
+            if number == 77 {
+                let error = read.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corruption);
+                let (file, offset) = error.location().unwrap();
+                assert_eq!(file, "data");
+                assert!(offset / 4096 <= page && page < offset / 4096 + 2, "{error}");
+            } else {
+                assert_eq!(read.unwrap().as_deref(), Some(&long_value(number)[..]));
+            }
+        }
+        let report = db.verify(VerifyLevel::Full).unwrap();
+        assert!(!report.is_valid());
+        keyspace.insert(key(77), "new").unwrap();
+        db.flush().unwrap();
+        assert_eq!(keyspace.get(key(77)).unwrap().as_deref(), Some(&b"new"[..]));
+    }
+}
+
+#[test]
+fn salvage_finds_values_with_and_without_a_manifest_and_names_those_that_are_lost() {
+    for (tree, has_manifest) in trees().into_iter().flat_map(|tree| [(tree, true), (tree, false)]) {
+        let machine = store_of_long_values(tree);
+        damage(&machine, b"<077><077>");
+        if !has_manifest {
+            for file in machine.all_files() {
+                if file.to_string_lossy().contains("manifest") {
+                    machine.replace(&file, b"").unwrap();
+                }
+            }
+        }
+        let options = SalvageOptions {
+            env: machine.clone(),
+            memory_bytes: 4 << 20,
+            ..SalvageOptions::new("/db", "/salvaged")
+        };
+        let report = salvage(&options, &mut unobserved()).unwrap();
+        let of_keyspace = &report.keyspaces[0];
+        assert_eq!(of_keyspace.records, 199, "{report:?}");
+        let is_named = |low: &[u8], high: Option<&[u8]>| {
+            low <= &key(77)[..] && high.is_none_or(|high| &key(77)[..] < high)
+        };
+        let ranges = &of_keyspace.lost_ranges;
+        assert!(ranges.iter().any(|lost| is_named(&lost.low, lost.high.as_deref())), "{report:?}");
+        let db = Db::builder(Path::new("/salvaged")).env(machine.clone()).open().unwrap();
+        let keyspace = db.keyspace(&of_keyspace.name, KeyspaceOptions::default()).unwrap();
+        for number in (0..200).filter(|number| *number != 77) {
+            assert_eq!(keyspace.get(key(number)).unwrap().as_deref(), Some(&long_value(number)[..]));
+        }
+        assert_eq!(keyspace.get(key(77)).unwrap(), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! What the entry of a tree has in the place of a value that lies in a value segment (decision 0045).
+//!
+//! | kind of entry | bytes |
+//! |---|---|
+//! | reference | segment varint, number varint, length of the value varint |
+//! | unmerged reference | a reference, then operands as `operands_format.rs` has them |
+//! | referred | a reference, then the value |
+//!
+//! **Invariants**
+//! - A reference is never reused: segment ids are run ids, and each value of a segment has its own number.
+
+use crate::{
+    Kind, RunId,
+    codec::{Damage, Reader, put_varint},
+    num::u64_of,
+};
+
+/// Names a value of a value segment. The key is that of the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueReference {
+    /// The segment: the id of the run that it was written as first.
+    pub segment: RunId,
+    /// Which value of the segment, counted from 0 when it was written.
+    pub number: u32,
+    /// Bytes of the value.
+    pub length: u32,
+}
+
+impl ValueReference {
+    /// Appends the encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.segment.0);
+        put_varint(out, u64::from(self.number));
+        put_varint(out, u64::from(self.length));
+    }
+
+    /// Reads an encoding and what follows it.
+    pub fn split(bytes: &[u8]) -> Result<(Self, &[u8]), Damage> {
+        let mut reader = Reader::new(bytes);
+        let segment = RunId(reader.varint()?);
+        let number = narrow(reader.varint()?)?;
+        let length = narrow(reader.varint()?)?;
+        Ok((Self { segment, number, length }, reader.rest()))
+    }
+
+    /// The reference of an entry that has one.
+    pub fn of(kind: Kind, value: &[u8]) -> Result<Option<Self>, Damage> {
+        match kind {
+            Kind::Value | Kind::Tombstone | Kind::Operands | Kind::Unmerged | Kind::Referred => Ok(None),
+            Kind::Reference => match Self::split(value)? {
+                (reference, []) => Ok(Some(reference)),
+                _ => Err(Damage("something follows a reference")),
+            },
+            Kind::UnmergedReference => Ok(Some(Self::split(value)?.0)),
+        }
+    }
+
+    /// The value behind the reference of an entry of a value segment.
+    pub fn split_referred(bytes: &[u8]) -> Result<(Self, &[u8]), Damage> {
+        let (reference, value) = Self::split(bytes)?;
+        let fits = u64_of(value.len()) == u64::from(reference.length);
+        fits.then_some((reference, value)).ok_or(Damage("a value has another length than its reference says"))
+    }
+}
+
+fn narrow(number: u64) -> Result<u32, Damage> {
+    u32::try_from(number).map_err(|_| Damage("a number of a reference is too large"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! Value segments: values that lie outside the runs of a tree, in runs of their own (decision 0045).
+//!
+//! A *value segment* is a sorted run. Its entries have the keys of their values, and each says which
+//! reference leads to it; the entries of the tree have the references. Values die as merges drop references.
+//! A segment with dead values is rewritten without them, and keeps its id: no reference changes.
+//!
+//! **Invariants**
+//! - A segment never changes; a rewritten one is another state of the same segment.
+//! - A value is dead once no entry of the tree refers to it, and stays dead.
+
+mod dead_values;
+mod placement;
+mod segment;
+mod segment_format;
+mod segment_set;
+mod segment_writer;
+
+pub use dead_values::DeadValues;
+pub use placement::Placement;
+pub use segment::{Rewritten, Segment};
+pub use segment_format::SegmentRecord;
+pub use segment_set::{SegmentSet, SegmentTotals};
+pub use segment_writer::SegmentWriter;

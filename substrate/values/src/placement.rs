@@ -1,0 +1,125 @@
+//! Which values lie outside the runs of their tree (PAPERS P1).
+//!
+//! Parallax goes by p = prefix bytes / (key and value bytes): what an index keeps of a pair, as a part of the
+//! pair. Of a pair with a small p little is merged if its value lies elsewhere.
+//!
+//! **Invariants**
+//! - The ratio is between 0 and 1.
+
+use std::{fmt, str::FromStr};
+
+use testudo_base::{Error, Result, num::u64_of};
+
+/// Values shorter than this stay: a reference takes as much.
+const VALUE_BYTES_MIN: usize = 32;
+/// Below this ratio Parallax calls a pair large (T_ML).
+const LARGE_RATIO: f64 = 0.02;
+/// What Parallax takes for the bytes of a key that an index keeps.
+const PREFIX_BYTES: u32 = 12;
+
+/// Where the values of a keyspace are put when they leave memory.
+///
+/// A pair of key and value is *large* if `prefix_bytes / (bytes of key and value)` is below `large_ratio`.
+/// Values of large pairs go to value segments, and the tree merges references to them. Others stay with their
+/// keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Placement {
+    large_ratio: f64,
+    prefix_bytes: u32,
+}
+
+// The ratio is a number.
+impl Eq for Placement {}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self::inline()
+    }
+}
+
+impl Placement {
+    /// Every value with its key.
+    pub fn inline() -> Self {
+        Self { large_ratio: 0.0, prefix_bytes: PREFIX_BYTES }
+    }
+
+    /// Values of large pairs in value segments, by the thresholds of Parallax: those of about 600 bytes and
+    /// more.
+    pub fn hybrid() -> Self {
+        Self { large_ratio: LARGE_RATIO, ..Self::inline() }
+    }
+
+    /// All values but the shortest in value segments.
+    pub fn separate() -> Self {
+        Self { large_ratio: 1.0, ..Self::inline() }
+    }
+
+    /// With another ratio below which pairs are large.
+    ///
+    /// Errors: `Invalid` unless it is between 0 and 1.
+    pub fn with_large_ratio(self, large_ratio: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&large_ratio) {
+            return Err(Error::invalid("the ratio of a placement is a number between 0 and 1"));
+        }
+        Ok(Self { large_ratio, ..self })
+    }
+
+    /// With another number of key bytes that an index is taken to keep.
+    ///
+    /// Errors: `Invalid` for none.
+    pub fn with_prefix_bytes(self, prefix_bytes: u32) -> Result<Self> {
+        if prefix_bytes == 0 {
+            return Err(Error::invalid("a placement needs a prefix of at least a byte"));
+        }
+        Ok(Self { prefix_bytes, ..self })
+    }
+
+    /// The ratio below which a pair is large.
+    pub fn large_ratio(&self) -> f64 {
+        self.large_ratio
+    }
+
+    /// The number of key bytes that an index is taken to keep.
+    pub fn prefix_bytes(&self) -> u32 {
+        self.prefix_bytes
+    }
+
+    /// Whether every value stays with its key.
+    pub fn is_inline(&self) -> bool {
+        self.large_ratio == 0.0
+    }
+
+    /// Whether the value of a pair with so many bytes goes to a value segment.
+    pub fn separates(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        let pair_bytes = u64_of(key_bytes) + u64_of(value_bytes);
+        value_bytes >= VALUE_BYTES_MIN && f64::from(self.prefix_bytes) < self.large_ratio * pair_bytes as f64
+    }
+}
+
+/// Placements that have names.
+fn presets() -> [(&'static str, Placement); 3] {
+    [("inline", Placement::inline()), ("hybrid", Placement::hybrid()), ("separate", Placement::separate())]
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match presets().iter().find(|(_, preset)| preset == self) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "large below {}, prefix of {}", self.large_ratio, self.prefix_bytes),
+        }
+    }
+}
+
+impl FromStr for Placement {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        presets().iter().find(|(preset, _)| *preset == name).map(|(_, preset)| *preset).ok_or_else(|| {
+            let names = presets().map(|(name, _)| name).join(", ");
+            Error::invalid(format!("there is no placement called {name:?}; there are: {names}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! A value segment: where it lies, and what of it is dead.
+//!
+//! **Invariants**
+//! - The run holds every value that is not dead, and may hold dead ones: `dead_bytes` of `stored_bytes`.
+
+use testudo_base::{
+    Cursor, Error, ExtentSpan, Kind, MAX_VALUE_BYTES, PAGE_BYTES, Result, RunId, ValueReference,
+    codec::Damage, num::usize_of, planted, sync::Arc,
+};
+use testudo_run::{Access, Lookup, ReadAhead, Run, RunCursor, RunOrigin, RunWriter};
+use testudo_storage::DATA_FILE;
+
+use crate::DeadValues;
+
+/// Bytes read at once when a segment is rewritten.
+const REWRITE_READ_BYTES: usize = 256 << 10;
+
+/// A value segment at one moment.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    pub(crate) id: RunId,
+    pub(crate) run: Arc<Run>,
+    pub(crate) dead: DeadValues,
+    pub(crate) stored_bytes: u64,
+    pub(crate) dead_bytes: u64,
+}
+
+/// A segment without the values that were dead when it was rewritten.
+#[derive(Debug)]
+pub struct Rewritten {
+    /// The segment.
+    pub id: RunId,
+    /// The run that it was in.
+    pub source: RunId,
+    /// The run that it is in.
+    pub run: Arc<Run>,
+    stored_bytes: u64,
+    /// Bytes of dead values that were left out.
+    left_out_bytes: u64,
+}
+
+impl Segment {
+    /// The id by which references name it.
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// The run that it is in.
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    /// Which of its values are dead.
+    pub fn dead(&self) -> &DeadValues {
+        &self.dead
+    }
+
+    /// Bytes of the values in its run.
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+
+    /// Of those, bytes of dead values.
+    pub fn dead_bytes(&self) -> u64 {
+        self.dead_bytes
+    }
+
+    /// Whether nothing of it is alive.
+    pub fn is_dead(&self) -> bool {
+        self.dead.dead() == self.dead.count()
+    }
+
+    /// Its pages.
+    pub fn spans(&self) -> &[ExtentSpan] {
+        &self.run.reference().spans
+    }
+
+    /// A value of it dies.
+    ///
+    /// Errors: `Corruption` if it has no such value that lives.
+    pub(crate) fn bury(&mut self, reference: &ValueReference) -> Result<()> {
+        let length = u64::from(reference.length);
+        if !self.dead.insert(reference.number) || self.dead_bytes + length > self.stored_bytes {
+            return Err(self.damaged("an entry refers to a value that is dead or never was"));
+        }
+        self.dead_bytes += if planted!("dead-bytes-twice") { 2 * length } else { length };
+        Ok(())
+    }
+
+    /// The value of `key` that `reference` leads to; `None` if a page is missing and was noted.
+    ///
+    /// Errors: `Corruption` if it is not there.
+    pub(crate) fn read(
+        &self,
+        key: &[u8],
+        reference: &ValueReference,
+        access: Access<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        match self.run.get_known(key, access)? {
+            Lookup::Waiting => Ok(None),
+            Lookup::Absent => Err(self.damaged("a value is missing that an entry refers to")),
+            Lookup::Found(kind, mut bytes, _) => {
+                let value_bytes = self.referred(kind, &bytes, reference)?.len();
+                bytes.drain(..bytes.len() - value_bytes);
+                Ok(Some(bytes))
+            }
+        }
+    }
+
+    /// The value that an entry of the segment holds for `reference`.
+    fn referred<'b>(&self, kind: Kind, bytes: &'b [u8], reference: &ValueReference) -> Result<&'b [u8]> {
+        if kind != Kind::Referred {
+            return Err(self.damaged("a value segment has another entry than values"));
+        }
+        let (stated, value) =
+            ValueReference::split_referred(bytes).map_err(|Damage(why)| self.damaged(why))?;
+        if stated != *reference {
+            return Err(self.damaged("a value is not the one that an entry refers to"));
+        }
+        Ok(value)
+    }
+
+    /// `Corruption` of this segment.
+    pub(crate) fn damaged(&self, why: &str) -> Error {
+        let offset = self.spans().first().map_or(0, |span| span.first_page * PAGE_BYTES);
+        Error::corruption(DATA_FILE, offset, format!("value segment {}: {why}", self.id))
+    }
+
+    /// About how many bytes of pages a rewritten one takes.
+    pub fn rewritten_bytes(&self) -> u64 {
+        let live = self.stored_bytes.saturating_sub(self.dead_bytes);
+        let stored = u128::from(self.run.reference().stored_bytes());
+        let share = stored * u128::from(live) / u128::from(self.stored_bytes.max(1));
+        testudo_base::num::low64(share) + 2 * PAGE_BYTES
+    }
+
+    /// Writes what lives of it into a run of `origin`. REQUIRES: something lives.
+    pub fn rewrite(&self, origin: RunOrigin) -> Result<Rewritten> {
+        let mut cursor = RunCursor::new(Arc::clone(&self.run), ReadAhead::bytes(REWRITE_READ_BYTES));
+        let mut writer = RunWriter::new(Arc::clone(self.run.data()), origin, self.rewritten_bytes())?;
+        let mut stored_bytes = 0;
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            let reference = ValueReference::split(entry.value).map_err(|Damage(why)| self.damaged(why))?.0;
+            self.referred(entry.kind, entry.value, &reference)?;
+            if !self.dead.contains(reference.number) || planted!("dead-value-kept") {
+                writer.push(&entry)?;
+                stored_bytes += u64::from(reference.length);
+            }
+            cursor.next()?;
+        }
+        if stored_bytes + self.dead_bytes != self.stored_bytes || writer.entries() == 0 {
+            return Err(self.damaged("it holds other values than its tree says"));
+        }
+        let run = writer.finish_value_segment()?;
+        let source = self.run.reference().id;
+        Ok(Rewritten { id: self.id, source, run, stored_bytes, left_out_bytes: self.dead_bytes })
+    }
+
+    /// The segment in its new run. Values may have died since it was rewritten.
+    pub(crate) fn moved(&self, rewritten: &Rewritten) -> Self {
+        Self {
+            id: self.id,
+            run: Arc::clone(&rewritten.run),
+            dead: self.dead.clone(),
+            stored_bytes: rewritten.stored_bytes,
+            dead_bytes: self.dead_bytes - rewritten.left_out_bytes,
+        }
+    }
+
+    /// Whether its numbers fit together.
+    pub(crate) fn check(&self) -> std::result::Result<(), Damage> {
+        let entries = self.run.reference().entries;
+        let live = u64::from(self.dead.count() - self.dead.dead());
+        let fits = (live..=u64::from(self.dead.count())).contains(&entries)
+            && live > 0
+            && self.dead_bytes <= self.stored_bytes
+            && self.stored_bytes <= entries.saturating_mul(MAX_VALUE_BYTES)
+            && usize_of(self.stored_bytes) <= usize_of(self.run.reference().user_bytes);
+        fits.then_some(()).ok_or(Damage("a value segment contradicts itself"))
+    }
+}

@@ -1,0 +1,123 @@
+//! The value segments of a tree's state.
+//!
+//! **Invariants**
+//! - No segment of a set is dead: it is taken out when its last value dies.
+//! - A state holds its segments, and so their pages, for as long as somebody reads it.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{Error, ErrorKind, ReferenceDrop, Result, RunId, ValueReference, planted, sync::Arc};
+use testudo_run::Access;
+
+use crate::{Rewritten, Segment};
+
+/// Segments by id. Copies share them.
+#[derive(Clone, Debug, Default)]
+pub struct SegmentSet {
+    segments: BTreeMap<RunId, Arc<Segment>>,
+}
+
+/// What all segments of a set come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentTotals {
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of the values in their runs.
+    pub value_bytes: u64,
+    /// Of those, bytes of dead values.
+    pub dead_bytes: u64,
+    /// Bytes that their runs occupy in the data file.
+    pub device_bytes: u64,
+}
+
+impl SegmentSet {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// All of them, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.segments.values()
+    }
+
+    /// The one with this id.
+    pub fn get(&self, id: RunId) -> Option<&Arc<Segment>> {
+        self.segments.get(&id)
+    }
+
+    /// Adds one, in the place of another one with its id.
+    pub fn insert(&mut self, segment: Segment) {
+        self.segments.insert(segment.id(), Arc::new(segment));
+    }
+
+    /// What they come to.
+    pub fn totals(&self) -> SegmentTotals {
+        self.iter().fold(SegmentTotals::default(), |sum, segment| SegmentTotals {
+            segments: sum.segments + 1,
+            value_bytes: sum.value_bytes + segment.stored_bytes(),
+            dead_bytes: sum.dead_bytes + segment.dead_bytes(),
+            device_bytes: sum.device_bytes + segment.run().reference().stored_bytes(),
+        })
+    }
+
+    /// The value of `key` that `reference` leads to; `None` if a page is missing and was noted.
+    ///
+    /// Errors: `Corruption` if it is not there; `Io`.
+    pub fn read(
+        &self,
+        key: &[u8],
+        reference: &ValueReference,
+        access: Access<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        self.known(reference.segment)?.read(key, reference, access)
+    }
+
+    fn known(&self, id: RunId) -> Result<&Arc<Segment>> {
+        self.get(id).ok_or_else(|| {
+            let message = format!("manifest: value segment {id} is missing, to which an entry refers");
+            Error::new(ErrorKind::Corruption, message)
+        })
+    }
+
+    /// Lets the values die that nothing refers to after a piece of work, and takes out segments of which
+    /// nothing lives.
+    ///
+    /// Errors: `Corruption` if one of them did not live.
+    pub fn bury(&mut self, mut drops: Vec<ReferenceDrop>) -> Result<()> {
+        drops.sort_unstable();
+        for of_segment in drops.chunk_by(|a, b| a.reference.segment == b.reference.segment) {
+            let mut segment = Segment::clone(self.known(of_segment[0].reference.segment)?);
+            let dead_before = segment.dead().dead();
+            for of_value in of_segment.chunk_by(|a, b| a.reference == b.reference) {
+                let made = of_value.iter().filter(|drop| drop.is_made).count();
+                match of_value.len().checked_sub(2 * made) {
+                    Some(0) => {}
+                    Some(1) => segment.bury(&of_value[0].reference)?,
+                    _ => return Err(segment.damaged("several entries refer to the same value")),
+                }
+            }
+            if segment.is_dead() || planted!("segment-freed-early") {
+                self.segments.remove(&segment.id());
+            } else if segment.dead().dead() > dead_before {
+                self.insert(segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a rewritten segment in its place; `false` if what it replaces is not as it was.
+    #[must_use]
+    pub fn install(&mut self, rewritten: &Rewritten) -> bool {
+        let is_source = |segment: &&Arc<Segment>| {
+            segment.run().reference().id == rewritten.source || planted!("stale-rewriting-installed")
+        };
+        let before = self.get(rewritten.id).filter(is_source);
+        let Some(moved) = before.map(|before| before.moved(rewritten)) else { return false };
+        self.insert(moved);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,19 @@
+//! A tree of any family that keeps large values in value segments beside it (decision 0045).
+//!
+//! [`SeparatedTree`] stands between the engine and a tree: of what is flushed it writes large values into
+//! segments and hands the tree references; of what the tree answers it reads the values. The tree merges
+//! references as it merges values, and reports those that it drops.
+//!
+//! **Invariants**
+//! - A value is written before the reference to it, in one edit with it.
+//! - What an edit says of dead values is what the work of that very edit has dropped.
+
+mod cursor;
+mod objects;
+mod reclaim;
+mod resolve;
+mod tree;
+mod updates;
+
+pub use objects::{read_layout, split_objects};
+pub use tree::{SeparatedTree, Settings};

@@ -1,0 +1,91 @@
+//! The objects of value segments, beside those of the tree.
+//!
+//! **Invariants**
+//! - The highest bit of an object's id says that it is a segment's; the others are the segment's id.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage, sync::Arc};
+use testudo_contract::{PartUse, RunUse};
+use testudo_run::Run;
+use testudo_storage::{Change, DataFile};
+use testudo_values::{Segment, SegmentRecord, SegmentSet};
+
+/// Set in the ids of segments' objects.
+const SEGMENT_BIT: u64 = 1 << 63;
+
+/// Objects of a keyspace, by id.
+pub(crate) type Objects = BTreeMap<ObjectId, Arc<[u8]>>;
+
+/// The objects of the tree, and those of its segments.
+pub fn split_objects(mut objects: Objects) -> (Objects, Objects) {
+    let segments = objects.split_off(&ObjectId(SEGMENT_BIT));
+    (objects, segments)
+}
+
+fn object_of(segment: &Segment) -> ObjectId {
+    ObjectId(SEGMENT_BIT | segment.id().0)
+}
+
+fn record_of(id: ObjectId, bytes: &[u8]) -> std::result::Result<SegmentRecord, Damage> {
+    let record = SegmentRecord::decode(bytes)?;
+    let is_its_own = record.id.0 == id.0 & !SEGMENT_BIT;
+    is_its_own.then_some(record).ok_or(Damage("the object of a segment is another segment's"))
+}
+
+/// The segments that `objects` describe. Reads no pages.
+///
+/// Errors: `Corruption` if they contradict themselves or the live extents.
+pub(crate) fn load(data: &Arc<DataFile>, keyspace: KeyspaceId, objects: &Objects) -> Result<SegmentSet> {
+    let mut segments = SegmentSet::default();
+    for (&id, bytes) in objects {
+        let damaged = |Damage(why)| Error::corruption("manifest", 0, format!("keyspace {keyspace}: {why}"));
+        let record = record_of(id, bytes).map_err(damaged)?;
+        let run = Run::open(Arc::clone(data), record.run.clone())?;
+        segments.insert(Segment::opened(record, run).map_err(damaged)?);
+    }
+    Ok(segments)
+}
+
+/// Which runs the objects of segments name: all of each counts. For salvage.
+///
+/// Errors: [`Damage`] if they contradict themselves.
+pub fn read_layout(objects: &Objects) -> std::result::Result<Vec<PartUse>, Damage> {
+    let part = |(id, bytes): (&ObjectId, &Arc<[u8]>)| {
+        let reference = record_of(*id, bytes)?.run;
+        let counts_in = vec![reference.keys.bounds()];
+        Ok(PartUse::Run(RunUse { reference, counts_in }))
+    };
+    objects.iter().map(part).collect()
+}
+
+/// The changes from the segments `old` to `new`: pages that are given back, and the rest.
+pub(crate) fn changes_between(
+    old: &SegmentSet,
+    new: &SegmentSet,
+    keyspace: KeyspaceId,
+) -> (Vec<Change>, Vec<Change>) {
+    let (mut given_back, mut rest) = (Vec::new(), Vec::new());
+    let references = |segment: &Segment, by: i32| {
+        segment.spans().iter().map(move |span| Change::References(*span, by)).collect::<Vec<_>>()
+    };
+    for segment in old.iter() {
+        let is_there = new.get(segment.id());
+        if is_there.is_none_or(|now| now.run().reference().id != segment.run().reference().id) {
+            given_back.extend(references(segment, -1));
+        }
+        if is_there.is_none() {
+            rest.push(Change::DeleteObject(keyspace, object_of(segment)));
+        }
+    }
+    for segment in new.iter() {
+        let before = old.get(segment.id());
+        if before.is_none_or(|before| before.run().reference().id != segment.run().reference().id) {
+            rest.extend(references(segment, 1));
+        }
+        if before.is_none_or(|before| !Arc::ptr_eq(before, segment)) {
+            rest.push(Change::PutObject(keyspace, object_of(segment), segment.encode()));
+        }
+    }
+    (given_back, rest)
+}

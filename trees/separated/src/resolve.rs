@@ -1,0 +1,25 @@
+//! Puts a value in the place of the reference to it.
+
+use testudo_base::{
+    Entry, Error, ErrorKind, Kind, Result, ValueReference, codec::Damage, operands_format::with_value_read,
+};
+use testudo_run::Access;
+use testudo_values::SegmentSet;
+
+/// The entry of the tree with the value that it refers to; `None` if a page is missing and was noted.
+pub(crate) fn resolve(
+    segments: &SegmentSet,
+    entry: &Entry<'_>,
+    access: Access<'_>,
+) -> Result<Option<(Kind, Vec<u8>)>> {
+    let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"));
+    let reference = ValueReference::of(entry.kind, entry.value).map_err(damaged)?;
+    let Some(reference) = reference else {
+        return Err(damaged(Damage("a value of a segment where entries are")));
+    };
+    let Some(value) = segments.read(entry.key, &reference, access)? else { return Ok(None) };
+    Ok(Some(match entry.kind {
+        Kind::UnmergedReference => (Kind::Unmerged, with_value_read(entry.value, &value).map_err(damaged)?),
+        _ => (Kind::Value, value),
+    }))
+}

@@ -1,0 +1,340 @@
+//! The tree as the engine sees it: large values go out on the way in, and come back on the way out.
+//!
+//! **Invariants**
+//! - A `SeparatedTree` never changes; `apply` and `install` return the next one.
+//! - The segments of a state are those to which the entries of its tree refer.
+
+use testudo_base::{
+    Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, ValueReference, planted, sync::Arc,
+};
+use testudo_contract::{
+    Job, LeastGain, Opaque, OutlineLine, OutlyingValues, Part, Prepared, Reclaim, ReclaimLimits, Tree,
+    TreeEdit, TreeStats, Updates, Work,
+};
+use testudo_run::{Access, Lookup, LookupProgress, ScanLimits};
+use testudo_storage::{DataFile, PageAddress};
+use testudo_values::{Placement, Rewritten, SegmentSet};
+
+use crate::{
+    cursor::ValueCursor,
+    objects::{Objects, changes_between, load},
+    reclaim::{Target, gain_bytes, pick},
+    resolve::resolve,
+    updates::{segment_origin, separate},
+};
+
+/// How values are separated.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Which values.
+    pub placement: Placement,
+    /// Bytes of values of a full segment.
+    pub segment_bytes: u64,
+}
+
+/// A tree and its value segments.
+#[derive(Debug)]
+pub struct SeparatedTree {
+    tree: Arc<dyn Tree>,
+    segments: SegmentSet,
+    settings: Settings,
+}
+
+/// What a job has done.
+enum Outcome {
+    Rewritten(Rewritten),
+    OfTree { prepared: Prepared, drops: Vec<ReferenceDrop> },
+}
+
+/// Values of a state, for merges.
+#[derive(Debug)]
+struct ValuesOf(SegmentSet);
+
+impl OutlyingValues for ValuesOf {
+    fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>> {
+        let value = self.0.read(key, reference, Access::Blocking)?;
+        Ok(value.expect("a blocking read waits for its page"))
+    }
+}
+
+impl SeparatedTree {
+    /// `tree`, which has no segments yet.
+    pub fn empty(tree: Arc<dyn Tree>, settings: Settings) -> Arc<Self> {
+        Arc::new(Self { tree, segments: SegmentSet::default(), settings })
+    }
+
+    /// `tree` with the segments that `objects` describe. Reads no pages.
+    ///
+    /// Errors: `Corruption` if the objects contradict themselves or the live extents.
+    pub fn open(
+        tree: Arc<dyn Tree>,
+        settings: Settings,
+        data: &Arc<DataFile>,
+        keyspace: KeyspaceId,
+        objects: &Objects,
+    ) -> Result<Arc<Self>> {
+        let segments = load(data, keyspace, objects)?;
+        Ok(Arc::new(Self { tree, segments, settings }))
+    }
+
+    /// What the tree works with.
+    fn inner_work(&self, work: &Work) -> Work {
+        // What an attempt before this one has left is of merges that came to nothing.
+        let _ = work.progress.take_reference_drops();
+        Work { values: Some(Arc::new(ValuesOf(self.segments.clone()))), ..work.clone() }
+    }
+
+    /// The edit of the tree with what becomes of segments.
+    fn with_segments(
+        &self,
+        edit: TreeEdit,
+        mut segments: SegmentSet,
+        drops: Vec<ReferenceDrop>,
+        keyspace: KeyspaceId,
+    ) -> Result<TreeEdit> {
+        segments.bury(drops)?;
+        let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
+        changes.extend(edit.changes);
+        changes.extend(rest);
+        let tree = Arc::new(Self { tree: edit.tree, segments, settings: self.settings });
+        Ok(TreeEdit { tree, changes })
+    }
+
+    /// The edit in which a rewritten segment has taken its place; `None` if the segment is gone.
+    fn with_rewritten(&self, rewritten: &Rewritten, keyspace: KeyspaceId) -> Option<TreeEdit> {
+        let mut segments = self.segments.clone();
+        if !segments.install(rewritten) {
+            return None;
+        }
+        let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
+        changes.extend(rest);
+        let tree = Self { tree: Arc::clone(&self.tree), segments, settings: self.settings };
+        Some(TreeEdit { tree: Arc::new(tree), changes })
+    }
+
+    fn rewrite(&self, work: &Work, target: Target) -> Result<Option<Rewritten>> {
+        let Some(segment) = target.find(&self.segments) else { return Ok(None) };
+        let newest_seqno = segment.run().reference().newest_seqno;
+        segment.rewrite(segment_origin(work, newest_seqno)).map(Some)
+    }
+
+    /// The segment whose rewriting wins most, within the limits.
+    fn pick_segment(&self, limits: &ReclaimLimits<'_>) -> Option<Reclaim> {
+        let is_excluded =
+            |target: &Target| limits.but.iter().any(|reclaim| reclaim.target.of::<Target>() == Some(target));
+        let worth = |gain: u64, written: u64| match limits.least_gain {
+            LeastGain::Worthwhile => gain >= written / 32 && gain > 0,
+            LeastGain::Any | LeastGain::None => gain > 0,
+        };
+        let candidates = self.segments.iter().filter(|segment| {
+            let (space, gain) = (segment.rewritten_bytes(), gain_bytes(segment));
+            space <= limits.space_bytes && worth(gain, space) && !is_excluded(&Target::of(segment))
+        });
+        let segment = candidates.max_by_key(|segment| gain_bytes(segment))?;
+        Some(Reclaim {
+            target: Opaque::new(Target::of(segment)),
+            is_merge: false,
+            space_bytes: segment.rewritten_bytes(),
+            gain_bytes: gain_bytes(segment),
+        })
+    }
+}
+
+impl Tree for SeparatedTree {
+    fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
+        match self.tree.get(key, hash, access)? {
+            Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, neighbours) => {
+                let entry = Entry { key, kind, value: &value };
+                // How far the query came in the tree stays: it is asked again if a page is missing.
+                let progress = std::cell::Cell::new(LookupProgress::default());
+                let access = match access {
+                    Access::Blocking => Access::Blocking,
+                    Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
+                };
+                Ok(match resolve(&self.segments, &entry, access)? {
+                    None => Lookup::Waiting,
+                    Some((kind, value)) => Lookup::Found(kind, value, neighbours),
+                })
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
+        self.tree.may_hold_more(key, bytes) || self.segments.totals().value_bytes > bytes
+    }
+
+    fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
+        self.tree.load_pages(pages)
+    }
+
+    fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
+        Box::new(ValueCursor::new(self.tree.cursor_within(limits), self.segments.clone()))
+    }
+
+    fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
+        let inner_work = self.inner_work(work);
+        let Settings { placement, segment_bytes } = self.settings;
+        let mut segments = self.segments.clone();
+        let separated = separate(&updates, work, placement, segment_bytes)?;
+        let edit = match separated {
+            None => self.tree.apply(&inner_work, updates)?,
+            Some((updates, new)) => {
+                new.into_iter().for_each(|segment| segments.insert(segment));
+                self.tree.apply(&inner_work, Arc::new(updates))?
+            }
+        };
+        self.with_segments(edit, segments, work.progress.take_reference_drops(), work.keyspace)
+    }
+
+    fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
+        // As it is: what lies on top must take little more space than it does.
+        let edit = self.tree.apply_on_top(&self.inner_work(work), updates)?;
+        self.with_segments(edit, self.segments.clone(), work.progress.take_reference_drops(), work.keyspace)
+    }
+
+    fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
+        self.tree.on_top_bytes(memory_bytes)
+    }
+
+    fn reclaim_bytes(&self) -> u64 {
+        let segment_bytes = self.segments.iter().map(|segment| segment.rewritten_bytes());
+        let of_segments = segment_bytes.max().unwrap_or_default().min(2 * self.settings.segment_bytes);
+        self.tree.reclaim_bytes().max(of_segments)
+    }
+
+    fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>> {
+        let is_of_tree = |reclaim: &&Reclaim| reclaim.target.of::<Target>().is_none();
+        let but: Vec<Reclaim> = limits.but.iter().filter(is_of_tree).cloned().collect();
+        let of_tree = self.tree.pick_reclaim(&ReclaimLimits { but: &but, ..*limits })?;
+        let of_segments = self.pick_segment(limits);
+        Ok(of_tree.into_iter().chain(of_segments).max_by_key(|reclaim| reclaim.gain_bytes))
+    }
+
+    fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
+        let Some(target) = reclaim.target.of::<Target>() else {
+            let edit = self.tree.reclaim(&self.inner_work(work), reclaim)?;
+            let drops = work.progress.take_reference_drops();
+            return self.with_segments(edit, self.segments.clone(), drops, work.keyspace);
+        };
+        let rewritten = self.rewrite(work, *target)?.expect("it was picked of this very state");
+        Ok(self.with_rewritten(&rewritten, work.keyspace).expect("it was picked of this very state"))
+    }
+
+    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
+        let tree = self.tree.stack(work, updates)?;
+        Ok(Arc::new(Self { tree, segments: self.segments.clone(), settings: self.settings }))
+    }
+
+    fn pick_job(&self, is_idle: bool) -> Option<Job> {
+        // Writers wait for the jobs of a tree that is behind, and for none of these.
+        let of_segments =
+            pick(&self.segments, is_idle).filter(|_| self.behind_bytes() == 0).map(|segment| Job {
+                what: "rewrite a value segment",
+                debt_bytes: segment.dead_bytes(),
+                target: Opaque::new(Target::of(segment)),
+            });
+        let jobs = of_segments.into_iter().chain(self.tree.pick_job(is_idle));
+        jobs.max_by_key(|job| job.debt_bytes)
+    }
+
+    fn has_new_reasons(&self) -> bool {
+        self.tree.has_new_reasons()
+    }
+
+    fn behind_bytes(&self) -> u64 {
+        self.tree.behind_bytes()
+    }
+
+    fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
+        let outcome = match job.target.of::<Target>() {
+            Some(target) => {
+                let rewritten = self.rewrite(work, *target)?;
+                Outcome::Rewritten(rewritten.expect("it was picked of this very state"))
+            }
+            None => {
+                let prepared = self.tree.prepare(&self.inner_work(work), job)?;
+                Outcome::OfTree { prepared, drops: work.progress.take_reference_drops() }
+            }
+        };
+        Ok(Prepared::new(job.what, outcome))
+    }
+
+    fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
+        match prepared.into::<Outcome>() {
+            None => Ok(None),
+            Some(Outcome::Rewritten(rewritten)) => Ok(self.with_rewritten(&rewritten, work.keyspace)),
+            Some(Outcome::OfTree { prepared, drops }) => {
+                let Some(edit) = self.tree.install(&self.inner_work(work), prepared)? else {
+                    return Ok(None);
+                };
+                let drops = if planted!("drops-of-job-lost") { Vec::new() } else { drops };
+                self.with_segments(edit, self.segments.clone(), drops, work.keyspace).map(Some)
+            }
+        }
+    }
+
+    fn rewrites_per_doubling(&self) -> f64 {
+        self.tree.rewrites_per_doubling()
+    }
+
+    fn stats(&self) -> TreeStats {
+        let totals = self.segments.totals();
+        let stats = self.tree.stats();
+        TreeStats {
+            stored_bytes: stats.stored_bytes + totals.device_bytes,
+            value_segments: totals.segments,
+            value_bytes: totals.value_bytes,
+            dead_value_bytes: totals.dead_bytes,
+            ..stats
+        }
+    }
+
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
+        let mut bytes = self.tree.bytes_between(low, high)?;
+        for segment in self.segments.iter() {
+            bytes += segment.run().bytes_between(low, high)?;
+        }
+        Ok(bytes)
+    }
+
+    fn outline(&self) -> Vec<OutlineLine> {
+        let mut lines = self.tree.outline();
+        if !self.segments.is_empty() {
+            let totals = self.segments.totals();
+            let entries = self.segments.iter().map(|segment| segment.run().reference().entries).sum();
+            let (count, bytes) = (totals.segments, totals.value_bytes);
+            lines.push(OutlineLine { depth: 0, what: "value segments", count, bytes, entries });
+        }
+        lines
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let mut parts = self.tree.parts();
+        parts.extend(self.segments.iter().map(|segment| Part::Run(Arc::clone(segment.run()))));
+        parts
+    }
+
+    fn value_segments(&self) -> Option<&SegmentSet> {
+        Some(&self.segments)
+    }
+
+    fn check_invariants(&self, deep: bool) -> Result<()> {
+        self.tree.check_invariants(deep)?;
+        if !deep {
+            return Ok(());
+        }
+        for segment in self.segments.iter() {
+            segment.run().check_entries()?;
+        }
+        let mut cursor = self.cursor();
+        cursor.seek_first()?;
+        while cursor.entry().is_some() {
+            cursor.next()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,378 @@
+use std::{collections::BTreeMap, path::Path};
+
+use testudo_base::{
+    ExtentSpan, Incarnation, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key,
+    merge_operator::MergeOperators, num::u64_of, operands_format::encode_operand,
+};
+use testudo_betree::{BeTree, BeTreeOptions, Policy};
+use testudo_contract::{InlineExecutor, PartUse, Progress, RunIds};
+use testudo_env::{Env, MemEnv, OpenMode, OpenOptions, SplitMix};
+use testudo_lsm::{LsmOptions, LsmTree};
+use testudo_run::{BoundedCursor, KeyBounds, ReadAhead, RunCursor};
+use testudo_storage::Change;
+
+use super::*;
+use crate::split_objects;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(3);
+const KEYS: u64 = 700;
+
+#[derive(Clone, Copy, Debug)]
+enum Family {
+    BeTree(Policy),
+    Lsm,
+}
+
+/// Sorted updates in a vector.
+#[derive(Debug)]
+struct VecUpdates(Arc<Vec<OwnedEntry>>, Seqno);
+
+impl Updates for VecUpdates {
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        Box::new(VecCursor { entries: Arc::clone(&self.0), at: usize::MAX })
+    }
+    fn sealed_seqno(&self) -> Seqno {
+        self.1
+    }
+    fn bytes(&self) -> u64 {
+        self.bytes_between(None, None)
+    }
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
+        let bounds = KeyBounds { low: low.map(<[u8]>::to_vec), high: high.map(<[u8]>::to_vec) };
+        let inside = self.0.iter().filter(|entry| bounds.contains(&entry.key));
+        inside.map(|entry| u64_of(entry.as_entry().user_bytes())).sum()
+    }
+    fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        Some((self.0.first()?.key.clone(), self.0.last()?.key.clone()))
+    }
+}
+
+struct VecCursor {
+    entries: Arc<Vec<OwnedEntry>>,
+    at: usize,
+}
+
+impl Cursor for VecCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        self.at = 0;
+        Ok(())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        self.at = self.entries.len().wrapping_sub(1);
+        Ok(())
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.at = self.entries.partition_point(|entry| entry.key.as_slice() < key);
+        Ok(())
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.at = self.entries.partition_point(|entry| entry.key.as_slice() < key).wrapping_sub(1);
+        Ok(())
+    }
+    fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        Ok(())
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.at = self.at.wrapping_sub(1);
+        Ok(())
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.entries.get(self.at).map(OwnedEntry::as_entry)
+    }
+}
+
+/// A tree, its durable objects, and what it should answer.
+struct Bed {
+    family: Family,
+    work: Work,
+    tree: Arc<dyn Tree>,
+    objects: Objects,
+    references: BTreeMap<ExtentSpan, i32>,
+    model: BTreeMap<Vec<u8>, Vec<u8>>,
+    sealed: Seqno,
+    /// How many segments were rewritten.
+    rewritten: u32,
+}
+
+fn settings() -> Settings {
+    Settings { placement: Placement::separate(), segment_bytes: 16 << 10 }
+}
+
+impl Bed {
+    fn new(family: Family) -> Self {
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+        let file = MemEnv::new(1).open(Path::new("/data"), options).unwrap();
+        let data =
+            DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), Some(Incarnation(1))).unwrap();
+        let work = Work {
+            full_merge: MergeOperators::default().full_merge("k", Some("append")),
+            data,
+            keyspace: KEYSPACE,
+            keyspace_name: Arc::from("tests"),
+            values: None,
+            run_ids: Arc::new(RunIds::starting_at(RunId(1))),
+            executor: Arc::new(InlineExecutor),
+            progress: Arc::new(Progress::default()),
+        };
+        let (objects, references, model) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let tree = open(family, &work, &objects);
+        Self { family, work, tree, objects, references, model, sealed: Seqno(0), rewritten: 0 }
+    }
+
+    /// Does what the edit says, and checks the references that it states.
+    fn publish(&mut self, edit: TreeEdit) {
+        let mut deltas = Vec::new();
+        for change in edit.changes {
+            match change {
+                Change::PutObject(_, id, bytes) => {
+                    self.objects.insert(id, Arc::from(bytes));
+                }
+                Change::DeleteObject(_, id) => assert!(self.objects.remove(&id).is_some(), "object {id}"),
+                Change::References(span, delta) => {
+                    *self.references.entry(span).or_default() += delta;
+                    deltas.push((span, delta));
+                }
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        self.work.data.extents().apply_durable(deltas.into_iter());
+        self.references.retain(|_, count| *count != 0);
+        self.tree = edit.tree;
+        let mut recount: BTreeMap<ExtentSpan, i32> = BTreeMap::new();
+        for span in self.tree.references() {
+            *recount.entry(span).or_default() += 1;
+        }
+        assert_eq!(recount, self.references);
+    }
+
+    fn updates(&mut self, random: &mut SplitMix) -> Arc<VecUpdates> {
+        let mut entries = BTreeMap::new();
+        for _ in 0..1 + random.below(200) {
+            let key = format!("key-{:04}", random.below(KEYS)).into_bytes();
+            let (kind, value) = match random.below(10) {
+                0..=5 => (Kind::Value, vec![b'v'; usize::try_from(random.below(2000)).unwrap()]),
+                6 => (Kind::Value, vec![b'w'; usize::try_from(20 + random.below(25)).unwrap()]),
+                7 => (Kind::Tombstone, Vec::new()),
+                _ => (Kind::Operands, encode_operand(b"operand")),
+            };
+            entries.insert(key.clone(), OwnedEntry { key, kind, value });
+        }
+        for OwnedEntry { key, kind, value } in entries.values().cloned() {
+            match kind {
+                Kind::Tombstone => drop(self.model.remove(&key)),
+                Kind::Operands => self.model.entry(key).or_default().extend_from_slice(b"operand"),
+                _ => drop(self.model.insert(key, value)),
+            }
+        }
+        self.sealed.0 += 10;
+        Arc::new(VecUpdates(Arc::new(entries.into_values().collect()), self.sealed))
+    }
+
+    fn apply(&mut self, random: &mut SplitMix) {
+        let updates = self.updates(random);
+        let edit = if random.percent(20) {
+            self.tree.apply_on_top(&self.work, updates)
+        } else {
+            self.tree.apply(&self.work, updates)
+        };
+        self.publish(edit.unwrap());
+    }
+
+    /// What the tree answers: values, whatever lies below.
+    fn check(&self) {
+        let value_of = |entry: &Entry<'_>| match entry.kind {
+            Kind::Value => Some(entry.value.to_vec()),
+            Kind::Tombstone => None,
+            _ => Some(self.work.full_merge.merge(entry).unwrap()),
+        };
+        let mut seen = BTreeMap::new();
+        let mut cursor = self.tree.cursor();
+        cursor.seek_first().unwrap();
+        while let Some(entry) = cursor.entry() {
+            if let Some(value) = value_of(&entry) {
+                seen.insert(entry.key.to_vec(), value);
+            }
+            cursor.next().unwrap();
+        }
+        assert_eq!(seen, self.model);
+        for (key, value) in &self.model {
+            let found = self.tree.get(key, hash_key(key), Access::Blocking).unwrap();
+            let Lookup::Found(kind, found, _) = found else { panic!("{found:?}") };
+            assert_eq!(value_of(&Entry { key, kind, value: &found }).as_ref(), Some(value));
+        }
+        self.check_dead_values();
+    }
+
+    /// The values to which entries refer are all that live.
+    fn check_dead_values(&self) {
+        let (objects, _) = split_objects(self.objects.clone());
+        let layout = match self.family {
+            Family::BeTree(_) => testudo_betree::read_layout(objects),
+            Family::Lsm => testudo_lsm::read_layout(objects),
+        };
+        let runs: BTreeMap<RunId, _> =
+            self.tree.parts().into_iter().map(|Part::Run(run)| (run.reference().id, run)).collect();
+        let mut referred: BTreeMap<RunId, Vec<u32>> = BTreeMap::new();
+        for PartUse::Run(used) in layout.unwrap() {
+            for bounds in used.counts_in {
+                let cursor = RunCursor::new(Arc::clone(&runs[&used.reference.id]), ReadAhead::Adaptive);
+                let mut cursor = BoundedCursor::new(cursor, bounds);
+                cursor.seek_first().unwrap();
+                while let Some(entry) = cursor.entry() {
+                    if let Some(reference) = ValueReference::of(entry.kind, entry.value).unwrap() {
+                        referred.entry(reference.segment).or_default().push(reference.number);
+                    }
+                    cursor.next().unwrap();
+                }
+            }
+        }
+        let live = self.tree.value_segments().unwrap().iter().map(|segment| {
+            let dead = segment.dead();
+            (segment.id(), (0..dead.count()).filter(|number| !dead.contains(*number)).collect())
+        });
+        let live: BTreeMap<RunId, Vec<u32>> = live.collect();
+        referred.values_mut().for_each(|numbers| numbers.sort_unstable());
+        assert_eq!(referred, live);
+    }
+
+    fn run_job(&mut self) -> bool {
+        let Some(job) = self.tree.pick_job(true) else { return false };
+        self.rewritten += u32::from(job.target.of::<Target>().is_some());
+        let prepared = self.tree.prepare(&self.work, &job).unwrap();
+        let edit = self.tree.install(&self.work, prepared).unwrap();
+        self.publish(edit.expect("nothing came in between"));
+        true
+    }
+}
+
+fn open(family: Family, work: &Work, objects: &Objects) -> Arc<dyn Tree> {
+    let (objects, segments) = split_objects(objects.clone());
+    let tree: Arc<dyn Tree> = match family {
+        Family::BeTree(policy) => {
+            let options = BeTreeOptions { leaf_bytes: 4096, max_pivots: 4, ..BeTreeOptions::new(policy) };
+            BeTree::open(options, &work.data, KEYSPACE, objects).unwrap()
+        }
+        Family::Lsm => {
+            let options =
+                LsmOptions { run_bytes: 4096, growth_factor: 2, level1_flushes: 1, ..LsmOptions::new() };
+            LsmTree::open(options, &work.data, KEYSPACE, objects).unwrap()
+        }
+    };
+    SeparatedTree::open(tree, settings(), &work.data, KEYSPACE, &segments).unwrap()
+}
+
+const FAMILIES: [Family; 3] = [Family::BeTree(Policy::Turtle), Family::BeTree(Policy::Splinter), Family::Lsm];
+
+#[test]
+fn exactly_the_values_to_which_nothing_refers_are_dead_in_every_family() {
+    for (seed, family) in (1..).zip(FAMILIES) {
+        let mut random = SplitMix::new(seed);
+        let mut bed = Bed::new(family);
+        for round in 0..60 {
+            bed.apply(&mut random);
+            if random.percent(40) {
+                bed.run_job();
+            }
+            let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain: LeastGain::Any, but: &[] };
+            if random.percent(40)
+                && let Some(reclaim) = bed.tree.pick_reclaim(&limits).unwrap()
+            {
+                bed.rewritten += u32::from(reclaim.target.of::<Target>().is_some());
+                let edit = bed.tree.reclaim(&bed.work, &reclaim).unwrap();
+                bed.publish(edit);
+            }
+            if random.percent(20) {
+                bed.tree = open(family, &bed.work, &bed.objects);
+            }
+            if round % 10 == 9 {
+                bed.check();
+            }
+        }
+        while bed.run_job() {}
+        bed.tree.check_invariants(true).unwrap();
+        bed.check();
+        assert!(bed.rewritten > 10, "{family:?}: {}", bed.rewritten);
+        let totals = bed.tree.value_segments().unwrap().totals();
+        assert!(totals.segments > 1 && totals.dead_bytes * 9 < totals.value_bytes, "{totals:?}");
+    }
+}
+
+#[test]
+fn a_state_that_is_held_keeps_its_values() {
+    for family in FAMILIES {
+        let mut random = SplitMix::new(5);
+        let mut bed = Bed::new(family);
+        bed.apply(&mut random);
+        let (held, model) = (Arc::clone(&bed.tree), bed.model.clone());
+        for _ in 0..40 {
+            bed.apply(&mut random);
+            while bed.run_job() {}
+        }
+        for key in model.keys() {
+            let found = held.get(key, hash_key(key), Access::Blocking).unwrap();
+            assert!(matches!(found, Lookup::Found(..)), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn values_that_die_while_their_segment_is_rewritten_are_dead_afterwards() {
+    for family in FAMILIES {
+        let mut random = SplitMix::new(8);
+        let mut bed = Bed::new(family);
+        let mut installed = 0;
+        for _ in 0..80 {
+            bed.apply(&mut random);
+            let segments = bed.tree.value_segments().unwrap();
+            let Some(target) = pick(segments, true).map(|segment| Target::of(segment)) else { continue };
+            let job = Job { what: "rewrite", debt_bytes: 1, target: Opaque::new(target) };
+            let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
+            bed.apply(&mut random);
+            if let Some(edit) = bed.tree.install(&bed.work, prepared).unwrap() {
+                installed += 1;
+                bed.publish(edit);
+            }
+        }
+        bed.check();
+        assert!(installed > 0, "{family:?}");
+    }
+}
+
+#[test]
+fn updates_with_references_show_the_same_keys_from_both_ends() {
+    let mut random = SplitMix::new(11);
+    let mut bed = Bed::new(Family::Lsm);
+    let plain = loop {
+        let plain = bed.updates(&mut random);
+        if plain.0.len() > 100 {
+            break plain as Arc<dyn Updates>;
+        }
+    };
+    let (separated, segments) = separate(&plain, &bed.work, Placement::separate(), 4096).unwrap().unwrap();
+    assert!(segments.len() > 1 && separated.bytes() < plain.bytes());
+    let keys = |updates: &dyn Updates, forward: bool| {
+        let mut cursor = updates.cursor();
+        if forward {
+            cursor.seek_first().unwrap()
+        } else {
+            cursor.seek_last().unwrap()
+        }
+        let mut seen = Vec::new();
+        while let Some(entry) = cursor.entry() {
+            seen.push((entry.key.to_vec(), entry.kind == Kind::Reference, entry.value.to_vec()));
+            if forward { cursor.next().unwrap() } else { cursor.prev().unwrap() }
+        }
+        seen
+    };
+    let forward = keys(&separated, true);
+    let mut backward = keys(&separated, false);
+    backward.reverse();
+    assert_eq!(forward, backward);
+    let plain_keys: Vec<_> = keys(&*plain, true).into_iter().map(|(key, ..)| key).collect();
+    assert_eq!(forward.iter().map(|(key, ..)| key.clone()).collect::<Vec<_>>(), plain_keys);
+    assert!(forward.iter().any(|(_, is_reference, _)| *is_reference));
+    let middle = &plain_keys[plain_keys.len() / 2];
+    let parts = separated.bytes_between(None, Some(middle)) + separated.bytes_between(Some(middle), None);
+    assert!(parts.abs_diff(separated.bytes()) <= u64_of(plain_keys.len()), "{parts}");
+}
