@@ -12,6 +12,7 @@ mod both_trees;
 mod experiment;
 mod insert_latency;
 mod latency;
+mod memory_sizes;
 mod policies;
 mod scans;
 mod sensitivity;
@@ -43,15 +44,18 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 9] = [
+const EXPERIMENTS: [(&str, &str, Run); 12] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
+    ("turtle-memory", "TurtleKV fig. 4: bytes written by loads against memory", memory_sizes::loads),
+    ("turtle-memory-held", "TurtleKV fig. 11: memory held, by workload", memory_sizes::held),
     ("turtle-costs", "TurtleKV table 2: cost model against counters", table_two::run),
     ("splinter-sequential", "SplinterDB fig. 9: loading against the share of keys in order", sequential::run),
     ("splinter-policies", "SplinterDB fig. 6: bytes written against size, by simulation", policies::run),
     ("splinter-latency", "SplinterDB table 1: latency of inserts", insert_latency::run),
     ("splinter-scans", "SplinterDB fig. 12: bandwidth of scans against their length", scans::run),
+    ("splinter-memory", "SplinterDB fig. 7, 8: throughput against memory", memory_sizes::workloads),
     ("splinter-threads", "SplinterDB fig. 10, 11: throughput against client threads", threads::run),
 ];
 

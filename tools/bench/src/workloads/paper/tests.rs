@@ -33,7 +33,7 @@ fn run_all(start: &str, charts: &[&str]) {
 
 #[test]
 fn every_turtle_experiment_runs_to_its_end_and_draws_what_it_found() {
-    run_all("turtle-", &["turtle-write-memory"]);
+    run_all("turtle-", &["turtle-write-memory", "turtle-memory-writes", "turtle-memory-held"]);
 }
 
 #[test]
