@@ -81,7 +81,7 @@ fn blocks_from_before_kinds_had_bytes_are_read() {
 #[test]
 fn a_kind_byte_that_means_nothing_is_damage() {
     assert_eq!(WITH_KIND_BYTE[KIND_BYTE_AT], Kind::Unmerged as u8);
-    for byte in [0, 1, 2, 4, 0x83, 0xff] {
+    for byte in [0, 1, 2, 7, 0x83, 0xff] {
         let mut payload = WITH_KIND_BYTE.to_vec();
         payload[KIND_BYTE_AT] = byte;
         assert_eq!(decoded(&payload), Err(Damage("an entry is of an unknown kind")), "{byte}");
