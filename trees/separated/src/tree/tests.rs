@@ -376,3 +376,49 @@ fn updates_with_references_show_the_same_keys_from_both_ends() {
     let parts = separated.bytes_between(None, Some(middle)) + separated.bytes_between(Some(middle), None);
     assert!(parts.abs_diff(separated.bytes()) <= u64_of(plain_keys.len()), "{parts}");
 }
+
+#[test]
+fn a_cursor_that_reads_ahead_shows_every_entry_in_any_order_of_moves() {
+    for (seed, family) in (20..).zip(FAMILIES) {
+        let mut random = SplitMix::new(seed);
+        let mut bed = Bed::new(family);
+        for _ in 0..20 {
+            bed.apply(&mut random);
+        }
+        while bed.run_job() {}
+        let entries: Vec<(Vec<u8>, Vec<u8>)> = {
+            let mut cursor = bed.tree.cursor();
+            cursor.seek_last().unwrap();
+            let mut entries = Vec::new();
+            while let Some(entry) = cursor.entry() {
+                entries.push((entry.key.to_vec(), entry.value.to_vec()));
+                cursor.prev().unwrap();
+            }
+            entries.reverse();
+            entries
+        };
+        assert!(entries.len() > 100 && entries.is_sorted());
+        for entries_max in [None, Some(5)] {
+            let limits = ScanLimits { entries: entries_max, end: None };
+            let mut cursor = bed.tree.cursor_within(&limits);
+            for _ in 0..50 {
+                let mut at = usize::try_from(random.below(u64_of(entries.len()))).unwrap();
+                cursor.seek(&entries[at].0).unwrap();
+                for _ in 0..random.below(100) {
+                    let shown = cursor.entry().map(|entry| (entry.key.to_vec(), entry.value.to_vec()));
+                    assert_eq!(shown.as_ref(), entries.get(at));
+                    if at == entries.len() {
+                        break;
+                    }
+                    if at > 0 && random.percent(10) {
+                        cursor.prev().unwrap();
+                        at -= 1;
+                    } else {
+                        cursor.next().unwrap();
+                        at += 1;
+                    }
+                }
+            }
+        }
+    }
+}
