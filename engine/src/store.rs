@@ -40,6 +40,7 @@ use testudo_contract::{Progress, RunIds, Work};
 use testudo_env::Env;
 use testudo_memtable::Memtable;
 use testudo_records::{KeyspaceRecords, RecordCache};
+use testudo_run::KeyBounds;
 use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
@@ -103,6 +104,8 @@ pub(crate) struct Store {
     pub(crate) commits: CommitOrder,
     pub(crate) flush_lock: Mutex<()>,
     pub(crate) catalogue: RwLock<Catalogue>,
+    /// Settings of the keyspace that was opened last: the next one may have the same.
+    last_options: Mutex<Arc<KeyspaceOptions>>,
     pub(crate) snapshots: Snapshots,
     pub(crate) backpressure: Backpressure,
     pub(crate) counters: CachePadded<Counters>,
@@ -161,6 +164,7 @@ impl Store {
             nearly_full: NearlyFull::default(),
             commits: CommitOrder::new(),
             flush_lock: Mutex::new(()),
+            last_options: Mutex::default(),
             catalogue: RwLock::default(),
             snapshots: Snapshots::default(),
             counters: CachePadded::default(),
@@ -206,6 +210,7 @@ impl Store {
             run_ids: Arc::clone(&self.run_ids),
             executor: Arc::clone(&self.background.executor),
             progress,
+            keys: KeyBounds::default(),
         }
     }
 
@@ -213,6 +218,15 @@ impl Store {
     pub(crate) fn job_work(&self, keyspace: &KeyspaceCore, progress: &Arc<Progress>) -> Work {
         let executor = Arc::clone(&self.background.job_executor);
         Work { executor, ..self.work(keyspace, Arc::clone(progress)) }
+    }
+
+    /// These settings, in memory that a keyspace before may have, too.
+    pub(crate) fn shared_options(&self, options: KeyspaceOptions) -> Arc<KeyspaceOptions> {
+        let mut last = self.last_options.lock();
+        if **last != options {
+            *last = Arc::new(options);
+        }
+        Arc::clone(&last)
     }
 
     /// All keyspaces.

@@ -4,6 +4,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
 };
 
 use testudo::{
@@ -13,6 +14,8 @@ use testudo::{
 const MIB: u64 = 1 << 20;
 /// What a process may take beside its budget: its code, its stacks, and what its allocator keeps.
 const PROCESS_BYTES: u64 = 23 * MIB;
+/// One child at a time: what others take of the machine decides how far background work comes meanwhile.
+static ALONE: Mutex<()> = Mutex::new(());
 /// The case that a child runs, and where.
 const CASE: &str = "TESTUDO_BOUNDED_MEMORY_CASE";
 const PLACE: &str = "TESTUDO_BOUNDED_MEMORY_PLACE";
@@ -33,11 +36,13 @@ fn stays_within(bytes: u64, case: &str, prepare: impl FnOnce(&Path), body: impl 
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().join("db");
     prepare(&place);
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut child = Command::new(std::env::current_exe().expect("its path"));
     child.args(["--exact", case, "--nocapture"]).env(CASE, case).env(PLACE, place);
     // Which heap a thread gets is chance, and each keeps up to a mebibyte of its own.
     child.env("MALLOC_ARENA_MAX", "1");
     let out = child.output().expect("it runs");
+    drop(alone);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{case}: {text} {}", String::from_utf8_lossy(&out.stderr));
     let line = text.lines().find_map(|line| line.strip_prefix("peak ")).expect("the child tells its peak");

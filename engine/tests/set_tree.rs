@@ -47,30 +47,6 @@ fn settings_that_make_no_sense_are_refused_and_change_nothing() {
     assert_eq!(keyspace.set_tree(SPLINTER).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// Nothing of the keyspace changes, and it can be written and read.
-#[test]
-fn a_tree_of_another_family_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let (db, turtle) = open(&dir);
-    let leveled = db.keyspace("leveled", KeyspaceOptions::default().tree(Tree::leveled())).unwrap();
-    for (keyspace, present, other) in
-        [(&turtle, TURTLE, Tree::leveled()), (&leveled, Tree::leveled(), SPLINTER)]
-    {
-        fill(keyspace, 1);
-        db.flush().unwrap();
-        let error = keyspace.set_tree(other).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(
-            error.to_string().contains(&format!("a {present} tree cannot be converted to a {other} tree"))
-        );
-        assert_eq!(keyspace.options().chosen_tree(), present);
-        fill(keyspace, 2);
-        check(keyspace, 2);
-    }
-    leveled.set_tree(Tree::leveled()).unwrap();
-    db.check_invariants().unwrap();
-}
-
 #[test]
 fn a_store_that_is_open_for_reading_keeps_its_tree() {
     let dir = tempfile::tempdir().unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn check_values(store: &Store, keyspace: &KeyspaceCore) -> Result<()>
     let objects = store.manifest.with_state(|state| state.objects_of(keyspace.id));
     drop(round);
     let Some(segments) = view.tree.value_segments() else { return Ok(()) };
-    let layout = stored_layout(view.options.chosen_tree(), objects).map_err(damaged)?;
+    let layout = stored_layout(&view.options, objects).map_err(damaged)?;
     let runs: BTreeMap<RunId, Arc<Run>> =
         view.tree.parts().into_iter().map(|Part::Run(run)| (run.reference().id, run)).collect();
     let mut referred = BTreeMap::new();

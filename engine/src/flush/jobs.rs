@@ -14,11 +14,14 @@ use testudo_base::{
 use testudo_contract::{Job, Prepared, Tree, TreeEdit};
 use testudo_storage::Change;
 
-use crate::store::{
-    Store,
-    background_work::{PreparedJob, Underway},
-    drop_totals::Dropped,
-    view::KeyspaceCore,
+use crate::{
+    open::tree_families::options_on_arrival,
+    store::{
+        Store,
+        background_work::{PreparedJob, Underway},
+        drop_totals::Dropped,
+        view::KeyspaceCore,
+    },
 };
 
 /// Of so many keyspaces with jobs the one with most debt is next.
@@ -228,7 +231,7 @@ impl Store {
             return self.install_job(job).map(|()| true);
         }
         let begun = self.background.jobs.begin(keyspace);
-        let Some(progress) = keyspace.job_underway() else { return Ok(true) };
+        let Some(progress) = self.background.jobs.of(keyspace.id) else { return Ok(true) };
         // A round that another thread has begun says more about how long writers have to wait.
         let is_first = !self.backpressure.is_flushing();
         if is_first {
@@ -273,9 +276,14 @@ impl Store {
         debug_assert!(self.flush_lock.is_locked(), "one round or job at a time");
         let mut changes = edit.changes;
         changes.push(Change::NextRun(self.run_ids.next()));
+        let arrived = options_on_arrival(&keyspace.view.load().options, &*edit.tree);
+        changes.extend(arrived.map(|options| Change::SetOptions(keyspace.id, options.encode())));
         self.commit_edit(&changes)?;
         let commit = self.commits.lock();
-        keyspace.publish(edit.tree, None, None);
+        match arrived {
+            Some(options) => keyspace.publish_options(edit.tree, options),
+            None => keyspace.publish(edit.tree, None, None),
+        }
         drop(commit);
         self.count_dropped(keyspace, Dropped { in_merges: drops, ..Dropped::default() });
         self.counters.jobs.fetch_add(1, Relaxed);

@@ -21,11 +21,11 @@ use crate::{
     Batch, DbBuilder, DbStats, IntoKeyspaceOptions, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot,
     Tree, VerifyLevel, VerifyReport,
     flush::background,
-    handles::options::Durability,
+    handles::options::{Durability, Passage},
     open::{
         self, Opened, directory,
         settings::Settings,
-        tree_families::{empty_tree, next_tree, stored_tree},
+        tree_families::{Objects, empty_tree, next_placement, next_tree, put_object, stored_tree},
     },
     store::{Store, executor::Pool, view::KeyspaceCore},
     unobserved,
@@ -231,7 +231,7 @@ impl Db {
         let Some(wanted) = options.merge_operator_name() else { return Ok(()) };
         let catalogue = self.store().catalogue.read();
         for core in names.iter().filter_map(|name| catalogue.by_name.get(*name)) {
-            let stored = core.view.load().options;
+            let stored = *core.view.load().options;
             if stored.merge_operator_name() != Some(wanted) {
                 let has = stored.merge_operator_name().map_or("none".to_owned(), |name| format!("{name:?}"));
                 let message = format!(
@@ -278,6 +278,7 @@ impl Db {
     /// Creates those that are missing. REQUIRES: `flush_lock` is held.
     fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let store = self.store();
+        let options = &options.with_passage(Passage::Never);
         let missing: BTreeSet<&str> = {
             let catalogue = store.catalogue.read();
             names.iter().copied().filter(|name| !catalogue.by_name.contains_key(*name)).collect()
@@ -315,19 +316,19 @@ impl Db {
 
     /// Stores a keyspace in a tree of another kind.
     pub(crate) fn set_tree(&self, core: &KeyspaceCore, tree: Tree) -> Result<()> {
-        self.set_options(core, |present| Ok(present.tree(next_tree(present.chosen_tree(), tree)?)))
+        self.set_options(core, |present, objects| next_tree(&present, tree, core.id, objects))
     }
 
     /// Puts the values of a keyspace somewhere else from now on.
     pub(crate) fn set_placement(&self, core: &KeyspaceCore, placement: Placement) -> Result<()> {
-        self.set_options(core, |present| Ok(present.placement(placement)))
+        self.set_options(core, |present, _| Ok((next_placement(&present, placement)?, None)))
     }
 
-    /// Opens the tree of a keyspace with other options.
+    /// Opens the tree of a keyspace with other options, and with a change of its objects.
     fn set_options(
         &self,
         core: &KeyspaceCore,
-        next: impl FnOnce(KeyspaceOptions) -> Result<KeyspaceOptions>,
+        next: impl FnOnce(KeyspaceOptions, &Objects) -> Result<(KeyspaceOptions, Option<Change>)>,
     ) -> Result<()> {
         let store = self.store();
         store.wal()?;
@@ -336,21 +337,23 @@ impl Db {
             return Err(Error::invalid("the keyspace was dropped"));
         }
         store.check_writable()?;
-        let present = core.view.load().options;
-        let options = next(present)?;
+        let present = *core.view.load().options;
+        // Between rounds the durable objects are those of the published tree.
+        let mut objects = store.manifest.with_state(|state| state.objects_of(core.id));
+        let (options, border) = next(present, &objects)?;
         if options == present {
             return Ok(());
         }
         store.space.check(&*store.env, Intent::Write)?;
-        // Between rounds the durable objects are those of the published tree.
-        let objects = store.manifest.with_state(|state| state.objects_of(core.id));
+        objects.extend(border.iter().filter_map(put_object));
         let tree = stored_tree(&store.data, &options, core.id, objects)?;
-        self.commit_or_poison(&[Change::SetOptions(core.id, options.encode())])?;
+        let edit = [Change::SetOptions(core.id, options.encode())].into_iter().chain(border);
+        self.commit_or_poison(&edit.collect::<Vec<_>>())?;
         let commit = store.commits.lock();
         core.publish_options(tree, options);
         core.expect_jobs();
         drop(commit);
-        store.background.wake();
+        store.background.wake_all();
         Ok(())
     }
 

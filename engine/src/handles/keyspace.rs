@@ -7,7 +7,11 @@ use testudo_contract::OutlineLine;
 
 use crate::{
     Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Placement, Slice, Tree,
-    handles::{key_range::bounds_of_prefix, options::Durability, snapshot::Pinned},
+    handles::{
+        key_range::bounds_of_prefix,
+        options::{Durability, Passage},
+        snapshot::Pinned,
+    },
     read,
     store::view::KeyspaceCore,
     write::{
@@ -36,15 +40,23 @@ impl Keyspace {
         &self.core.name
     }
 
-    /// Its present settings.
+    /// Its present settings; while it moves, with the tree where it goes.
     pub fn options(&self) -> KeyspaceOptions {
-        self.core.view.load().options
+        self.core.view.load().options.with_passage(Passage::Never)
     }
 
-    /// Stores the keyspace in a tree of this kind from now on, a turtle or a splinter tree, if it is in one
-    /// of them. Durable on return; readers and writers go on meanwhile. What is stored already stays as it
-    /// is and takes the new shape by and by, as it is written anew. The sizes of leaves and nodes stay those
-    /// that the keyspace was created with: to change them would mean to write most of it anew at once.
+    /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on
+    /// meanwhile.
+    ///
+    /// Turtle and splinter trees are of one family. Between these nothing is moved: what is stored takes the
+    /// new shape by and by, as it is written anew. The sizes of leaves and nodes stay those that the keyspace
+    /// was created with: to change them would mean to write most of it anew at once.
+    ///
+    /// A leveled tree is of another family. To go there, or to come from there, all of the keyspace is
+    /// written anew, range by range in the background, which goes on after a crash or a restart where it was.
+    /// [`Keyspace::stats`] tells how far it is. Until it has ended the keyspace can be sent back at any time
+    /// by setting it to a tree of the family that it leaves: then only what has moved moves back. A full
+    /// device stops it until there is space.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -59,11 +71,12 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` for settings outside their limits or if the keyspace was dropped; `Unsupported` for
-    /// a tree of another family, such as a leveled one for a turtle tree, whose records have to be loaded
-    /// anew, and in a store that is open for reading only; `OutOfSpace` on a full device; `Io` if the
-    /// manifest cannot be written, after which writes are `Poisoned`; `Poisoned` after an earlier failure;
-    /// `Closed`; `Corruption` if what is stored of the tree contradicts itself.
+    /// Errors: `Invalid` for settings outside their limits or if the keyspace was dropped; `Unsupported` in a
+    /// store that is open for reading only, for a tree of a third family while the keyspace moves between two
+    /// others, and for one of another family if the keyspace has values outside its runs
+    /// ([`Keyspace::set_placement`]); `OutOfSpace` on a full device; `Io` if the manifest cannot be written,
+    /// after which writes are `Poisoned`; `Poisoned` after an earlier failure; `Closed`; `Corruption` if what
+    /// is stored of the tree contradicts itself.
     pub fn set_tree(&self, tree: Tree) -> Result<()> {
         KeyspaceOptions::default().tree(tree).validate()?;
         self.db.set_tree(&self.core, tree)
@@ -85,7 +98,8 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` if the keyspace was dropped; others as [`Keyspace::set_tree`].
+    /// Errors: `Invalid` if the keyspace was dropped; `Unsupported` for any but [`Placement::inline`] while
+    /// the keyspace moves to another family of trees; others as [`Keyspace::set_tree`].
     pub fn set_placement(&self, placement: Placement) -> Result<()> {
         self.db.set_placement(&self.core, placement)
     }

@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use testudo_base::{Error, Result, num::u64_of};
+use testudo_base::{
+    Error, Result,
+    num::{u16_of, u32_of, u64_of, usize_of},
+};
 use testudo_values::Placement;
 
 use crate::open::tree_families;
@@ -138,7 +141,7 @@ const OPERATOR_NAME_BYTES_MAX: usize = 32;
 struct OperatorName {
     bytes: [u8; OPERATOR_NAME_BYTES_MAX],
     /// Greater than [`OPERATOR_NAME_BYTES_MAX`] for a name that is too long, of which `bytes` has the start.
-    length: usize,
+    length: u8,
 }
 
 impl OperatorName {
@@ -146,12 +149,15 @@ impl OperatorName {
         let mut bytes = [0; OPERATOR_NAME_BYTES_MAX];
         let kept = name.len().min(OPERATOR_NAME_BYTES_MAX);
         bytes[..kept].copy_from_slice(&name.as_bytes()[..kept]);
-        Self { bytes, length: name.len() }
+        Self { bytes, length: u8::try_from(name.len()).unwrap_or(u8::MAX) }
     }
 
     /// The name; empty for one that is not valid.
     fn as_str(&self) -> &str {
-        self.bytes.get(..self.length).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+        self.bytes
+            .get(..usize::from(self.length))
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .unwrap_or_default()
     }
 }
 
@@ -161,12 +167,72 @@ impl fmt::Debug for OperatorName {
     }
 }
 
+/// Whether a keyspace has moved from one family of trees to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Passage {
+    #[default]
+    Never,
+    /// It is on its way out of this tree.
+    From(LeftTree),
+    /// It has arrived.
+    Ended,
+}
+
+impl Passage {
+    /// Out of this tree, whose settings are within their limits.
+    pub(crate) fn from_tree(tree: Tree) -> Self {
+        let sizes = |bytes: u64, pivots: usize| (u32_of(usize_of(bytes)), u16_of(pivots));
+        Self::From(match tree {
+            Tree::Turtle { leaf_bytes, max_pivots } => {
+                let (leaf_bytes, max_pivots) = sizes(leaf_bytes, max_pivots);
+                LeftTree::Turtle { leaf_bytes, max_pivots }
+            }
+            Tree::Splinter { leaf_bytes, max_pivots } => {
+                let (leaf_bytes, max_pivots) = sizes(leaf_bytes, max_pivots);
+                LeftTree::Splinter { leaf_bytes, max_pivots }
+            }
+            Tree::Leveled { run_bytes, growth_factor, level1_flushes } => LeftTree::Leveled {
+                run_bytes: u32_of(usize_of(run_bytes)),
+                growth_factor: growth_factor.to_le_bytes()[0],
+                level1_flushes: level1_flushes.to_le_bytes()[0],
+            },
+        })
+    }
+}
+
+/// A [`Tree`] with settings within their limits, in a few bytes: there may be thousands of keyspaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftTree {
+    Turtle { leaf_bytes: u32, max_pivots: u16 },
+    Splinter { leaf_bytes: u32, max_pivots: u16 },
+    Leveled { run_bytes: u32, growth_factor: u8, level1_flushes: u8 },
+}
+
+impl From<LeftTree> for Tree {
+    fn from(left: LeftTree) -> Self {
+        match left {
+            LeftTree::Turtle { leaf_bytes, max_pivots } => {
+                Self::Turtle { leaf_bytes: leaf_bytes.into(), max_pivots: max_pivots.into() }
+            }
+            LeftTree::Splinter { leaf_bytes, max_pivots } => {
+                Self::Splinter { leaf_bytes: leaf_bytes.into(), max_pivots: max_pivots.into() }
+            }
+            LeftTree::Leveled { run_bytes, growth_factor, level1_flushes } => Self::Leveled {
+                run_bytes: run_bytes.into(),
+                growth_factor: growth_factor.into(),
+                level1_flushes: level1_flushes.into(),
+            },
+        }
+    }
+}
+
 /// Settings of a keyspace. The merge operator is fixed when it is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
     tree: Tree,
     merge_operator: Option<OperatorName>,
     placement: Placement,
+    passage: Passage,
 }
 
 /// Settings for a keyspace, or a closure that makes them: what [`Db::keyspace`](crate::Db::keyspace) takes.
@@ -227,12 +293,32 @@ impl KeyspaceOptions {
         self.tree
     }
 
+    /// Whether the keyspace has moved.
+    pub(crate) fn passage(&self) -> Passage {
+        self.passage
+    }
+
+    /// The tree that the keyspace leaves, if it is moving.
+    pub(crate) fn moving_from(&self) -> Option<Tree> {
+        match self.passage {
+            Passage::From(tree) => Some(tree.into()),
+            Passage::Never | Passage::Ended => None,
+        }
+    }
+
+    /// The same for a keyspace that has moved so.
+    #[must_use]
+    pub(crate) fn with_passage(self, passage: Passage) -> Self {
+        Self { passage, ..self }
+    }
+
     /// Checks that the settings make sense.
     pub(crate) fn validate(&self) -> Result<()> {
         if self.merge_operator_name() == Some("") {
             let message = format!("a merge operator needs a name of 1 to {OPERATOR_NAME_BYTES_MAX} bytes");
             return Err(Error::invalid(message));
         }
+        self.moving_from().map_or(Ok(()), tree_families::validate)?;
         tree_families::validate(self.tree)
     }
 }

@@ -273,8 +273,14 @@ fn rounded(value: f64) -> u64 {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct KeyspaceStats {
-    /// Name of its tree.
+    /// Name of its tree; while it moves, of the tree where it goes.
     pub tree: String,
+    /// Name of the tree that it leaves, if it is moving to one of another family.
+    pub moving_from: Option<String>,
+    /// While it moves: entries that have moved.
+    pub moved_bytes: u64,
+    /// While it moves: entries that have not.
+    pub left_bytes: u64,
     /// Levels of nodes above the leaves.
     pub height: u64,
     /// Nodes.
@@ -328,8 +334,12 @@ impl KeyspaceStats {
         let tree = view.tree.stats();
         let dropped = core.drops.get();
         let flushed = store.manifest.with_state(|state| state.keyspaces.get(&core.id).map(|k| k.flushed));
+        let moving = tree.moving.unwrap_or_default();
         Self {
-            tree: core.view.load().options.chosen_tree().to_string(),
+            tree: view.options.chosen_tree().to_string(),
+            moving_from: view.options.moving_from().map(|tree| tree.to_string()),
+            moved_bytes: moving.moved_bytes,
+            left_bytes: moving.left_bytes,
             height: u64::from(tree.height),
             nodes: tree.nodes,
             leaves: tree.leaves,

@@ -6,6 +6,9 @@
 //!   large ratio f64 · prefix bytes u32.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
+//! - Of a keyspace that moves between two trees (4), or has moved: the settings are the options of both,
+//!   without a merge operator, each with its length u16 before it: those of the tree that it leaves, empty if
+//!   it has arrived, and those of the other.
 //!
 //! **Invariants**
 //! - Bytes of a newer version are told from damaged ones: a tree that is not known, settings that are longer
@@ -20,11 +23,12 @@ use testudo_base::{
 
 use testudo_values::Placement;
 
-use crate::handles::options::{KeyspaceOptions, Tree};
+use crate::handles::options::{KeyspaceOptions, Passage, Tree};
 
 const TURTLE: u8 = 1;
 const SPLINTER: u8 = 2;
 const LEVELED: u8 = 3;
+const MOVING: u8 = 4;
 /// A placement comes first, then a tree.
 const PLACED: u8 = 128;
 
@@ -68,6 +72,16 @@ impl KeyspaceOptions {
             out.push(PLACED);
             put_short(&mut out, &settings);
         }
+        if self.passage() != Passage::Never {
+            let of_tree = |tree| Self::default().tree(tree).encode();
+            let mut settings = Vec::new();
+            put_short(&mut settings, &self.moving_from().map(of_tree).unwrap_or_default());
+            put_short(&mut settings, &of_tree(self.chosen_tree()));
+            out.push(MOVING);
+            put_short(&mut out, &settings);
+            put_short(&mut out, operator);
+            return out;
+        }
         match self.chosen_tree() {
             Tree::Turtle { leaf_bytes, max_pivots } => put_sizes(&mut out, TURTLE, leaf_bytes, max_pivots),
             Tree::Splinter { leaf_bytes, max_pivots } => {
@@ -96,6 +110,7 @@ impl KeyspaceOptions {
             placement = decode_placement(short(&mut reader)?)?;
             tag = reader.u8()?;
         }
+        let mut passage = Passage::Never;
         let (tree, operator) = match tag {
             TURTLE => {
                 (Tree::Turtle { leaf_bytes: reader.u64()?, max_pivots: pivots(&mut reader)? }, reader.rest())
@@ -117,11 +132,24 @@ impl KeyspaceOptions {
                 }
                 (tree, operator)
             }
+            MOVING => {
+                let mut settings = Reader::new(short(&mut reader)?);
+                passage = match short(&mut settings)? {
+                    [] => Passage::Ended,
+                    left => Passage::from_tree(tree_at_rest(left)?),
+                };
+                let tree = tree_at_rest(short(&mut settings)?)?;
+                let operator = short(&mut reader)?;
+                if !settings.is_empty() || !reader.is_empty() {
+                    return Err(Unreadable::Newer("settings that are not known here"));
+                }
+                (tree, operator)
+            }
             0 => return Err(Damage("no tree has this number").into()),
             _ => return Err(Unreadable::Newer("a tree that is not known here")),
         };
         let name = std::str::from_utf8(operator).map_err(|_| Damage("a name is not UTF-8"))?;
-        let options = Self::default().tree(tree).placement(placement);
+        let options = Self::default().tree(tree).placement(placement).with_passage(passage);
         let options = if name.is_empty() { options } else { options.merge_operator(name) };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
@@ -137,6 +165,18 @@ fn decode_placement(settings: &[u8]) -> Result<Placement, Unreadable> {
     let placement = Placement::default().with_large_ratio(large_ratio);
     let placement = placement.and_then(|placement| placement.with_prefix_bytes(prefix_bytes));
     placement.map_err(|_| Damage("a placement is out of bounds").into())
+}
+
+/// One of the trees of a keyspace that moves.
+fn tree_at_rest(bytes: &[u8]) -> Result<Tree, Unreadable> {
+    if let Some(&(MOVING | PLACED)) = bytes.first() {
+        return Err(Damage("a keyspace moves between trees that move, or have a placement").into());
+    }
+    let options = KeyspaceOptions::decode(bytes)?;
+    match options.merge_operator_name() {
+        None => Ok(options.chosen_tree()),
+        Some(_) => Err(Damage("a tree that is moved has a merge operator").into()),
+    }
 }
 
 /// Bytes with their length before them.

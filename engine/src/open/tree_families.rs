@@ -4,7 +4,8 @@
 //! those name. [`Tree`] is what users choose; `options_format.rs` has its bytes.
 //!
 //! **Invariants**
-//! - Objects are read by the family of the keyspace's options, never by another.
+//! - Objects are read by the family of the keyspace's options, never by another; of a keyspace that moves
+//!   those of each slot by its own.
 //! - A store with a family that is not known here is refused before anything is written.
 
 use std::collections::BTreeMap;
@@ -13,11 +14,14 @@ use testudo_base::{Error, ErrorKind, KeyspaceId, ObjectId, Result, codec::Damage
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{PartUse, Tree as TreeState};
 use testudo_lsm::{LsmOptions, LsmTree};
+pub(crate) use testudo_migrating::Objects;
+use testudo_migrating::{Course, Migrating, Slot};
 use testudo_separated::{SeparatedTree, split_objects};
-use testudo_storage::{DataFile, KeyspaceRecord};
+use testudo_storage::{Change, DataFile, KeyspaceRecord};
 
 use crate::{
-    handles::options::{KeyspaceOptions, Tree},
+    Placement,
+    handles::options::{KeyspaceOptions, Passage, Tree},
     open::options_format::Unreadable,
     store::{Store, view::KeyspaceCore},
 };
@@ -95,23 +99,85 @@ pub(crate) fn validate(tree: Tree) -> Result<()> {
     }
 }
 
-/// What a keyspace in the tree `present` is stored in once it was set to `wanted`: within a family sizes
-/// stay, for other ones would mean to write most of it anew.
-///
-/// Errors: `Unsupported` for a tree of another family, which cannot read the objects of this one.
-pub(crate) fn next_tree(present: Tree, wanted: Tree) -> Result<Tree> {
+/// What a keyspace in the tree `present` is stored in once it was set to `wanted` of the same family: sizes
+/// stay, for other ones would mean to write most of it anew. `None` for another family, which cannot read the
+/// objects of this one.
+fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
     match (Settings::from(present), Settings::from(wanted)) {
         (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {
-            Ok(Tree::from(BeTreeOptions { policy: of_wanted.policy, ..of_present }))
+            Some(Tree::from(BeTreeOptions { policy: of_wanted.policy, ..of_present }))
         }
-        (Settings::Lsm(_), Settings::Lsm(_)) => Ok(present),
-        (Settings::BeTree(_), Settings::Lsm(_)) | (Settings::Lsm(_), Settings::BeTree(_)) => {
-            let message = format!(
-                "a keyspace in a {present} tree cannot be converted to a {wanted} tree: load it anew"
-            );
-            Err(Error::new(ErrorKind::Unsupported, message))
-        }
+        (Settings::Lsm(_), Settings::Lsm(_)) => Some(present),
+        (Settings::BeTree(_), Settings::Lsm(_)) | (Settings::Lsm(_), Settings::BeTree(_)) => None,
     }
+}
+
+/// What it takes to set a keyspace with these options and objects to another tree: its next options, and what
+/// changes in its objects. Between families that is the border, which jobs then move.
+///
+/// Errors: `Unsupported` for a third family while the keyspace moves; `Corruption`.
+pub(crate) fn next_tree(
+    present: &KeyspaceOptions,
+    wanted: Tree,
+    id: KeyspaceId,
+    objects: &Objects,
+) -> Result<(KeyspaceOptions, Option<Change>)> {
+    let tree = present.chosen_tree();
+    if let Some(next) = within_family(tree, wanted) {
+        return Ok((present.tree(next), None));
+    }
+    let damaged = |why| damaged_objects(id, why);
+    let Some(left) = present.moving_from() else {
+        if !present.chosen_placement().is_inline() || !split_objects(objects.clone()).1.is_empty() {
+            let message = "a keyspace with values outside its runs cannot go to another family of trees";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if objects.is_empty() {
+            return Ok((present.tree(wanted), None));
+        }
+        let (slot, _) = Slot::at_rest(objects.clone()).map_err(damaged)?;
+        let options = present.tree(wanted).with_passage(Passage::from_tree(tree));
+        return Ok((options, Some(Course::beginning(slot).put(id))));
+    };
+    let Some(back) = within_family(left, wanted) else {
+        let message = format!(
+            "a keyspace on its way from a {left} tree to a {tree} tree cannot go to a {wanted} tree before \
+             it has arrived or gone back"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    };
+    let (course, ..) = Course::divide(objects.clone()).map_err(damaged)?;
+    let options = present.tree(back).with_passage(Passage::from_tree(tree));
+    Ok((options, Some(course.turned().put(id))))
+}
+
+/// The options of a keyspace with these that is to put its values somewhere else.
+///
+/// Errors: `Unsupported` while it moves between families.
+pub(crate) fn next_placement(present: &KeyspaceOptions, placement: Placement) -> Result<KeyspaceOptions> {
+    if present.moving_from().is_some() && !placement.is_inline() {
+        let message = "a keyspace on its way to another family of trees keeps its values in its runs";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(present.placement(placement))
+}
+
+/// The options of a keyspace that has just arrived where it went, if `tree`, its next one, says so.
+pub(crate) fn options_on_arrival(options: &KeyspaceOptions, tree: &dyn TreeState) -> Option<KeyspaceOptions> {
+    let is_moving = tree.as_movable().is_none();
+    options.moving_from().filter(|_| !is_moving).map(|_| options.with_passage(Passage::Ended))
+}
+
+/// The object that a change puts, if it puts one.
+pub(crate) fn put_object(change: &Change) -> Option<(ObjectId, Arc<[u8]>)> {
+    match change {
+        Change::PutObject(_, object, bytes) => Some((*object, Arc::from(bytes.as_slice()))),
+        _ => None,
+    }
+}
+
+fn damaged_objects(id: KeyspaceId, Damage(why): Damage) -> Error {
+    Error::corruption(CATALOGUE, 0, format!("keyspace {id}: {why}"))
 }
 
 /// Refuses a catalogue with options that a newer version wrote. Damage is for whoever reads them.
@@ -150,7 +216,7 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
 
 /// An empty tree for a new keyspace.
 pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions, id: KeyspaceId) -> Arc<dyn TreeState> {
-    let tree: Arc<dyn TreeState> = match settings_for(options, id) {
+    let tree: Arc<dyn TreeState> = match settings_for(options.chosen_tree(), id) {
         Settings::BeTree(settings) => BeTree::empty(settings, &store.data),
         Settings::Lsm(settings) => LsmTree::empty(settings, &store.data),
     };
@@ -165,18 +231,46 @@ pub(crate) fn stored_tree(
     data: &Arc<DataFile>,
     options: &KeyspaceOptions,
     id: KeyspaceId,
-    objects: BTreeMap<ObjectId, Arc<[u8]>>,
+    objects: Objects,
 ) -> Result<Arc<dyn TreeState>> {
     let (objects, segments) = split_objects(objects);
-    let tree: Arc<dyn TreeState> = match settings_for(options, id) {
-        Settings::BeTree(settings) => BeTree::open(settings, data, id, objects)?,
-        Settings::Lsm(settings) => LsmTree::open(settings, data, id, objects)?,
-    };
+    let tree = tree_of_runs(data, options, id, objects)?;
     // Values that lie outside stay there until they are written anew, whatever the placement is by now.
     if options.chosen_placement().is_inline() && segments.is_empty() {
         return Ok(tree);
     }
     Ok(SeparatedTree::open(tree, separation_of(options), data, id, &segments)?)
+}
+
+/// The same without the values outside its runs.
+fn tree_of_runs(
+    data: &Arc<DataFile>,
+    options: &KeyspaceOptions,
+    id: KeyspaceId,
+    objects: Objects,
+) -> Result<Arc<dyn TreeState>> {
+    let damaged = |why| damaged_objects(id, why);
+    let Some(left) = options.moving_from() else {
+        let (slot, objects) = Slot::at_rest(objects).map_err(damaged)?;
+        return Ok(slot.with(tree_at_rest(data, options.chosen_tree(), id, objects)?));
+    };
+    let (course, from, to) = Course::divide(objects).map_err(damaged)?;
+    let slots = course.slots();
+    let from = slots.0.with(tree_at_rest(data, left, id, from)?);
+    let to = slots.1.with(tree_at_rest(data, options.chosen_tree(), id, to)?);
+    Ok(Migrating::new(course, from, to))
+}
+
+fn tree_at_rest(
+    data: &Arc<DataFile>,
+    tree: Tree,
+    id: KeyspaceId,
+    objects: Objects,
+) -> Result<Arc<dyn TreeState>> {
+    match settings_for(tree, id) {
+        Settings::BeTree(settings) => Ok(BeTree::open(settings, data, id, objects)?),
+        Settings::Lsm(settings) => Ok(LsmTree::open(settings, data, id, objects)?),
+    }
 }
 
 /// How a keyspace separates its values. A segment holds what a few runs of the tree do.
@@ -188,27 +282,38 @@ fn separation_of(options: &KeyspaceOptions) -> testudo_separated::Settings {
     }
 }
 
-/// Which parts the objects of a tree name, and for which keys each of them counts; reads none. For salvage.
+/// Which parts the objects of a keyspace name, and for which keys each of them counts; reads none. For
+/// salvage.
 ///
 /// Errors: [`Damage`] if the objects contradict each other.
 pub(crate) fn stored_layout(
-    tree: Tree,
-    objects: BTreeMap<ObjectId, Arc<[u8]>>,
+    options: &KeyspaceOptions,
+    objects: Objects,
 ) -> std::result::Result<Vec<PartUse>, Damage> {
     let (objects, segments) = split_objects(objects);
-    let mut layout = match Settings::from(tree) {
-        Settings::BeTree(_) => testudo_betree::read_layout(objects),
-        Settings::Lsm(_) => testudo_lsm::read_layout(objects),
-    }?;
+    let mut layout = layout_of_runs(options, objects)?;
     layout.extend(testudo_separated::read_layout(&segments)?);
     Ok(layout)
 }
 
+/// The same without the values outside its runs.
+fn layout_of_runs(options: &KeyspaceOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
+    let at_rest = |tree: Tree, objects| match Settings::from(tree) {
+        Settings::BeTree(_) => testudo_betree::read_layout(objects),
+        Settings::Lsm(_) => testudo_lsm::read_layout(objects),
+    };
+    let Some(left) = options.moving_from() else {
+        return at_rest(options.chosen_tree(), Slot::at_rest(objects)?.1);
+    };
+    let (course, from, to) = Course::divide(objects)?;
+    Ok(course.layout(at_rest(left, from)?, at_rest(options.chosen_tree(), to)?))
+}
+
 /// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would
 /// otherwise be many.
-fn settings_for(options: &KeyspaceOptions, id: KeyspaceId) -> Settings {
+fn settings_for(tree: Tree, id: KeyspaceId) -> Settings {
     let stagger = u64::from(id.0);
-    match Settings::from(options.chosen_tree()) {
+    match Settings::from(tree) {
         Settings::BeTree(settings) => Settings::BeTree(BeTreeOptions { stagger, ..settings }),
         Settings::Lsm(settings) => Settings::Lsm(LsmOptions { stagger, ..settings }),
     }

@@ -17,6 +17,7 @@ use testudo_storage::Manifest;
 use super::{read, status_format::Status};
 use crate::{
     DbStats, KeyspaceOptions, KeyspaceStats,
+    handles::options::Passage,
     open::{
         assemble::assemble,
         directory::{self, LOCK_FILE},
@@ -126,12 +127,14 @@ fn keyspaces(store: &Store, status: Option<&Status>) -> Vec<KeyspaceInspection> 
         let published =
             status.into_iter().flat_map(|status| &status.keyspaces).find(|(id, _)| *id == core.id);
         let stats = match published {
-            Some((_, stats)) => KeyspaceStats { tree: durable.tree, ..stats.clone() },
+            Some((_, stats)) => {
+                KeyspaceStats { tree: durable.tree, moving_from: durable.moving_from, ..stats.clone() }
+            }
             None => durable,
         };
         KeyspaceInspection {
             name: core.name.to_string(),
-            options: view.options,
+            options: view.options.with_passage(Passage::Never),
             stats,
             outline: view.tree.outline(),
         }

@@ -48,10 +48,10 @@ pub(super) struct Status {
 
 /// Shows every statistic with its name. The list is complete, or this does not compile.
 macro_rules! stat_fields {
-    ($stats:ident { $($stat:ident),* $(,)? } $(except $other:ident)?) => {
+    ($stats:ident { $($stat:ident),* $(,)? } except $($other:ident),*) => {
         impl $stats {
             fn for_each_stat(&mut self, mut each: impl FnMut(&'static str, &mut u64)) {
-                let Self { $($stat,)* $($other: _)? } = self;
+                let Self { $($stat,)* $($other: _),* } = self;
                 $(each(stringify!($stat), $stat);)*
             }
         }
@@ -133,11 +133,12 @@ stat_fields!(DbStats {
 } except restore_state);
 
 stat_fields!(KeyspaceStats {
-    height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes, entries, tombstones,
+    moved_bytes, left_bytes, height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes,
+    entries, tombstones,
     stored_bytes, value_segments, value_bytes, dead_value_bytes, memtable_bytes, memtable_entries,
     dropped_before_flush_entries, dropped_before_flush_bytes, dropped_in_merges_entries,
     dropped_in_merges_bytes, folded_entries, folded_bytes, flushed_seqno,
-} except tree);
+} except tree, moving_from);
 
 /// A status on its way into the file; `write` gets pieces and their places.
 pub(super) struct StatusWriter<W> {

@@ -1,6 +1,11 @@
 //! By whom, and when, work in the background is done.
 
-use testudo_base::sync::{Arc, Condvar, Mutex, atomic::AtomicU32};
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use testudo_base::{
+    KeyspaceId,
+    sync::{Arc, Condvar, Mutex, atomic::AtomicU32},
+};
 use testudo_contract::{Executor, Prepared, Progress};
 
 use crate::store::{executor::Executors, view::KeyspaceCore};
@@ -62,11 +67,11 @@ impl Wakeup {
     }
 }
 
-/// How many jobs have come how far.
+/// Which jobs there are, and how many have come how far.
 #[derive(Debug, Default)]
 struct JobCounts {
-    /// Begun, and not ended.
-    underway: usize,
+    /// Begun, and not ended: one of a keyspace.
+    underway: BTreeMap<KeyspaceId, Arc<Progress>>,
     /// Of those, being prepared beside flushes.
     preparing: usize,
 }
@@ -92,9 +97,7 @@ pub(crate) struct Underway {
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        // Who waits for the end of a job finds that its keyspace can have another one.
-        self.keyspace.end_job();
-        self.jobs.counts.lock().underway -= 1;
+        self.jobs.counts.lock().underway.remove(&self.keyspace.id);
         self.jobs.changed.notify_all();
     }
 }
@@ -120,9 +123,17 @@ impl Drop for Preparing<'_> {
 impl JobsUnderway {
     /// Begins a job of a keyspace, unless there is one.
     pub(crate) fn begin(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>) -> Option<Underway> {
-        let progress = keyspace.begin_job()?;
-        self.counts.lock().underway += 1;
+        let progress: Arc<Progress> = Arc::default();
+        match self.counts.lock().underway.entry(keyspace.id) {
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(free) => free.insert(Arc::clone(&progress)),
+        };
         Some(Underway { keyspace: Arc::clone(keyspace), progress, jobs: Arc::clone(self) })
+    }
+
+    /// How far the job of a keyspace is, if one is under way.
+    pub(crate) fn of(&self, keyspace: KeyspaceId) -> Option<Arc<Progress>> {
+        self.counts.lock().underway.get(&keyspace).cloned()
     }
 
     /// From now on until the end of what is returned a job writes.
@@ -140,14 +151,14 @@ impl JobsUnderway {
     }
 
     pub(crate) fn is_any_underway(&self) -> bool {
-        self.counts.lock().underway > 0
+        !self.counts.lock().underway.is_empty()
     }
 
     /// Waits until a job has ended; `false` if none is under way.
     pub(crate) fn wait_for_one(&self) -> bool {
         let mut counts = self.counts.lock();
-        let before = counts.underway;
-        while counts.underway > 0 && counts.underway >= before {
+        let before = counts.underway.len();
+        while !counts.underway.is_empty() && counts.underway.len() >= before {
             self.changed.wait(&mut counts);
         }
         before > 0

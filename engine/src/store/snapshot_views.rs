@@ -236,6 +236,6 @@ impl Store {
         };
         let sealed = view.sealed.iter().filter(|buffer| !buffer.is_flushed()).cloned().collect();
         let (records, full_merge) = (view.records.clone(), Arc::clone(&view.full_merge));
-        Ok(View { active, sealed, tree, records, full_merge, options: view.options })
+        Ok(View { active, sealed, tree, records, full_merge, options: Arc::clone(&view.options) })
     }
 }

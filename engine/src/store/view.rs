@@ -17,7 +17,7 @@ use testudo_base::{
         },
     },
 };
-use testudo_contract::{Progress, Tree};
+use testudo_contract::Tree;
 use testudo_memtable::Memtable;
 use testudo_records::KeyspaceRecords;
 
@@ -104,8 +104,8 @@ pub(crate) struct View {
     pub(crate) records: KeyspaceRecords,
     /// How operands become values.
     pub(crate) full_merge: Arc<FullMerge>,
-    /// The settings that the tree goes by.
-    pub(crate) options: KeyspaceOptions,
+    /// The settings that the tree goes by, which many keyspaces have in common.
+    pub(crate) options: Arc<KeyspaceOptions>,
 }
 
 impl View {
@@ -133,8 +133,6 @@ pub(crate) struct KeyspaceCore {
     jobs_may_exist: AtomicBool,
     /// The same for jobs of an idle tree.
     idle_jobs_may_exist: AtomicBool,
-    /// How far the job is that is under way.
-    job: Mutex<Option<Arc<Progress>>>,
     /// The job before could not be installed: the tree had changed.
     was_overtaken: AtomicBool,
 }
@@ -156,7 +154,7 @@ impl KeyspaceCore {
             tree,
             records: store.new_records(id),
             full_merge: Arc::clone(&full_merge),
-            options,
+            options: store.shared_options(options),
         };
         Arc::new(Self {
             id,
@@ -170,7 +168,6 @@ impl KeyspaceCore {
             idle: Mutex::new(Idle::from(store.background_time())),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),
-            job: Mutex::new(None),
             was_overtaken: false.into(),
         })
     }
@@ -212,26 +209,6 @@ impl KeyspaceCore {
         expected || expected_if_idle
     }
 
-    /// Begins a job, which is to report to what is returned; `None` if one is under way.
-    pub(crate) fn begin_job(&self) -> Option<Arc<Progress>> {
-        let mut job = self.job.lock();
-        if job.is_some() {
-            return None;
-        }
-        let progress = Arc::default();
-        *job = Some(Arc::clone(&progress));
-        Some(progress)
-    }
-
-    /// How far the job is that is under way, if one is.
-    pub(crate) fn job_underway(&self) -> Option<Arc<Progress>> {
-        self.job.lock().clone()
-    }
-
-    pub(crate) fn end_job(&self) {
-        *self.job.lock() = None;
-    }
-
     /// Whether a job was installed, or the tree had changed too much for it.
     pub(crate) fn note_installed(&self, is_installed: bool) {
         self.was_overtaken.store(!is_installed, Relaxed);
@@ -254,7 +231,7 @@ impl KeyspaceCore {
             tree: Arc::clone(&view.tree),
             records: view.records.clone(),
             full_merge: Arc::clone(&self.full_merge),
-            options: view.options,
+            options: Arc::clone(&view.options),
         };
         self.view.store(Arc::new(next));
     }
@@ -264,7 +241,7 @@ impl KeyspaceCore {
     pub(crate) fn publish_options(&self, tree: Arc<dyn Tree>, options: KeyspaceOptions) {
         let view = self.view.load();
         let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
-        let full_merge = Arc::clone(&self.full_merge);
+        let (full_merge, options) = (Arc::clone(&self.full_merge), Arc::new(options));
         self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options }));
     }
 
@@ -285,7 +262,7 @@ impl KeyspaceCore {
         }
         let records = records.unwrap_or_else(|| view.records.clone());
         let (active, full_merge, options) =
-            (Arc::clone(&view.active), Arc::clone(&self.full_merge), view.options);
+            (Arc::clone(&view.active), Arc::clone(&self.full_merge), Arc::clone(&view.options));
         self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options }));
     }
 }

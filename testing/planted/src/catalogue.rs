@@ -62,6 +62,16 @@ pub(crate) const BUGS: &[Bug] = &[
         "a store with a tree that is not known is written to before it is refused",
         &["engine/src/open/tree_families/tests.rs"],
     ),
+    bug(
+        "range-moved-twice",
+        "a piece that has moved to another family of trees stays where it was, and so does the border",
+        &["model", "trees/migrating/src/migrating/tests.rs"],
+    ),
+    bug(
+        "border-edit-without-data",
+        "the edit that moves the border does not put the piece into the other tree",
+        &["crash", "engine/tests/moving.rs"],
+    ),
     bug("part-left-out", "checks and copies are not told of one run", &["model"]),
     // Salvage.
     bug("stray-record-believed", "a copy of a later record ends what a salvage reads", &["files"]),

@@ -175,6 +175,10 @@ pub trait Store {
     fn set_tree(&self, _keyspace: Slot, _choice: u8) -> Result<()> {
         Ok(())
     }
+    /// Whether a keyspace is on its way from one family of trees to another.
+    fn is_moving(&self) -> bool {
+        false
+    }
     /// Writes one key.
     fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()>;
     /// Removes one key.

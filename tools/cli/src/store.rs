@@ -158,8 +158,18 @@ impl StoreArguments {
 
     /// Closes a store that was changed, so that errors of the last moment are seen.
     pub(crate) fn close(&self, db: Db, outcome: Outcome) -> Outcome {
+        self.close_after(db, |_| outcome)
+    }
+
+    /// Changes a store and closes it.
+    pub(crate) fn close_after<T>(
+        &self,
+        db: Db,
+        change: impl FnOnce(&Db) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let outcome = change(&db);
         let closed = db.close().map_err(|error| self.failure(&error));
-        let verdict = outcome?;
-        closed.map(|()| verdict)
+        let outcome = outcome?;
+        closed.map(|()| outcome)
     }
 }

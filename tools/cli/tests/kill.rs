@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use testudo::{Db, Durability, Keyspace, KeyspaceOptions, VerifyLevel};
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Tree, VerifyLevel};
 use testudo_env::{Env, RealEnv, SplitMix};
 
 use script::{KEYSPACES, MARKER, Model, Step, step};
@@ -32,6 +32,13 @@ use script::{KEYSPACES, MARKER, Model, Step, step};
 const MEMORY_BYTES: u64 = 8 << 20;
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
+/// Of so many kills one at least leaves a keyspace on its way from one family of trees to another.
+const KILLS_IN_MID_MOVE: u64 = 20;
+/// The trees between which keyspaces move, in pieces so small that it takes a while.
+const TREES: [Tree; 2] = [
+    Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 8 },
+    Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 2 },
+];
 /// A writer that says nothing for so long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
@@ -49,7 +56,8 @@ fn writing_process() {
     let Ok(dir) = env::var("TESTUDO_KILL_DIR") else { return };
     let seed = number_from_env("TESTUDO_KILL_SEED").unwrap();
     let db = open(Path::new(&dir));
-    let keyspaces = KEYSPACES.map(|name| db.keyspace(name, KeyspaceOptions::default).unwrap());
+    let options = KeyspaceOptions::default().tree(TREES[0]);
+    let keyspaces = KEYSPACES.map(|name| db.keyspace(name, options).unwrap());
     for number in number_from_env("TESTUDO_KILL_FIRST").unwrap().. {
         if perform(&db, &keyspaces, step(seed, number)) {
             // Past the test harness, which would hold it back. Nobody reads: the parent is gone.
@@ -92,6 +100,10 @@ fn perform(db: &Db, keyspaces: &[Keyspace; 2], step: Step) -> bool {
         Step::Flush => {
             db.flush().unwrap();
             true
+        }
+        Step::SetTree { keyspace, choice } => {
+            keyspaces[keyspace].set_tree(TREES[choice]).unwrap();
+            false
         }
     }
 }
@@ -147,6 +159,12 @@ fn read_reports(reports: ChildStdout, synced: &AtomicU64, reported: &AtomicBool)
     }
 }
 
+/// Whether a keyspace is on its way from one family of trees to another.
+fn is_moving(db: &Db) -> bool {
+    let keyspaces = KEYSPACES.iter().filter_map(|name| db.open_keyspace(name).unwrap());
+    keyspaces.into_iter().any(|keyspace| keyspace.stats().moving_from.is_some())
+}
+
 /// Everything that the store holds.
 fn state_of(db: &Db) -> Model {
     KEYSPACES.map(|name| {
@@ -197,6 +215,7 @@ fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
     let mut done = 0;
     // Writers that were let live until they had synced something: each of them moves on by a step at least.
     let mut heard = 0;
+    let mut in_mid_move = 0;
     for kill in 1..=kills {
         let writer = Writer::start(&dir, seed, done);
         if chance.percent(75) {
@@ -231,6 +250,7 @@ fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
                 Err(error) => panic!("kill {kill}: {error}"),
             }
         };
+        in_mid_move += u64::from(is_moving(&db));
         db.check_invariants().unwrap();
         if verified {
             let report = db.verify(VerifyLevel::Full).unwrap();
@@ -246,6 +266,7 @@ fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
         );
         done = survived;
     }
-    println!("{kills} kills, {done} steps survived");
+    println!("{kills} kills, {in_mid_move} in mid-move, {done} steps survived");
+    assert!(in_mid_move >= kills / KILLS_IN_MID_MOVE, "{in_mid_move} kills in mid-move");
     assert!(done >= heard, "{heard} writers synced something, {done} steps are there");
 }

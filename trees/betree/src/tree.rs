@@ -14,13 +14,14 @@ use testudo_base::{
     planted,
 };
 use testudo_contract::{
-    Job, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work,
+    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
+    TreeStats, Updates, Work,
 };
-use testudo_run::{Access, Lookup, LookupProgress, Reached, Run, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, Run, ScanLimits};
 use testudo_sequence::{
     Bounds, Fence, FencedRun, Overwrites, PartCursor, RunSlice, Source, bytes_of_runs, on_top_bytes,
 };
-use testudo_storage::{DataFile, Neighbours, PageAddress};
+use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
 use crate::{
     BeTreeOptions, jobs,
@@ -31,11 +32,12 @@ use crate::{
         load::{damaged, load_node},
         node::{Child, Node, Pivot, Share, Tier},
         node_format::{ROOT_POINTER, decode_root_pointer},
-        references::{all_runs, changes_of},
+        references::{all_runs, changes_of, deletions_of},
         stack::stack,
     },
     update::{
         join::nothing_above,
+        migrate,
         plan::{PlanNode, active_bounds},
         reclaim::{self, Target},
         write::{Outputs, write_plan},
@@ -215,6 +217,11 @@ impl BeTree {
         let mut assembly = Assembly::new(self.options, outputs, self.next_object);
         assembly.keeps_scan_charges = origin == Origin::Job;
         let root = assembly.build_root(plan)?;
+        Ok(self.edit(root, assembly, keyspace))
+    }
+
+    /// The edit that makes `root`, which was put together by `assembly`, the tree.
+    fn edit(&self, root: Arc<Node>, mut assembly: Assembly, keyspace: KeyspaceId) -> TreeEdit {
         debug_assert!(root.high.is_none() && root.pivots[0].low.is_empty(), "the root has all keys");
         debug_assert!(assembly.next_object >= self.next_object, "ids of objects are never used again");
         if !self.is_stored {
@@ -229,7 +236,7 @@ impl BeTree {
             is_stored: true,
             user_bytes: OnceLock::new(),
         };
-        Ok(TreeEdit { tree: Arc::new(tree), changes })
+        TreeEdit { tree: Arc::new(tree), changes }
     }
 }
 
@@ -348,6 +355,35 @@ impl Tree for BeTree {
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
         invariants::check(&self.root, deep)
+    }
+
+    fn as_movable(&self) -> Option<&dyn Movable> {
+        Some(self)
+    }
+}
+
+impl Movable for BeTree {
+    fn run_bytes(&self) -> u64 {
+        self.options.leaf_bytes
+    }
+
+    fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {
+        Ok(migrate::next_border(&self.root, rest, heading, bytes))
+    }
+
+    fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {
+        let plan = migrate::plan_with_piece(&self.root, piece)?;
+        self.assemble(plan, Outputs::new(), work.keyspace, Origin::Job)
+    }
+
+    fn without_outside(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {
+        let mut assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
+        let root = migrate::restricted_root(&mut assembly, &self.root, keep)?;
+        Ok(self.edit(root, assembly, work.keyspace))
+    }
+
+    fn clear(&self, work: &Work) -> Vec<Change> {
+        if self.is_stored { deletions_of(&self.root, work.keyspace) } else { Vec::new() }
     }
 }
 

@@ -13,6 +13,7 @@
 //!   engine syncs the data file, commits the edit and only then publishes the state.
 
 mod job;
+mod movable;
 mod opaque;
 mod part;
 mod reclaim;
@@ -26,6 +27,7 @@ use testudo_storage::{Change, PageAddress};
 use testudo_values::SegmentSet;
 
 pub use job::{Job, Prepared};
+pub use movable::{Heading, Movable, Piece};
 pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};
 pub use reclaim::{LeastGain, Reclaim, ReclaimLimits};
@@ -82,6 +84,17 @@ pub struct TreeStats {
     pub value_bytes: u64,
     /// Of those, bytes of values to which no entry refers any more.
     pub dead_value_bytes: u64,
+    /// How far its keyspace has come on its way from one family of trees to another, if it is moving.
+    pub moving: Option<Moving>,
+}
+
+/// How far a keyspace has come that moves from one tree to another. The bytes are those of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moving {
+    /// In the tree where it goes.
+    pub moved_bytes: u64,
+    /// In the tree that it leaves.
+    pub left_bytes: u64,
 }
 
 /// One line of a tree's outline.
@@ -178,4 +191,8 @@ pub trait Tree: Send + Sync + fmt::Debug {
     }
     /// Checks the structure; with `deep` also every page and the order of all keys.
     fn check_invariants(&self, deep: bool) -> Result<()>;
+    /// The tree as one that keyspaces can move from and to; `None` while it is itself on such a way.
+    fn as_movable(&self) -> Option<&dyn Movable> {
+        None
+    }
 }

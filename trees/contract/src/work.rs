@@ -10,6 +10,7 @@ use testudo_base::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
+use testudo_run::KeyBounds;
 use testudo_storage::DataFile;
 
 /// A piece of work for [`Executor::run_all`].
@@ -70,9 +71,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// States how much there is to do in all.
+    /// States how much there is to do, beside what was stated before.
     pub fn expect(&self, bytes: u64) {
-        self.total.store(bytes, Relaxed);
+        self.total.fetch_add(bytes, Relaxed);
     }
 
     /// Reports that this much more is done.
@@ -130,4 +131,14 @@ pub struct Work {
     pub executor: Arc<dyn Executor>,
     /// Where to report.
     pub progress: Arc<Progress>,
+    /// The keys that are the tree's. It is asked for no others.
+    pub keys: KeyBounds,
+}
+
+impl Work {
+    /// The same for a tree that has these keys.
+    #[must_use]
+    pub fn within(&self, keys: &KeyBounds) -> Self {
+        Self { keys: self.keys.intersection(keys), ..self.clone() }
+    }
 }

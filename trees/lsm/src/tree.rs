@@ -11,18 +11,19 @@ use std::{
 
 use testudo_base::{Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack};
 use testudo_contract::{
-    Job, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Updates, Work,
+    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
+    TreeStats, Updates, Work,
 };
-use testudo_run::{Access, Lookup, LookupProgress, Reached, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, ScanLimits};
 use testudo_sequence::{Bounds, Fence, PartCursor, on_top_bytes, write_updates};
-use testudo_storage::{DataFile, Neighbours, PageAddress};
+use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
 use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
         component::{Component, Held},
-        edit::changes_between,
+        edit::{changes_between, deletions_of},
         invariants,
         load::load_levels,
     },
@@ -32,6 +33,7 @@ use crate::{
         destination::Destination,
         install::Done,
         jobs::{pick_job, plan_job, price_of},
+        migrate,
         moves::held_runs,
         reclaim,
         write::write_all,
@@ -338,6 +340,41 @@ impl Tree for LsmTree {
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
         invariants::check(&self.levels, deep)
+    }
+
+    fn as_movable(&self) -> Option<&dyn Movable> {
+        Some(self)
+    }
+}
+
+impl Movable for LsmTree {
+    fn run_bytes(&self) -> u64 {
+        self.options.run_bytes
+    }
+
+    fn job_while_left(&self) -> Option<Job> {
+        // Flushes go on, and queries look into all that they leave.
+        self.pick_job(false)
+    }
+
+    fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {
+        migrate::next_border(&self.levels, rest, heading, bytes)
+    }
+
+    fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {
+        Ok(self.edit(migrate::with_piece(&self.levels, piece)?, work))
+    }
+
+    fn without_outside(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {
+        Ok(self.edit(migrate::without_outside(&self.levels, keep)?, work))
+    }
+
+    fn cut_to(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {
+        Ok(self.edit(migrate::cut_to(&self.levels, work, &self.options, keep)?, work))
+    }
+
+    fn clear(&self, work: &Work) -> Vec<Change> {
+        if self.is_stored { deletions_of(&self.levels, work.keyspace) } else { Vec::new() }
     }
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod destination;
 pub(crate) mod install;
 pub(crate) mod jobs;
+pub(crate) mod migrate;
 pub(crate) mod moves;
 pub(crate) mod plan;
 pub(crate) mod reclaim;

@@ -6,7 +6,8 @@
 use testudo_base::{Cursor, Entry, Result};
 
 /// Parts with disjoint, increasing key ranges.
-pub(crate) trait Parts {
+pub trait Parts {
+    /// How many there are.
     fn count(&self) -> usize;
     /// The first part that may hold a key ≥ `key`; `count()` if none does.
     fn find(&self, key: &[u8]) -> usize;
@@ -15,13 +16,14 @@ pub(crate) trait Parts {
 }
 
 /// The parts as one sequence.
-pub(crate) struct ChainCursor<P> {
+pub struct ChainCursor<P> {
     parts: P,
     open: Option<(usize, Box<dyn Cursor + Send>)>,
 }
 
 impl<P: Parts> ChainCursor<P> {
-    pub(crate) fn new(parts: P) -> Self {
+    /// A cursor that stands nowhere.
+    pub fn new(parts: P) -> Self {
         Self { parts, open: None }
     }
 

@@ -175,6 +175,14 @@ pub struct Bounds {
     pub high: Option<Fence>,
 }
 
+impl From<&KeyBounds> for Bounds {
+    fn from(keys: &KeyBounds) -> Self {
+        let fence = |key: &Vec<u8>| Fence::from(key.as_slice());
+        let low = keys.low.as_ref().and_then(|low| fence(low).as_low());
+        Self { low, high: keys.high.as_ref().map(fence) }
+    }
+}
+
 impl Bounds {
     /// Whether `key` is inside.
     pub fn contains(&self, key: &[u8]) -> bool {

@@ -6,6 +6,7 @@
 //! **Invariants**
 //! - Nothing here chooses what is merged, knows a node or a level, or keeps anything in the manifest.
 
+mod bottom_runs;
 mod chained_cursor;
 mod fence;
 mod fence_format;
@@ -18,6 +19,8 @@ mod read_forecast;
 mod run_sequence;
 mod sequence_cursor;
 
+pub use bottom_runs::write_bottom;
+pub use chained_cursor::{ChainCursor, Parts};
 pub use fence::{Bounds, Fence, share_starts};
 pub use fence_format::{FenceWriter, decode_fence};
 pub use fenced_run::{FencedRun, check_run, is_outside};

@@ -65,7 +65,7 @@ struct Staying {
 }
 
 impl<'w> RunSequence<'w> {
-    /// For the keys of `rest`. `staying`: a run that the leaf held, and keeps.
+    /// For the keys of `rest`, as far as they are the tree's. `staying`: a run that the leaf held, and keeps.
     pub fn new(
         work: &'w Work,
         origin: SequenceOrigin,
@@ -83,7 +83,7 @@ impl<'w> RunSequence<'w> {
         Ok(Self {
             work,
             origin,
-            rest,
+            rest: rest.intersection(&work.keys),
             open: None,
             is_full: false,
             runs: Vec::new(),

@@ -188,7 +188,7 @@ impl Plan {
         let Some(manifest) = &evidence.manifest else { return false };
         let mut layouts = BTreeMap::new();
         for (&id, keyspace) in &self.keyspaces {
-            match stored_layout(keyspace.options.chosen_tree(), manifest.state.objects_of(id)) {
+            match stored_layout(&keyspace.options, manifest.state.objects_of(id)) {
                 Ok(layout) => layouts.insert(id, layout),
                 Err(Damage(why)) => {
                     evidence.findings.push(format!("manifest: tree of keyspace {id}: {why}"));

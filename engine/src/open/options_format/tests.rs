@@ -1,7 +1,7 @@
 use testudo_base::{ErrorKind, KeyspaceId, codec::Damage};
 
-use super::{PLACED, Unreadable};
-use crate::{KeyspaceOptions, Placement, Tree};
+use super::{MOVING, PLACED, Unreadable, put_short};
+use crate::{KeyspaceOptions, Placement, Tree, handles::options::Passage};
 
 /// Bytes that the first versions wrote.
 fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
@@ -62,7 +62,7 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
 
 #[test]
 fn what_a_newer_version_wrote_is_told_from_damage() {
-    for tag in (4..=u8::MAX).filter(|tag| *tag != PLACED) {
+    for tag in (5..=u8::MAX).filter(|tag| *tag != PLACED) {
         let Err(Unreadable::Newer(what)) = KeyspaceOptions::decode(&[tag, 0, 0, 0]) else {
             panic!("tree {tag} is not known");
         };
@@ -94,4 +94,46 @@ fn settings_out_of_bounds_are_damage() {
     assert!(KeyspaceOptions::decode(&long).is_ok());
     let too_long = [long, b"a".to_vec()].concat();
     assert_eq!(KeyspaceOptions::decode(&too_long), Err(Unreadable::Damaged(why)));
+}
+
+#[test]
+fn options_of_keyspaces_that_move_or_have_moved_are_kept() {
+    for (tree, passage) in [
+        (Tree::leveled(), Passage::from_tree(Tree::turtle())),
+        (Tree::splinter(), Passage::from_tree(Tree::leveled())),
+        (Tree::leveled(), Passage::Ended),
+        (Tree::turtle(), Passage::Ended),
+    ] {
+        for options in [KeyspaceOptions::default(), KeyspaceOptions::default().merge_operator("add-u64")] {
+            let options = options.tree(tree).with_passage(passage);
+            assert_eq!(KeyspaceOptions::decode(&options.encode()).unwrap(), options);
+        }
+    }
+}
+
+/// A version after this one may move to trees that are not known here.
+#[test]
+fn moves_that_are_not_known_are_newer_and_impossible_ones_are_damage() {
+    let known = KeyspaceOptions::default().encode();
+    let moving = |left: &[u8], tree: &[u8], more: &[u8]| {
+        let mut settings = Vec::new();
+        put_short(&mut settings, left);
+        put_short(&mut settings, tree);
+        settings.extend_from_slice(more);
+        let mut out = vec![MOVING];
+        put_short(&mut out, &settings);
+        put_short(&mut out, b"");
+        KeyspaceOptions::decode(&out)
+    };
+    assert!(moving(&known, &known, b"").is_ok());
+    for newer in
+        [moving(&known, &[250, 0, 0, 0, 0], b""), moving(&[250], &known, b""), moving(b"", &known, b"?")]
+    {
+        assert!(matches!(newer, Err(Unreadable::Newer(_))), "{newer:?}");
+    }
+    let nested = KeyspaceOptions::default().with_passage(Passage::Ended).encode();
+    let merging = KeyspaceOptions::default().merge_operator("append").encode();
+    for damaged in [moving(&nested, &known, b""), moving(&known, &merging, b""), moving(&known, b"", b"")] {
+        assert!(matches!(damaged, Err(Unreadable::Damaged(_))), "{damaged:?}");
+    }
 }

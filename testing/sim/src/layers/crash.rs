@@ -25,6 +25,7 @@ pub fn run(limits: &Limits) -> Outcome {
     let least = [
         ("crashes within a call", 5_000),
         ("crashes in recovery", 1_200),
+        ("crashes in mid-move", 200),
         ("unsynced commits lost", 6_000),
         ("unsynced commits kept", 6_000),
     ];

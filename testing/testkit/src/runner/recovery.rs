@@ -75,6 +75,13 @@ impl Runner<'_> {
     }
 
     pub(super) fn crash(&mut self, crash: &Crash) -> Result<(), Wrong> {
+        self.crash_and_open(crash)?;
+        let is_moving = self.store.as_ref().is_some_and(|store| store.is_moving());
+        self.report.moving_images += usize::from(is_moving);
+        Ok(())
+    }
+
+    fn crash_and_open(&mut self, crash: &Crash) -> Result<(), Wrong> {
         let mut seed = crash.seed;
         let mut image = self.machine.crash_image(&crash.policy, seed);
         for &after in &crash.nested {

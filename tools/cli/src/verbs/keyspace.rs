@@ -1,5 +1,7 @@
 //! `testudo keyspace`: creates, converts, drops and lists keyspaces.
 
+mod convert;
+
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use testudo::{Db, KeyspaceOptions, MergeOperators, Placement, Tree};
@@ -42,6 +44,10 @@ enum Command {
         create: bool,
     },
     /// Stores a keyspace in another tree from now on, or puts its values elsewhere
+    ///
+    /// Between turtle and splinter nothing is moved. To or from leveled the keyspace moves range by range
+    /// while a process has the store open for writing, and goes on at the next opening where it was: `testudo
+    /// stat --keyspace` shows how far it is. Converting it back turns round.
     Convert {
         #[command(flatten)]
         store: StoreArguments,
@@ -54,6 +60,9 @@ enum Command {
         /// Where values are put: inline, hybrid (large ones in value segments) or separate
         #[arg(long)]
         placement: Option<Placement>,
+        /// Wait until all of it has moved
+        #[arg(long)]
+        wait: bool,
     },
     /// Drops a keyspace with all its records
     Drop {
@@ -93,19 +102,12 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             }
             Ok(Verdict::Fine)
         }
-        Command::Convert { store, name, tree, placement } => {
-            let db = store::open_for_writing(context, store, false)?;
-            let outcome = convert(&db, store, name, *tree, *placement);
-            store.close(db, outcome)?;
-            let mut document = json!({ "keyspace": name });
-            if let Some(tree) = tree {
-                document["tree"] = json!(tree.to_string());
-            }
-            if let Some(placement) = placement {
-                document["placement"] = json!(placement.to_string());
-            }
-            report(context, &document)
-        }
+        Command::Convert { store, name, tree, placement, wait } => convert::run(
+            context,
+            store,
+            name,
+            &convert::Target { tree: *tree, placement: *placement, waits: *wait },
+        ),
         Command::Drop { store, name } => {
             let db = store::open_for_writing(context, store, false)?;
             let outcome = drop_keyspace(&db, store, name);
@@ -131,23 +133,6 @@ fn create(db: &Db, store: &StoreArguments, name: &str, options: KeyspaceOptions)
 fn report(context: &mut Context, document: &Value) -> Outcome {
     if context.json {
         context.console.json(document)?;
-    }
-    Ok(Verdict::Fine)
-}
-
-fn convert(
-    db: &Db,
-    store: &StoreArguments,
-    name: &str,
-    tree: Option<Tree>,
-    placement: Option<Placement>,
-) -> Outcome {
-    let keyspace = store.existing_keyspace(db, name)?;
-    if let Some(tree) = tree {
-        keyspace.set_tree(tree).map_err(|error| store.failure(&error))?;
-    }
-    if let Some(placement) = placement {
-        keyspace.set_placement(placement).map_err(|error| store.failure(&error))?;
     }
     Ok(Verdict::Fine)
 }

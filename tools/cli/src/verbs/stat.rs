@@ -84,6 +84,9 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "keyspaces",
             "snapshots",
             "tree",
+            "moving",
+            "moved",
+            "left",
             "height",
             "nodes",
             "leaves",
@@ -148,7 +151,7 @@ fn print(
     }
     inspection.say(context)?;
     for title in GROUPS.iter().map(|(title, _)| *title).chain([OTHER]) {
-        let members = stats.iter().filter(|(name, _)| group_of(name) == title);
+        let members = stats.iter().filter(|(name, value)| group_of(name) == title && !value.is_null());
         for (order, (name, value)) in members.enumerate() {
             if order == 0 {
                 context.console.line(format_args!("{title}"))?;

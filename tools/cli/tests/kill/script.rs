@@ -28,9 +28,17 @@ pub(crate) struct Write {
 /// One commit, or something that writes nothing.
 pub(crate) enum Step {
     Single(Write),
-    Batch { writes: Vec<Write>, synced: bool },
+    Batch {
+        writes: Vec<Write>,
+        synced: bool,
+    },
     Persist,
     Flush,
+    /// One of the keyspaces goes to one of two trees, of different families.
+    SetTree {
+        keyspace: usize,
+        choice: usize,
+    },
 }
 
 /// Step `number` of the script.
@@ -38,7 +46,11 @@ pub(crate) fn step(seed: u64, number: u64) -> Step {
     let mut random = SplitMix::new(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17));
     match random.below(1000) {
         0 => Step::Flush,
-        1..20 => Step::Persist,
+        1..4 => Step::SetTree {
+            keyspace: usize::from(random.percent(50)),
+            choice: usize::from(random.percent(50)),
+        },
+        4..20 => Step::Persist,
         20..250 => Step::Single(write(&mut random)),
         choice => {
             let count = 1 + random.below(WRITES_PER_BATCH_MAX);
@@ -71,7 +83,7 @@ pub(crate) fn apply(model: &mut Model, step: Step) {
     let writes = match step {
         Step::Single(write) => vec![write],
         Step::Batch { writes, .. } => writes,
-        Step::Persist | Step::Flush => Vec::new(),
+        Step::Persist | Step::Flush | Step::SetTree { .. } => Vec::new(),
     };
     for Write { keyspace, key, value } in writes {
         match value {

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink, sync::Arc};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testudo::{Db, Error, KeyspaceOptions, MergeFunction};
 
 use crate::program::Place;
@@ -59,11 +59,29 @@ fn a_leveled_keyspace_is_created_written_and_kept() {
     assert_eq!(place.run(&["get", "STORE", "key", "--keyspace", "levels"]).fine(), "value\n");
     let tree = place.run(&["tree", "STORE", "--keyspace", "levels", "--json"]).json_lines();
     assert_eq!((&tree[0]["tree"], &tree[0]["run_bytes"]), (&json!("leveled"), &json!(2 << 20)));
-    for (name, tree) in [("levels", "turtle"), ("default", "leveled")] {
-        let refused = place.run(&["keyspace", "convert", "STORE", name, "--tree", tree]);
-        refused.refused(&["STORE", "cannot be converted"]);
-    }
     place.run(&["verify", "STORE", "--full"]).fine();
+}
+
+#[test]
+fn a_keyspace_goes_to_a_tree_of_another_family_and_back() {
+    let place = Place::with_records();
+    let convert = |tree: &str, flags: &[&str]| {
+        let arguments = ["keyspace", "convert", "STORE", "default", "--tree", tree];
+        place.run(&[&arguments, flags].concat())
+    };
+    for tree in ["leveled", "splinter"] {
+        assert_eq!(convert(tree, &["--wait"]).fine(), "");
+        let stats = &place.run(&["stat", "STORE", "--keyspace", "default", "--json"]).json_lines()[0];
+        assert_eq!((&stats["tree"], &stats["moving_from"]), (&json!(tree), &Value::Null));
+        assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
+        place.run(&["verify", "STORE", "--full"]).fine();
+    }
+    // Without waiting it may be there or not when the store is closed.
+    convert("leveled", &[]).fine();
+    let told = &convert("leveled", &["--wait", "--json"]).json_lines()[0];
+    assert_eq!((&told["tree"], &told["moving_from"]), (&json!("leveled"), &Value::Null));
+    assert!(!place.run(&["stat", "STORE", "--keyspace", "default"]).fine().contains("moving_from"));
+    assert_eq!(convert("rings", &[]).code, Some(2));
 }
 
 #[test]

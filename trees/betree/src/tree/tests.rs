@@ -119,6 +119,7 @@ impl Bed {
             run_ids: Arc::new(RunIds::starting_at(RunId(1))),
             executor: Arc::new(parts::Backwards::default()),
             progress: Arc::new(Progress::default()),
+            keys: KeyBounds::default(),
         };
         let tree = BeTree::empty(options, &work.data);
         Self {

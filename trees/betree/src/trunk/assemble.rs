@@ -82,7 +82,7 @@ impl Assembly {
         Ok(root)
     }
 
-    fn fresh_id(&mut self) -> ObjectId {
+    pub(crate) fn fresh_id(&mut self) -> ObjectId {
         let id = ObjectId(self.next_object);
         self.next_object += 1;
         id
@@ -144,6 +144,9 @@ impl Assembly {
                     });
                     let leaves = leaf_pivots(low, runs).into_iter().chain(behind.into_iter().flatten());
                     pivots.extend(leaves.map(|pivot| NewPivot { pivot, old }));
+                }
+                PlanChild::Cut(leaves) => {
+                    pivots.extend(leaves.into_iter().map(|pivot| NewPivot { pivot, old }));
                 }
                 PlanChild::Joined => {}
                 PlanChild::Leaf { .. } => unreachable!("every planned leaf was written"),
@@ -286,7 +289,7 @@ fn new_shares(
 }
 
 /// Drops the runs of a tier from which nothing is left for any pivot, and shares that no run covers.
-fn prune(tier: &mut Tier, pivots: &[Pivot], high: Option<&Fence>) {
+pub(crate) fn prune(tier: &mut Tier, pivots: &[Pivot], high: Option<&Fence>) {
     let mut needed = vec![false; tier.runs.len()];
     for (pivot, share) in tier.shares.iter_mut().enumerate() {
         let Some(active) = share else { continue };

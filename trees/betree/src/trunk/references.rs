@@ -48,6 +48,22 @@ pub(crate) fn changes_of(assembly: &Assembly, keyspace: KeyspaceId, root: Object
     changes
 }
 
+/// The changes that give back all runs below `root` and delete its objects.
+pub(crate) fn deletions_of(root: &Arc<Node>, keyspace: KeyspaceId) -> Vec<Change> {
+    let (mut deltas, mut ids) = (BTreeMap::new(), vec![ROOT_POINTER]);
+    visit(root, &mut |node| {
+        count_node(&mut deltas, node, -1);
+        ids.push(node.id);
+    });
+    let references = deltas.into_iter().map(|(span, delta)| Change::References(span, delta));
+    references.chain(ids.into_iter().map(|id| Change::DeleteObject(keyspace, id))).collect()
+}
+
+fn visit(node: &Arc<Node>, act: &mut dyn FnMut(&Node)) {
+    act(node);
+    node.child_nodes().for_each(|child| visit(child, act));
+}
+
 /// Every run below `node`, once per reference.
 pub(crate) fn all_runs(node: &Arc<Node>, out: &mut Vec<Arc<Run>>) {
     out.extend(node.runs().cloned());

@@ -19,7 +19,7 @@ use testudo_sequence::{Bounds, Fence, Layer, RunSlice, clip_layer, clip_runs, sl
 use crate::{
     BeTreeOptions,
     policy::{IdleWork, NodeLoad},
-    trunk::node::{Child, Node, Share, Tier},
+    trunk::node::{Child, Node, Pivot, Share, Tier},
     update::trivial_move::may_be_trivial_move,
 };
 
@@ -78,6 +78,8 @@ pub(crate) enum PlanChild {
         held_bytes: u64,
         cut: Option<Fence>,
     },
+    /// In the place of a leaf stand these, all of them written before.
+    Cut(Vec<Pivot>),
     /// Joined into the nearest written leaf on its left.
     Joined,
 }
@@ -251,7 +253,7 @@ impl PlanNode {
                 below.splice(0..0, layers);
                 *below_bytes += bytes;
             }
-            PlanChild::Joined | PlanChild::Output { .. } => {
+            PlanChild::Joined | PlanChild::Cut(_) | PlanChild::Output { .. } => {
                 unreachable!("nothing is flushed after its plan is closed")
             }
         }

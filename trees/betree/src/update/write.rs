@@ -165,7 +165,7 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
                 plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes, cut };
                 destinations.push(Destination { layers, bytes, leaf_bounds, boundaries: Vec::new() });
             }
-            PlanChild::Untouched(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
+            PlanChild::Untouched(_) | PlanChild::Cut(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
         }
     }
 }

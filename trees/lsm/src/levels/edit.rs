@@ -54,3 +54,13 @@ pub(crate) fn changes_between(
     changes.push(Change::PutObject(keyspace, ROOT, encode_root(new)));
     changes
 }
+
+/// The changes that give back all runs of the levels and delete their objects.
+pub(crate) fn deletions_of(levels: &Levels, keyspace: KeyspaceId) -> Vec<Change> {
+    let mut deltas = BTreeMap::new();
+    segments(levels).for_each(|segment| count(&mut deltas, &segment.runs, -1));
+    count(&mut deltas, &levels.witnesses, -1);
+    let references = deltas.into_iter().map(|(span, delta)| Change::References(span, delta));
+    let ids = segments(levels).map(|segment| segment.id).chain([ROOT]);
+    references.chain(ids.map(|id| Change::DeleteObject(keyspace, id))).collect()
+}

@@ -143,6 +143,7 @@ impl Bed {
             run_ids: Arc::new(RunIds::starting_at(RunId(1))),
             executor: Arc::new(Backwards::default()),
             progress: Arc::new(Progress::default()),
+            keys: KeyBounds::default(),
         };
         let tree = LsmTree::empty(options, &work.data);
         let (objects, references, model) = (BTreeMap::new(), BTreeMap::new(), Model::new());

@@ -5,6 +5,7 @@
 //! - Tombstones are dropped when, and only when, a run of the bottom is written. One that would be empty by
 //!   that keeps the first of them: its run says that the rest is gone.
 //! - A written run is as new as the newest of the sources of its merge, wherever that was cut.
+//! - Nothing is written of keys that are not the tree's: its runs may still have some (`migrate.rs`).
 
 use testudo_base::{
     Cursor, DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, PAGE_BYTES, Result, Seqno,
@@ -66,6 +67,7 @@ pub(crate) fn write_all(
     let bytes_max = total.div_ceil(workers * PARTS_PER_WORKER).max(options.run_bytes * 2);
     let mut tasks: Vec<(u64, Task)> = Vec::new();
     let mut results = Vec::with_capacity(destinations.len());
+    let keys = Bounds::from(&work.keys);
     for destination in destinations {
         let mut cells = Vec::new();
         for cell in &mut destination.cells {
@@ -76,6 +78,7 @@ pub(crate) fn write_all(
                 }
                 Cell::Merge(merge) => merge,
             };
+            merge.bounds = merge.bounds.intersection(&keys);
             let mut pieces = Vec::new();
             for piece in cut_merge(merge, bytes_max)? {
                 let result = Arc::new(Mutex::new(None));

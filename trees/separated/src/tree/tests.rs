@@ -114,6 +114,7 @@ impl Bed {
             run_ids: Arc::new(RunIds::starting_at(RunId(1))),
             executor: Arc::new(InlineExecutor),
             progress: Arc::new(Progress::default()),
+            keys: testudo_run::KeyBounds::default(),
         };
         let (objects, references, model) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let tree = open(family, &work, &objects);

@@ -15,7 +15,7 @@ use testudo::Result;
 use testudo_base::{Cursor, Entry, KeyspaceId, Kind, RunId, Seqno, checksum::hash_key, num::u64_of};
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{InlineExecutor, Progress, RunIds, Tree, Updates, Work};
-use testudo_run::{Access, Lookup};
+use testudo_run::{Access, KeyBounds, Lookup};
 
 use super::{
     Bench,
@@ -45,6 +45,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         run_ids: Arc::new(RunIds::starting_at(RunId(1))),
         executor: Arc::new(InlineExecutor),
         progress: Arc::new(Progress::default()),
+        keys: KeyBounds::default(),
     };
     let options = BeTreeOptions { leaf_bytes: LEAF_BYTES, ..BeTreeOptions::new(Policy::Turtle) };
     let mut tree: Arc<dyn Tree> = BeTree::empty(options, &data);

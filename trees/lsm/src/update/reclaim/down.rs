@@ -80,25 +80,23 @@ pub(crate) fn go_down(
 
 /// What of runs above the bottom begins before `bounds` and reaches into them, up to there: for each sequence
 /// that has such a run, to be written.
-fn heads_of(levels: &Levels, bounds: &Bounds) -> Result<Vec<Destination>> {
+pub(crate) fn heads_of(levels: &Levels, bounds: &Bounds) -> Result<Vec<Destination>> {
     let mut heads = Vec::new();
     for component in levels.upper() {
-        let Some(head) = head_of(component, bounds)? else { continue };
-        let place = Place::Bottom;
-        heads.push(Destination {
-            place,
-            range: 0..0,
-            cells: vec![Cell::Merge(head)],
-            start: None,
-            border: None,
-            incoming: 0,
-            emptied: None,
-        });
+        heads.extend(head_of(component, bounds)?.map(Destination::of_head));
     }
     Ok(heads)
 }
 
-fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<Merge>> {
+impl Destination {
+    /// For a merge that is only to be written: its runs are put in their place by hand.
+    pub(crate) fn of_head(head: Merge) -> Self {
+        let (place, cells) = (Place::Bottom, vec![Cell::Merge(head)]);
+        Self { place, range: 0..0, cells, start: None, border: None, incoming: 0, emptied: None }
+    }
+}
+
+pub(crate) fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<Merge>> {
     let Some(low) = &bounds.low else { return Ok(None) };
     let first = inside(component, bounds)?.next().and_then(|first| component.get(first));
     let Some(held) = first else { return Ok(None) };
@@ -118,7 +116,7 @@ fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<Merge>> {
 }
 
 /// The runs of a sequence that reach into `bounds`, by their very keys.
-fn inside(component: &Component, bounds: &Bounds) -> Result<Range<usize>> {
+pub(crate) fn inside(component: &Component, bounds: &Bounds) -> Result<Range<usize>> {
     let mut within = component.within(bounds);
     let misses = |at: usize| -> Result<bool> {
         let extent = component.get(at).map(Held::extent).transpose()?;
@@ -136,7 +134,11 @@ fn inside(component: &Component, bounds: &Bounds) -> Result<Range<usize>> {
 impl Levels {
     /// Takes what lies inside `bounds` out of all levels above the bottom. `heads`: what [`heads_of`] has
     /// found, written.
-    fn take_out(&mut self, bounds: &Bounds, heads: &mut impl Iterator<Item = Vec<Held>>) -> Result<()> {
+    pub(crate) fn take_out(
+        &mut self,
+        bounds: &Bounds,
+        heads: &mut impl Iterator<Item = Vec<Held>>,
+    ) -> Result<()> {
         let Self { levels, next_object, .. } = self;
         let all = levels.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
         for component in all {

@@ -1,0 +1,415 @@
+//! A keyspace that moves to another family of trees while it is used: answers, progress, second thoughts,
+//! restarts, full devices, and the end of the keyspace.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{path::Path, sync::Arc};
+
+use testudo::{
+    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, KeyspaceStats, Placement, RepairOptions,
+    SalvageOptions, Tree, VerifyLevel, backup::Repository, repair, salvage, unobserved,
+};
+use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
+
+const TURTLE: Tree = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 8 };
+const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 4 << 10, max_pivots: 8 };
+const LEVELED: Tree = Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 2 };
+const KEYS: u32 = 4000;
+
+fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
+    Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(1 << 20)
+}
+
+/// On this machine everything in the background is done in steps: a test decides how far a keyspace has
+/// moved.
+fn open(machine: &Arc<MemEnv>) -> (Db, Keyspace) {
+    let db = builder(machine).open().unwrap();
+    let keyspace = db.keyspace("users", KeyspaceOptions::default().tree(TURTLE)).unwrap();
+    (db, keyspace)
+}
+
+fn key(n: u32) -> [u8; 4] {
+    n.wrapping_mul(0x9e37_79b1).to_be_bytes()
+}
+
+fn fill(keyspace: &Keyspace, round: u8) {
+    (0..KEYS).for_each(|n| keyspace.insert(key(n), [round; 100]).unwrap());
+}
+
+fn check(keyspace: &Keyspace, round: u8) {
+    for n in (0..KEYS).step_by(7) {
+        assert_eq!(keyspace.get(key(n)).unwrap().as_deref(), Some(&[round; 100][..]));
+    }
+    let values = keyspace.iter().unwrap().map(|entry| entry.unwrap().value().unwrap().to_vec());
+    assert_eq!(values.filter(|value| value == &[round; 100]).count(), KEYS as usize);
+}
+
+/// Steps until so many thousandths have moved; whether it is still moving.
+fn move_up_to(db: &Db, keyspace: &Keyspace, thousandths: u64) -> bool {
+    for _ in 0..20_000 {
+        let KeyspaceStats { moving_from, moved_bytes, left_bytes, .. } = keyspace.stats();
+        if moving_from.is_none() || moved_bytes * 1000 >= (moved_bytes + left_bytes).max(1) * thousandths {
+            return moving_from.is_some();
+        }
+        db.step().unwrap();
+    }
+    panic!("it never arrives");
+}
+
+#[test]
+fn a_keyspace_moves_there_and_back_while_it_is_written() {
+    let machine = MemEnv::new(1);
+    let (db, keyspace) = open(&machine);
+    fill(&keyspace, 1);
+    db.flush().unwrap();
+    let mut round = 1;
+    for tree in [LEVELED, SPLINTER, Tree::leveled().with_run_bytes(4 << 10), TURTLE] {
+        let before = keyspace.options().chosen_tree();
+        let snapshot = db.snapshot().unwrap();
+        keyspace.set_tree(tree).unwrap();
+        assert_eq!(keyspace.options().chosen_tree(), tree);
+        let stats = keyspace.stats();
+        assert_eq!((stats.tree, stats.moving_from), (tree.to_string(), Some(before.to_string())));
+        for thousandths in [100, 400, 700] {
+            assert!(move_up_to(&db, &keyspace, thousandths), "it is on its way");
+            check(&keyspace, round);
+            round += 1;
+            fill(&keyspace, round);
+            check(&keyspace, round);
+            db.check_invariants().unwrap();
+        }
+        assert!(!move_up_to(&db, &keyspace, u64::MAX / (1 << 40)));
+        check(&keyspace, round);
+        assert_eq!(snapshot.get(&keyspace, key(7)).unwrap().as_deref(), Some(&[round - 3; 100][..]));
+        let stats = keyspace.stats();
+        assert_eq!((stats.tree, stats.moving_from), (tree.to_string(), None));
+        assert_eq!((stats.moved_bytes, stats.left_bytes), (0, 0));
+    }
+    drop(keyspace);
+    db.close().unwrap();
+    let (db, keyspace) = open(&machine);
+    assert_eq!(keyspace.options().chosen_tree(), TURTLE);
+    check(&keyspace, round);
+    db.check_invariants().unwrap();
+}
+
+#[test]
+fn setting_it_back_turns_round_what_has_moved() {
+    let machine = MemEnv::new(2);
+    for (from, to) in [(TURTLE, LEVELED), (LEVELED, SPLINTER)] {
+        let (db, _users) = open(&machine);
+        let keyspace = db.keyspace(&from.to_string(), KeyspaceOptions::default().tree(from)).unwrap();
+        fill(&keyspace, 1);
+        db.flush().unwrap();
+        keyspace.set_tree(to).unwrap();
+        assert!(move_up_to(&db, &keyspace, 300));
+        let before = db.stats().data_bytes_written;
+        keyspace.set_tree(from).unwrap();
+        assert_eq!(keyspace.stats().moving_from, Some(to.to_string()));
+        check(&keyspace, 1);
+        assert!(!move_up_to(&db, &keyspace, 2000));
+        let written = db.stats().data_bytes_written - before;
+        let all = keyspace.stats().stored_bytes;
+        assert!(written < all * 3 / 4, "{written} of {all} bytes were written to go back");
+        check(&keyspace, 1);
+        // And once more, there and back and there.
+        for tree in [to, from, to] {
+            keyspace.set_tree(tree).unwrap();
+            move_up_to(&db, &keyspace, 400);
+            fill(&keyspace, 2);
+            check(&keyspace, 2);
+        }
+        assert!(!move_up_to(&db, &keyspace, 2000));
+        check(&keyspace, 2);
+        db.check_invariants().unwrap();
+    }
+}
+
+/// Between trees of one family nothing is moved; a keyspace on its way goes on with the new settings.
+#[test]
+fn the_other_tree_of_the_family_can_be_chosen_on_the_way() {
+    let machine = MemEnv::new(3);
+    let (db, keyspace) = open(&machine);
+    keyspace.set_tree(LEVELED).unwrap();
+    assert_eq!(keyspace.stats().moving_from, None, "there was nothing to move");
+    fill(&keyspace, 1);
+    db.flush().unwrap();
+    keyspace.set_tree(TURTLE).unwrap();
+    assert!(move_up_to(&db, &keyspace, 300));
+    keyspace.set_tree(SPLINTER).unwrap();
+    assert_eq!(keyspace.options().chosen_tree(), SPLINTER);
+    assert_eq!(keyspace.stats().moving_from, Some("leveled".to_owned()));
+    assert!(!move_up_to(&db, &keyspace, 2000));
+    check(&keyspace, 1);
+}
+
+#[test]
+fn a_restart_or_a_crash_goes_on_where_it_was() {
+    let machine = MemEnv::new(4);
+    let (db, keyspace) = open(&machine);
+    fill(&keyspace, 1);
+    db.flush().unwrap();
+    keyspace.set_tree(LEVELED).unwrap();
+    let (mut db, mut keyspace, mut machine) = (db, keyspace, machine);
+    for (number, thousandths) in [150, 300, 450, 600].into_iter().enumerate() {
+        assert!(move_up_to(&db, &keyspace, thousandths));
+        let before = keyspace.stats();
+        drop(keyspace);
+        if number % 2 == 0 {
+            db.close().unwrap();
+        } else {
+            machine = machine.crash_image(&CrashPolicy::LOSE_ALL, 7);
+            drop(db);
+        }
+        {
+            let db = builder(&machine).read_only().open().unwrap();
+            let keyspace = db.open_keyspace("users").unwrap().unwrap();
+            check(&keyspace, 1);
+            assert_eq!(keyspace.options().chosen_tree(), LEVELED);
+            assert_eq!(keyspace.set_tree(TURTLE).unwrap_err().kind(), ErrorKind::Unsupported);
+            db.check_invariants().unwrap();
+        }
+        (db, keyspace) = open(&machine);
+        let stats = keyspace.stats();
+        assert_eq!(stats.moving_from, Some("turtle".to_owned()));
+        assert!(stats.moved_bytes >= before.moved_bytes, "it began anew");
+        check(&keyspace, 1);
+    }
+    assert!(!move_up_to(&db, &keyspace, 2000));
+    check(&keyspace, 1);
+}
+
+#[test]
+fn a_keyspace_can_be_dropped_on_the_way() {
+    for is_prepared in [false, true] {
+        let machine = MemEnv::new(5);
+        let (db, keyspace) = open(&machine);
+        fill(&keyspace, 1);
+        db.flush().unwrap();
+        let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
+        other.insert("key", "value").unwrap();
+        keyspace.set_tree(LEVELED).unwrap();
+        assert!(move_up_to(&db, &keyspace, 300));
+        if is_prepared {
+            db.step().unwrap();
+        }
+        let snapshot = db.snapshot().unwrap();
+        assert!(db.drop_keyspace("users").unwrap());
+        for _ in 0..10 {
+            db.step().unwrap();
+        }
+        assert_eq!(snapshot.get(&keyspace, key(1)).unwrap().as_deref(), Some(&[1; 100][..]));
+        assert_eq!(keyspace.set_tree(TURTLE).unwrap_err().kind(), ErrorKind::Invalid);
+        drop((snapshot, keyspace));
+        db.check_invariants().unwrap();
+        drop(other);
+        db.close().unwrap();
+        let (db, again) = open(&machine);
+        assert!(again.iter().unwrap().next().is_none());
+        assert_eq!(again.stats().moving_from, None);
+        db.check_invariants().unwrap();
+    }
+}
+
+/// Threads of the store do it by themselves.
+#[test]
+fn it_arrives_while_others_write_and_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder(dir.path().join("db")).memory_bytes(1 << 20).open().unwrap();
+    let keyspace = db.keyspace("users", KeyspaceOptions::default().tree(TURTLE)).unwrap();
+    fill(&keyspace, 1);
+    let mut random = SplitMix::new(1);
+    let mut values = vec![1_u8; KEYS as usize];
+    for tree in [LEVELED, TURTLE, LEVELED, SPLINTER] {
+        keyspace.set_tree(tree).unwrap();
+        while keyspace.stats().moving_from.is_some() {
+            for _ in 0..200 {
+                let n = u32::try_from(random.below(u64::from(KEYS))).unwrap();
+                let value = &mut values[n as usize];
+                assert_eq!(keyspace.get(key(n)).unwrap().as_deref(), Some(&[*value; 100][..]));
+                *value = value.wrapping_add(1);
+                keyspace.insert(key(n), [*value; 100]).unwrap();
+            }
+        }
+    }
+    for (n, value) in (0..KEYS).zip(values) {
+        assert_eq!(keyspace.get(key(n)).unwrap().as_deref(), Some(&[value; 100][..]));
+    }
+    db.check_invariants().unwrap();
+}
+
+/// Both sides stay whole; it goes on when there is space.
+#[test]
+fn a_full_device_stops_it_until_there_is_space() {
+    for (from, to) in [(TURTLE, LEVELED), (LEVELED, TURTLE)] {
+        let machine = MemEnv::new(8);
+        let db = builder(&machine).open().unwrap();
+        let keyspace = db.keyspace("users", KeyspaceOptions::default().tree(from)).unwrap();
+        fill(&keyspace, 1);
+        db.flush().unwrap();
+        keyspace.set_tree(to).unwrap();
+        assert!(move_up_to(&db, &keyspace, 300));
+        machine.space_limit(Some(machine.used_bytes()));
+        let mut refused = 0;
+        for _ in 0..200 {
+            match db.step() {
+                Ok(_) => {}
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 0 || keyspace.stats().moving_from.is_none(), "the device was full");
+        check(&keyspace, 1);
+        db.check_invariants().unwrap();
+        machine.space_limit(None);
+        let mut steps = 0;
+        while keyspace.stats().moving_from.is_some() {
+            db.step().unwrap();
+            steps += 1;
+            assert!(steps < 20_000, "it never arrives");
+        }
+        fill(&keyspace, 2);
+        check(&keyspace, 2);
+        db.check_invariants().unwrap();
+    }
+}
+
+/// A store with a keyspace in mid-move, some of which was flushed across the border, and some of which was
+/// turned round once.
+fn half_moved(from: Tree, to: Tree, turns: bool) -> (Arc<MemEnv>, Db, Keyspace) {
+    let machine = MemEnv::new(9);
+    let db = builder(&machine).open().unwrap();
+    let keyspace = db.keyspace("users", KeyspaceOptions::default().tree(from)).unwrap();
+    fill(&keyspace, 1);
+    db.flush().unwrap();
+    keyspace.set_tree(to).unwrap();
+    assert!(move_up_to(&db, &keyspace, 300));
+    (0..KEYS).step_by(2).for_each(|n| keyspace.remove(key(n)).unwrap());
+    db.flush().unwrap();
+    if turns {
+        keyspace.set_tree(from).unwrap();
+        (0..3).for_each(|_| assert!(db.step().unwrap(), "a piece moves back"));
+    }
+    fill(&keyspace, 2);
+    (KEYS / 2..KEYS).for_each(|n| keyspace.remove(key(n)).unwrap());
+    assert!(keyspace.stats().moving_from.is_some(), "it is on its way");
+    (machine, db, keyspace)
+}
+
+/// The first half of the keys is there, nothing else.
+fn check_half(db: &Db) {
+    let keyspace = db.open_keyspace("users").unwrap().unwrap();
+    let entries: Vec<_> = keyspace.iter().unwrap().map(Result::unwrap).collect();
+    assert_eq!(entries.len(), KEYS as usize / 2);
+    assert!(entries.iter().all(|entry| entry.value().unwrap()[..] == [2; 100]));
+    for n in (0..KEYS).step_by(11) {
+        assert_eq!(keyspace.get(key(n)).unwrap().is_some(), n < KEYS / 2);
+    }
+    db.check_invariants().unwrap();
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
+}
+
+fn cases() -> impl Iterator<Item = (Tree, Tree, bool)> {
+    let both = [(TURTLE, LEVELED), (LEVELED, TURTLE)].into_iter();
+    both.flat_map(|(from, to)| [false, true].map(|turns| (from, to, turns)))
+}
+
+/// Goes on with what was copied, to the end.
+fn check_copy(machine: &Arc<MemEnv>, directory: &str) {
+    let db = Db::builder(Path::new(directory)).env(machine.clone()).memory_bytes(1 << 20);
+    let db = db.create(false).open().unwrap();
+    check_half(&db);
+    let keyspace = db.open_keyspace("users").unwrap().unwrap();
+    assert!(!move_up_to(&db, &keyspace, 2000));
+    check_half(&db);
+}
+
+#[test]
+fn copies_of_a_moving_keyspace_are_whole_and_go_on() {
+    for (from, to, turns) in cases() {
+        let (machine, db, _keyspace) = half_moved(from, to, turns);
+        check_half(&db);
+        db.checkpoint("/checkpoint").unwrap();
+        check_copy(&machine, "/checkpoint");
+        let repository = Repository::at("/backups").env(machine.clone());
+        repository.create(&db).unwrap();
+        assert!(repository.verify(None).unwrap().findings.is_empty());
+        repository.restore(None, "/restored").unwrap();
+        check_copy(&machine, "/restored");
+    }
+}
+
+#[test]
+fn a_moving_keyspace_is_repaired_and_salvaged_with_and_without_a_manifest() {
+    for (from, to, turns) in cases() {
+        let (machine, db, keyspace) = half_moved(from, to, turns);
+        drop(keyspace);
+        db.close().unwrap();
+        let env: Arc<dyn Env> = machine.clone();
+        let options = RepairOptions { env: env.clone(), ..RepairOptions::new("/db") };
+        let report = repair(&options, &mut unobserved()).unwrap();
+        assert!(report.findings.is_empty(), "{report:?}");
+        let manifest = |path: &&std::path::PathBuf| path.to_string_lossy().starts_with("/db/manifest-");
+        for (has_manifest, target) in [(true, "/with"), (false, "/without")] {
+            if !has_manifest {
+                let paths = machine.all_files();
+                machine.remove_file(paths.iter().find(manifest).unwrap()).unwrap();
+            }
+            let options = SalvageOptions { env: env.clone(), ..SalvageOptions::new("/db", target) };
+            salvage(&options, &mut unobserved()).unwrap();
+            let db = Db::builder(target).env(machine.clone()).memory_bytes(1 << 20).create(false);
+            check_half(&db.open().unwrap());
+        }
+    }
+}
+
+#[test]
+fn who_turns_round_again_and_again_before_anything_has_moved_arrives_all_the_same() {
+    let machine = MemEnv::new(1);
+    let (db, _) = open(&machine);
+    for (name, tree, other) in [("up", TURTLE, LEVELED), ("down", LEVELED, TURTLE)] {
+        let keyspace = db.keyspace(name, KeyspaceOptions::default().tree(tree)).unwrap();
+        fill(&keyspace, 1);
+        db.flush().unwrap();
+        for turns in [3, 4, 5] {
+            for turn in 0..turns {
+                keyspace.set_tree(if turn % 2 == 0 { other } else { tree }).unwrap();
+            }
+            // Into what is to be cut off something may be flushed before that is done.
+            fill(&keyspace, 2);
+            db.flush().unwrap();
+            assert!(!move_up_to(&db, &keyspace, 1001), "it arrives");
+            check(&keyspace, 2);
+            assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
+            keyspace.set_tree(tree).unwrap();
+            assert!(!move_up_to(&db, &keyspace, 1001), "it comes back");
+        }
+    }
+}
+
+#[test]
+fn values_outside_the_runs_and_moves_exclude_each_other() {
+    let machine = MemEnv::new(1);
+    let (db, keyspace) = open(&machine);
+    let refused = |outcome: testudo::Result<()>| outcome.is_err_and(|e| e.kind() == ErrorKind::Unsupported);
+    keyspace.set_placement(Placement::separate()).unwrap();
+    assert!(refused(keyspace.set_tree(LEVELED)), "values are to be put outside");
+    keyspace.insert("large", [7; 5000]).unwrap();
+    db.flush().unwrap();
+    keyspace.set_placement(Placement::inline()).unwrap();
+    assert!(refused(keyspace.set_tree(LEVELED)), "a value lies outside still");
+    keyspace.set_tree(SPLINTER).unwrap();
+    assert_eq!(keyspace.get("large").unwrap().as_deref(), Some(&[7; 5000][..]));
+
+    let other = db.keyspace("other", KeyspaceOptions::default().tree(TURTLE)).unwrap();
+    fill(&other, 1);
+    db.flush().unwrap();
+    other.set_tree(LEVELED).unwrap();
+    assert!(other.stats().moving_from.is_some());
+    assert!(refused(other.set_placement(Placement::hybrid())), "it is on its way");
+    assert!(!move_up_to(&db, &other, 1001), "it arrives");
+    other.set_placement(Placement::hybrid()).unwrap();
+    check(&other, 1);
+}

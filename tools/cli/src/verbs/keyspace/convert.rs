@@ -1,0 +1,86 @@
+//! `testudo keyspace convert`: another tree for a keyspace, and waiting until it is there.
+
+use std::time::Duration;
+
+use serde_json::json;
+use testudo::{Db, KeyspaceStats, Placement, Tree};
+use testudo_env::Env;
+
+use crate::{
+    arguments::StoreArguments,
+    context::Context,
+    failure::{Failure, Outcome, Verdict},
+    input::bytes_text::escape,
+    output::progress::{Progress, Unit},
+    store,
+};
+
+/// How often is looked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a keyspace is to become.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) tree: Option<Tree>,
+    pub(super) placement: Option<Placement>,
+    /// Until all of it has moved.
+    pub(super) waits: bool,
+}
+
+/// Converts the keyspace called `name`.
+pub(super) fn run(context: &mut Context, store: &StoreArguments, name: &str, target: &Target) -> Outcome {
+    let interruption = context.catch_interruption()?;
+    let db = store::open_for_writing(context, store, false)?;
+    let is_over = || interruption.is_raised();
+    let stats = store.close_after(db, |db| convert(context, db, store, (name, target), is_over))?;
+    let KeyspaceStats { tree, moving_from, moved_bytes, left_bytes, .. } = &stats;
+    if context.json {
+        let mut document = json!({ "keyspace": name, "tree": tree, "moving_from": moving_from });
+        if let Some(placement) = target.placement {
+            document["placement"] = json!(placement.to_string());
+        }
+        if moving_from.is_some() {
+            document["moved_bytes"] = json!(moved_bytes);
+            document["left_bytes"] = json!(left_bytes);
+        }
+        context.console.json(&document)?;
+    } else if let Some(from) = moving_from {
+        let name = escape(name.as_bytes());
+        context.console.line(format_args!(
+            "'{name}' is moving from {from} to {tree} whenever the store is open for writing"
+        ))?;
+    }
+    if target.waits && moving_from.is_some() {
+        return Err(Failure::new("interrupted; it goes on the next time that the store is open for writing"));
+    }
+    Ok(Verdict::Fine)
+}
+
+/// Sets the tree, and waits; the statistics after that.
+fn convert(
+    context: &Context,
+    db: &Db,
+    store: &StoreArguments,
+    (name, target): (&str, &Target),
+    is_over: impl Fn() -> bool,
+) -> Result<KeyspaceStats, Failure> {
+    let keyspace = store.existing_keyspace(db, name)?;
+    if let Some(tree) = target.tree {
+        keyspace.set_tree(tree).map_err(|error| store.failure(&error))?;
+    }
+    if let Some(placement) = target.placement {
+        keyspace.set_placement(placement).map_err(|error| store.failure(&error))?;
+    }
+    let mut progress = Progress::new(context, "convert", Some(0), Unit::Bytes);
+    loop {
+        let stats = keyspace.stats();
+        if !target.waits || stats.moving_from.is_none() || is_over() {
+            return Ok(stats);
+        }
+        // Says it if the background has failed.
+        db.persist(testudo::Durability::Buffered).map_err(|error| store.failure(&error))?;
+        progress.set_total(stats.moved_bytes + stats.left_bytes);
+        progress.set(stats.moved_bytes);
+        context.env.sleep(LOOK_EVERY);
+    }
+}

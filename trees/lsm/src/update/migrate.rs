@@ -1,0 +1,144 @@
+//! What a keyspace needs that moves to another tree, or comes from there: where pieces end, a piece in the
+//! bottom, and levels without what lies outside a range (decision 0042).
+//!
+//! At its lower end a sequence is cut exactly, by the fence of its first run. At its upper end runs reach
+//! over the border, and what they have there is dead: it is never merged
+//! ([`testudo_contract::Work::keys`]), and goes when the border has passed it, or when the tree is cut
+//! because it takes pieces in again.
+//!
+//! **Invariants**
+//! - Only [`cut_to`] writes runs.
+
+use std::sync::Arc;
+
+use testudo_base::{Error, ErrorKind, Result};
+use testudo_contract::{Heading, Piece, Work};
+use testudo_run::{KeyBounds, Run};
+use testudo_sequence::{Bounds, Fence, FencedRun};
+
+use crate::{
+    LsmOptions,
+    levels::{
+        Levels,
+        component::{Component, Extent, Held},
+    },
+    update::{
+        destination::{Destination, put_in_place},
+        plan::Floor,
+        reclaim::down::{head_of, heads_of, inside},
+        write::write_all,
+    },
+};
+
+/// Where a piece of about so many bytes ends, at one end of `rest`; `None` if that is all of it.
+pub(crate) fn next_border(
+    levels: &Levels,
+    rest: &KeyBounds,
+    heading: Heading,
+    bytes: u64,
+) -> Result<Option<Vec<u8>>> {
+    let rest = Bounds::from(rest);
+    let mut begins = Vec::new();
+    for component in levels.components() {
+        for held in component.range(component.within(&rest)) {
+            begins.push((held.extent()?.low, held.bytes));
+        }
+    }
+    begins.sort_by(|a, b| a.0.cmp(&b.0));
+    if heading == Heading::Down {
+        begins.reverse();
+    }
+    let is_inside = |low: &Fence| {
+        !low.is_empty()
+            && rest.low.as_ref().is_none_or(|end| end < low)
+            && rest.high.as_ref().is_none_or(|end| low < end)
+    };
+    let mut found = 0;
+    for (low, begun) in begins {
+        let before = found;
+        found += begun;
+        let is_enough = match heading {
+            Heading::Up => before >= bytes,
+            Heading::Down => found >= bytes,
+        };
+        if is_enough && is_inside(&low) {
+            return Ok(Some(low.to_vec()));
+        }
+    }
+    Ok(None)
+}
+
+/// The levels with a piece in the bottom.
+pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
+    let mut next = levels.clone();
+    let bounds = Bounds::from(&piece.bounds);
+    let lows: Vec<Fence> = piece.runs.iter().map(|(low, _)| low.as_slice().into()).collect();
+    let held = |(at, (_, run)): (usize, &(Vec<u8>, Arc<Run>))| Held {
+        fenced: FencedRun { low: lows[at].clone(), run: Arc::clone(run) },
+        bytes: run.reference().user_bytes,
+        cover: Some(Bounds {
+            low: lows[at].as_low(),
+            high: lows.get(at + 1).or(bounds.high.as_ref()).cloned(),
+        }),
+    };
+    let runs = piece.runs.iter().enumerate().map(held).collect();
+    let low = bounds.low.clone().unwrap_or_default();
+    let at = next.bottom.runs_below(&low.bytes());
+    let before = at.checked_sub(1).and_then(|before| next.bottom.get(before));
+    if before.map(Held::extent).transpose()?.is_some_and(|extent| extent.high > low) {
+        let message = "a tree of a moving keyspace: a run has keys where others are still to be put";
+        return Err(Error::new(ErrorKind::Corruption, message));
+    }
+    next.bottom = put_in_place(&next.bottom, at..at, runs, None, &mut next.next_object)?;
+    Ok(next)
+}
+
+/// The levels without runs that have nothing inside `keep`.
+pub(crate) fn without_outside(levels: &Levels, keep: &KeyBounds) -> Result<Levels> {
+    let (mut next, keep) = (levels.clone(), Bounds::from(keep));
+    let Levels { levels, bottom, witnesses, next_object, .. } = &mut next;
+    let upper = levels.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
+    for component in upper.chain([bottom]) {
+        *component = restricted(component, &keep, next_object)?;
+    }
+    let knows_any =
+        |held: &Held| held.cover.as_ref().is_some_and(|cover| !cover.intersection(&keep).is_empty());
+    witnesses.retain(knows_any);
+    Ok(next)
+}
+
+fn restricted(component: &Component, keep: &Bounds, next_object: &mut u64) -> Result<Component> {
+    let below = Bounds { low: None, high: keep.high.clone() };
+    let behind = component.within(&below).end..component.len();
+    let kept = component.splice(behind, Vec::new(), next_object);
+    let Some(low) = &keep.low else { return Ok(kept) };
+    let kept = kept.from(Some(low), next_object)?;
+    // Of long keys it is known only now that the first run ends before its fence.
+    let extent = kept.get(0).map(Held::extent).transpose()?;
+    let is_nothing = extent.is_some_and(|Extent { low, high }| high <= low);
+    Ok(kept.splice(0..usize::from(is_nothing), Vec::new(), next_object))
+}
+
+/// The levels in which nothing outside `keep` counts.
+pub(crate) fn cut_to(levels: &Levels, work: &Work, options: &LsmOptions, keep: &KeyBounds) -> Result<Levels> {
+    let mut next = without_outside(levels, keep)?;
+    let Some(high) = Bounds::from(keep).high else { return Ok(next) };
+    let behind = Bounds { low: Some(high), high: None };
+    let mut heads = heads_of(&next, &behind)?;
+    let upper = heads.len();
+    let reaching = inside(&next.bottom, &behind)?;
+    if let Some(mut head) = head_of(&next.bottom, &behind)? {
+        head.floor = Floor::Bottom;
+        heads.push(Destination::of_head(head));
+    }
+    let mut written = write_all(&mut heads, work, options)?;
+    let mut of_bottom: Vec<Held> = written.split_off(upper).into_iter().flatten().collect();
+    next.take_out(&behind, &mut written.into_iter())?;
+    let replaced: Vec<Held> = next.bottom.range(reaching.clone()).cloned().collect();
+    if let (Some(first), Some(before)) = (of_bottom.first_mut(), replaced.first()) {
+        first.fenced.low = before.fenced.low.clone();
+    }
+    next.bottom = next.bottom.splice(reaching, of_bottom, &mut next.next_object);
+    next.keep_witnesses(replaced);
+    Ok(next)
+}

@@ -1,0 +1,193 @@
+//! What moves a keyspace: its jobs, in two halves (decision 0044).
+//!
+//! A piece is read from the tree that is left, and written as runs of the bottom of the other. A flush into
+//! what is left makes it worthless; it is then moved while nothing is flushed. Pieces are small for that.
+//!
+//! **Invariants**
+//! - A piece is put into the tree only if that which it was read from is still what is left.
+//! - After a turn nothing is put before what is dead beyond the border was cut off.
+
+use std::sync::Arc;
+
+use testudo_base::{Result, Seqno, num::u64_of, planted};
+use testudo_contract::{Job, Movable, Opaque, Part, Piece, Prepared, Tree, TreeEdit, Work};
+use testudo_run::BoundedCursor;
+use testudo_sequence::write_bottom;
+
+use crate::{
+    Course, Migrating,
+    course::{SIDES, Side},
+    migrating::Last,
+};
+
+/// Full runs of a piece: enough that what it takes beside is little, few enough that it is done in some tens
+/// of milliseconds.
+const RUNS_OF_A_PIECE: u64 = 2;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// The tree where the keyspace goes is cut at the border.
+    Cut,
+    /// The next piece moves.
+    Move,
+    /// A job of one of the trees.
+    Own(Side, Job),
+}
+
+/// What a job has written, and for which state.
+enum Done {
+    Cut { to: Arc<dyn Tree>, edit: TreeEdit },
+    Moved { from: Arc<dyn Tree>, course: Course, piece: Option<Piece>, next: Option<Vec<u8>> },
+    Own { side: Side, course: Course, prepared: Prepared },
+}
+
+fn movable(tree: &Arc<dyn Tree>) -> &dyn Movable {
+    tree.as_movable().expect("a keyspace moves between trees that can be moved")
+}
+
+fn newest_seqno(tree: &Arc<dyn Tree>) -> Seqno {
+    let seqno = |Part::Run(run): &Part| run.reference().newest_seqno;
+    tree.parts().iter().map(seqno).max().unwrap_or_default()
+}
+
+impl Migrating {
+    /// The next job: pieces, and between them what the trees have to do by themselves, in turns. A tree that
+    /// flushes wait for comes first.
+    pub(crate) fn pick(&self) -> Job {
+        if !self.course.is_cut {
+            let what = "cut a tree where its keyspace turned round";
+            return Job { what, debt_bytes: self.piece_bytes(), target: Opaque::new(Action::Cut) };
+        }
+        let is_behind = |side: Side| self.tree_of(side).behind_bytes() > 0;
+        let behind = [Side::To, Side::From].into_iter().find(|side| is_behind(*side));
+        let own = || match (behind, self.last) {
+            (Some(side), _) => self.own_job(side),
+            (None, Last::Move) => self.own_job(Side::To).or_else(|| self.own_job(Side::From)),
+            (None, Last::OfTo) => self.own_job(Side::From),
+            (None, Last::OfFrom) => None,
+        };
+        match own() {
+            Some((side, job)) => Job { target: Opaque::new(Action::Own(side, job.clone())), ..job },
+            None => {
+                let what = "move keys to another tree";
+                Job { what, debt_bytes: self.piece_bytes(), target: Opaque::new(Action::Move) }
+            }
+        }
+    }
+
+    /// What one of the trees has to do by itself.
+    fn own_job(&self, side: Side) -> Option<(Side, Job)> {
+        let job = match side {
+            Side::From => movable(&self.from).job_while_left(),
+            Side::To => self.to.pick_job(false),
+        };
+        job.map(|job| (side, job))
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        SIDES.map(|side| movable(self.tree_of(side)).run_bytes()).into_iter().max().unwrap_or(0)
+            * RUNS_OF_A_PIECE
+    }
+
+    pub(crate) fn prepare_job(&self, work: &Work, job: &Job) -> Result<Prepared> {
+        let action = job.target.of().expect("the job was picked from a moving tree");
+        let done = match action {
+            Action::Cut => {
+                let keys = self.course.keys_of(Side::To);
+                let edit = movable(&self.to).cut_to(&work.within(&keys), &keys)?;
+                Done::Cut { to: Arc::clone(&self.to), edit }
+            }
+            Action::Move => self.prepare_piece(work)?,
+            Action::Own(side, job) => {
+                let keys = self.course.keys_of(*side);
+                let prepared = self.tree_of(*side).prepare(&work.within(&keys), job)?;
+                Done::Own { side: *side, course: self.course.clone(), prepared }
+            }
+        };
+        Ok(Prepared::new(job.what, done))
+    }
+
+    /// Writes the next piece.
+    fn prepare_piece(&self, work: &Work) -> Result<Done> {
+        let (from, course) = (Arc::clone(&self.from), self.course.clone());
+        let rest = course.keys_of(Side::From);
+        if rest.is_empty() {
+            return Ok(Done::Moved { from, course, piece: None, next: None });
+        }
+        let next = movable(&from).next_border(&rest, course.heading, self.piece_bytes())?;
+        let bounds = course.piece_up_to(next.as_deref());
+        let bytes = from.bytes_between(bounds.low.as_deref(), bounds.high.as_deref())?;
+        work.progress.expect(bytes);
+        let run_bytes = movable(&self.to).run_bytes();
+        let target = bytes.div_ceil(bytes.div_ceil(run_bytes).max(1)).clamp(1, run_bytes);
+        let newest = newest_seqno(&from).max(newest_seqno(&self.to));
+        let mut cursor = BoundedCursor::new(from.cursor(), bounds.clone());
+        let written = write_bottom(&work.within(&bounds), &mut cursor, &bounds, newest, target)?;
+        let runs = written.into_iter().map(|fenced| (fenced.low.to_vec(), fenced.run)).collect();
+        Ok(Done::Moved { from, course, piece: Some(Piece { bounds, runs }), next })
+    }
+
+    pub(crate) fn install_job(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
+        // What another tree has prepared is nothing to this one.
+        match prepared.into() {
+            Some(Done::Cut { to, edit }) if Arc::ptr_eq(&to, &self.to) => {
+                let course = Course { is_cut: true, ..self.course.clone() };
+                let mut changes = edit.changes;
+                changes.push(course.put(work.keyspace));
+                let tree = Arc::new(Self { to: edit.tree, course, ..self.clone() });
+                Ok(Some(TreeEdit { tree, changes }))
+            }
+            Some(Done::Moved { from, course, piece, next })
+                if Arc::ptr_eq(&from, &self.from) && course == self.course =>
+            {
+                self.with_moved(work, piece, next).map(Some)
+            }
+            Some(Done::Own { side, course, prepared }) if self.keeps_place(&course) => {
+                let keys = self.course.keys_of(side);
+                let edit = self.tree_of(side).install(&work.within(&keys), prepared)?;
+                let last = match side {
+                    Side::From => Last::OfFrom,
+                    Side::To => Last::OfTo,
+                };
+                let next = |tree| Arc::new(Self { last, ..self.clone() }.with(side, tree));
+                Ok(edit.map(|TreeEdit { tree, changes }| TreeEdit { tree: next(tree), changes }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the trees are where they were.
+    fn keeps_place(&self, before: &Course) -> bool {
+        (before.border.as_slice(), before.heading) == (self.course.border.as_slice(), self.course.heading)
+    }
+
+    /// The state after a piece up to `next` has moved, which is the tree where the keyspace goes if all has.
+    fn with_moved(&self, work: &Work, piece: Option<Piece>, next: Option<Vec<u8>>) -> Result<TreeEdit> {
+        let mut changes = Vec::new();
+        let mut to = Arc::clone(&self.to);
+        if let Some(piece) = &piece {
+            debug_assert!(u64_of(piece.runs.len()) > 0, "a piece is covered by runs");
+            let edit = movable(&to).with_piece(work, piece)?;
+            to = edit.tree;
+            if !planted!("border-edit-without-data") {
+                changes.extend(edit.changes);
+            }
+        }
+        let Some(border) = next else {
+            changes.extend(movable(&self.from).clear(work));
+            changes.push(Course::delete(work.keyspace));
+            return Ok(TreeEdit { tree: to, changes });
+        };
+        let mut next = Self { to, last: Last::Move, ..self.clone() };
+        if !planted!("range-moved-twice") {
+            next.course = self.course.at(border);
+            let keys = next.course.keys_of(Side::From);
+            let edit = movable(&self.from).without_outside(&work.within(&keys), &keys)?;
+            next.from = edit.tree;
+            changes.extend(edit.changes);
+        }
+        changes.push(next.course.put(work.keyspace));
+        Ok(TreeEdit { tree: Arc::new(next), changes })
+    }
+}

@@ -1,0 +1,147 @@
+use std::collections::BTreeMap;
+
+use testudo_base::ObjectId;
+use testudo_env::SplitMix;
+
+use super::*;
+
+mod age_order;
+mod bed;
+mod border;
+
+use bed::{Batch, Bed, Family, random_batch};
+
+/// Small enough that a few thousand records are many pieces.
+const SMALL: [Family; 3] = [Family::turtle(4096, 4), Family::splinter(8192, 8), Family::leveled(4096, 3, 2)];
+
+/// Updates, jobs in two halves, turns, reopening and reclaiming, in any order.
+fn random_script(seed: u64, from: Family, to: Family) -> u32 {
+    let mut random = SplitMix::new(seed);
+    let mut bed = Bed::new(from);
+    let mut found = age_order::Found::new();
+    for _ in 0..6 {
+        bed.apply(random_batch(&mut random, 400, 10));
+    }
+    bed.move_to(to);
+    let mut prepared = None;
+    let mut turns = 0;
+    for step in 0..140 {
+        match random.below(20) {
+            0..4 => bed.apply(random_batch(&mut random, 120, 20)),
+            4 => bed.apply_on_top(random_batch(&mut random, 60, 60)),
+            5 => bed.reopen(),
+            6 => bed.reclaim(),
+            7 if bed.is_moving() && random.percent(40) => {
+                bed.turn();
+                turns += 1;
+            }
+            8..11 => prepared = bed.prepare(),
+            _ => {
+                if let Some(half) = prepared.take().or_else(|| bed.prepare()) {
+                    bed.install(half);
+                }
+            }
+        }
+        age_order::note(&bed, &mut found);
+        if step % 5 == 0 {
+            age_order::check(&bed, &mut found);
+            bed.check(&mut random);
+        }
+        if !bed.is_moving() && random.percent(30) {
+            bed.move_to(if bed.family() == from { to } else { from });
+        }
+    }
+    drop(prepared);
+    bed.finish();
+    age_order::check(&bed, &mut found);
+    bed.check(&mut random);
+    bed.reopen();
+    bed.check(&mut random);
+    turns
+}
+
+#[test]
+fn a_moving_tree_answers_as_a_map_does_and_so_do_its_runs_alone() {
+    let mut turns = 0;
+    for seed in 0..4 {
+        for (from, to) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
+            turns += random_script(seed, SMALL[from], SMALL[to]);
+        }
+    }
+    assert!(turns >= 16, "scripts turn round: {turns}");
+}
+
+/// What is moved is written once, and nothing else is.
+#[test]
+fn space_stays_bounded_and_all_of_it_is_given_back() {
+    let mut random = SplitMix::new(9);
+    for (from, to) in [(0, 2), (2, 0)] {
+        let mut bed = Bed::new(SMALL[from]);
+        for _ in 0..20 {
+            bed.apply(random_batch(&mut random, 400, 0));
+        }
+        let before = bed.live_bytes();
+        bed.move_to(SMALL[to]);
+        let mut most = 0;
+        while bed.is_moving() {
+            let half = bed.prepare().expect("a moving tree has a job");
+            bed.install(half);
+            most = most.max(bed.live_bytes());
+        }
+        assert!(most <= before / 4 * 5, "{most} bytes of {before}");
+        bed.check(&mut random);
+        let all: Batch = bed.model.keys().map(|key| (key.clone(), None)).collect();
+        bed.apply(all);
+        bed.release();
+    }
+}
+
+#[test]
+fn an_empty_tree_moves_and_turns() {
+    for (from, to) in [(0, 2), (2, 0)] {
+        let mut bed = Bed::new(SMALL[from]);
+        bed.move_to(SMALL[to]);
+        bed.turn();
+        bed.finish();
+        assert_eq!(bed.family(), SMALL[from]);
+        bed.move_to(SMALL[to]);
+        bed.finish();
+        assert_eq!(bed.family(), SMALL[to]);
+    }
+}
+
+#[test]
+fn a_piece_that_was_overtaken_is_not_installed() {
+    let mut random = SplitMix::new(3);
+    let mut bed = Bed::new(SMALL[0]);
+    (0..6).for_each(|_| bed.apply(random_batch(&mut random, 400, 0)));
+    bed.move_to(SMALL[2]);
+    let half = bed.prepare().expect("a moving tree has a job");
+    bed.apply(Batch::from([(b"key00000".to_vec(), Some(b"newer".to_vec()))]));
+    assert!(!bed.install(half));
+    bed.finish();
+    bed.check(&mut random);
+}
+
+/// Objects of a moving tree that are cut short, repeated or missing are damage, never a tree.
+#[test]
+fn objects_that_contradict_each_other_are_refused() {
+    let mut random = SplitMix::new(5);
+    let mut bed = Bed::new(SMALL[0]);
+    (0..8).for_each(|_| bed.apply(random_batch(&mut random, 300, 0)));
+    bed.move_to(SMALL[2]);
+    for _ in 0..3 {
+        let half = bed.prepare().expect("a moving tree has a job");
+        bed.install(half);
+    }
+    let ids: Vec<ObjectId> = bed.objects.keys().copied().collect();
+    for id in ids {
+        let mut objects = bed.objects.clone();
+        objects.remove(&id);
+        assert!(bed.open(objects).is_err(), "without object {id}");
+    }
+    let mut objects = bed.objects.clone();
+    objects.insert(ObjectId(6 << 60), Arc::from(&b"?"[..]));
+    assert!(bed.open(objects).is_err(), "an object of no tree");
+    assert!(Course::divide(BTreeMap::new()).is_err(), "no border");
+}

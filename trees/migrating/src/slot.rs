@@ -1,0 +1,234 @@
+//! Slots: which of the objects of a keyspace belong to which of its trees.
+//!
+//! The top four bits of an object's id are a slot, 0 for trees that have never moved, from 8 on for what lies
+//! beside trees. A tree knows nothing of
+//! it: [`Slotted`] puts the slot into the changes of its edits. What has moved stays in its slot.
+//!
+//! **Invariants**
+//! - Trees have slot 0 or 1; slot 7 has one object, the border.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{Cursor, ObjectId, Result, codec::Damage};
+use testudo_contract::{
+    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
+    TreeStats, Updates, Work,
+};
+use testudo_run::{Access, KeyBounds, Lookup, ScanLimits};
+use testudo_storage::{Change, PageAddress};
+
+/// Where the slot is in an id.
+const SHIFT: u32 = 60;
+/// Slots of trees.
+const TREES: u8 = 2;
+/// The object that says where a moving keyspace stands.
+pub(crate) const BORDER: ObjectId = ObjectId(7 << SHIFT);
+
+/// The objects of a tree.
+pub type Objects = BTreeMap<ObjectId, Arc<[u8]>>;
+
+/// Which objects are those of a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot(u8);
+
+impl Slot {
+    /// The slot with this number, if trees can have it.
+    pub(crate) fn of_tree(number: u8) -> Option<Self> {
+        (number < TREES).then_some(Self(number))
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The one for a tree beside one that has this.
+    #[must_use]
+    pub(crate) fn other(self) -> Self {
+        Self((self.0 + 1) % TREES)
+    }
+
+    fn id(self, inner: ObjectId) -> ObjectId {
+        debug_assert!(inner.0 >> SHIFT == 0, "no tree has so many objects");
+        ObjectId(u64::from(self.0) << SHIFT | inner.0)
+    }
+
+    /// Takes the objects of this slot, with the ids that the tree knows.
+    pub(crate) fn take(self, objects: &mut Objects) -> Objects {
+        let is_inside = |id: &ObjectId| id.0 >> SHIFT == u64::from(self.0);
+        let all = std::mem::take(objects).into_iter();
+        let (taken, others): (Objects, Objects) = all.partition(|(id, _)| is_inside(id));
+        *objects = others;
+        let inner = |id: ObjectId| ObjectId(id.0 & ((1 << SHIFT) - 1));
+        taken.into_iter().map(|(id, bytes)| (inner(id), bytes)).collect()
+    }
+
+    /// The objects of a keyspace that is not on its way, and their slot.
+    ///
+    /// Errors: [`Damage`] if they are in more than one.
+    pub fn at_rest(mut objects: Objects) -> std::result::Result<(Self, Objects), Damage> {
+        let first = objects.keys().next().map_or(0, |id| id.0 >> SHIFT);
+        let slot = u8::try_from(first).ok().and_then(Self::of_tree);
+        let slot = slot.ok_or(Damage("objects of a tree have no slot of a tree"))?;
+        let own = slot.take(&mut objects);
+        if objects.is_empty() { Ok((slot, own)) } else { Err(Damage("a tree has objects in two slots")) }
+    }
+
+    /// The tree whose objects are in this slot, as it changes those.
+    pub fn with(self, tree: Arc<dyn Tree>) -> Arc<dyn Tree> {
+        if self == Self::default() { tree } else { Arc::new(Slotted { slot: self, tree }) }
+    }
+}
+
+/// A tree whose objects are in a slot.
+#[derive(Debug)]
+struct Slotted {
+    slot: Slot,
+    tree: Arc<dyn Tree>,
+}
+
+impl Slotted {
+    fn changes(&self, changes: Vec<Change>) -> Vec<Change> {
+        let in_slot = |change| match change {
+            Change::PutObject(keyspace, id, bytes) => Change::PutObject(keyspace, self.slot.id(id), bytes),
+            Change::DeleteObject(keyspace, id) => Change::DeleteObject(keyspace, self.slot.id(id)),
+            other => other,
+        };
+        changes.into_iter().map(in_slot).collect()
+    }
+
+    fn edit(&self, TreeEdit { tree, changes }: TreeEdit) -> TreeEdit {
+        TreeEdit { tree: self.slot.with(tree), changes: self.changes(changes) }
+    }
+
+    fn movable(&self) -> &dyn Movable {
+        self.tree.as_movable().expect("asked for as a movable tree")
+    }
+}
+
+impl Tree for Slotted {
+    fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
+        self.tree.get(key, hash, access)
+    }
+
+    fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
+        self.tree.may_hold_more(key, bytes)
+    }
+
+    fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
+        self.tree.load_pages(pages)
+    }
+
+    fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
+        self.tree.cursor_within(limits)
+    }
+
+    fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
+        Ok(self.edit(self.tree.apply(work, updates)?))
+    }
+
+    fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
+        Ok(self.edit(self.tree.apply_on_top(work, updates)?))
+    }
+
+    fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
+        self.tree.on_top_bytes(memory_bytes)
+    }
+
+    fn reclaim_bytes(&self) -> u64 {
+        self.tree.reclaim_bytes()
+    }
+
+    fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>> {
+        self.tree.pick_reclaim(limits)
+    }
+
+    fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
+        Ok(self.edit(self.tree.reclaim(work, reclaim)?))
+    }
+
+    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
+        Ok(self.slot.with(self.tree.stack(work, updates)?))
+    }
+
+    fn pick_job(&self, is_idle: bool) -> Option<Job> {
+        self.tree.pick_job(is_idle)
+    }
+
+    fn has_new_reasons(&self) -> bool {
+        self.tree.has_new_reasons()
+    }
+
+    fn behind_bytes(&self) -> u64 {
+        self.tree.behind_bytes()
+    }
+
+    fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
+        self.tree.prepare(work, job)
+    }
+
+    fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
+        Ok(self.tree.install(work, prepared)?.map(|edit| self.edit(edit)))
+    }
+
+    fn release(&self) -> Vec<Change> {
+        self.tree.release()
+    }
+
+    fn rewrites_per_doubling(&self) -> f64 {
+        self.tree.rewrites_per_doubling()
+    }
+
+    fn stats(&self) -> TreeStats {
+        self.tree.stats()
+    }
+
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
+        self.tree.bytes_between(low, high)
+    }
+
+    fn outline(&self) -> Vec<OutlineLine> {
+        self.tree.outline()
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.tree.parts()
+    }
+
+    fn check_invariants(&self, deep: bool) -> Result<()> {
+        self.tree.check_invariants(deep)
+    }
+
+    fn as_movable(&self) -> Option<&dyn Movable> {
+        self.tree.as_movable().map(|_| self as &dyn Movable)
+    }
+}
+
+impl Movable for Slotted {
+    fn run_bytes(&self) -> u64 {
+        self.movable().run_bytes()
+    }
+
+    fn job_while_left(&self) -> Option<Job> {
+        self.movable().job_while_left()
+    }
+
+    fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {
+        self.movable().next_border(rest, heading, bytes)
+    }
+
+    fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {
+        Ok(self.edit(self.movable().with_piece(work, piece)?))
+    }
+
+    fn without_outside(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {
+        Ok(self.edit(self.movable().without_outside(work, keep)?))
+    }
+
+    fn cut_to(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {
+        Ok(self.edit(self.movable().cut_to(work, keep)?))
+    }
+
+    fn clear(&self, work: &Work) -> Vec<Change> {
+        self.changes(self.movable().clear(work))
+    }
+}
