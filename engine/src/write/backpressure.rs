@@ -7,7 +7,7 @@
 //! known when it begins, and most end before. Where jobs have to catch up first, delays begin with them.
 //!
 //! **Invariants**
-//! - Nobody is delayed while nothing flushes.
+//! - Nobody is delayed while nothing flushes, and no flush waits for a job.
 //! - A single delay is at most [`MAX_DELAY`].
 
 use std::time::Duration;

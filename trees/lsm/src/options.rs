@@ -10,8 +10,8 @@ pub struct LsmOptions {
     pub run_bytes: u64,
     /// How many times larger than the level above a level may be. Default 8.
     pub growth_factor: u32,
-    /// Flushes that fill level 1. Default 4: so many sorted sequences a query looks into, and twice as many
-    /// while the level is emptied.
+    /// Flushes that fill level 1. Default 4: so many sorted sequences a query looks into, twice as many while
+    /// the level is emptied, and up to four times that while flushes come faster than levels are emptied.
     pub level1_flushes: u32,
     /// Trees that differ in it hand their levels over in different rounds. Default 0; an engine gives each of
     /// many trees a number of its own.

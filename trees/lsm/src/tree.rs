@@ -1,7 +1,7 @@
 //! The tree as the engine sees it: open, get, cursor, apply, jobs, statistics.
 //!
 //! **Invariants**
-//! - An `LsmTree` never changes; `apply` and `run_job` return the next one.
+//! - An `LsmTree` never changes; `apply` and `install` return the next one.
 
 use std::{
     cell::Cell,
