@@ -77,6 +77,14 @@ impl DbBuilder {
         self
     }
 
+    /// Whether what a merge writes in the place of pages that queries use stays in memory, as those did, so
+    /// that merges cost reads nothing. Default `true`. It changes no answer.
+    #[must_use]
+    pub fn warm_merges(mut self, warm_merges: bool) -> Self {
+        self.0.warm_merges = warm_merges;
+        self
+    }
+
     /// The operating system to use; for tests.
     #[must_use]
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {

@@ -49,6 +49,18 @@ pub enum Tree {
         /// Flushes that the first level takes before it is emptied.
         level1_flushes: u32,
     },
+    /// The LSbM-tree: a leveled tree in which what merges have replaced stays readable for as long as queries
+    /// find it in memory.
+    Lsbm {
+        /// Bytes of a full run.
+        run_bytes: u64,
+        /// How many times as large as the one above it a level may be.
+        growth_factor: u32,
+        /// Flushes that the first level takes before it is emptied.
+        level1_flushes: u32,
+        /// Most that may be retained, in hundredths of the keyspace's bytes; 1 to 100.
+        retained_percent: u32,
+    },
 }
 
 impl Tree {
@@ -67,9 +79,19 @@ impl Tree {
         tree_families::leveled()
     }
 
+    /// The LSbM-tree with its default settings.
+    pub fn lsbm() -> Self {
+        tree_families::lsbm()
+    }
+
     /// Every preset, by name.
     pub fn presets() -> Vec<(&'static str, Self)> {
-        vec![("turtle", Self::turtle()), ("splinter", Self::splinter()), ("leveled", Self::leveled())]
+        vec![
+            ("turtle", Self::turtle()),
+            ("splinter", Self::splinter()),
+            ("leveled", Self::leveled()),
+            ("lsbm", Self::lsbm()),
+        ]
     }
 
     /// The settings by name; those in bytes are called `…_bytes`.
@@ -78,6 +100,12 @@ impl Tree {
             Self::Turtle { leaf_bytes, max_pivots } | Self::Splinter { leaf_bytes, max_pivots } => {
                 vec![("leaf_bytes", leaf_bytes), ("max_pivots", u64_of(max_pivots))]
             }
+            Self::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent } => vec![
+                ("run_bytes", run_bytes),
+                ("growth_factor", u64::from(growth_factor)),
+                ("level1_flushes", u64::from(level1_flushes)),
+                ("retained_percent", u64::from(retained_percent)),
+            ],
             Self::Leveled { run_bytes, growth_factor, level1_flushes } => vec![
                 ("run_bytes", run_bytes),
                 ("growth_factor", u64::from(growth_factor)),
@@ -90,7 +118,7 @@ impl Tree {
     pub fn run_bytes(&self) -> u64 {
         match *self {
             Self::Turtle { leaf_bytes, .. } | Self::Splinter { leaf_bytes, .. } => leaf_bytes,
-            Self::Leveled { run_bytes, .. } => run_bytes,
+            Self::Leveled { run_bytes, .. } | Self::Lsbm { run_bytes, .. } => run_bytes,
         }
     }
 
@@ -99,7 +127,7 @@ impl Tree {
     pub fn with_run_bytes(mut self, bytes: u64) -> Self {
         match &mut self {
             Self::Turtle { leaf_bytes, .. } | Self::Splinter { leaf_bytes, .. } => *leaf_bytes = bytes,
-            Self::Leveled { run_bytes, .. } => *run_bytes = bytes,
+            Self::Leveled { run_bytes, .. } | Self::Lsbm { run_bytes, .. } => *run_bytes = bytes,
         }
         self
     }
@@ -117,6 +145,7 @@ impl fmt::Display for Tree {
             Self::Turtle { .. } => f.write_str("turtle"),
             Self::Splinter { .. } => f.write_str("splinter"),
             Self::Leveled { .. } => f.write_str("leveled"),
+            Self::Lsbm { .. } => f.write_str("lsbm"),
         }
     }
 }
@@ -191,7 +220,9 @@ impl Passage {
                 let (leaf_bytes, max_pivots) = sizes(leaf_bytes, max_pivots);
                 LeftTree::Splinter { leaf_bytes, max_pivots }
             }
-            Tree::Leveled { run_bytes, growth_factor, level1_flushes } => LeftTree::Leveled {
+            // On its way out a tree keeps nothing but what counts.
+            Tree::Leveled { run_bytes, growth_factor, level1_flushes }
+            | Tree::Lsbm { run_bytes, growth_factor, level1_flushes, .. } => LeftTree::Leveled {
                 run_bytes: u32_of(usize_of(run_bytes)),
                 growth_factor: growth_factor.to_le_bytes()[0],
                 level1_flushes: level1_flushes.to_le_bytes()[0],

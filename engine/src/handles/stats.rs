@@ -66,6 +66,8 @@ pub struct DbStats {
     pub restored_pages: u64,
     /// Those of them that were used.
     pub restored_page_hits: u64,
+    /// Pages put into the page cache by merges, because they took the place of pages that queries used.
+    pub warmed_pages: u64,
     /// Records put back into the record cache because it held them before.
     pub restored_records: u64,
     /// Look-ups that found one of these.
@@ -209,6 +211,7 @@ impl DbStats {
             restore_state: store.warm.state(),
             restored_pages: cache.restored,
             restored_page_hits: cache.restored_hits,
+            warmed_pages: cache.warmed,
             restored_records: records.restored,
             restored_record_hits: records.restored_hits,
             restore_bytes_read: store.warm.bytes_read(),
@@ -305,6 +308,9 @@ pub struct KeyspaceStats {
     pub value_bytes: u64,
     /// Of those, values to which no entry of the tree refers any more.
     pub dead_value_bytes: u64,
+    /// Of `stored_bytes`, those of dead runs that queries still use in the place of live ones, in an lsbm
+    /// tree.
+    pub retained_bytes: u64,
     /// Its memtables.
     pub memtable_bytes: u64,
     /// Keys in its memtables; a count.
@@ -352,6 +358,7 @@ impl KeyspaceStats {
             value_segments: tree.value_segments,
             value_bytes: tree.value_bytes,
             dead_value_bytes: tree.dead_value_bytes,
+            retained_bytes: tree.retained_bytes,
             memtable_bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),
             memtable_entries: view.buffers().map(|buffer| u64_of(buffer.table.len())).sum(),
             dropped_before_flush_entries: dropped.in_buffers.dropped_entries,

@@ -29,6 +29,7 @@ const TURTLE: u8 = 1;
 const SPLINTER: u8 = 2;
 const LEVELED: u8 = 3;
 const MOVING: u8 = 4;
+const LSBM: u8 = 5;
 /// A placement comes first, then a tree.
 const PLACED: u8 = 128;
 
@@ -87,12 +88,10 @@ impl KeyspaceOptions {
             Tree::Splinter { leaf_bytes, max_pivots } => {
                 put_sizes(&mut out, SPLINTER, leaf_bytes, max_pivots);
             }
-            Tree::Leveled { run_bytes, growth_factor, level1_flushes } => {
+            tree @ (Tree::Leveled { .. } | Tree::Lsbm { .. }) => {
                 let mut settings = Vec::new();
-                for value in [run_bytes, u64::from(growth_factor), u64::from(level1_flushes)] {
-                    codec::put_u64(&mut settings, value);
-                }
-                out.push(LEVELED);
+                tree.settings().into_iter().for_each(|(_, value)| codec::put_u64(&mut settings, value));
+                out.push(if matches!(tree, Tree::Lsbm { .. }) { LSBM } else { LEVELED });
                 put_short(&mut out, &settings);
                 put_short(&mut out, operator);
                 return out;
@@ -119,12 +118,16 @@ impl KeyspaceOptions {
                 Tree::Splinter { leaf_bytes: reader.u64()?, max_pivots: pivots(&mut reader)? },
                 reader.rest(),
             ),
-            LEVELED => {
+            LEVELED | LSBM => {
                 let mut settings = Reader::new(short(&mut reader)?);
-                let tree = Tree::Leveled {
-                    run_bytes: settings.u64()?,
-                    growth_factor: narrow(settings.u64()?)?,
-                    level1_flushes: narrow(settings.u64()?)?,
+                let run_bytes = settings.u64()?;
+                let (growth_factor, level1_flushes) = (narrow(settings.u64()?)?, narrow(settings.u64()?)?);
+                let tree = match tag {
+                    LEVELED => Tree::Leveled { run_bytes, growth_factor, level1_flushes },
+                    _ => {
+                        let retained_percent = narrow(settings.u64()?)?;
+                        Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent }
+                    }
                 };
                 let operator = short(&mut reader)?;
                 if !settings.is_empty() || !reader.is_empty() {

@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) create: bool,
     pub(crate) temporary: bool,
     pub(crate) warm_restart: bool,
+    pub(crate) warm_merges: bool,
 }
 
 impl Settings {
@@ -37,6 +38,7 @@ impl Settings {
             create: true,
             temporary: false,
             warm_restart: true,
+            warm_merges: true,
         }
     }
 }

@@ -29,6 +29,8 @@ use crate::{
 /// Where the options of keyspaces stand.
 const CATALOGUE: &str = "manifest";
 
+/// What an LSbM-tree retains at most, in hundredths of its bytes (LSbM §6.5).
+const RETAINED_PERCENT: u32 = 10;
 /// Runs of its tree that a value segment is as large as, and the bounds of that.
 const RUNS_OF_A_SEGMENT: u64 = 4;
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
@@ -52,6 +54,10 @@ impl From<Tree> for Settings {
             Tree::Leveled { run_bytes, growth_factor, level1_flushes } => {
                 Self::Lsm(LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() })
             }
+            Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent } => {
+                let sizes = LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() };
+                Self::Lsm(LsmOptions { retained_percent, ..sizes })
+            }
         }
     }
 }
@@ -62,6 +68,16 @@ impl From<BeTreeOptions> for Tree {
         match policy {
             Policy::Turtle => Self::Turtle { leaf_bytes, max_pivots },
             Policy::Splinter => Self::Splinter { leaf_bytes, max_pivots },
+        }
+    }
+}
+
+impl From<LsmOptions> for Tree {
+    fn from(options: LsmOptions) -> Self {
+        let LsmOptions { run_bytes, growth_factor, level1_flushes, retained_percent, .. } = options;
+        match retained_percent {
+            0 => Self::Leveled { run_bytes, growth_factor, level1_flushes },
+            _ => Self::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent },
         }
     }
 }
@@ -78,8 +94,12 @@ pub(crate) fn splinter() -> Tree {
 
 /// The leveled LSM-tree with its default settings.
 pub(crate) fn leveled() -> Tree {
-    let LsmOptions { run_bytes, growth_factor, level1_flushes, .. } = LsmOptions::new();
-    Tree::Leveled { run_bytes, growth_factor, level1_flushes }
+    Tree::from(LsmOptions::new())
+}
+
+/// The LSbM-tree with its default settings.
+pub(crate) fn lsbm() -> Tree {
+    Tree::from(LsmOptions { retained_percent: RETAINED_PERCENT, ..LsmOptions::new() })
 }
 
 /// Checks that the settings of a tree are within their limits.
@@ -92,6 +112,9 @@ pub(crate) fn validate(tree: Tree) -> Result<()> {
                 )));
             }
             Ok(())
+        }
+        Settings::Lsm(LsmOptions { retained_percent: 0, .. }) if matches!(tree, Tree::Lsbm { .. }) => {
+            Err(Error::invalid("an lsbm tree needs a retained_percent of 1 to 100"))
         }
         Settings::Lsm(settings) => {
             settings.validate().map_err(|why| Error::invalid(format!("settings of a {tree} tree: {why}")))
@@ -107,7 +130,9 @@ fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
         (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {
             Some(Tree::from(BeTreeOptions { policy: of_wanted.policy, ..of_present }))
         }
-        (Settings::Lsm(_), Settings::Lsm(_)) => Some(present),
+        (Settings::Lsm(of_present), Settings::Lsm(LsmOptions { retained_percent, .. })) => {
+            Some(Tree::from(LsmOptions { retained_percent, ..of_present }))
+        }
         (Settings::BeTree(_), Settings::Lsm(_)) | (Settings::Lsm(_), Settings::BeTree(_)) => None,
     }
 }

@@ -21,6 +21,11 @@ pub trait Cursor {
     fn prev(&mut self) -> Result<()>;
     /// The entry it stands on, or `None` past either end.
     fn entry(&self) -> Option<Entry<'_>>;
+    /// Whether the entry comes out of a page that queries use again and again, as far as that is known: what
+    /// a merge makes of it stays in memory, too. A hint.
+    fn is_warm(&self) -> bool {
+        false
+    }
 }
 
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
@@ -44,5 +49,8 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn entry(&self) -> Option<Entry<'_>> {
         (**self).entry()
+    }
+    fn is_warm(&self) -> bool {
+        (**self).is_warm()
     }
 }

@@ -211,6 +211,11 @@ impl Cursor for RunCursor {
             value: &self.block.bytes[self.entry.value.clone()],
         })
     }
+
+    #[inline]
+    fn is_warm(&self) -> bool {
+        self.block.is_warm
+    }
 }
 
 impl ReadAhead {

@@ -4,6 +4,8 @@
 //! - While a `Run` lives, its extents are held and its pages stay what they are.
 //! - The footer is read once, on first use; nothing else of the run is kept outside the page cache.
 
+use std::cell::{Cell, RefCell};
+
 use testudo_base::{
     Error, ExtentSpan, PAGE_BYTES, PAGE_SIZE, Result,
     codec::Damage,
@@ -16,7 +18,7 @@ use testudo_base::{
 use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of};
 
 use crate::{
-    Access, Lookup, Reached, RunRecord, RunRef,
+    Access, Lookup, LookupProgress, Reached, RunRecord, RunRef,
     format::{
         block::Block,
         footer::{BlockPosition, Footer},
@@ -256,10 +258,21 @@ impl Run {
     /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. Goes on where `access` says that
     /// it was before.
     pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
+        self.get_unless_known(key, hash, access, || None)
+    }
+
+    /// As [`Run::get`]; once the filter has let the key pass, `known` may answer in its place.
+    pub fn get_unless_known(
+        &self,
+        key: &[u8],
+        hash: u64,
+        access: Access<'_>,
+        known: impl FnOnce() -> Option<Lookup>,
+    ) -> Result<Lookup> {
         if !self.may_hold(key) {
             return Ok(Lookup::Absent);
         }
-        self.get_filtered(key, hash, access, Run::passes_filter)
+        self.get_filtered(key, hash, access, Run::passes_filter, known)
     }
 
     /// As [`Run::get`], where no other source is asked afterwards: then a key that is there costs a read less
@@ -267,10 +280,22 @@ impl Run {
     /// memory. So a page of the filter that is not in memory is read only after a key was not there, or where
     /// values are so large that looking in vain would read many pages.
     pub fn get_last(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
+        self.get_last_unless_known(key, hash, access, || None)
+    }
+
+    /// As [`Run::get_last`]; once the filter has let the key pass, or was not asked, `known` may answer in
+    /// its place.
+    pub fn get_last_unless_known(
+        &self,
+        key: &[u8],
+        hash: u64,
+        access: Access<'_>,
+        known: impl FnOnce() -> Option<Lookup>,
+    ) -> Result<Lookup> {
         if !self.may_hold(key) {
             return Ok(Lookup::Absent);
         }
-        let found = self.get_filtered(key, hash, access, Run::passes_filter_if_worth)?;
+        let found = self.get_filtered(key, hash, access, Run::passes_filter_if_worth, known)?;
         if found == Lookup::Absent && self.filter_loads.load(Relaxed) == 0 {
             self.filter_loads.store(FILTER_LOADS_AFTER_ABSENCE, Relaxed);
         }
@@ -282,7 +307,7 @@ impl Run {
         if !self.may_hold(key) {
             return Ok(Lookup::Absent);
         }
-        self.get_filtered(key, 0, access, |_, _, _| Ok(Some(true)))
+        self.get_filtered(key, 0, access, |_, _, _| Ok(Some(true)), || None)
     }
 
     fn may_hold(&self, key: &[u8]) -> bool {
@@ -296,6 +321,7 @@ impl Run {
         hash: u64,
         access: Access<'_>,
         passes_filter: impl FnOnce(&Self, u64, Access<'_>) -> Result<Option<bool>>,
+        known: impl FnOnce() -> Option<Lookup>,
     ) -> Result<Lookup> {
         let reached = access.progress().reached;
         if reached == Reached::Start {
@@ -305,6 +331,11 @@ impl Run {
                 Some(true) => access.set_reached(Reached::Index),
             }
         }
+        if !matches!(reached, Reached::Block(..))
+            && let Some(found) = known()
+        {
+            return Ok(found);
+        }
         let position = if let Reached::Block(page, pages) = reached {
             BlockPosition { page, pages }
         } else {
@@ -312,6 +343,11 @@ impl Run {
             access.set_reached(Reached::Block(position.page, position.pages));
             position
         };
+        self.search_block(position, key, access)
+    }
+
+    /// Looks a key up in the data block where it would be.
+    fn search_block(&self, position: BlockPosition, key: &[u8], access: Access<'_>) -> Result<Lookup> {
         let search = |payload: &[u8], page: Option<&PageRef<'_>>| {
             let block = Block::parse(payload)?;
             let (index, equal) = block.lower_bound(key)?;
@@ -326,6 +362,40 @@ impl Run {
             None => Ok(Lookup::Waiting),
             Some(found) => found.map_err(|damage| self.damaged(position.page, damage)),
         }
+    }
+
+    /// As [`Run::get`], if that needs no page but one of data: `None` if a page of the filter or of the index
+    /// is not in memory. The progress of `access` stays as it is.
+    pub fn get_by_present_filter(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Option<Lookup>> {
+        if !self.may_hold(key) {
+            return Ok(Some(Lookup::Absent));
+        }
+        if !self.has_footer_in_memory()? {
+            return Ok(None);
+        }
+        if let Some(position) = self.filter_position(hash)? {
+            let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
+            match self.with_present_block(PageKind::Filter, position, probe)? {
+                None => return Ok(None),
+                Some(false) => return Ok(Some(Lookup::Absent)),
+                Some(true) => {}
+            }
+        }
+        let (missing, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
+        match self.block_for(key, Access::Collecting(&missing, &progress))? {
+            None => Ok(None),
+            Some(position) => self.search_block(position, key, access).map(Some),
+        }
+    }
+
+    /// Whether most of its filter is in the page cache.
+    pub fn has_filter_in_memory(&self) -> Result<bool> {
+        let Some(footer) = self.footer_in_memory()? else { return Ok(false) };
+        let mut present = 0;
+        for page in footer.filter_page..footer.filter_page + footer.filter_pages {
+            present += u32::from(self.data.has_page(self.address(PageKind::Filter, page)?.page));
+        }
+        Ok(present * 2 > footer.filter_pages)
     }
 
     /// Whether the filter lets `hash` pass; `None` if its page was missing and has been noted.
@@ -404,6 +474,41 @@ impl Run {
                 .damaged(self.footer()?.filter_page, Damage("the filter denies a key that the run holds"))),
             _ => Ok(()),
         }
+    }
+
+    /// Whether it can be looked into without reading its footer.
+    pub fn has_footer_in_memory(&self) -> Result<bool> {
+        Ok(self.footer_in_memory()?.is_some())
+    }
+
+    /// How many of the data pages that may have keys of `[low, high)` are in the page cache, and how many
+    /// there are. Reads nothing: of a range that the index pages in memory cannot find, no page is there.
+    pub fn resident_pages(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<(u64, u64)> {
+        let (wanted, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
+        let access = Access::Collecting(&wanted, &progress);
+        let reference = &self.reference;
+        let (mut from, mut to) = (0, reference.data_pages);
+        if !self.has_footer_in_memory()? {
+            return Ok((0, u64::from(to)));
+        }
+        if let Some(low) = low.filter(|low| !reference.keys.begin_at_or_after(low)) {
+            let Some(position) = self.block_for(low, access)? else { return Ok((0, u64::from(to))) };
+            from = position.page;
+        }
+        if let Some(high) = high.filter(|high| !reference.keys.end_before(high)) {
+            if reference.keys.begin_at_or_after(high) {
+                return Ok((0, 0));
+            }
+            let Some(position) = self.block_for(high, access)? else { return Ok((0, u64::from(to))) };
+            to = position.page + position.pages;
+        }
+        let mut resident = 0;
+        for page in from..to {
+            let (physical, _) = locate(self.spans(), page)
+                .ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
+            resident += u64::from(self.data.has_page(physical));
+        }
+        Ok((resident, u64::from(to.saturating_sub(from))))
     }
 
     /// About how many user bytes the run holds in `[low, high)`; `None` bounds are open. Reads index pages

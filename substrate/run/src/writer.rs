@@ -2,7 +2,8 @@
 //!
 //! Entries are collected into blocks, blocks into a buffer of up to 256 KiB that goes to the device when it
 //! is full; index separators and key hashes wait in memory until the end. Index and filter pages are put into
-//! the page cache, because the next queries need them; what the footer says stays with the run itself.
+//! the page cache, because the next queries need them, and so are data pages that take the place of pages
+//! which queries use (decision 0046); what the footer says stays with the run itself.
 //!
 //! **Invariants**
 //! - Pages are sealed with the place where they are written: space is taken before a block is sealed.
@@ -77,6 +78,9 @@ pub struct RunWriter {
     block_separator: Separator,
     first_key: Vec<u8>,
     entries: u64,
+    /// Entries of the block that is built, and how many of them are warm.
+    block_entries: u32,
+    block_warm_entries: u32,
     tombstones: u64,
     user_bytes: u64,
     data_bytes: u64,
@@ -117,6 +121,8 @@ impl RunWriter {
             block_separator: Separator::default(),
             first_key: Vec::new(),
             entries: 0,
+            block_entries: 0,
+            block_warm_entries: 0,
             tombstones: 0,
             user_bytes: 0,
             data_bytes: 0,
@@ -159,9 +165,16 @@ impl RunWriter {
         }
         self.hashes.push(hash_key(entry.key));
         self.entries += 1;
+        self.block_entries += 1;
         self.tombstones += u64::from(entry.kind == Kind::Tombstone);
         self.user_bytes += u64_of(entry.user_bytes());
         Ok(())
+    }
+
+    /// The entry that was added last is warm ([`testudo_base::Cursor::is_warm`]).
+    #[inline]
+    pub fn note_warm(&mut self) {
+        self.block_warm_entries += 1;
     }
 
     fn finish_block(&mut self) -> Result<()> {
@@ -174,6 +187,7 @@ impl RunWriter {
         let mut block = std::mem::take(&mut self.block);
         let written = self.write_block_of(PageKind::Data, &mut block);
         self.block = block;
+        (self.block_entries, self.block_warm_entries) = (0, 0);
         let position = written?;
         self.data_bytes += u64::from(position.pages) * u64_of(PAGE_SIZE);
         self.index.push((std::mem::take(&mut self.block_separator), position));
@@ -241,6 +255,11 @@ impl RunWriter {
             seal_pages(target, &identity, payload_bytes);
             if matches!(kind, PageKind::Index | PageKind::Filter) && pages == 1 {
                 self.admitted.push((position.page, kind, target.to_vec()));
+            }
+            // Most of it queries use. Nobody finds it before the run is part of a tree, and it is forgotten
+            // with the run's space.
+            if kind == PageKind::Data && pages == 1 && self.block_warm_entries * 2 > self.block_entries {
+                self.data.admit_warm(&address, target);
             }
             self.buffered_pages += pages;
         }

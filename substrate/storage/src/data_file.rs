@@ -9,6 +9,7 @@ pub(crate) mod page_format;
 pub(crate) mod page_write;
 pub(crate) mod restore_pages;
 pub(crate) mod stream_read;
+pub(crate) mod warm_pages;
 
 use testudo_base::{
     Error, ErrorKind, ExtentSpan, Incarnation, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result, RunId, StoreId,
@@ -17,7 +18,7 @@ use testudo_base::{
     planted,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         is_held,
     },
 };
@@ -100,6 +101,7 @@ pub struct DataFile {
     writer: Option<Incarnation>,
     /// Bytes of memory that open runs take beside their pages.
     run_memory_bytes: AtomicU64,
+    warms_merges: AtomicBool,
 }
 
 impl DataFile {
@@ -137,6 +139,7 @@ impl DataFile {
             growth: u64::MAX.into(),
             writer,
             run_memory_bytes: 0.into(),
+            warms_merges: true.into(),
         }))
     }
 

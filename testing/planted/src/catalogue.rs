@@ -131,6 +131,31 @@ pub(crate) const BUGS: &[Bug] = &[
         &["trees/lsm/src/tree/tests/joining.rs"],
     ),
     bug(
+        "barrier-skipped",
+        "a query of a compaction buffer passes by what was given up, to older entries",
+        &["trees/lsm/src/tree/tests/compaction_buffer.rs"],
+    ),
+    bug(
+        "barrier-lost",
+        "what was given up of a compaction buffer is forgotten at the next opening",
+        &["trees/lsm/src/tree/tests/compaction_buffer.rs"],
+    ),
+    bug(
+        "operands-out-of-buffer",
+        "operands are answered out of a compaction buffer, although they were merged below",
+        &["trees/lsm/src/tree/tests/compaction_buffer.rs"],
+    ),
+    bug(
+        "buffer-before-filter",
+        "compaction buffers are asked for keys that their sequences do not have",
+        &["trees/lsm/src/tree/tests/compaction_buffer.rs"],
+    ),
+    bug(
+        "retained-extent-freed",
+        "runs of compaction buffers are not referred to, so their extents are reused",
+        &["trees/lsm/src/tree/tests/compaction_buffer.rs"],
+    ),
+    bug(
         "job-on-changed-levels",
         "a job of a leveled tree undoes a flush that came in between",
         &["trees/lsm/src/tree/tests/beside.rs"],

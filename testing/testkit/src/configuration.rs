@@ -26,6 +26,11 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes, max_pivots });
     let splinter =
         |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Splinter { leaf_bytes, max_pivots });
+    let lsbm = |run_bytes, growth_factor, level1_flushes| {
+        let retained_percent = 100;
+        let tree = Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent };
+        KeyspaceOptions::default().tree(tree)
+    };
     let leveled = |run_bytes, growth_factor, level1_flushes| {
         KeyspaceOptions::default().tree(Tree::Leveled { run_bytes, growth_factor, level1_flushes })
     };
@@ -38,6 +43,8 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("leveled-narrow", leveled(4 << 10, 2, 1)),
         ("leveled-small", leveled(16 << 10, 4, 2)),
         ("leveled", KeyspaceOptions::default().tree(Tree::leveled())),
+        ("lsbm-narrow", lsbm(4 << 10, 2, 1)),
+        ("lsbm-small", lsbm(16 << 10, 4, 2)),
         ("turtle-separate", turtle(4 << 10, 4).placement(Placement::separate())),
         ("leveled-separate", leveled(4 << 10, 2, 1).placement(Placement::separate())),
     ]

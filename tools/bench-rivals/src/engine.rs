@@ -18,6 +18,8 @@ pub(crate) enum Engine {
     TestudoSplinter,
     /// The same with leveled trees
     TestudoLeveled,
+    /// The same with LSbM-trees
+    TestudoLsbm,
     /// RocksDB, leveled
     Rocksdb,
     /// RocksDB with values of 512 bytes and more in blob files
@@ -42,7 +44,7 @@ impl Engine {
     pub(crate) fn check(self) -> std::result::Result<(), String> {
         match self {
             Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned => rocksdb::check(),
-            Self::Testudo | Self::TestudoSplinter | Self::TestudoLeveled => Ok(()),
+            Self::Testudo | Self::TestudoSplinter | Self::TestudoLeveled | Self::TestudoLsbm => Ok(()),
             Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
         }
     }
@@ -53,6 +55,7 @@ impl Engine {
             Self::Testudo => run_on::<Testudo>(args, context),
             Self::TestudoSplinter => run_on::<Testudo>(&with_tree(args, "splinter"), context),
             Self::TestudoLeveled => run_on::<Testudo>(&with_tree(args, "leveled"), context),
+            Self::TestudoLsbm => run_on::<Testudo>(&with_tree(args, "lsbm"), context),
             Self::Rocksdb => run_on::<RocksDb<0>>(args, context),
             Self::Blobdb => run_on::<RocksDb<1>>(args, context),
             Self::RocksdbTuned => run_on::<RocksDb<2>>(args, context),

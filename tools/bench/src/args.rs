@@ -137,6 +137,12 @@ pub struct YcsbArgs {
     /// Neither note what is hot when the store is closed nor read it back when it is opened
     #[arg(long)]
     pub no_warm_restart: bool,
+    /// Merges leave what they write out of the page cache, also where it takes the place of pages in use
+    #[arg(long)]
+    pub no_warm_merges: bool,
+    /// Updates a second beside the reads of range-hot
+    #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_positive)]
+    pub updates_beside: u64,
     /// Of --reopen-each: this process runs only the workload of this index, in a directory of the first one
     #[arg(long, value_name = "INDEX", hide = true, requires = "reopen_each")]
     pub step: Option<usize>,
@@ -373,8 +379,8 @@ pub enum Workload {
     Absent,
     /// Removes every second record, each thread those of its share, until they are gone; nothing can follow
     DeleteEverySecond,
-    /// Reads, 98 % of them in one twentieth of the key space, beside 1,000 uniform updates a second, which
-    /// one more thread does and which are not counted among its operations
+    /// Reads, 98 % of them in one twentieth of the key space, beside uniform updates (--updates-beside),
+    /// which one more thread does and which are not counted among its operations
     RangeHot,
 }
 

@@ -21,7 +21,7 @@ use crate::{
     measure::process::{self, ProcessIo},
     report::{
         histogram::{Histogram, Percentiles},
-        rate_over_time::RateOverTime,
+        rate_over_time::OverTime,
         size::{human_bytes, human_count, quotient},
         tally::{Class, Tally},
     },
@@ -78,9 +78,12 @@ pub(crate) struct Report {
     /// Of the first ten seconds, warm-up included, and of the last ones; of all, if there were less.
     pub(crate) first_10s_rate: f64,
     pub(crate) last_10s_rate: f64,
-    /// With --reopen-each: of each second, warm-up included.
+    /// With --reopen-each, and of range-hot: of each second, warm-up included.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rate_by_second: Vec<f64>,
+    /// Pages read from the device for queries in each of these seconds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) page_reads_by_second: Vec<f64>,
     pub(crate) latency_us: Percentiles,
     /// At a fixed rate: of the calls alone, without the time for which an operation was late.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -304,11 +307,12 @@ impl Report {
     }
 
     /// Puts in how the rate changed over the time; `in_full` with every second of it.
-    pub(crate) fn note_rates(&mut self, rates: &RateOverTime, in_full: bool) {
-        self.first_10s_rate = rates.first(TEN_SECONDS);
-        self.last_10s_rate = rates.last(TEN_SECONDS);
+    pub(crate) fn note_rates(&mut self, rates: &OverTime<'_>, in_full: bool) {
+        self.first_10s_rate = rates.operations.first(TEN_SECONDS);
+        self.last_10s_rate = rates.operations.last(TEN_SECONDS);
         if in_full {
-            self.rate_by_second = rates.by_second();
+            self.rate_by_second = rates.operations.by_second();
+            self.page_reads_by_second = rates.page_reads.by_second();
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Settings {
     pub placement: testudo::Placement,
     /// What is hot when it is closed is read back when it is opened, where a store can do that.
     pub warm_restart: bool,
+    /// What merges write in the place of pages in use stays in memory, where a store can do that.
+    pub warm_merges: bool,
     /// The machine.
     pub env: Arc<RealEnv>,
 }

@@ -78,6 +78,8 @@ pub struct TreeStats {
     pub tombstones: u64,
     /// Bytes of all runs in the data file.
     pub stored_bytes: u64,
+    /// Of those, bytes of runs that are dead, but still used by queries in the place of live ones.
+    pub retained_bytes: u64,
     /// Value segments.
     pub value_segments: u64,
     /// Bytes of the values in them.

@@ -8,6 +8,7 @@
 //! - Sequences follow each other by age: what a query finds first is newest.
 //! - Levels do not change; an update makes new ones.
 
+pub(crate) mod compaction_buffer;
 pub(crate) mod component;
 pub(crate) mod edit;
 pub(crate) mod invariants;
@@ -15,8 +16,9 @@ pub(crate) mod layout;
 pub(crate) mod levels_format;
 pub(crate) mod load;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use testudo_base::RunId;
 use testudo_run::Run;
 use testudo_sequence::Overwrites;
 
@@ -91,13 +93,30 @@ impl Levels {
         self.upper().chain(std::iter::once(&self.bottom))
     }
 
+    /// As [`Levels::components`].
+    pub(crate) fn components_mut(&mut self) -> impl Iterator<Item = &mut Component> {
+        let upper =
+            self.levels.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
+        upper.chain(std::iter::once(&mut self.bottom))
+    }
+
     pub(crate) fn upper_bytes(&self) -> u64 {
         self.upper().map(Component::bytes).sum()
     }
 
-    /// All runs, those that nobody reads included.
+    /// All runs but those of compaction buffers, those that nobody reads included.
+    pub(crate) fn live_runs(&self) -> impl Iterator<Item = &Held> {
+        self.components().flat_map(Component::iter).chain(&self.witnesses)
+    }
+
+    /// The runs of all compaction buffers, each once.
+    pub(crate) fn retained_runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
+        self.components().filter_map(Component::buffer).flat_map(|buffer| buffer.runs()).collect()
+    }
+
+    /// All runs. One that is in a compaction buffer and elsewhere comes twice.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
-        self.components().flat_map(Component::iter).chain(&self.witnesses).map(Held::run)
+        self.live_runs().map(Held::run).chain(self.retained_runs().into_values())
     }
 
     /// Drops sequences that have become empty.

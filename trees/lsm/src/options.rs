@@ -13,6 +13,9 @@ pub struct LsmOptions {
     /// Flushes that fill level 1. Default 4: so many sorted sequences a query looks into, twice as many while
     /// the level is emptied, and up to four times that while flushes come faster than levels are emptied.
     pub level1_flushes: u32,
+    /// How much of what merges have replaced may stay in compaction buffers while queries use it (LSbM), in
+    /// hundredths of the tree's bytes. Default 0: nothing is retained.
+    pub retained_percent: u32,
     /// Trees that differ in it hand their levels over in different rounds. Default 0; an engine gives each of
     /// many trees a number of its own.
     pub stagger: u64,
@@ -27,7 +30,7 @@ impl Default for LsmOptions {
 impl LsmOptions {
     /// The default settings.
     pub fn new() -> Self {
-        Self { run_bytes: 2 << 20, growth_factor: 8, level1_flushes: 4, stagger: 0 }
+        Self { run_bytes: 2 << 20, growth_factor: 8, level1_flushes: 4, retained_percent: 0, stagger: 0 }
     }
 
     /// Whether every setting is within its bounds.
@@ -42,6 +45,9 @@ impl LsmOptions {
         }
         if !(1..=16).contains(&self.level1_flushes) {
             return Err("level1_flushes of a leveled tree is out of 1..=16");
+        }
+        if self.retained_percent > 100 {
+            return Err("retained_percent of a leveled tree is out of 0..=100");
         }
         Ok(())
     }

@@ -9,7 +9,9 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use testudo_base::{Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack};
+use testudo_base::{
+    Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack, planted,
+};
 use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
     TreeStats, Updates, Work,
@@ -97,8 +99,14 @@ impl LsmTree {
             if *passed <= done {
                 continue;
             }
+            if planted!("buffer-before-filter")
+                && let Some(known) = component.buffer().and_then(|buffer| buffer.get(key, hash, access))
+            {
+                return Ok(known);
+            }
             let Some(fenced) = component.find(key) else { continue };
-            let found = fenced.run.get(key, hash, access)?;
+            let known = || component.buffer()?.get(key, hash, access);
+            let found = fenced.run.get_unless_known(key, hash, access, known)?;
             if found != Lookup::Absent {
                 return Ok(found);
             }
@@ -106,7 +114,10 @@ impl LsmTree {
         }
         *passed += 1;
         match self.levels.bottom.find(key) {
-            Some(fenced) if *passed > done => fenced.run.get_last(key, hash, access),
+            Some(fenced) if *passed > done => {
+                let known = || self.levels.bottom.buffer()?.get(key, hash, access);
+                fenced.run.get_last_unless_known(key, hash, access, known)
+            }
             _ => Ok(Lookup::Absent),
         }
     }
@@ -164,6 +175,7 @@ impl LsmTree {
     fn edit(&self, mut levels: Levels, work: &Work) -> TreeEdit {
         let capacities = self.options.capacities(&levels.to_bytes());
         levels.tidy(capacities.len());
+        levels.trim_retained(self.options.retained_percent);
         debug_assert!(levels.next_object >= self.levels.next_object, "ids of objects are never used again");
         let changes = changes_between(&self.levels, &levels, self.is_stored, work.keyspace);
         TreeEdit { tree: self.next(levels, true), changes }
@@ -195,7 +207,7 @@ impl Tree for LsmTree {
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
-        let all = || self.levels.runs().map(|run| run.reference().user_bytes).sum();
+        let all = || self.levels.live_runs().map(|held| held.run().reference().user_bytes).sum();
         let of_key = || -> u64 {
             let runs = self.levels.components().filter_map(|component| component.find(key));
             runs.map(|fenced| fenced.run.reference().user_bytes).sum()
@@ -270,7 +282,9 @@ impl Tree for LsmTree {
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
         let Some(done) = prepared.into::<Done>() else { return Ok(None) };
         let price = done.price;
-        let Some(mut levels) = done.put_into(&self.levels)? else { return Ok(None) };
+        let Some(mut levels) = done.put_into(&self.levels, self.options.retained_percent)? else {
+            return Ok(None);
+        };
         self.scan_charges.pay(price);
         levels.hand_over(&self.options);
         Ok(Some(self.edit(levels, work)))
@@ -295,11 +309,13 @@ impl Tree for LsmTree {
             run.entries > run.tombstones
         };
         stats.leaves = u64_of(levels.bottom.iter().filter(has_values).count());
-        for run in levels.runs().map(|run| run.reference()) {
+        for run in levels.live_runs().map(|held| held.run().reference()) {
             stats.entries += run.entries;
             stats.tombstones += run.tombstones;
             stats.stored_bytes += run.stored_bytes();
         }
+        stats.retained_bytes = levels.retained_only_bytes();
+        stats.stored_bytes += stats.retained_bytes;
         stats
     }
 
@@ -331,6 +347,15 @@ impl Tree for LsmTree {
             lines.extend(level.emptying.iter().map(|component| line(1, "emptying", &[component])));
         }
         lines.push(line(0, "bottom", &[&self.levels.bottom]));
+        for buffer in self.levels.components().filter_map(Component::buffer) {
+            lines.push(OutlineLine {
+                depth: 1,
+                what: "retained",
+                count: buffer.pieces(),
+                bytes: buffer.stored_bytes(),
+                entries: 0,
+            });
+        }
         lines
     }
 

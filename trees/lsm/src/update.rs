@@ -10,4 +10,5 @@ pub(crate) mod migrate;
 pub(crate) mod moves;
 pub(crate) mod plan;
 pub(crate) mod reclaim;
+pub(crate) mod retain;
 pub(crate) mod write;

@@ -222,6 +222,7 @@ impl Tree for Migrating {
             entries: from.entries + to.entries,
             tombstones: from.tombstones + to.tombstones,
             stored_bytes: from.stored_bytes + to.stored_bytes,
+            retained_bytes: from.retained_bytes + to.retained_bytes,
             moving: Some(Moving { moved_bytes: entry_bytes(&to), left_bytes: entry_bytes(&from) }),
             ..TreeStats::default()
         }

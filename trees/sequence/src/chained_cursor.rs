@@ -135,4 +135,9 @@ impl<P: Parts> Cursor for ChainCursor<P> {
     fn entry(&self) -> Option<Entry<'_>> {
         self.open.as_ref().and_then(|(_, cursor)| cursor.entry())
     }
+
+    #[inline]
+    fn is_warm(&self) -> bool {
+        self.open.as_ref().is_some_and(|(_, cursor)| cursor.is_warm())
+    }
 }

@@ -117,6 +117,14 @@ impl<'w> RunSequence<'w> {
         Ok(if is_behind_staying { Pushed::BehindStaying } else { Pushed::Written })
     }
 
+    /// What was pushed last is warm ([`testudo_base::Cursor::is_warm`]). REQUIRES: it was written.
+    #[inline]
+    pub fn note_warm(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.note_warm();
+        }
+    }
+
     /// What is written in the place of operands, if it is not they.
     ///
     /// Errors: those of reading a value that operands change.

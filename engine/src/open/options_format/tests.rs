@@ -19,6 +19,15 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
             b"\x03\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x06\0append",
         ),
         (
+            options().tree(Tree::Lsbm {
+                run_bytes: 4096,
+                growth_factor: 2,
+                level1_flushes: 1,
+                retained_percent: 10,
+            }),
+            b"\x05\x20\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x0a\0\0\0\0\0\0\0\0\0",
+        ),
+        (
             options().placement(Placement::separate()),
             b"\x80\x0c\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
         ),
@@ -62,7 +71,7 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
 
 #[test]
 fn what_a_newer_version_wrote_is_told_from_damage() {
-    for tag in (5..=u8::MAX).filter(|tag| *tag != PLACED) {
+    for tag in (6..=u8::MAX).filter(|tag| *tag != PLACED) {
         let Err(Unreadable::Newer(what)) = KeyspaceOptions::decode(&[tag, 0, 0, 0]) else {
             panic!("tree {tag} is not known");
         };
@@ -71,7 +80,7 @@ fn what_a_newer_version_wrote_is_told_from_damage() {
         assert!(error.to_string().contains("a newer version is needed"), "{error}");
     }
     assert!(matches!(KeyspaceOptions::decode(&[0, 0, 0]), Err(Unreadable::Damaged(_))));
-    let [.., (_, leveled), (_, placed)] = golden()[..] else { panic!("these come last") };
+    let [.., (_, leveled), _, (_, placed)] = golden()[..] else { panic!("these come last") };
     let more_placement = [&[PLACED, 13, 0][..], &placed[3..15], &[7], &placed[15..]].concat();
     let more_settings = [&[3, 25, 0][..], &leveled[3..27], &[7], &leveled[27..]].concat();
     let more_options = [leveled, &[7]].concat();

@@ -43,6 +43,8 @@ pub(crate) struct DataBlock {
     pub(crate) position: Option<BlockPosition>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) layout: Layout,
+    /// A merge reads it, and queries use it again and again.
+    pub(crate) is_warm: bool,
 }
 
 impl DataBlock {
@@ -209,6 +211,8 @@ impl BlockReader {
         if position.pages == 1 && !self.is_long() {
             run.data().admit(&address, bytes);
         }
+        let is_merge = self.read_ahead != ReadAhead::Adaptive;
+        block.is_warm = is_merge && position.pages == 1 && run.data().is_warm(&address);
         block.take(run, position, payload_of(bytes))
     }
 

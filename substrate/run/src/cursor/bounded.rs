@@ -129,4 +129,9 @@ impl<C: Cursor> Cursor for BoundedCursor<C> {
     fn entry(&self) -> Option<Entry<'_>> {
         if self.is_inside { self.cursor.entry() } else { None }
     }
+
+    #[inline]
+    fn is_warm(&self) -> bool {
+        self.cursor.is_warm()
+    }
 }

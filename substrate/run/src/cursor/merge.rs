@@ -325,6 +325,12 @@ impl<C: Cursor, S: DropSink> Cursor for MergeCursor<C, S> {
             Some(kind) => Entry { kind, value: &self.stack, ..entry },
         })
     }
+
+    /// That of the newest source of the current key.
+    #[inline]
+    fn is_warm(&self) -> bool {
+        self.order.first().is_some_and(|&source| self.sources[source].is_warm())
+    }
 }
 
 #[cfg(test)]

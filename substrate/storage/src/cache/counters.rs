@@ -39,6 +39,7 @@ pub(crate) struct Counts {
     pub(crate) shared_loads: AtomicU64,
     pub(crate) restored: AtomicU64,
     pub(crate) restored_hits: AtomicU64,
+    pub(crate) warmed: AtomicU64,
 }
 
 /// Hits, misses and size of the cache since it was made.
@@ -58,6 +59,8 @@ pub struct CacheStats {
     pub restored: u64,
     /// Those of them that were used; each counts once.
     pub restored_hits: u64,
+    /// Pages put in by merges, because they take the place of pages that queries used.
+    pub warmed: u64,
     /// Bytes of pages held: memory that is allocated for them.
     pub used_bytes: u64,
     /// Most bytes of pages that may be held.
@@ -89,6 +92,7 @@ impl Counters {
             stats.shared_loads += counts.shared_loads.load(Relaxed);
             stats.restored += counts.restored.load(Relaxed);
             stats.restored_hits += counts.restored_hits.load(Relaxed);
+            stats.warmed += counts.warmed.load(Relaxed);
         }
     }
 }

@@ -9,7 +9,7 @@ use testudo_base::{
     PAGE_BYTES, RunId,
     chunks::Division,
     num::u64_of,
-    sync::{Backoff, Condvar, Mutex},
+    sync::{Backoff, Condvar, Mutex, atomic::Ordering::Relaxed},
 };
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     counters::{count, stripe},
     page_map::{Entry, Trace, age},
     pins::{Claim, FrameRef, state},
-    replacement::{Class, Set},
+    replacement::{Class, Set, is_used_again},
 };
 
 /// Looks at a page that is changing hands before it is read past the cache.
@@ -147,6 +147,26 @@ impl PageCache {
         }
         taken.into_iter().for_each(|(claim, _)| self.release_unused_frame(claim));
         Arrival::Refused
+    }
+
+    /// Puts a page in that takes the place of one which queries use: to the main set, as if it had been used
+    /// twice. Nothing is done if every frame is in use.
+    pub fn insert_warm(&self, page: u64, generation: RunId, bytes: &[u8]) {
+        if let Arrival::Load(mut loading) = self.begin_load(page, generation, Priority::Data) {
+            loading.class = Class::Kept(1);
+            loading.bytes().copy_from_slice(bytes);
+            drop(loading.finish());
+            count(&self.counters.of(stripe()).warmed);
+        }
+    }
+
+    /// Whether a page is here that was used more than once. A hint.
+    pub fn is_warm(&self, page: u64, generation: RunId) -> bool {
+        let Some(Trace::In(number)) = self.map.entry(page).map(Entry::get) else { return false };
+        let Some(frame) = self.frames.frame(number) else { return false };
+        frame.state() == state::READABLE
+            && frame.is_of(page, generation)
+            && is_used_again(frame.heat().load(Relaxed))
     }
 
     /// Where the page is that the page map leads to by `trace`.

@@ -99,6 +99,11 @@ pub(crate) fn touch(heat: &AtomicU8) -> bool {
     heat.compare_exchange(before, after, Relaxed, Relaxed).is_ok() && before & RESTORED != 0
 }
 
+/// Whether a data page was used more than once, by its heat.
+pub(crate) fn is_used_again(heat: u8) -> bool {
+    heat & PROBATION == 0 || heat & COUNT > 0
+}
+
 /// How a page is kept, by its heat.
 pub(crate) fn keeping_of(heat: u8) -> Keeping {
     if heat & STRUCTURE != 0 {

@@ -10,6 +10,42 @@ use crate::report::size::quotient;
 /// Between two notes of a count.
 const STEP: Duration = Duration::from_millis(100);
 
+/// Operations over time, and the pages that queries had to read for them.
+pub(crate) struct OverTime<'a> {
+    pub(crate) operations: RateOverTime,
+    pub(crate) page_reads: RateOverTime,
+    count_page_reads: &'a dyn Fn() -> u64,
+    /// What was read before the present part.
+    reads_before: u64,
+}
+
+impl<'a> OverTime<'a> {
+    /// Nothing yet; `count_page_reads` says how many pages were read up to now.
+    pub(crate) fn new(count_page_reads: &'a dyn Fn() -> u64) -> Self {
+        let (operations, page_reads) = Default::default();
+        Self { operations, page_reads, count_page_reads, reads_before: 0 }
+    }
+
+    /// As [`RateOverTime::begin`].
+    pub(crate) fn begin(&mut self, now: Duration) {
+        self.reads_before = (self.count_page_reads)();
+        self.operations.begin(now);
+        self.page_reads.begin(now);
+    }
+
+    /// As [`RateOverTime::note`].
+    pub(crate) fn note(&mut self, now: Duration, operations: impl FnOnce() -> u64) {
+        self.operations.note(now, operations);
+        self.page_reads.note(now, || (self.count_page_reads)() - self.reads_before);
+    }
+
+    /// As [`RateOverTime::end`].
+    pub(crate) fn end(&mut self, now: Duration, operations: u64) {
+        self.operations.end(now, operations);
+        self.page_reads.end(now, (self.count_page_reads)() - self.reads_before);
+    }
+}
+
 /// Counts of operations over time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RateOverTime {

@@ -28,7 +28,7 @@ impl Subject for Testudo {
         let durability = if settings.sync { Durability::Sync } else { Durability::Buffered };
         let env: Arc<dyn Env> = settings.env.clone();
         let builder = Db::builder(dir).memory_bytes(settings.memory_bytes).durability(durability).env(env);
-        let builder = builder.warm_restart(settings.warm_restart);
+        let builder = builder.warm_restart(settings.warm_restart).warm_merges(settings.warm_merges);
         let options = KeyspaceOptions::default().tree(tree).placement(settings.placement);
         Ok(Self { db: builder.open()?, options, tree_name: settings.tree.clone() })
     }

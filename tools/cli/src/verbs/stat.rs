@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "flush_distance",
         ],
     ),
-    ("warm restart", &["restore"]),
+    ("warm restart and warm merges", &["restore", "warmed"]),
     ("reads", &["record_", "page_read", "stream_read", "device_bytes_read"]),
     (
         "writes",
@@ -58,6 +58,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "stored",
             "value_",
             "dead_value",
+            "retained",
             "reserve",
             "whole_reserve",
         ],

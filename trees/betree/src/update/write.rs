@@ -263,6 +263,9 @@ fn write_entries<C: Cursor>(
         }
         let entry_bytes = u64_of(entry.user_bytes());
         let pushed = runs.push(&entry)?;
+        if pushed != Pushed::Ended && merge.is_warm() {
+            runs.note_warm();
+        }
         merge.next()?;
         match pushed {
             Pushed::Ended => continue,

@@ -5,12 +5,15 @@
 //! - Runs are disjoint and in key order: the fence of each is greater than all keys of the run before it.
 //! - Segments do not change; a changed one has a new object id.
 //! - No segment is empty, and none has more than [`SEGMENT_RUNS_MAX`] runs.
+//! - A sequence that was made out of another one has no compaction buffer, unless it only begins later.
 
 use std::{ops::Range, sync::Arc};
 
 use testudo_base::{ObjectId, Result, Seqno};
 use testudo_run::Run;
 use testudo_sequence::{Bounds, Fence, FencedRun, RunSlice, Source};
+
+use crate::levels::compaction_buffer::CompactionBuffer;
 
 /// Most runs of a segment.
 pub(crate) const SEGMENT_RUNS_MAX: usize = 64;
@@ -89,7 +92,7 @@ pub(crate) struct Segment {
     pub(crate) runs: Vec<Held>,
 }
 
-/// A sorted sequence of runs.
+/// A sorted sequence of runs, and what queries may ask instead of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Component {
     segments: Vec<Arc<Segment>>,
@@ -97,9 +100,11 @@ pub(crate) struct Component {
     firsts: Vec<usize>,
     count: usize,
     bytes: u64,
+    buffer: Option<Arc<CompactionBuffer>>,
 }
 
 impl Component {
+    /// Without a compaction buffer.
     pub(crate) fn of_segments(segments: Vec<Arc<Segment>>) -> Self {
         debug_assert!(segments.iter().all(|segment| !segment.runs.is_empty()), "no segment is empty");
         let mut firsts = Vec::with_capacity(segments.len());
@@ -109,7 +114,18 @@ impl Component {
             count += segment.runs.len();
             bytes += segment.runs.iter().map(|held| held.bytes).sum::<u64>();
         }
-        Self { segments, firsts, count, bytes }
+        Self { segments, firsts, count, bytes, buffer: None }
+    }
+
+    /// Its compaction buffer.
+    #[inline]
+    pub(crate) fn buffer(&self) -> Option<&Arc<CompactionBuffer>> {
+        self.buffer.as_ref()
+    }
+
+    /// Gives it another compaction buffer. REQUIRES: of that its law holds for this very sequence.
+    pub(crate) fn set_buffer(&mut self, buffer: Option<Arc<CompactionBuffer>>) {
+        self.buffer = buffer;
     }
 
     pub(crate) fn segments(&self) -> &[Arc<Segment>] {
@@ -267,7 +283,8 @@ impl Component {
             return Ok(self.clone());
         }
         let rest: Vec<Held> = last.clipped_at(low)?.into_iter().collect();
-        Ok(self.splice(0..behind, rest, next_object))
+        let buffer = self.buffer.as_ref().and_then(|buffer| buffer.from(low, next_object));
+        Ok(Self { buffer, ..self.splice(0..behind, rest, next_object) })
     }
 }
 

@@ -1,25 +1,40 @@
 //! What an edit changes in the manifest: objects, and references to spans.
 //!
 //! **Invariants**
-//! - Segments do not change: those that both states have are told apart by their ids alone.
+//! - Segments and compaction buffers do not change: those that both states have are told apart by their ids
+//!   alone.
+//! - A run of compaction buffers is referred to once, beside what other references there are to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use testudo_base::{ExtentSpan, KeyspaceId, ObjectId};
+use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, planted};
+use testudo_run::Run;
 use testudo_storage::Change;
 
 use crate::levels::{
     Levels,
+    compaction_buffer::CompactionBuffer,
     component::{Component, Held, Segment},
-    levels_format::{ROOT, encode_root, encode_segment},
+    levels_format::{ROOT, encode_buffer, encode_root, encode_segment},
 };
 
 fn segments(levels: &Levels) -> impl Iterator<Item = &Segment> {
     levels.components().flat_map(Component::segments).map(|segment| &**segment)
 }
 
+fn buffers(levels: &Levels) -> impl Iterator<Item = &CompactionBuffer> {
+    levels.components().filter_map(Component::buffer).map(|buffer| &**buffer)
+}
+
 fn count(deltas: &mut BTreeMap<ExtentSpan, i32>, runs: &[Held], by: i32) {
-    for span in runs.iter().flat_map(|held| &held.run().reference().spans) {
+    count_each(deltas, runs.iter().map(Held::run), by);
+}
+
+fn count_each<'a>(deltas: &mut BTreeMap<ExtentSpan, i32>, runs: impl Iterator<Item = &'a Arc<Run>>, by: i32) {
+    for span in runs.flat_map(|run| &run.reference().spans) {
         *deltas.entry(*span).or_default() += by;
     }
 }
@@ -31,18 +46,25 @@ pub(crate) fn changes_between(
     is_stored: bool,
     keyspace: KeyspaceId,
 ) -> Vec<Change> {
-    let old_ids: BTreeSet<ObjectId> = segments(old).map(|segment| segment.id).filter(|_| is_stored).collect();
-    let new_ids: BTreeSet<ObjectId> = segments(new).map(|segment| segment.id).collect();
+    let ids = |levels| -> BTreeSet<ObjectId> {
+        segments(levels).map(|segment| segment.id).chain(buffers(levels).map(|buffer| buffer.id)).collect()
+    };
+    let old_ids = if is_stored { ids(old) } else { BTreeSet::new() };
+    let new_ids = ids(new);
     let mut deltas = BTreeMap::new();
     if is_stored {
         segments(old)
             .filter(|segment| !new_ids.contains(&segment.id))
             .for_each(|segment| count(&mut deltas, &segment.runs, -1));
         count(&mut deltas, &old.witnesses, -1);
+        count_each(&mut deltas, old.retained_runs().into_values(), -1);
     }
     let put: Vec<&Segment> = segments(new).filter(|segment| !old_ids.contains(&segment.id)).collect();
     put.iter().for_each(|segment| count(&mut deltas, &segment.runs, 1));
     count(&mut deltas, &new.witnesses, 1);
+    if !planted!("retained-extent-freed") {
+        count_each(&mut deltas, new.retained_runs().into_values(), 1);
+    }
     // Spans given back come first: a new, shorter span may start where an old one did.
     let (back, taken): (Vec<_>, Vec<_>) =
         deltas.into_iter().filter(|(_, delta)| *delta != 0).partition(|(_, delta)| *delta < 0);
@@ -51,6 +73,8 @@ pub(crate) fn changes_between(
     changes.extend(old_ids.difference(&new_ids).map(|id| Change::DeleteObject(keyspace, *id)));
     let put = put.into_iter().map(|segment| Change::PutObject(keyspace, segment.id, encode_segment(segment)));
     changes.extend(put);
+    let put = buffers(new).filter(|buffer| !old_ids.contains(&buffer.id));
+    changes.extend(put.map(|buffer| Change::PutObject(keyspace, buffer.id, encode_buffer(buffer))));
     changes.push(Change::PutObject(keyspace, ROOT, encode_root(new)));
     changes
 }
@@ -60,7 +84,9 @@ pub(crate) fn deletions_of(levels: &Levels, keyspace: KeyspaceId) -> Vec<Change>
     let mut deltas = BTreeMap::new();
     segments(levels).for_each(|segment| count(&mut deltas, &segment.runs, -1));
     count(&mut deltas, &levels.witnesses, -1);
+    count_each(&mut deltas, levels.retained_runs().into_values(), -1);
     let references = deltas.into_iter().map(|(span, delta)| Change::References(span, delta));
-    let ids = segments(levels).map(|segment| segment.id).chain([ROOT]);
+    let ids = segments(levels).map(|segment| segment.id).chain(buffers(levels).map(|buffer| buffer.id));
+    let ids = ids.chain([ROOT]);
     references.chain(ids.map(|id| Change::DeleteObject(keyspace, id))).collect()
 }

@@ -5,14 +5,14 @@
 //! **Invariants**
 //! - Of two runs that count for a key, the one with the greater newest seqno (then id) has the newer entry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use testudo_base::{ObjectId, codec::Damage, sync::Arc};
+use testudo_base::{ObjectId, RunId, codec::Damage, sync::Arc};
 use testudo_contract::{PartUse, RunUse};
-use testudo_run::KeyBounds;
+use testudo_run::{KeyBounds, RunRef};
 use testudo_sequence::Fence;
 
-use crate::levels::levels_format::{ROOT, StoredRun, decode_root, decode_segment};
+use crate::levels::levels_format::{ROOT, StoredRun, decode_buffer, decode_root, decode_segment};
 
 /// The runs of the tree that `objects` describe.
 ///
@@ -30,8 +30,15 @@ pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<Par
             }
             add_uses(runs, &mut uses)?;
         }
-        let unread = |run: StoredRun| RunUse { reference: run.reference, counts_in: Vec::new() };
-        uses.extend(root.witnesses.into_iter().map(unread));
+        let unread = |reference: RunRef| RunUse { reference, counts_in: Vec::new() };
+        uses.extend(root.witnesses.into_iter().map(|run| unread(run.reference)));
+        // What a compaction buffer has, its sequence has as well, and what counts is there.
+        let mut known: BTreeSet<RunId> = uses.iter().map(|run| run.reference.id).collect();
+        for (_, id) in root.buffers {
+            let bytes = objects.remove(&id).ok_or(Damage("a compaction buffer is missing"))?;
+            let runs = decode_buffer(&bytes)?.runs;
+            uses.extend(runs.into_iter().filter(|run| known.insert(run.id)).map(unread));
+        }
     }
     if objects.is_empty() {
         Ok(uses.into_iter().map(PartUse::Run).collect())

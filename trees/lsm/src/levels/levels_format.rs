@@ -7,6 +7,12 @@
 //!   levels without the bottom, each: bytes that were there to empty u64 · sequences that fill it ·
 //!   sequences that are emptied · then the bottom, a sequence · count u32 of witnesses, runs as below.
 //!   Sequences: count u32, newest first. A sequence: count u32 and objects u64 of its segments, in key order.
+//!   If there are compaction buffers the format is 2, and behind all that comes: count u32 of buffers,
+//!   each: number u32 of its sequence (in the order above: level by level, what fills before what is
+//!   emptied, the bottom last) · its object u64.
+//! - a compaction buffer: u8 format, 1 · count u32 of runs, each a run reference · count u32 of layers,
+//!   newest first, each: count u32 of pieces in key order, each: fence · u8, 1 if it is of a run + 2 if it
+//!   has a high end · number u32 of that run · that end, a fence after its own.
 //! - a segment: u8 format, 1 · count u32 of runs, each: fence · run reference · bytes u64 that count ·
 //!   u8, 1 if it covers keys + 2 if they have a low end + 4 if they have a high end · those ends, fences
 //!   after its own.
@@ -14,26 +20,35 @@
 //! **Invariants**
 //! - What decodes has segments that are not empty and whose fences ascend.
 
+use std::collections::BTreeMap;
+
 use testudo_base::{
-    ObjectId,
+    ObjectId, RunId,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
+    planted,
 };
 use testudo_run::RunRef;
 use testudo_sequence::{Bounds, Fence, FenceWriter, decode_fence};
 
 use crate::levels::{
     Level, Levels,
+    compaction_buffer::{CompactionBuffer, Kept},
     component::{Component, Held, SEGMENT_RUNS_MAX, Segment},
 };
 
 /// What object 0 of a leveled tree begins with; no tree of another family begins so.
 pub const ROOT_TAG: u8 = 0x4C;
 const FORMAT: u8 = 1;
+/// Of an object 0 that names compaction buffers.
+const FORMAT_WITH_BUFFERS: u8 = 2;
 /// The object that all others are found from.
 pub(crate) const ROOT: ObjectId = ObjectId(0);
 /// No tree has more levels.
 const LEVELS_MAX: u32 = 64;
+
+const PIECE_HAS_RUN: u8 = 1;
+const PIECE_HAS_HIGH: u8 = 2;
 
 const COVERS: u8 = 1;
 const COVER_HAS_LOW: u8 = 2;
@@ -51,6 +66,22 @@ pub(crate) struct StoredRun {
 /// Segments of a sequence.
 pub(crate) type StoredComponent = Vec<ObjectId>;
 
+/// A compaction buffer as it is stored.
+#[derive(Debug)]
+pub(crate) struct StoredBuffer {
+    pub(crate) runs: Vec<RunRef>,
+    pub(crate) layers: Vec<Vec<StoredPiece>>,
+}
+
+/// A piece of a compaction buffer.
+#[derive(Debug)]
+pub(crate) struct StoredPiece {
+    pub(crate) low: Fence,
+    pub(crate) high: Option<Fence>,
+    /// Which of the buffer's runs; `None` is a barrier.
+    pub(crate) run: Option<usize>,
+}
+
 #[derive(Debug)]
 pub(crate) struct StoredLevel {
     pub(crate) began_bytes: u64,
@@ -65,10 +96,15 @@ pub(crate) struct StoredLevels {
     pub(crate) levels: Vec<StoredLevel>,
     pub(crate) bottom: StoredComponent,
     pub(crate) witnesses: Vec<StoredRun>,
+    /// Number of the sequence, and the object of its compaction buffer.
+    pub(crate) buffers: Vec<(usize, ObjectId)>,
 }
 
 pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
-    let mut out = vec![ROOT_TAG, FORMAT];
+    let numbered = levels.components().enumerate();
+    let buffers: Vec<(usize, ObjectId)> =
+        numbered.filter_map(|(number, component)| Some((number, component.buffer()?.id))).collect();
+    let mut out = vec![ROOT_TAG, if buffers.is_empty() { FORMAT } else { FORMAT_WITH_BUFFERS }];
     codec::put_u64(&mut out, levels.next_object);
     codec::put_u64(&mut out, levels.flush_bytes);
     codec::put_u32(&mut out, u32_of(levels.levels.len()));
@@ -83,7 +119,82 @@ pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
     codec::put_u32(&mut out, u32_of(levels.witnesses.len()));
     let mut fences = FenceWriter::default();
     levels.witnesses.iter().for_each(|held| encode_run(&mut out, &mut fences, held));
+    if !buffers.is_empty() {
+        codec::put_u32(&mut out, u32_of(buffers.len()));
+        for (number, id) in buffers {
+            codec::put_u32(&mut out, u32_of(number));
+            codec::put_u64(&mut out, id.0);
+        }
+    }
     out
+}
+
+pub(crate) fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
+    let mut out = vec![FORMAT];
+    let runs = buffer.runs();
+    codec::put_u32(&mut out, u32_of(runs.len()));
+    runs.values().for_each(|run| run.reference().encode(&mut out));
+    let numbers: BTreeMap<RunId, usize> = runs.into_keys().enumerate().map(|(at, id)| (id, at)).collect();
+    codec::put_u32(&mut out, u32_of(buffer.layers.len()));
+    for layer in &buffer.layers {
+        let stored = |kept: &&Kept| kept.run.is_some() || !planted!("barrier-lost");
+        let pieces: Vec<&Kept> = layer.iter().filter(stored).collect();
+        codec::put_u32(&mut out, u32_of(pieces.len()));
+        let mut fences = FenceWriter::default();
+        for Kept { low, high, run } in pieces {
+            fences.put(&mut out, low);
+            let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
+            codec::put_u8(&mut out, has(run.is_some(), PIECE_HAS_RUN) | has(high.is_some(), PIECE_HAS_HIGH));
+            if let Some(run) = run {
+                codec::put_u32(&mut out, u32_of(numbers[&run.reference().id]));
+            }
+            if let Some(high) = high {
+                FenceWriter::after(low).put(&mut out, high);
+            }
+        }
+    }
+    out
+}
+
+pub(crate) fn decode_buffer(bytes: &[u8]) -> Result<StoredBuffer, Damage> {
+    let mut reader = Reader::new(bytes);
+    if reader.u8()? != FORMAT {
+        return Err(Damage("unknown format of a compaction buffer"));
+    }
+    let count = count_of(&mut reader, 32)?;
+    let runs = (0..count).map(|_| RunRef::decode(&mut reader)).collect::<Result<Vec<_>, _>>()?;
+    let count = count_of(&mut reader, 4)?;
+    let layers = (0..count).map(|_| decode_layer(&mut reader, runs.len())).collect::<Result<_, _>>()?;
+    reader.finish()?;
+    Ok(StoredBuffer { runs, layers })
+}
+
+fn decode_layer(reader: &mut Reader<'_>, runs: usize) -> Result<Vec<StoredPiece>, Damage> {
+    let count = count_of(reader, 2)?;
+    let mut pieces: Vec<StoredPiece> = Vec::new();
+    let mut before = Fence::default();
+    for _ in 0..count {
+        let low = decode_fence(reader, &before)?;
+        before.clone_from(&low);
+        let flags = reader.u8()?;
+        if flags > PIECE_HAS_RUN + PIECE_HAS_HIGH {
+            return Err(Damage("unknown piece of a compaction buffer"));
+        }
+        let mut run = None;
+        if flags & PIECE_HAS_RUN > 0 {
+            let number = usize_of(u64::from(reader.u32()?));
+            run = Some(number).filter(|number| *number < runs);
+            run.ok_or(Damage("a compaction buffer has no such run"))?;
+        }
+        let high = if flags & PIECE_HAS_HIGH > 0 { Some(decode_fence(reader, &low)?) } else { None };
+        let follows = |last: &StoredPiece| last.high.as_ref().is_some_and(|high| *high <= low);
+        if pieces.last().is_some_and(|last| !follows(last)) || high.as_ref().is_some_and(|high| *high <= low)
+        {
+            return Err(Damage("the pieces of a compaction buffer overlap"));
+        }
+        pieces.push(StoredPiece { low, high, run });
+    }
+    Ok(pieces)
 }
 
 fn encode_component(out: &mut Vec<u8>, component: &Component) {
@@ -112,7 +223,8 @@ fn encode_run(out: &mut Vec<u8>, fences: &mut FenceWriter, held: &Held) {
 
 pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
     let mut reader = Reader::new(bytes);
-    if reader.u8()? != ROOT_TAG || reader.u8()? != FORMAT {
+    let (tag, format) = (reader.u8()?, reader.u8()?);
+    if tag != ROOT_TAG || !(FORMAT..=FORMAT_WITH_BUFFERS).contains(&format) {
         return Err(Damage("unknown format of a leveled tree"));
     }
     let (next_object, flush_bytes) = (reader.u64()?, reader.u64()?);
@@ -128,8 +240,19 @@ pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
     }
     let bottom = decode_component(&mut reader)?;
     let witnesses = decode_runs(&mut reader)?;
+    let mut buffers = Vec::new();
+    if format == FORMAT_WITH_BUFFERS {
+        for _ in 0..count_of(&mut reader, 12)? {
+            buffers.push((usize_of(u64::from(reader.u32()?)), ObjectId(reader.u64()?)));
+        }
+    }
     reader.finish()?;
-    Ok(StoredLevels { next_object, flush_bytes, levels, bottom, witnesses })
+    let sequences: usize = levels.iter().map(|level| level.filling.len() + level.emptying.len()).sum();
+    let are_in_order = buffers.is_sorted_by(|a, b| a.0 < b.0);
+    if !are_in_order || buffers.last().is_some_and(|(number, _)| *number > sequences) {
+        return Err(Damage("a compaction buffer is that of no sequence"));
+    }
+    Ok(StoredLevels { next_object, flush_bytes, levels, bottom, witnesses, buffers })
 }
 
 fn decode_components(reader: &mut Reader<'_>) -> Result<Vec<StoredComponent>, Damage> {

@@ -5,15 +5,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage};
+use testudo_base::{Error, KeyspaceId, ObjectId, Result, RunId, codec::Damage};
 use testudo_run::Run;
 use testudo_sequence::{Fence, FencedRun, Overwrites, share_starts};
 use testudo_storage::DataFile;
 
 use crate::levels::{
     Level, Levels,
+    compaction_buffer::{CompactionBuffer, Kept},
     component::{Component, Held, Segment},
-    levels_format::{ROOT, StoredComponent, StoredLevels, StoredRun, decode_root, decode_segment},
+    levels_format::{
+        ROOT, StoredComponent, StoredLevels, StoredPiece, StoredRun, decode_buffer, decode_root,
+        decode_segment,
+    },
 };
 
 /// No tree will ever have had so many objects.
@@ -52,10 +56,19 @@ pub(crate) fn load_levels(
     }
     let bottom = loader.component(stored.bottom)?;
     let witnesses = stored.witnesses.into_iter().map(|run| open(data, run)).collect::<Result<_>>()?;
+    let overwrites = Overwrites::UNKNOWN;
+    let mut levels = Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites };
+    let mut opened = BTreeMap::new();
+    for (number, id) in stored.buffers {
+        let buffer = loader.buffer(id, &mut opened)?;
+        if let Some(component) = levels.components_mut().nth(number) {
+            component.set_buffer(Some(buffer));
+        }
+    }
     if !loader.objects.is_empty() {
         return Err(damaged(keyspace, ROOT, "the tree does not reach all of its segments"));
     }
-    Ok(Some(Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites: Overwrites::UNKNOWN }))
+    Ok(Some(levels))
 }
 
 fn open(data: &Arc<DataFile>, stored: StoredRun) -> Result<Held> {
@@ -65,6 +78,29 @@ fn open(data: &Arc<DataFile>, stored: StoredRun) -> Result<Held> {
 }
 
 impl Loader<'_> {
+    /// A compaction buffer. Runs that are in several are opened once.
+    fn buffer(
+        &mut self,
+        id: ObjectId,
+        opened: &mut BTreeMap<RunId, Arc<Run>>,
+    ) -> Result<Arc<CompactionBuffer>> {
+        let bytes = self.objects.remove(&id).ok_or_else(|| damaged(self.keyspace, id, "is missing"))?;
+        let stored = decode_buffer(&bytes).map_err(|Damage(why)| damaged(self.keyspace, id, why))?;
+        let mut runs = Vec::with_capacity(stored.runs.len());
+        for reference in stored.runs {
+            let run = match opened.get(&reference.id) {
+                Some(run) => Arc::clone(run),
+                None => Run::open(Arc::clone(self.data), reference)?,
+            };
+            opened.insert(run.reference().id, Arc::clone(&run));
+            runs.push(run);
+        }
+        let kept =
+            |StoredPiece { low, high, run }| Kept { low, high, run: run.map(|at| Arc::clone(&runs[at])) };
+        let layers = stored.layers.into_iter().map(|layer| layer.into_iter().map(kept).collect()).collect();
+        Ok(Arc::new(CompactionBuffer { id, layers }))
+    }
+
     fn components(&mut self, stored: Vec<StoredComponent>) -> Result<Vec<Component>> {
         stored.into_iter().map(|component| self.component(component)).collect()
     }

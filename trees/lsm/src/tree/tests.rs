@@ -18,6 +18,7 @@ use crate::update::jobs::Action;
 
 mod age_order;
 mod beside;
+mod compaction_buffer;
 mod conservation;
 mod in_order;
 mod joining;
@@ -28,6 +29,7 @@ mod operands;
 mod reclaiming;
 mod scan_charges;
 mod scan_reads;
+mod warm_merges;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(3);
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -30,7 +30,9 @@ pub(crate) struct Done {
 
 impl Done {
     /// `now` with it; `None` if it was overtaken.
-    pub(crate) fn put_into(self, now: &Levels) -> Result<Option<Levels>> {
+    /// What it has merged stays in compaction buffers, as far as `retained_percent` of the levels' bytes
+    /// allow that.
+    pub(crate) fn put_into(self, now: &Levels, retained_percent: u32) -> Result<Option<Levels>> {
         let Self { planned, handed_over, written, .. } = self;
         let mut levels = if planted!("job-on-changed-levels") { planned.clone() } else { now.clone() };
         if let Some(level) = handed_over
@@ -41,7 +43,11 @@ impl Done {
         let Some((mut destination, runs)) = written else { return Ok(Some(levels)) };
         let Some(place) = place_in(&planned, &destination, &levels) else { return Ok(None) };
         destination.place = place;
-        levels.install(destination, runs)?;
+        if retained_percent > 0 {
+            levels.install_retaining(destination, runs, retained_percent)?;
+        } else {
+            levels.install(destination, runs)?;
+        }
         Ok(Some(levels))
     }
 }

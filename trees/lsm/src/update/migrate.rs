@@ -71,6 +71,7 @@ pub(crate) fn next_border(
 /// The levels with a piece in the bottom.
 pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
     let mut next = levels.clone();
+    next.forget_retained();
     let bounds = Bounds::from(&piece.bounds);
     let lows: Vec<Fence> = piece.runs.iter().map(|(low, _)| low.as_slice().into()).collect();
     let held = |(at, (_, run)): (usize, &(Vec<u8>, Arc<Run>))| Held {
@@ -96,6 +97,7 @@ pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
 /// The levels without runs that have nothing inside `keep`.
 pub(crate) fn without_outside(levels: &Levels, keep: &KeyBounds) -> Result<Levels> {
     let (mut next, keep) = (levels.clone(), Bounds::from(keep));
+    next.forget_retained();
     let Levels { levels, bottom, witnesses, next_object, .. } = &mut next;
     let upper = levels.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
     for component in upper.chain([bottom]) {

@@ -64,6 +64,8 @@ pub(crate) enum Target {
     Parts(Range<usize>),
     /// A run of a level, without what is dead of it.
     Run(RunId),
+    /// Nothing: compaction buffers are given up.
+    Retained,
 }
 
 /// What `reclaim`, which a tree of this family chose, writes anew.
@@ -150,6 +152,12 @@ pub(crate) fn pick(
     limits: &ReclaimLimits<'_>,
 ) -> Result<Option<Reclaim>> {
     let mut choice = Choice { limits, gain_min: GAIN_BYTES_MIN.min(options.run_bytes / 16), best: None };
+    if let retained @ 1.. = levels.retained_only_bytes() {
+        choice.offer(Target::Retained, 0, retained);
+        if let Some(given_up) = choice.best.take() {
+            return Ok(Some(given_up.into_reclaim()));
+        }
+    }
     let all = candidates(levels)?;
     let rest_bytes = bytes_max(levels, options).min(REST_BYTES_MAX);
     for candidate in all.iter().filter(|candidate| candidate.waits()) {
@@ -265,7 +273,9 @@ pub(crate) fn reclaim(
     reclaim: &Reclaim,
 ) -> Result<Levels> {
     let mut next = levels.clone();
+    next.forget_retained();
     match target_of(reclaim) {
+        Target::Retained => {}
         Target::Down { first, count, waiting_max } => {
             go_down(&mut next, *first..first + count, *waiting_max, work, options)?;
         }

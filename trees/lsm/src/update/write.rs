@@ -210,6 +210,9 @@ fn write_entries<C: Cursor>(
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },
         };
         let pushed = runs.push(&entry)?;
+        if pushed != Pushed::Ended && merge.is_warm() {
+            runs.note_warm();
+        }
         merge.next()?;
         if pushed == Pushed::Ended {
             continue;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     report::{
-        rate_over_time::RateOverTime,
+        rate_over_time::OverTime,
         size::{human_count, quotient},
         tally::Tally,
     },
@@ -44,7 +44,7 @@ pub(crate) fn run_threads<R: Records>(
     shared: &Shared<'_, R>,
     started: Duration,
     Asides { mut space, mut backup, mut switches }: Asides<'_, '_, '_>,
-    rates: &mut RateOverTime,
+    rates: &mut OverTime<'_>,
 ) -> Result<Vec<Tally>> {
     let progress: Vec<Progress> = (0..shared.all_threads()).map(|_| Progress::default()).collect();
     let counted = &progress[..shared.counted_threads()];

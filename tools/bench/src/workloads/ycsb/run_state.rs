@@ -35,8 +35,8 @@ use crate::{
     Context, Distribution, Workload, YcsbArgs,
     measure::process,
     report::{
-        Report, Sample, Settled, Totals, complaints::Complaints, rate_over_time::RateOverTime,
-        size::quotient, tally::Tally, without_log,
+        Report, Sample, Settled, Totals, complaints::Complaints, rate_over_time::OverTime, size::quotient,
+        tally::Tally, without_log,
     },
     subject::{Readings, Records, Settings, Subject},
 };
@@ -78,6 +78,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             leaf_bytes: args.store.leaf_bytes,
             placement: args.store.placement,
             warm_restart: !args.no_warm_restart,
+            warm_merges: !args.no_warm_merges,
             env: context.env.clone(),
         };
         let started = context.env.monotonic();
@@ -238,7 +239,8 @@ impl<'a, S: Subject> RunState<'a, S> {
             self.prepare_seq()?;
         }
         let complaints = Complaints::default();
-        let mut rates = RateOverTime::default();
+        let page_reads = || self.db.readings().page_reads;
+        let mut rates = OverTime::new(&page_reads);
         if self.args.warmup_seconds > 0.0 && !matches!(workload.shape(), Shape::Fill | Shape::Removals) {
             self.warm_up(workload, &complaints, &mut rates)?;
         }
@@ -269,7 +271,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         self.backup = backup;
         let mut report = Report { is_backed_up, writers, tree_switches, ..new_report };
         report.measure(&totals, &before, &after);
-        report.note_rates(&rates, self.args.reopen_each);
+        report.note_rates(&rates, self.args.reopen_each || workload == Workload::RangeHot);
         if workload == Workload::Load && self.args.ordered_load {
             (report.ordered_load, report.threads) = (true, 1);
         }
@@ -318,7 +320,7 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     /// Runs a workload for a while before it is measured, so that the caches hold what it likes.
-    fn warm_up(&self, workload: Workload, complaints: &Complaints, rates: &mut RateOverTime) -> Result<()> {
+    fn warm_up(&self, workload: Workload, complaints: &Complaints, rates: &mut OverTime<'_>) -> Result<()> {
         let started = self.context.env.monotonic();
         let deadline = started + Duration::from_secs_f64(self.args.warmup_seconds);
         let shared = self.shared(workload, complaints, (u64::MAX, Some(deadline)));
@@ -358,8 +360,8 @@ impl<'a, S: Subject> RunState<'a, S> {
             threads,
             writers,
             update_interval: workload
-                .updates_beside()
-                .map(|rate| Duration::from_secs(1).div_f64(rate as f64)),
+                .has_updates_beside()
+                .then(|| Duration::from_secs(1).div_f64(self.args.updates_beside as f64)),
             busy: AtomicUsize::new(threads),
             is_ordered,
             sequential: None,

@@ -64,9 +64,9 @@ impl Workload {
         }
     }
 
-    /// Updates a second that one more thread does beside the mix.
-    pub(crate) fn updates_beside(self) -> Option<u64> {
-        (self == Self::RangeHot).then_some(1_000)
+    /// Whether one more thread updates records beside the mix.
+    pub(crate) fn has_updates_beside(self) -> bool {
+        self == Self::RangeHot
     }
 
     /// Whether values of records that exist change.

@@ -20,7 +20,7 @@ fn settle(full_merge: &FullMerge, entry: &Entry<'_>) -> Option<Vec<u8>> {
 }
 
 /// Random entries of all kinds; the model has the values that the operator makes of them.
-fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
+pub(super) fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
     let mut entries = BTreeMap::new();
     for _ in 0..150 {
         let letter = b'a' + u8::try_from(random.below(26)).unwrap();
@@ -50,7 +50,7 @@ fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
     bed.tree.check_invariants(false).unwrap();
 }
 
-fn check(bed: &Bed, keys: u64) {
+pub(super) fn check(bed: &Bed, keys: u64) {
     let full_merge = MergeOperators::default().full_merge("k", Some("append"));
     for number in 0..keys {
         let key = key(number);

@@ -21,7 +21,7 @@ fn workloads_that_update_are_those_with_updates_or_read_modify_writes() {
             Shape::Mixed(mix) => mix.updates > 0 || mix.reads + mix.inserts + mix.scans + mix.absent < 100,
             Shape::Fill | Shape::Batches | Shape::FullScan | Shape::Removals => false,
         };
-        let updates = updates || workload.updates_beside().is_some();
+        let updates = updates || workload.has_updates_beside();
         assert_eq!(workload.updates_records(), updates, "{}", workload.name());
     }
 }

@@ -1,0 +1,286 @@
+//! The compaction buffer of a sequence: runs that were merged into it, or that a merge has replaced, and that
+//! queries still find in memory (LSbM §4: B of C).
+//!
+//! A merge writes what queries use to other pages, which have to be read anew. So what was merged stays where
+//! it was, by a second reference to its extents: queries are answered out of the pages that they know, until
+//! those are not used any more. No data is written for it, and none is read.
+//!
+//! It is a list of layers, newest first, each with pieces of runs that are disjoint. For a key, the pieces
+//! that cover it are asked from the newest on. The first one that has the key answers, but with a value or a
+//! tombstone only: operands were folded by the merge, and references may lead to values that were moved
+//! since. A piece that was given up leaves a *barrier* if older ones lie below: the search **stops** there,
+//! for the newest entry may have been in it.
+//!
+//! **Why that is right.** The *law* is: of the pieces that cover a key, down to the first barrier, the first
+//! one that has an entry of the key has the sequence's own, if that entry is a value or a tombstone.
+//! A move keeps it. What comes down lies on top of the layers, newest first, all of it, as a piece or as a
+//! barrier; where it has no entry, the sequence still says what it said. The runs of the sequence that the
+//! move replaces say just that, and lie between what comes down and the older layers. Giving up the oldest
+//! layers, or putting a barrier in the place of a piece, only makes the list say less.
+//!
+//! **Invariants**
+//! - The law. Whoever changes a sequence in another way than those above makes one without a buffer
+//!   ([`Component::of_segments`](super::component::Component::of_segments)).
+//! - A sequence is asked first whether it covers the key, and whether its filter lets it pass.
+//! - No page of a filter or of an index is read for a buffer: where one is not in memory, the sequence itself
+//!   answers.
+//! - A buffer does not change; a changed one has a new object id.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{Kind, ObjectId, PAGE_BYTES, RunId, num::u64_of, planted};
+use testudo_run::{Access, Lookup, Run};
+use testudo_sequence::{Bounds, Fence};
+
+/// A piece is in use while so many of a hundred of its data pages are in the page cache (LSbM §6.1).
+const RESIDENT_PERCENT: u64 = 80;
+/// More layers than these would make queries slow.
+const LAYERS_MAX: usize = 24;
+
+/// What a run says of some keys, or the place where one did.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) low: Fence,
+    /// The least key beyond.
+    pub(crate) high: Option<Fence>,
+    /// `None` is a barrier.
+    pub(crate) run: Option<Arc<Run>>,
+}
+
+/// Pieces that are disjoint and in key order.
+pub(crate) type Layer = Vec<Kept>;
+
+/// A compaction buffer.
+#[derive(Debug)]
+pub(crate) struct CompactionBuffer {
+    pub(crate) id: ObjectId,
+    /// Newest first; none is empty.
+    pub(crate) layers: Vec<Layer>,
+}
+
+impl Kept {
+    fn bounds(&self) -> Bounds {
+        Bounds { low: self.low.as_low(), high: self.high.clone() }
+    }
+
+    fn covers(&self, key: &[u8]) -> bool {
+        self.low.is_at_most(key) && self.high.as_ref().is_none_or(|high| !high.is_at_most(key))
+    }
+
+    fn meets(&self, bounds: &Bounds) -> bool {
+        !self.bounds().intersection(bounds).is_empty()
+    }
+
+    /// Whether all keys of `other` are inside.
+    fn surrounds(&self, other: &Self) -> bool {
+        let ends_behind = match (&self.high, &other.high) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(high), Some(end)) => end <= high,
+        };
+        self.low <= other.low && ends_behind
+    }
+
+    /// Whether `next` goes on where it ends, with the same.
+    fn goes_on_in(&self, next: &Self) -> bool {
+        let id = |kept: &Self| kept.run.as_ref().map(|run| run.reference().id);
+        self.high.as_ref() == Some(&next.low) && id(self) == id(next)
+    }
+
+    /// About how many bytes of its run are its own.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let Some(run) = &self.run else { return 0 };
+        let (low, high) = (self.low.to_vec(), self.high.as_ref().map(Fence::to_vec));
+        run.resident_pages(Some(&low), high.as_deref()).map_or(0, |(_, pages)| pages * PAGE_BYTES)
+    }
+
+    /// Whether enough of it is in memory.
+    pub(crate) fn is_resident(&self) -> bool {
+        let Some(run) = &self.run else { return true };
+        let (low, high) = (self.low.to_vec(), self.high.as_ref().map(Fence::to_vec));
+        // What cannot be found out without reading is not in memory.
+        let (resident, pages) = run.resident_pages(Some(&low), high.as_deref()).unwrap_or((0, 1));
+        resident * 100 >= pages * RESIDENT_PERCENT
+    }
+}
+
+impl Kept {
+    /// Whether queries get by its filter to a run of `older`.
+    fn is_on_the_way_to(&self, older: &[Layer]) -> bool {
+        let bounds = self.bounds();
+        let has_run = |piece: &Kept| piece.run.is_some();
+        let has_filter = |run: &Arc<Run>| run.has_filter_in_memory().unwrap_or(false);
+        older.iter().any(|layer| meeting(layer, &bounds).any(has_run))
+            && self.run.as_ref().is_some_and(has_filter)
+    }
+}
+
+/// The piece of a layer that covers `key`.
+fn find_in<'a>(layer: &'a [Kept], key: &[u8]) -> Option<&'a Kept> {
+    let behind = layer.partition_point(|kept| kept.low.is_at_most(key));
+    layer.get(behind.checked_sub(1)?).filter(|kept| kept.covers(key))
+}
+
+/// The pieces of a layer that meet `bounds`.
+fn meeting<'a>(layer: &'a [Kept], bounds: &'a Bounds) -> impl Iterator<Item = &'a Kept> {
+    let from = layer.partition_point(|kept| match (&kept.high, &bounds.low) {
+        (Some(high), Some(low)) => high <= low,
+        _ => false,
+    });
+    layer[from..].iter().take_while(|kept| kept.meets(bounds))
+}
+
+/// Puts neighbours together that are one.
+fn joined(layer: Layer) -> Layer {
+    let mut pieces: Layer = Vec::with_capacity(layer.len());
+    for kept in layer {
+        match pieces.last_mut() {
+            Some(last) if last.goes_on_in(&kept) => last.high = kept.high,
+            _ => pieces.push(kept),
+        }
+    }
+    pieces
+}
+
+/// The layers of `old` with those of `new` above them, both newest first. All pieces of `new` lie inside
+/// `range`; each lands in the lowest layer that it can have.
+pub(crate) fn stacked(old: &[Layer], new: Vec<Layer>, range: &Bounds) -> Vec<Layer> {
+    let mut layers = old.to_vec();
+    let is_free = |layer: &&Layer| meeting(layer, range).next().is_none();
+    let mut free = layers.iter().take_while(is_free).count();
+    if free < new.len() {
+        layers.splice(0..0, vec![Layer::new(); new.len() - free]);
+        free = new.len();
+    }
+    let first = free - new.len();
+    for (layer, pieces) in layers[first..].iter_mut().zip(new) {
+        let Some(low) = pieces.first().map(|kept| &kept.low) else { continue };
+        let at = layer.partition_point(|kept| kept.low < *low);
+        layer.splice(at..at, pieces);
+        debug_assert!(layer.is_sorted_by(|a, b| a.high.as_ref().is_some_and(|high| *high <= b.low)));
+    }
+    layers
+}
+
+/// Without what can never answer: barriers with nothing below them, and pieces that lie below one barrier
+/// altogether.
+fn tidied(layers: Vec<Layer>) -> Vec<Layer> {
+    let is_hidden = |above: &[Layer], kept: &Kept| {
+        above.iter().any(|layer| {
+            let barrier = find_in(layer, &kept.low.bytes()).filter(|piece| piece.run.is_none());
+            barrier.is_some_and(|barrier| barrier.surrounds(kept))
+        })
+    };
+    let mut kept: Vec<Layer> = Vec::with_capacity(layers.len());
+    for layer in layers {
+        let layer: Layer = joined(layer).into_iter().filter(|piece| !is_hidden(&kept, piece)).collect();
+        kept.push(layer);
+    }
+    for at in (0..kept.len()).rev() {
+        let (above, below) = kept.split_at_mut(at + 1);
+        above[at].retain(|piece| {
+            let bounds = piece.bounds();
+            let has_run = |piece: &Kept| piece.run.is_some();
+            piece.run.is_some() || below.iter().any(|layer| meeting(layer, &bounds).any(has_run))
+        });
+    }
+    kept.retain(|layer| !layer.is_empty());
+    kept
+}
+
+impl CompactionBuffer {
+    /// The buffer of these layers; `None` if nothing is in them.
+    pub(crate) fn of_layers(layers: Vec<Layer>, next_object: &mut u64) -> Option<Arc<Self>> {
+        let layers = tidied(layers);
+        if layers.is_empty() {
+            return None;
+        }
+        let id = ObjectId(*next_object);
+        *next_object += 1;
+        Some(Arc::new(Self { id, layers }))
+    }
+
+    /// What the sequence says of `key`, if that is known here. REQUIRES: the sequence covers the key.
+    pub(crate) fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
+        for kept in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
+            let Some(run) = &kept.run else {
+                if planted!("barrier-skipped") {
+                    continue;
+                }
+                return None;
+            };
+            // Where it is damaged the sequence itself answers.
+            match run.get_by_present_filter(key, hash, access).ok()?? {
+                Lookup::Absent => {}
+                found @ (Lookup::Waiting | Lookup::Found(Kind::Value | Kind::Tombstone, ..)) => {
+                    return Some(found);
+                }
+                found @ Lookup::Found(Kind::Operands, ..) if planted!("operands-out-of-buffer") => {
+                    return Some(found);
+                }
+                Lookup::Found(..) => return None,
+            }
+        }
+        None
+    }
+
+    /// The runs in it, each once.
+    pub(crate) fn runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
+        let runs = self.layers.iter().flatten().filter_map(|kept| kept.run.as_ref());
+        runs.map(|run| (run.reference().id, run)).collect()
+    }
+
+    /// Bytes of its runs.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.runs().values().map(|run| run.reference().stored_bytes()).sum()
+    }
+
+    /// Number of pieces, barriers included.
+    pub(crate) fn pieces(&self) -> u64 {
+        self.layers.iter().map(|layer| u64_of(layer.len())).sum()
+    }
+
+    /// Without what is not in use: pieces that are not in memory, unless queries pass them, by filters that
+    /// are in memory, on their way to older ones that are.
+    pub(crate) fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
+        let mut older: Vec<Layer> = Vec::with_capacity(self.layers.len());
+        let mut is_same = self.layers.len() <= LAYERS_MAX;
+        for layer in self.layers.iter().take(LAYERS_MAX).rev() {
+            let mut trimmed = layer.clone();
+            for kept in &mut trimmed {
+                if kept.run.is_some() && !kept.is_resident() && !kept.is_on_the_way_to(&older) {
+                    kept.run = None;
+                    is_same = false;
+                }
+            }
+            older.push(trimmed);
+        }
+        if is_same {
+            return Some(Arc::clone(self));
+        }
+        older.reverse();
+        Self::of_layers(older, next_object)
+    }
+
+    /// Without the last half of its oldest layer.
+    pub(crate) fn without_oldest(&self, next_object: &mut u64) -> Option<Arc<Self>> {
+        let mut layers = self.layers.clone();
+        if let Some(oldest) = layers.last_mut() {
+            oldest.truncate(oldest.len() / 2);
+        }
+        Self::of_layers(layers, next_object)
+    }
+
+    /// What is left of it when its sequence has nothing before `border` any more.
+    pub(crate) fn from(self: &Arc<Self>, border: &Fence, next_object: &mut u64) -> Option<Arc<Self>> {
+        let is_behind = |kept: &Kept| kept.high.as_ref().is_none_or(|high| border < high);
+        if self.layers.iter().flatten().all(is_behind) {
+            return Some(Arc::clone(self));
+        }
+        let rest = |layer: &Layer| layer.iter().filter(|kept| is_behind(kept)).cloned().collect();
+        Self::of_layers(self.layers.iter().map(rest).collect(), next_object)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! Compaction buffers change no answer, spare reads, and take a bounded part of the space.
+
+use std::ops::Range;
+
+use testudo_base::merge_operator::MergeOperators;
+
+use super::{operands, *};
+use crate::levels::{
+    Levels,
+    levels_format::{StoredBuffer, decode_buffer, decode_root},
+    load::load_levels,
+};
+
+const RECORDS: u64 = 12_000;
+const HOT: Range<u64> = 4_000..5_000;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("user{number:020}").into_bytes()
+}
+
+fn retaining(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOptions {
+    LsmOptions { retained_percent: 100, ..options(run_bytes, growth_factor, level1_flushes) }
+}
+
+/// What the manifest has of the buffers.
+fn stored_buffers(bed: &Bed) -> Vec<StoredBuffer> {
+    let Some(root) = bed.objects.get(&ObjectId(0)) else { return Vec::new() };
+    let named = decode_root(root).unwrap().buffers;
+    named.into_iter().map(|(_, id)| decode_buffer(&bed.objects[&id]).unwrap()).collect()
+}
+
+/// What was seen of the buffers.
+#[derive(Debug, Default)]
+struct Seen {
+    answers: u64,
+    barriers: usize,
+    layers_max: usize,
+}
+
+impl Seen {
+    /// Compares what the buffers say of each key with what their sequences say.
+    fn check_law(&mut self, bed: &Bed, keys: impl Iterator<Item = Vec<u8>>) {
+        for buffer in stored_buffers(bed) {
+            let pieces = buffer.layers.iter().flatten();
+            self.barriers += pieces.filter(|piece| piece.run.is_none()).count();
+            self.layers_max = self.layers_max.max(buffer.layers.len());
+        }
+        let levels: Levels =
+            load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+        for key in keys {
+            let hash = hash_key(&key);
+            for (number, component) in levels.components().enumerate() {
+                let (Some(buffer), Some(fenced)) = (component.buffer(), component.find(&key)) else {
+                    continue;
+                };
+                let own = fenced.run.get(&key, hash, Access::Blocking).unwrap();
+                let Some(Lookup::Found(kind, value, _)) = buffer.get(&key, hash, Access::Blocking) else {
+                    continue;
+                };
+                self.answers += 1;
+                match own {
+                    Lookup::Found(own_kind, own_value, _) => {
+                        assert_eq!((kind, value), (own_kind, own_value), "sequence {number}");
+                    }
+                    // Where nothing lies below, tombstones have ended.
+                    _ => assert_eq!(kind, Kind::Tombstone, "sequence {number}"),
+                }
+            }
+        }
+    }
+}
+
+fn numbered(count: u64) -> impl Iterator<Item = Vec<u8>> {
+    (0..count).map(|number| format!("key{number:05}").into_bytes())
+}
+
+/// Of keys that lie together half the time. Values are short: what has several pages is not cached.
+fn short_batch(random: &mut SplitMix, count: u64, deleted: u8) -> Batch {
+    let (first, width) = if random.percent(50) { (0, 3_000) } else { (random.below(2_500), 500) };
+    let entry = |random: &mut SplitMix| {
+        let key = format!("key{:05}", first + random.below(width)).into_bytes();
+        let value =
+            vec![b'a' + u8::try_from(random.below(26)).unwrap(); usize::try_from(random.below(120)).unwrap()];
+        (key, (!random.percent(deleted)).then_some(value))
+    };
+    (0..=random.below(count)).map(|_| entry(random)).collect()
+}
+
+fn check_all(bed: &Bed, random: &mut SplitMix) {
+    bed.check(random);
+    for key in numbered(3_000) {
+        assert_eq!(bed.get(&key), bed.model.get(&key).cloned());
+    }
+}
+
+fn random_reads(bed: &Bed, random: &mut SplitMix) {
+    let (first, width) = (random.below(2_500), random.below(600));
+    for _ in 0..2 {
+        for number in first..first + width {
+            let key = format!("key{number:05}").into_bytes();
+            assert_eq!(bed.get(&key), bed.model.get(&key).cloned());
+        }
+    }
+}
+
+/// Random updates, jobs, reads, and switches of what is retained.
+fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen) {
+    let mut random = SplitMix::new(seed);
+    let mut bed = Bed::new(options);
+    bed.apply(numbered(3_000).map(|key| (key, Some(vec![b'v'; 60]))).collect());
+    bed.cool(cache_bytes);
+    for round in 0..40 {
+        random_reads(&bed, &mut random);
+        let deleted = if round % 15 > 11 { 60 } else { 10 };
+        bed.apply(short_batch(&mut random, 200, deleted));
+        let jobs = random.below(6);
+        bed.run_jobs_up_to(jobs, random.percent(40));
+        let retained = bed.tree.stats().retained_bytes;
+        let stored = bed.tree.stats().stored_bytes;
+        assert!(retained * 2 <= stored, "{retained} bytes of {stored} are retained");
+        if random.percent(30) {
+            bed.reopen();
+        }
+        seen.check_law(&bed, numbered(3_000));
+        match random.below(40) {
+            0 => bed.cool(cache_bytes),
+            1 => {
+                bed.options.retained_percent = if bed.options.retained_percent == 0 { 100 } else { 0 };
+                bed.reopen();
+            }
+            2 => {
+                // Nothing is retained by who keeps a state for a snapshot, but for that state.
+                let (tree, model) = (Arc::clone(&bed.tree), bed.model.clone());
+                bed.apply(short_batch(&mut random, 100, 30));
+                bed.run_jobs_up_to(20, true);
+                let (tree, model) =
+                    (std::mem::replace(&mut bed.tree, tree), std::mem::replace(&mut bed.model, model));
+                check_all(&bed, &mut random);
+                (bed.tree, bed.model) = (tree, model);
+            }
+            _ => {}
+        }
+        if round % 6 == 5 {
+            check_all(&bed, &mut random);
+        }
+    }
+    bed.options.retained_percent = 0;
+    bed.reopen();
+    bed.apply(short_batch(&mut random, 100, 10));
+    assert!(stored_buffers(&bed).is_empty() && bed.tree.stats().retained_bytes == 0);
+    check_all(&bed, &mut random);
+}
+
+#[test]
+fn answers_are_the_same_whatever_is_retained_and_given_up() {
+    let mut seen = Seen::default();
+    for seed in 0..4 {
+        random_run(seed, retaining(16 << 10, 3, 2), 320 << 10, &mut seen);
+        random_run(seed, retaining(16 << 10, 4, 2), 1 << 20, &mut seen);
+        random_run(seed, retaining(8 << 10, 2, 1), 640 << 10, &mut seen);
+    }
+    assert!(seen.answers > 10_000 && seen.barriers > 20 && seen.layers_max > 3, "{seen:?}");
+}
+
+#[test]
+fn operands_that_were_merged_are_not_merged_again() {
+    const KEYS: u64 = 1_500;
+    let mut bed = Bed::new(retaining(4 << 10, 3, 2));
+    bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
+    let mut random = SplitMix::new(11);
+    let mut seen = Seen::default();
+    for round in 0..60 {
+        operands::apply(&mut bed, &mut random, KEYS);
+        if round % 3 == 2 {
+            bed.run_jobs();
+            operands::check(&bed, KEYS);
+            seen.check_law(&bed, numbered(KEYS));
+        }
+    }
+    assert!(seen.answers > 300, "{seen:?}");
+}
+
+fn spread(round: u64, count: u64) -> Batch {
+    let numbers = (0..count).map(|n| (n * 7919 + round * 31) % RECORDS);
+    numbers.map(|number| (key(number), Some(vec![b'a' + (round % 26) as u8; 100]))).collect()
+}
+
+/// A tree in memory that nothing has warmed: what is retained is all that spares reads.
+fn filled(options: LsmOptions) -> Bed {
+    let mut bed = Bed::new(options);
+    bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
+    bed.run_jobs();
+    bed.cool(4 << 20);
+    bed.work.data.set_warms_merges(false);
+    bed
+}
+
+/// Reads each record of the range; how many pages had to be read for that.
+fn read(bed: &Bed, numbers: Range<u64>) -> u64 {
+    let before = bed.work.data.io_stats().page_reads;
+    for number in numbers {
+        assert_eq!(bed.get(&key(number)), bed.model.get(&key(number)).cloned());
+    }
+    bed.work.data.io_stats().page_reads - before
+}
+
+fn reads_while_merging(options: LsmOptions) -> u64 {
+    let mut bed = filled(options);
+    read(&bed, HOT);
+    let mut hot = 0;
+    for round in 0..20 {
+        hot += read(&bed, HOT) + read(&bed, HOT);
+        bed.apply_and_move(spread(round, 1_000));
+        bed.run_jobs();
+    }
+    hot
+}
+
+#[test]
+fn what_queries_use_is_read_again_seldom() {
+    let (with, without) =
+        (reads_while_merging(retaining(16 << 10, 4, 2)), reads_while_merging(options(16 << 10, 4, 2)));
+    assert!(with * 3 < without * 2, "{with} pages were read, {without} where nothing is retained");
+}
+
+#[test]
+fn nobody_looks_for_an_absent_key_in_what_is_retained() {
+    let mut bed = filled(retaining(16 << 10, 4, 2));
+    for round in 0..20 {
+        read(&bed, HOT);
+        bed.apply_and_move(spread(round, 1_000));
+        bed.run_jobs();
+    }
+    assert!(bed.lines("retained").iter().map(|line| line.count).sum::<u64>() > 0);
+    let absent = |number| [key(number), b"x".to_vec()].concat();
+    HOT.for_each(|number| assert_eq!(bed.get(&absent(number)), None));
+    let before = bed.work.data.cache_stats();
+    HOT.for_each(|number| assert_eq!(bed.get(&absent(number)), None));
+    let after = bed.work.data.cache_stats();
+    let look_ups = after.hits + after.misses - before.hits - before.misses;
+    let components = u64_of(bed.tree.outline().iter().filter(|line| line.what != "retained").count());
+    assert!(look_ups <= (HOT.end - HOT.start) * (components + 1), "{look_ups} for {components} sequences");
+}
+
+#[test]
+fn what_is_retained_is_given_up_first_when_space_is_short() {
+    let mut bed = filled(retaining(16 << 10, 4, 2));
+    for round in 0..20 {
+        read(&bed, HOT);
+        bed.apply_and_move(spread(round, 1_000));
+        bed.run_jobs();
+    }
+    let before = bed.tree.stats();
+    assert!(before.retained_bytes > 0, "{before:?}");
+    let limits = ReclaimLimits { space_bytes: 0, least_gain: LeastGain::Worthwhile, but: &[] };
+    let reclaim = bed.tree.pick_reclaim(&limits).unwrap().expect("it takes no space");
+    assert_eq!(reclaim.gain_bytes, before.retained_bytes);
+    let edit = bed.tree.reclaim(&bed.work, &reclaim).unwrap();
+    bed.publish(edit);
+    let after = bed.tree.stats();
+    assert_eq!((after.retained_bytes, after.entries), (0, before.entries));
+    assert_eq!(after.stored_bytes, before.stored_bytes - before.retained_bytes);
+    read(&bed, 0..RECORDS);
+}

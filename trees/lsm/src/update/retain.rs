@@ -1,0 +1,189 @@
+//! What a move leaves in the compaction buffer of the sequence that it goes to (LSbM §4.1, algorithm 1), and
+//! how much all buffers may take.
+//!
+//! What came down lies in the buffer as the pieces between the fences of the runs that the move has
+//! replaced, so that what is not in use is given up piece by piece, although much more is moved at once
+//! (LSbM §4.3: the unit of trimming is smaller than that of compaction). Beyond the paper, the replaced runs
+//! stay as well: here most of what queries use lies in the sequence that is rewritten, not in what comes
+//! down.
+//!
+//! **Invariants**
+//! - All that came down is put into the buffer; only then is it trimmed.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use testudo_base::{Result, RunId};
+use testudo_sequence::{Bounds, Fence};
+
+use crate::{
+    levels::{
+        Levels,
+        compaction_buffer::{CompactionBuffer, Kept, Layer, stacked},
+        component::{Component, Held},
+    },
+    update::{
+        destination::{Destination, Place},
+        plan::Cell,
+    },
+};
+
+/// What is on top of a buffer after a move.
+struct Arrival {
+    /// Newest first.
+    layers: Vec<Layer>,
+    range: Bounds,
+}
+
+/// One end of a range of keys; `None` lies behind all keys.
+fn least<'a>(one: Option<&'a Fence>, other: Option<&'a Fence>) -> Option<&'a Fence> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What a run of a sequence, which is followed by one from `next` on, has before `border`, cut at `fences`.
+fn pieces_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>, fences: &[Fence]) -> Layer {
+    let end = least(next, border);
+    let first = fences.partition_point(|fence| *fence <= held.fenced.low);
+    let inside = fences[first..].iter().take_while(|fence| end.is_none_or(|end| *fence < end));
+    let mut pieces = Layer::new();
+    let mut low = held.fenced.low.clone();
+    for high in inside.map(Some).chain([end]) {
+        pieces.push(Kept { low, high: high.cloned(), run: Some(Arc::clone(held.run())) });
+        low = high.cloned().unwrap_or_default();
+    }
+    pieces
+}
+
+/// All of a sequence before `border`.
+fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]) -> Layer {
+    let within = component.within(&Bounds { low: None, high: border.cloned() });
+    let mut pieces = Layer::new();
+    for at in within {
+        let Some(held) = component.get(at) else { continue };
+        let next = component.get(at + 1).map(|next| &next.fenced.low);
+        pieces.extend(pieces_of(held, next, border, fences));
+    }
+    pieces
+}
+
+impl Arrival {
+    /// What `destination` brings down, upon what it replaces.
+    fn of(levels: &Levels, destination: &Destination, retained_percent: u32) -> Self {
+        let Destination { range, border, emptied, cells, .. } = destination;
+        let own = levels.component_at(destination.place);
+        let border = border.as_ref();
+        let fences: Vec<Fence> = own.range(range.clone()).map(|held| held.fenced.low.clone()).collect();
+        let emptying = emptied.and_then(|level| levels.levels.get(level)).map(|level| &level.emptying[..]);
+        let mut layers: Vec<Layer> = emptying
+            .unwrap_or_default()
+            .iter()
+            .map(|component| pieces_before(component, border, &fences))
+            .collect();
+        let staying: BTreeSet<RunId> = cells
+            .iter()
+            .filter_map(|cell| match cell {
+                Cell::Stays(held) => Some(held.run().reference().id),
+                Cell::Merge(_) => None,
+            })
+            .collect();
+        let arrived: u64 = layers.iter().flatten().map(Kept::stored_bytes).sum();
+        let used = levels.retained_only_bytes() + arrived;
+        let mut room = levels.retained_bytes_max(retained_percent).saturating_sub(used);
+        let mut replaced = Layer::new();
+        for at in range.clone() {
+            let Some(held) = own.get(at) else { continue };
+            if staying.contains(&held.run().reference().id) {
+                continue;
+            }
+            let next = own.get(at + 1).map(|next| &next.fenced.low);
+            // One that is not in memory may be left out: what lies below says as much of the sequence.
+            let stored_bytes = held.run().reference().stored_bytes();
+            if stored_bytes <= room {
+                let before = replaced.len();
+                replaced.extend(pieces_of(held, next, border, &[]).into_iter().filter(Kept::is_resident));
+                room -= if replaced.len() > before { stored_bytes } else { 0 };
+            }
+        }
+        layers.push(replaced);
+        layers.retain(|layer| !layer.is_empty());
+        let low = layers.iter().filter_map(|layer| layer.first()).map(|kept| &kept.low).min();
+        Self { range: Bounds { low: low.and_then(Fence::as_low), high: border.cloned() }, layers }
+    }
+}
+
+impl Levels {
+    /// As [`Levels::install`], and keeps what was merged in the compaction buffer.
+    pub(crate) fn install_retaining(
+        &mut self,
+        destination: Destination,
+        runs: Vec<Held>,
+        retained_percent: u32,
+    ) -> Result<()> {
+        let place = destination.place;
+        if matches!(place, Place::Parts { .. }) {
+            return self.install(destination, runs);
+        }
+        let Arrival { layers, range } = Arrival::of(self, &destination, retained_percent);
+        let before = self.component_at(place).buffer().cloned();
+        self.install(destination, runs)?;
+        let below = before.as_ref().map(|buffer| &buffer.layers[..]).unwrap_or_default();
+        let layers = stacked(below, layers, &range);
+        let buffer = CompactionBuffer::of_layers(layers, &mut self.next_object);
+        if let Some(component) = self.component_at_mut(place) {
+            component.set_buffer(buffer);
+        }
+        Ok(())
+    }
+
+    fn component_at_mut(&mut self, place: Place) -> Option<&mut Component> {
+        match place {
+            Place::Parts { .. } => None,
+            Place::Level(level) => self.levels.get_mut(level)?.filling.first_mut(),
+            Place::Bottom => Some(&mut self.bottom),
+        }
+    }
+
+    /// Gives all buffers up.
+    pub(crate) fn forget_retained(&mut self) {
+        self.components_mut().for_each(|component| component.set_buffer(None));
+    }
+
+    /// Most bytes that buffers may take.
+    fn retained_bytes_max(&self, retained_percent: u32) -> u64 {
+        let stored = self.live_runs().map(|held| held.run().reference().stored_bytes()).sum::<u64>();
+        stored / 100 * u64::from(retained_percent)
+    }
+
+    /// Gives up what is not in use any more, and the oldest of what is too much.
+    pub(crate) fn trim_retained(&mut self, retained_percent: u32) {
+        if retained_percent == 0 {
+            return self.forget_retained();
+        }
+        let mut next_object = self.next_object;
+        for component in self.components_mut() {
+            let trimmed = component.buffer().and_then(|buffer| buffer.trimmed(&mut next_object));
+            component.set_buffer(trimmed);
+        }
+        while self.retained_only_bytes() > self.retained_bytes_max(retained_percent) {
+            let largest = self
+                .components_mut()
+                .max_by_key(|component| component.buffer().map_or(0, |buffer| buffer.stored_bytes()));
+            let Some(component) = largest else { break };
+            let rest = component.buffer().and_then(|buffer| buffer.without_oldest(&mut next_object));
+            component.set_buffer(rest);
+        }
+        self.next_object = next_object;
+    }
+
+    /// Bytes on the device of runs that only buffers hold.
+    pub(crate) fn retained_only_bytes(&self) -> u64 {
+        let mut retained = self.retained_runs();
+        if !retained.is_empty() {
+            let live: BTreeSet<RunId> = self.live_runs().map(|held| held.run().reference().id).collect();
+            retained.retain(|id, _| !live.contains(id));
+        }
+        retained.values().map(|run| run.reference().stored_bytes()).sum()
+    }
+}
