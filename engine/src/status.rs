@@ -101,13 +101,28 @@ impl Store {
     }
 }
 
-/// The status that stands in `directory`, if it is whole.
-fn read(env: &dyn Env, directory: &Path) -> Option<Status> {
+/// What there is of a status.
+enum Read {
+    Missing,
+    /// Half written, perhaps.
+    Torn,
+    Whole(Box<Status>),
+}
+
+/// The status that stands in `directory`.
+fn read(env: &dyn Env, directory: &Path) -> Read {
     let path = directory.join(STATUS_FILE);
-    let file = env.open(&path, OpenOptions { mode: OpenMode::Read, direct: false }).ok()?;
-    let mut bytes = vec![0; usize_of(file.len().ok()?.min(status_format::MAX_BYTES))];
-    file.read_at(0, &mut bytes).ok()?;
-    Status::decode(&bytes)
+    let Ok(file) = env.open(&path, OpenOptions { mode: OpenMode::Read, direct: false }) else {
+        return Read::Missing;
+    };
+    let bytes = file.len().and_then(|length| {
+        let mut bytes = vec![0; usize_of(length.min(status_format::MAX_BYTES))];
+        file.read_at(0, &mut bytes).map(|()| bytes)
+    });
+    bytes
+        .ok()
+        .and_then(|bytes| Status::decode(&bytes))
+        .map_or(Read::Torn, |status| Read::Whole(Box::new(status)))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use testudo_contract::OutlineLine;
 use testudo_env::{Env, LockHolder};
 use testudo_storage::Manifest;
 
-use super::{read, status_format::Status};
+use super::{Read, read, status_format::Status};
 use crate::{
     DbStats, KeyspaceOptions, KeyspaceStats,
     handles::options::Passage,
@@ -30,6 +30,8 @@ use crate::{
 
 /// The manifest is read anew as often as that if it changes under the look.
 const TRIES: u32 = 20;
+/// So often for statistics that are only half written: who writes them may have to wait for a processor.
+const STATUS_TRIES: u32 = 50;
 /// Between two of them.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Trees are held, and no pages.
@@ -112,12 +114,16 @@ fn inspect(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspection> {
 /// What `process` published of `store`, looked for again if it is just being written.
 fn published(env: &dyn Env, directory: &Path, store: StoreId, process: u32) -> Option<Status> {
     let is_of = |status: &Status| status.store == store && status.process == process;
-    let look =
-        || read(env, directory).filter(|status| is_of(status) || planted!("status-of-others-believed"));
-    look().or_else(|| {
-        env.sleep(PAUSE);
-        look()
-    })
+    for _ in 0..STATUS_TRIES {
+        match read(env, directory) {
+            Read::Missing => return None,
+            Read::Whole(status) => {
+                return Some(*status).filter(|status| is_of(status) || planted!("status-of-others-believed"));
+            }
+            Read::Torn => env.sleep(PAUSE),
+        }
+    }
+    None
 }
 
 fn keyspaces(store: &Store, status: Option<&Status>) -> Vec<KeyspaceInspection> {

@@ -104,7 +104,10 @@ fn what_is_no_status_of_the_writer_is_not_believed() {
         assert!(seen.published.is_none() && seen.stats.user_writes == 0);
     }
     beside.write(b"testudo-status torn");
+    let before = beside.env.monotonic();
     assert!(beside.inspect().published.is_none());
+    let waited = beside.env.monotonic() - before;
+    assert!(waited >= SECOND / 5, "a writer that waits for a processor is waited for: {waited:?}");
     beside.write(&valid.encode());
     assert!(beside.inspect().published.is_some());
 }

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const NAME: &str = "hot-set";
 /// What is counted.
 pub(crate) const UNIT: &str = "openings";
-const ROUNDS_SHORT: u64 = 60;
+const ROUNDS_SHORT: u64 = 24;
 const DIRECTORY: &str = "/db";
 const RECORDS: u32 = 1500;
 /// Records that are overwritten in a round, and read before it ends.
