@@ -271,6 +271,16 @@ pub(crate) const BUGS: &[Bug] = &[
         &["model"],
     ),
     bug(
+        "joined-below-what-came-in",
+        "leaves are joined although something came in for one of them meanwhile",
+        &["metamorphic"],
+    ),
+    bug(
+        "tiers-on-top-forgotten",
+        "a job is installed without the tiers that have come in on top of its node meanwhile",
+        &["trees/betree/src/tree/tests/later.rs"],
+    ),
+    bug(
         "tree-set-during-a-round",
         "a keyspace gets its tree from before the flush that is under way",
         &["schedules/trees"],

@@ -1,13 +1,15 @@
-//! Work that a Bε-tree does by itself: joining small neighbours, shrinking the root, flushing tombstones and
-//! what scans look into, compacting what is idle.
+//! Work that a Bε-tree does by itself: what updates make due where the policy leaves that to jobs, joining
+//! small neighbours, shrinking the root, flushing tombstones and what scans look into, compacting what is
+//! idle.
 //!
 //! A job changes the subtree of one node. It is planned and written from there ([`prepare`]), and becomes
-//! part of the tree as it is then, if that node is still in it ([`planned_from_root`]); the nodes above are
-//! rebuilt.
+//! part of the tree as it is then, if that node is still in it ([`planned_from_root`]), below the tiers that
+//! have come in on top meanwhile; the nodes above are rebuilt.
 //!
 //! **Invariants**
 //! - Choosing work is pure.
-//! - A job is installed only if the very node that it began with is reached from the root.
+//! - A job is installed only if the node that it began with is reached from the root with the very children
+//!   and tiers that it had.
 
 use std::{fmt, sync::Arc};
 
@@ -18,11 +20,11 @@ use testudo_sequence::{Bounds, Layer};
 
 use crate::{
     BeTreeOptions,
-    policy::{IdleWork, NodeLoad},
+    policy::{DueWork, NodeLoad, NodeWork},
     trunk::node::{Child, Node, Tier},
     update::{
         join::{find_join, nothing_above, waiting_for},
-        plan::{PlanChild, PlanNode},
+        plan::{PlanChild, PlanNode, PlanTier},
         write::{Outputs, write_plan},
     },
 };
@@ -39,12 +41,14 @@ enum Action {
     Join,
     /// The buffer is beyond its bound.
     FlushBeyondBound { pivots: Vec<usize> },
+    /// Updates have made this due.
+    DoDue(NodeWork),
     /// Tombstones are many in this tier.
     FlushTombstones { tier: usize },
     /// Scans had to look into what waits for these pivots.
     FlushScanned { pivots: Vec<usize> },
     /// Nothing comes in.
-    CompactIdle(IdleWork),
+    CompactIdle(NodeWork),
 }
 
 impl Action {
@@ -53,6 +57,8 @@ impl Action {
             Self::ShrinkRoot => "shrink root",
             Self::Join => "join children",
             Self::FlushBeyondBound { .. } => "flush what is beyond the bound",
+            Self::DoDue(NodeWork::Merge(_)) => "merge tiers",
+            Self::DoDue(NodeWork::Flush(_)) => "flush pivots",
             Self::FlushTombstones { .. } => "flush tombstones",
             Self::FlushScanned { .. } => "flush what scans look into",
             Self::CompactIdle(_) => "compact while idle",
@@ -68,8 +74,9 @@ impl Action {
             Self::FlushTombstones { tier } => node.tiers[*tier].active_bytes(),
             Self::FlushBeyondBound { pivots }
             | Self::FlushScanned { pivots }
-            | Self::CompactIdle(IdleWork::Flush(pivots)) => pending(&mut pivots.iter().copied()),
-            Self::CompactIdle(IdleWork::Merge(tiers)) => {
+            | Self::DoDue(NodeWork::Flush(pivots))
+            | Self::CompactIdle(NodeWork::Flush(pivots)) => pending(&mut pivots.iter().copied()),
+            Self::DoDue(NodeWork::Merge(tiers)) | Self::CompactIdle(NodeWork::Merge(tiers)) => {
                 node.tiers[tiers.clone()].iter().map(Tier::active_bytes).sum()
             }
         }
@@ -98,6 +105,9 @@ pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> 
     if root.height > 1 && root.pivots.len() == 1 {
         return Some(Action::ShrinkRoot.on(root));
     }
+    if let Some(job) = pick_due(root, options) {
+        return Some(job);
+    }
     if let Some(node) = find_join(root, options, &nothing_above) {
         return Some(Action::Join.on(node));
     }
@@ -120,6 +130,41 @@ fn with_load<R>(node: &Node, decide: impl FnOnce(&NodeLoad<'_>) -> R) -> R {
     let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(|pivot| pivot.child.leaf_bytes()).collect();
     let overwrites = node.overwrites;
     decide(&NodeLoad { incoming: 0, pending: &pending, leaf_bytes: &leaf_bytes, overwrites })
+}
+
+/// What updates have made due in the node that is under most pressure, the uppermost of those.
+pub(crate) fn pick_due(root: &Arc<Node>, options: &BeTreeOptions) -> Option<Job> {
+    let mut most: Option<(&Arc<Node>, DueWork)> = None;
+    each_due(root, options, &mut |node, due| {
+        if most.as_ref().is_none_or(|(_, most)| due.pressure > most.pressure) {
+            most = Some((node, due));
+        }
+    });
+    most.map(|(node, due)| Action::DoDue(due.work).on(node))
+}
+
+/// Tells `act` what updates have made due, parents first.
+fn each_due<'a>(node: &'a Arc<Node>, options: &BeTreeOptions, act: &mut dyn FnMut(&'a Arc<Node>, DueWork)) {
+    if !options.compacts_later() {
+        return;
+    }
+    let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
+    let due = with_load(node, |load| options.due_work(node.id, &tier_bytes, load));
+    if let Some(due) = due {
+        act(node, due);
+    }
+    node.child_nodes().for_each(|child| each_due(child, options, act));
+}
+
+/// How many bytes jobs are to write before another update comes in.
+pub(crate) fn behind_bytes(root: &Arc<Node>, options: &BeTreeOptions) -> u64 {
+    let mut bytes = 0;
+    each_due(root, options, &mut |node, due| {
+        if due.is_pressing() {
+            bytes += Action::DoDue(due.work).debt_bytes(node).max(1);
+        }
+    });
+    bytes
 }
 
 /// A node that buffers more than it may, the uppermost first, and what of it goes down.
@@ -176,7 +221,7 @@ fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a
 
 /// A node to which something is worth doing while nothing comes in, the uppermost first: what it lets out may
 /// be let out below at once.
-fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, IdleWork)> {
+fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
     let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
     if let Some(work) = with_load(node, |load| options.idle_work(&tier_bytes, load)) {
         return Some((node, work));
@@ -184,11 +229,20 @@ fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&
     node.child_nodes().find_map(|child| find_idle_work(child, options))
 }
 
-/// The nodes on the way to `target`, each with the pivot that leads on; `None` if it is not in the tree.
-fn path_to<'a>(root: &'a Arc<Node>, target: &Arc<Node>) -> Option<Vec<(&'a Arc<Node>, usize)>> {
+/// Where a node is in a tree that may be a later one.
+struct Place<'a> {
+    /// The nodes on the way, each with the pivot that leads on.
+    path: Vec<(&'a Arc<Node>, usize)>,
+    node: &'a Arc<Node>,
+    /// Tiers that have come in on top since.
+    newer: usize,
+}
+
+/// Where `target` is below `root`; `None` if it is not there any more.
+fn place_of<'a>(root: &'a Arc<Node>, target: &Arc<Node>) -> Option<Place<'a>> {
     let low = target.pivots[0].low.to_vec();
     let (mut node, mut path) = (root, Vec::new());
-    while !is_same(node, target) {
+    while node.height > target.height {
         let pivot = node.pivot_of(&low);
         path.push((node, pivot));
         match &node.pivots[pivot].child {
@@ -196,14 +250,26 @@ fn path_to<'a>(root: &'a Arc<Node>, target: &Arc<Node>) -> Option<Vec<(&'a Arc<N
             Child::Leaf(_) => return None,
         }
     }
-    Some(path)
+    newer_tiers(node, target).map(|newer| Place { path, node, newer })
 }
 
-/// Whether a node is the one that a job began with: a node that has changed since is another object.
-fn is_same(node: &Arc<Node>, target: &Arc<Node>) -> bool {
-    Arc::ptr_eq(node, target)
-        || (planted!("job-installed-on-changed-state")
-            && (node.id, node.pivots.len()) == (target.id, target.pivots.len()))
+/// How many tiers a node has on top of those with which a job began; `None` if anything else has changed.
+fn newer_tiers(node: &Arc<Node>, target: &Arc<Node>) -> Option<usize> {
+    if Arc::ptr_eq(node, target) {
+        return Some(0);
+    }
+    let newer = node.tiers.len().checked_sub(target.tiers.len())?;
+    if planted!("job-installed-on-changed-state")
+        && (node.id, node.pivots.len()) == (target.id, target.pivots.len())
+    {
+        return Some(newer);
+    }
+    let have_same_pivots = node.pivots.len() == target.pivots.len()
+        && node.high == target.high
+        && node.pivots.iter().zip(&target.pivots).all(|(one, other)| one.is_same(other));
+    let have_same_tiers =
+        || node.tiers[newer..].iter().zip(&target.tiers).all(|(one, other)| one.is_same(other));
+    (node.id == target.id && have_same_pivots && have_same_tiers()).then_some(newer)
 }
 
 /// A job of which all runs were written: the plan of its node.
@@ -215,7 +281,7 @@ struct PreparedJob {
 /// Plans and writes a job of the tree below `root`.
 pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, job: &Job) -> Result<Prepared> {
     let Target { action, node } = job.target.of().expect("the job was picked from a Bε-tree");
-    let path = path_to(root, node).expect("the job was picked from this state");
+    let Place { path, .. } = place_of(root, node).expect("the job was picked from this state");
     let depth = u32::try_from(path.len()).unwrap_or(u32::MAX);
     let mut plan = PlanNode::new(node);
     let pending = plan.pending();
@@ -235,7 +301,7 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
         Action::FlushBeyondBound { pivots } | Action::FlushScanned { pivots } => {
             flush(&mut plan, &mut pivots.iter().copied())?
         }
-        Action::CompactIdle(work) => plan.do_idle_work(work.clone(), options, depth)?,
+        Action::DoDue(work) | Action::CompactIdle(work) => plan.do_work(work.clone(), options, depth)?,
     }
     let above = |bounds: &Bounds| -> Vec<Layer> {
         path.iter().flat_map(|(node, pivot)| waiting_for(node, *pivot, bounds)).collect()
@@ -245,12 +311,26 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
     Ok(Prepared::new(job.what, PreparedJob { plan, outputs }))
 }
 
+/// Whether nothing of a tier waits for pivots of which a plan makes one: it would count for both or neither.
+fn is_beside_joins(tier: &Tier, plan: &PlanNode) -> bool {
+    let is_joined = |pivot: usize| matches!(plan.children.get(pivot), Some(PlanChild::Joined));
+    (0..tier.shares.len())
+        .all(|pivot| tier.shares[pivot].is_none() || !(is_joined(pivot) || is_joined(pivot + 1)))
+        || planted!("joined-below-what-came-in")
+}
+
 /// The plan of a prepared job as one of the tree below `root`; `None` if the node of the job is not in it.
 pub(crate) fn planned_from_root(root: &Arc<Node>, prepared: Prepared) -> Option<(PlanNode, Outputs)> {
     // What a tree of another family has prepared is nothing to this one.
     let PreparedJob { mut plan, outputs } = prepared.into()?;
-    let target = Arc::clone(&plan.base);
-    for (node, pivot) in path_to(root, &target)?.into_iter().rev() {
+    let Place { path, node, newer } = place_of(root, &plan.base)?;
+    let newer = if planted!("tiers-on-top-forgotten") { &[] } else { &node.tiers[..newer] };
+    if newer.iter().any(|tier| !is_beside_joins(tier, &plan)) {
+        return None;
+    }
+    plan.base = Arc::clone(node);
+    plan.tiers.splice(0..0, newer.iter().cloned().map(PlanTier::Existing));
+    for (node, pivot) in path.into_iter().rev() {
         let mut above = PlanNode::new(node);
         above.children[pivot] = PlanChild::Node(Box::new(plan));
         plan = above;

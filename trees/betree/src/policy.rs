@@ -66,13 +66,32 @@ pub(crate) struct NodeLoad<'a> {
     pub(crate) overwrites: Overwrites,
 }
 
-/// What is worth doing to a node while nothing comes in.
+/// What is due in a node, or worth doing while nothing comes in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum IdleWork {
+pub(crate) enum NodeWork {
     /// Merging these tiers.
     Merge(RangeInclusive<usize>),
     /// Flushing these pivots.
     Flush(Vec<usize>),
+}
+
+/// What is due in a node that updates only add to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DueWork {
+    pub(crate) work: NodeWork,
+    /// How much the node has of the tiers and bytes that it should have at most, in parts of [`Self::FULL`].
+    pub(crate) pressure: u64,
+}
+
+impl DueWork {
+    /// The pressure of a node that has all that it should have.
+    pub(crate) const FULL: u64 = 256;
+
+    /// Whether it is to be done before another update comes in: where updates come faster than jobs go, a
+    /// node has up to a quarter more than it should have.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.pressure > Self::FULL + Self::FULL / 4
+    }
 }
 
 impl BeTreeOptions {
@@ -117,11 +136,16 @@ impl BeTreeOptions {
         }
     }
 
+    /// A number by which nodes, and trees, do in different rounds what they would all do in one.
+    fn stagger_of(&self, node: ObjectId) -> u64 {
+        self.stagger.wrapping_add(node.0)
+    }
+
     /// If a node has too many tiers (`tier_bytes`, newest first): those that are merged into one.
     pub(crate) fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
         let which = match self.policy {
             Policy::Turtle => turtle::tiers_to_merge(tier_bytes),
-            Policy::Splinter => splinter::tiers_to_merge(self.stagger.wrapping_add(node.0), tier_bytes),
+            Policy::Splinter => splinter::tiers_to_merge(self.stagger_of(node), tier_bytes),
         };
         debug_assert!(
             which.as_ref().is_none_or(|which| which.start() < which.end() && *which.end() < tier_bytes.len()),
@@ -192,9 +216,30 @@ impl BeTreeOptions {
         chosen
     }
 
+    /// Whether updates only put tiers on top, and what that makes due is done by jobs.
+    pub(crate) fn compacts_later(&self) -> bool {
+        match self.policy {
+            Policy::Turtle => false,
+            Policy::Splinter => true,
+        }
+    }
+
+    /// What updates have made due in a node; nothing where they do that themselves.
+    pub(crate) fn due_work(
+        &self,
+        node: ObjectId,
+        tier_bytes: &[u64],
+        load: &NodeLoad<'_>,
+    ) -> Option<DueWork> {
+        match self.policy {
+            Policy::Turtle => None,
+            Policy::Splinter => splinter::due_work(self, node, tier_bytes, load),
+        }
+    }
+
     /// What is worth doing to a node while nothing comes in. It comes to an end: what is flushed stays below,
     /// what is merged stays merged.
-    pub(crate) fn idle_work(&self, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<IdleWork> {
+    pub(crate) fn idle_work(&self, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<NodeWork> {
         match self.policy {
             Policy::Turtle => turtle::idle_work(self, load),
             Policy::Splinter => splinter::idle_work(self, tier_bytes, load),

@@ -270,7 +270,9 @@ impl Tree for BeTree {
         let bytes = updates.bytes();
         let slice = RunSlice { source: Source::Updates(updates), bounds: Bounds::default() };
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
-        plan.join_children(&self.options, 0, &nothing_above)?;
+        if !self.options.compacts_later() {
+            plan.join_children(&self.options, 0, &nothing_above)?;
+        }
         self.finish(plan, work, Origin::Updates, &self.options)
     }
 
@@ -316,6 +318,10 @@ impl Tree for BeTree {
 
     fn has_new_reasons(&self) -> bool {
         self.root.scan_charges.take_note()
+    }
+
+    fn behind_bytes(&self) -> u64 {
+        jobs::behind_bytes(&self.root, &self.options)
     }
 
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
@@ -365,6 +371,11 @@ impl Tree for BeTree {
 impl Movable for BeTree {
     fn run_bytes(&self) -> u64 {
         self.options.leaf_bytes
+    }
+
+    fn job_while_left(&self) -> Option<Job> {
+        // What flushes wait for.
+        jobs::pick_due(&self.root, &self.options)
     }
 
     fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {

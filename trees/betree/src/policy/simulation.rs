@@ -11,7 +11,10 @@ use testudo_base::{ObjectId, num::u64_of};
 
 use testudo_sequence::Overwrites;
 
-use crate::{BeTreeOptions, policy::NodeLoad};
+use crate::{
+    BeTreeOptions,
+    policy::{NodeLoad, NodeWork},
+};
 
 /// What is written into a simulated tree.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,8 @@ pub struct SimulatedLoad {
     pub flush_bytes: u64,
     /// Of a hundred bytes, those that replace what is there.
     pub overwrite_percent: u64,
+    /// It comes as fast as it can: jobs do no more before the next checkpoint than that has to wait for.
+    pub is_pressed: bool,
 }
 
 /// What it has cost.
@@ -89,6 +94,8 @@ struct SimNode {
     pivots: Vec<SimPivot>,
     tiers: Vec<SimTier>,
     overwrites: Overwrites,
+    /// Since what is due in it was looked for.
+    is_changed: bool,
 }
 
 impl SimulatedTree {
@@ -96,7 +103,7 @@ impl SimulatedTree {
     pub fn new(options: BeTreeOptions) -> Self {
         let pivots = vec![SimPivot { width: 1.0, child: SimChild::Leaf(0) }];
         let (tiers, overwrites) = (Vec::new(), Overwrites::UNKNOWN);
-        let root = SimNode { id: ObjectId(1), height: 1, pivots, tiers, overwrites };
+        let root = SimNode { id: ObjectId(1), height: 1, pivots, tiers, overwrites, is_changed: false };
         Self { options, root, next_id: 2, written: Vec::new(), live_bytes: 0 }
     }
 
@@ -112,6 +119,7 @@ impl SimulatedTree {
         let (mut written, mut dearest) = (0, 0.0f64);
         for _ in 0..load.incoming_bytes / load.flush_bytes.max(1) {
             self.checkpoint(load.flush_bytes, new_share);
+            self.change_root(|tree, root| tree.run_jobs(root, load.is_pressed));
             let before = std::mem::replace(&mut written, self.written.iter().sum());
             dearest = dearest.max(ratio(written - before, load.flush_bytes));
         }
@@ -128,15 +136,40 @@ impl SimulatedTree {
 
     fn checkpoint(&mut self, bytes: u64, new_share: f64) {
         self.live_bytes += part_of(bytes, new_share);
+        self.change_root(|tree, root| tree.push(root, bytes, new_share));
+    }
+
+    /// Does what is due in a node and below it, or only what is pressing.
+    fn run_jobs(&mut self, node: &mut SimNode, is_pressed: bool) {
+        while std::mem::take(&mut node.is_changed) {
+            let due = node.with_load(0, |load| self.options.due_work(node.id, &node.tier_bytes(), load));
+            match due.filter(|due| !is_pressed || due.is_pressing()).map(|due| due.work) {
+                Some(NodeWork::Merge(which)) => node.merge(*which.start(), *which.end()),
+                Some(NodeWork::Flush(pivots)) => self.flush_all(node, &pivots),
+                None => break,
+            }
+            self.settle(node);
+        }
+        for pivot in (0..node.pivots.len()).rev() {
+            if let SimChild::Node(child) = &mut node.pivots[pivot].child {
+                self.run_jobs(child, is_pressed);
+                self.divide(node, pivot);
+            }
+        }
+    }
+
+    /// Changes the root, which grows if it has become too large.
+    fn change_root(&mut self, change: impl FnOnce(&mut Self, &mut SimNode)) {
         let empty = SimNode { pivots: Vec::new(), tiers: Vec::new(), ..self.root.copy_of_head() };
         let mut root = std::mem::replace(&mut self.root, empty);
-        self.push(&mut root, bytes, new_share);
+        change(self, &mut root);
         let mut pieces = self.split(root);
         while pieces.len() > 1 {
             let height = pieces[0].height + 1;
             let pivots = pieces.into_iter().map(SimPivot::of_node).collect();
             let (id, overwrites) = (self.fresh_id(), Overwrites::UNKNOWN);
-            pieces = self.split(SimNode { id, height, pivots, tiers: Vec::new(), overwrites });
+            pieces =
+                self.split(SimNode { id, height, pivots, tiers: Vec::new(), overwrites, is_changed: true });
         }
         self.root = pieces.remove(0);
     }
@@ -156,22 +189,43 @@ impl SimulatedTree {
     /// As a plan lets a flow into a node.
     fn push(&mut self, node: &mut SimNode, incoming: u64, new_share: f64) {
         node.tiers.insert(0, SimTier { bytes: node.divided(incoming), new_share, is_new: true });
-        let pending: Vec<u64> = (0..node.pivots.len())
-            .map(|pivot| node.tiers.iter().map(|tier| tier.bytes[pivot]).sum())
-            .collect();
-        let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(SimPivot::leaf_bytes).collect();
-        let overwrites = node.overwrites;
-        let load = NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
-        let chosen = self.options.pivots_to_flush(&load);
-        for &pivot in &chosen {
-            let mut new_bytes = 0.0;
+        if self.options.compacts_later() {
+            let passed: Vec<usize> =
+                (0..node.pivots.len()).filter(|&pivot| self.passes_on(node, pivot)).collect();
+            self.flush_all(node, &passed);
+        } else {
+            let chosen = node.with_load(incoming, |load| self.options.pivots_to_flush(load));
+            self.flush_all(node, &chosen);
+            self.merge_tiers(node);
+        }
+        self.settle(node);
+    }
+
+    /// Whether what has come in for a pivot goes on at once.
+    fn passes_on(&self, node: &SimNode, pivot: usize) -> bool {
+        let newest = node.tiers[0].bytes[pivot];
+        newest > 0
+            && newest * 2 >= node.pending_of(pivot)
+            && match node.pivots[pivot].leaf_bytes() {
+                Some(held) => held == 0 || newest >= held.max(self.options.leaf_bytes / 2),
+                None => newest >= self.options.leaf_bytes / 2,
+            }
+    }
+
+    fn flush_all(&mut self, node: &mut SimNode, pivots: &[usize]) {
+        for &pivot in pivots {
+            let (bytes, mut new_bytes) = (node.pending_of(pivot), 0.0);
             for tier in &mut node.tiers {
                 new_bytes += std::mem::take(&mut tier.bytes[pivot]) as f64 * tier.new_share;
             }
-            self.flush(node, pivot, pending[pivot], new_bytes / pending[pivot].max(1) as f64);
+            self.flush(node, pivot, bytes, new_bytes / bytes.max(1) as f64);
         }
         node.tiers.retain(|tier| tier.total() > 0);
-        self.merge_tiers(node);
+    }
+
+    /// Writes what is new, and cuts what has become too large.
+    fn settle(&mut self, node: &mut SimNode) {
+        node.is_changed = true;
         for tier in node.tiers.iter_mut().filter(|tier| tier.is_new) {
             tier.is_new = false;
             self.record_written(node.height, tier.total());
@@ -196,14 +250,13 @@ impl SimulatedTree {
 
     /// Merges the tiers of a node.
     fn merge_tiers(&mut self, node: &mut SimNode) {
-        let tier_bytes = |node: &SimNode| node.tiers.iter().map(SimTier::total).collect::<Vec<_>>();
         if node.tiers.first().is_some_and(|tier| tier.is_new) {
-            let bytes = tier_bytes(node);
+            let bytes = node.tier_bytes();
             let count = self.options.tiers_to_join(bytes[0], &bytes[1..], node.overwrites);
             node.merge(0, count);
         }
         for _ in 0..crate::update::plan::MERGES_AT_ONCE {
-            let Some(which) = self.options.tiers_to_merge(node.id, &tier_bytes(node)) else { return };
+            let Some(which) = self.options.tiers_to_merge(node.id, &node.tier_bytes()) else { return };
             node.merge(*which.start(), *which.end());
         }
     }
@@ -286,7 +339,22 @@ impl SimNode {
     /// The node without what it holds.
     fn copy_of_head(&self) -> Self {
         let (id, height, overwrites) = (self.id, self.height, self.overwrites);
-        Self { id, height, pivots: Vec::new(), tiers: Vec::new(), overwrites }
+        Self { id, height, pivots: Vec::new(), tiers: Vec::new(), overwrites, is_changed: true }
+    }
+
+    fn tier_bytes(&self) -> Vec<u64> {
+        self.tiers.iter().map(SimTier::total).collect()
+    }
+
+    fn pending_of(&self, pivot: usize) -> u64 {
+        self.tiers.iter().map(|tier| tier.bytes[pivot]).sum()
+    }
+
+    fn with_load<R>(&self, incoming: u64, decide: impl FnOnce(&NodeLoad<'_>) -> R) -> R {
+        let pending: Vec<u64> = (0..self.pivots.len()).map(|pivot| self.pending_of(pivot)).collect();
+        let leaf_bytes: Vec<Option<u64>> = self.pivots.iter().map(SimPivot::leaf_bytes).collect();
+        let overwrites = self.overwrites;
+        decide(&NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites })
     }
 
     /// Bytes for each pivot, by its share of the keys.

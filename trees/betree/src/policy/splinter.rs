@@ -11,14 +11,20 @@
 //! as long as it is new; where it replaces what the leaf holds, the leaf's entries are dead until then, so it
 //! has to be less.
 //!
+//! Updates only add tiers, unless that would be in vain; what they make due is done by jobs, the node under
+//! most pressure first (SplinterDB §3.2: flush-then-compact).
+//!
 //! **Invariants**
 //! - The bound on a node's buffer is between three sixteenths and all of what its leaves hold.
 
 use std::{cmp::Reverse, ops::RangeInclusive};
 
-use testudo_base::num::u64_of;
+use testudo_base::{
+    ObjectId,
+    num::{low64, u64_of},
+};
 
-use super::{BeTreeOptions, IdleWork, NodeLoad, turtle};
+use super::{BeTreeOptions, DueWork, NodeLoad, NodeWork, turtle};
 use testudo_sequence::Overwrites;
 
 /// Tiers that are merged at once (F in the paper).
@@ -27,6 +33,8 @@ const FAN_IN: usize = 8;
 pub(super) const REWRITES_PER_DOUBLING: f64 = 1.0 / 3.0;
 /// The least of what nodes take for too many tiers.
 const MAX_TIERS: u64 = 12;
+/// What is flushed at once is about as much as has come in last, but no more than this.
+const DUE_BYTES_MAX: u64 = 16 << 20;
 /// Shares of a leaf are counted in these.
 const SIXTEENTHS: u64 = 16;
 /// Runs of a tier that hold as much as a leaf.
@@ -52,11 +60,16 @@ pub(super) fn tier_run_bytes(options: &BeTreeOptions) -> u64 {
     (options.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(options.leaf_bytes)
 }
 
+/// The most tiers that a node should have.
+fn most_tiers(stagger: u64) -> u64 {
+    MAX_TIERS + stagger % u64_of(FAN_IN)
+}
+
 /// Those neighbours of which the largest is least for each tier that is saved. `stagger`: a number of the
 /// node's own.
 pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
     let count = tier_bytes.len();
-    if u64_of(count) <= MAX_TIERS + stagger % u64_of(FAN_IN) {
+    if u64_of(count) <= most_tiers(stagger) {
         return None;
     }
     let saved = |window: &RangeInclusive<usize>| u64_of(window.end() - window.start());
@@ -94,13 +107,33 @@ pub(super) fn max_buffered_bytes(options: &BeTreeOptions, leaf_bytes: &[Option<u
     leaf_bytes.iter().map(of).sum()
 }
 
+/// What is due in a node, many tiers first: every query looks into them.
+pub(super) fn due_work(
+    options: &BeTreeOptions,
+    node: ObjectId,
+    tier_bytes: &[u64],
+    load: &NodeLoad<'_>,
+) -> Option<DueWork> {
+    let flush = || {
+        let incoming = tier_bytes.first().map_or(0, |newest| (*newest).min(DUE_BYTES_MAX));
+        let pivots = options.pivots_to_flush(&NodeLoad { incoming, ..*load });
+        (!pivots.is_empty()).then_some(NodeWork::Flush(pivots))
+    };
+    let work = options.tiers_to_merge(node, tier_bytes).map(NodeWork::Merge).or_else(flush)?;
+    let part_of =
+        |some: u64, most: u64| low64(u128::from(some) * u128::from(DueWork::FULL) / u128::from(most.max(1)));
+    let (_, bound) = thresholds(options, load);
+    let of_tiers = part_of(u64_of(tier_bytes.len()), most_tiers(options.stagger_of(node)));
+    Some(DueWork { work, pressure: of_tiers.max(part_of(load.pending.iter().sum(), bound)) })
+}
+
 /// What makes of the node what the turtle policy would have: first fewer bytes that wait, above all those
 /// that overwrite, then fewer tiers. A piece of it writes about as much as four leaves hold.
 pub(super) fn idle_work(
     options: &BeTreeOptions,
     tier_bytes: &[u64],
     load: &NodeLoad<'_>,
-) -> Option<IdleWork> {
+) -> Option<NodeWork> {
     let is_due = |pivot: &usize| {
         let allowed = load.leaf_bytes[*pivot].map_or(options.leaf_bytes, |bytes| {
             let bytes = bytes.clamp(options.unit_bytes(), options.leaf_bytes);
@@ -119,14 +152,14 @@ pub(super) fn idle_work(
     };
     let due: Vec<usize> = (0..load.pending.len()).filter(is_due).take_while(has_room).collect();
     if !due.is_empty() {
-        return Some(IdleWork::Flush(due));
+        return Some(NodeWork::Flush(due));
     }
     let with_older = |newest: usize| {
         let older = &tier_bytes[newest + 1..];
         turtle::tiers_to_join(options, tier_bytes[newest], older, Overwrites::UNKNOWN)
     };
     let joins = (0..tier_bytes.len()).map(|newest| newest..=newest + with_older(newest));
-    joins.into_iter().find(|which| which.start() < which.end()).map(IdleWork::Merge)
+    joins.into_iter().find(|which| which.start() < which.end()).map(NodeWork::Merge)
 }
 
 #[cfg(test)]

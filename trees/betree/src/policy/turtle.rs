@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 
 use testudo_base::num::u64_of;
 
-use super::{BeTreeOptions, IdleWork, NodeLoad};
+use super::{BeTreeOptions, NodeLoad, NodeWork};
 use testudo_sequence::Overwrites;
 
 /// Shares of a leaf are counted in these.
@@ -104,7 +104,7 @@ fn sixteenths_of(overwrites: Overwrites, bytes: u64) -> u64 {
 }
 
 /// What is flushed of an idle node: what waits for leaves in which it replaces something.
-pub(super) fn idle_work(options: &BeTreeOptions, load: &NodeLoad<'_>) -> Option<IdleWork> {
+pub(super) fn idle_work(options: &BeTreeOptions, load: &NodeLoad<'_>) -> Option<NodeWork> {
     if !load.overwrites.surely().is_half() {
         return None;
     }
@@ -119,7 +119,7 @@ pub(super) fn idle_work(options: &BeTreeOptions, load: &NodeLoad<'_>) -> Option<
         has_room
     };
     let due: Vec<usize> = (0..load.pending.len()).filter(is_due).take_while(has_room).collect();
-    (!due.is_empty()).then_some(IdleWork::Flush(due))
+    (!due.is_empty()).then_some(NodeWork::Flush(due))
 }
 
 #[cfg(test)]

@@ -169,7 +169,23 @@ impl Bed {
     }
 
     fn apply(&mut self, updates: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+        self.apply_only(updates);
+        self.catch_up();
+    }
+
+    /// Lets updates in whether or not the tree is behind with its jobs.
+    fn apply_only(&mut self, updates: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
         self.apply_with(updates, |tree, work, updates| tree.apply(work, updates));
+    }
+
+    /// Does the jobs that another update has to wait for.
+    fn catch_up(&mut self) {
+        while self.tree.behind_bytes() > 0 {
+            let job = self.tree.pick_job(false).expect("there is something to do");
+            let prepared = self.tree.prepare(&self.work, &job).unwrap();
+            let edit = self.tree.install(&self.work, prepared).unwrap();
+            self.publish(edit.expect("nothing came in between"));
+        }
     }
 
     fn apply_on_top(&mut self, updates: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
@@ -420,6 +436,7 @@ mod cold_pivots;
 mod conservation;
 mod idle;
 mod in_order;
+mod later;
 mod long_keys;
 mod merge_reads;
 mod operands;

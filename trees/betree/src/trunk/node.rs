@@ -39,6 +39,19 @@ pub(crate) struct Pivot {
     pub(crate) child: Child,
 }
 
+impl Pivot {
+    /// Whether it has the very child that the other has.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let is_same_child = match (&self.child, &other.child) {
+            (Child::Node(one), Child::Node(other)) => Arc::ptr_eq(one, other),
+            (Child::Leaf(Some(one)), Child::Leaf(Some(other))) => Arc::ptr_eq(one, other),
+            (Child::Leaf(None), Child::Leaf(None)) => true,
+            _ => false,
+        };
+        is_same_child && self.low == other.low
+    }
+}
+
 /// What a tier still holds for one pivot (TurtleKV §3.1.2: active pivots, flushed upper bounds, pending
 /// bytes).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +78,14 @@ impl Tier {
     /// How new the newest of its entries may be; all of its runs say the same.
     pub(crate) fn newest_seqno(&self) -> Seqno {
         self.runs.iter().map(|fenced| fenced.run.reference().newest_seqno).max().unwrap_or_default()
+    }
+
+    /// Whether it has the very runs that the other has, and as much is left of them.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let are_same = |(one, other): (&FencedRun, &FencedRun)| Arc::ptr_eq(&one.run, &other.run);
+        self.runs.len() == other.runs.len()
+            && self.runs.iter().zip(&other.runs).all(are_same)
+            && self.shares == other.shares
     }
 
     pub(crate) fn is_active(&self) -> bool {

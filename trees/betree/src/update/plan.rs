@@ -6,6 +6,9 @@
 //! merged with the tiers of its class or below, and where there are too many tiers, light neighbours are
 //! merged. Flows that reach a leaf are merged with its run.
 //!
+//! Where the policy leaves compaction to jobs, a flow that arrives only goes on where to write it first would
+//! be in vain; the rest of it becomes a tier.
+//!
 //! **Invariants**
 //! - Shares say what is left; slices are clipped by them only when a flow leaves or is written.
 //! - A pivot's entries move down all together, so that order by age is kept.
@@ -18,7 +21,7 @@ use testudo_sequence::{Bounds, Fence, Layer, RunSlice, clip_layer, clip_runs, sl
 
 use crate::{
     BeTreeOptions,
-    policy::{IdleWork, NodeLoad},
+    policy::{NodeLoad, NodeWork},
     trunk::node::{Child, Node, Pivot, Share, Tier},
     update::trivial_move::may_be_trivial_move,
 };
@@ -118,9 +121,39 @@ impl PlanNode {
             inputs.push(MergeInput { slices, shares });
         }
         self.tiers.insert(0, PlanTier::Merge(inputs));
+        if options.compacts_later() {
+            self.pass_on(options, depth)?;
+            self.tiers.retain(PlanTier::is_active);
+            return Ok(());
+        }
         self.flush_pivots(bytes, options, depth)?;
         self.settle_new_tier(options);
         self.bound_tiers(options);
+        Ok(())
+    }
+
+    /// Flushes what has come in where to write it here first would be in vain: most of what waits for the
+    /// pivot, and half a leaf of it.
+    fn pass_on(&mut self, options: &BeTreeOptions, depth: u32) -> Result<()> {
+        for (pivot, waiting) in self.pending().into_iter().enumerate() {
+            let newest = self.newest_bytes(pivot);
+            if newest == 0 || newest * 2 < waiting {
+                continue;
+            }
+            let is_much = newest >= options.leaf_bytes / 2;
+            let passes = match &self.children[pivot] {
+                PlanChild::Untouched(Child::Leaf(None)) => true,
+                PlanChild::Untouched(Child::Leaf(Some(run))) => {
+                    is_much
+                        && (newest >= run.reference().user_bytes
+                            || may_be_trivial_move(run, &self.layers_of(pivot), options)?)
+                }
+                _ => is_much,
+            };
+            if passes {
+                self.flush(pivot, waiting, options, depth)?;
+            }
+        }
         Ok(())
     }
 
@@ -215,11 +248,11 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Does what was found worth doing while nothing comes in.
-    pub(crate) fn do_idle_work(&mut self, work: IdleWork, options: &BeTreeOptions, depth: u32) -> Result<()> {
+    /// Does what was found due, or worth doing while nothing comes in.
+    pub(crate) fn do_work(&mut self, work: NodeWork, options: &BeTreeOptions, depth: u32) -> Result<()> {
         match work {
-            IdleWork::Merge(which) => self.merge_tiers(which),
-            IdleWork::Flush(pivots) => {
+            NodeWork::Merge(which) => self.merge_tiers(which),
+            NodeWork::Flush(pivots) => {
                 let pending = self.pending();
                 for pivot in pivots {
                     self.flush(pivot, pending[pivot], options, depth)?;
@@ -307,11 +340,7 @@ impl PlanNode {
 
     /// Merges what is left of the newest tier with those older ones that are no larger.
     fn settle_new_tier(&mut self, options: &BeTreeOptions) {
-        self.tiers.retain(|tier| match tier {
-            PlanTier::Existing(tier) => tier.is_active(),
-            PlanTier::Merge(inputs) => inputs.iter().any(|input| input.shares.iter().any(Option::is_some)),
-            PlanTier::Output { .. } | PlanTier::Trimmed { .. } => true,
-        });
+        self.tiers.retain(PlanTier::is_active);
         if !matches!(self.tiers.first(), Some(PlanTier::Merge(_))) {
             return;
         }
@@ -364,6 +393,14 @@ pub(crate) fn active_bounds(bounds: &Bounds, share: &Share) -> Bounds {
 }
 
 impl PlanTier {
+    fn is_active(&self) -> bool {
+        match self {
+            Self::Existing(tier) => tier.is_active(),
+            Self::Merge(inputs) => inputs.iter().any(|input| input.shares.iter().any(Option::is_some)),
+            Self::Output { .. } | Self::Trimmed { .. } => true,
+        }
+    }
+
     pub(crate) fn active_bytes(&self) -> u64 {
         match self {
             Self::Existing(tier) => tier.active_bytes(),

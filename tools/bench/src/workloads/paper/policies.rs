@@ -85,7 +85,12 @@ fn simulate(records: u64, flush_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.le
     let of_policy = |tree: usize, policy: Policy| {
         let mut simulated = SimulatedTree::new(BeTreeOptions { leaf_bytes, ..BeTreeOptions::new(policy) });
         let incoming_bytes = checkpoints * flush_bytes;
-        let costs = simulated.apply(&SimulatedLoad { incoming_bytes, flush_bytes, overwrite_percent: 0 });
+        let costs = simulated.apply(&SimulatedLoad {
+            incoming_bytes,
+            flush_bytes,
+            overwrite_percent: 0,
+            is_pressed: false,
+        });
         // Of every node on the way to a leaf, and the leaf.
         let node_levels = costs.written_by_level.len().saturating_sub(1);
         let sources = u64_of(node_levels * costs.max_tiers) + 1;

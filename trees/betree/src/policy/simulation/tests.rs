@@ -4,7 +4,8 @@ use crate::Policy;
 /// A load of new bytes, then as many that overwrite.
 fn costs(policy: Policy, flush_bytes: u64) -> [SimulatedCosts; 2] {
     let mut tree = SimulatedTree::new(BeTreeOptions::new(policy));
-    let load = SimulatedLoad { incoming_bytes: 2500 << 20, flush_bytes, overwrite_percent: 0 };
+    let load =
+        SimulatedLoad { incoming_bytes: 2500 << 20, flush_bytes, overwrite_percent: 0, is_pressed: false };
     [tree.apply(&load), tree.apply(&SimulatedLoad { overwrite_percent: 100, ..load })]
 }
 
@@ -22,7 +23,12 @@ fn splinter_writes_less_than_turtle_and_keeps_within_its_space() {
 #[test]
 fn after_a_switch_no_checkpoint_is_far_dearer_than_before() {
     let mut tree = SimulatedTree::new(BeTreeOptions::new(Policy::Splinter));
-    let load = SimulatedLoad { incoming_bytes: 2500 << 20, flush_bytes: 24 << 20, overwrite_percent: 0 };
+    let load = SimulatedLoad {
+        incoming_bytes: 2500 << 20,
+        flush_bytes: 24 << 20,
+        overwrite_percent: 0,
+        is_pressed: false,
+    };
     let before = tree.apply(&load);
     tree.set_options(BeTreeOptions::new(Policy::Turtle));
     let after = tree.apply(&load);
@@ -37,7 +43,12 @@ fn a_turtle_tree_that_is_overwritten_takes_a_bounded_part_more_than_its_data() {
         [(496 << 20, 25 << 20, 3.1), (2_480 << 20, 64 << 20, 3.5), (10_000 << 20, 64 << 20, 4.1)]
     {
         let mut tree = SimulatedTree::new(BeTreeOptions::new(Policy::Turtle));
-        let load = SimulatedLoad { incoming_bytes: data_bytes, flush_bytes, overwrite_percent: 0 };
+        let load = SimulatedLoad {
+            incoming_bytes: data_bytes,
+            flush_bytes,
+            overwrite_percent: 0,
+            is_pressed: false,
+        };
         tree.apply(&load);
         let overwriting = SimulatedLoad { overwrite_percent: 100, ..load };
         tree.apply(&SimulatedLoad { incoming_bytes: data_bytes * 2, ..overwriting });

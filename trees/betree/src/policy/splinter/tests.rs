@@ -132,7 +132,7 @@ fn even_updates_flush_as_much_as_comes_in() {
 }
 
 /// What an idle node with these leaves does.
-fn idle(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<IdleWork> {
+fn idle(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<NodeWork> {
     let leaf_bytes = vec![Some(3200); pending.len()];
     let load = NodeLoad { incoming: 0, pending, leaf_bytes: &leaf_bytes, overwrites };
     OPTIONS.idle_work(tier_bytes, &load)
@@ -141,13 +141,38 @@ fn idle(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<I
 #[test]
 fn an_idle_node_flushes_what_turtle_would_have_flushed_a_few_leaves_at_once() {
     assert_eq!(idle(&[6400], &[3200, 3200], all_new()), None);
-    assert_eq!(idle(&[6401], &[3200, 3201], all_new()), Some(IdleWork::Flush(vec![1])));
-    assert_eq!(idle(&[1700], &[800, 900], Overwrites::UNKNOWN.after(1, 1)), Some(IdleWork::Flush(vec![1])));
-    assert_eq!(idle(&[32_000], &[4000; 8], all_new()), Some(IdleWork::Flush(vec![0, 1])));
+    assert_eq!(idle(&[6401], &[3200, 3201], all_new()), Some(NodeWork::Flush(vec![1])));
+    assert_eq!(idle(&[1700], &[800, 900], Overwrites::UNKNOWN.after(1, 1)), Some(NodeWork::Flush(vec![1])));
+    assert_eq!(idle(&[32_000], &[4000; 8], all_new()), Some(NodeWork::Flush(vec![0, 1])));
 }
 
 #[test]
 fn an_idle_node_merges_tiers_as_turtle_would_have_merged_them() {
-    assert_eq!(idle(&[100, 400, 300, 1600], &[2400], all_new()), Some(IdleWork::Merge(1..=2)));
+    assert_eq!(idle(&[100, 400, 300, 1600], &[2400], all_new()), Some(NodeWork::Merge(1..=2)));
     assert_eq!(idle(&[100, 400, 1600], &[2100], all_new()), None);
+}
+
+/// What is due in a node with these leaves, and the pressure there.
+fn due(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<(NodeWork, u64)> {
+    let leaf_bytes = vec![Some(3200); pending.len()];
+    let load = NodeLoad { incoming: 0, pending, leaf_bytes: &leaf_bytes, overwrites };
+    OPTIONS.due_work(ObjectId(NODE), tier_bytes, &load).map(|due| (due.work, due.pressure))
+}
+
+#[test]
+fn many_tiers_are_due_first_and_then_pivots_of_a_full_node() {
+    assert_eq!(due(&[100; 12], &[150; 8], all_new()), None);
+    assert_eq!(due(&[100; 13], &[3300; 8], all_new()), Some((NodeWork::Merge(0..=7), 277)));
+    assert_eq!(due(&[3300; 8], &[3300; 8], all_new()), Some((NodeWork::Flush(vec![0]), 264)));
+    let about_full = due(&[1000; 2], &[3200, 3200, 3200, 3200, 3200, 3200, 3200, 6400], all_new());
+    assert_eq!(about_full, Some((NodeWork::Flush(vec![7]), 288)));
+}
+
+#[test]
+fn updates_wait_for_a_node_that_has_a_quarter_more_than_it_should() {
+    let is_pressing = |tiers: usize| {
+        let (work, pressure) = due(&vec![100; tiers], &[100; 8], all_new()).unwrap();
+        DueWork { work, pressure }.is_pressing()
+    };
+    assert!(!is_pressing(13) && !is_pressing(15) && is_pressing(16));
 }
