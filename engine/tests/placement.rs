@@ -101,6 +101,44 @@ fn values_outside_are_read_as_those_inside() {
 }
 
 #[test]
+fn medium_values_are_read_from_where_they_are_on_their_way_to_the_bottom() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        // Of more than 120 bytes with their keys: medium, of more than 1,200: large.
+        let placement = Placement::inline().with_small_ratio(0.1).unwrap().with_large_ratio(0.01).unwrap();
+        let options = KeyspaceOptions::default().tree(tree).placement(placement);
+        let keyspace = db.keyspace("k", options).unwrap();
+        let (mut model, mut transient_bytes) = (Model::new(), 0);
+        for round in 0..8 {
+            model = fill(&db, &keyspace, 0..round + 1);
+            let stats = keyspace.stats();
+            assert!(stats.dead_transient_value_bytes <= stats.transient_value_bytes, "{stats:?}");
+            assert!(stats.transient_value_bytes < stats.value_bytes, "{stats:?}");
+            transient_bytes += stats.transient_value_bytes;
+        }
+        assert!(transient_bytes > 0, "{tree}");
+        check(&keyspace, &model);
+        verify(&db);
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open(&machine);
+        check(&db.keyspace("k", options).unwrap(), &model);
+        verify(&db);
+    }
+}
+
+#[test]
+fn presets_of_keyspaces_are_known_by_their_names() {
+    let parallax: KeyspaceOptions = "parallax".parse().unwrap();
+    assert_eq!((parallax.chosen_tree(), parallax.chosen_placement()), (Tree::leveled(), Placement::hybrid()));
+    assert_eq!("turtle".parse::<KeyspaceOptions>().unwrap(), KeyspaceOptions::default());
+    let error = "oak".parse::<KeyspaceOptions>().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("turtle") && error.to_string().contains("parallax"), "{error}");
+}
+
+#[test]
 fn snapshots_keep_the_values_that_they_show() {
     for tree in trees() {
         let machine = MemEnv::new(1);

@@ -278,6 +278,21 @@ impl IntoKeyspaceOptions for KeyspaceOptions {
     }
 }
 
+impl FromStr for KeyspaceOptions {
+    type Err = Error;
+
+    /// The preset of this name: `parallax`, or that of a [`Tree`].
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "parallax" => Ok(Self::parallax()),
+            _ => name
+                .parse()
+                .map(|tree| Self::default().tree(tree))
+                .map_err(|error: Error| Error::invalid(format!("{error}, parallax"))),
+        }
+    }
+}
+
 impl<F: FnOnce() -> KeyspaceOptions> IntoKeyspaceOptions for F {
     fn into_options(self) -> KeyspaceOptions {
         self()
@@ -285,6 +300,11 @@ impl<F: FnOnce() -> KeyspaceOptions> IntoKeyspaceOptions for F {
 }
 
 impl KeyspaceOptions {
+    /// As Parallax stores data: in [`Tree::leveled`], with [`Placement::hybrid`].
+    pub fn parallax() -> Self {
+        Self::default().tree(Tree::leveled()).placement(Placement::hybrid())
+    }
+
     /// Stores the keyspace in this tree. Default: [`Tree::turtle`].
     #[must_use]
     pub fn tree(mut self, tree: Tree) -> Self {

@@ -311,6 +311,10 @@ pub struct KeyspaceStats {
     /// Of `stored_bytes`, those of dead runs that queries still use in the place of live ones, in an lsbm
     /// tree.
     pub retained_bytes: u64,
+    /// Values of medium pairs in value segments, which come back to their keys at the bottom of the tree.
+    pub transient_value_bytes: u64,
+    /// Of those, values to which no entry of the tree refers any more.
+    pub dead_transient_value_bytes: u64,
     /// Its memtables.
     pub memtable_bytes: u64,
     /// Keys in its memtables; a count.
@@ -359,6 +363,8 @@ impl KeyspaceStats {
             value_bytes: tree.value_bytes,
             dead_value_bytes: tree.dead_value_bytes,
             retained_bytes: tree.retained_bytes,
+            transient_value_bytes: tree.transient_value_bytes,
+            dead_transient_value_bytes: tree.dead_transient_value_bytes,
             memtable_bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),
             memtable_entries: view.buffers().map(|buffer| u64_of(buffer.table.len())).sum(),
             dropped_before_flush_entries: dropped.in_buffers.dropped_entries,

@@ -3,7 +3,7 @@
 //! - turtle (1) and splinter (2): tree u8 · leaf bytes u64 · most pivots u64 · if there is a merge
 //!   operator, its name (UTF-8), up to the end.
 //! - Before a tree, unless values are placed as they are by default: 128 u8 · length of the placement u16 ·
-//!   large ratio f64 · prefix bytes u32.
+//!   large ratio f64 · prefix bytes u32 · small ratio f64, unless it is 0.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
 //! - Of a keyspace that moves between two trees (4), or has moved: the settings are the options of both,
@@ -70,6 +70,9 @@ impl KeyspaceOptions {
             let mut settings = Vec::new();
             codec::put_u64(&mut settings, placement.large_ratio().to_bits());
             codec::put_u32(&mut settings, placement.prefix_bytes());
+            if placement.small_ratio() > 0.0 {
+                codec::put_u64(&mut settings, placement.small_ratio().to_bits());
+            }
             out.push(PLACED);
             put_short(&mut out, &settings);
         }
@@ -162,10 +165,12 @@ impl KeyspaceOptions {
 fn decode_placement(settings: &[u8]) -> Result<Placement, Unreadable> {
     let mut reader = Reader::new(settings);
     let (large_ratio, prefix_bytes) = (f64::from_bits(reader.u64()?), reader.u32()?);
+    let small_ratio = if reader.is_empty() { 0.0 } else { f64::from_bits(reader.u64()?) };
     if !reader.is_empty() {
         return Err(Unreadable::Newer("a placement of values that is not known here"));
     }
     let placement = Placement::default().with_large_ratio(large_ratio);
+    let placement = placement.and_then(|placement| placement.with_small_ratio(small_ratio));
     let placement = placement.and_then(|placement| placement.with_prefix_bytes(prefix_bytes));
     placement.map_err(|_| Damage("a placement is out of bounds").into())
 }

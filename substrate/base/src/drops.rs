@@ -82,6 +82,11 @@ pub struct ReferenceDrop {
 }
 
 impl MergeDrops {
+    /// The entry goes on with the value to which it refers.
+    pub fn note_reference(&mut self, entry: &Entry<'_>) {
+        self.note(entry, false);
+    }
+
     #[inline]
     fn note(&mut self, entry: &Entry<'_>, is_made: bool) {
         // What is damaged is found by who reads it.

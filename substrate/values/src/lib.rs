@@ -2,7 +2,9 @@
 //!
 //! A *value segment* is a sorted run. Its entries have the keys of their values, and each says which
 //! reference leads to it; the entries of the tree have the references. Values die as merges drop references.
-//! A segment with dead values is rewritten without them, and keeps its id: no reference changes.
+//! A segment with dead values is rewritten without them, and keeps its id: no reference changes. A
+//! *transient* segment is not: its values come back to their keys at the bottom of the tree, until none is
+//! left.
 //!
 //! **Invariants**
 //! - A segment never changes; a rewritten one is another state of the same segment.
@@ -12,12 +14,14 @@ mod dead_values;
 mod placement;
 mod segment;
 mod segment_format;
+mod segment_reader;
 mod segment_set;
 mod segment_writer;
 
 pub use dead_values::DeadValues;
-pub use placement::Placement;
+pub use placement::{PairClass, Placement};
 pub use segment::{Rewritten, Segment};
 pub use segment_format::SegmentRecord;
+pub use segment_reader::SegmentReader;
 pub use segment_set::{SegmentSet, SegmentTotals};
 pub use segment_writer::SegmentWriter;

@@ -1,10 +1,12 @@
 //! Which values lie outside the runs of their tree (PAPERS P1).
 //!
 //! Parallax goes by p = prefix bytes / (key and value bytes): what an index keeps of a pair, as a part of the
-//! pair. Of a pair with a small p little is merged if its value lies elsewhere.
+//! pair. Of a pair with a small p little is merged if its value lies elsewhere. Large pairs are worth winning
+//! back the space of dead values for it. Medium ones are not: their values lie elsewhere until they come to
+//! the bottom of the tree.
 //!
 //! **Invariants**
-//! - The ratio is between 0 and 1.
+//! - Ratios are between 0 and 1.
 
 use std::{fmt, str::FromStr};
 
@@ -14,21 +16,37 @@ use testudo_base::{Error, Result, num::u64_of};
 const VALUE_BYTES_MIN: usize = 32;
 /// Below this ratio Parallax calls a pair large (T_ML).
 const LARGE_RATIO: f64 = 0.02;
+/// Below this one it calls a pair medium (T_SM).
+const SMALL_RATIO: f64 = 0.2;
 /// What Parallax takes for the bytes of a key that an index keeps.
 const PREFIX_BYTES: u32 = 12;
 
 /// Where the values of a keyspace are put when they leave memory.
 ///
-/// A pair of key and value is *large* if `prefix_bytes / (bytes of key and value)` is below `large_ratio`.
-/// Values of large pairs go to value segments, and the tree merges references to them. Others stay with their
+/// With p = `prefix_bytes / (bytes of key and value)`, a pair of key and value is *large* if p is below
+/// `large_ratio`, else *medium* if p is below `small_ratio`, else *small*. Values of large pairs go to value
+/// segments, and the tree merges references to them. Those of medium pairs go to value segments, too, but
+/// come back to their keys where these reach the bottom of the tree. Those of small pairs stay with their
 /// keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     large_ratio: f64,
+    small_ratio: f64,
     prefix_bytes: u32,
 }
 
-// The ratio is a number.
+/// How large a pair of key and value is, as a [`Placement`] sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairClass {
+    /// The value stays with its key.
+    Small,
+    /// The value lies outside until its key reaches the bottom of the tree.
+    Medium,
+    /// The value lies outside.
+    Large,
+}
+
+// Ratios are numbers.
 impl Eq for Placement {}
 
 impl Default for Placement {
@@ -40,13 +58,12 @@ impl Default for Placement {
 impl Placement {
     /// Every value with its key.
     pub fn inline() -> Self {
-        Self { large_ratio: 0.0, prefix_bytes: PREFIX_BYTES }
+        Self { large_ratio: 0.0, small_ratio: 0.0, prefix_bytes: PREFIX_BYTES }
     }
 
-    /// Values of large pairs in value segments, by the thresholds of Parallax: those of about 600 bytes and
-    /// more.
+    /// By the thresholds of Parallax: pairs of more than 60 bytes are medium, those of more than 600 large.
     pub fn hybrid() -> Self {
-        Self { large_ratio: LARGE_RATIO, ..Self::inline() }
+        Self { large_ratio: LARGE_RATIO, small_ratio: SMALL_RATIO, ..Self::inline() }
     }
 
     /// All values but the shortest in value segments.
@@ -64,6 +81,16 @@ impl Placement {
         Ok(Self { large_ratio, ..self })
     }
 
+    /// With another ratio below which pairs that are not large are medium.
+    ///
+    /// Errors: `Invalid` unless it is between 0 and 1.
+    pub fn with_small_ratio(self, small_ratio: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&small_ratio) {
+            return Err(Error::invalid("the ratio of a placement is a number between 0 and 1"));
+        }
+        Ok(Self { small_ratio, ..self })
+    }
+
     /// With another number of key bytes that an index is taken to keep.
     ///
     /// Errors: `Invalid` for none.
@@ -79,6 +106,11 @@ impl Placement {
         self.large_ratio
     }
 
+    /// The ratio below which a pair that is not large is medium.
+    pub fn small_ratio(&self) -> f64 {
+        self.small_ratio
+    }
+
     /// The number of key bytes that an index is taken to keep.
     pub fn prefix_bytes(&self) -> u32 {
         self.prefix_bytes
@@ -86,13 +118,23 @@ impl Placement {
 
     /// Whether every value stays with its key.
     pub fn is_inline(&self) -> bool {
-        self.large_ratio == 0.0
+        self.large_ratio == 0.0 && self.small_ratio == 0.0
     }
 
-    /// Whether the value of a pair with so many bytes goes to a value segment.
-    pub fn separates(&self, key_bytes: usize, value_bytes: usize) -> bool {
-        let pair_bytes = u64_of(key_bytes) + u64_of(value_bytes);
-        value_bytes >= VALUE_BYTES_MIN && f64::from(self.prefix_bytes) < self.large_ratio * pair_bytes as f64
+    /// What a pair of so many bytes is.
+    #[inline]
+    pub fn class_of(&self, key_bytes: usize, value_bytes: usize) -> PairClass {
+        let pair_bytes = (u64_of(key_bytes) + u64_of(value_bytes)) as f64;
+        let prefix_bytes = f64::from(self.prefix_bytes);
+        if value_bytes < VALUE_BYTES_MIN {
+            PairClass::Small
+        } else if prefix_bytes < self.large_ratio * pair_bytes {
+            PairClass::Large
+        } else if prefix_bytes < self.small_ratio * pair_bytes {
+            PairClass::Medium
+        } else {
+            PairClass::Small
+        }
     }
 }
 
@@ -105,7 +147,10 @@ impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match presets().iter().find(|(_, preset)| preset == self) {
             Some((name, _)) => f.write_str(name),
-            None => write!(f, "large below {}, prefix of {}", self.large_ratio, self.prefix_bytes),
+            None => {
+                let Self { large_ratio, small_ratio, prefix_bytes } = self;
+                write!(f, "large below {large_ratio}, small from {small_ratio}, prefix of {prefix_bytes}")
+            }
         }
     }
 }

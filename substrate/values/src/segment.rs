@@ -19,6 +19,7 @@ const REWRITE_READ_BYTES: usize = 256 << 10;
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub(crate) id: RunId,
+    pub(crate) is_transient: bool,
     pub(crate) run: Arc<Run>,
     pub(crate) dead: DeadValues,
     pub(crate) stored_bytes: u64,
@@ -43,6 +44,11 @@ impl Segment {
     /// The id by which references name it.
     pub fn id(&self) -> RunId {
         self.id
+    }
+
+    /// Whether its values come back to their keys at the bottom of the tree.
+    pub fn is_transient(&self) -> bool {
+        self.is_transient
     }
 
     /// The run that it is in.
@@ -108,7 +114,12 @@ impl Segment {
     }
 
     /// The value that an entry of the segment holds for `reference`.
-    fn referred<'b>(&self, kind: Kind, bytes: &'b [u8], reference: &ValueReference) -> Result<&'b [u8]> {
+    pub(crate) fn referred<'b>(
+        &self,
+        kind: Kind,
+        bytes: &'b [u8],
+        reference: &ValueReference,
+    ) -> Result<&'b [u8]> {
         if kind != Kind::Referred {
             return Err(self.damaged("a value segment has another entry than values"));
         }
@@ -161,6 +172,7 @@ impl Segment {
     pub(crate) fn moved(&self, rewritten: &Rewritten) -> Self {
         Self {
             id: self.id,
+            is_transient: self.is_transient,
             run: Arc::clone(&rewritten.run),
             dead: self.dead.clone(),
             stored_bytes: rewritten.stored_bytes,

@@ -26,6 +26,10 @@ pub struct SegmentTotals {
     pub value_bytes: u64,
     /// Of those, bytes of dead values.
     pub dead_bytes: u64,
+    /// Bytes of the values in transient segments.
+    pub transient_bytes: u64,
+    /// Of those, bytes of dead values.
+    pub dead_transient_bytes: u64,
     /// Bytes that their runs occupy in the data file.
     pub device_bytes: u64,
 }
@@ -53,12 +57,18 @@ impl SegmentSet {
 
     /// What they come to.
     pub fn totals(&self) -> SegmentTotals {
-        self.iter().fold(SegmentTotals::default(), |sum, segment| SegmentTotals {
-            segments: sum.segments + 1,
-            value_bytes: sum.value_bytes + segment.stored_bytes(),
-            dead_bytes: sum.dead_bytes + segment.dead_bytes(),
-            device_bytes: sum.device_bytes + segment.run().reference().stored_bytes(),
-        })
+        let mut totals = SegmentTotals::default();
+        for segment in self.iter() {
+            totals.segments += 1;
+            totals.value_bytes += segment.stored_bytes();
+            totals.dead_bytes += segment.dead_bytes();
+            totals.device_bytes += segment.run().reference().stored_bytes();
+            if segment.is_transient() {
+                totals.transient_bytes += segment.stored_bytes();
+                totals.dead_transient_bytes += segment.dead_bytes();
+            }
+        }
+        totals
     }
 
     /// The value of `key` that `reference` leads to; `None` if a page is missing and was noted.

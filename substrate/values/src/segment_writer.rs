@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Values are numbered as they come, from 0.
 
-use testudo_base::{Entry, Kind, Result, RunId, ValueReference, num::u32_of, sync::Arc};
+use testudo_base::{Entry, Kind, Result, RunId, Seqno, ValueReference, num::u32_of, sync::Arc};
 use testudo_run::{RunOrigin, RunWriter};
 use testudo_storage::DataFile;
 
@@ -13,6 +13,8 @@ use crate::{DeadValues, Segment};
 #[derive(Debug)]
 pub struct SegmentWriter {
     id: RunId,
+    is_transient: bool,
+    newest_seqno: Seqno,
     writer: RunWriter,
     count: u32,
     stored_bytes: u64,
@@ -21,13 +23,34 @@ pub struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Starts a segment, whose id is that of `origin`. `expected_bytes` as in [`RunWriter::new`].
+    /// Starts a segment, whose id is that of `origin`. `is_transient`: its values are to come back to their
+    /// keys at the bottom of the tree. `expected_bytes` as in [`RunWriter::new`].
     ///
     /// Errors: `OutOfSpace`, `Io`.
-    pub fn new(data: Arc<DataFile>, origin: RunOrigin, expected_bytes: u64) -> Result<Self> {
-        let id = origin.id;
+    pub fn new(
+        data: Arc<DataFile>,
+        origin: RunOrigin,
+        is_transient: bool,
+        expected_bytes: u64,
+    ) -> Result<Self> {
+        let RunOrigin { id, newest_seqno, .. } = origin;
         let writer = RunWriter::new(data, origin, expected_bytes)?;
-        Ok(Self { id, writer, count: 0, stored_bytes: 0, bytes: Vec::new() })
+        Ok(Self { id, is_transient, newest_seqno, writer, count: 0, stored_bytes: 0, bytes: Vec::new() })
+    }
+
+    /// Whether its values are to come back to their keys.
+    pub fn is_transient(&self) -> bool {
+        self.is_transient
+    }
+
+    /// None of its values is newer.
+    pub fn newest_seqno(&self) -> Seqno {
+        self.newest_seqno
+    }
+
+    /// The key of the last value; empty if there is none.
+    pub fn last_key(&self) -> &[u8] {
+        self.writer.last_key()
     }
 
     /// Bytes of values so far.
@@ -49,8 +72,8 @@ impl SegmentWriter {
 
     /// Writes what is left. Durable after the data file is synced. REQUIRES: a value was pushed.
     pub fn finish(self) -> Result<Segment> {
-        let run = self.writer.finish_value_segment()?;
-        let dead = DeadValues::none_of(self.count);
-        Ok(Segment { id: self.id, run, dead, stored_bytes: self.stored_bytes, dead_bytes: 0 })
+        let Self { id, is_transient, writer, count, stored_bytes, .. } = self;
+        let (run, dead) = (writer.finish_value_segment()?, DeadValues::none_of(count));
+        Ok(Segment { id, is_transient, run, dead, stored_bytes, dead_bytes: 0 })
     }
 }

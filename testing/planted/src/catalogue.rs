@@ -164,6 +164,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("dead-bytes-twice", "the bytes of a dead value count twice", &["trees/separated/src/tree/tests.rs"]),
     bug("drops-of-job-lost", "values that a job drops stay alive", &["trees/separated/src/tree/tests.rs"]),
     bug(
+        "value-that-came-back-lives-on",
+        "a value that came back to its key stays alive in its segment",
+        &["trees/separated/src/tree/tests.rs"],
+    ),
+    bug(
         "segment-freed-early",
         "a value segment is freed with its first dead value",
         &["trees/separated/src/tree/tests.rs"],

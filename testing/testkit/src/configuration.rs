@@ -20,6 +20,11 @@ pub struct Configuration {
     pub profile: Profile,
 }
 
+/// Nearly every value is medium.
+fn medium() -> Placement {
+    Placement::inline().with_small_ratio(1.0).unwrap_or_default()
+}
+
 /// Every tree under test, small enough for splits, joins and deep paths to happen within few records.
 pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let turtle =
@@ -47,6 +52,8 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("lsbm-small", lsbm(16 << 10, 4, 2)),
         ("turtle-separate", turtle(4 << 10, 4).placement(Placement::separate())),
         ("leveled-separate", leveled(4 << 10, 2, 1).placement(Placement::separate())),
+        ("splinter-medium", splinter(4 << 10, 4).placement(medium())),
+        ("leveled-medium", leveled(4 << 10, 2, 1).placement(medium())),
     ]
 }
 

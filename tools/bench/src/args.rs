@@ -39,7 +39,7 @@ pub enum BenchCommand {
 /// Where the store of a run lives and what it may use.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArgs {
-    /// Tree of the keyspaces
+    /// Tree of the keyspaces; parallax is leveled with --placement hybrid
     #[arg(long, default_value = "turtle")]
     pub tree: String,
     /// Memory budget of the store
@@ -51,9 +51,9 @@ pub struct StoreArgs {
     /// Bytes of a full leaf, or of a run of a leveled tree [default: the tree's]
     #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
     pub leaf_bytes: Option<u64>,
-    /// Where values are put: inline, hybrid or separate
-    #[arg(long, default_value_t = Placement::inline())]
-    pub placement: Placement,
+    /// Where values are put: inline, hybrid or separate [default: inline, for parallax hybrid]
+    #[arg(long)]
+    pub placement: Option<Placement>,
     /// Directory of the store, kept at the end; without it a new one is made and removed again
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

@@ -30,8 +30,8 @@ pub struct Settings {
     pub tree: String,
     /// Bytes of a full leaf, where there are leaves and the choice is not left to the tree.
     pub leaf_bytes: Option<u64>,
-    /// Where values are put; for stores that have a choice.
-    pub placement: testudo::Placement,
+    /// Where values are put, where there is a choice and it is not left to the kind of tree.
+    pub placement: Option<testudo::Placement>,
     /// What is hot when it is closed is read back when it is opened, where a store can do that.
     pub warm_restart: bool,
     /// What merges write in the place of pages in use stays in memory, where a store can do that.

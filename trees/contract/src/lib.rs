@@ -21,7 +21,7 @@ mod work;
 
 use std::{fmt, sync::Arc};
 
-use testudo_base::{Cursor, ExtentSpan, Result, Seqno};
+use testudo_base::{Cursor, ExtentSpan, Result, Seqno, key};
 use testudo_run::{Access, Lookup, ScanLimits};
 use testudo_storage::{Change, PageAddress};
 use testudo_values::SegmentSet;
@@ -31,7 +31,10 @@ pub use movable::{Heading, Movable, Piece};
 pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};
 pub use reclaim::{LeastGain, Reclaim, ReclaimLimits};
-pub use work::{Executor, InlineExecutor, OutlyingValues, Progress, RunIds, Task, Work};
+pub use work::{Executor, InlineExecutor, OutlyingValues, PlaceValues, Progress, RunIds, Task, Work};
+
+/// Parts into which [`Updates::borders`] cut a range of keys.
+const BORDERS: u64 = 16;
 
 /// Sorted updates on their way into a tree: a frozen memtable.
 pub trait Updates: Send + Sync + fmt::Debug {
@@ -46,6 +49,19 @@ pub trait Updates: Send + Sync + fmt::Debug {
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64;
     /// The first and the last key; `None` if there are no updates.
     fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)>;
+    /// Keys where work on them may be cut into parts, ascending, at about equal distances in key space.
+    fn borders(&self) -> Vec<Vec<u8>> {
+        self.key_range().map_or_else(Vec::new, |(first, last)| keys_between(&first, &last))
+    }
+}
+
+/// Keys at about equal distances between two.
+fn keys_between(first: &[u8], last: &[u8]) -> Vec<Vec<u8>> {
+    let shared = key::common_prefix(first, last);
+    let (low, high) = (key::head(&first[shared..]), key::head(&last[shared..]));
+    let step = high.saturating_sub(low) / BORDERS;
+    let border = |number: u64| [&first[..shared], &(low + number * step).to_be_bytes()].concat();
+    if step == 0 { Vec::new() } else { (1..BORDERS).map(border).collect() }
 }
 
 /// The next state of a tree and what makes it durable.
@@ -86,6 +102,10 @@ pub struct TreeStats {
     pub value_bytes: u64,
     /// Of those, bytes of values to which no entry refers any more.
     pub dead_value_bytes: u64,
+    /// Bytes of values in transient segments.
+    pub transient_value_bytes: u64,
+    /// Of those, bytes of values to which no entry refers any more.
+    pub dead_transient_value_bytes: u64,
     /// How far its keyspace has come on its way from one family of trees to another, if it is moving.
     pub moving: Option<Moving>,
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use testudo_base::{
-    DropCounts, KeyspaceId, MergeDrops, ReferenceDrop, Result, RunId, ValueReference,
+    DropCounts, Entry, KeyspaceId, Kind, MergeDrops, ReferenceDrop, Result, RunId, Seqno, ValueReference,
     merge_operator::FullMerge,
     sync::{
         Arc, Mutex,
@@ -110,6 +110,20 @@ pub trait OutlyingValues: Send + Sync + fmt::Debug {
     ///
     /// Errors: `Corruption` if it is not there; `Io`.
     fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>>;
+    /// About how many bytes of values the work takes outside, which updates do not count.
+    fn outlying_bytes(&self) -> u64;
+    /// Who puts the values of a sequence of runs where they belong. `newest_seqno`: how new the runs are;
+    /// `is_leaf`: nothing older lies below them.
+    fn placing(&self, newest_seqno: Seqno, is_leaf: bool) -> Box<dyn PlaceValues>;
+}
+
+/// Puts values where they belong while runs are written, whose entries come in the order of their keys.
+pub trait PlaceValues: Send + fmt::Debug {
+    /// What is written instead of an entry, if it is not the entry itself: a reference instead of a value, or
+    /// a value instead of the reference to it.
+    ///
+    /// Errors: those of reading and writing values.
+    fn place(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, &[u8])>>;
 }
 
 /// What a tree works with.
@@ -136,6 +150,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// About how many bytes are written where a tree counts so many: values that go outside are work, too.
+    pub fn bytes_with_values(&self, counted: u64) -> u64 {
+        counted + self.values.as_ref().map_or(0, |values| values.outlying_bytes())
+    }
+
     /// The same for a tree that has these keys.
     #[must_use]
     pub fn within(&self, keys: &KeyBounds) -> Self {

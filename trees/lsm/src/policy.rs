@@ -241,7 +241,7 @@ impl LsmOptions {
 /// A share of some bytes.
 #[expect(clippy::cast_possible_truncation, reason = "a share of a count fits where the count does")]
 #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
-fn part_of(bytes: u64, share: f64) -> u64 {
+pub(crate) fn part_of(bytes: u64, share: f64) -> u64 {
     (bytes as f64 * share.max(0.0)) as u64
 }
 

@@ -1,7 +1,7 @@
 //! A tree of any family that keeps large values in value segments beside it (decision 0045).
 //!
-//! [`SeparatedTree`] stands between the engine and a tree: of what is flushed it writes large values into
-//! segments and hands the tree references; of what the tree answers it reads the values. The tree merges
+//! [`SeparatedTree`] stands between the engine and a tree: where the tree writes runs it puts values into
+//! segments and references in their place; of what the tree answers it reads the values. The tree merges
 //! references as it merges values, and reports those that it drops.
 //!
 //! **Invariants**
@@ -10,10 +10,12 @@
 
 mod cursor;
 mod objects;
+mod placing;
 mod reclaim;
 mod resolve;
 mod tree;
 mod updates;
 
 pub use objects::{read_layout, split_objects};
-pub use tree::{SeparatedTree, Settings};
+pub use placing::Settings;
+pub use tree::SeparatedTree;

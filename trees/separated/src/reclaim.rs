@@ -4,6 +4,10 @@
 //! segments are left to die further, for the more of a segment is dead the less is written to win the same.
 //! A tree that is idle goes on for as long as a segment is worth it.
 //!
+//! Transient segments die by themselves, as their values come to the bottom of the tree, and are freed whole.
+//! Only where keys are rewritten in such an order that a few values keep many segments alive is one of them
+//! rewritten: if their dead values would take more than a part of the whole store, and then the most dead.
+//!
 //! **Invariants**
 //! - Choosing reads numbers only. A segment without dead values is never chosen, so that rewriting ends.
 
@@ -12,6 +16,11 @@ use testudo_values::{Segment, SegmentSet};
 
 /// While data comes in a segment is rewritten if more than one in so many bytes of all values is dead.
 const DEAD_PART_OF_ALL: u64 = 6;
+/// A transient segment is rewritten if dead values of transient segments are more than one in so many bytes
+/// of the whole tree …
+const DEAD_TRANSIENT_PART: u64 = 6;
+/// … and if of its own values at least one in so many bytes is dead.
+const DEAD_PART_OF_TRANSIENT: u64 = 2;
 /// Of a segment that is rewritten at least one in so many bytes is dead (PAPERS P2).
 const DEAD_PART_OF_SEGMENT: u64 = 10;
 
@@ -34,21 +43,36 @@ impl Target {
     }
 }
 
-/// The segment of which the greatest part is dead, if it is to be rewritten.
-pub(crate) fn pick(segments: &SegmentSet, is_idle: bool) -> Option<&Arc<Segment>> {
+/// The segment of which the greatest part is dead, if it is to be rewritten. `tree_bytes`: those of the runs
+/// of the tree.
+pub(crate) fn pick(segments: &SegmentSet, tree_bytes: u64, is_idle: bool) -> Option<&Arc<Segment>> {
+    let of_class = |is_transient: bool| move |segment: &&Arc<Segment>| segment.is_transient() == is_transient;
+    let lasting = || segments.iter().filter(of_class(false));
+    let transient = || segments.iter().filter(of_class(true));
     let totals = segments.totals();
-    if !is_idle && totals.dead_bytes * DEAD_PART_OF_ALL <= totals.value_bytes {
-        return None;
+    let lasting_bytes = totals.value_bytes - totals.transient_bytes;
+    let dead_lasting_bytes = totals.dead_bytes - totals.dead_transient_bytes;
+    if is_idle || dead_lasting_bytes * DEAD_PART_OF_ALL > lasting_bytes {
+        let most_dead = most_dead(lasting()).filter(|segment| is_worthwhile(segment, DEAD_PART_OF_SEGMENT));
+        if most_dead.is_some() {
+            return most_dead;
+        }
     }
-    let most_dead = segments.iter().max_by_key(|segment| {
-        let part = u128::from(segment.dead_bytes()) << 64;
-        part / u128::from(segment.stored_bytes().max(1))
-    });
-    most_dead.filter(|segment| is_worthwhile(segment))
+    let is_too_much = totals.dead_transient_bytes * DEAD_TRANSIENT_PART > tree_bytes + totals.value_bytes;
+    let most_dead = most_dead(transient()).filter(|_| is_too_much);
+    most_dead.filter(|segment| is_worthwhile(segment, DEAD_PART_OF_TRANSIENT))
 }
 
-fn is_worthwhile(segment: &Segment) -> bool {
-    segment.dead_bytes() > 0 && segment.dead_bytes() * DEAD_PART_OF_SEGMENT >= segment.stored_bytes()
+fn most_dead<'s>(segments: impl Iterator<Item = &'s Arc<Segment>>) -> Option<&'s Arc<Segment>> {
+    segments.max_by_key(|segment| {
+        let part = u128::from(segment.dead_bytes()) << 64;
+        part / u128::from(segment.stored_bytes().max(1))
+    })
+}
+
+/// Whether at least one in `parts` bytes of its values is dead.
+fn is_worthwhile(segment: &Segment, parts: u64) -> bool {
+    segment.dead_bytes() > 0 && segment.dead_bytes() * parts >= segment.stored_bytes()
 }
 
 /// Bytes of pages that rewriting a segment wins, about.

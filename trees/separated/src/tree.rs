@@ -4,33 +4,23 @@
 //! - A `SeparatedTree` never changes; `apply` and `install` return the next one.
 //! - The segments of a state are those to which the entries of its tree refer.
 
-use testudo_base::{
-    Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, ValueReference, planted, sync::Arc,
-};
+use testudo_base::{Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, planted, sync::Arc};
 use testudo_contract::{
-    Job, LeastGain, Opaque, OutlineLine, OutlyingValues, Part, Prepared, Reclaim, ReclaimLimits, Tree,
-    TreeEdit, TreeStats, Updates, Work,
+    Job, LeastGain, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats,
+    Updates, Work,
 };
 use testudo_run::{Access, Lookup, LookupProgress, ScanLimits};
 use testudo_storage::{DataFile, PageAddress};
-use testudo_values::{Placement, Rewritten, SegmentSet};
+use testudo_values::{Placement, Rewritten, Segment, SegmentSet};
 
 use crate::{
     cursor::ValueCursor,
     objects::{Objects, changes_between, load},
+    placing::{Settings, Values, segment_origin},
     reclaim::{Target, gain_bytes, pick},
     resolve::resolve,
-    updates::{segment_origin, separate},
+    updates::SeparatedUpdates,
 };
-
-/// How values are separated.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Which values.
-    pub placement: Placement,
-    /// Bytes of values of a full segment.
-    pub segment_bytes: u64,
-}
 
 /// A tree and its value segments.
 #[derive(Debug)]
@@ -43,17 +33,26 @@ pub struct SeparatedTree {
 /// What a job has done.
 enum Outcome {
     Rewritten(Rewritten),
-    OfTree { prepared: Prepared, drops: Vec<ReferenceDrop> },
+    OfTree { prepared: Prepared, of_values: OfValues },
 }
 
-/// Values of a state, for merges.
-#[derive(Debug)]
-struct ValuesOf(SegmentSet);
+/// What a piece of work of the tree did to values.
+struct OfValues {
+    /// Segments that it wrote.
+    made: Vec<Segment>,
+    drops: Vec<ReferenceDrop>,
+}
 
-impl OutlyingValues for ValuesOf {
-    fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>> {
-        let value = self.0.read(key, reference, Access::Blocking)?;
-        Ok(value.expect("a blocking read waits for its page"))
+/// A piece of work of the tree, and the values for it.
+struct InnerWork {
+    work: Work,
+    values: Arc<Values>,
+}
+
+impl InnerWork {
+    /// What the work did to values, once it is done.
+    fn end(&self) -> Result<OfValues> {
+        Ok(OfValues { made: self.values.take_made()?, drops: self.work.progress.take_reference_drops() })
     }
 }
 
@@ -77,22 +76,27 @@ impl SeparatedTree {
         Ok(Arc::new(Self { tree, segments, settings }))
     }
 
-    /// What the tree works with.
-    fn inner_work(&self, work: &Work) -> Work {
+    /// What the tree works with. What it writes is placed by `placement`, and about `outlying_bytes` of what
+    /// comes in go outside by that.
+    fn inner_work(&self, work: &Work, placement: Placement, outlying_bytes: u64) -> InnerWork {
         // What an attempt before this one has left is of merges that came to nothing.
         let _ = work.progress.take_reference_drops();
-        Work { values: Some(Arc::new(ValuesOf(self.segments.clone()))), ..work.clone() }
+        let settings = Settings { placement, ..self.settings };
+        let values = Values::new(&self.segments, work, settings, outlying_bytes);
+        let work = Work { values: Some(Arc::<Values>::clone(&values)), ..work.clone() };
+        InnerWork { work, values }
+    }
+
+    /// The same where space is short: values stay where they are.
+    fn inner_work_sparing(&self, work: &Work) -> InnerWork {
+        self.inner_work(work, Placement::inline(), 0)
     }
 
     /// The edit of the tree with what becomes of segments.
-    fn with_segments(
-        &self,
-        edit: TreeEdit,
-        mut segments: SegmentSet,
-        drops: Vec<ReferenceDrop>,
-        keyspace: KeyspaceId,
-    ) -> Result<TreeEdit> {
-        segments.bury(drops)?;
+    fn with_segments(&self, edit: TreeEdit, of_values: OfValues, keyspace: KeyspaceId) -> Result<TreeEdit> {
+        let mut segments = self.segments.clone();
+        of_values.made.into_iter().for_each(|segment| segments.insert(segment));
+        segments.bury(of_values.drops)?;
         let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
         changes.extend(edit.changes);
         changes.extend(rest);
@@ -173,24 +177,27 @@ impl Tree for SeparatedTree {
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
-        let inner_work = self.inner_work(work);
-        let Settings { placement, segment_bytes } = self.settings;
-        let mut segments = self.segments.clone();
-        let separated = separate(&updates, work, placement, segment_bytes)?;
-        let edit = match separated {
-            None => self.tree.apply(&inner_work, updates)?,
-            Some((updates, new)) => {
-                new.into_iter().for_each(|segment| segments.insert(segment));
-                self.tree.apply(&inner_work, Arc::new(updates))?
-            }
+        let placement = self.settings.placement;
+        let mut outlying_bytes = 0;
+        let updates = if placement.is_inline() {
+            updates
+        } else {
+            let updates = SeparatedUpdates::new(updates, placement)?;
+            outlying_bytes = updates.outlying_bytes();
+            // The tree expects what stays.
+            work.progress.expect(outlying_bytes);
+            Arc::new(updates)
         };
-        self.with_segments(edit, segments, work.progress.take_reference_drops(), work.keyspace)
+        let inner = self.inner_work(work, placement, outlying_bytes);
+        let edit = self.tree.apply(&inner.work, updates)?;
+        self.with_segments(edit, inner.end()?, work.keyspace)
     }
 
     fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
-        // As it is: what lies on top must take little more space than it does.
-        let edit = self.tree.apply_on_top(&self.inner_work(work), updates)?;
-        self.with_segments(edit, self.segments.clone(), work.progress.take_reference_drops(), work.keyspace)
+        // What lies on top must take little more space than it does.
+        let inner = self.inner_work_sparing(work);
+        let edit = self.tree.apply_on_top(&inner.work, updates)?;
+        self.with_segments(edit, inner.end()?, work.keyspace)
     }
 
     fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
@@ -213,9 +220,9 @@ impl Tree for SeparatedTree {
 
     fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
         let Some(target) = reclaim.target.of::<Target>() else {
-            let edit = self.tree.reclaim(&self.inner_work(work), reclaim)?;
-            let drops = work.progress.take_reference_drops();
-            return self.with_segments(edit, self.segments.clone(), drops, work.keyspace);
+            let inner = self.inner_work_sparing(work);
+            let edit = self.tree.reclaim(&inner.work, reclaim)?;
+            return self.with_segments(edit, inner.end()?, work.keyspace);
         };
         let rewritten = self.rewrite(work, *target)?.expect("it was picked of this very state");
         Ok(self.with_rewritten(&rewritten, work.keyspace).expect("it was picked of this very state"))
@@ -228,11 +235,14 @@ impl Tree for SeparatedTree {
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         // Writers wait for the jobs of a tree that is behind, and for none of these.
+        let tree_bytes = self.tree.stats().stored_bytes;
         let of_segments =
-            pick(&self.segments, is_idle).filter(|_| self.behind_bytes() == 0).map(|segment| Job {
-                what: "rewrite a value segment",
-                debt_bytes: segment.dead_bytes(),
-                target: Opaque::new(Target::of(segment)),
+            pick(&self.segments, tree_bytes, is_idle).filter(|_| self.behind_bytes() == 0).map(|segment| {
+                Job {
+                    what: "rewrite a value segment",
+                    debt_bytes: segment.dead_bytes(),
+                    target: Opaque::new(Target::of(segment)),
+                }
             });
         let jobs = of_segments.into_iter().chain(self.tree.pick_job(is_idle));
         jobs.max_by_key(|job| job.debt_bytes)
@@ -253,8 +263,9 @@ impl Tree for SeparatedTree {
                 Outcome::Rewritten(rewritten.expect("it was picked of this very state"))
             }
             None => {
-                let prepared = self.tree.prepare(&self.inner_work(work), job)?;
-                Outcome::OfTree { prepared, drops: work.progress.take_reference_drops() }
+                let inner = self.inner_work(work, self.settings.placement, 0);
+                let prepared = self.tree.prepare(&inner.work, job)?;
+                Outcome::OfTree { prepared, of_values: inner.end()? }
             }
         };
         Ok(Prepared::new(job.what, outcome))
@@ -264,12 +275,14 @@ impl Tree for SeparatedTree {
         match prepared.into::<Outcome>() {
             None => Ok(None),
             Some(Outcome::Rewritten(rewritten)) => Ok(self.with_rewritten(&rewritten, work.keyspace)),
-            Some(Outcome::OfTree { prepared, drops }) => {
-                let Some(edit) = self.tree.install(&self.inner_work(work), prepared)? else {
+            Some(Outcome::OfTree { prepared, mut of_values }) => {
+                let Some(edit) = self.tree.install(work, prepared)? else {
                     return Ok(None);
                 };
-                let drops = if planted!("drops-of-job-lost") { Vec::new() } else { drops };
-                self.with_segments(edit, self.segments.clone(), drops, work.keyspace).map(Some)
+                if planted!("drops-of-job-lost") {
+                    of_values.drops.clear();
+                }
+                self.with_segments(edit, of_values, work.keyspace).map(Some)
             }
         }
     }
@@ -286,6 +299,8 @@ impl Tree for SeparatedTree {
             value_segments: totals.segments,
             value_bytes: totals.value_bytes,
             dead_value_bytes: totals.dead_bytes,
+            transient_value_bytes: totals.transient_bytes,
+            dead_transient_value_bytes: totals.dead_transient_bytes,
             ..stats
         }
     }

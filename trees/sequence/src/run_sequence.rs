@@ -7,9 +7,9 @@
 
 use testudo_base::{
     DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, Result, Seqno, ValueReference, codec::Damage, key,
-    operands_format::with_value_read, planted, sync::Arc,
+    num::u64_of, operands_format::with_value_read, planted, sync::Arc,
 };
-use testudo_contract::Work;
+use testudo_contract::{PlaceValues, Work};
 use testudo_run::{KeyBounds, Run, RunOrigin, RunWriter};
 
 use crate::{Fence, FencedRun};
@@ -55,6 +55,12 @@ pub struct RunSequence<'w> {
     /// nothing else was written there.
     first_tombstone: Option<Vec<u8>>,
     drops: MergeDrops,
+    /// Puts values outside the runs, or back into them.
+    placing: Option<Box<dyn PlaceValues>>,
+    /// Bytes by which what was pushed is more than what was written in its place.
+    outlying_bytes: u64,
+    /// Bytes of the entry that was written last.
+    written_bytes: u64,
 }
 
 /// A run that stays, and its first and last key.
@@ -90,6 +96,9 @@ impl<'w> RunSequence<'w> {
             staying,
             first_tombstone: None,
             drops: MergeDrops::default(),
+            placing: work.values.as_ref().map(|values| values.placing(origin.newest_seqno, origin.is_leaf)),
+            outlying_bytes: 0,
+            written_bytes: 0,
         })
     }
 
@@ -113,7 +122,7 @@ impl<'w> RunSequence<'w> {
         if std::mem::take(&mut self.is_full) {
             self.finish_open(Some(entry.key))?;
         }
-        self.open()?.push(entry)?;
+        self.write(entry)?;
         Ok(if is_behind_staying { Pushed::BehindStaying } else { Pushed::Written })
     }
 
@@ -123,6 +132,32 @@ impl<'w> RunSequence<'w> {
         if let Some(open) = &mut self.open {
             open.note_warm();
         }
+    }
+
+    /// Adds to the open run what is to stand there for an entry.
+    fn write(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let mut placing = self.placing.take();
+        let placed = placing.as_mut().map_or(Ok(None), |placing| placing.place(entry))?;
+        let written = placed.map_or(*entry, |(kind, value)| Entry { kind, value, ..*entry });
+        let comes_back = written.kind != Kind::Reference && entry.kind == Kind::Reference;
+        if comes_back && !planted!("value-that-came-back-lives-on") {
+            self.drops.note_reference(entry);
+        }
+        self.open()?.push(&written)?;
+        self.outlying_bytes += u64_of(entry.user_bytes().saturating_sub(written.user_bytes()));
+        self.written_bytes = u64_of(written.user_bytes());
+        self.placing = placing;
+        Ok(())
+    }
+
+    /// Bytes by which values that were put outside the runs have made entries shorter.
+    pub fn outlying_bytes(&self) -> u64 {
+        self.outlying_bytes
+    }
+
+    /// Bytes of the entry that was written last, as it was written.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     /// What is written in the place of operands, if it is not they.

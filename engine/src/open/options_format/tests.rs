@@ -31,6 +31,10 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
             options().placement(Placement::separate()),
             b"\x80\x0c\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
         ),
+        (
+            options().placement(Placement::separate().with_small_ratio(0.5).unwrap()),
+            b"\x80\x14\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\0\0\0\0\0\0\xe0\x3f\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
+        ),
     ]
 }
 
@@ -80,8 +84,8 @@ fn what_a_newer_version_wrote_is_told_from_damage() {
         assert!(error.to_string().contains("a newer version is needed"), "{error}");
     }
     assert!(matches!(KeyspaceOptions::decode(&[0, 0, 0]), Err(Unreadable::Damaged(_))));
-    let [.., (_, leveled), _, (_, placed)] = golden()[..] else { panic!("these come last") };
-    let more_placement = [&[PLACED, 13, 0][..], &placed[3..15], &[7], &placed[15..]].concat();
+    let [.., (_, leveled), _, _, (_, placed)] = golden()[..] else { panic!("these come last") };
+    let more_placement = [&[PLACED, 21, 0][..], &placed[3..23], &[7], &placed[23..]].concat();
     let more_settings = [&[3, 25, 0][..], &leveled[3..27], &[7], &leveled[27..]].concat();
     let more_options = [leveled, &[7]].concat();
     for bytes in [more_settings, more_options, more_placement] {

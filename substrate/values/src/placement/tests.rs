@@ -3,24 +3,33 @@ use testudo_base::ErrorKind;
 use super::*;
 
 #[test]
-fn pairs_below_the_ratio_are_large() {
+fn pairs_are_classed_by_how_much_of_them_an_index_keeps() {
+    use PairClass::{Large, Medium, Small};
     let hybrid = Placement::hybrid();
-    assert!(!hybrid.separates(24, 576), "p is the ratio");
-    assert!(hybrid.separates(24, 577));
-    assert!(!Placement::inline().separates(24, 1 << 30));
-    assert!(Placement::separate().separates(1, 32));
-    assert!(!Placement::separate().separates(65_536, 31), "a short value stays, however long its key");
+    let classes = [(36, Small), (37, Medium), (576, Medium), (577, Large)];
+    assert_eq!(classes.map(|(bytes, _)| hybrid.class_of(24, bytes)), classes.map(|(_, class)| class));
+    assert_eq!(Placement::inline().class_of(24, 1 << 30), Small);
+    assert_eq!(Placement::separate().class_of(1, 32), Large);
+    assert_eq!(
+        Placement::separate().class_of(65_536, 31),
+        Small,
+        "a short value stays, however long its key"
+    );
     let wide = hybrid.with_prefix_bytes(24).unwrap();
-    assert!(!wide.separates(24, 1_176) && wide.separates(24, 1_177));
+    assert_eq!([1_176, 1_177].map(|bytes| wide.class_of(24, bytes)), [Medium, Large]);
+    let two_classes = hybrid.with_small_ratio(0.0).unwrap();
+    assert_eq!([576, 577].map(|bytes| two_classes.class_of(24, bytes)), [Small, Large]);
 }
 
 #[test]
 fn nonsense_is_invalid() {
     for ratio in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
         assert_eq!(Placement::hybrid().with_large_ratio(ratio).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(Placement::hybrid().with_small_ratio(ratio).unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert_eq!(Placement::hybrid().with_prefix_bytes(0).unwrap_err().kind(), ErrorKind::Invalid);
     assert!(Placement::separate().with_large_ratio(0.0).unwrap().is_inline());
+    assert!(!Placement::hybrid().with_large_ratio(0.0).unwrap().is_inline());
 }
 
 #[test]
@@ -31,5 +40,5 @@ fn presets_are_known_by_their_names() {
     }
     assert_eq!("medium".parse::<Placement>().unwrap_err().kind(), ErrorKind::Invalid);
     let other = Placement::hybrid().with_large_ratio(0.5).unwrap();
-    assert_eq!(other.to_string(), "large below 0.5, prefix of 12");
+    assert_eq!(other.to_string(), "large below 0.5, small from 0.2, prefix of 12");
 }

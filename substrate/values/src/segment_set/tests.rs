@@ -29,7 +29,7 @@ fn one_segment() -> (Arc<DataFile>, SegmentSet, Vec<ValueReference>) {
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
     let file = MemEnv::new(1).open(path, options).unwrap();
     let data = DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), Some(Incarnation(1))).unwrap();
-    let mut writer = SegmentWriter::new(Arc::clone(&data), origin(5), 1 << 16).unwrap();
+    let mut writer = SegmentWriter::new(Arc::clone(&data), origin(5), false, 1 << 16).unwrap();
     let references = (0..COUNT).map(|number| writer.push(&key(number), &value(number)).unwrap()).collect();
     let mut segments = SegmentSet::default();
     segments.insert(writer.finish().unwrap());

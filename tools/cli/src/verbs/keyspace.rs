@@ -31,12 +31,13 @@ enum Command {
         /// Name of the keyspace
         #[arg(value_parser = parse_name)]
         name: String,
-        /// Kind of tree
-        #[arg(long, default_value_t = Tree::turtle())]
-        tree: Tree,
-        /// Where values are put: inline, hybrid (large ones in value segments) or separate
-        #[arg(long, default_value_t = Placement::inline())]
-        placement: Placement,
+        /// Kind of tree; parallax is leveled with --placement hybrid
+        #[arg(long, default_value = "turtle")]
+        tree: KeyspaceOptions,
+        /// Where values are put: inline, hybrid (large and medium ones in value segments) or separate
+        /// [default: inline, for parallax hybrid]
+        #[arg(long)]
+        placement: Option<Placement>,
         #[arg(long, value_name = "NAME", help = merge_operator_help())]
         merge_operator: Option<String>,
         /// Create the store and the directories above it if they do not exist
@@ -57,7 +58,7 @@ enum Command {
         /// Kind of tree
         #[arg(long, required_unless_present = "placement")]
         tree: Option<Tree>,
-        /// Where values are put: inline, hybrid (large ones in value segments) or separate
+        /// Where values are put: inline, hybrid (large and medium ones in value segments) or separate
         #[arg(long)]
         placement: Option<Placement>,
         /// Wait until all of it has moved
@@ -86,7 +87,8 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
     match &arguments.command {
         Command::Create { store, name, tree, placement, merge_operator, create: may_create } => {
             let db = store::open_for_writing(context, store, *may_create)?;
-            let options = KeyspaceOptions::default().tree(*tree).placement(*placement);
+            let placement = placement.unwrap_or(tree.chosen_placement());
+            let (tree, options) = (tree.chosen_tree(), tree.placement(placement));
             let options = merge_operator.iter().fold(options, |options, name| options.merge_operator(name));
             let outcome = create(&db, store, name, options);
             store.close(db, outcome)?;

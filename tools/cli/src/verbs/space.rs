@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde_json::{Map, Value, json};
+use testudo::KeyspaceStats;
 use testudo_base::num::u64_of;
 
 use crate::{
@@ -19,6 +20,18 @@ use crate::{
 pub(crate) struct SpaceArguments {
     #[command(flatten)]
     store: StoreArguments,
+}
+
+/// Values outside the runs of a keyspace.
+fn values_by_class(stats: &KeyspaceStats) -> [(&'static str, u64); 4] {
+    let dead_large = stats.dead_value_bytes - stats.dead_transient_value_bytes;
+    let large = stats.value_bytes - stats.transient_value_bytes;
+    [
+        ("large_live", large - dead_large),
+        ("large_dead", dead_large),
+        ("medium_live", stats.transient_value_bytes - stats.dead_transient_value_bytes),
+        ("medium_dead", stats.dead_transient_value_bytes),
+    ]
 }
 
 /// Prints the sizes.
@@ -41,17 +54,25 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
         ("manifest", "manifest and superblock", manifest),
     ];
     let total: u64 = files.iter().map(|file: &StoreFile| file.allocated_bytes).sum();
-    let keyspaces: Vec<_> = inspection
-        .keyspaces
-        .iter()
-        .map(|keyspace| (keyspace.name.clone(), keyspace.stats.stored_bytes))
-        .collect();
+    let keyspaces: Vec<_> =
+        inspection.keyspaces.iter().map(|keyspace| (keyspace.name.clone(), &keyspace.stats)).collect();
     if context.json {
         let mut document: Map<_, _> =
             uses.iter().map(|(name, _, bytes)| (format!("{name}_bytes"), json!(bytes))).collect();
         document.insert("disk_bytes".to_owned(), json!(total));
-        let keyspaces: Map<_, _> = keyspaces.into_iter().map(|(name, bytes)| (name, json!(bytes))).collect();
+        let values: Map<_, _> = keyspaces
+            .iter()
+            .filter(|(_, stats)| stats.value_bytes > 0)
+            .map(|(name, stats)| {
+                let bytes =
+                    values_by_class(stats).map(|(class, bytes)| (format!("{class}_bytes"), json!(bytes)));
+                (name.clone(), json!(Map::from_iter(bytes)))
+            })
+            .collect();
+        let keyspaces: Map<_, _> =
+            keyspaces.into_iter().map(|(name, stats)| (name, json!(stats.stored_bytes))).collect();
         document.insert("keyspaces".to_owned(), json!(keyspaces));
+        document.insert("values".to_owned(), json!(values));
         let mut document = Value::Object(document);
         inspection.describe(&mut document);
         context.console.json(&document)?;
@@ -63,11 +84,14 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
         .collect();
     let file_count = u64_of(files.len());
     rows.push(vec!["total".to_owned(), show_size(total), format!("on the device, {file_count} files")]);
-    rows.extend(
-        keyspaces
-            .into_iter()
-            .map(|(name, bytes)| vec![escape(name.as_bytes()), show_size(bytes), "keyspace".to_owned()]),
-    );
+    for (name, stats) in keyspaces {
+        let name = escape(name.as_bytes());
+        rows.push(vec![name.clone(), show_size(stats.stored_bytes), "keyspace".to_owned()]);
+        for (class, bytes) in values_by_class(stats).into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let what = format!("of that, values outside its runs: {}", class.replace('_', ", "));
+            rows.push(vec![name.clone(), show_size(bytes), what]);
+        }
+    }
     let columns = [("use", Align::Left), ("bytes", Align::Right), ("what", Align::Left)];
     context.console.table(&columns, &rows)?;
     Ok(Verdict::Fine)

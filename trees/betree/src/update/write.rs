@@ -14,7 +14,7 @@
 
 use testudo_base::{
     Cursor, Entry, Error, ErrorKind, MergeDrops, Result, Seqno,
-    num::u64_of,
+    num::{low64, u64_of},
     sync::{Arc, Mutex},
 };
 use testudo_contract::{Task, Work};
@@ -71,7 +71,9 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     collect(plan, &mut destinations);
     let total = destinations.iter().map(|destination| destination.bytes).sum();
     work.progress.expect(total);
-    let bytes_max = part_bytes_max(total, u64_of(work.executor.workers()), options);
+    let all_bytes = work.bytes_with_values(total);
+    let bytes_max = part_bytes_max(all_bytes, u64_of(work.executor.workers()), options);
+    let bytes_max = low64(u128::from(bytes_max) * u128::from(total) / u128::from(all_bytes.max(1)));
     let mut tasks: Vec<(u64, Task)> = Vec::with_capacity(destinations.len());
     let mut results = Vec::with_capacity(destinations.len());
     for destination in destinations {
@@ -258,10 +260,9 @@ fn write_entries<C: Cursor>(
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },
         };
         let is_old = rewrites_leaf && merge.stands_on_oldest();
-        if is_old && cutter.cuts_before_old(merge.passed_bytes()) {
+        if is_old && cutter.cuts_before_old(merge.passed_bytes().saturating_sub(runs.outlying_bytes())) {
             runs.cut();
         }
-        let entry_bytes = u64_of(entry.user_bytes());
         let pushed = runs.push(&entry)?;
         if pushed != Pushed::Ended && merge.is_warm() {
             runs.note_warm();
@@ -272,9 +273,9 @@ fn write_entries<C: Cursor>(
             Pushed::BehindStaying => cutter.record_other_cut(),
             Pushed::Written => {}
         }
-        cutter.record_written(entry_bytes, is_old);
+        cutter.record_written(runs.written_bytes(), is_old);
         let passed = merge.passed_bytes();
-        if cutter.cuts_after(runs.open_bytes(), passed) {
+        if cutter.cuts_after(runs.open_bytes(), passed.saturating_sub(runs.outlying_bytes())) {
             runs.cut();
             runs.report(passed - reported);
             reported = passed;

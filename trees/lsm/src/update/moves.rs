@@ -135,15 +135,25 @@ impl Levels {
     }
 
     /// A flush alone has no borders of runs where it could be cut for several workers: those of the bottom
-    /// say about where its keys are.
+    /// say about where its keys are, and where these are few it says so itself.
     fn add_cuts(&self, cells: &mut [Cell], updates: &Arc<dyn Updates>) {
         for cell in cells {
             let Cell::Merge(merge) = cell else { continue };
             let within = self.bottom.within(&merge.bounds);
             let step = (within.len() / CUTS_MAX).max(1);
             let mut low: Option<Vec<u8>> = None;
-            let keys = self.bottom.range(within).step_by(step).map(|held| held.fenced.low.to_vec());
-            for key in keys.map(Some).chain([None]) {
+            let mut keys: Vec<_> = self
+                .bottom
+                .range(within.clone())
+                .step_by(step)
+                .map(|held| held.fenced.low.to_vec())
+                .collect();
+            if within.len() < CUTS_MAX {
+                keys.extend(updates.borders());
+                keys.sort_unstable();
+                keys.dedup();
+            }
+            for key in keys.into_iter().map(Some).chain([None]) {
                 let bytes = updates.bytes_between(low.as_deref(), key.as_deref());
                 merge.cuts.push((low.take().unwrap_or_default().into(), bytes));
                 low = key;

@@ -21,6 +21,7 @@ use testudo_sequence::{
 use crate::{
     LsmOptions,
     levels::component::Held,
+    policy::part_of,
     update::{
         destination::Destination,
         plan::{Cell, Floor, Merge},
@@ -64,7 +65,9 @@ pub(crate) fn write_all(
     work.progress.expect(total);
     // A single worker cuts too, so that tests which do everything in one thread see what the others see.
     let workers = u64_of(work.executor.workers()).max(2);
-    let bytes_max = total.div_ceil(workers * PARTS_PER_WORKER).max(options.run_bytes * 2);
+    let all_bytes = work.bytes_with_values(total);
+    let bytes_max = all_bytes.div_ceil(workers * PARTS_PER_WORKER).max(options.run_bytes * 2);
+    let bytes_max = part_of(bytes_max, total as f64 / all_bytes.max(1) as f64);
     let mut tasks: Vec<(u64, Task)> = Vec::new();
     let mut results = Vec::with_capacity(destinations.len());
     let keys = Bounds::from(&work.keys);
@@ -222,7 +225,8 @@ fn write_entries<C: Cursor>(
             continue;
         }
         // A rest that is not worth a run goes to the run before it.
-        let left = incoming.saturating_sub(merge.passed_bytes());
+        let passed = merge.passed_bytes().saturating_sub(runs.outlying_bytes());
+        let left = incoming.saturating_sub(passed);
         if left > target / 2 || open_bytes >= target * 3 / 2 {
             runs.cut();
             runs.report(merge.passed_bytes() - reported);

@@ -1,7 +1,10 @@
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use testudo_base::{
-    ExtentSpan, Incarnation, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key,
+    ExtentSpan, Incarnation, OwnedEntry, RunId, Seqno, StoreId, ValueReference, checksum::hash_key,
     merge_operator::MergeOperators, num::u64_of, operands_format::encode_operand,
 };
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
@@ -93,14 +96,17 @@ struct Bed {
     sealed: Seqno,
     /// How many segments were rewritten.
     rewritten: u32,
+    /// Transient segments that it has had.
+    transient: BTreeSet<RunId>,
 }
 
-fn settings() -> Settings {
-    Settings { placement: Placement::separate(), segment_bytes: 16 << 10 }
+/// Keys are short: values of 32 bytes and more are medium, of 600 and more large.
+fn three_classes() -> Placement {
+    Placement::hybrid().with_small_ratio(1.0).unwrap()
 }
 
 impl Bed {
-    fn new(family: Family) -> Self {
+    fn new(family: Family, placement: Placement) -> Self {
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
         let file = MemEnv::new(1).open(Path::new("/data"), options).unwrap();
         let data =
@@ -117,8 +123,9 @@ impl Bed {
             keys: testudo_run::KeyBounds::default(),
         };
         let (objects, references, model) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let tree = open(family, &work, &objects);
-        Self { family, work, tree, objects, references, model, sealed: Seqno(0), rewritten: 0 }
+        let tree = open(family, placement, &work, &objects);
+        let (sealed, rewritten, transient) = (Seqno(0), 0, BTreeSet::new());
+        Self { family, work, tree, objects, references, model, sealed, rewritten, transient }
     }
 
     /// Does what the edit says, and checks the references that it states.
@@ -145,6 +152,12 @@ impl Bed {
             *recount.entry(span).or_default() += 1;
         }
         assert_eq!(recount, self.references);
+        let transient: Vec<RunId> = self.transient_segments().map(|segment| segment.id()).collect();
+        self.transient.extend(transient);
+    }
+
+    fn transient_segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.tree.value_segments().unwrap().iter().filter(|segment| segment.is_transient())
     }
 
     fn updates(&mut self, random: &mut SplitMix) -> Arc<VecUpdates> {
@@ -247,7 +260,7 @@ impl Bed {
     }
 }
 
-fn open(family: Family, work: &Work, objects: &Objects) -> Arc<dyn Tree> {
+fn open(family: Family, placement: Placement, work: &Work, objects: &Objects) -> Arc<dyn Tree> {
     let (objects, segments) = split_objects(objects.clone());
     let tree: Arc<dyn Tree> = match family {
         Family::BeTree(policy) => {
@@ -260,16 +273,19 @@ fn open(family: Family, work: &Work, objects: &Objects) -> Arc<dyn Tree> {
             LsmTree::open(options, &work.data, KEYSPACE, objects).unwrap()
         }
     };
-    SeparatedTree::open(tree, settings(), &work.data, KEYSPACE, &segments).unwrap()
+    let settings = Settings { placement, segment_bytes: 16 << 10 };
+    SeparatedTree::open(tree, settings, &work.data, KEYSPACE, &segments).unwrap()
 }
 
 const FAMILIES: [Family; 3] = [Family::BeTree(Policy::Turtle), Family::BeTree(Policy::Splinter), Family::Lsm];
 
 #[test]
 fn exactly_the_values_to_which_nothing_refers_are_dead_in_every_family() {
-    for (seed, family) in (1..).zip(FAMILIES) {
+    let placements = [Placement::separate(), three_classes()];
+    let beds = FAMILIES.into_iter().flat_map(|family| placements.map(|placement| (family, placement)));
+    for (seed, (family, placement)) in (1..).zip(beds) {
         let mut random = SplitMix::new(seed);
-        let mut bed = Bed::new(family);
+        let mut bed = Bed::new(family, placement);
         for round in 0..60 {
             bed.apply(&mut random);
             if random.percent(40) {
@@ -284,7 +300,7 @@ fn exactly_the_values_to_which_nothing_refers_are_dead_in_every_family() {
                 bed.publish(edit);
             }
             if random.percent(20) {
-                bed.tree = open(family, &bed.work, &bed.objects);
+                bed.tree = open(family, placement, &bed.work, &bed.objects);
             }
             if round % 10 == 9 {
                 bed.check();
@@ -296,6 +312,28 @@ fn exactly_the_values_to_which_nothing_refers_are_dead_in_every_family() {
         assert!(bed.rewritten > 10, "{family:?}: {}", bed.rewritten);
         let totals = bed.tree.value_segments().unwrap().totals();
         assert!(totals.segments > 1 && totals.dead_bytes * 9 < totals.value_bytes, "{totals:?}");
+        assert_eq!(bed.transient.is_empty(), placement == Placement::separate(), "{family:?}");
+    }
+}
+
+#[test]
+fn transient_segments_die_as_their_values_come_to_the_bottom() {
+    for family in FAMILIES {
+        let mut random = SplitMix::new(3);
+        // All values but the shortest are medium.
+        let placement = Placement::inline().with_small_ratio(1.0).unwrap();
+        let mut bed = Bed::new(family, placement);
+        for _ in 0..100 {
+            bed.apply(&mut random);
+            while bed.run_job() {}
+        }
+        bed.check();
+        let segments = bed.tree.value_segments().unwrap();
+        assert!(segments.iter().all(|segment| segment.is_transient()));
+        let (left, all) = (bed.transient_segments().count(), bed.transient.len());
+        assert!(all > 20 && left < all, "{family:?}: {left} of {all} are left");
+        let totals = segments.totals();
+        assert!(totals.dead_bytes * 6 <= bed.tree.stats().stored_bytes, "{family:?}: {totals:?}");
     }
 }
 
@@ -303,7 +341,7 @@ fn exactly_the_values_to_which_nothing_refers_are_dead_in_every_family() {
 fn a_state_that_is_held_keeps_its_values() {
     for family in FAMILIES {
         let mut random = SplitMix::new(5);
-        let mut bed = Bed::new(family);
+        let mut bed = Bed::new(family, three_classes());
         bed.apply(&mut random);
         let (held, model) = (Arc::clone(&bed.tree), bed.model.clone());
         for _ in 0..40 {
@@ -321,12 +359,12 @@ fn a_state_that_is_held_keeps_its_values() {
 fn values_that_die_while_their_segment_is_rewritten_are_dead_afterwards() {
     for family in FAMILIES {
         let mut random = SplitMix::new(8);
-        let mut bed = Bed::new(family);
+        let mut bed = Bed::new(family, Placement::separate());
         let mut installed = 0;
         for _ in 0..80 {
             bed.apply(&mut random);
             let segments = bed.tree.value_segments().unwrap();
-            let Some(target) = pick(segments, true).map(|segment| Target::of(segment)) else { continue };
+            let Some(target) = pick(segments, 0, true).map(|segment| Target::of(segment)) else { continue };
             let job = Job { what: "rewrite", debt_bytes: 1, target: Opaque::new(target) };
             let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
             bed.apply(&mut random);
@@ -341,39 +379,33 @@ fn values_that_die_while_their_segment_is_rewritten_are_dead_afterwards() {
 }
 
 #[test]
-fn updates_with_references_show_the_same_keys_from_both_ends() {
+fn updates_count_as_what_stays_with_their_keys() {
     let mut random = SplitMix::new(11);
-    let mut bed = Bed::new(Family::Lsm);
+    let mut bed = Bed::new(Family::Lsm, Placement::separate());
     let plain = loop {
         let plain = bed.updates(&mut random);
         if plain.0.len() > 100 {
             break plain as Arc<dyn Updates>;
         }
     };
-    let (separated, segments) = separate(&plain, &bed.work, Placement::separate(), 4096).unwrap().unwrap();
-    assert!(segments.len() > 1 && separated.bytes() < plain.bytes());
-    let keys = |updates: &dyn Updates, forward: bool| {
+    let updates = SeparatedUpdates::new(Arc::clone(&plain), Placement::separate()).unwrap();
+    assert!(updates.bytes() * 10 < plain.bytes(), "{} of {}", updates.bytes(), plain.bytes());
+    assert_eq!(updates.bytes() + updates.outlying_bytes(), plain.bytes());
+    let keys: Vec<_> = {
         let mut cursor = updates.cursor();
-        if forward {
-            cursor.seek_first().unwrap()
-        } else {
-            cursor.seek_last().unwrap()
-        }
-        let mut seen = Vec::new();
-        while let Some(entry) = cursor.entry() {
-            seen.push((entry.key.to_vec(), entry.kind == Kind::Reference, entry.value.to_vec()));
-            if forward { cursor.next().unwrap() } else { cursor.prev().unwrap() }
-        }
-        seen
+        cursor.seek_first().unwrap();
+        std::iter::from_fn(|| {
+            let key = cursor.entry()?.key.to_vec();
+            cursor.next().unwrap();
+            Some(key)
+        })
+        .collect()
     };
-    let forward = keys(&separated, true);
-    let mut backward = keys(&separated, false);
-    backward.reverse();
-    assert_eq!(forward, backward);
-    let plain_keys: Vec<_> = keys(&*plain, true).into_iter().map(|(key, ..)| key).collect();
-    assert_eq!(forward.iter().map(|(key, ..)| key.clone()).collect::<Vec<_>>(), plain_keys);
-    assert!(forward.iter().any(|(_, is_reference, _)| *is_reference));
-    let middle = &plain_keys[plain_keys.len() / 2];
-    let parts = separated.bytes_between(None, Some(middle)) + separated.bytes_between(Some(middle), None);
-    assert!(parts.abs_diff(separated.bytes()) <= u64_of(plain_keys.len()), "{parts}");
+    let middle = &keys[keys.len() / 2];
+    let parts = updates.bytes_between(None, Some(middle)) + updates.bytes_between(Some(middle), None);
+    assert!(parts.abs_diff(updates.bytes()) <= 2, "{parts}");
+    let one = updates.bytes_between(Some(&keys[0]), Some(&keys[1]));
+    assert!(one > 0, "an entry counts for something");
+    let inline = SeparatedUpdates::new(plain, Placement::inline()).unwrap();
+    assert_eq!(inline.outlying_bytes(), 0);
 }

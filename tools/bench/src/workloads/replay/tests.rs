@@ -16,7 +16,7 @@ fn args(file: PathBuf, dir: PathBuf) -> ReplayArgs {
         store: StoreArgs {
             write_share: None,
             leaf_bytes: None,
-            placement: testudo::Placement::inline(),
+            placement: None,
             tree: "turtle".to_owned(),
             memory: 32 << 20,
             dir: None,

@@ -1,0 +1,201 @@
+//! Puts values outside the runs of the tree while these are written, and back into them.
+//!
+//! Values of large pairs go out wherever they are written. Those of medium pairs go out above the bottom of
+//! the tree, into transient segments; where a reference to one of these comes to the bottom, its value takes
+//! its place. Each sequence of runs that is written has a [`Placer`]; they share the segments that are being
+//! written.
+//!
+//! **Invariants**
+//! - The keys of a segment ascend: a sequence takes an open segment only if all keys of that come before.
+//! - A value is written before the reference to it is shown to anybody.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{
+    Entry, Error, ErrorKind, Kind, Result, RunId, Seqno, ValueReference,
+    codec::Damage,
+    sync::{Arc, Mutex},
+};
+use testudo_contract::{OutlyingValues, PlaceValues, Work};
+use testudo_run::{Access, RunOrigin};
+use testudo_values::{PairClass, Placement, Segment, SegmentReader, SegmentSet, SegmentWriter};
+
+/// How values are separated.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Which values.
+    pub placement: Placement,
+    /// Bytes of values of a full segment.
+    pub segment_bytes: u64,
+}
+
+/// The values of a state, and where those go that a piece of work writes.
+#[derive(Debug)]
+pub(crate) struct Values {
+    segments: Arc<SegmentSet>,
+    work: Work,
+    settings: Settings,
+    outlying_bytes: u64,
+    made: Arc<Made>,
+}
+
+/// The segments that a piece of work writes.
+#[derive(Debug, Default)]
+struct Made {
+    full: Mutex<Vec<Segment>>,
+    /// Those to which other sequences of runs may go on writing.
+    open: Mutex<Vec<SegmentWriter>>,
+}
+
+impl Values {
+    /// Of a state with these segments, for `work`, which takes about `outlying_bytes` outside.
+    pub(crate) fn new(
+        segments: &SegmentSet,
+        work: &Work,
+        settings: Settings,
+        outlying_bytes: u64,
+    ) -> Arc<Self> {
+        let (segments, work) = (Arc::new(segments.clone()), work.clone());
+        Arc::new(Self { segments, work, settings, outlying_bytes, made: Arc::default() })
+    }
+
+    /// The segments that the work has written. REQUIRES: it has ended well.
+    pub(crate) fn take_made(&self) -> Result<Vec<Segment>> {
+        let mut made = std::mem::take(&mut *self.made.full.lock());
+        for open in std::mem::take(&mut *self.made.open.lock()) {
+            made.push(open.finish()?);
+        }
+        Ok(made)
+    }
+}
+
+impl OutlyingValues for Values {
+    fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>> {
+        let value = self.segments.read(key, reference, Access::Blocking)?;
+        Ok(value.expect("a blocking read waits for its page"))
+    }
+
+    fn outlying_bytes(&self) -> u64 {
+        self.outlying_bytes
+    }
+
+    fn placing(&self, newest_seqno: Seqno, is_leaf: bool) -> Box<dyn PlaceValues> {
+        Box::new(Placer {
+            segments: Arc::clone(&self.segments),
+            work: self.work.clone(),
+            settings: self.settings,
+            newest_seqno,
+            is_leaf,
+            made: Arc::clone(&self.made),
+            large: None,
+            medium: None,
+            readers: BTreeMap::new(),
+            reference: Vec::new(),
+        })
+    }
+}
+
+/// What a new run of values says of itself. `newest_seqno`: none of its values is newer.
+pub(crate) fn segment_origin(work: &Work, newest_seqno: Seqno) -> RunOrigin {
+    RunOrigin {
+        id: work.run_ids.take(),
+        keyspace: work.keyspace,
+        keyspace_name: Arc::clone(&work.keyspace_name),
+        newest_seqno,
+    }
+}
+
+/// Which class the pair of an entry is of; `None` if it has no value.
+#[inline]
+pub(crate) fn class_of(placement: Placement, entry: &Entry<'_>) -> Option<PairClass> {
+    (entry.kind == Kind::Value).then(|| placement.class_of(entry.key.len(), entry.value.len()))
+}
+
+/// Puts the values of one sequence of runs where they belong.
+#[derive(Debug)]
+struct Placer {
+    segments: Arc<SegmentSet>,
+    work: Work,
+    settings: Settings,
+    newest_seqno: Seqno,
+    is_leaf: bool,
+    made: Arc<Made>,
+    /// Where its values of large pairs go, and those of medium ones.
+    large: Option<SegmentWriter>,
+    medium: Option<SegmentWriter>,
+    /// Of transient segments.
+    readers: BTreeMap<RunId, SegmentReader>,
+    /// Kept for the next entry.
+    reference: Vec<u8>,
+}
+
+impl Placer {
+    /// Writes a value into a segment; the reference to it is in `reference` then.
+    fn put_outside(&mut self, entry: &Entry<'_>, is_transient: bool) -> Result<()> {
+        let open = if is_transient { &mut self.medium } else { &mut self.large };
+        if let Some(full) = open.take_if(|open| open.stored_bytes() >= self.settings.segment_bytes) {
+            let full = full.finish()?;
+            self.made.full.lock().push(full);
+        }
+        let writer = match open {
+            Some(open) => open,
+            closed => {
+                let of_other = |open: &SegmentWriter| {
+                    open.is_transient() == is_transient
+                        && open.newest_seqno() == self.newest_seqno
+                        && open.last_key() < entry.key
+                };
+                let mut all = self.made.open.lock();
+                let found = all.iter().position(of_other);
+                let found = found.map(|at| all.swap_remove(at));
+                drop(all);
+                closed.insert(match found {
+                    Some(open) => open,
+                    None => SegmentWriter::new(
+                        Arc::clone(&self.work.data),
+                        segment_origin(&self.work, self.newest_seqno),
+                        is_transient,
+                        self.settings.segment_bytes,
+                    )?,
+                })
+            }
+        };
+        self.reference.clear();
+        writer.push(entry.key, entry.value)?.encode(&mut self.reference);
+        Ok(())
+    }
+
+    /// The value of a reference, if it is one to a transient segment.
+    fn read_transient(&mut self, entry: &Entry<'_>) -> Result<Option<&[u8]>> {
+        let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"));
+        let (reference, _) = ValueReference::split(entry.value).map_err(damaged)?;
+        let Some(segment) = self.segments.get(reference.segment).filter(|segment| segment.is_transient())
+        else {
+            return Ok(None);
+        };
+        let new_reader = || SegmentReader::new(Arc::clone(segment));
+        let reader = self.readers.entry(reference.segment).or_insert_with(new_reader);
+        reader.read(entry.key, &reference).map(Some)
+    }
+}
+
+impl PlaceValues for Placer {
+    fn place(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, &[u8])>> {
+        if entry.kind == Kind::Reference && self.is_leaf {
+            return Ok(self.read_transient(entry)?.map(|value| (Kind::Value, value)));
+        }
+        let is_transient = match class_of(self.settings.placement, entry) {
+            Some(PairClass::Large) => false,
+            Some(PairClass::Medium) if !self.is_leaf => true,
+            _ => return Ok(None),
+        };
+        self.put_outside(entry, is_transient)?;
+        Ok(Some((Kind::Reference, &self.reference)))
+    }
+}
+
+impl Drop for Placer {
+    fn drop(&mut self) {
+        self.made.open.lock().extend(self.large.take().into_iter().chain(self.medium.take()));
+    }
+}
