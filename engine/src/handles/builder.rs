@@ -78,7 +78,8 @@ impl DbBuilder {
     }
 
     /// Whether what a merge writes in the place of pages that queries use stays in memory, as those did, so
-    /// that merges cost reads nothing. Default `true`. It changes no answer.
+    /// that merges cost reads less. Default `false`: whether it pays depends on the load. It changes no
+    /// answer.
     #[must_use]
     pub fn warm_merges(mut self, warm_merges: bool) -> Self {
         self.0.warm_merges = warm_merges;

@@ -38,7 +38,7 @@ impl Settings {
             create: true,
             temporary: false,
             warm_restart: true,
-            warm_merges: true,
+            warm_merges: false,
         }
     }
 }

@@ -139,7 +139,7 @@ impl DataFile {
             growth: u64::MAX.into(),
             writer,
             run_memory_bytes: 0.into(),
-            warms_merges: true.into(),
+            warms_merges: false.into(),
         }))
     }
 

@@ -33,7 +33,8 @@ impl EngineOpener {
     /// How a database in `directory` is opened.
     pub fn builder(&self, env: Arc<dyn Env>, directory: &Path) -> DbBuilder {
         let builder = Db::builder(directory).memory_bytes(self.memory_bytes);
-        builder.env(env).merge_operator(chain_operator())
+        // What is off by default is tried as well.
+        builder.env(env).merge_operator(chain_operator()).warm_merges(true)
     }
 
     /// Opens the database itself.

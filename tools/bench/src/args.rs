@@ -137,9 +137,9 @@ pub struct YcsbArgs {
     /// Neither note what is hot when the store is closed nor read it back when it is opened
     #[arg(long)]
     pub no_warm_restart: bool,
-    /// Merges leave what they write out of the page cache, also where it takes the place of pages in use
+    /// What merges write in the place of pages in use stays in the page cache
     #[arg(long)]
-    pub no_warm_merges: bool,
+    pub warm_merges: bool,
     /// Updates a second beside the reads of range-hot
     #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_positive)]
     pub updates_beside: u64,

@@ -78,7 +78,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             leaf_bytes: args.store.leaf_bytes,
             placement: args.store.placement,
             warm_restart: !args.no_warm_restart,
-            warm_merges: !args.no_warm_merges,
+            warm_merges: args.warm_merges,
             env: context.env.clone(),
         };
         let started = context.env.monotonic();

@@ -191,7 +191,6 @@ fn filled(options: LsmOptions) -> Bed {
     bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
     bed.run_jobs();
     bed.cool(4 << 20);
-    bed.work.data.set_warms_merges(false);
     bed
 }
 

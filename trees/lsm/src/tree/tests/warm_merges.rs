@@ -61,6 +61,7 @@ fn what_a_dropped_job_has_warmed_is_forgotten() {
     bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
     bed.run_jobs();
     bed.cool(4 << 20);
+    bed.work.data.set_warms_merges(true);
     (1..6).for_each(|round| bed.apply(spread(round, 1_000)));
     read(&bed, HOT);
     read(&bed, HOT);
