@@ -388,7 +388,7 @@ impl Manifest {
         self.change_superblock(|superblock| superblock.is_closed = true)
     }
 
-    /// Writes the state to a new file if it is a small part of a log that the next opening would read. On a
+    /// Writes the state to a new file if it is the smaller part of a log that the next opening would read. On a
     /// full device everything stays as it is.
     pub fn shorten(&self) -> Result<()> {
         let mut log = self.log.lock();
@@ -466,9 +466,9 @@ impl Manifest {
     }
 }
 
-/// From what length on the state is a small part of the log.
+/// From what length on most of the log is of the past: the next opening reads all of it.
 fn worth_shortening(log: &Log) -> u64 {
-    (log.snapshot_bytes * 4).max(CLOSED_BYTES)
+    (log.snapshot_bytes * 2).max(CLOSED_BYTES)
 }
 
 /// Records stand in pages of their own: a write that is cut short must not tear what was durable before.

@@ -33,7 +33,8 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
         ),
         (
             options().placement(Placement::separate().with_small_ratio(0.5).unwrap()),
-            b"\x80\x14\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\0\0\0\0\0\0\xe0\x3f\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
+            b"\x80\x14\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\0\0\0\0\0\0\xe0\x3f\x01\0\0\
+              \x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
         ),
     ]
 }
