@@ -389,27 +389,77 @@ fn who_turns_round_again_and_again_before_anything_has_moved_arrives_all_the_sam
     }
 }
 
-#[test]
-fn values_outside_the_runs_and_moves_exclude_each_other() {
-    let machine = MemEnv::new(1);
-    let (db, keyspace) = open(&machine);
-    let refused = |outcome: testudo::Result<()>| outcome.is_err_and(|e| e.kind() == ErrorKind::Unsupported);
-    keyspace.set_placement(Placement::separate()).unwrap();
-    assert!(refused(keyspace.set_tree(LEVELED)), "values are to be put outside");
-    keyspace.insert("large", [7; 5000]).unwrap();
-    db.flush().unwrap();
-    keyspace.set_placement(Placement::inline()).unwrap();
-    assert!(refused(keyspace.set_tree(LEVELED)), "a value lies outside still");
-    keyspace.set_tree(SPLINTER).unwrap();
-    assert_eq!(keyspace.get("large").unwrap().as_deref(), Some(&[7; 5000][..]));
+/// A value of a length that only the key and the round decide: small, medium and large ones.
+fn of_some_length(n: u32, round: u8) -> Vec<u8> {
+    let lengths = [20, 90, 300, 700, 2500];
+    vec![round; lengths[(n as usize + usize::from(round)) % lengths.len()]]
+}
 
-    let other = db.keyspace("other", KeyspaceOptions::default().tree(TURTLE)).unwrap();
-    fill(&other, 1);
-    db.flush().unwrap();
-    other.set_tree(LEVELED).unwrap();
-    assert!(other.stats().moving_from.is_some());
-    assert!(refused(other.set_placement(Placement::hybrid())), "it is on its way");
-    assert!(!move_up_to(&db, &other, 1001), "it arrives");
-    other.set_placement(Placement::hybrid()).unwrap();
-    check(&other, 1);
+fn write_lengths(keyspace: &Keyspace, keys: impl Iterator<Item = u32>, round: u8, rounds: &mut [u8]) {
+    for n in keys {
+        if round > 1 && n % 5 == 3 {
+            keyspace.remove(key(n)).unwrap();
+            rounds[n as usize] = 0;
+        } else {
+            keyspace.insert(key(n), of_some_length(n, round)).unwrap();
+            rounds[n as usize] = round;
+        }
+    }
+}
+
+/// Every value is there, and those that are counted as dead are those to which nothing refers.
+fn check_lengths(db: &Db, keyspace: &Keyspace, rounds: &[u8], what: &str) {
+    for (n, &round) in (0u32..).zip(rounds) {
+        let expected = (round > 0).then(|| of_some_length(n, round));
+        assert_eq!(keyspace.get(key(n)).unwrap().as_deref(), expected.as_deref(), "{what}: key {n}");
+    }
+    let live = rounds.iter().filter(|round| **round > 0).count();
+    assert_eq!(keyspace.iter().unwrap().map(|entry| entry.unwrap().value().unwrap()).count(), live, "{what}");
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, [], "{what}");
+}
+
+#[test]
+fn values_outside_the_runs_stay_there_while_their_keyspace_moves() {
+    const COUNT: u32 = 1500;
+    let medium = Placement::inline().with_small_ratio(1.0).unwrap();
+    for placement in [Placement::separate(), Placement::hybrid(), medium] {
+        for (tree, other) in [(TURTLE, LEVELED), (LEVELED, SPLINTER)] {
+            let machine = MemEnv::new(1);
+            let what = format!("{placement:?}, {tree} to {other}");
+            let (mut db, _users) = open(&machine);
+            let options = KeyspaceOptions::default().tree(tree).placement(placement);
+            let mut keyspace = db.keyspace("values", options).unwrap();
+            let mut rounds = vec![0; COUNT as usize];
+            for round in 1..4 {
+                write_lengths(&keyspace, (0..COUNT).filter(|n| n % 3 < 4 - u32::from(round)), round, &mut rounds);
+                db.flush().unwrap();
+            }
+            assert!(keyspace.stats().value_segments > 0, "{what}");
+            keyspace.set_tree(other).unwrap();
+            for (round, thousandths) in [(4, 200), (5, 600)] {
+                assert!(move_up_to(&db, &keyspace, thousandths), "{what}: it is on its way");
+                check_lengths(&db, &keyspace, &rounds, &what);
+                write_lengths(&keyspace, (0..COUNT).step_by(4), round, &mut rounds);
+                db.flush().unwrap();
+                check_lengths(&db, &keyspace, &rounds, &what);
+                drop(keyspace);
+                db.close().unwrap();
+                db = builder(&machine).open().unwrap();
+                keyspace = db.open_keyspace("values").unwrap().unwrap();
+            }
+            // Back, with another placement, and there.
+            keyspace.set_tree(tree).unwrap();
+            keyspace.set_placement(Placement::inline()).unwrap();
+            move_up_to(&db, &keyspace, 700);
+            write_lengths(&keyspace, (0..COUNT).step_by(7), 6, &mut rounds);
+            check_lengths(&db, &keyspace, &rounds, &what);
+            keyspace.set_placement(placement).unwrap();
+            keyspace.set_tree(other).unwrap();
+            assert!(!move_up_to(&db, &keyspace, 1001), "{what}: it arrives");
+            assert_eq!(keyspace.stats().moving_from, None);
+            check_lengths(&db, &keyspace, &rounds, &what);
+            db.settle().unwrap();
+            check_lengths(&db, &keyspace, &rounds, &what);
+        }
+    }
 }

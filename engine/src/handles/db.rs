@@ -25,7 +25,7 @@ use crate::{
     open::{
         self, Opened, directory,
         settings::Settings,
-        tree_families::{Objects, empty_tree, next_placement, next_tree, put_object, stored_tree},
+        tree_families::{Objects, empty_tree, next_tree, put_object, stored_tree},
     },
     store::{Store, executor::Pool, view::KeyspaceCore},
     unobserved,
@@ -321,7 +321,7 @@ impl Db {
 
     /// Puts the values of a keyspace somewhere else from now on.
     pub(crate) fn set_placement(&self, core: &KeyspaceCore, placement: Placement) -> Result<()> {
-        self.set_options(core, |present, _| Ok((next_placement(&present, placement)?, None)))
+        self.set_options(core, |present, _| Ok((present.placement(placement), None)))
     }
 
     /// Opens the tree of a keyspace with other options, and with a change of its objects.

@@ -72,9 +72,8 @@ impl Keyspace {
     /// ```
     ///
     /// Errors: `Invalid` for settings outside their limits or if the keyspace was dropped; `Unsupported` in a
-    /// store that is open for reading only, for a tree of a third family while the keyspace moves between two
-    /// others, and for one of another family if the keyspace has values outside its runs
-    /// ([`Keyspace::set_placement`]); `OutOfSpace` on a full device; `Io` if the manifest cannot be written,
+    /// store that is open for reading only, and for a tree of a third family while the keyspace moves between
+    /// two others; `OutOfSpace` on a full device; `Io` if the manifest cannot be written,
     /// after which writes are `Poisoned`; `Poisoned` after an earlier failure; `Closed`; `Corruption` if what
     /// is stored of the tree contradicts itself.
     pub fn set_tree(&self, tree: Tree) -> Result<()> {
@@ -98,8 +97,7 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` if the keyspace was dropped; `Unsupported` for any but [`Placement::inline`] while
-    /// the keyspace moves to another family of trees; others as [`Keyspace::set_tree`].
+    /// Errors: `Invalid` if the keyspace was dropped; others as [`Keyspace::set_tree`].
     pub fn set_placement(&self, placement: Placement) -> Result<()> {
         self.db.set_placement(&self.core, placement)
     }

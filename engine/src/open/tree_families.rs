@@ -20,7 +20,6 @@ use testudo_separated::{SeparatedTree, split_objects};
 use testudo_storage::{Change, DataFile, KeyspaceRecord};
 
 use crate::{
-    Placement,
     handles::options::{KeyspaceOptions, Passage, Tree},
     open::options_format::Unreadable,
     store::{Store, view::KeyspaceCore},
@@ -152,15 +151,13 @@ pub(crate) fn next_tree(
         return Ok((present.tree(next), None));
     }
     let damaged = |why| damaged_objects(id, why);
+    // Values outside the runs stay where they are.
+    let (objects, _) = split_objects(objects.clone());
     let Some(left) = present.moving_from() else {
-        if !present.chosen_placement().is_inline() || !split_objects(objects.clone()).1.is_empty() {
-            let message = "a keyspace with values outside its runs cannot go to another family of trees";
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
         if objects.is_empty() {
             return Ok((present.tree(wanted), None));
         }
-        let (slot, _) = Slot::at_rest(objects.clone()).map_err(damaged)?;
+        let (slot, _) = Slot::at_rest(objects).map_err(damaged)?;
         let options = present.tree(wanted).with_passage(Passage::from_tree(tree));
         return Ok((options, Some(Course::beginning(slot).put(id))));
     };
@@ -171,26 +168,14 @@ pub(crate) fn next_tree(
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     };
-    let (course, ..) = Course::divide(objects.clone()).map_err(damaged)?;
+    let (course, ..) = Course::divide(objects).map_err(damaged)?;
     let options = present.tree(back).with_passage(Passage::from_tree(tree));
     Ok((options, Some(course.turned().put(id))))
 }
 
-/// The options of a keyspace with these that is to put its values somewhere else.
-///
-/// Errors: `Unsupported` while it moves between families.
-pub(crate) fn next_placement(present: &KeyspaceOptions, placement: Placement) -> Result<KeyspaceOptions> {
-    if present.moving_from().is_some() && !placement.is_inline() {
-        let message = "a keyspace on its way to another family of trees keeps its values in its runs";
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    Ok(present.placement(placement))
-}
-
 /// The options of a keyspace that has just arrived where it went, if `tree`, its next one, says so.
 pub(crate) fn options_on_arrival(options: &KeyspaceOptions, tree: &dyn TreeState) -> Option<KeyspaceOptions> {
-    let is_moving = tree.as_movable().is_none();
-    options.moving_from().filter(|_| !is_moving).map(|_| options.with_passage(Passage::Ended))
+    options.moving_from().filter(|_| !tree.is_moving()).map(|_| options.with_passage(Passage::Ended))
 }
 
 /// The object that a change puts, if it puts one.

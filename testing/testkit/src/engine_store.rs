@@ -143,15 +143,6 @@ fn bounds(scan: &RawScan) -> (std::ops::Bound<Vec<u8>>, std::ops::Bound<Vec<u8>>
     (scan.lower.clone(), scan.upper.clone())
 }
 
-/// A keyspace with values outside its runs does not move to another family of trees; one that moves puts none
-/// there.
-fn unless_values_are_outside(outcome: Result<()>) -> Result<Option<()>> {
-    match outcome {
-        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
-        outcome => outcome.map(Some),
-    }
-}
-
 impl Store for EngineStore {
     fn keyspaces(&self) -> Result<Vec<Slot>> {
         let names = self.db.keyspace_names();
@@ -179,13 +170,11 @@ impl Store for EngineStore {
         // One in so many choices leaves the placement as it is.
         let other = (usize::from(choice) / presets.len()).checked_sub(1);
         if let Some(placement) = other.and_then(|other| placements.get(other)) {
-            unless_values_are_outside(keyspace.set_placement(*placement))?;
+            keyspace.set_placement(*placement)?;
         }
         // As small as it was: so that what moves to another family are many pieces.
         let tree = tree.with_run_bytes(keyspace.options().chosen_tree().run_bytes());
-        if unless_values_are_outside(keyspace.set_tree(tree))?.is_none() {
-            return Ok(());
-        }
+        keyspace.set_tree(tree)?;
         assert_eq!(keyspace.options().chosen_tree().to_string(), name);
         Ok(())
     }

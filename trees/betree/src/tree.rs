@@ -14,8 +14,8 @@ use testudo_base::{
     planted,
 };
 use testudo_contract::{
-    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
-    TreeStats, Updates, Work,
+    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops,
+    Tree, TreeEdit, TreeStats, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, Run, ScanLimits};
 use testudo_sequence::{
@@ -380,6 +380,12 @@ impl Movable for BeTree {
 
     fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {
         Ok(migrate::next_border(&self.root, rest, heading, bytes))
+    }
+
+    fn merging_cursor(&self, work: &Work) -> Box<dyn Cursor + Send> {
+        let sink = RecordedDrops(Arc::clone(&work.progress));
+        let parts = NodeParts::new(&self.root);
+        Box::new(PartCursor::with_sink(parts, &self.data, &ScanLimits::default(), sink))
     }
 
     fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {

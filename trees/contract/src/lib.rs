@@ -31,7 +31,9 @@ pub use movable::{Heading, Movable, Piece};
 pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};
 pub use reclaim::{LeastGain, Reclaim, ReclaimLimits};
-pub use work::{Executor, InlineExecutor, OutlyingValues, PlaceValues, Progress, RunIds, Task, Work};
+pub use work::{
+    Executor, InlineExecutor, OutlyingValues, PlaceValues, Progress, RecordedDrops, RunIds, Task, Work,
+};
 
 /// Parts into which [`Updates::borders`] cut a range of keys.
 const BORDERS: u64 = 16;
@@ -213,7 +215,11 @@ pub trait Tree: Send + Sync + fmt::Debug {
     }
     /// Checks the structure; with `deep` also every page and the order of all keys.
     fn check_invariants(&self, deep: bool) -> Result<()>;
-    /// The tree as one that keyspaces can move from and to; `None` while it is itself on such a way.
+    /// Whether its keyspace is on its way from one tree to another.
+    fn is_moving(&self) -> bool {
+        false
+    }
+    /// The tree as one that keyspaces can move from and to; `None` if it is made of others.
     fn as_movable(&self) -> Option<&dyn Movable> {
         None
     }

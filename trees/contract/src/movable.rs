@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::Result;
+use testudo_base::{Cursor, Result};
 use testudo_run::{KeyBounds, Run};
 use testudo_storage::Change;
 
@@ -58,6 +58,9 @@ pub trait Movable: Tree {
     /// the upper end and goes down. `rest` is the range of this tree; `None` if all of it is one piece.
     /// [`Movable::without_outside`] can be asked to end the tree there. Reads index pages only.
     fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>>;
+    /// As [`Tree::cursor`], for one way through a range that is written elsewhere: tells the progress of
+    /// `work` of all entries of that range which it does not return.
+    fn merging_cursor(&self, work: &Work) -> Box<dyn Cursor + Send>;
     /// The state with a piece at the bottom, where it has no key yet. Writes no run.
     fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit>;
     /// The state without runs, nodes and shares that lie wholly outside `keep`, which ends where

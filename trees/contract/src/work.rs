@@ -3,7 +3,7 @@
 use std::fmt;
 
 use testudo_base::{
-    DropCounts, Entry, KeyspaceId, Kind, MergeDrops, ReferenceDrop, Result, RunId, Seqno, ValueReference,
+    DropCounts, DropSink, Entry, KeyspaceId, Kind, MergeDrops, ReferenceDrop, Result, RunId, Seqno, ValueReference,
     merge_operator::FullMerge,
     sync::{
         Arc, Mutex,
@@ -101,6 +101,20 @@ impl Progress {
     /// Bytes done and bytes in all.
     pub fn state(&self) -> (u64, u64) {
         (self.done.load(Relaxed), self.total.load(Relaxed))
+    }
+}
+
+/// Tells a piece of work of each entry that a merge drops.
+#[derive(Clone, Debug)]
+pub struct RecordedDrops(pub Arc<Progress>);
+
+impl DropSink for RecordedDrops {
+    fn dropped(&mut self, entry: &Entry<'_>) {
+        self.0.drops.lock().dropped(entry);
+    }
+
+    fn made(&mut self, entry: &Entry<'_>) {
+        self.0.drops.lock().made(entry);
     }
 }
 

@@ -13,8 +13,8 @@ use testudo_base::{
     Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack, planted,
 };
 use testudo_contract::{
-    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
-    TreeStats, Updates, Work,
+    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops,
+    Tree, TreeEdit, TreeStats, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, ScanLimits};
 use testudo_sequence::{Bounds, Fence, PartCursor, on_top_bytes, write_updates};
@@ -384,6 +384,12 @@ impl Movable for LsmTree {
 
     fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {
         migrate::next_border(&self.levels, rest, heading, bytes)
+    }
+
+    fn merging_cursor(&self, work: &Work) -> Box<dyn Cursor + Send> {
+        let parts = LevelParts::new(&self.levels, &self.scan_charges);
+        let sink = RecordedDrops(Arc::clone(&work.progress));
+        Box::new(PartCursor::with_sink(parts, &self.data, &ScanLimits::default(), sink))
     }
 
     fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {

@@ -122,7 +122,9 @@ impl Migrating {
         let run_bytes = movable(&self.to).run_bytes();
         let target = bytes.div_ceil(bytes.div_ceil(run_bytes).max(1)).clamp(1, run_bytes);
         let newest = newest_seqno(&from).max(newest_seqno(&self.to));
-        let mut cursor = BoundedCursor::new(from.cursor(), bounds.clone());
+        let all =
+            if planted!("drops-of-piece-lost") { from.cursor() } else { movable(&from).merging_cursor(work) };
+        let mut cursor = BoundedCursor::new(all, bounds.clone());
         let written = write_bottom(&work.within(&bounds), &mut cursor, &bounds, newest, target)?;
         let runs = written.into_iter().map(|fenced| (fenced.low.to_vec(), fenced.run)).collect();
         Ok(Done::Moved { from, course, piece: Some(Piece { bounds, runs }), next })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use testudo_base::{Cursor, Error, ErrorKind, Result};
 use testudo_contract::{
-    Job, Movable, Moving, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
+    Job, Moving, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
     TreeStats, Updates, Work,
 };
 use testudo_run::{Access, BoundedCursor, KeyBounds, Lookup, ScanLimits};
@@ -263,8 +263,8 @@ impl Tree for Migrating {
         if deep { self.check_cut() } else { Ok(()) }
     }
 
-    fn as_movable(&self) -> Option<&dyn Movable> {
-        None
+    fn is_moving(&self) -> bool {
+        true
     }
 }
 

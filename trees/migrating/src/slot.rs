@@ -216,6 +216,10 @@ impl Movable for Slotted {
         self.movable().next_border(rest, heading, bytes)
     }
 
+    fn merging_cursor(&self, work: &Work) -> Box<dyn Cursor + Send> {
+        self.movable().merging_cursor(work)
+    }
+
     fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {
         Ok(self.edit(self.movable().with_piece(work, piece)?))
     }

@@ -330,6 +330,10 @@ impl Tree for SeparatedTree {
         parts
     }
 
+    fn is_moving(&self) -> bool {
+        self.tree.is_moving()
+    }
+
     fn value_segments(&self) -> Option<&SegmentSet> {
         Some(&self.segments)
     }

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Entry, Result, key, planted};
+use testudo_base::{Cursor, DropSink, Entry, Result, key, planted};
 use testudo_run::{Direction, MergeCursor, ScanLimits, ScanProgress, Target, seek_together};
 use testudo_storage::DataFile;
 
@@ -56,13 +56,14 @@ pub trait ScanParts: Send {
     fn leaf_at(&self, border: &[u8]) -> Option<FencedRun>;
 }
 
-/// A cursor over all parts.
+/// A cursor over all parts, which tells `S` of the entries that it leaves out.
 #[derive(Debug)]
-pub struct PartCursor<P> {
+pub struct PartCursor<P, S = ()> {
     parts: P,
     data: Arc<DataFile>,
     part: PartRange,
-    merge: MergeCursor<SequenceCursor>,
+    merge: MergeCursor<SequenceCursor, S>,
+    sink: S,
     /// The next part's leaf, during a long scan.
     prepared: Option<SequenceCursor>,
     /// How far it is to go and has come.
@@ -72,11 +73,19 @@ pub struct PartCursor<P> {
 impl<P: ScanParts> PartCursor<P> {
     /// A cursor that stands nowhere, for a scan within `limits`: advice by which it reads ahead.
     pub fn new(parts: P, data: &Arc<DataFile>, limits: &ScanLimits) -> Self {
+        Self::with_sink(parts, data, limits, ())
+    }
+}
+
+impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
+    /// As [`PartCursor::new`]; tells `sink` what [`MergeCursor::with_sink`] does, part by part.
+    pub fn with_sink(parts: P, data: &Arc<DataFile>, limits: &ScanLimits, sink: S) -> Self {
         Self {
             parts,
             data: Arc::clone(data),
             part: PartRange::default(),
-            merge: MergeCursor::new(Vec::new()),
+            merge: MergeCursor::with_sink(Vec::new(), 0, sink.clone()),
+            sink,
             prepared: None,
             progress: ScanProgress::new(limits),
         }
@@ -86,7 +95,8 @@ impl<P: ScanParts> PartCursor<P> {
     fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>, goes_on: bool) -> Result<()> {
         let PartSources { range, cursors: mut sources, waiting_bytes } = self.parts.enter(entrance, goes_on);
         self.part = range;
-        let earlier = std::mem::replace(&mut self.merge, MergeCursor::new(Vec::new()));
+        let nothing = MergeCursor::with_sink(Vec::new(), 0, self.sink.clone());
+        let earlier = std::mem::replace(&mut self.merge, nothing);
         let mut open = earlier.into_sources();
         open.extend(self.prepared.take());
         let direction = match target {
@@ -118,7 +128,7 @@ impl<P: ScanParts> PartCursor<P> {
             (Some(low), Some(high)) => key::common_prefix(low, high),
             _ => 0,
         };
-        self.merge = MergeCursor::with_shared_prefix(sources, shared);
+        self.merge = MergeCursor::with_sink(sources, shared, self.sink.clone());
         let data = &self.data;
         self.merge.place(direction, |sources| {
             for source in &mut *sources {
@@ -156,7 +166,7 @@ impl<P: ScanParts> PartCursor<P> {
     }
 }
 
-impl<P: ScanParts> Cursor for PartCursor<P> {
+impl<P: ScanParts, S: DropSink + Clone> Cursor for PartCursor<P, S> {
     fn seek_first(&mut self) -> Result<()> {
         self.enter(Entrance::At(&[]), Target::First, false)?;
         self.go_on_forward()
