@@ -163,7 +163,11 @@ pub(crate) const BUGS: &[Bug] = &[
     // Value segments.
     bug("dead-bytes-twice", "the bytes of a dead value count twice", &["trees/separated/src/tree/tests.rs"]),
     bug("drops-of-job-lost", "values that a job drops stay alive", &["trees/separated/src/tree/tests.rs"]),
-    bug("drops-of-piece-lost", "values that die as their keyspace moves stay alive", &["engine/tests/moving.rs"]),
+    bug(
+        "drops-of-piece-lost",
+        "values that die as their keyspace moves stay alive",
+        &["engine/tests/moving.rs"],
+    ),
     bug(
         "value-that-came-back-lives-on",
         "a value that came back to its key stays alive in its segment",

@@ -146,6 +146,11 @@ pub trait Records: Send + Sync {
         Err(Error::invalid("this store has no choice of trees"))
     }
 
+    /// Whether it is still on its way to the tree that was set.
+    fn is_moving(&self) -> bool {
+        false
+    }
+
     /// Shows the records from `first` on and below `end`, in order, until `see` says that it has enough. At
     /// most about `expected` will be asked for; `None` is all.
     ///

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use testudo_base::{
-    DropCounts, DropSink, Entry, KeyspaceId, Kind, MergeDrops, ReferenceDrop, Result, RunId, Seqno, ValueReference,
+    DropCounts, DropSink, Entry, KeyspaceId, Kind, MergeDrops, ReferenceDrop, Result, RunId, Seqno,
+    ValueReference,
     merge_operator::FullMerge,
     sync::{
         Arc, Mutex,

@@ -13,8 +13,8 @@ use testudo_base::{
     Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack, planted,
 };
 use testudo_contract::{
-    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops,
-    Tree, TreeEdit, TreeStats, Updates, Work,
+    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
+    TreeEdit, TreeStats, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, ScanLimits};
 use testudo_sequence::{Bounds, Fence, PartCursor, on_top_bytes, write_updates};

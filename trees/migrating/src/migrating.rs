@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use testudo_base::{Cursor, Error, ErrorKind, Result};
 use testudo_contract::{
-    Job, Moving, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
-    TreeStats, Updates, Work,
+    Job, Moving, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats,
+    Updates, Work,
 };
 use testudo_run::{Access, BoundedCursor, KeyBounds, Lookup, ScanLimits};
 use testudo_sequence::ChainCursor;

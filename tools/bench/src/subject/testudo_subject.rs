@@ -100,6 +100,10 @@ impl Records for Keyspace {
         Keyspace::set_tree(self, tree.parse()?)
     }
 
+    fn is_moving(&self) -> bool {
+        self.stats().moving_from.is_some()
+    }
+
     fn scan(
         &self,
         first: &[u8],

@@ -24,7 +24,7 @@ use super::{
     ordered_load::{Preparation, SequentialShare},
     space_watch::SpaceWatch,
     target::Target,
-    tree_switches::TreeSwitches,
+    tree_switches::{Calls, TreeSwitches},
     values::Lengths,
     versions_file,
     worker::Shared,
@@ -310,8 +310,10 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
         let keyspaces = &self.target(workload).keyspaces;
         let set = |tree: &str| keyspaces.iter().try_for_each(|keyspace| keyspace.set_tree(tree));
+        let is_moving = || keyspaces.iter().any(Records::is_moving);
         let present = (&*self.tree(), (started, 0));
-        Some(TreeSwitches::new(&self.args.switch_trees, self.args.switches, present, Box::new(set)))
+        let calls: Calls<'_> = (Box::new(set), Box::new(is_moving));
+        Some(TreeSwitches::new(&self.args.switch_trees, self.args.switches, present, calls))
     }
 
     /// The tree of the records, or what else the store is called by.

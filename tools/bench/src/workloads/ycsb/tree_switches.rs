@@ -13,6 +13,10 @@ use crate::report::size::{human_count, quotient};
 
 /// Sets a tree by its name.
 type SetTree<'a> = Box<dyn Fn(&str) -> Result<()> + 'a>;
+/// Whether a keyspace is still on its way to the tree that was set.
+type IsMoving<'a> = Box<dyn Fn() -> bool + 'a>;
+/// What is asked of the keyspaces.
+pub(crate) type Calls<'a> = (SetTree<'a>, IsMoving<'a>);
 
 /// The switches of one workload.
 pub(crate) struct TreeSwitches<'a> {
@@ -20,6 +24,7 @@ pub(crate) struct TreeSwitches<'a> {
     due: u16,
     /// Sets the tree of all keyspaces.
     set: SetTree<'a>,
+    is_moving: IsMoving<'a>,
     /// One for each tree that had its turn, the last one still has it.
     turns: Vec<Turn>,
     longest_call: Duration,
@@ -29,6 +34,14 @@ pub(crate) struct TreeSwitches<'a> {
 struct Turn {
     tree: String,
     began: Moment,
+    /// When it was first seen that all keyspaces had come there.
+    arrived: Option<Duration>,
+}
+
+impl Turn {
+    fn seconds_to_arrive(&self) -> Option<f64> {
+        self.arrived.map(|arrived| arrived.saturating_sub(self.began.0).as_secs_f64())
+    }
 }
 
 /// When, and after how many operations.
@@ -43,6 +56,9 @@ pub(crate) struct SwitchResult {
     pub(crate) ops_per_second_between: f64,
     pub(crate) ops_per_second_after: f64,
     pub(crate) ops_per_second_by_tree: BTreeMap<String, f64>,
+    /// For each switch how many seconds later it was seen that all keyspaces had come to the tree; none if
+    /// that had not happened by the next switch, or the end.
+    pub(crate) seconds_to_arrive: Vec<Option<f64>>,
     /// The longest time without an answer to a client, wherever in the workload.
     pub(crate) longest_stall_ms: f64,
     /// The longest call that set a tree, in all keyspaces.
@@ -51,9 +67,14 @@ pub(crate) struct SwitchResult {
 
 impl<'a> TreeSwitches<'a> {
     /// `due` switches through `trees`, of which `present` is the one that is set when the workload begins.
-    pub(crate) fn new(trees: &'a [String], due: u16, present: (&str, Moment), set: SetTree<'a>) -> Self {
-        let turns = vec![Turn { tree: present.0.to_owned(), began: present.1 }];
-        Self { trees, due, set, turns, longest_call: Duration::ZERO }
+    pub(crate) fn new(
+        trees: &'a [String],
+        due: u16,
+        present: (&str, Moment),
+        (set, is_moving): Calls<'a>,
+    ) -> Self {
+        let turns = vec![Turn { tree: present.0.to_owned(), began: present.1, arrived: None }];
+        Self { trees, due, set, is_moving, turns, longest_call: Duration::ZERO }
     }
 
     fn done(&self) -> usize {
@@ -62,6 +83,12 @@ impl<'a> TreeSwitches<'a> {
 
     /// Switches as often as is due when `share` of the workload is done; `now` tells the moment.
     pub(crate) fn keep_up(&mut self, share: f64, now: impl Fn() -> Moment) -> Result<()> {
+        if let Some(turn) = self.turns.last_mut()
+            && turn.arrived.is_none()
+            && !(self.is_moving)()
+        {
+            turn.arrived = Some(now().0);
+        }
         while self.done() < usize::from(self.due)
             && share * (f64::from(self.due) + 1.0) >= self.done() as f64 + 1.0
         {
@@ -69,7 +96,7 @@ impl<'a> TreeSwitches<'a> {
             let tree = self.next().to_owned();
             (self.set)(&tree)?;
             self.longest_call = self.longest_call.max(now().0.saturating_sub(began.0));
-            self.turns.push(Turn { tree, began });
+            self.turns.push(Turn { tree, began, arrived: None });
         }
         Ok(())
     }
@@ -101,6 +128,7 @@ impl<'a> TreeSwitches<'a> {
             ops_per_second_between: rate(&all[last.min(1)..last]),
             ops_per_second_after: rate(&all[last..]),
             ops_per_second_by_tree: by_tree.into_iter().map(|(tree, spans)| (tree, rate(&spans))).collect(),
+            seconds_to_arrive: self.turns.iter().skip(1).map(Turn::seconds_to_arrive).collect(),
             longest_stall_ms: longest_stall.as_secs_f64() * 1e3,
             longest_call_ms: self.longest_call.as_secs_f64() * 1e3,
         }
@@ -126,11 +154,14 @@ impl SwitchResult {
         let by_tree = self.ops_per_second_by_tree.iter();
         let by_tree: Vec<_> =
             by_tree.map(|(tree, rate)| format!("{} with {tree}", human_count(*rate))).collect();
+        let arrivals = self.seconds_to_arrive.iter();
+        let arrivals: Vec<_> =
+            arrivals.map(|seconds| seconds.map_or("no end".to_owned(), |s| format!("{s:.0} s"))).collect();
         format!(
-            "{workload}: {} switches of trees; operations/s {} before, {} between, {} after, {}; longest \
-             stall {:.1} ms, longest switch \
-             {:.1} ms\n",
+            "{workload}: {} switches of trees, there after {}; operations/s {} before, {} between, {} after, \
+             {}; longest stall {:.1} ms, longest switch {:.1} ms\n",
             self.switches,
+            arrivals.join(", "),
             human_count(self.ops_per_second_before),
             human_count(self.ops_per_second_between),
             human_count(self.ops_per_second_after),

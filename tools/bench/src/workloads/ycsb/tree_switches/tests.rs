@@ -10,7 +10,8 @@ fn switches_are_spread_evenly_and_figures_belong_to_the_tree_of_their_time() {
         set.borrow_mut().push(tree.to_owned());
         Ok(())
     };
-    let mut switches = TreeSwitches::new(&trees, 3, ("oak", (Duration::ZERO, 0)), Box::new(note));
+    let mut switches =
+        TreeSwitches::new(&trees, 3, ("oak", (Duration::ZERO, 0)), (Box::new(note), Box::new(|| false)));
     // Ten operations a second with oak, twenty with elm, in turns of one second.
     for (tenths, operations) in [(0, 0), (9, 9), (10, 10), (19, 28), (20, 30), (30, 40), (39, 58), (40, 60)] {
         let now = (Duration::from_millis(tenths * 100), operations);
@@ -22,6 +23,7 @@ fn switches_are_spread_evenly_and_figures_belong_to_the_tree_of_their_time() {
     assert_eq!((result.ops_per_second_before, result.ops_per_second_after), (10.0, 20.0));
     assert_eq!(result.ops_per_second_between, 15.0);
     assert_eq!((result.ops_per_second_by_tree["oak"], result.ops_per_second_by_tree["elm"]), (10.0, 20.0));
+    assert_eq!(result.seconds_to_arrive, [Some(0.9), Some(1.0), Some(0.9)]);
     assert_eq!(result.longest_stall_ms, 7.0);
     assert!(result.line("a").contains("3 switches"), "{}", result.line("a"));
 }
@@ -34,7 +36,8 @@ fn a_tree_that_is_not_in_the_list_gives_way_to_the_first_and_late_looks_catch_up
         set.borrow_mut().push(tree.to_owned());
         Ok(())
     };
-    let mut switches = TreeSwitches::new(&trees, 4, ("fir", (Duration::ZERO, 0)), Box::new(note));
+    let mut switches =
+        TreeSwitches::new(&trees, 4, ("fir", (Duration::ZERO, 0)), (Box::new(note), Box::new(|| false)));
     switches.keep_up(1.0, || (Duration::from_secs(1), 5)).unwrap();
     assert_eq!(*set.borrow(), ["oak", "elm", "oak", "elm"]);
     assert_eq!(
