@@ -388,8 +388,8 @@ impl Manifest {
         self.change_superblock(|superblock| superblock.is_closed = true)
     }
 
-    /// Writes the state to a new file if it is the smaller part of a log that the next opening would read. On a
-    /// full device everything stays as it is.
+    /// Writes the state to a new file if it is the smaller part of a log that the next opening would read. On
+    /// a full device everything stays as it is.
     pub fn shorten(&self) -> Result<()> {
         let mut log = self.log.lock();
         let number = log.superblock.manifest;
