@@ -15,7 +15,9 @@ use testudo_base::{
         atomic::{AtomicU8, Ordering::Relaxed},
     },
 };
-use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of};
+use testudo_storage::{
+    CACHED_BLOCK_PAGES_MAX, DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of,
+};
 
 use crate::{
     Access, Lookup, LookupProgress, Reached, RunRecord, RunRef,
@@ -23,6 +25,7 @@ use crate::{
         block::Block,
         footer::{BlockPosition, Footer},
         long_separators::Separator,
+        spread_block::look_up,
     },
     spans::locate,
 };
@@ -125,11 +128,23 @@ impl Run {
             locate(self.spans(), page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
         Ok(PageAddress {
             page: physical,
+            pages: 1,
             generation: self.reference.id,
             keyspace: self.reference.keyspace,
             incarnation: self.reference.incarnation,
             kind,
         })
+    }
+
+    /// The place of a data block of several pages that the page cache takes; `None` if it is too long for that,
+    /// or lies in pieces.
+    pub(crate) fn cached_place(&self, kind: PageKind, at: BlockPosition) -> Result<Option<PageAddress>> {
+        if kind != PageKind::Data || at.pages > CACHED_BLOCK_PAGES_MAX {
+            return Ok(None);
+        }
+        let address = PageAddress { pages: at.pages, ..self.address(kind, at.page)? };
+        let room = locate(self.spans(), at.page).map_or(0, |(_, room)| room);
+        Ok(Some(address).filter(|_| room >= at.pages))
     }
 
     /// `Corruption` at a page of this run.
@@ -157,8 +172,8 @@ impl Run {
         access: Access<'_>,
         act: impl FnOnce(&[u8], Option<&PageRef<'_>>) -> R,
     ) -> Result<Option<R>> {
-        let address = self.address(kind, position.page)?;
         if position.pages == 1 {
+            let address = self.address(kind, position.page)?;
             if let Some(page) = self.data.cached_page(&address) {
                 return Ok(Some(act(payload_of(&page), Some(&page))));
             }
@@ -172,11 +187,48 @@ impl Run {
                 }
             };
         }
-        let block = self.data.read_block(&self.pieces(position)?, &address)?;
-        Ok(Some(act(payload_of(&block), None)))
+        self.with_long_block(kind, position, access, act)
     }
 
-    /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages are read.
+    /// The same for a block of several pages.
+    fn with_long_block<R>(
+        &self,
+        kind: PageKind,
+        position: BlockPosition,
+        access: Access<'_>,
+        act: impl FnOnce(&[u8], Option<&PageRef<'_>>) -> R,
+    ) -> Result<Option<R>> {
+        let Some(place) = self.cached_place(kind, position)? else {
+            let address = self.address(kind, position.page)?;
+            let block = self.data.read_block(&self.pieces(position)?, &address)?;
+            return Ok(Some(act(payload_of(&block), None)));
+        };
+        let (cached, mut payload) = (self.data.cached_block(&place), Vec::new());
+        if cached.copy_payload(&mut payload) {
+            return Ok(Some(act(&payload, cached.first_page())));
+        }
+        drop(cached);
+        self.load_long_block(&place, access, act)
+    }
+
+    /// Reads a block of several pages, which the cache does not have, or notes that it is missing.
+    fn load_long_block<R>(
+        &self,
+        place: &PageAddress,
+        access: Access<'_>,
+        act: impl FnOnce(&[u8], Option<&PageRef<'_>>) -> R,
+    ) -> Result<Option<R>> {
+        match access {
+            Access::Blocking => self.data.load_block(place, act).map(Some),
+            Access::Collecting(wanted, _) => {
+                wanted.borrow_mut().push(*place);
+                Ok(None)
+            }
+        }
+    }
+
+    /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages that are
+    /// not cached are read.
     pub(crate) fn with_present_block<R>(
         &self,
         kind: PageKind,
@@ -184,7 +236,12 @@ impl Run {
         act: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
         if position.pages > 1 {
-            return self.with_block(kind, position, Access::Blocking, act);
+            let Some(place) = self.cached_place(kind, position)? else {
+                return self.with_block(kind, position, Access::Blocking, act);
+            };
+            let mut payload = Vec::new();
+            let is_here = self.data.cached_block(&place).copy_payload(&mut payload);
+            return Ok(is_here.then(|| act(&payload)));
         }
         let address = self.address(kind, position.page)?;
         Ok(self.data.cached_page(&address).map(|page| act(payload_of(&page))))
@@ -358,7 +415,24 @@ impl Run {
             let neighbours = page.map(|page| page.ask(index)).unwrap_or_default();
             Ok(Lookup::Found(cell.kind, cell.value.to_vec(), neighbours))
         };
-        match self.with_block_in_cache(PageKind::Data, position, access, search)? {
+        let found = if position.pages > 1
+            && let Some(place) = self.cached_place(PageKind::Data, position)?
+        {
+            let cached = self.data.cached_block(&place);
+            let found = look_up(&cached, key).map_err(|damage| self.damaged(position.page, damage))?;
+            if let Some(found) = found {
+                let found = found.map(|(kind, value, slot)| {
+                    let neighbours = cached.first_page().map(|page| page.ask(slot)).unwrap_or_default();
+                    Lookup::Found(kind, value, neighbours)
+                });
+                return Ok(found.unwrap_or(Lookup::Absent));
+            }
+            drop(cached);
+            self.load_long_block(&place, access, search)?
+        } else {
+            self.with_block_in_cache(PageKind::Data, position, access, search)?
+        };
+        match found {
             None => Ok(Lookup::Waiting),
             Some(found) => found.map_err(|damage| self.damaged(position.page, damage)),
         }
@@ -428,7 +502,7 @@ impl Run {
         self.with_block(PageKind::Filter, position, access, probe)
     }
 
-    /// Whether data blocks are likely to have more than one page: they are not cached.
+    /// Whether data blocks are likely to have more than one page.
     fn has_large_blocks(&self) -> bool {
         self.reference.user_bytes / self.reference.entries.max(1) > PAGE_BYTES / 2
     }
@@ -538,3 +612,6 @@ fn scale(total: u64, part: u64, whole: u64) -> u64 {
     }
     testudo_base::num::low64(u128::from(total) * u128::from(part) / u128::from(whole))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! - All I/O is in whole pages from aligned buffers.
 //! - The page cache never holds a page of an extent that was given back.
 
+pub(crate) mod cached_block;
 pub(crate) mod page_format;
 pub(crate) mod page_write;
 pub(crate) mod restore_pages;
@@ -28,6 +29,7 @@ use crate::{
     DATA_FILE, Extent, Extents, PageCache, PageRef,
     cache::{Arrival, Awaited, CacheStats, Priority},
     data_file::{
+        cached_block::BlockLoad,
         page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
         page_write::{PageWrite, outcome},
         stream_read::{StreamLease, StreamMemory, StreamRead},
@@ -35,11 +37,13 @@ use crate::{
     space::{extents::SpaceStats, free_space::Pieces},
 };
 
-/// Where a page is and which one it must be.
+/// Where a page is, or a block of several pages beside each other, and which one it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAddress {
-    /// Number of the page in the data file.
+    /// Number of the (first) page in the data file.
     pub page: u64,
+    /// How many pages it has.
+    pub pages: u32,
     /// The run that it belongs to.
     pub generation: RunId,
     /// The keyspace that wrote it.
@@ -205,11 +209,19 @@ impl DataFile {
         }
     }
 
-    /// Reads many single pages at once, into the cache, and waits for those that other threads are reading.
+    /// Reads many pages and blocks at once, into the cache, and waits for those that other threads are reading.
     /// Fails with the first error. Pages for which the cache has no room are read by who asks for them next.
     pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
         let (mut loads, mut awaited) = (Vec::with_capacity(addresses.len()), Vec::new());
+        let mut blocks = Vec::new();
         for address in addresses {
+            if address.pages > 1 {
+                match BlockLoad::begin(self, address) {
+                    Ok(load) => blocks.push(load),
+                    Err(load) => awaited.push(load),
+                }
+                continue;
+            }
             match self.begin_load(address) {
                 Arrival::Load(loading) => loads.push((address, loading)),
                 Arrival::Elsewhere(load) => awaited.push(load),
@@ -219,14 +231,17 @@ impl DataFile {
         let mut requests: Vec<ReadRequest<'_>> = loads
             .iter_mut()
             .map(|(address, loading)| ReadRequest::new(address.page * PAGE_BYTES, loading.bytes()))
+            .chain(blocks.iter_mut().map(BlockLoad::request))
             .collect();
         self.file.read_batch(&mut requests);
         self.io.read_rounds.fetch_add(1, Relaxed);
         self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
-        self.io.page_read_bytes.fetch_add(u64_of(requests.len()) * PAGE_BYTES, Relaxed);
+        let bytes: usize = requests.iter().map(|request| request.buffer.len()).sum();
+        self.io.page_read_bytes.fetch_add(u64_of(bytes), Relaxed);
         let results: Vec<std::io::Result<()>> = requests.into_iter().map(|request| request.result).collect();
         let mut outcome = Ok(());
-        for ((address, mut loading), result) in loads.into_iter().zip(results) {
+        let mut results = results.into_iter();
+        for ((address, mut loading), result) in loads.into_iter().zip(&mut results) {
             let verified = result
                 .map_err(|error| self.read_error(address.page, error))
                 .and_then(|()| self.check(loading.bytes(), address));
@@ -234,6 +249,10 @@ impl DataFile {
                 Ok(()) => drop(loading.finish()),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
+        }
+        for (load, result) in blocks.into_iter().zip(results) {
+            let ended = result.map_err(|error| self.read_error(load.page(), error));
+            outcome = outcome.and(ended.and_then(|()| load.end(self).map(drop)));
         }
         // Only now: whoever reads those may wait for ours.
         awaited.into_iter().for_each(Awaited::wait);
@@ -263,8 +282,11 @@ impl DataFile {
         requests.into_iter().map(result).collect()
     }
 
-    /// Puts a page that was just written into the cache, so that its first reader finds it.
+    /// Puts a verified page into the cache, or the pages of a block.
     pub fn admit(&self, address: &PageAddress, bytes: &[u8]) {
+        if address.pages > 1 {
+            return self.admit_pages(address, bytes, 0);
+        }
         drop(self.cache.insert(address.page, address.generation, bytes, priority(address.kind)));
     }
 

@@ -88,7 +88,7 @@ fn check(model: &Model) -> Arc<Run> {
 
 #[test]
 fn keys_with_long_shared_starts_are_found_among_many_index_blocks() {
-    let run = check(&model(&[3, 255, 256, 257, 300, 1000], 400, 1900));
+    let run = check(&model(&[3, 255, 256, 257, 300, 1000], 1200, 1900));
     assert!(run.footer().unwrap().index.len() > 5);
 }
 
@@ -121,13 +121,13 @@ fn index_and_reference_of_long_keys_are_small() {
 
 #[test]
 fn estimates_of_ranges_tell_long_keys_apart() {
-    let model = model(&[5000], 300, 100);
+    let model = model(&[5000], 3000, 100);
     let run = run_of(&model);
     let keys: Vec<&Vec<u8>> = model.keys().collect();
     let whole = run.reference().user_bytes;
-    for part in [0, 75, 150, 225, 299] {
+    for part in [0, 750, 1500, 2250, 2999] {
         let bytes = run.bytes_between(None, Some(keys[part])).unwrap();
-        let expected = whole * part as u64 / 300;
+        let expected = whole * part as u64 / 3000;
         assert!(bytes.abs_diff(expected) <= whole / 50, "{part}: {bytes}, not {expected}");
     }
 }
