@@ -136,8 +136,8 @@ impl Run {
         })
     }
 
-    /// The place of a data block of several pages that the page cache takes; `None` if it is too long for that,
-    /// or lies in pieces.
+    /// The place of a data block, if the page cache takes it: not if it is too long for that, or lies in
+    /// pieces.
     pub(crate) fn cached_place(&self, kind: PageKind, at: BlockPosition) -> Result<Option<PageAddress>> {
         if kind != PageKind::Data || at.pages > CACHED_BLOCK_PAGES_MAX {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! A slotted block, read: the payload of a data or an index page (or of several pages with one entry).
+//! A slotted block, read: the payload of a data or an index page, or of several pages.
 //!
 //! | bytes | field |
 //! |---|---|

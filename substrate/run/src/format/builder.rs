@@ -1,8 +1,8 @@
 //! A slotted block, written: collects sorted entries and encodes them with their common prefix cut off.
 //!
-//! A block of small entries is one page. Where whole entries would leave much of the page empty, the block goes
-//! on over more pages, up to eight (decision 0047): as many as leave little empty, if entries go on as they
-//! were in the block.
+//! A block of small entries is one page. Where whole entries would leave much of the page empty, the block
+//! goes on over more pages, up to eight (decision 0047): as many as leave little empty, if the entries to come
+//! are alike. One that is longer than a page has a block for itself.
 //!
 //! **Invariants**
 //! - [`BlockBuilder::push`] never takes more than [`BlockBuilder::encode_into`] can place in
@@ -189,13 +189,16 @@ impl BlockBuilder {
             return false;
         }
         let used = self.payload_bytes();
-        // A sole entry may have taken pages of its own.
-        let pages = self.pages.max((used + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE));
-        if pages <= self.pages_max && total <= payload_of_pages(pages) {
+        if total <= payload_of_pages(self.pages) {
             return true;
         }
         let next = total.saturating_sub(used).max(1);
-        let Some(pages) = pages_worth(used, next, pages, self.pages_max) else { return false };
+        // Who looks for a long entry does not read others along with it.
+        let has_long = next > PAGE_PAYLOAD_BYTES || (count == 1 && used > PAGE_PAYLOAD_BYTES);
+        if has_long {
+            return false;
+        }
+        let Some(pages) = pages_worth(used, next, self.pages, self.pages_max) else { return false };
         debug_assert!(total <= payload_of_pages(pages), "it has room for the next entry");
         self.pages = pages;
         true

@@ -73,8 +73,8 @@ impl Cells<'_, '_> {
     }
 }
 
-/// What the block has of `key`, and at which slot: `None` if it does not have it. The outer `None`: a page that
-/// is needed is not in the cache.
+/// What the block has of `key`, and at which slot: `None` if it does not have it. The outer `None`: a page
+/// that is needed is not in the cache.
 pub(crate) fn look_up(
     cached: &CachedBlock<'_>,
     key: &[u8],
