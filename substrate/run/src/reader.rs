@@ -4,6 +4,8 @@
 //! - While a `Run` lives, its extents are held and its pages stay what they are.
 //! - The footer is read once, on first use; nothing else of the run is kept outside the page cache.
 
+mod long_blocks;
+
 use std::cell::{Cell, RefCell};
 
 use testudo_base::{
@@ -16,7 +18,7 @@ use testudo_base::{
     },
 };
 use testudo_storage::{
-    CACHED_BLOCK_PAGES_MAX, DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of,
+    DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of,
 };
 
 use crate::{
@@ -136,17 +138,6 @@ impl Run {
         })
     }
 
-    /// The place of a data block, if the page cache takes it: not if it is too long for that, or lies in
-    /// pieces.
-    pub(crate) fn cached_place(&self, kind: PageKind, at: BlockPosition) -> Result<Option<PageAddress>> {
-        if kind != PageKind::Data || at.pages > CACHED_BLOCK_PAGES_MAX {
-            return Ok(None);
-        }
-        let address = PageAddress { pages: at.pages, ..self.address(kind, at.page)? };
-        let room = locate(self.spans(), at.page).map_or(0, |(_, room)| room);
-        Ok(Some(address).filter(|_| room >= at.pages))
-    }
-
     /// `Corruption` at a page of this run.
     pub(crate) fn damaged(&self, page: u32, damage: Damage) -> Error {
         let offset = locate(self.spans(), page).map_or(0, |(physical, _)| physical * PAGE_BYTES);
@@ -188,43 +179,6 @@ impl Run {
             };
         }
         self.with_long_block(kind, position, access, act)
-    }
-
-    /// The same for a block of several pages.
-    fn with_long_block<R>(
-        &self,
-        kind: PageKind,
-        position: BlockPosition,
-        access: Access<'_>,
-        act: impl FnOnce(&[u8], Option<&PageRef<'_>>) -> R,
-    ) -> Result<Option<R>> {
-        let Some(place) = self.cached_place(kind, position)? else {
-            let address = self.address(kind, position.page)?;
-            let block = self.data.read_block(&self.pieces(position)?, &address)?;
-            return Ok(Some(act(payload_of(&block), None)));
-        };
-        let (cached, mut payload) = (self.data.cached_block(&place), Vec::new());
-        if cached.copy_payload(&mut payload) {
-            return Ok(Some(act(&payload, cached.first_page())));
-        }
-        drop(cached);
-        self.load_long_block(&place, access, act)
-    }
-
-    /// Reads a block of several pages, which the cache does not have, or notes that it is missing.
-    fn load_long_block<R>(
-        &self,
-        place: &PageAddress,
-        access: Access<'_>,
-        act: impl FnOnce(&[u8], Option<&PageRef<'_>>) -> R,
-    ) -> Result<Option<R>> {
-        match access {
-            Access::Blocking => self.data.load_block(place, act).map(Some),
-            Access::Collecting(wanted, _) => {
-                wanted.borrow_mut().push(*place);
-                Ok(None)
-            }
-        }
     }
 
     /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages that are

@@ -5,9 +5,9 @@
 //! Whenever a page is not in memory, the cursor says which, and goes on when it is given.
 //!
 //! **Invariants**
-//! - It names one missing page or block at a time, and takes the bytes of that only. Only who reads ahead from
-//!   the first entry on (a merge, a long scan) gets a small run with its index in one blocking read, without
-//!   naming anything.
+//! - It names one missing page or block at a time, and takes the bytes of that only. Only who reads ahead
+//!   from the first entry on (a merge, a long scan) gets a small run with its index in one blocking read,
+//!   without naming anything.
 //! - What it would like to have read ahead changes nothing about where it stands.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A slotted block, written: collects sorted entries and encodes them with their common prefix cut off.
 //!
 //! A block of small entries is one page. Where whole entries would leave much of the page empty, the block
-//! goes on over more pages, up to eight (decision 0047): as many as leave little empty, if the entries to come
+//! goes on over more pages, up to eight (decision 0047): as many as leave little empty, if entries to come
 //! are alike. One that is longer than a page has a block for itself.
 //!
 //! **Invariants**

@@ -1,7 +1,8 @@
 //! Blocks of several pages in the page cache: each page is in a frame of its own.
 //!
 //! Who looks for one entry needs the first page of a block and those in which the entry lies; so the others
-//! may go. What is missing is read with the whole block, in one read, because the checksum is that of the block.
+//! may go. What is missing is read with the whole block, in one read, because the checksum is that of the
+//! block.
 //!
 //! **Invariants**
 //! - A page comes into the cache only with its block, after that was verified. So each page that is there can
