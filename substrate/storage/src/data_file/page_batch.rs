@@ -14,7 +14,8 @@ use crate::{
 
 impl DataFile {
     /// Reads many pages and blocks at once, into the cache, and waits for those that other threads are
-    /// reading. Fails with the first error. Pages for which the cache has no room are read by who asks for them next.
+    /// reading. Fails with the first error. Pages for which the cache has no room are read by who asks for
+    /// them next.
     pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
         let (mut loads, mut awaited) = (Vec::with_capacity(addresses.len()), Vec::new());
         let mut blocks = Vec::new();
