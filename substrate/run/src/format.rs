@@ -9,4 +9,3 @@ pub(crate) mod footer;
 pub(crate) mod key_ends;
 pub(crate) mod long_separators;
 pub(crate) mod run_ref;
-pub(crate) mod spread_block;

@@ -7,8 +7,7 @@
 //!
 //! **Invariants**
 //! - Keys in a run are strictly increasing; a run never changes once it is finished.
-//! - A block lies in whole pages of its own: one where entries are small, else a few (decision 0047), and as
-//!   many as it needs for a single entry.
+//! - A block lies in whole pages of its own; only blocks with a single entry are longer than a page.
 //! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or
 //!   of an older one at the same place, is refused.
 

@@ -4,8 +4,6 @@
 //! - While a `Run` lives, its extents are held and its pages stay what they are.
 //! - The footer is read once, on first use; nothing else of the run is kept outside the page cache.
 
-mod long_blocks;
-
 use std::cell::{Cell, RefCell};
 
 use testudo_base::{
@@ -17,9 +15,7 @@ use testudo_base::{
         atomic::{AtomicU8, Ordering::Relaxed},
     },
 };
-use testudo_storage::{
-    DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of,
-};
+use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of};
 
 use crate::{
     Access, Lookup, LookupProgress, Reached, RunRecord, RunRef,
@@ -27,7 +23,6 @@ use crate::{
         block::Block,
         footer::{BlockPosition, Footer},
         long_separators::Separator,
-        spread_block::look_up,
     },
     spans::locate,
 };
@@ -130,7 +125,6 @@ impl Run {
             locate(self.spans(), page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
         Ok(PageAddress {
             page: physical,
-            pages: 1,
             generation: self.reference.id,
             keyspace: self.reference.keyspace,
             incarnation: self.reference.incarnation,
@@ -163,8 +157,8 @@ impl Run {
         access: Access<'_>,
         act: impl FnOnce(&[u8], Option<&PageRef<'_>>) -> R,
     ) -> Result<Option<R>> {
+        let address = self.address(kind, position.page)?;
         if position.pages == 1 {
-            let address = self.address(kind, position.page)?;
             if let Some(page) = self.data.cached_page(&address) {
                 return Ok(Some(act(payload_of(&page), Some(&page))));
             }
@@ -178,11 +172,11 @@ impl Run {
                 }
             };
         }
-        self.with_long_block(kind, position, access, act)
+        let block = self.data.read_block(&self.pieces(position)?, &address)?;
+        Ok(Some(act(payload_of(&block), None)))
     }
 
-    /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages that are
-    /// not cached are read.
+    /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages are read.
     pub(crate) fn with_present_block<R>(
         &self,
         kind: PageKind,
@@ -190,12 +184,7 @@ impl Run {
         act: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
         if position.pages > 1 {
-            let Some(place) = self.cached_place(kind, position)? else {
-                return self.with_block(kind, position, Access::Blocking, act);
-            };
-            let mut payload = Vec::new();
-            let is_here = self.data.cached_block(&place).copy_payload(&mut payload);
-            return Ok(is_here.then(|| act(&payload)));
+            return self.with_block(kind, position, Access::Blocking, act);
         }
         let address = self.address(kind, position.page)?;
         Ok(self.data.cached_page(&address).map(|page| act(payload_of(&page))))
@@ -369,24 +358,7 @@ impl Run {
             let neighbours = page.map(|page| page.ask(index)).unwrap_or_default();
             Ok(Lookup::Found(cell.kind, cell.value.to_vec(), neighbours))
         };
-        let found = if position.pages > 1
-            && let Some(place) = self.cached_place(PageKind::Data, position)?
-        {
-            let cached = self.data.cached_block(&place);
-            let found = look_up(&cached, key).map_err(|damage| self.damaged(position.page, damage))?;
-            if let Some(found) = found {
-                let found = found.map(|(kind, value, slot)| {
-                    let neighbours = cached.first_page().map(|page| page.ask(slot)).unwrap_or_default();
-                    Lookup::Found(kind, value, neighbours)
-                });
-                return Ok(found.unwrap_or(Lookup::Absent));
-            }
-            drop(cached);
-            self.load_long_block(&place, access, search)?
-        } else {
-            self.with_block_in_cache(PageKind::Data, position, access, search)?
-        };
-        match found {
+        match self.with_block_in_cache(PageKind::Data, position, access, search)? {
             None => Ok(Lookup::Waiting),
             Some(found) => found.map_err(|damage| self.damaged(position.page, damage)),
         }
@@ -456,7 +428,7 @@ impl Run {
         self.with_block(PageKind::Filter, position, access, probe)
     }
 
-    /// Whether data blocks are likely to have more than one page.
+    /// Whether data blocks are likely to have more than one page: they are not cached.
     fn has_large_blocks(&self) -> bool {
         self.reference.user_bytes / self.reference.entries.max(1) > PAGE_BYTES / 2
     }
@@ -566,6 +538,3 @@ fn scale(total: u64, part: u64, whole: u64) -> u64 {
     }
     testudo_base::num::low64(u128::from(total) * u128::from(part) / u128::from(whole))
 }
-
-#[cfg(test)]
-mod tests;

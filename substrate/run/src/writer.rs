@@ -112,7 +112,7 @@ impl RunWriter {
             // A small run needs no more than its pages, index, filter and footer.
             buffer: AlignedBuffer::unfilled(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
             buffered_pages: 0,
-            block: BlockBuilder::of_data(),
+            block: BlockBuilder::default(),
             index: Vec::new(),
             hashes: Vec::new(),
             admitted: Vec::new(),
@@ -304,7 +304,7 @@ impl RunWriter {
     fn address(&self, kind: PageKind, page: u32) -> PageAddress {
         let (physical, _) = locate(self.extents.iter().map(|e| e.span()), page).expect("space was taken");
         let (generation, keyspace) = (self.origin.id, self.origin.keyspace);
-        PageAddress { page: physical, pages: 1, generation, keyspace, incarnation: self.incarnation, kind }
+        PageAddress { page: physical, generation, keyspace, incarnation: self.incarnation, kind }
     }
 
     fn write_index(&mut self) -> Result<Vec<(Separator, BlockPosition)>> {

@@ -5,8 +5,6 @@
 //! - All I/O is in whole pages from aligned buffers.
 //! - The page cache never holds a page of an extent that was given back.
 
-pub(crate) mod cached_block;
-mod page_batch;
 pub(crate) mod page_format;
 pub(crate) mod page_write;
 pub(crate) mod restore_pages;
@@ -28,7 +26,7 @@ use testudo_env::{AlignedBuffer, File, ReadRequest};
 
 use crate::{
     DATA_FILE, Extent, Extents, PageCache, PageRef,
-    cache::{Arrival, CacheStats, Priority},
+    cache::{Arrival, Awaited, CacheStats, Priority},
     data_file::{
         page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
         page_write::{PageWrite, outcome},
@@ -37,13 +35,11 @@ use crate::{
     space::{extents::SpaceStats, free_space::Pieces},
 };
 
-/// Where a page is, or a block of several pages beside each other, and which one it must be.
+/// Where a page is and which one it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAddress {
-    /// Number of the (first) page in the data file.
+    /// Number of the page in the data file.
     pub page: u64,
-    /// How many pages it has.
-    pub pages: u32,
     /// The run that it belongs to.
     pub generation: RunId,
     /// The keyspace that wrote it.
@@ -209,6 +205,41 @@ impl DataFile {
         }
     }
 
+    /// Reads many single pages at once, into the cache, and waits for those that other threads are reading.
+    /// Fails with the first error. Pages for which the cache has no room are read by who asks for them next.
+    pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
+        let (mut loads, mut awaited) = (Vec::with_capacity(addresses.len()), Vec::new());
+        for address in addresses {
+            match self.begin_load(address) {
+                Arrival::Load(loading) => loads.push((address, loading)),
+                Arrival::Elsewhere(load) => awaited.push(load),
+                Arrival::Present(_) | Arrival::Refused => {}
+            }
+        }
+        let mut requests: Vec<ReadRequest<'_>> = loads
+            .iter_mut()
+            .map(|(address, loading)| ReadRequest::new(address.page * PAGE_BYTES, loading.bytes()))
+            .collect();
+        self.file.read_batch(&mut requests);
+        self.io.read_rounds.fetch_add(1, Relaxed);
+        self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
+        self.io.page_read_bytes.fetch_add(u64_of(requests.len()) * PAGE_BYTES, Relaxed);
+        let results: Vec<std::io::Result<()>> = requests.into_iter().map(|request| request.result).collect();
+        let mut outcome = Ok(());
+        for ((address, mut loading), result) in loads.into_iter().zip(results) {
+            let verified = result
+                .map_err(|error| self.read_error(address.page, error))
+                .and_then(|()| self.check(loading.bytes(), address));
+            match verified {
+                Ok(()) => drop(loading.finish()),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        // Only now: whoever reads those may wait for ours.
+        awaited.into_iter().for_each(Awaited::wait);
+        outcome
+    }
+
     fn begin_load(&self, address: &PageAddress) -> Arrival<'_> {
         self.cache.begin_load(address.page, address.generation, priority(address.kind))
     }
@@ -232,11 +263,8 @@ impl DataFile {
         requests.into_iter().map(result).collect()
     }
 
-    /// Puts a verified page into the cache, or the pages of a block.
+    /// Puts a page that was just written into the cache, so that its first reader finds it.
     pub fn admit(&self, address: &PageAddress, bytes: &[u8]) {
-        if address.pages > 1 {
-            return self.admit_pages(address, bytes, 0);
-        }
         drop(self.cache.insert(address.page, address.generation, bytes, priority(address.kind)));
     }
 

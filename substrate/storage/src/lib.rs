@@ -20,7 +20,6 @@ pub use cache::{
     Arrival, Awaited, CacheStats, HotPage, Keeping, Loading, Neighbours, PageCache, PageRef, Priority,
     Restoring,
 };
-pub use data_file::cached_block::{CACHED_BLOCK_PAGES_MAX, CachedBlock};
 pub use data_file::page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };

@@ -56,12 +56,6 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("foreign-page-believed", "a page of another copy of the store is read", &["files"]),
     bug("edit-note-ignored", "a log that builds on lost manifest edits is replayed", &["files"]),
     bug("edit-not-noted", "the log does not say which changes of the catalogue it builds on", &["files"]),
-    // Blocks of several pages.
-    bug(
-        "block-from-partial-hit",
-        "a block of which the cache has only some pages is taken for the whole",
-        &["model"],
-    ),
     // Tree families.
     bug(
         "newer-tree-overlooked",

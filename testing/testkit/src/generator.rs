@@ -165,7 +165,7 @@ impl<'a> Generator<'a> {
         let length = match picked {
             0 => 0,
             1 => 1 + self.small(120),
-            2 => 120 + self.small(3400),
+            2 => 120 + self.small(1880),
             3 => 4000 + self.small(5000),
             _ => huge / 2 + self.small(huge / 2 + 1),
         };

@@ -96,7 +96,7 @@ pub struct ValueSizes {
     pub empty: u32,
     /// 1 to 120 bytes.
     pub small: u32,
-    /// 120 to 3,520 bytes: some and many to a page.
+    /// 120 to 2,000 bytes.
     pub medium: u32,
     /// 4,000 to 9,000 bytes: around and beyond a page.
     pub page: u32,

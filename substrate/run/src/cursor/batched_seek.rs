@@ -17,9 +17,9 @@ use testudo_storage::{DataFile, PageAddress};
 /// Pages that a source waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Missing {
-    /// The page or the block that it needs.
+    /// The page that it needs.
     pub address: PageAddress,
-    /// How many pages are to be read from there on; those behind the block are likely to be needed.
+    /// How many pages are to be read from there on; those behind the first are likely to be needed.
     pub pages: u32,
 }
 
@@ -67,11 +67,6 @@ pub fn seek_together<P: BatchedSeek>(sources: &mut [P], data: &DataFile) -> Resu
     }
 }
 
-/// Bytes of the block without which a source cannot go on.
-fn needed_bytes(missing: &Missing) -> usize {
-    usize_of(u64::from(missing.address.pages)) * PAGE_SIZE
-}
-
 /// Reads what is missing, of which the first `needed` are needed and the others wished for.
 fn read_round<P: BatchedSeek>(
     buffer: &mut AlignedBuffer,
@@ -99,8 +94,8 @@ fn read_round<P: BatchedSeek>(
             Ok(()) => source.prefetched(bytes),
             // What only may be needed must not be what makes a scan fail.
             Err(_) if at >= needed => {}
-            Err(_) if bytes.len() > needed_bytes(&missing[at].1) => {
-                let first = &mut bytes[..needed_bytes(&missing[at].1)];
+            Err(_) if bytes.len() > PAGE_SIZE => {
+                let first = &mut bytes[..PAGE_SIZE];
                 data.read_many(&mut [(page, &mut *first)]).into_iter().collect::<Result<()>>()?;
                 source.on_page(first)?;
             }

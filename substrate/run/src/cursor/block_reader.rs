@@ -74,15 +74,6 @@ impl DataBlock {
     fn take_present(&mut self, run: &Run, position: BlockPosition) -> Result<bool> {
         let bytes = &mut self.bytes;
         bytes.clear();
-        if position.pages > 1
-            && let Some(place) = run.cached_place(PageKind::Data, position)?
-        {
-            if !run.data().cached_block(&place).copy_payload(bytes) {
-                return Ok(false);
-            }
-            self.parse(run, position)?;
-            return Ok(true);
-        }
         let copy = |payload: &[u8]| bytes.extend_from_slice(payload);
         if run.with_present_block(PageKind::Data, position, copy)?.is_none() {
             return Ok(false);
@@ -115,8 +106,6 @@ pub(crate) struct BlockReader {
     end_page: Option<u32>,
     /// Pages that were read before they were needed.
     window: Option<Window>,
-    /// A block that begins in one window and ends in the next one.
-    joint: Option<(BlockPosition, Vec<u8>)>,
     /// Pages behind them that are on their way.
     ahead: Option<Ahead>,
     /// Memory for the next of these.
@@ -132,7 +121,6 @@ impl BlockReader {
             forecast: None,
             end_page: None,
             window: None,
-            joint: None,
             ahead: None,
             spare: None,
         }
@@ -167,8 +155,7 @@ impl BlockReader {
         }
         block.unload();
         if !self.holds(position) {
-            let rest = self.behind_window(position);
-            let is_coming = self.ahead.as_ref().is_some_and(|ahead| ahead.holds(rest));
+            let is_coming = self.ahead.as_ref().is_some_and(|ahead| ahead.holds(position));
             if !self.is_long() && !is_coming {
                 self.ahead = None;
                 return block.take_present(run, position);
@@ -219,42 +206,18 @@ impl BlockReader {
     fn take_from_window(&self, run: &Run, block: &mut DataBlock, position: BlockPosition) -> Result<()> {
         let Some(window) = &self.window else { return Ok(()) };
         let address = run.address(PageKind::Data, position.page)?;
-        let bytes = match &self.joint {
-            Some((joint, bytes)) if *joint == position => bytes,
-            _ => window.block(position),
-        };
+        let bytes = window.block(position);
         run.data().verify(bytes, &address)?;
-        if !self.is_long() {
-            if position.pages == 1 {
-                run.data().admit(&address, bytes);
-            } else if let Some(place) = run.cached_place(PageKind::Data, position)? {
-                run.data().admit(&place, bytes);
-            }
+        if position.pages == 1 && !self.is_long() {
+            run.data().admit(&address, bytes);
         }
         let is_merge = self.read_ahead != ReadAhead::Adaptive;
         block.is_warm = is_merge && position.pages == 1 && run.data().is_warm(&address);
         block.take(run, position, payload_of(bytes))
     }
 
-    /// What of a block is not in the window, if its first pages are the last ones there; else the block.
-    fn behind_window(&self, position: BlockPosition) -> BlockPosition {
-        let Some(window) = &self.window else { return position };
-        let end = window.first_page + window.pages;
-        if position.page < window.first_page || position.page >= end {
-            return position;
-        }
-        BlockPosition { page: end, pages: (position.page + position.pages).saturating_sub(end) }
-    }
-
-    /// Gets the pages from a block on; of one that the window has in part, those behind the window.
-    fn fill_window(&mut self, run: &Run, block: BlockPosition) -> Result<()> {
-        let position = self.behind_window(block);
-        let window = self.window.take();
-        self.joint = window.as_ref().filter(|_| position != block).map(|window| {
-            let from = page_bytes(block.page - window.first_page);
-            (block, window.bytes[from..].to_vec())
-        });
-        let earlier = window.map(|window| window.bytes);
+    fn fill_window(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
+        let earlier = self.window.take().map(|window| window.bytes);
         self.window = Some(match self.ahead.take().filter(|ahead| ahead.holds(position)) {
             Some(ahead) => {
                 self.spare = earlier;
@@ -265,9 +228,6 @@ impl BlockReader {
                 read_window(run, position, pages, earlier.or_else(|| self.spare.take()))?
             }
         });
-        if let (Some((_, bytes)), Some(window)) = (&mut self.joint, &self.window) {
-            bytes.extend_from_slice(window.block(position));
-        }
         Ok(())
     }
 
@@ -286,7 +246,7 @@ impl BlockReader {
     /// Lets the pages behind the window come, if it is time to.
     fn read_ahead_if_due(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
         let Some(window) = &self.window else { return Ok(()) };
-        if self.ahead_from(window).is_none_or(|from| position.page + (position.pages - 1) < from) {
+        if self.ahead_from(window).is_none_or(|from| position.page < from) {
             return Ok(());
         }
         let next_page = window.first_page + window.pages;

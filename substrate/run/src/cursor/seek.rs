@@ -5,21 +5,21 @@
 //! Whenever a page is not in memory, the cursor says which, and goes on when it is given.
 //!
 //! **Invariants**
-//! - It names one missing page or block at a time, and takes the bytes of that only. Only who reads ahead
-//!   from the first entry on (a merge, a long scan) gets a small run with its index in one blocking read,
-//!   without naming anything.
+//! - It names one missing page at a time, and takes the bytes of that page only. Only who reads ahead from
+//!   the first entry on (a merge, a long scan) gets a small run with its index in one blocking read, without
+//!   naming anything.
 //! - What it would like to have read ahead changes nothing about where it stands.
 
 use std::sync::Arc;
 
-use testudo_base::{Result, codec::Damage, planted};
-use testudo_storage::{PageAddress, PageKind, StreamLease, payload_of};
+use testudo_base::{PAGE_SIZE, Result, codec::Damage, planted};
+use testudo_storage::{PageKind, StreamLease, payload_of};
 
 use super::{RunCursor, Target, batched_seek::seek_together};
 use crate::{
     BatchedSeek, Missing, Run,
     cursor::{
-        block_reader::{Window, lease_pages, page_bytes},
+        block_reader::{Window, lease_pages},
         index_position::IndexPlace,
         scan_forecast::FIRST_PIECE_PAGES,
     },
@@ -189,30 +189,22 @@ impl RunCursor {
     /// What the cursor waits for.
     fn missing(&mut self) -> Result<Option<Missing>> {
         let Some(awaited) = self.seek.awaited else { return Ok(None) };
-        let (kind, at, ahead) = match awaited {
-            Awaited::Footer => {
-                (PageKind::Footer, BlockPosition { page: self.run.reference().footer_page, pages: 1 }, 1)
-            }
-            Awaited::Index(_, at) => (PageKind::Index, at, 1),
-            Awaited::Data(at) => (PageKind::Data, at, self.pages_at_once()),
+        let (kind, page, ahead) = match awaited {
+            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page, 1),
+            Awaited::Index(_, at) => (PageKind::Index, at.page, 1),
+            Awaited::Data(at) => (PageKind::Data, at.page, self.pages_at_once()),
         };
-        self.missing_at(kind, at, ahead).map(Some)
+        self.missing_at(kind, page, ahead).map(Some)
     }
 
-    /// So many pages from a block on, but at least the block. REQUIRES: it is of one page, or one that is
-    /// cached.
-    fn missing_at(&mut self, kind: PageKind, at: BlockPosition, ahead: u32) -> Result<Missing> {
-        let address = PageAddress { pages: at.pages, ..self.run.address(kind, at.page)? };
+    fn missing_at(&mut self, kind: PageKind, page: u32, ahead: u32) -> Result<Missing> {
+        let address = self.run.address(kind, page)?;
         if ahead <= 1 {
-            return Ok(Missing { address, pages: at.pages });
+            return Ok(Missing { address, pages: 1 });
         }
-        // Whole blocks, as far as they are alike; the scan begins somewhere within the first one.
-        let is_sure = self.reader.pages_left().is_some();
-        let ahead = ahead.saturating_add(if is_sure { at.pages / 2 } else { 0 });
-        let ahead = ahead.div_ceil(at.pages).saturating_mul(at.pages);
-        let room = locate(self.run.spans(), at.page).map_or(1, |(_, room)| room);
-        let left = self.reader.pages_from(&self.run, at.page)?.max(1);
-        let mut pages = ahead.min(room).min(left).max(at.pages);
+        let room = locate(self.run.spans(), page).map_or(1, |(_, room)| room);
+        let left = self.reader.pages_from(&self.run, page)?.max(1);
+        let mut pages = ahead.min(room).min(left);
         self.seek.lease = None;
         if pages > FIRST_PIECE_PAGES {
             (pages, self.seek.lease) = lease_pages(&self.run, pages);
@@ -274,13 +266,9 @@ impl RunCursor {
             return Ok(None);
         }
         let next = self.index.peek_next(&self.run)?;
-        let Some(next) = next else { return Ok(None) };
-        let is_here = match self.run.cached_place(PageKind::Data, next)? {
-            None => return Ok(None),
-            _ if self.reader.holds(next) => true,
-            Some(place) if next.pages > 1 => self.run.data().has_block(&place),
-            Some(_) => self.run.with_present_block(PageKind::Data, next, |_| ())?.is_some(),
-        };
+        let Some(next) = next.filter(|next| next.pages == 1) else { return Ok(None) };
+        let is_here =
+            self.reader.holds(next) || self.run.with_present_block(PageKind::Data, next, |_| ())?.is_some();
         Ok(Some(next).filter(|_| !is_here))
     }
 }
@@ -324,7 +312,7 @@ impl BatchedSeek for RunCursor {
             None => self.reader.first_pages,
         };
         self.seek.prefetching = Some(next);
-        self.missing_at(PageKind::Data, next, pages).map(Some)
+        self.missing_at(PageKind::Data, next.page, pages).map(Some)
     }
 
     fn prefetched(&mut self, bytes: &[u8]) {
@@ -335,13 +323,13 @@ impl BatchedSeek for RunCursor {
 
     fn on_page(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(awaited) = self.seek.awaited.take() else { return Ok(()) };
-        let (kind, at, pages) = match awaited {
-            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page, 1),
-            Awaited::Index(_, at) => (PageKind::Index, at.page, 1),
-            Awaited::Data(at) => (PageKind::Data, at.page, at.pages),
+        let (page, rest) = bytes.split_at(PAGE_SIZE);
+        let (kind, at) = match awaited {
+            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page),
+            Awaited::Index(_, at) => (PageKind::Index, at.page),
+            Awaited::Data(at) => (PageKind::Data, at.page),
         };
-        let (page, rest) = bytes.split_at(page_bytes(pages));
-        let address = PageAddress { pages, ..self.run.address(kind, at)? };
+        let address = self.run.address(kind, at)?;
         self.run.data().verify(page, &address)?;
         self.run.data().admit(&address, page);
         match awaited {
@@ -349,11 +337,7 @@ impl BatchedSeek for RunCursor {
             Awaited::Index(number, at) => self.index.keep_copy(&self.run, number, payload_of(page), at),
             Awaited::Data(at) => {
                 if !rest.is_empty() {
-                    self.reader.keep_window(Window::copy_of(
-                        at.page + at.pages,
-                        rest,
-                        self.seek.lease.take(),
-                    ));
+                    self.reader.keep_window(Window::copy_of(at.page + 1, rest, self.seek.lease.take()));
                 }
                 self.block.take(&self.run, at, payload_of(page))
             }

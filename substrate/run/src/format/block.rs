@@ -1,4 +1,4 @@
-//! A slotted block, read: the payload of a data or an index page, or of several pages.
+//! A slotted block, read: the payload of a data or an index page (or of several pages with one entry).
 //!
 //! | bytes | field |
 //! |---|---|
@@ -58,7 +58,7 @@ pub(crate) fn head32(suffix: &[u8]) -> u32 {
 
 /// The kind of a cell without a kind byte.
 #[inline]
-pub(super) fn kind_of_code(suffix_and_code: u64) -> Kind {
+fn kind_of_code(suffix_and_code: u64) -> Kind {
     match suffix_and_code & 3 {
         0 => Kind::Value,
         1 => Kind::Tombstone,
@@ -69,7 +69,7 @@ pub(super) fn kind_of_code(suffix_and_code: u64) -> Kind {
 
 /// What a kind byte says.
 #[cold]
-pub(super) fn kind_of_byte(byte: u8) -> Result<Kind, Damage> {
+fn kind_of_byte(byte: u8) -> Result<Kind, Damage> {
     let kind = Kind::from_u8(byte).filter(|kind| *kind as u8 >= KIND_BYTE_CODE);
     kind.ok_or(Damage("an entry is of an unknown kind"))
 }
@@ -191,9 +191,8 @@ impl<'a> Block<'a> {
         self.prefix
     }
 
-    /// Head of the key, and offset of the cell.
     #[inline(always)]
-    pub(super) fn slot(&self, index: usize) -> Option<(u32, usize)> {
+    fn slot(&self, index: usize) -> Option<(u32, usize)> {
         let slot = self.slots.get(index * SLOT_BYTES..)?.first_chunk::<SLOT_BYTES>()?;
         let head = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
         Some((head, usize::from(u16::from_le_bytes([slot[4], slot[5]]))))
@@ -207,14 +206,9 @@ impl<'a> Block<'a> {
         Ok((reader.varint()?, reader.varint()?, reader))
     }
 
-    /// Where the cells begin in the payload.
-    pub(super) fn cells_start(&self) -> usize {
-        BLOCK_HEADER_BYTES + self.prefix.len() + self.slots.len()
-    }
-
     /// Whether a cell whose suffix has this length and code has a kind byte.
     #[inline(always)]
-    pub(super) fn has_kind_byte(&self, suffix_and_code: u64) -> bool {
+    fn has_kind_byte(&self, suffix_and_code: u64) -> bool {
         self.has_kind_bytes && suffix_and_code & 3 == u64::from(KIND_BYTE_CODE)
     }
 
@@ -284,16 +278,6 @@ impl<'a> Block<'a> {
 
     /// The first entry whose key is ≥ `key`, and whether it is equal.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> Result<(usize, bool), Damage> {
-        self.lower_bound_by(key, |slot, suffix| Ok(self.suffix(slot)?.cmp(suffix)))
-    }
-
-    /// The same, where `compare` compares the suffix of an entry's key with another one.
-    #[inline(always)]
-    pub(super) fn lower_bound_by<E: From<Damage>>(
-        &self,
-        key: &[u8],
-        mut compare: impl FnMut(usize, &[u8]) -> Result<Ordering, E>,
-    ) -> Result<(usize, bool), E> {
         let shared = self.prefix.len().min(key.len());
         match self.prefix[..shared].cmp(&key[..shared]) {
             Ordering::Less => return Ok((self.count, false)),
@@ -311,7 +295,7 @@ impl<'a> Block<'a> {
             let middle = low.midpoint(high);
             let (slot_head, _) = self.slot(middle).ok_or(Damage("a slot is missing"))?;
             let order = match slot_head.cmp(&head) {
-                Ordering::Equal => compare(middle, suffix)?,
+                Ordering::Equal => self.suffix(middle)?.cmp(suffix),
                 order => order,
             };
             match order {

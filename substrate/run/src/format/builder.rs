@@ -1,13 +1,8 @@
 //! A slotted block, written: collects sorted entries and encodes them with their common prefix cut off.
 //!
-//! A block of small entries is one page. Where whole entries would leave much of the page empty, the block
-//! goes on over more pages, up to eight (decision 0047): as many as leave little empty, if entries to come
-//! are alike. One that is longer than a page has a block for itself.
-//!
 //! **Invariants**
-//! - [`BlockBuilder::push`] never takes more than [`BlockBuilder::encode_into`] can place in
-//!   [`BLOCK_PAGES_MAX`] pages, in an index block in one, but for a sole entry.
-//! - What a page leaves empty is at most an eighth of it, or the block goes on if there is another entry.
+//! - [`BlockBuilder::push`] never takes more than [`BlockBuilder::encode_into`] can place in one page, but
+//!   for a sole entry.
 //! - In `bytes` each value follows its key, and the next key that value.
 
 use testudo_base::{
@@ -16,19 +11,12 @@ use testudo_base::{
     key,
     num::{u16_of, u32_of, u64_of, usize_of},
 };
-use testudo_storage::{CACHED_BLOCK_PAGES_MAX, PAGE_HEADER_BYTES};
+use testudo_storage::PAGE_HEADER_BYTES;
 
 use crate::format::block::{BLOCK_HEADER_BYTES, KIND_BYTE_CODE, KIND_BYTES_FLAG, SLOT_BYTES, head32};
 
 /// Payload of a block of one page.
 pub(crate) const PAGE_PAYLOAD_BYTES: usize = PAGE_SIZE - PAGE_HEADER_BYTES;
-/// Pages of a block with several entries, at most: offsets of cells have 16 bits, and who looks for one entry
-/// reads all of the block.
-const BLOCK_PAGES_MAX: u32 = CACHED_BLOCK_PAGES_MAX;
-/// A block of one page may leave so much of it empty…
-const PAGE_TAIL_MAX: usize = PAGE_SIZE / 8;
-/// …and a longer one one part in so many.
-const BLOCK_TAIL_SHARE: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
 struct Pending {
@@ -38,11 +26,8 @@ struct Pending {
 }
 
 /// Entries on their way into one block.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
-    /// Pages that the block may have, and those that it has so far.
-    pages_max: usize,
-    pages: usize,
     bytes: Vec<u8>,
     entries: Vec<Pending>,
     prefix_bytes: usize,
@@ -64,67 +49,7 @@ fn entry_bytes(entry: &Entry<'_>) -> usize {
         + entry.value.len()
 }
 
-/// Payload of a block of so many pages.
-fn payload_of_pages(pages: usize) -> usize {
-    pages * PAGE_SIZE - PAGE_HEADER_BYTES
-}
-
-/// How many pages a block should have of which `used` bytes of the payload are taken, and whose first page
-/// more than `pages` it would outgrow with one more entry of `next` bytes: as few as leave little empty, or
-/// as many as leave least, if all that follow are like that one. `None` if it should end as it is.
-fn pages_worth(used: usize, next: usize, pages: usize, pages_max: usize) -> Option<usize> {
-    let left = payload_of_pages(pages).saturating_sub(used);
-    let is_full = match pages {
-        1 => left <= PAGE_TAIL_MAX,
-        _ => left * BLOCK_TAIL_SHARE <= pages * PAGE_SIZE,
-    };
-    if is_full {
-        return None;
-    }
-    let (mut best, mut least) = (pages, left);
-    for more in pages + 1..=pages_max {
-        let empty = payload_of_pages(more).saturating_sub(used);
-        if empty < next {
-            continue;
-        }
-        let empty = empty % next;
-        if empty * BLOCK_TAIL_SHARE <= more * PAGE_SIZE {
-            return Some(more);
-        }
-        if empty * best < least * more {
-            (best, least) = (more, empty);
-        }
-    }
-    (best > pages).then_some(best)
-}
-
-impl Default for BlockBuilder {
-    /// Of a block of one page, but for a sole entry.
-    fn default() -> Self {
-        Self::of_pages(1)
-    }
-}
-
 impl BlockBuilder {
-    /// Of a block of data: of one page or a few.
-    pub(crate) fn of_data() -> Self {
-        Self::of_pages(usize_of(u64::from(BLOCK_PAGES_MAX)))
-    }
-
-    fn of_pages(pages_max: usize) -> Self {
-        Self {
-            pages_max,
-            pages: 1,
-            bytes: Vec::new(),
-            entries: Vec::new(),
-            prefix_bytes: 0,
-            has_kind_bytes: false,
-            unshared_bytes: 0,
-            last_key_start: 0,
-            last_key_end: 0,
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -150,8 +75,8 @@ impl BlockBuilder {
         key::common_prefix(&self.bytes[..self.prefix_bytes], key)
     }
 
-    /// Adds an entry, whose key must be greater than all before; `false` if the block is better finished
-    /// before it.
+    /// Adds an entry, whose key must be greater than all before; `false` if the block would outgrow one page
+    /// by that.
     #[inline]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) -> bool {
         debug_assert!(
@@ -163,9 +88,7 @@ impl BlockBuilder {
         let count = self.entries.len();
         let total = BLOCK_HEADER_BYTES + unshared - prefix * count;
         if count > 0 && (total > PAGE_PAYLOAD_BYTES || count >= usize::from(!KIND_BYTES_FLAG)) {
-            if self.pages_max == 1 || !self.extend(total, count) {
-                return false;
-            }
+            return false;
         }
         (self.prefix_bytes, self.unshared_bytes) = (prefix, unshared);
         self.has_kind_bytes |= entry.kind as u8 >= KIND_BYTE_CODE;
@@ -178,29 +101,6 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(entry.key);
         self.last_key_end = self.bytes.len();
         self.bytes.extend_from_slice(entry.value);
-        true
-    }
-
-    /// Whether the block, of more than a page with the next entry, goes on with it; `total` is its payload
-    /// then, about.
-    #[cold]
-    fn extend(&mut self, total: usize, count: usize) -> bool {
-        if count >= usize::from(!KIND_BYTES_FLAG) {
-            return false;
-        }
-        let used = self.payload_bytes();
-        if total <= payload_of_pages(self.pages) {
-            return true;
-        }
-        let next = total.saturating_sub(used).max(1);
-        // Who looks for a long entry does not read others along with it.
-        let has_long = next > PAGE_PAYLOAD_BYTES || (count == 1 && used > PAGE_PAYLOAD_BYTES);
-        if has_long {
-            return false;
-        }
-        let Some(pages) = pages_worth(used, next, self.pages, self.pages_max) else { return false };
-        debug_assert!(total <= payload_of_pages(pages), "it has room for the next entry");
-        self.pages = pages;
         true
     }
 
@@ -258,10 +158,6 @@ impl BlockBuilder {
         self.entries.clear();
         (self.prefix_bytes, self.unshared_bytes, self.has_kind_bytes) = (0, 0, false);
         (self.last_key_start, self.last_key_end) = (0, 0);
-        self.pages = 1;
         length
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -82,7 +82,6 @@ impl DataFile {
             let Some(kind) = PageHeader::read(bytes).and_then(|header| header.kind) else { continue };
             let address = PageAddress {
                 page: hot.page,
-                pages: 1,
                 generation: hot.generation,
                 keyspace: *keyspace,
                 incarnation: *incarnation,

@@ -13,11 +13,6 @@ impl DataFile {
         self.cache.has(page)
     }
 
-    /// Takes a page out of the cache, if it is not in use: for tests of what is read again.
-    pub fn forget_page(&self, page: u64) {
-        self.cache.forget(page);
-    }
-
     /// Whether queries use a page again and again, so that what is written in its place is worth to be in the
     /// cache ([`DataFile::admit_warm`]).
     pub fn is_warm(&self, address: &PageAddress) -> bool {

@@ -88,7 +88,7 @@ fn check(model: &Model) -> Arc<Run> {
 
 #[test]
 fn keys_with_long_shared_starts_are_found_among_many_index_blocks() {
-    let run = check(&model(&[3, 255, 256, 257, 300, 1000], 1200, 1900));
+    let run = check(&model(&[3, 255, 256, 257, 300, 1000], 400, 1900));
     assert!(run.footer().unwrap().index.len() > 5);
 }
 

@@ -172,7 +172,7 @@ fn misses(bench: &Bench<'_>, plan: Plan<'_>) -> Result<MicroResult> {
     Ok(timed(bench, plan, bench.args.ops, |_| {
         let page = next.fetch_add(1, Relaxed) % pages;
         let (generation, keyspace, kind) = (RunId(1), KeyspaceId(1), PageKind::Data);
-        let address = PageAddress { page, pages: 1, generation, keyspace, incarnation: 1, kind };
+        let address = PageAddress { page, generation, keyspace, incarnation: 1, kind };
         if data.cached_page(&address).is_some() {
             return true;
         }
