@@ -67,11 +67,33 @@ pub(crate) fn base_stores() -> &'static [BaseStore] {
             make(leveled, &small, 240, true),
             make(leveled, &tall, 700, false),
             make(Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 4 }, &alike, 240, true),
+            make_moving(narrow, leveled, &tall, 700),
+            make_moving(leveled, narrow, &tall, 700),
         ]
     })
 }
 
+/// A store whose keyspace is on its way from one family of trees to another.
+fn make_moving(from: Tree, to: Tree, profile: &Profile, op_count: usize) -> BaseStore {
+    let machine = machine_with(from, profile, op_count, true);
+    let db = open(Arc::clone(&machine)).expect("it is valid");
+    let name = db.keyspace_names().pop().expect("it has a keyspace");
+    let keyspace = db.open_keyspace(&name).expect("it is valid").expect("it is there");
+    keyspace.set_tree(to).expect("it can move");
+    while keyspace.stats().moved_bytes == 0 {
+        db.step().expect("the keyspace moves");
+    }
+    assert!(keyspace.stats().moving_from.is_some(), "it has not arrived");
+    drop(keyspace);
+    db.close().expect("it is valid");
+    at_rest(&machine, true)
+}
+
 fn make(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool) -> BaseStore {
+    at_rest(&machine_with(tree, profile, op_count, is_closed), is_closed)
+}
+
+fn machine_with(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool) -> Arc<MemEnv> {
     let opener = EngineOpener { options: KeyspaceOptions::default().tree(tree), memory_bytes: MEMORY_BYTES };
     let mut runner = Runner::new(&opener, 1);
     let mut script = Generator::new(profile, 1).script(op_count);
@@ -86,15 +108,14 @@ fn make(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool) -> Base
     }
     let last = if is_closed { Op::Reopen } else { Op::Persist };
     runner.op(&last).expect("the script runs on a valid store");
-    let machine = if is_closed {
+    if is_closed {
         let machine = runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1);
         let db = opener.open_db(Arc::clone(&machine) as _, Path::new(DIRECTORY)).expect("it is valid");
         db.close().expect("it is valid");
         machine
     } else {
         runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1)
-    };
-    at_rest(&machine, is_closed)
+    }
 }
 
 fn at_rest(machine: &Arc<MemEnv>, is_closed: bool) -> BaseStore {

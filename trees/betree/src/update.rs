@@ -4,6 +4,7 @@
 //! `plan → write`; reading and writing begin in `write`, never before.
 
 pub(crate) mod join;
+pub(crate) mod leaf_parts;
 pub(crate) mod migrate;
 pub(crate) mod plan;
 pub(crate) mod reclaim;

@@ -2,8 +2,7 @@
 //! TurtleKV §4).
 //!
 //! A tier is cut where the pivots of its node are: what waits for each of them is known, so nothing has to be
-//! read. Leaves are not cut: they are small, and a part without entries could not state that older ones of
-//! its keys are gone.
+//! read. Where a leaf is cut `leaf_parts.rs` says.
 //!
 //! **Invariants**
 //! - The parts of a destination are disjoint, in key order, and together the whole.

@@ -1,7 +1,7 @@
 //! Writing what a plan decided: each destination by one streaming merge of everything that flows into it.
 //!
-//! Destinations are independent of each other, so the executor does several at once; a large tier is cut into
-//! parts, which are as independent.
+//! Destinations are independent of each other, so the executor does several at once; a large tier, or a leaf
+//! into which much flows, is cut into parts, which are as independent.
 //!
 //! **Invariants**
 //! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that
@@ -28,6 +28,7 @@ use crate::{
     BeTreeOptions,
     trunk::node::{Node, Share, Tier},
     update::{
+        leaf_parts::{PART_LEAVES_MIN, cut_leaf},
         plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
         run_cutter::RunCutter,
         subcompaction::{Boundary, Part, boundaries_of, cut, part_bytes_max},
@@ -74,11 +75,12 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     let all_bytes = work.bytes_with_values(total);
     let bytes_max = part_bytes_max(all_bytes, u64_of(work.executor.workers()), options);
     let bytes_max = low64(u128::from(bytes_max) * u128::from(total) / u128::from(all_bytes.max(1)));
+    let keys = Bounds::from(&work.keys);
     let mut tasks: Vec<(u64, Task)> = Vec::with_capacity(destinations.len());
     let mut results = Vec::with_capacity(destinations.len());
     for destination in destinations {
         let mut parts = Vec::new();
-        for piece in cut_destination(destination, bytes_max)? {
+        for piece in cut_destination(destination, bytes_max, &keys, options)? {
             let result = Arc::new(Mutex::new(None));
             parts.push(Arc::clone(&result));
             let (work, options, bytes) = (work.clone(), *options, piece.bytes);
@@ -103,22 +105,32 @@ fn joined(parts: Vec<PartResult>) -> Result<Vec<FencedRun>> {
     Ok(runs)
 }
 
-/// The pieces of a destination, in key order.
-fn cut_destination(destination: Destination, bytes_max: u64) -> Result<Vec<Piece>> {
+/// The pieces of a destination of a tree that has `keys`, in key order.
+fn cut_destination(
+    destination: Destination,
+    bytes_max: u64,
+    keys: &Bounds,
+    options: &BeTreeOptions,
+) -> Result<Vec<Piece>> {
     let Destination { layers, bytes, mut leaf_bounds, boundaries } = destination;
     if leaf_bounds.len() > 1 {
         return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds)).collect();
     }
     let newest_seqno = newest_of(&layers);
-    let parts = cut(bytes, &boundaries, bytes_max);
-    if parts.len() == 1 {
-        let is_leaf = !leaf_bounds.is_empty();
-        let bounds = leaf_bounds.pop().unwrap_or_default();
+    let leaf = leaf_bounds.pop();
+    let parts = match &leaf {
+        Some(bounds) if bytes > bytes_max => cut_leaf(&layers, &bounds.intersection(keys), bytes, bytes_max)?,
+        Some(_) => Vec::new(),
+        None => cut(bytes, &boundaries, bytes_max),
+    };
+    let is_leaf = leaf.is_some();
+    if parts.len() <= 1 {
+        let bounds = leaf.unwrap_or_default();
         return Ok(vec![Piece { layers, bytes, bounds, is_leaf, newest_seqno }]);
     }
     let piece = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
-        Piece { layers, bytes, bounds, is_leaf: false, newest_seqno }
+        Piece { layers, bytes, bounds, is_leaf, newest_seqno }
     };
     Ok(parts.into_iter().map(piece).collect())
 }

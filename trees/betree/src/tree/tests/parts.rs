@@ -47,3 +47,40 @@ fn a_large_tier_is_cut_where_the_pivots_are_and_holds_what_it_would_hold_uncut()
     bed.reopen();
     bed.check(&mut SplitMix::new(2));
 }
+
+/// Keys in order go into the last leaf, all of them, and the first flush into the only one.
+#[test]
+fn what_flows_into_one_leaf_is_cut_into_parts_and_holds_what_it_would_hold_uncut() {
+    for options in [turtle(16 << 10, 64), splinter(16 << 10, 64)] {
+        let mut bed = Bed::new(options);
+        let workers = Arc::new(Backwards::default());
+        bed.work.executor = Arc::clone(&workers) as Arc<dyn Executor>;
+        for round in 0..5 {
+            workers.tasks_max.store(0, Relaxed);
+            let keys = round * 2000..(round + 1) * 2000;
+            bed.apply(keys.map(|n| (key(n), Some(vec![b'v'; 100]))).collect());
+            // A splinter tree leaves what comes in order to jobs.
+            let tasks = workers.tasks_max.load(Relaxed);
+            assert!(tasks >= 3 || options.compacts_later(), "{tasks} parts in round {round}");
+        }
+        bed.check(&mut SplitMix::new(1));
+        bed.reopen();
+        bed.check(&mut SplitMix::new(2));
+    }
+}
+
+/// A leaf that was cut states of all of its keys that nothing older counts, wherever only removals flow in.
+#[test]
+fn parts_of_a_leaf_with_nothing_but_removals_still_cover_their_keys() {
+    let mut bed = Bed::new(turtle(8 << 10, 8));
+    bed.apply((0..60).map(|n| (key(n * 100), Some(vec![b'v'; 100]))).collect());
+    let removed = |n: u64| (key(n), (n % 1000 == 999).then(|| vec![b'w'; 20]));
+    bed.apply((0..6000).map(removed).collect());
+    bed.check(&mut SplitMix::new(3));
+    let mut covered: Vec<KeyBounds> =
+        bed.runs().iter().filter_map(|run| run.record().unwrap().covered_range).collect();
+    covered.sort_by(|a, b| a.low.cmp(&b.low));
+    assert_eq!(covered.first().unwrap().low, None);
+    assert_eq!(covered.last().unwrap().high, None);
+    assert!(covered.windows(2).all(|pair| pair[0].high == pair[1].low), "{covered:?}");
+}
