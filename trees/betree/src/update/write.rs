@@ -119,8 +119,10 @@ fn cut_destination(
     let newest_seqno = newest_of(&layers);
     let leaf = leaf_bounds.pop();
     let parts = match &leaf {
-        Some(bounds) if bytes > bytes_max => cut_leaf(&layers, &bounds.intersection(keys), bytes, bytes_max)?,
-        Some(_) => Vec::new(),
+        Some(bounds) => {
+            let bytes_max = bytes_max.max(options.leaf_bytes * PART_LEAVES_MIN);
+            cut_leaf(&layers, &bounds.intersection(keys), bytes, bytes_max)?
+        }
         None => cut(bytes, &boundaries, bytes_max),
     };
     let is_leaf = leaf.is_some();
