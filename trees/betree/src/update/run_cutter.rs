@@ -37,6 +37,17 @@ impl RunCutter {
         debug_assert!(run_bytes > 0, "a run holds something");
         let runs = incoming.div_ceil(run_bytes).max(1);
         let target = (incoming / runs).clamp(1, run_bytes);
+        Self::with_target(incoming, run_bytes, target, options)
+    }
+
+    /// For a part of a leaf, which becomes runs as large as those of the whole, of so many bytes, would be.
+    pub(crate) fn of_part(incoming: u64, whole: u64, options: &BeTreeOptions) -> Self {
+        let of_whole = Self::new(whole, true, options);
+        let runs = ((incoming + of_whole.target / 2) / of_whole.target).max(1);
+        Self::with_target(incoming, of_whole.run_bytes, (incoming / runs).max(1), options)
+    }
+
+    fn with_target(incoming: u64, run_bytes: u64, target: u64, options: &BeTreeOptions) -> Self {
         Self { options: *options, incoming, run_bytes, target, written: 0, written_before: 0, new_bytes: 0 }
     }
 

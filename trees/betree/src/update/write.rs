@@ -62,6 +62,8 @@ struct Piece {
     /// The keys that can be in it; for a leaf, those that belong to it.
     bounds: Bounds,
     is_leaf: bool,
+    /// If it is a part of a leaf: about how many bytes flow into all of it.
+    leaf_bytes: Option<u64>,
     /// Of all sources of the destination: its runs are equally new, wherever it was cut.
     newest_seqno: Seqno,
 }
@@ -128,11 +130,12 @@ fn cut_destination(
     let is_leaf = leaf.is_some();
     if parts.len() <= 1 {
         let bounds = leaf.unwrap_or_default();
-        return Ok(vec![Piece { layers, bytes, bounds, is_leaf, newest_seqno }]);
+        return Ok(vec![Piece { layers, bytes, bounds, is_leaf, leaf_bytes: None, newest_seqno }]);
     }
+    let leaf_bytes = leaf.map(|_| bytes);
     let piece = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
-        Piece { layers, bytes, bounds, is_leaf, newest_seqno }
+        Piece { layers, bytes, bounds, is_leaf, leaf_bytes, newest_seqno }
     };
     Ok(parts.into_iter().map(piece).collect())
 }
@@ -146,7 +149,7 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds) -> Result<Piece> {
         bytes += slice.bytes_within(&Bounds::default())?;
     }
     let newest_seqno = newest_of(&layers);
-    Ok(Piece { layers, bytes, bounds, is_leaf: true, newest_seqno })
+    Ok(Piece { layers, bytes, bounds, is_leaf: true, leaf_bytes: None, newest_seqno })
 }
 
 fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
@@ -237,7 +240,7 @@ fn continues(left: &RunSlice, right: &RunSlice) -> bool {
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
 fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<FencedRun>> {
-    let Piece { mut layers, mut bytes, bounds, is_leaf, newest_seqno } = piece;
+    let Piece { mut layers, mut bytes, bounds, is_leaf, leaf_bytes, newest_seqno } = piece;
     let staying = if is_leaf { take_trivial_move(&mut layers, options)? } else { None };
     if let Some(run) = &staying {
         bytes = bytes.saturating_sub(run.reference().user_bytes);
@@ -247,7 +250,10 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
-    let cutter = RunCutter::new(bytes, is_leaf, options);
+    let cutter = match leaf_bytes {
+        Some(whole) => RunCutter::of_part(bytes, whole, options),
+        None => RunCutter::new(bytes, is_leaf, options),
+    };
     let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf, keeps_tombstones: false };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
     merge.seek_first()?;

@@ -113,3 +113,15 @@ fn what_was_cut_elsewhere_does_not_count() {
     (0..6).for_each(|_| cutter.record_written(KIB, false));
     assert!(cutter.cuts_after(96 * KIB, 10 * KIB));
 }
+
+#[test]
+fn the_parts_of_a_leaf_become_leaves_as_large_as_those_of_the_whole() {
+    let part = |part_kib: u64, whole_kib: u64| {
+        let cutter = RunCutter::of_part(part_kib * KIB, whole_kib * KIB, &options(Policy::Turtle));
+        runs_of(cutter, 100, &[New(part_kib)])
+    };
+    assert_eq!(part(260, 1024), "64 64 64 68");
+    assert_eq!(part(250, 1024), "60 60 60 70");
+    assert_eq!(part(30, 1024), "30");
+    assert_eq!(leaves(260, &[New(260)]), "52 52 52 52 52");
+}
