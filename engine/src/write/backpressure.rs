@@ -27,32 +27,62 @@ use testudo_env::Env;
 const MIN_DELAY_NANOS: u64 = 300_000;
 /// Longest single delay.
 const MAX_DELAY: Duration = Duration::from_millis(5);
+/// Bytes that a job must have written for its pace to be known.
+const PACE_BYTES: u64 = 1 << 20;
+/// The pace of jobs before any was seen: 250 MB a second.
+const FIRST_PACE: u64 = 4 << 10;
 /// The delay of a byte is computed anew whenever the threads of a stripe have written this many bytes.
 const RATE_STEP_BYTES: u64 = 32 << 10;
 
 /// One buffer of a flush: its share of the whole, and how far it has come.
 pub(crate) type Part = (u64, Arc<Progress>);
 
+/// What writers wait for.
 #[derive(Debug)]
 struct FlushUnderway {
     started: Duration,
     parts: Vec<Part>,
-    /// It has not begun, but waits for a job, of which so much had been done.
-    waits_since: Option<u64>,
+}
+
+/// A job that is done before the next flush begins.
+#[derive(Debug)]
+struct CatchUp {
+    started: Duration,
+    job: Arc<Progress>,
+    /// What of it had been done.
+    done_before: u64,
+    /// To be written until the end of the flush, by this job, others after it, and the flush.
+    bytes: u64,
+}
+
+impl CatchUp {
+    /// Bytes that were done since it began.
+    fn done(&self) -> u64 {
+        self.job.state().0.saturating_sub(self.done_before)
+    }
+
+    /// Nanoseconds for each KiB since it began, if that can be told.
+    fn pace(&self, elapsed: u64) -> Option<u64> {
+        let done = self.done();
+        (done >= PACE_BYTES).then(|| elapsed / (done >> 10))
+    }
+
+    /// Nanoseconds until the end of the flush. `pace`: nanoseconds for each KiB, as jobs before have shown.
+    fn nanos_left(&self, elapsed: u64, pace: u64) -> u64 {
+        let left = self.bytes.saturating_sub(self.done());
+        (left >> 10).saturating_mul(self.pace(elapsed).unwrap_or(pace))
+    }
+}
+
+#[derive(Debug)]
+enum Underway {
+    Flush(FlushUnderway),
+    CatchUp(CatchUp),
 }
 
 impl FlushUnderway {
     /// How much is done, in thousandths.
     fn thousandths(&self) -> u64 {
-        if let Some(before) = self.waits_since {
-            // The weight is the whole: what follows has not begun.
-            let of_job = |(bytes, job): &Part| {
-                let (done, total) = job.state();
-                let all = (*bytes).max(total.saturating_sub(before));
-                done.saturating_sub(before).min(all) / 64 * 900 / (all / 64 + 1)
-            };
-            return self.parts.iter().map(of_job).sum();
-        }
         let whole: u64 = self.parts.iter().map(|(weight, _)| weight).sum();
         let done = |(weight, progress): &Part| {
             let (done, total) = progress.state();
@@ -76,9 +106,11 @@ pub(crate) struct Backpressure {
     check_at: AtomicU64,
     /// Somebody has asked for a check whether it is time to seal, and none has begun since.
     seal_requested: AtomicBool,
-    flush: Mutex<Option<FlushUnderway>>,
+    flush: Mutex<Option<Underway>>,
     /// Duration of the last flush, as a first guess for the next.
     last_flush_nanos: AtomicU64,
+    /// Nanoseconds that jobs have taken for each KiB lately.
+    job_pace: AtomicU64,
     /// By how much each byte is delayed; 0: not at all.
     nanos_per_byte_x1024: AtomicU64,
     /// When the byte that was admitted last may be written, in nanoseconds of the clock.
@@ -102,6 +134,7 @@ impl Backpressure {
             seal_requested: false.into(),
             flush: Mutex::new(None),
             last_flush_nanos: 500_000_000.into(),
+            job_pace: FIRST_PACE.into(),
             nanos_per_byte_x1024: 0.into(),
             paid_until: CachePadded::default(),
             admitted: StripedCount::default(),
@@ -177,23 +210,29 @@ impl Backpressure {
 
     /// A flush begins.
     pub(crate) fn flush_started(&self, env: &dyn Env, parts: Vec<Part>) {
-        *self.flush.lock() = Some(FlushUnderway { started: env.monotonic(), parts, waits_since: None });
+        *self.flush.lock() = Some(Underway::Flush(FlushUnderway { started: env.monotonic(), parts }));
     }
 
     /// A job is done before the next flush begins. `bytes` are to be written until the end of that, in all.
     pub(crate) fn catch_up_started(&self, env: &dyn Env, job: Arc<Progress>, bytes: u64) {
-        let waits_since = Some(job.state().0);
-        let parts = vec![(bytes, job)];
-        *self.flush.lock() = Some(FlushUnderway { started: env.monotonic(), parts, waits_since });
+        let done_before = job.state().0;
+        let catch_up = CatchUp { started: env.monotonic(), job, done_before, bytes };
+        *self.flush.lock() = Some(Underway::CatchUp(catch_up));
     }
 
-    /// A flush has ended, well or not.
+    /// A flush has ended, well or not, or a job before it.
     pub(crate) fn flush_ended(&self, env: &dyn Env) {
-        if let Some(flush) = self.flush.lock().take() {
-            let nanos = nanos(env.monotonic().saturating_sub(flush.started));
-            if flush.waits_since.is_none() {
-                self.last_flush_nanos.store(nanos.max(1_000_000), Relaxed);
+        let since = |started| nanos(env.monotonic().saturating_sub(started));
+        match self.flush.lock().take() {
+            Some(Underway::Flush(flush)) => {
+                self.last_flush_nanos.store(since(flush.started).max(1_000_000), Relaxed);
             }
+            Some(Underway::CatchUp(catch_up)) => {
+                if let Some(pace) = catch_up.pace(since(catch_up.started)) {
+                    self.job_pace.store(u64::midpoint(self.job_pace.load(Relaxed), pace), Relaxed);
+                }
+            }
+            None => {}
         }
         self.nanos_per_byte_x1024.store(0, Relaxed);
         let _waiting = self.waiting.lock();
@@ -219,21 +258,25 @@ impl Backpressure {
     }
 
     /// In nanoseconds × 1024.
-    fn delay_per_byte(&self, env: &dyn Env, flush: &FlushUnderway) -> u64 {
-        let elapsed = nanos(env.monotonic().saturating_sub(flush.started));
-        let thousandths = flush.thousandths();
-        let expected = match thousandths {
-            0..50 => self.last_flush_nanos.load(Relaxed).max(elapsed + elapsed / 2),
-            _ => elapsed / thousandths * 1000,
-        };
-        let left = expected.saturating_sub(elapsed).max(1_000_000);
+    fn delay_per_byte(&self, env: &dyn Env, underway: &Underway) -> u64 {
+        let since = |started| nanos(env.monotonic().saturating_sub(started));
         let memory = self.write_buffers();
         let free_bytes = memory.saturating_sub(self.used()).max(memory / 128).max(1);
-        if free_bytes > memory / 4 && flush.waits_since.is_none() {
-            0
-        } else {
-            left.saturating_mul(1024) / free_bytes
-        }
+        let left = match underway {
+            Underway::Flush(_) if free_bytes > memory / 4 => return 0,
+            Underway::Flush(flush) => {
+                let elapsed = since(flush.started);
+                let expected = match flush.thousandths() {
+                    0..50 => self.last_flush_nanos.load(Relaxed).max(elapsed + elapsed / 2),
+                    thousandths => elapsed / thousandths * 1000,
+                };
+                expected.saturating_sub(elapsed)
+            }
+            Underway::CatchUp(catch_up) => {
+                catch_up.nanos_left(since(catch_up.started), self.job_pace.load(Relaxed))
+            }
+        };
+        left.max(1_000_000).saturating_mul(1024) / free_bytes
     }
 
     /// `rate`: as of [`Backpressure::delay_per_byte`].
