@@ -19,8 +19,8 @@ pub(crate) const PART_LEAVES_MIN: u64 = 4;
 /// Keys that are looked at, at most: each costs an estimate of every source.
 const CANDIDATES_MAX: usize = 64;
 
-/// Cuts a leaf of the keys of `bounds`, into which about so many bytes flow from `layers`, into parts of about
-/// `bytes_max`. Reads a few pages for each part.
+/// Cuts a leaf of the keys of `bounds`, into which about so many bytes flow from `layers`, into parts of
+/// about `bytes_max`. Reads a few pages for each part.
 pub(crate) fn cut_leaf(layers: &[Layer], bounds: &Bounds, bytes: u64, bytes_max: u64) -> Result<Vec<Part>> {
     if bytes <= bytes_max {
         return Ok(Vec::new());
