@@ -24,6 +24,8 @@ use crate::{
 
 /// Runs that are held at once.
 const BATCH_RUNS: usize = 32;
+/// What findings say that cost nothing.
+const OF_SPARE_RUN: &str = " (retained beside live runs: no record is lost, and it is given up)";
 /// Longest sleep before the observer is asked again.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
@@ -131,7 +133,13 @@ impl Db {
             }
             for (run, keyspace) in runs {
                 report.runs += 1;
+                let before = report.findings.len();
                 let outcome = scrub.run(&run, &keyspace, &mut report);
+                let found = &mut report.findings[before..];
+                if !found.is_empty() && is_spare(store, &run) {
+                    run.note_damage();
+                    found.iter_mut().for_each(|finding| finding.what.push_str(OF_SPARE_RUN));
+                }
                 match outcome {
                     Err(error) if error.kind() == ErrorKind::Cancelled => {
                         report.position = Some(scrub.progress.position);
@@ -142,6 +150,11 @@ impl Db {
             }
         }
     }
+}
+
+/// Whether a tree has the run, and needs it for no answer.
+fn is_spare(store: &Store, run: &Run) -> bool {
+    store.keyspaces().iter().any(|keyspace| keyspace.view.load().tree.is_spare(run.reference().id))
 }
 
 /// The next runs to look at, by id, with the names of their keyspaces.
@@ -204,3 +217,6 @@ impl Scrub<'_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

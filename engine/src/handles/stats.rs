@@ -311,6 +311,9 @@ pub struct KeyspaceStats {
     /// Of `stored_bytes`, those of dead runs that queries still use in the place of live ones, in an lsbm
     /// tree.
     pub retained_bytes: u64,
+    /// Such runs that were damaged and are given up, which costs no record: queries use the live ones.
+    /// Counted from the opening on, or from the last change of the tree; a count.
+    pub retained_damaged_runs: u64,
     /// Values of medium pairs in value segments, which come back to their keys at the bottom of the tree.
     pub transient_value_bytes: u64,
     /// Of those, values to which no entry of the tree refers any more.
@@ -363,6 +366,7 @@ impl KeyspaceStats {
             value_bytes: tree.value_bytes,
             dead_value_bytes: tree.dead_value_bytes,
             retained_bytes: tree.retained_bytes,
+            retained_damaged_runs: tree.retained_damaged_runs,
             transient_value_bytes: tree.transient_value_bytes,
             dead_transient_value_bytes: tree.dead_transient_value_bytes,
             memtable_bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),

@@ -12,7 +12,7 @@ use testudo_base::{
     num::{u32_of, u64_of, usize_of},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU8, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
     },
 };
 use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of};
@@ -36,6 +36,8 @@ pub struct Run {
     footer: OnceLock<Footer>,
     /// Look-ups of [`Run::get_last`] that may still load a page of the filter.
     filter_loads: AtomicU8,
+    /// See [`Run::note_damage`].
+    is_damaged: AtomicBool,
 }
 
 /// What an allocator takes for itself, about.
@@ -71,7 +73,14 @@ impl Run {
         extents: Vec<Arc<Extent>>,
         footer: OnceLock<Footer>,
     ) -> Self {
-        let run = Self { data, reference, extents, footer, filter_loads: AtomicU8::new(0) };
+        let run = Self {
+            data,
+            reference,
+            extents,
+            footer,
+            filter_loads: AtomicU8::new(0),
+            is_damaged: false.into(),
+        };
         run.data.add_run_memory(run.own_bytes() + run.footer_bytes());
         run
     }
@@ -109,6 +118,17 @@ impl Run {
     /// The reference to keep.
     pub fn reference(&self) -> &RunRef {
         &self.reference
+    }
+
+    /// Whoever can do without the run has found it damaged, so that nobody who can looks into it again. Reads
+    /// do not ask for it.
+    pub fn note_damage(&self) {
+        self.is_damaged.store(true, Relaxed);
+    }
+
+    /// Whether damage was noted since the run was opened.
+    pub fn is_known_damaged(&self) -> bool {
+        self.is_damaged.load(Relaxed)
     }
 
     /// The data file that it is in.

@@ -21,7 +21,7 @@ mod work;
 
 use std::{fmt, sync::Arc};
 
-use testudo_base::{Cursor, ExtentSpan, Result, Seqno, key};
+use testudo_base::{Cursor, ExtentSpan, Result, RunId, Seqno, key};
 use testudo_run::{Access, Lookup, ScanLimits};
 use testudo_storage::{Change, PageAddress};
 use testudo_values::SegmentSet;
@@ -138,6 +138,8 @@ pub struct TreeStats {
     pub stored_bytes: u64,
     /// Of those, bytes of runs that are dead, but still used by queries in the place of live ones.
     pub retained_bytes: u64,
+    /// Such runs that were given up because they were damaged, since the tree was opened.
+    pub retained_damaged_runs: u64,
     /// Value segments.
     pub value_segments: u64,
     /// Bytes of the values in them.
@@ -244,6 +246,11 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn outline(&self) -> Vec<OutlineLine>;
     /// What its data lies in: every part that it refers to, once per reference.
     fn parts(&self) -> Vec<Part>;
+    /// Whether no answer needs this run: queries ask it in the place of others, and do without it where it is
+    /// damaged ([`Run::note_damage`](testudo_run::Run::note_damage)).
+    fn is_spare(&self, _run: RunId) -> bool {
+        false
+    }
     /// Every span that it refers to, once per reference. Checks compare it with the manifest, so that a part
     /// that [`Tree::parts`] leaves out is found.
     fn references(&self) -> Vec<ExtentSpan> {

@@ -10,7 +10,11 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, KeyspaceId, Kind, ObjectId, Result, num::u64_of, operands_format::begin_stack, planted,
+    Cursor, KeyspaceId, Kind, ObjectId, Result, RunId,
+    num::u64_of,
+    operands_format::begin_stack,
+    planted,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
@@ -24,6 +28,7 @@ use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
+        compaction_buffer::note_damage,
         component::{Component, Held},
         edit::{changes_between, deletions_of},
         invariants,
@@ -49,6 +54,8 @@ pub struct LsmTree {
     options: LsmOptions,
     levels: Arc<Levels>,
     scan_charges: Arc<ScanCharges>,
+    /// Retained runs that were given up because they were damaged.
+    damaged_runs: Arc<AtomicU64>,
     /// The manifest knows it.
     is_stored: bool,
     /// Bytes of all entries, once somebody has asked.
@@ -79,13 +86,14 @@ impl LsmTree {
 
     fn of(options: LsmOptions, data: &Arc<DataFile>, levels: Levels, is_stored: bool) -> Self {
         let (data, levels, user_bytes) = (Arc::clone(data), Arc::new(levels), OnceLock::new());
-        Self { data, options, levels, scan_charges: Arc::default(), is_stored, user_bytes }
+        let (scan_charges, damaged_runs) = (Arc::default(), Arc::default());
+        Self { data, options, levels, scan_charges, damaged_runs, is_stored, user_bytes }
     }
 
     /// The next state of the tree.
     fn next(&self, levels: Levels, is_stored: bool) -> Arc<Self> {
-        let scan_charges = Arc::clone(&self.scan_charges);
-        Arc::new(Self { scan_charges, ..Self::of(self.options, &self.data, levels, is_stored) })
+        let (scan_charges, damaged_runs) = (Arc::clone(&self.scan_charges), Arc::clone(&self.damaged_runs));
+        Arc::new(Self { scan_charges, damaged_runs, ..Self::of(self.options, &self.data, levels, is_stored) })
     }
 
     /// Looks `key` up in the sequences behind the first `passed` ones, which becomes the number of sequences
@@ -157,6 +165,21 @@ impl LsmTree {
         Ok(Lookup::Found(kind, stack, Neighbours::default()))
     }
 
+    /// As `load_pages`, but a page of a run that compaction buffers have may fail: that run is asked no more.
+    /// Whoever needs the page all the same reads it by itself.
+    #[cold]
+    fn load_sparing_damaged(&self, pages: &[PageAddress]) -> Result<()> {
+        let retained = self.levels.retained_runs();
+        let (spare, needed): (Vec<PageAddress>, Vec<PageAddress>) =
+            pages.iter().copied().partition(|page| retained.contains_key(&page.generation));
+        for page in spare {
+            if let Err(error) = self.data.load_pages(&[page]) {
+                note_damage(retained[&page.generation], &error);
+            }
+        }
+        self.data.load_pages(&needed)
+    }
+
     /// Writes what was planned; the levels with it in its place.
     fn finish(
         mut levels: Levels,
@@ -177,6 +200,13 @@ impl LsmTree {
         levels.tidy(capacities.len());
         levels.trim_retained(self.options.retained_percent);
         debug_assert!(levels.next_object >= self.levels.next_object, "ids of objects are never used again");
+        let known = levels.retained_runs();
+        let given_up = self
+            .levels
+            .retained_runs()
+            .into_iter()
+            .filter(|(id, run)| run.is_known_damaged() && !known.contains_key(id));
+        self.damaged_runs.fetch_add(u64_of(given_up.count()), Relaxed);
         let changes = changes_between(&self.levels, &levels, self.is_stored, work.keyspace);
         TreeEdit { tree: self.next(levels, true), changes }
     }
@@ -216,7 +246,7 @@ impl Tree for LsmTree {
     }
 
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
-        self.data.load_pages(pages)
+        self.data.load_pages(pages).or_else(|_| self.load_sparing_damaged(pages))
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
@@ -263,7 +293,7 @@ impl Tree for LsmTree {
     }
 
     fn has_new_reasons(&self) -> bool {
-        self.scan_charges.take_note()
+        self.scan_charges.take_note() || self.levels.has_damaged_retained()
     }
 
     fn behind_bytes(&self) -> u64 {
@@ -316,6 +346,7 @@ impl Tree for LsmTree {
         }
         stats.retained_bytes = levels.retained_only_bytes();
         stats.stored_bytes += stats.retained_bytes;
+        stats.retained_damaged_runs = self.damaged_runs.load(Relaxed);
         stats
     }
 
@@ -361,6 +392,11 @@ impl Tree for LsmTree {
 
     fn parts(&self) -> Vec<Part> {
         self.levels.runs().cloned().map(Part::Run).collect()
+    }
+
+    fn is_spare(&self, run: RunId) -> bool {
+        let is_live = |held: &Held| held.run().reference().id == run;
+        self.levels.retained_runs().contains_key(&run) && !self.levels.live_runs().any(is_live)
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {

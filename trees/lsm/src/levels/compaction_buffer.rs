@@ -24,11 +24,12 @@
 //! - A sequence is asked first whether it covers the key, and whether its filter lets it pass.
 //! - No page of a filter or of an index is read for a buffer: where one is not in memory, the sequence itself
 //!   answers.
+//! - A run that was found damaged is asked no more, and the next edit gives it up.
 //! - A buffer does not change; a changed one has a new object id.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{Kind, ObjectId, PAGE_BYTES, RunId, num::u64_of, planted};
+use testudo_base::{Error, ErrorKind, Kind, ObjectId, PAGE_BYTES, RunId, num::u64_of, planted};
 use testudo_run::{Access, Lookup, Run};
 use testudo_sequence::{Bounds, Fence};
 
@@ -94,6 +95,10 @@ impl Kept {
         run.resident_pages(Some(&low), high.as_deref()).map_or(0, |(_, pages)| pages * PAGE_BYTES)
     }
 
+    fn is_damaged(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.is_known_damaged())
+    }
+
     /// Whether enough of it is in memory.
     pub(crate) fn is_resident(&self) -> bool {
         let Some(run) = &self.run else { return true };
@@ -112,6 +117,25 @@ impl Kept {
         let has_filter = |run: &Arc<Run>| run.has_filter_in_memory().unwrap_or(false);
         older.iter().any(|layer| meeting(layer, &bounds).any(has_run))
             && self.run.as_ref().is_some_and(has_filter)
+    }
+}
+
+/// What a run says of `key`, if that is known without a page of its filter or index. Where it is damaged the
+/// sequence itself answers, and nobody asks the run again.
+fn answer_of(run: &Run, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
+    if run.is_known_damaged() {
+        return None;
+    }
+    run.get_by_present_filter(key, hash, access).unwrap_or_else(|error| {
+        note_damage(run, &error);
+        None
+    })
+}
+
+/// Notes that reading a page of a run has failed like this.
+pub(crate) fn note_damage(run: &Run, error: &Error) {
+    if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io) {
+        run.note_damage();
     }
 }
 
@@ -209,8 +233,7 @@ impl CompactionBuffer {
                 }
                 return None;
             };
-            // Where it is damaged the sequence itself answers.
-            match run.get_by_present_filter(key, hash, access).ok()?? {
+            match answer_of(run, key, hash, access)? {
                 Lookup::Absent => {}
                 found @ (Lookup::Waiting | Lookup::Found(Kind::Value | Kind::Tombstone, ..)) => {
                     return Some(found);
@@ -240,15 +263,21 @@ impl CompactionBuffer {
         self.layers.iter().map(|layer| u64_of(layer.len())).sum()
     }
 
-    /// Without what is not in use: pieces that are not in memory, unless queries pass them, by filters that
-    /// are in memory, on their way to older ones that are.
+    /// Whether some of its runs were found damaged.
+    pub(crate) fn has_damage(&self) -> bool {
+        self.layers.iter().flatten().any(Kept::is_damaged)
+    }
+
+    /// Without what is damaged, and without what is not in use: pieces that are not in memory, unless queries
+    /// pass them, by filters that are in memory, on their way to older ones that are.
     pub(crate) fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
         let mut older: Vec<Layer> = Vec::with_capacity(self.layers.len());
         let mut is_same = self.layers.len() <= LAYERS_MAX;
         for layer in self.layers.iter().take(LAYERS_MAX).rev() {
             let mut trimmed = layer.clone();
             for kept in &mut trimmed {
-                if kept.run.is_some() && !kept.is_resident() && !kept.is_on_the_way_to(&older) {
+                let is_used = || kept.is_resident() || kept.is_on_the_way_to(&older);
+                if kept.run.is_some() && (kept.is_damaged() || !is_used()) {
                     kept.run = None;
                     is_same = false;
                 }

@@ -20,6 +20,7 @@ mod age_order;
 mod beside;
 mod compaction_buffer;
 mod conservation;
+mod damage;
 mod in_order;
 mod joining;
 mod level_shape;
@@ -292,7 +293,7 @@ impl Bed {
         let hash = hash_key(key);
         let answer = loop {
             match self.tree.get(key, hash, Access::Collecting(&wanted, &progress)).unwrap() {
-                Lookup::Waiting => self.work.data.load_pages(&wanted.take()).unwrap(),
+                Lookup::Waiting => self.tree.load_pages(&wanted.take()).unwrap(),
                 answer => break answer,
             }
         };

@@ -2,8 +2,8 @@
 //! small runs of the bottom become one, and while nothing comes in, what waits above the bottom goes there.
 //!
 //! **Invariants**
-//! - Each job brings bytes nearer to the bottom, or makes fewer runs or sequences of them: jobs come to an
-//!   end.
+//! - Each job brings bytes nearer to the bottom, makes fewer runs or sequences of them, or gives damaged runs
+//!   up: jobs come to an end.
 
 use std::ops::Range;
 
@@ -39,6 +39,8 @@ pub(crate) enum Action {
     Join(Range<usize>),
     /// These sequences of those that fill level 1 become one.
     MergeFlushes(Range<usize>),
+    /// What compaction buffers have of damaged runs is given up.
+    GiveUpDamaged,
 }
 
 /// So many small runs side by side are joined.
@@ -60,6 +62,9 @@ pub(crate) fn pick_job(
         let debt = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
         job(what, debt, Action::Move { level, bytes: piece, price })
     };
+    if levels.has_damaged_retained() {
+        return job("give up damaged runs that were retained", 0, Action::GiveUpDamaged);
+    }
     let tree = levels.to_bytes();
     if let Some((level, bytes)) = options.next_move(&tree, &options.capacities(&tree)) {
         return job("move runs down", bytes, Action::Move { level, bytes, price: 0 });
@@ -106,6 +111,8 @@ pub(crate) fn plan_job(
     job: &Job,
 ) -> Result<(Option<Destination>, Option<usize>)> {
     match job.target.of::<Action>() {
+        // Every edit does it.
+        Some(Action::GiveUpDamaged) => Ok((None, None)),
         Some(Action::Join(runs)) => Ok((Some(plan_join(levels, runs.clone(), options)?), None)),
         Some(Action::MergeFlushes(parts)) => Ok((Some(plan_merge(levels, parts.clone(), options)?), None)),
         Some(Action::Move { level, bytes, .. }) => {

@@ -150,6 +150,11 @@ impl Levels {
         self.components_mut().for_each(|component| component.set_buffer(None));
     }
 
+    /// Whether compaction buffers have runs that were found damaged.
+    pub(crate) fn has_damaged_retained(&self) -> bool {
+        self.components().filter_map(Component::buffer).any(|buffer| buffer.has_damage())
+    }
+
     /// Most bytes that buffers may take.
     fn retained_bytes_max(&self, retained_percent: u32) -> u64 {
         let stored = self.live_runs().map(|held| held.run().reference().stored_bytes()).sum::<u64>();

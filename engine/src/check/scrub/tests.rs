@@ -1,0 +1,75 @@
+use std::path::Path;
+
+use testudo_base::PAGE_BYTES;
+use testudo_env::{Env, MemEnv};
+use testudo_storage::DATA_FILE;
+
+use super::*;
+use crate::{Keyspace, KeyspaceOptions, Tree};
+
+const RECORDS: u64 = 4_000;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("user{number:012}").into_bytes()
+}
+
+fn value(number: u64, round: u64) -> Vec<u8> {
+    format!("{number} {round} ").repeat(10).into_bytes()
+}
+
+/// The runs that only compaction buffers have.
+fn spare_runs(db: &Db) -> Vec<Arc<Run>> {
+    let runs = next_runs(db.store(), ScrubPosition { run: RunId(0), page: 0, end: RunId(u64::MAX) });
+    runs.into_iter().map(|(run, _)| run).filter(|run| is_spare(db.store(), run)).collect()
+}
+
+/// Records of which some are retained, in the version that each has.
+fn retaining(env: &Arc<MemEnv>) -> (Db, Keyspace, Vec<u64>) {
+    let db = Db::builder("/db").memory_bytes(8 << 20).env(Arc::clone(env) as Arc<dyn Env>).open().unwrap();
+    let tree = Tree::Lsbm { run_bytes: 64 << 10, growth_factor: 4, level1_flushes: 2, retained_percent: 100 };
+    let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap();
+    let mut versions = vec![0; usize::try_from(RECORDS).unwrap()];
+    (0..RECORDS).for_each(|number| keyspace.insert(key(number), value(number, 0)).unwrap());
+    db.flush().unwrap();
+    for round in 1..100 {
+        for number in (0..RECORDS).step_by(3) {
+            keyspace.get(key(number)).unwrap();
+        }
+        for number in (round % 7..RECORDS).step_by(7) {
+            keyspace.insert(key(number), value(number, round)).unwrap();
+            versions[usize::try_from(number).unwrap()] = round;
+        }
+        db.flush().unwrap();
+        if spare_runs(&db).len() > 1 {
+            return (db, keyspace, versions);
+        }
+    }
+    panic!("nothing was retained: {:?}", keyspace.stats());
+}
+
+#[test]
+fn a_scrub_says_which_damage_costs_nothing_and_the_run_is_given_up() {
+    let env = MemEnv::new(1);
+    let (db, keyspace, versions) = retaining(&env);
+    let spare = spare_runs(&db);
+    for run in &spare {
+        let (page, _) = run.reference().locate(0).unwrap();
+        env.corrupt(Path::new("/db").join(DATA_FILE), page * PAGE_BYTES + 100, 1).unwrap();
+    }
+    let ids: Vec<RunId> = spare.iter().map(|run| run.reference().id).collect();
+    drop(spare);
+    let report = db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(!report.findings.is_empty());
+    assert!(report.findings.iter().all(|finding| finding.what.ends_with(OF_SPARE_RUN)), "{report:?}");
+    for round in 0..2 {
+        keyspace.insert(key(RECORDS + round), "new").unwrap();
+        db.flush().unwrap();
+    }
+    assert!(spare_runs(&db).iter().all(|run| !ids.contains(&run.reference().id)));
+    assert_eq!(keyspace.stats().retained_damaged_runs, u64::try_from(ids.len()).unwrap());
+    for (number, round) in (0..).zip(versions) {
+        assert_eq!(keyspace.get(key(number)).unwrap().as_deref(), Some(&value(number, round)[..]));
+    }
+    let report = db.verify(crate::VerifyLevel::Full).unwrap();
+    assert!(report.findings.is_empty(), "{report:?}");
+}
