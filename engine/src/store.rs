@@ -130,11 +130,16 @@ pub(crate) struct StoreParts {
     pub(crate) is_stepped: bool,
     pub(crate) space: SpaceGuard,
     pub(crate) warm_restart: bool,
+    pub(crate) record_cache: bool,
 }
 
 impl Store {
     pub(crate) fn new(parts: StoreParts) -> Self {
-        let records = RecordCache::new(&parts.arena_pool, parts.memory.total());
+        let records = if parts.record_cache {
+            RecordCache::new(&parts.arena_pool, parts.memory.total())
+        } else {
+            RecordCache::without_records(&parts.arena_pool)
+        };
         parts.data.borrow_cache_from(&parts.arena_pool);
         let merging = Merging::new(parts.merge_operators, parts.memory.max_value_bytes());
         let beginning = Arc::new(Beginning::new(

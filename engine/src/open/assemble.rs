@@ -67,6 +67,7 @@ pub(crate) fn assemble(
         manifest: Arc::new(manifest),
         space,
         warm_restart: settings.warm_restart && !settings.temporary,
+        record_cache: settings.record_cache,
     });
     Ok((store, pool))
 }

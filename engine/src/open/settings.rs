@@ -23,6 +23,7 @@ pub(crate) struct Settings {
     pub(crate) temporary: bool,
     pub(crate) warm_restart: bool,
     pub(crate) warm_merges: bool,
+    pub(crate) record_cache: bool,
 }
 
 impl Settings {
@@ -39,6 +40,7 @@ impl Settings {
             temporary: false,
             warm_restart: true,
             warm_merges: false,
+            record_cache: true,
         }
     }
 }

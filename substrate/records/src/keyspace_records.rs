@@ -121,7 +121,7 @@ impl KeyspaceRecords {
     /// Adds what was read from this state of the tree, unless that is no longer the newest one, or the page
     /// that it was read from serves: `neighbours` other records of it were asked for since it came.
     pub fn fill(&self, key: &[u8], hash: u64, value: &[u8], neighbours: u32) {
-        if neighbours >= NEIGHBOURS_MAX {
+        if neighbours >= NEIGHBOURS_MAX || !self.cache.takes_records() {
             return;
         }
         let hash = hash_in(self.shared.keyspace.0, hash);
@@ -163,6 +163,9 @@ impl KeyspaceRecords {
     /// Puts a record back that an earlier cache had for what is this state of the tree now. REQUIRES: the
     /// keyspace was opened with this state.
     pub fn restore(&self, hot: &HotRecord) -> RestoredRecord {
+        if !self.cache.takes_records() {
+            return RestoredRecord::Full;
+        }
         let hash = hash_in(self.shared.keyspace.0, checksum::hash_key(&hot.key));
         let tag = tag_of(hash);
         let mut shard = self.cache.shard(hash).lock();
@@ -191,6 +194,7 @@ impl KeyspaceRecords {
     /// To be called after every other `advance` of the keyspace has returned and its state was published, and
     /// before this state is published.
     pub fn advance(&self, updates: &mut dyn Cursor, admits: bool) -> Result<Self> {
+        let admits = admits && self.cache.takes_records();
         let flushes = self.flushes.checked_add(1).expect("flushes are counted in 32 bits");
         let next = Self { cache: Arc::clone(&self.cache), shared: Arc::clone(&self.shared), flushes };
         let before = self.shared.fill_state.swap(flushes, AcqRel);

@@ -65,6 +65,7 @@ pub struct RecordCache {
     counters: [CachePadded<Counters>; STRIPES],
     /// Whose turn it is to give memory up.
     turn: Turn,
+    takes_records: bool,
 }
 
 thread_local! {
@@ -78,6 +79,15 @@ thread_local! {
 impl RecordCache {
     /// A cache that lives on what `pool` can spare, of a store with a budget of `budget_bytes` in all.
     pub fn new(pool: &Arc<ChunkPool>, budget_bytes: u64) -> Arc<Self> {
+        Self::of(pool, budget_bytes, true)
+    }
+
+    /// A cache that never takes a record, so that all of its memory is left to others.
+    pub fn without_records(pool: &Arc<ChunkPool>) -> Arc<Self> {
+        Self::of(pool, SHARD_BUDGET_BYTES, false)
+    }
+
+    fn of(pool: &Arc<ChunkPool>, budget_bytes: u64, takes_records: bool) -> Arc<Self> {
         let shards = (budget_bytes / SHARD_BUDGET_BYTES).clamp(1, SHARDS_MAX);
         let shards = usize_of(1 << shards.ilog2());
         let segment_bytes = usize_of(budget_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, CHUNK_BYTES);
@@ -91,6 +101,7 @@ impl RecordCache {
             shards: (0..shards).map(shard).collect(),
             counters: Default::default(),
             turn: Turn::new(0),
+            takes_records,
         });
         let borrower: Arc<dyn Borrower> = Arc::clone(&cache) as _;
         let weak: Weak<dyn Borrower> = Arc::downgrade(&borrower);
@@ -114,6 +125,10 @@ impl RecordCache {
 
     pub(crate) fn pool(&self) -> &ChunkPool {
         &self.pool
+    }
+
+    pub(crate) fn takes_records(&self) -> bool {
+        self.takes_records
     }
 
     #[inline]

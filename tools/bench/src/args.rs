@@ -140,6 +140,9 @@ pub struct YcsbArgs {
     /// What merges write in the place of pages in use stays in the page cache
     #[arg(long)]
     pub warm_merges: bool,
+    /// No single records are cached, only pages
+    #[arg(long)]
+    pub no_record_cache: bool,
     /// Updates a second beside the reads of range-hot
     #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_positive)]
     pub updates_beside: u64,

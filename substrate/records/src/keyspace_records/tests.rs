@@ -151,3 +151,21 @@ fn hot_records_are_replaced_and_cold_ones_come_in_if_wanted() {
     let last = next.advance(&mut updates(), true).unwrap();
     assert_eq!(last.get(b"cold", hash_key(b"cold")), Some(b"2".to_vec()));
 }
+
+#[test]
+fn a_cache_without_records_takes_none_and_no_memory() {
+    let pool = ChunkPool::new(1 << 20);
+    let cache = RecordCache::without_records(&pool);
+    let index_bytes = cache.stats().used_bytes;
+    let records = KeyspaceRecords::new(&cache, KeyspaceId(1));
+    records.fill(b"read", hash_key(b"read"), b"1", 0);
+    let hot = HotRecord { keyspace: KeyspaceId(1), key: b"hot".to_vec(), value: b"1".to_vec(), priority: 0 };
+    assert!(matches!(records.restore(&hot), RestoredRecord::Full));
+    let entry = OwnedEntry { key: b"written".to_vec(), kind: Kind::Value, value: b"2".to_vec() };
+    let next = records.advance(&mut Updates { entries: vec![entry], at: None }, true).unwrap();
+    for key in [&b"read"[..], b"hot", b"written"] {
+        assert_eq!(next.get(key, hash_key(key)), None);
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.records, stats.used_bytes), (0, index_bytes), "{stats:?}");
+}

@@ -79,6 +79,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             placement: args.store.placement,
             warm_restart: !args.no_warm_restart,
             warm_merges: args.warm_merges,
+            record_cache: !args.no_record_cache,
             env: context.env.clone(),
         };
         let started = context.env.monotonic();
