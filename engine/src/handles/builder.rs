@@ -86,9 +86,9 @@ impl DbBuilder {
         self
     }
 
-    /// Whether single records that queries use stay in memory beside pages. Default `true`: a record takes far
-    /// less of it than its page. `false` leaves the memory to pages, to measure what those do. It changes no
-    /// answer.
+    /// Whether single records that queries use stay in memory beside pages. Default `true`: a record takes
+    /// far less of it than its page. `false` leaves the memory to pages, to measure what those do. It changes
+    /// no answer.
     #[must_use]
     pub fn record_cache(mut self, record_cache: bool) -> Self {
         self.0.record_cache = record_cache;
