@@ -10,6 +10,7 @@
 
 mod both_trees;
 mod experiment;
+mod hot_range;
 mod insert_latency;
 mod latency;
 mod memory_sizes;
@@ -44,7 +45,7 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 12] = [
+const EXPERIMENTS: [(&str, &str, Run); 13] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -57,6 +58,7 @@ const EXPERIMENTS: [(&str, &str, Run); 12] = [
     ("splinter-scans", "SplinterDB fig. 12: bandwidth of scans against their length", scans::run),
     ("splinter-memory", "SplinterDB fig. 7, 8: throughput against memory", memory_sizes::workloads),
     ("splinter-threads", "SplinterDB fig. 10, 11: throughput against client threads", threads::run),
+    ("lsbm-hot-range", "LSbM fig. 11, 12: hits and reads over time beside updates", hot_range::run),
 ];
 
 /// Runs the experiments that `args` names.

@@ -42,6 +42,11 @@ fn every_splinter_experiment_runs_to_its_end_and_draws_what_it_found() {
 }
 
 #[test]
+fn every_lsbm_experiment_runs_to_its_end_and_draws_what_it_found() {
+    run_all("lsbm-", &["lsbm-hits-1000", "lsbm-rate-1000"]);
+}
+
+#[test]
 fn an_unknown_name_is_refused_with_the_known_ones() {
     let args =
         PaperArgs { name: "fig1".into(), scale: Scale::Smoke, threads: 1, json: None, plot: None, tmp: None };
