@@ -4,8 +4,8 @@
 //!
 //! **Invariants**
 //! - There is no record cache, as there is none in the systems of the paper: only pages are told apart here.
-//! - The share of reads that find all pages in memory is taken to be what page reads leave of all operations;
-//!   updates read none.
+//! - A read has one page to find in the cache, so what page reads leave of all reads are hits. Updates read
+//!   no page, and are not among the operations that are counted.
 
 use testudo::Result;
 use testudo_base::num::usize_of;
@@ -28,7 +28,7 @@ const WAYS: [(&str, &str, bool); 3] =
     [("leveled", "leveled", false), ("leveled, warm merges", "leveled", true), ("lsbm", "lsbm", false)];
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
-    let head = ["tree", "updates/s", "operations/s", "page reads per read", "hit %", "hit %, worst second"];
+    let head = ["tree", "updates/s", "reads/s", "page reads per read", "hit %", "hit %, worst second"];
     let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
     let rates: &[u64] = experiment.scaled(&[1_000], &[4_000, 16_000], &[1_000, 4_000, 16_000]);
     for rate in rates {
@@ -44,14 +44,14 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         });
         let ratios: Vec<_> = ratios.collect();
         findings.remarks.push(format!(
-            "beside {rate} updates a second, operations against {}: {}",
+            "beside {rate} updates a second, reads against {}: {}",
             WAYS[0].0,
             ratios.join(", ")
         ));
         let beside = format!("beside {} updates a second", human_count(*rate as f64));
         let charts: [(&str, &str, &str, Series); 2] = [
             ("lsbm-hits", "Reads that find all in memory", "%", hits_by_second),
-            ("lsbm-rate", "Operations", "operations a second", |report| report.rate_by_second.clone()),
+            ("lsbm-rate", "Reads", "reads a second", |report| report.rate_by_second.clone()),
         ];
         for (file, title, unit, series) in charts {
             let lines = WAYS.iter().zip(&reports).map(|((name, ..), report)| line(name, &series(report)));
