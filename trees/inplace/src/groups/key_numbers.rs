@@ -1,0 +1,95 @@
+//! Keys as numbers, so that a line can be laid through them (T7: any keys, not only integers).
+//!
+//! What all keys of a group begin with says nothing. Behind that, each byte is a digit of a number of mixed
+//! radix: a position at which only so many bytes occur counts no others. So decimal digits in a text are as
+//! regular as an integer of eight bytes is.
+//!
+//! **Invariants**
+//! - A greater key never has a lesser number, whatever keys the numbers were made for.
+
+use testudo_base::key;
+
+/// Numbers stay below this: they are multiplied by slopes.
+const NUMBERS_MAX: u64 = 1 << 62;
+
+/// The bytes that occur at one position, and what a step of one of them is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Digit {
+    least: u8,
+    most: u8,
+    weight: u64,
+}
+
+/// How the keys of a group become numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyNumbers {
+    prefix: Vec<u8>,
+    digits: Vec<Digit>,
+    greatest: u64,
+}
+
+impl KeyNumbers {
+    /// For sorted keys. Others get numbers, too.
+    pub fn of<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
+        let first = keys.clone().next().unwrap_or_default();
+        let last = keys.clone().last().unwrap_or_default();
+        let shared = key::common_prefix(first, last);
+        let mut ranges: Vec<(u8, u8)> = Vec::new();
+        for rest in keys.map(|key| &key[shared..]) {
+            for (at, &byte) in rest.iter().enumerate().take(size_of::<u64>() * 8) {
+                match ranges.get_mut(at) {
+                    Some((least, most)) => (*least, *most) = ((*least).min(byte), (*most).max(byte)),
+                    None => ranges.push((byte, byte)),
+                }
+            }
+        }
+        let mut count = 1u64;
+        let radix = |(least, most): (u8, u8)| u64::from(most - least) + 1;
+        let fits = |range: &(u8, u8)| {
+            count = count.saturating_mul(radix(*range));
+            count <= NUMBERS_MAX
+        };
+        let ranges: Vec<(u8, u8)> = ranges.into_iter().take_while(fits).collect();
+        let mut weight = 1;
+        let mut digits = Vec::with_capacity(ranges.len());
+        for (least, most) in ranges.into_iter().rev() {
+            digits.push(Digit { least, most, weight });
+            weight *= radix((least, most));
+        }
+        digits.reverse();
+        Self { prefix: first[..shared].to_vec(), digits, greatest: weight - 1 }
+    }
+
+    /// The number of a key.
+    pub fn number(&self, key: &[u8]) -> u64 {
+        let Some(rest) = key.strip_prefix(self.prefix.as_slice()) else {
+            return if key < self.prefix.as_slice() { 0 } else { self.greatest };
+        };
+        let mut number = 0;
+        for (digit, &byte) in self.digits.iter().zip(rest) {
+            if byte < digit.least {
+                return number;
+            }
+            if byte > digit.most {
+                // All that can follow, and this digit, at their most.
+                let whole = u64::from(digit.most - digit.least) * digit.weight;
+                return number + whole + (digit.weight - 1);
+            }
+            number += u64::from(byte - digit.least) * digit.weight;
+        }
+        number
+    }
+
+    /// The greatest number.
+    pub fn greatest(&self) -> u64 {
+        self.greatest
+    }
+
+    /// About how much memory it takes beside itself.
+    pub fn heap_bytes(&self) -> usize {
+        self.prefix.len() + self.digits.len() * size_of::<Digit>()
+    }
+}
+
+#[cfg(test)]
+mod tests;

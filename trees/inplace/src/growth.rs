@@ -1,0 +1,200 @@
+//! Pages to which records come, by counts of bytes alone: what overflows, and what is laid out anew
+//! (TreeLine §4.5; T3).
+//!
+//! A page that is full gets one overflow page. When that is full as well, its group is reorganised, together
+//! with the neighbours on either side, up to five groups, that have overflow pages: all their records are cut
+//! into groups anew, with room for the records that are expected.
+//!
+//! **Invariants**
+//! - No page has more than one overflow page, and both together no more than two pages hold.
+//! - A reorganisation loses no record.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound::{Excluded, Included, Unbounded},
+};
+
+use testudo_base::num::u64_of;
+
+use crate::{
+    forecast::{InsertForecast, fill_for},
+    groups::{Model, PageFill, Placed, cut_groups},
+};
+
+/// Groups on either side of a full one that may be reorganised with it.
+const RADIUS: usize = 5;
+/// However much is expected, a page is filled to this part of its goal.
+const LEAST_FILL_PARTS: u64 = 8;
+
+/// Where the room comes from that pages get beyond what they have.
+#[derive(Debug)]
+pub enum Expected {
+    /// All pages are filled to the same goal.
+    Nothing,
+    /// From the inserts so far.
+    Forecast(InsertForecast),
+    /// The keys that will come: what a perfect forecast would know.
+    Future(BTreeSet<Vec<u8>>),
+}
+
+impl Expected {
+    fn note_insert(&mut self, key: &[u8]) {
+        match self {
+            Self::Nothing => {}
+            Self::Forecast(forecast) => forecast.note_insert(key),
+            Self::Future(future) => {
+                future.remove(key);
+            }
+        }
+    }
+
+    fn between(&self, low: &[u8], high: Option<&[u8]>) -> f64 {
+        match self {
+            Self::Nothing => 0.0,
+            Self::Forecast(forecast) => forecast.expected(low, high).unwrap_or_default(),
+            Self::Future(future) => {
+                let high = high.map_or(Unbounded, |high| Excluded(high.to_vec()));
+                future.range((Included(low.to_vec()), high)).count() as f64
+            }
+        }
+    }
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrowthCounts {
+    /// Records that came and were not there.
+    pub inserts: u64,
+    /// Reorganisations.
+    pub reorganisations: u64,
+    /// Pages that were laid out anew by them.
+    pub rewritten_pages: u64,
+    /// Pages now, those for overflow not included.
+    pub pages: u64,
+    /// Overflow pages now.
+    pub overflow_pages: u64,
+    /// Groups now: entries of the index.
+    pub groups: u64,
+}
+
+#[derive(Debug)]
+struct Key {
+    key: Vec<u8>,
+    bytes: u64,
+}
+
+impl Placed for Key {
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// A group, with the keys of each page; sorted.
+#[derive(Debug)]
+struct Group {
+    model: Option<Model>,
+    pages: Vec<Vec<Vec<u8>>>,
+}
+
+/// Pages with the keys of their records.
+#[derive(Debug)]
+pub struct GrowingPages {
+    fill: PageFill,
+    record_bytes: u64,
+    expected: Expected,
+    /// By the least key that belongs to them.
+    groups: BTreeMap<Vec<u8>, Group>,
+    counts: GrowthCounts,
+}
+
+impl GrowingPages {
+    /// Without records. All that come take `record_bytes` of a page.
+    pub fn new(fill: PageFill, record_bytes: u64, expected: Expected) -> Self {
+        let groups = BTreeMap::from([(Vec::new(), Group { model: None, pages: vec![Vec::new()] })]);
+        Self { fill, record_bytes, expected, groups, counts: GrowthCounts::default() }
+    }
+
+    /// A record comes.
+    pub fn insert(&mut self, key: &[u8]) {
+        let up_to = (Unbounded, Included(key));
+        let Some((low, group)) = self.groups.range_mut::<[u8], _>(up_to).next_back() else { return };
+        let page = group.model.as_ref().map_or(0, |model| model.page_of(key));
+        let Some(page) = group.pages.get_mut(usize::try_from(page).unwrap_or(usize::MAX)) else { return };
+        let Err(at) = page.binary_search_by(|other| other.as_slice().cmp(key)) else { return };
+        page.insert(at, key.to_vec());
+        self.expected.note_insert(key);
+        self.counts.inserts += 1;
+        if u64_of(page.len()) * self.record_bytes > self.fill.capacity_bytes * 2 {
+            let low = low.clone();
+            self.reorganise(&low);
+        }
+    }
+
+    fn has_overflow(&self, group: &Group) -> bool {
+        group.pages.iter().any(|page| u64_of(page.len()) * self.record_bytes > self.fill.capacity_bytes)
+    }
+
+    /// Lays a group out anew, with its neighbours that have overflow pages.
+    fn reorganise(&mut self, full: &[u8]) {
+        let below = self.groups.range::<[u8], _>((Unbounded, Excluded(full))).rev().take(RADIUS);
+        let above = self.groups.range::<[u8], _>((Excluded(full), Unbounded)).take(RADIUS);
+        let with_overflow = |(_, group): &(&Vec<u8>, &Group)| self.has_overflow(group);
+        let below = below.take_while(with_overflow).map(|(low, _)| low.clone());
+        let above = above.take_while(with_overflow).map(|(low, _)| low.clone());
+        let mut lows: Vec<Vec<u8>> = below.chain([full.to_vec()]).chain(above).collect();
+        lows.sort_unstable();
+        let high = lows.last().and_then(|last| self.groups.range(last.clone()..).nth(1));
+        let high = high.map(|(high, _)| high.clone());
+        let mut keys = Vec::new();
+        for group in lows.iter().filter_map(|low| self.groups.remove(low)) {
+            keys.extend(group.pages.into_iter().flatten());
+        }
+        let low = lows.swap_remove(0);
+        self.counts.reorganisations += 1;
+        let expected = self.expected.between(&low, high.as_deref());
+        let least = (self.fill.goal_bytes / LEAST_FILL_PARTS).max(self.record_bytes);
+        let fill = fill_for(&self.fill, keys.len() as f64, expected, least);
+        let bytes = self.record_bytes;
+        let records: Vec<Key> = keys.into_iter().map(|key| Key { key, bytes }).collect();
+        self.lay_out(low, records, &fill);
+    }
+
+    /// Puts sorted records, the first of which belongs to `low`, into new groups.
+    fn lay_out(&mut self, low: Vec<u8>, records: Vec<Key>, fill: &PageFill) {
+        let groups = cut_groups(&records, fill);
+        let mut records = records.into_iter();
+        let mut low = Some(low);
+        for group in groups {
+            let mut pages = vec![Vec::new(); usize::try_from(group.pages()).unwrap_or(1)];
+            let mut first = None;
+            for Key { key, .. } in records.by_ref().take(group.records) {
+                first.get_or_insert_with(|| key.clone());
+                let page = usize::try_from(group.page_of(&key)).unwrap_or_default();
+                pages[page].push(key);
+            }
+            self.counts.rewritten_pages += u64_of(pages.len());
+            let low = low.take().or(first).unwrap_or_default();
+            self.groups.insert(low, Group { model: group.model, pages });
+        }
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> GrowthCounts {
+        let pages = || self.groups.values().flat_map(|group| &group.pages);
+        let is_over =
+            |page: &&Vec<Vec<u8>>| u64_of(page.len()) * self.record_bytes > self.fill.capacity_bytes;
+        GrowthCounts {
+            pages: u64_of(pages().count()),
+            overflow_pages: u64_of(pages().filter(is_over).count()),
+            groups: u64_of(self.groups.len()),
+            ..self.counts
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
