@@ -228,6 +228,11 @@ pub struct PaperArgs {
     /// Where temporary directories are made instead of the current directory
     #[arg(long, value_name = "DIR")]
     pub tmp: Option<PathBuf>,
+    /// A further set of keys for the experiments that look at keys: `NAME.u64` (integers of eight bytes,
+    /// big-endian) or `NAME.txt` (one a line), or either with `.zst`; in the order in which they came. May be
+    /// given several times
+    #[arg(long, value_name = "FILE")]
+    pub keys: Vec<PathBuf>,
 }
 
 /// Flags of `phases`.

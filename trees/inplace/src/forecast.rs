@@ -64,7 +64,7 @@ impl InsertForecast {
             return;
         }
         let next = Histogram::of_sample(self.sample.sorted(), self.options.parts);
-        self.ended = std::mem::replace(&mut self.counting, Some(next));
+        self.ended = self.counting.replace(next);
         self.counted = 0;
     }
 

@@ -32,7 +32,7 @@ pub enum Expected {
     /// All pages are filled to the same goal.
     Nothing,
     /// From the inserts so far.
-    Forecast(InsertForecast),
+    Forecast(Box<InsertForecast>),
     /// The keys that will come: what a perfect forecast would know.
     Future(BTreeSet<Vec<u8>>),
 }

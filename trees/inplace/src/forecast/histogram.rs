@@ -5,13 +5,16 @@
 
 use testudo_base::key;
 
+/// A least and a greatest key.
+type Ends = (Box<[u8]>, Box<[u8]>);
+
 #[derive(Debug)]
 pub(crate) struct Histogram {
     /// First keys of all parts but the first; ascending.
     borders: Vec<Box<[u8]>>,
     counts: Vec<u32>,
     /// The least and the greatest key that was counted.
-    ends: Option<(Box<[u8]>, Box<[u8]>)>,
+    ends: Option<Ends>,
 }
 
 impl Histogram {

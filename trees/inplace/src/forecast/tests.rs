@@ -9,7 +9,7 @@ fn what_came_is_expected_again_where_it_came() {
     let mut forecast = InsertForecast::new(options());
     assert_eq!(forecast.expected(b"", None), None);
     // Nine of ten come to the upper half.
-    let key = |at: u64| if at % 10 == 0 { at % 500 } else { 500 + at * 7 % 500 };
+    let key = |at: u64| if at.is_multiple_of(10) { at % 500 } else { 500 + at * 7 % 500 };
     for at in 0..2_000 {
         forecast.note_insert(&key(at).to_be_bytes());
     }
@@ -25,7 +25,7 @@ fn what_came_is_expected_again_where_it_came() {
 fn only_the_last_epoch_counts() {
     let mut forecast = InsertForecast::new(options());
     let low = |at: u64| (at % 100).to_be_bytes();
-    let high = |at: u64| (1 << 40 | at % 100).to_be_bytes();
+    let high = |at: u64| ((1 << 40) | (at % 100)).to_be_bytes();
     (0..2_000).for_each(|at| forecast.note_insert(&low(at)));
     (0..1_000).for_each(|at| forecast.note_insert(&high(at)));
     let border = 1_000u64.to_be_bytes();

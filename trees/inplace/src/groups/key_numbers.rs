@@ -11,6 +11,8 @@ use testudo_base::key;
 
 /// Numbers stay below this: they are multiplied by slopes.
 const NUMBERS_MAX: u64 = 1 << 62;
+/// Each position at which more than one byte occurs at least doubles the numbers; others cost memory alone.
+const POSITIONS_MAX: usize = 64;
 
 /// The bytes that occur at one position, and what a step of one of them is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +38,7 @@ impl KeyNumbers {
         let shared = key::common_prefix(first, last);
         let mut ranges: Vec<(u8, u8)> = Vec::new();
         for rest in keys.map(|key| &key[shared..]) {
-            for (at, &byte) in rest.iter().enumerate().take(size_of::<u64>() * 8) {
+            for (at, &byte) in rest.iter().enumerate().take(POSITIONS_MAX) {
                 match ranges.get_mut(at) {
                     Some((least, most)) => (*least, *most) = ((*least).min(byte), (*most).max(byte)),
                     None => ranges.push((byte, byte)),

@@ -46,14 +46,14 @@ fn forecasts_save_reorganisations_of_bursts_and_perfect_ones_more() {
     // Most inserts come to a few places, which move.
     let key = |at: u64, state: &mut u64| {
         let place = at / 20_000 * 3 + random(state) % 4;
-        place << 40 | random(state) % (1 << 30)
+        (place << 40) | (random(state) % (1 << 30))
     };
     let keys: Vec<u64> = (0..60_000).map(|at| key(at, &mut state)).collect();
     let options = ForecastOptions { epoch_inserts: 2_000, parts: 400, epochs_ahead: 4 };
     let future = keys.iter().map(|key| key.to_be_bytes().to_vec()).collect();
     let of = |expected| grown(&keys, expected).counts().reorganisations;
     let without = of(Expected::Nothing);
-    let with = of(Expected::Forecast(InsertForecast::new(options)));
+    let with = of(Expected::Forecast(Box::new(InsertForecast::new(options))));
     let perfect = of(Expected::Future(future));
     assert!(with < without && perfect < with, "{without} without, {with} with, {perfect} with perfect ones");
 }

@@ -10,6 +10,11 @@ fn names_are_matched_whole_by_start_or_all() {
     assert!(!matches("turtle", "turtle-latency") && !matches("splinter-*", "turtle-latency"));
 }
 
+fn arguments() -> PaperArgs {
+    let (name, scale, threads) = (String::new(), Scale::Smoke, 1);
+    PaperArgs { name, scale, threads, json: None, plot: None, tmp: None, keys: Vec::new() }
+}
+
 fn run_all(start: &str, charts: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let args = PaperArgs {
@@ -19,6 +24,7 @@ fn run_all(start: &str, charts: &[&str]) {
         json: Some(directory.path().join("points.json")),
         plot: Some(directory.path().to_owned()),
         tmp: Some(directory.path().to_owned()),
+        keys: Vec::new(),
     };
     let outcome = run(&args, &Context::new(Arc::new(AtomicBool::new(false)))).unwrap();
     assert_eq!(outcome, Outcome::Fine);
@@ -47,9 +53,14 @@ fn every_lsbm_experiment_runs_to_its_end_and_draws_what_it_found() {
 }
 
 #[test]
+fn every_treeline_experiment_runs_to_its_end_and_draws_what_it_found() {
+    run_all("treeline-", &["treeline-groups-epsilon", "treeline-groups-goal", "treeline-forecast"]);
+}
+
+#[test]
 fn an_unknown_name_is_refused_with_the_known_ones() {
-    let args =
-        PaperArgs { name: "fig1".into(), scale: Scale::Smoke, threads: 1, json: None, plot: None, tmp: None };
+    let mut args = arguments();
+    args.name = "fig1".into();
     let error = run(&args, &Context::new(Arc::new(AtomicBool::new(false)))).unwrap_err();
     assert!(error.to_string().contains("turtle-write-memory"), "{error}");
 }

@@ -1,0 +1,136 @@
+//! How many reorganisations insert forecasts save (TreeLine fig. 10, and by the length of an epoch fig. 11):
+//! keys come in the order in which they came in life, to pages that begin empty; without forecasts, with them,
+//! and with perfect ones.
+//!
+//! **Invariants**
+//! - The layout and the forecasts are the tree's own; pages are counted, not written.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use testudo::Result;
+use testudo_base::num::usize_of;
+use testudo_inplace::{Expected, ForecastOptions, GrowingPages, GrowthCounts, InsertForecast, PageFill};
+
+use super::{
+    Findings,
+    experiment::Experiment,
+    key_sets,
+    page_groups::{PAGE_ROOM_BYTES, SLOT_BYTES},
+};
+use crate::report::line_chart::{Line, LineChart};
+
+/// Bytes of a record, and the goal and epsilon of the paper for it, in hundredths of a record.
+const SHAPES: [(u64, u64, u64); 2] = [(64, 4_400, 500), (1024, 200, 50)];
+/// A histogram has a part for so many inserts of an epoch.
+const INSERTS_IN_PART: u64 = 5;
+
+#[derive(Serialize)]
+struct Point<'a> {
+    keys: &'a str,
+    record_bytes: u64,
+    forecast: String,
+    inserts: u64,
+    reorganisations: u64,
+    rewritten_pages: u64,
+    pages: u64,
+    overflow_pages: u64,
+    groups: u64,
+}
+
+pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
+    let head = ["keys", "record", "forecast", "reorganisations", "", "pages rewritten", "pages", "overflow"];
+    let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
+    let mut lines = Vec::new();
+    for set in key_sets::load(experiment)? {
+        for (record_bytes, goal, epsilon) in SHAPES {
+            let bytes = record_bytes + SLOT_BYTES;
+            let fill = PageFill::new(bytes * goal / 100, bytes * epsilon / 100, PAGE_ROOM_BYTES);
+            let grown = |expected: Expected| {
+                let mut pages = GrowingPages::new(fill, bytes, expected);
+                set.keys.iter().for_each(|key| pages.insert(key));
+                pages.counts()
+            };
+            let without = grown(Expected::Nothing);
+            let mut results = vec![("none".to_owned(), without)];
+            let mut line = Line { name: format!("{}, {record_bytes} B", set.name), points: Vec::new() };
+            for divisor in [100, 20, 5] {
+                let epoch_inserts = (without.inserts / divisor).max(100);
+                let options = ForecastOptions {
+                    epoch_inserts,
+                    parts: usize_of(epoch_inserts / INSERTS_IN_PART),
+                    // As far as keys come: what is forecast beyond only costs space.
+                    epochs_ahead: u32::try_from(divisor).unwrap_or(u32::MAX) / 2,
+                };
+                let counts = grown(Expected::Forecast(Box::new(InsertForecast::new(options))));
+                let share = part_of(&counts, &without);
+                line.points
+                    .push((epoch_inserts as f64 / without.inserts.max(1) as f64 * 100.0, share * 100.0));
+                results.push((format!("epochs of {epoch_inserts}"), counts));
+            }
+            let future: BTreeSet<Vec<u8>> = set.keys.iter().cloned().collect();
+            let perfect = grown(Expected::Future(future));
+            results.push(("perfect".to_owned(), perfect));
+            let best = results[1..results.len() - 1].iter().map(|(_, counts)| part_of(counts, &without));
+            findings.remarks.push(format!(
+                "{}, {record_bytes} B: forecasts save {:.0} % of reorganisations, perfect ones {:.0} %",
+                set.name,
+                (1.0 - best.fold(1.0, f64::min)) * 100.0,
+                (1.0 - part_of(&perfect, &without)) * 100.0
+            ));
+            for (forecast, counts) in results {
+                findings.table.push(row(&set.name, record_bytes, &forecast, &counts, &without));
+                let setting = format!("keys={} record={record_bytes} forecast={forecast}", set.name);
+                experiment.result(&setting, &point(&set.name, record_bytes, forecast, &counts))?;
+            }
+            lines.push(line);
+        }
+    }
+    let chart = LineChart {
+        title: "Reorganisations with forecasts, against the length of an epoch".to_owned(),
+        x_name: "epoch, % of all inserts".to_owned(),
+        y_name: "% of those without".to_owned(),
+        x_doubles: true,
+        lines,
+    };
+    findings.charts.push(("treeline-forecast".to_owned(), chart));
+    Ok(findings)
+}
+
+fn part_of(counts: &GrowthCounts, without: &GrowthCounts) -> f64 {
+    counts.reorganisations as f64 / without.reorganisations.max(1) as f64
+}
+
+fn point<'a>(keys: &'a str, record_bytes: u64, forecast: String, counts: &GrowthCounts) -> Point<'a> {
+    let GrowthCounts { inserts, reorganisations, rewritten_pages, pages, overflow_pages, groups } = *counts;
+    Point {
+        keys,
+        record_bytes,
+        forecast,
+        inserts,
+        reorganisations,
+        rewritten_pages,
+        pages,
+        overflow_pages,
+        groups,
+    }
+}
+
+fn row(
+    keys: &str,
+    record_bytes: u64,
+    forecast: &str,
+    counts: &GrowthCounts,
+    without: &GrowthCounts,
+) -> Vec<String> {
+    vec![
+        keys.to_owned(),
+        format!("{record_bytes} B"),
+        forecast.to_owned(),
+        counts.reorganisations.to_string(),
+        format!("{:.2}", part_of(counts, without)),
+        counts.rewritten_pages.to_string(),
+        counts.pages.to_string(),
+        counts.overflow_pages.to_string(),
+    ]
+}
