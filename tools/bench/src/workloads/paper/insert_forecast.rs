@@ -1,6 +1,6 @@
 //! How many reorganisations insert forecasts save (TreeLine fig. 10, and by the length of an epoch fig. 11):
-//! keys come in the order in which they came in life, to pages that begin empty; without forecasts, with them,
-//! and with perfect ones.
+//! keys come in the order in which they came in life, to pages that begin empty; without forecasts, with
+//! them, and with perfect ones.
 //!
 //! **Invariants**
 //! - The layout and the forecasts are the tree's own; pages are counted, not written.
@@ -54,13 +54,13 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
             let without = grown(Expected::Nothing);
             let mut results = vec![("none".to_owned(), without)];
             let mut line = Line { name: format!("{}, {record_bytes} B", set.name), points: Vec::new() };
-            for divisor in [100, 20, 5] {
+            for divisor in [400, 100, 20] {
                 let epoch_inserts = (without.inserts / divisor).max(100);
                 let options = ForecastOptions {
                     epoch_inserts,
                     parts: usize_of(epoch_inserts / INSERTS_IN_PART),
                     // As far as keys come: what is forecast beyond only costs space.
-                    epochs_ahead: u32::try_from(divisor).unwrap_or(u32::MAX) / 2,
+                    epochs_ahead: u32::try_from(divisor).unwrap_or(u32::MAX),
                 };
                 let counts = grown(Expected::Forecast(Box::new(InsertForecast::new(options))));
                 let share = part_of(&counts, &without);
