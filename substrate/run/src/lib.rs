@@ -13,6 +13,7 @@
 
 mod cursor;
 mod format;
+mod get_together;
 mod lookup;
 mod reader;
 mod rescue;
@@ -28,6 +29,7 @@ pub use cursor::{ReadAhead, RunCursor, Target};
 pub use format::footer::RunRecord;
 pub use format::key_ends::{KeyEnds, MAX_END_BYTES};
 pub use format::run_ref::RunRef;
+pub use get_together::{KnownKey, get_known_together};
 pub use lookup::{Access, Lookup, LookupProgress, Reached};
 pub use reader::Run;
 pub use rescue::inspect::{BlockContents, inspect_block};

@@ -104,13 +104,18 @@ impl Segment {
     ) -> Result<Option<Vec<u8>>> {
         match self.run.get_known(key, access)? {
             Lookup::Waiting => Ok(None),
-            Lookup::Absent => Err(self.damaged("a value is missing that an entry refers to")),
-            Lookup::Found(kind, mut bytes, _) => {
-                let value_bytes = self.referred(kind, &bytes, reference)?.len();
-                bytes.drain(..bytes.len() - value_bytes);
-                Ok(Some(bytes))
-            }
+            found => self.value_found(found, reference).map(Some),
         }
+    }
+
+    /// The value for `reference` in what its run has said of the key.
+    pub(crate) fn value_found(&self, found: Lookup, reference: &ValueReference) -> Result<Vec<u8>> {
+        let Lookup::Found(kind, mut bytes, _) = found else {
+            return Err(self.damaged("a value is missing that an entry refers to"));
+        };
+        let value_bytes = self.referred(kind, &bytes, reference)?.len();
+        bytes.drain(..bytes.len() - value_bytes);
+        Ok(bytes)
     }
 
     /// The value that an entry of the segment holds for `reference`.

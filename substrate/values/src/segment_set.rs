@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{Error, ErrorKind, ReferenceDrop, Result, RunId, ValueReference, planted, sync::Arc};
-use testudo_run::Access;
+use testudo_run::{Access, KnownKey, get_known_together};
 
 use crate::{Rewritten, Segment};
 
@@ -81,6 +81,23 @@ impl SegmentSet {
         access: Access<'_>,
     ) -> Result<Option<Vec<u8>>> {
         self.known(reference.segment)?.read(key, reference, access)
+    }
+
+    /// The values of keys to which these references lead, read together and past the cache.
+    ///
+    /// Errors: as [`SegmentSet::read`]; one of any value is that of all.
+    pub fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
+        let segments: Vec<&Arc<Segment>> =
+            wanted.iter().map(|(_, reference)| self.known(reference.segment)).collect::<Result<_>>()?;
+        let Some(first) = segments.first() else { return Ok(Vec::new()) };
+        let keys: Vec<KnownKey<'_>> = segments
+            .iter()
+            .zip(wanted)
+            .map(|(segment, (key, _))| KnownKey { run: segment.run(), key })
+            .collect();
+        let found = get_known_together(first.run().data(), &keys)?;
+        let values = found.into_iter().zip(segments).zip(wanted);
+        values.map(|((found, segment), (_, reference))| segment.value_found(found, reference)).collect()
     }
 
     fn known(&self, id: RunId) -> Result<&Arc<Segment>> {

@@ -12,14 +12,23 @@ pub(crate) fn resolve(
     entry: &Entry<'_>,
     access: Access<'_>,
 ) -> Result<Option<(Kind, Vec<u8>)>> {
-    let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"));
     let reference = ValueReference::of(entry.kind, entry.value).map_err(damaged)?;
     let Some(reference) = reference else {
         return Err(damaged(Damage("a value of a segment where entries are")));
     };
     let Some(value) = segments.read(entry.key, &reference, access)? else { return Ok(None) };
-    Ok(Some(match entry.kind {
-        Kind::UnmergedReference => (Kind::Unmerged, with_value_read(entry.value, &value).map_err(damaged)?),
-        _ => (Kind::Value, value),
-    }))
+    value_in_place(entry.kind, entry.value, &value).map(Some)
+}
+
+/// What the entry with these bytes, which have a reference, is with the value that it refers to.
+pub(crate) fn value_in_place(kind: Kind, bytes: &[u8], value: &[u8]) -> Result<(Kind, Vec<u8>)> {
+    Ok(match kind {
+        Kind::UnmergedReference => (Kind::Unmerged, with_value_read(bytes, value).map_err(damaged)?),
+        _ => (Kind::Value, value.to_vec()),
+    })
+}
+
+/// `Corruption` of an entry.
+pub(crate) fn damaged(Damage(why): Damage) -> Error {
+    Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"))
 }

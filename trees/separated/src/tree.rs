@@ -173,7 +173,7 @@ impl Tree for SeparatedTree {
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
-        Box::new(ValueCursor::new(self.tree.cursor_within(limits), self.segments.clone()))
+        Box::new(ValueCursor::new(self.tree.cursor_within(limits), self.segments.clone(), limits))
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {

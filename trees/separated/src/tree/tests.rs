@@ -14,6 +14,8 @@ use testudo_lsm::{LsmOptions, LsmTree};
 use testudo_run::{BoundedCursor, KeyBounds, ReadAhead, RunCursor};
 use testudo_storage::Change;
 
+mod scans;
+
 use super::*;
 use crate::split_objects;
 
