@@ -1,4 +1,4 @@
-//! Looking several keys up in few reads, past the cache: for who knows which keys he will need.
+//! Looking several keys up in few reads: for who knows which keys will be needed.
 //!
 //! **Invariants**
 //! - Each block is read once, however many of the keys are in it. Blocks that lie side by side are one read;
@@ -43,7 +43,7 @@ impl Wanted {
 }
 
 /// What each of the runs says of its key: [`Lookup::Absent`] if it does not hold it after all. All runs are
-/// in `data`. Index pages are read through the cache, and data pages are looked for there first.
+/// in `data`. What is in the cache is not read, and single pages go there; longer blocks never do.
 ///
 /// Errors: `Io`, `Corruption`; then nothing is known of any key.
 pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<Vec<Lookup>> {
@@ -56,6 +56,9 @@ pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<Vec<
         let (bytes, behind) = rest.split_at(block.bytes());
         rest = behind;
         data.verify(bytes, &block.address)?;
+        if block.position.pages == 1 {
+            data.admit(&block.address, bytes);
+        }
         for &at in &block.keys {
             let KnownKey { run, key } = keys[at];
             found[at] = look_up(bytes, key).map_err(|damage| run.damaged(block.position.page, damage))?;

@@ -263,7 +263,8 @@ impl DataFile {
         requests.into_iter().map(result).collect()
     }
 
-    /// Puts a page that was just written into the cache, so that its first reader finds it.
+    /// Puts a page that was just written, or was read and verified, into the cache, so that its next reader
+    /// finds it.
     pub fn admit(&self, address: &PageAddress, bytes: &[u8]) {
         drop(self.cache.insert(address.page, address.generation, bytes, priority(address.kind)));
     }

@@ -83,7 +83,7 @@ impl SegmentSet {
         self.known(reference.segment)?.read(key, reference, access)
     }
 
-    /// The values of keys to which these references lead, read together and past the cache.
+    /// The values of keys to which these references lead, read together.
     ///
     /// Errors: as [`SegmentSet::read`]; one of any value is that of all.
     pub fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
