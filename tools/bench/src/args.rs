@@ -24,6 +24,12 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// The YCSB core workloads and a few more, every read checked
     Ycsb(Box<YcsbArgs>),
+    /// As ycsb, with values of several lengths (Parallax): --mix says which
+    #[command(mut_arg("mix", |mix| mix.required(true)))]
+    Mixed(Box<YcsbArgs>),
+    /// As ycsb, reads in a hot range beside uniform updates (LSbM): --updates-beside says how many
+    #[command(mut_arg("workloads", |workloads| workloads.default_value("load,range-hot")))]
+    Rangehot(Box<YcsbArgs>),
     /// A real history against the store, compared with a model in memory
     Replay(ReplayArgs),
     /// What the disk itself gives: random reads, bandwidth, syncs

@@ -1,6 +1,6 @@
 use clap::{CommandFactory, Parser};
 
-use super::{BenchArgs, BenchCommand, Distribution, Workload, YcsbArgs};
+use super::{BenchArgs, BenchCommand, Distribution, Mix, Workload, YcsbArgs};
 
 #[derive(Parser)]
 struct CommandLine {
@@ -44,6 +44,21 @@ fn the_defaults_are_the_contract() {
     assert_eq!(args.workloads.len(), 7);
     assert_eq!((args.key_bytes, args.value_bytes, args.threads, args.keyspaces), (24, 100, 2, 1));
     assert!(args.ops.is_none() && args.seconds.is_none() && args.distribution.is_none());
+}
+
+#[test]
+fn mixes_and_hot_ranges_are_verbs_of_their_own() {
+    let Ok(BenchCommand::Mixed(mixed)) = parse("mixed --mix sd --records 5k") else {
+        panic!("bench mixed is not understood")
+    };
+    assert_eq!((mixed.mix, mixed.records, mixed.workloads.len()), (Some(Mix::Sd), Some(5_000), 7));
+    let missing = parse("mixed --records 5k").unwrap_err();
+    assert!(missing.contains("--mix <MIX>"), "{missing}");
+    let Ok(BenchCommand::Rangehot(hot)) = parse("rangehot --updates-beside 4k") else {
+        panic!("bench rangehot is not understood")
+    };
+    assert_eq!((hot.workloads, hot.updates_beside), (vec![Workload::Load, Workload::RangeHot], 4_000));
+    assert!(parse("ycsb").is_ok(), "no mix is needed there");
 }
 
 #[test]
