@@ -30,6 +30,13 @@ pub enum BenchCommand {
     /// As ycsb, reads in a hot range beside uniform updates (LSbM): --updates-beside says how many
     #[command(mut_arg("workloads", |workloads| workloads.default_value("load,range-hot")))]
     Rangehot(Box<YcsbArgs>),
+    /// As ycsb, with the keys, values and scans of a shard of ZippyDB (Cao and others, FAST 2020)
+    #[command(
+        mut_arg("workloads", |workloads| workloads.default_value("load,mixgraph")),
+        mut_arg("mix", |mix| mix.default_value("pareto")),
+        mut_arg("key_bytes", |key_bytes| key_bytes.default_value("48")),
+    )]
+    Mixgraph(Box<YcsbArgs>),
     /// A real history against the store, compared with a model in memory
     Replay(ReplayArgs),
     /// What the disk itself gives: random reads, bandwidth, syncs
@@ -89,6 +96,8 @@ pub enum Mix {
     Md,
     /// Most are long.
     Ld,
+    /// As in mixgraph: 36 bytes on average, few of them long
+    Pareto,
 }
 
 /// Flags of `ycsb`.
@@ -110,7 +119,8 @@ pub struct YcsbArgs {
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub value_bytes: u64,
     /// Values of 9, 104 and 1,004 bytes instead: one of these lengths, or a mix of them in which 60 of 100
-    /// are short (sd), middling (md) or long (ld), and 20 each of the others
+    /// are short (sd), middling (md) or long (ld), and 20 each of the others; or the lengths of mixgraph
+    /// (pareto)
     #[arg(long, value_enum, conflicts_with = "value_bytes")]
     pub mix: Option<Mix>,
     /// Client threads
@@ -396,6 +406,9 @@ pub enum Workload {
     /// Reads, 98 % of them in one twentieth of the key space, beside uniform updates (--updates-beside),
     /// which one more thread does and which are not counted among its operations
     RangeHot,
+    /// 83 % reads, 14 % updates, 3 % scans, whose lengths and keys are those of a shard of ZippyDB; its
+    /// values are those of --mix pareto
+    Mixgraph,
 }
 
 /// How records are picked.
@@ -409,6 +422,8 @@ pub enum Distribution {
     Latest,
     /// 98 % alike in a contiguous twentieth of the key space, 2 % alike over all
     RangeHot,
+    /// Four fifths in one of 30 ranges of the key space, some of its keys more than others
+    Mixgraph,
 }
 
 /// How a trace is written.

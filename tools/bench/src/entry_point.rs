@@ -28,9 +28,10 @@ struct CommandLine {
 /// answers are no error but [`Outcome::WrongAnswers`].
 pub fn run(command: &BenchCommand, context: &Context) -> Result<Outcome> {
     match command {
-        BenchCommand::Ycsb(args) | BenchCommand::Mixed(args) | BenchCommand::Rangehot(args) => {
-            ycsb::run_on::<Testudo>(args, context)
-        }
+        BenchCommand::Ycsb(args)
+        | BenchCommand::Mixed(args)
+        | BenchCommand::Rangehot(args)
+        | BenchCommand::Mixgraph(args) => ycsb::run_on::<Testudo>(args, context),
         BenchCommand::Replay(args) => replay::run(args, context),
         BenchCommand::Device(args) => device::run(args, context),
         BenchCommand::Micro(args) => micro::run(args, context),

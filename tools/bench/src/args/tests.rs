@@ -58,6 +58,11 @@ fn mixes_and_hot_ranges_are_verbs_of_their_own() {
         panic!("bench rangehot is not understood")
     };
     assert_eq!((hot.workloads, hot.updates_beside), (vec![Workload::Load, Workload::RangeHot], 4_000));
+    let Ok(BenchCommand::Mixgraph(graph)) = parse("mixgraph --seconds 5") else {
+        panic!("bench mixgraph is not understood")
+    };
+    assert_eq!((graph.workloads, graph.mix), (vec![Workload::Load, Workload::Mixgraph], Some(Mix::Pareto)));
+    assert_eq!(graph.key_bytes, 48);
     assert!(parse("ycsb").is_ok(), "no mix is needed there");
 }
 

@@ -11,6 +11,7 @@
 mod backup_check;
 mod client_threads;
 mod keys;
+mod mixgraph;
 mod oracle;
 mod ordered_load;
 mod plot;

@@ -338,7 +338,7 @@ impl<'a, S: Subject> RunState<'a, S> {
     fn population(&self, workload: Workload) -> u64 {
         let acknowledged = self.target(workload).oracle.acknowledged();
         match self.distribution(workload) {
-            Distribution::Zipfian => acknowledged.min(self.records),
+            Distribution::Zipfian | Distribution::Mixgraph => acknowledged.min(self.records),
             Distribution::Uniform | Distribution::Latest | Distribution::RangeHot => acknowledged,
         }
     }

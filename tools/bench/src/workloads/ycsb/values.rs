@@ -5,6 +5,7 @@
 
 use testudo_base::num::{u64_of, usize_of};
 
+use super::mixgraph;
 use crate::{args::Mix, workloads::values};
 
 /// Record number (8 bytes) and version (1 byte).
@@ -25,6 +26,8 @@ fn seed_of(record: u64, version: u8) -> u64 {
 pub(crate) enum Lengths {
     /// All alike.
     Same(usize),
+    /// Those of the mixgraph model.
+    Pareto,
     /// Of three lengths: how many records of a hundred have the first, and how many the second.
     Mix(u64, u64),
 }
@@ -37,6 +40,7 @@ impl Lengths {
     pub(crate) fn of_flags(value_bytes: u64, mix: Option<Mix>) -> Self {
         match mix {
             None => Self::Same(usize_of(value_bytes)),
+            Some(Mix::Pareto) => Self::Pareto,
             Some(Mix::S) => Self::Mix(100, 0),
             Some(Mix::M) => Self::Mix(0, 100),
             Some(Mix::L) => Self::Mix(0, 0),
@@ -51,6 +55,11 @@ impl Lengths {
     pub(crate) fn of(self, record: u64) -> usize {
         match self {
             Self::Same(bytes) => bytes,
+            // The middle of one of 2^32 parts.
+            Self::Pareto => {
+                let part = (seed_of(record, 0) >> 32) as f64;
+                mixgraph::value_bytes((part + 0.5) / 2f64.powi(32))
+            }
             Self::Mix(short, middle) => match (seed_of(record, 0) >> 33) % 100 {
                 part if part < short => MIXED_BYTES[0],
                 part if part < short + middle => MIXED_BYTES[1],
@@ -63,6 +72,7 @@ impl Lengths {
     pub(crate) fn mean(self) -> u64 {
         match self {
             Self::Same(bytes) => u64_of(bytes),
+            Self::Pareto => mixgraph::VALUE_BYTES_MEAN,
             Self::Mix(short, middle) => {
                 let [a, b, c] = MIXED_BYTES.map(u64_of);
                 (short * a + middle * b + (100 - short - middle) * c) / 100

@@ -16,6 +16,7 @@ use testudo_base::num::{u64_of, usize_of};
 use testudo_env::{Env, SplitMix};
 
 use super::{
+    mixgraph,
     oracle::{RECORDS_MAX, Sight},
     ordered_load::{PartsInOrder, Preparation},
     target::Target,
@@ -430,6 +431,7 @@ impl<'a, R: Records> Worker<'a, R> {
         let record = self.pick();
         let length = match self.shared.workload {
             Workload::Range => self.shared.scan_length,
+            Workload::Mixgraph => mixgraph::scan_length(&mut self.random),
             _ => 1 + below(&mut self.random, self.shared.scan_length),
         };
         self.target.keys.write(record, &mut self.key);

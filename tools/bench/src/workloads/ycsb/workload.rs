@@ -8,6 +8,7 @@
 
 use clap::ValueEnum;
 
+use super::mixgraph;
 use crate::{Distribution, Workload};
 
 /// Keys of one batch of `multiget`.
@@ -58,6 +59,7 @@ impl Workload {
             Self::Range => Shape::Mixed(Mix { scans: 100, ..none }),
             Self::Absent => Shape::Mixed(Mix { absent: 100, ..none }),
             Self::RangeHot => Shape::Mixed(Mix { reads: 100, ..none }),
+            Self::Mixgraph => Shape::Mixed(mixgraph::OPERATIONS),
             Self::Multiget => Shape::Batches,
             Self::Scan => Shape::FullScan,
             Self::DeleteEverySecond => Shape::Removals,
@@ -71,13 +73,17 @@ impl Workload {
 
     /// Whether values of records that exist change.
     pub(crate) fn updates_records(self) -> bool {
-        matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite | Self::RangeHot)
+        matches!(
+            self,
+            Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite | Self::RangeHot | Self::Mixgraph
+        )
     }
 
     pub(crate) fn default_distribution(self) -> Distribution {
         match self {
             Self::D => Distribution::Latest,
             Self::RangeHot => Distribution::RangeHot,
+            Self::Mixgraph => Distribution::Mixgraph,
             Self::A | Self::B | Self::C | Self::E | Self::F => Distribution::Zipfian,
             Self::Load | Self::Seq | Self::UniformA | Self::UniformC | Self::Overwrite => {
                 Distribution::Uniform

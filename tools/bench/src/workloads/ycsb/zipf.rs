@@ -1,4 +1,4 @@
-//! Picking records: zipfian, uniform, latest, hot range.
+//! Picking records: zipfian, uniform, latest, hot range; by the model of mixgraph (`mixgraph.rs`).
 //!
 //! Zipfian ranks follow Gray, Sundaresan, Englert, Baclawski and Weinberger, "Quickly generating
 //! billion-record synthetic databases" (SIGMOD 1994), as YCSB does; its sum over all ranks is the
@@ -10,7 +10,7 @@
 
 use testudo_env::SplitMix;
 
-use super::keys::KeyMaker;
+use super::{keys::KeyMaker, mixgraph::KeyModel};
 use crate::{Distribution, report::size::floor};
 
 /// Skew of YCSB.
@@ -72,12 +72,13 @@ fn zeta(count: u64, theta: f64) -> f64 {
 }
 
 /// Picks records.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Picker {
     Zipfian { zipf: Zipf, stride: u64 },
     Uniform,
     Latest { zipf: Zipf },
     RangeHot { keys: KeyMaker },
+    Mixgraph(Box<KeyModel>),
 }
 
 /// The hot range: a twentieth of the key space, from two fifths of it on.
@@ -99,6 +100,7 @@ impl Picker {
             Distribution::Uniform => Self::Uniform,
             Distribution::Latest => Self::Latest { zipf: Zipf::new(records) },
             Distribution::RangeHot => Self::RangeHot { keys },
+            Distribution::Mixgraph => Self::Mixgraph(Box::new(KeyModel::new(records, keys))),
         }
     }
 
@@ -113,6 +115,7 @@ impl Picker {
                 pick_hot(random, acknowledged, keys)
             }
             Self::RangeHot { .. } => below(random, acknowledged),
+            Self::Mixgraph(model) => model.pick(random),
         }
     }
 }
@@ -133,7 +136,7 @@ pub(crate) fn below(random: &mut SplitMix, bound: u64) -> u64 {
 }
 
 #[inline]
-fn unit(random: &mut SplitMix) -> f64 {
+pub(crate) fn unit(random: &mut SplitMix) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
