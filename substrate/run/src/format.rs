@@ -8,4 +8,5 @@ pub(crate) mod find_block;
 pub(crate) mod footer;
 pub(crate) mod key_ends;
 pub(crate) mod long_separators;
+pub(crate) mod replaced_pages;
 pub(crate) mod run_ref;

@@ -12,9 +12,11 @@
 //!   of an older one at the same place, is refused.
 
 mod cursor;
+mod entry_list;
 mod format;
 mod get_together;
 mod lookup;
+mod page_update;
 mod reader;
 mod rescue;
 mod spans;
@@ -26,11 +28,14 @@ pub use cursor::merge::{Direction, MergeCursor};
 pub use cursor::page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};
 pub use cursor::scan_forecast::{ScanForecast, ScanLimits, ScanProgress};
 pub use cursor::{ReadAhead, RunCursor, Target};
+pub use entry_list::{EntryList, EntryListCursor};
 pub use format::footer::RunRecord;
 pub use format::key_ends::{KeyEnds, MAX_END_BYTES};
+pub use format::replaced_pages::{OverflowPage, PageSlot, ReplacedPages, Writing};
 pub use format::run_ref::RunRef;
 pub use get_together::{KnownKey, get_known_together};
 pub use lookup::{Access, Lookup, LookupProgress, Reached};
+pub use page_update::PageUpdate;
 pub use reader::Run;
 pub use rescue::inspect::{BlockContents, inspect_block};
 pub use rescue::lenient_cursor::{LenientCursor, LostPages, block_keys, read_leniently};

@@ -10,12 +10,13 @@ use testudo_base::{
     Error, ExtentSpan, PAGE_BYTES, PAGE_SIZE, Result,
     codec::Damage,
     num::{u32_of, u64_of, usize_of},
+    planted,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
     },
 };
-use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, payload_of};
+use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, SlotSet, payload_of};
 
 use crate::{
     Access, Lookup, LookupProgress, Reached, RunRecord, RunRef,
@@ -24,7 +25,7 @@ use crate::{
         footer::{BlockPosition, Footer},
         long_separators::Separator,
     },
-    spans::locate,
+    spans::{locate, locate_page},
 };
 
 /// An open run.
@@ -38,6 +39,8 @@ pub struct Run {
     filter_loads: AtomicU8,
     /// See [`Run::note_damage`].
     is_damaged: AtomicBool,
+    /// The slots that it uses, if pages were replaced.
+    slots: Option<Arc<SlotSet>>,
 }
 
 /// What an allocator takes for itself, about.
@@ -49,8 +52,27 @@ const EXTENT_BYTES: usize = size_of::<ExtentSpan>() + size_of::<Arc<Extent>>() +
 
 impl Drop for Run {
     fn drop(&mut self) {
+        if let (None, Some(first)) = (&self.slots, self.extents.first()) {
+            first.remove_plain_user();
+        }
         self.data.subtract_run_memory(self.own_bytes() + self.footer_bytes());
     }
+}
+
+/// The slots that a run uses whose pages were replaced, listed as used.
+fn slots_of(reference: &RunRef, extents: &[Arc<Extent>]) -> Option<Arc<SlotSet>> {
+    reference.replaced.as_ref()?;
+    let slots = Arc::new(used_slots(reference));
+    let (slots, ()) = extents.first()?.use_slots(|_, _| (slots, ()));
+    Some(slots)
+}
+
+/// The slots of all data and overflow pages.
+pub(crate) fn used_slots(reference: &RunRef) -> SlotSet {
+    let mut slots = SlotSet::default();
+    let overflow = reference.footer_end()..reference.page_count();
+    (0..reference.data_pages).chain(overflow).for_each(|page| slots.insert(reference.place_of(page).slot));
+    slots
 }
 
 /// Look-ups that may load a page of the filter after one that it would have saved a read.
@@ -73,6 +95,22 @@ impl Run {
         extents: Vec<Arc<Extent>>,
         footer: OnceLock<Footer>,
     ) -> Self {
+        let slots = slots_of(&reference, &extents);
+        Self::with_slots(data, reference, extents, footer, slots)
+    }
+
+    /// The same; its slots are used already. `None` if no page was replaced.
+    pub(crate) fn with_slots(
+        data: Arc<DataFile>,
+        reference: RunRef,
+        extents: Vec<Arc<Extent>>,
+        footer: OnceLock<Footer>,
+        slots: Option<Arc<SlotSet>>,
+    ) -> Self {
+        debug_assert_eq!(slots.is_some(), reference.replaced.is_some(), "who replaced pages lists its slots");
+        if let (None, Some(first)) = (&slots, extents.first()) {
+            first.add_plain_user();
+        }
         let run = Self {
             data,
             reference,
@@ -80,6 +118,7 @@ impl Run {
             footer,
             filter_loads: AtomicU8::new(0),
             is_damaged: false.into(),
+            slots,
         };
         run.data.add_run_memory(run.own_bytes() + run.footer_bytes());
         run
@@ -88,7 +127,8 @@ impl Run {
     /// About how much memory it takes without its footer, with what others keep for each of its extents.
     fn own_bytes(&self) -> u64 {
         let ends = self.reference.keys.first().len() + self.reference.keys.last().len();
-        let own = size_of::<Self>() + ends + ALLOCATIONS * ALLOCATION_BYTES;
+        let replaced = self.reference.replaced.as_ref().map_or(0, |replaced| replaced.memory_bytes());
+        let own = size_of::<Self>() + ends + replaced + ALLOCATIONS * ALLOCATION_BYTES;
         u64_of(own + self.extents.len() * EXTENT_BYTES)
     }
 
@@ -136,25 +176,37 @@ impl Run {
         &self.data
     }
 
+    pub(crate) fn extents(&self) -> &[Arc<Extent>] {
+        &self.extents
+    }
+
     pub(crate) fn spans(&self) -> impl Iterator<Item = ExtentSpan> + '_ {
         self.extents.iter().map(|extent| extent.span())
     }
 
     pub(crate) fn address(&self, kind: PageKind, page: u32) -> Result<PageAddress> {
         let (physical, _) =
-            locate(self.spans(), page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
+            self.locate(page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
+        let writing = self.reference.place_of(page).writing;
         Ok(PageAddress {
             page: physical,
-            generation: self.reference.id,
+            generation: writing.generation,
             keyspace: self.reference.keyspace,
-            incarnation: self.reference.incarnation,
+            incarnation: writing.incarnation,
             kind,
         })
     }
 
+    /// The page of the data file that holds a page of the run, and how many of its pages follow there, itself
+    /// included.
+    #[inline]
+    pub(crate) fn locate(&self, page: u32) -> Option<(u64, u32)> {
+        locate_page(&self.reference, || self.spans(), page)
+    }
+
     /// `Corruption` at a page of this run.
     pub(crate) fn damaged(&self, page: u32, damage: Damage) -> Error {
-        let offset = locate(self.spans(), page).map_or(0, |(physical, _)| physical * PAGE_BYTES);
+        let offset = self.locate(page).map_or(0, |(physical, _)| physical * PAGE_BYTES);
         Error::corruption(DATA_FILE, offset, format!("run {}: {}", self.reference.id, damage.0))
     }
 
@@ -215,7 +267,8 @@ impl Run {
         let (mut page, mut left) = (position.page, position.pages);
         let mut pieces = Vec::new();
         while left > 0 {
-            let (first_page, room) = locate(self.spans(), page)
+            let (first_page, room) = self
+                .locate(page)
                 .ok_or_else(|| self.damaged(position.page, Damage("a block is outside its run")))?;
             let page_count = room.min(left);
             pieces.push(ExtentSpan { first_page, page_count });
@@ -256,7 +309,11 @@ impl Run {
     pub(crate) fn take_footer(&self, payload: &[u8]) -> Result<()> {
         let decode = || {
             let (record, footer) = Footer::decode(payload)?;
-            let is_ours = record.reference == self.reference && record.store == self.data.store();
+            let is_same = match self.reference.replaced {
+                None => record.reference == self.reference,
+                Some(_) => record.reference.replaced.is_none() && self.reference.is_version_of(&record.reference),
+            };
+            let is_ours = is_same && record.store == self.data.store();
             is_ours.then_some(footer).ok_or(Damage("the footer states another run"))
         };
         let footer = decode().map_err(|damage| self.damaged(self.reference.footer_page, damage))?;
@@ -410,7 +467,7 @@ impl Run {
 
     /// Whether most of its filter is in the page cache.
     pub fn has_filter_in_memory(&self) -> Result<bool> {
-        let Some(footer) = self.footer_in_memory()? else { return Ok(false) };
+        let Some(footer) = self.footer_in_memory()?.filter(|_| self.filter_counts()) else { return Ok(false) };
         let mut present = 0;
         for page in footer.filter_page..footer.filter_page + footer.filter_pages {
             present += u32::from(self.data.has_page(self.address(PageKind::Filter, page)?.page));
@@ -425,11 +482,17 @@ impl Run {
         self.with_block(PageKind::Filter, position, access, probe)
     }
 
+    /// Whether the filter knows every key: those that replaced pages have got, it does not.
+    fn filter_counts(&self) -> bool {
+        self.reference.replaced.is_none() || planted!("filter-of-replaced-pages-asked")
+    }
+
     /// Where the filter says something about `hash`; `None` if there is no filter.
     fn filter_position(&self, hash: u64) -> Result<Option<BlockPosition>> {
         let footer = self.footer()?;
-        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
-        Ok((footer.filter_pages > 0).then_some(BlockPosition { page, pages: 1 }))
+        let has_filter = footer.filter_pages > 0 && self.filter_counts();
+        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages.max(1));
+        Ok(has_filter.then_some(BlockPosition { page, pages: 1 }))
     }
 
     /// As [`Run::passes_filter`], but true if that would have to be read and it is not worth it.
@@ -456,17 +519,42 @@ impl Run {
     /// Fills `buffer` from page `page` of the run on, past the cache and *unverified*; the run's end must not
     /// be passed.
     pub fn read_pages(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
-        let (mut page, mut rest) = (page, buffer);
+        let outside = |page: u32| self.damaged(page, Damage("a page is outside its run"));
+        let count = u32_of(buffer.len() / PAGE_SIZE);
+        // Slots beside each other are read together, whatever they have; replaced pages then one by one.
+        let written = self.reference.footer_end().saturating_sub(page).min(count);
+        let (mut slot, mut rest) = (page, &mut buffer[..usize_of(u64::from(written)) * PAGE_SIZE]);
         while !rest.is_empty() {
-            let (physical, room) = locate(self.spans(), page)
-                .ok_or_else(|| self.damaged(page, Damage("a page is outside its run")))?;
+            let (physical, room) = locate(self.spans(), slot).ok_or_else(|| outside(page))?;
             let length = rest.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
             let (piece, after) = rest.split_at_mut(length);
             self.data.read_stream(physical, piece)?;
-            page += u32_of(length / PAGE_SIZE);
+            slot += u32_of(length / PAGE_SIZE);
             rest = after;
         }
-        Ok(())
+        self.read_replaced(page, buffer)
+    }
+
+    /// Of the pages of the run that `buffer` has, from `page` on, reads those that were replaced.
+    pub(crate) fn read_replaced(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
+        if self.reference.replaced.is_none() {
+            return Ok(());
+        }
+        let mut reads = Vec::new();
+        for (number, bytes) in (page..).zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
+            let place = self.reference.place_of(number);
+            if place.slot == number && place.writing.generation == self.reference.id {
+                continue;
+            }
+            let (physical, _) = self
+                .locate(number)
+                .ok_or_else(|| self.damaged(number, Damage("a page is outside its run")))?;
+            reads.push((physical, bytes));
+        }
+        if reads.is_empty() {
+            return Ok(());
+        }
+        self.data.read_many(&mut reads).into_iter().collect()
     }
 
     /// Verifies every page of the run against the device, past the cache.
@@ -512,20 +600,20 @@ impl Run {
             return Ok((0, u64::from(to)));
         }
         if let Some(low) = low.filter(|low| !reference.keys.begin_at_or_after(low)) {
-            let Some(position) = self.block_for(low, access)? else { return Ok((0, u64::from(to))) };
+            let Some(position) = self.indexed_block_for(low, access)? else { return Ok((0, u64::from(to))) };
             from = position.page;
         }
         if let Some(high) = high.filter(|high| !reference.keys.end_before(high)) {
             if reference.keys.begin_at_or_after(high) {
                 return Ok((0, 0));
             }
-            let Some(position) = self.block_for(high, access)? else { return Ok((0, u64::from(to))) };
+            let Some(position) = self.indexed_block_for(high, access)? else { return Ok((0, u64::from(to))) };
             to = position.page + position.pages;
         }
         let mut resident = 0;
         for page in from..to {
-            let (physical, _) = locate(self.spans(), page)
-                .ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
+            let (physical, _) =
+                self.locate(page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
             resident += u64::from(self.data.has_page(physical));
         }
         Ok((resident, u64::from(to.saturating_sub(from))))
@@ -543,7 +631,7 @@ impl Run {
             if reference.keys.end_before(key) {
                 return Ok(reference.data_pages);
             }
-            Ok(self.block_for(key, Access::Blocking)?.map_or(0, |position| position.page))
+            Ok(self.indexed_block_for(key, Access::Blocking)?.map_or(0, |position| position.page))
         };
         let (from, to) = (page_at(low, 0)?, page_at(high, reference.data_pages)?);
         let pages = u64::from(to.saturating_sub(from));

@@ -1,8 +1,13 @@
-//! Where the pages of a run are: a run is one sequence of pages over one or several spans of the data file.
+//! Where the pages of a run are: a run is one sequence of pages over one or several spans of the data file, of
+//! which some may have been replaced by pages elsewhere in these.
 
-/// The physical page of a run's page, and how many pages follow it in the same span (itself included).
-pub(crate) fn locate(spans: impl Iterator<Item = testudo_base::ExtentSpan>, page: u32) -> Option<(u64, u32)> {
-    let mut left = page;
+use testudo_base::ExtentSpan;
+
+use crate::RunRef;
+
+/// The physical page of a run's slot, and how many slots follow it in the same span (itself included).
+pub(crate) fn locate(spans: impl Iterator<Item = ExtentSpan>, slot: u32) -> Option<(u64, u32)> {
+    let mut left = slot;
     for span in spans {
         if left < span.page_count {
             return Some((span.first_page + u64::from(left), span.page_count - left));
@@ -10,4 +15,22 @@ pub(crate) fn locate(spans: impl Iterator<Item = testudo_base::ExtentSpan>, page
         left -= span.page_count;
     }
     None
+}
+
+/// The physical page of a run's page, and how many of its pages follow there (itself included).
+#[inline]
+pub(crate) fn locate_page<S: Iterator<Item = ExtentSpan>>(
+    reference: &RunRef,
+    spans: impl Fn() -> S,
+    page: u32,
+) -> Option<(u64, u32)> {
+    let Some(replaced) = &reference.replaced else { return locate(spans(), page) };
+    let place = reference.place_of(page);
+    let (physical, room) = locate(spans(), place.slot)?;
+    if place.slot != page || place.writing.generation != reference.id {
+        return Some((physical, 1));
+    }
+    let next = replaced.next_from(page).map_or(u32::MAX, |next| next - page);
+    let end = reference.footer_end().saturating_sub(page);
+    Some((physical, room.min(next).min(end).max(1)))
 }

@@ -415,6 +415,7 @@ impl RunWriter {
                 tombstones: self.tombstones,
                 user_bytes: self.user_bytes,
                 keys: KeyEnds::of(&self.first_key, &self.previous_key),
+                replaced: None,
             },
             keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),
             covered_range,

@@ -357,6 +357,12 @@ impl DataFile {
         outcome(self.file.write_at(first_page * PAGE_BYTES, bytes))
     }
 
+    /// The cache forgets a page that is about to be written again while its extent lives on. REQUIRES: nobody
+    /// uses it any more.
+    pub fn forget_page(&self, page: u64) {
+        self.cache.forget(page);
+    }
+
     pub(crate) fn file(&self) -> &dyn File {
         &*self.file
     }

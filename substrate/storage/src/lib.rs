@@ -34,7 +34,10 @@ pub use manifest::superblock::{FORMAT_VERSION, Superblock, SuperblockFile, surve
 pub use manifest::survey::{ManifestSurvey, list_manifests, manifest_file_name, survey_manifest};
 pub use manifest::watermark::{WATERMARK_FILE, Watermark, read_watermark};
 pub use manifest::{Manifest, ManifestStats, check_superblock};
-pub use space::extents::{Extent, Extents, SpaceStats};
+pub use space::{
+    extents::{Extent, Extents, SpaceStats},
+    slot_users::SlotSet,
+};
 
 /// Name of the file that holds all pages.
 pub const DATA_FILE: &str = "data";

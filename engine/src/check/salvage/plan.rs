@@ -300,6 +300,7 @@ impl KeyspacePlan {
             tombstones: 0,
             user_bytes: 0,
             keys: KeyEnds::of(&first_key, &last_key),
+            replaced: None,
         };
         let is_later = |covered_range: &CoveredRange| later_run(covered_range, fragment.run);
         let left = uncovered(&range_of(&reference), &self.authorities, is_later);

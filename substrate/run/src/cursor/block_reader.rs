@@ -149,11 +149,15 @@ impl BlockReader {
         if block.position == Some(position) {
             return Ok(true);
         }
+        let is_overflow = run.reference().owner_of(position.page).is_some();
         if let Some(last) = block.position {
-            let follows = last.page + last.pages == position.page;
+            let follows = follows(run, last, position);
             self.passed_pages = if follows { self.passed_pages.saturating_add(last.pages) } else { 0 };
         }
         block.unload();
+        if is_overflow && !self.holds(position) {
+            return block.take_present(run, position);
+        }
         if !self.holds(position) {
             let is_coming = self.ahead.as_ref().is_some_and(|ahead| ahead.holds(position));
             if !self.is_long() && !is_coming {
@@ -163,7 +167,7 @@ impl BlockReader {
             self.fill_window(run, position)?;
         }
         self.take_from_window(run, block, position)?;
-        if self.is_long() && self.ahead.is_none() {
+        if self.is_long() && !is_overflow && self.ahead.is_none() {
             self.read_ahead_if_due(run, position)?;
         }
         Ok(true)
@@ -221,7 +225,7 @@ impl BlockReader {
         self.window = Some(match self.ahead.take().filter(|ahead| ahead.holds(position)) {
             Some(ahead) => {
                 self.spare = earlier;
-                ahead.arrive()?
+                ahead.arrive(run)?
             }
             None => {
                 let pages = self.piece_pages().min(self.pages_from(run, position.page)?).max(1);
@@ -364,9 +368,20 @@ impl Ahead {
     }
 
     /// Waits for the pages.
-    pub(crate) fn arrive(self) -> Result<Window> {
-        let bytes = self.read.wait()?;
+    pub(crate) fn arrive(self, run: &Run) -> Result<Window> {
+        let mut bytes = self.read.wait()?;
+        run.read_replaced(self.first_page, &mut bytes)?;
         Ok(Window { first_page: self.first_page, pages: self.pages, bytes, _lease: Some(self.lease) })
+    }
+}
+
+/// Whether a block comes right behind another one. An overflow page lies elsewhere.
+fn follows(run: &Run, last: BlockPosition, next: BlockPosition) -> bool {
+    let owner = |position: BlockPosition| run.reference().owner_of(position.page);
+    match (owner(last), owner(next)) {
+        (None, None) => last.page + last.pages == next.page,
+        (None, Some(owner)) => owner == last.page,
+        (Some(owner), _) => owner + 1 == next.page,
     }
 }
 

@@ -19,6 +19,10 @@ pub(crate) struct IndexPlace {
     pub(crate) slot: usize,
     /// How many entries the block has.
     pub(crate) count: usize,
+    /// The data page that it leads to.
+    pub(crate) page: u32,
+    /// The cursor is in the overflow page of that.
+    pub(crate) in_overflow: bool,
 }
 
 /// A place, and a copy of one index block.
@@ -62,7 +66,18 @@ impl IndexPosition {
 
     /// Moves to a neighbouring data block; `None` past either end of the run.
     pub(crate) fn step(&mut self, run: &Run, forward: bool) -> Result<Option<BlockPosition>> {
-        let IndexPlace { block, slot, count } = self.place;
+        let IndexPlace { block, slot, count, page, in_overflow } = self.place;
+        if forward
+            && !in_overflow
+            && let Some((page, _)) = run.reference().overflow_of(page)
+        {
+            self.place.in_overflow = true;
+            return Ok(Some(BlockPosition { page, pages: 1 }));
+        }
+        if !forward && in_overflow {
+            self.place.in_overflow = false;
+            return Ok(Some(BlockPosition { page, pages: 1 }));
+        }
         let blocks = run.footer()?.index.len();
         let (block, slot) = match forward {
             true if slot + 1 < count => (block, Some(slot + 1)),
@@ -84,8 +99,21 @@ impl IndexPosition {
         let position = cell
             .and_then(|cell| run.data_block_of(cell.value))
             .map_err(|damage| run.damaged(at.page, damage))?;
-        self.place = IndexPlace { block, slot, count: layout.count() };
-        Ok(Some(position))
+        self.place =
+            IndexPlace { block, slot, count: layout.count(), page: position.page, in_overflow: false };
+        Ok(Some(if forward { position } else { self.last_of(run, position) }))
+    }
+
+    /// The block behind which that of the next index entry comes: the overflow page of `position`, if it has
+    /// one. REQUIRES: that is where it stands.
+    pub(crate) fn last_of(&mut self, run: &Run, position: BlockPosition) -> BlockPosition {
+        match run.reference().overflow_of(position.page) {
+            Some((page, _)) => {
+                self.place.in_overflow = true;
+                BlockPosition { page, pages: 1 }
+            }
+            None => position,
+        }
     }
 
     /// The following data block, without moving there.

@@ -8,11 +8,14 @@
 //! - Every page of the run is in exactly one block of exactly one stretch.
 //! - A block without damage is the one that belongs at its place, by store, run, keyspace, kind and checksum.
 
-use testudo_base::{PAGE_SIZE, Result, StoreId, num::usize_of};
+use testudo_base::{
+    PAGE_SIZE, Result, StoreId,
+    num::{u32_of, usize_of},
+};
 use testudo_env::AlignedBuffer;
 use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages};
 
-use crate::{RunRef, spans::locate};
+use crate::{RunRef, spans::locate_page};
 
 /// Pages read at once, unless a block is longer.
 const STRETCH_PAGES: u32 = 64;
@@ -44,19 +47,20 @@ pub struct Stretch<'a> {
 }
 
 impl RunRef {
-    /// Pages of the run, from its first data block to the end of its footer.
+    /// Pages of the run: from its first data block to the end of its footer, and its overflow pages.
     pub fn page_count(&self) -> u32 {
-        self.footer_page.saturating_add(self.footer_pages)
+        let overflow = self.replaced.as_ref().map_or(0, |replaced| u32_of(replaced.overflow().len()));
+        self.footer_end().saturating_add(overflow)
     }
 
-    /// The page of the data file that holds page `page` of the run, and how many follow it in the same span,
-    /// itself included; `None` beyond the end.
+    /// The page of the data file that holds page `page` of the run, and how many follow it there, itself
+    /// included; `None` beyond the end.
     pub fn locate(&self, page: u32) -> Option<(u64, u32)> {
-        locate(self.spans.iter().copied(), page)
+        locate_page(self, || self.spans.iter().copied(), page)
     }
 }
 
-/// A walk through one run.
+/// A walk through one run. Overflow pages come last.
 #[derive(Debug)]
 pub struct PageWalk<'a> {
     reference: &'a RunRef,
@@ -143,8 +147,10 @@ impl<'a> PageWalk<'a> {
         let header = PageHeader::read(&self.window[bytes_of(at)..]);
         let (kind, region_end) = if page < reference.data_pages {
             (PageKind::Data, reference.data_pages)
+        } else if page >= reference.footer_end() {
+            (PageKind::Data, page + 1)
         } else if page >= reference.footer_page {
-            (PageKind::Footer, reference.page_count())
+            (PageKind::Footer, reference.footer_end())
         } else if header.is_some_and(|header| header.kind == Some(PageKind::Filter)) {
             (PageKind::Filter, reference.footer_page)
         } else {
@@ -157,15 +163,15 @@ impl<'a> PageWalk<'a> {
     }
 
     fn judge(&self, page: u32, at: u32, kind: PageKind, pages: u32) -> WalkedBlock {
-        let spans = || self.reference.spans.iter().copied();
-        let physical = locate(spans(), page).map_or(0, |(physical, _)| physical);
+        let physical = self.reference.locate(page).map_or(0, |(physical, _)| physical);
+        let writing = self.reference.place_of(page).writing;
         let identity = PageIdentity {
             store: self.store,
             kind,
             page: physical,
-            generation: self.reference.id,
+            generation: writing.generation,
             keyspace: self.reference.keyspace,
-            incarnation: self.reference.incarnation,
+            incarnation: writing.incarnation,
         };
         let bytes = &self.window[bytes_of(at)..bytes_of(at + pages)];
         let damage = verify_pages(bytes, &identity).err();

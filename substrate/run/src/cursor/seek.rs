@@ -28,7 +28,6 @@ use crate::{
         find_block::IndexSlot,
         footer::BlockPosition,
     },
-    spans::locate,
 };
 
 /// With so few entries left in its block, a source is likely to need the next one.
@@ -162,8 +161,14 @@ impl RunCursor {
         {
             (found.slot, found.position) = (group.from + last, group.positions[last]);
         }
-        self.index.place = IndexPlace { block: number, slot: found.slot, count: found.count };
-        Ok(Some(found.position))
+        let IndexSlot { slot, count, position } = found;
+        let block = match sought {
+            Sought::First | Sought::Last => position,
+            Sought::From | Sought::Before => self.run.block_or_overflow(key, position),
+        };
+        let in_overflow = block.page != position.page;
+        self.index.place = IndexPlace { block: number, slot, count, page: position.page, in_overflow };
+        Ok(Some(if sought == Sought::Last { self.index.last_of(&self.run, position) } else { block }))
     }
 
     /// The same, where index block `number` is not in memory.
@@ -202,7 +207,7 @@ impl RunCursor {
         if ahead <= 1 {
             return Ok(Missing { address, pages: 1 });
         }
-        let room = locate(self.run.spans(), page).map_or(1, |(_, room)| room);
+        let room = self.run.locate(page).map_or(1, |(_, room)| room);
         let left = self.reader.pages_from(&self.run, page)?.max(1);
         let mut pages = ahead.min(room).min(left);
         self.seek.lease = None;

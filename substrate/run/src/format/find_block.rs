@@ -31,7 +31,23 @@ pub(crate) struct IndexSlot {
 impl Run {
     /// The data block that would hold `key`; `None` if the index page was missing and has been
     /// noted. Data blocks that must be looked into are read at once.
+    #[inline]
     pub(crate) fn block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
+        let found = self.indexed_block_for(key, access)?;
+        Ok(found.map(|position| self.block_or_overflow(key, position)))
+    }
+
+    /// The overflow page of a data block, if that is where it would hold `key`.
+    #[inline]
+    pub(crate) fn block_or_overflow(&self, key: &[u8], position: BlockPosition) -> BlockPosition {
+        match self.reference().overflow_of(position.page) {
+            Some((page, border)) if border <= key => BlockPosition { page, pages: 1 },
+            _ => position,
+        }
+    }
+
+    /// As [`Run::block_for`], but overflow pages are counted to the pages that they belong to.
+    pub(crate) fn indexed_block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
         let number = self.index_block_for(key)?;
         let at = self.footer()?.index[number].1;
         let search = |payload: &[u8]| {

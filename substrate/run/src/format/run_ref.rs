@@ -1,17 +1,25 @@
 //! What a tree keeps of a run: enough to read it, and to plan without reading it.
 //!
 //! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
-//! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32 · spans
-//! (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 · entries u64 ·
-//! tombstones u64 · user bytes u64 · ends of its keys, see `key_ends.rs`.
+//! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32 (+ 2^31 if pages
+//! were replaced) · spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 ·
+//! entries u64 · tombstones u64 · user bytes u64 · ends of its keys, see `key_ends.rs` · the replaced pages,
+//! if there are any, see `replaced_pages.rs`.
+//!
+//! **Invariants**
+//! - What a run's own footer says is the run as it was written, without replaced pages.
 
 use testudo_base::{
     ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, Seqno,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
+    sync::Arc,
 };
 
-use crate::KeyEnds;
+use crate::{
+    KeyEnds,
+    format::replaced_pages::{PageSlot, ReplacedPages, Writing},
+};
 
 /// A reference to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +49,12 @@ pub struct RunRef {
     pub user_bytes: u64,
     /// Where its keys begin and end.
     pub keys: KeyEnds,
+    /// Pages that were written anew since the run was; the counts above are with them.
+    pub replaced: Option<Arc<ReplacedPages>>,
 }
 
+/// Set in the number of spans: pages were replaced.
+const HAS_REPLACED_PAGES: u32 = 1 << 31;
 /// A run has never more pieces than this.
 const MAX_SPANS: u32 = 1 << 20;
 /// No file reaches beyond this page, so that sums of pages and bytes do not overflow.
@@ -56,13 +68,63 @@ impl RunRef {
         self.spans.iter().map(|span| span.bytes()).sum()
     }
 
+    /// The page behind the footer: overflow pages have the numbers from there on.
+    pub fn footer_end(&self) -> u32 {
+        self.footer_page.saturating_add(self.footer_pages)
+    }
+
+    /// Which version of the run it is: the newest of its pages.
+    pub fn version(&self) -> RunId {
+        let writings = self.replaced.iter().flat_map(|replaced| replaced.places());
+        writings.map(|place| place.writing.generation).max().unwrap_or(self.id).max(self.id)
+    }
+
+    /// Whether it is another version of the same run, or the same one.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        let identity = |run: &Self| {
+            let RunRef { id, keyspace, incarnation, data_pages, footer_page, footer_pages, .. } = run;
+            (*id, *keyspace, *incarnation, *data_pages, *footer_page, *footer_pages)
+        };
+        let has_all = |some: &Self, others: &Self| some.spans.starts_with(&others.spans);
+        identity(self) == identity(other) && (has_all(self, other) || has_all(other, self))
+    }
+
+    /// Where a page is, and what its header says. Pages that were never replaced are where they were written.
+    #[inline]
+    pub(crate) fn place_of(&self, page: u32) -> PageSlot {
+        let written = Writing { generation: self.id, incarnation: self.incarnation };
+        let Some(replaced) = &self.replaced else { return PageSlot { slot: page, writing: written } };
+        let place = match page.checked_sub(self.footer_end()) {
+            Some(number) => {
+                replaced.overflow().get(usize_of(u64::from(number))).map(|overflow| overflow.place)
+            }
+            None => replaced.place_of(page),
+        };
+        place.unwrap_or(PageSlot { slot: page, writing: written })
+    }
+
+    /// The overflow page of a data page, and the least key that it may have.
+    #[inline]
+    pub(crate) fn overflow_of(&self, page: u32) -> Option<(u32, &[u8])> {
+        let (number, overflow) = self.replaced.as_ref()?.overflow_of(page)?;
+        Some((self.footer_end() + number, &overflow.border))
+    }
+
+    /// The data page of which `page` is the overflow page, if it is one.
+    pub(crate) fn owner_of(&self, page: u32) -> Option<u32> {
+        let number = page.checked_sub(self.footer_end())?;
+        let overflow = self.replaced.as_ref()?.overflow().get(usize_of(u64::from(number)))?;
+        Some(overflow.of)
+    }
+
     /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         codec::put_u64(out, self.id.0);
         codec::put_u32(out, self.keyspace.0);
         codec::put_u32(out, self.incarnation);
         codec::put_u64(out, self.newest_seqno.0);
-        codec::put_u32(out, u32_of(self.spans.len()));
+        let flag = if self.replaced.is_some() { HAS_REPLACED_PAGES } else { 0 };
+        codec::put_u32(out, u32_of(self.spans.len()) | flag);
         for span in &self.spans {
             codec::put_u64(out, span.first_page);
             codec::put_u32(out, span.page_count);
@@ -74,6 +136,9 @@ impl RunRef {
         codec::put_u64(out, self.tombstones);
         codec::put_u64(out, self.user_bytes);
         self.keys.encode(out);
+        if let Some(replaced) = &self.replaced {
+            replaced.encode(out);
+        }
     }
 
     /// Reads the encoding back, checking that its numbers fit together.
@@ -82,7 +147,8 @@ impl RunRef {
         let keyspace = KeyspaceId(reader.u32()?);
         let incarnation = reader.u32()?;
         let newest_seqno = Seqno(reader.u64()?);
-        let count = reader.u32()?;
+        let head = reader.u32()?;
+        let count = head & !HAS_REPLACED_PAGES;
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
             return Err(Damage("a run has an impossible number of spans"));
         }
@@ -96,7 +162,7 @@ impl RunRef {
             pages += u64::from(span.page_count);
             spans.push(span);
         }
-        let run = Self {
+        let mut run = Self {
             id,
             keyspace,
             incarnation,
@@ -109,6 +175,7 @@ impl RunRef {
             tombstones: reader.u64()?,
             user_bytes: reader.u64()?,
             keys: KeyEnds::decode(reader)?,
+            replaced: None,
         };
         let footer_end = u64::from(run.footer_page) + u64::from(run.footer_pages);
         if run.footer_pages == 0
@@ -119,6 +186,10 @@ impl RunRef {
             || run.user_bytes > MAX_USER_BYTES
         {
             return Err(Damage("a run reference contradicts itself"));
+        }
+        if head & HAS_REPLACED_PAGES != 0 {
+            let replaced = ReplacedPages::decode(reader, run.data_pages, run.footer_end(), pages)?;
+            run.replaced = Some(Arc::new(replaced));
         }
         Ok(run)
     }

@@ -132,6 +132,9 @@ impl LenientCursor {
     }
 
     fn read_stretch(&mut self) {
+        if self.next_page >= self.reference.data_pages {
+            return;
+        }
         let mut walk = PageWalk::new(&self.reference, self.store, self.next_page);
         self.unreadable.clear();
         let (file, reference, unreadable) = (&*self.file, &self.reference, &mut self.unreadable);
@@ -141,11 +144,33 @@ impl LenientCursor {
         };
         let Ok(Some(stretch)) = walk.next_stretch(&mut read) else { return };
         self.bytes.clear();
-        self.bytes.extend_from_slice(stretch.bytes);
-        self.blocks.extend(stretch.blocks.iter().cloned());
+        let mut at = 0;
+        // Overflow pages come where their keys do, not behind all others.
+        let mut overflow = Vec::new();
+        for block in stretch.blocks.iter().filter(|block| block.page < reference.data_pages) {
+            let length = usize_of(u64::from(block.pages)) * PAGE_SIZE;
+            self.bytes.extend_from_slice(&stretch.bytes[at..at + length]);
+            at += length;
+            self.blocks.push_back(block.clone());
+            if let Some((page, _)) = reference.overflow_of(block.page) {
+                overflow.push((self.blocks.len(), self.bytes.len(), page));
+            }
+        }
+        self.next_page = walk.next_page();
+        for (block, byte, page) in overflow.into_iter().rev() {
+            let mut walk = PageWalk::new(&self.reference, self.store, page);
+            walk.set_stretch(Some(1));
+            let mut read = |first: u32, buffer: &mut [u8]| -> Result<()> {
+                read_run_leniently(&*self.file, &self.reference, first, buffer, &mut self.unreadable);
+                Ok(())
+            };
+            if let Ok(Some(stretch)) = walk.next_stretch(&mut read) {
+                self.bytes.splice(byte..byte, stretch.bytes.iter().copied());
+                self.blocks.insert(block, stretch.blocks[0].clone());
+            }
+        }
         self.next_byte = 0;
         self.bytes_read += u64_of(self.bytes.len());
-        self.next_page = walk.next_page();
     }
 
     /// Makes a block the current one, if all of it is valid.

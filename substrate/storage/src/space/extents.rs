@@ -19,6 +19,7 @@ use testudo_base::{
 use crate::space::{
     free_space::{FreeSpace, Pieces},
     free_space_target::FreeSpaceTarget,
+    slot_users::{SlotSet, SlotUsers},
 };
 
 /// A hold on a span of pages; the span is not reused while any clone of the `Arc` lives.
@@ -26,12 +27,37 @@ use crate::space::{
 pub struct Extent {
     span: ExtentSpan,
     owner: Weak<Extents>,
+    /// If it is the first one of a run: who uses which slots of that.
+    slot_users: SlotUsers,
 }
 
 impl Extent {
+    fn new(span: ExtentSpan, owner: &Arc<Extents>) -> Self {
+        Self { span, owner: Arc::downgrade(owner), slot_users: SlotUsers::default() }
+    }
+
     /// The pages.
     pub fn span(&self) -> ExtentSpan {
         self.span
+    }
+
+    /// A version without replaced pages of the run that begins here lives from now on …
+    pub fn add_plain_user(&self) {
+        self.slot_users.add_plain();
+    }
+
+    /// … and does not any more.
+    pub fn remove_plain_user(&self) {
+        self.slot_users.remove_plain();
+    }
+
+    /// Lets `choose` see which slots of the run that begins here are used by versions with replaced pages, and
+    /// whether one without them lives. The slots that it returns are used for as long as that `Arc` lives.
+    pub fn use_slots<R>(
+        &self,
+        choose: impl FnOnce(&SlotSet, bool) -> (Arc<SlotSet>, R),
+    ) -> (Arc<SlotSet>, R) {
+        self.slot_users.use_slots(choose)
     }
 }
 
@@ -153,7 +179,7 @@ impl Extents {
     }
 
     fn hold_new(self: &Arc<Self>, table: &mut Table, span: ExtentSpan) -> Arc<Extent> {
-        let extent = Arc::new(Extent { span, owner: Arc::downgrade(self) });
+        let extent = Arc::new(Extent::new(span, self));
         let entry = Live {
             page_count: span.page_count,
             durable_references: 0,
@@ -225,7 +251,7 @@ impl Extents {
         if let Some(extent) = entry.handle.upgrade() {
             return Some(extent);
         }
-        let extent = Arc::new(Extent { span, owner: Arc::downgrade(self) });
+        let extent = Arc::new(Extent::new(span, self));
         entry.handle = Arc::downgrade(&extent);
         entry.held = true;
         Some(extent)

@@ -19,6 +19,7 @@ fn record() -> RunRecord {
             tombstones: 1,
             user_bytes: 300,
             keys: KeyEnds::of(b"a", b"m"),
+            replaced: None,
         },
         keyspace_name: "städte".to_owned(),
         covered_range: Some(KeyBounds { low: None, high: Some(b"n".to_vec()) }),

@@ -1,0 +1,217 @@
+//! Which data pages of a run were written anew since, and where they are now (decision 0049).
+//!
+//! A replaced page lies in a *slot*: a page of the run's spans, counted from their start. Data pages that
+//! were not replaced lie in the slot that has their number. A page whose entries outgrew it has an *overflow
+//! page*, which takes those from a border on; overflow pages are numbered from the end of the footer on.
+//!
+//! Encoded (little-endian; `varint` as in `codec.rs`, `str` = u32 length and bytes): count u32 of writings,
+//! each: generation u64 · incarnation u32 · then count u32 of replaced pages, each: varint how far its number
+//! is behind the one before (the first: behind -1) less 1 · varint slot · varint number of its writing · then
+//! count u32 of overflow pages, each: the same three of it, its number being that of the page that it
+//! belongs to · border str.
+//!
+//! **Invariants**
+//! - Pages ascend, and no slot is that of two pages.
+//! - Every page with an overflow page was replaced, and every writing is that of a page.
+
+use std::collections::BTreeSet;
+
+use testudo_base::{
+    RunId,
+    codec::{self, Damage, Reader},
+    num::{u32_of, u64_of, usize_of},
+};
+
+use super::long_separators::MAX_SEPARATOR_BYTES;
+
+/// Pages that were written together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Writing {
+    /// Which pages these are, as their headers say it.
+    pub generation: RunId,
+    /// The incarnation that wrote them, its lowest 32 bits.
+    pub incarnation: u32,
+}
+
+/// Where a page of a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSlot {
+    /// Number of its slot, counted from the start of the run.
+    pub slot: u32,
+    /// What its header says.
+    pub writing: Writing,
+}
+
+/// A page that takes the entries of another one from a border on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverflowPage {
+    /// The page that it belongs to.
+    pub of: u32,
+    /// Its keys are no less than this, and those of the page before it are.
+    pub border: Vec<u8>,
+    /// Where it is.
+    pub place: PageSlot,
+}
+
+/// The replaced pages of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplacedPages {
+    pages: Vec<(u32, PageSlot)>,
+    overflow: Vec<OverflowPage>,
+}
+
+impl ReplacedPages {
+    /// Of these, each in the order of pages.
+    pub(crate) fn new(pages: Vec<(u32, PageSlot)>, overflow: Vec<OverflowPage>) -> Self {
+        debug_assert!(pages.is_sorted_by(|a, b| a.0 < b.0), "pages ascend");
+        debug_assert!(overflow.is_sorted_by(|a, b| a.of < b.of), "one overflow page for each at most");
+        Self { pages, overflow }
+    }
+
+    /// The replaced pages with their places.
+    pub fn pages(&self) -> &[(u32, PageSlot)] {
+        &self.pages
+    }
+
+    /// The overflow pages, in the order of the pages that they belong to.
+    pub fn overflow(&self) -> &[OverflowPage] {
+        &self.overflow
+    }
+
+    /// Where a page is, if it was replaced.
+    #[inline]
+    pub(crate) fn place_of(&self, page: u32) -> Option<PageSlot> {
+        let at = self.pages.partition_point(|(other, _)| *other < page);
+        self.pages.get(at).filter(|(other, _)| *other == page).map(|(_, place)| *place)
+    }
+
+    /// The first page from `page` on that was replaced.
+    pub(crate) fn next_from(&self, page: u32) -> Option<u32> {
+        let at = self.pages.partition_point(|(other, _)| *other < page);
+        self.pages.get(at).map(|(page, _)| *page)
+    }
+
+    /// The number of the overflow page of `page` among them, and itself.
+    #[inline]
+    pub(crate) fn overflow_of(&self, page: u32) -> Option<(u32, &OverflowPage)> {
+        let at = self.overflow.partition_point(|other| other.of < page);
+        let found = self.overflow.get(at).filter(|other| other.of == page)?;
+        Some((u32_of(at), found))
+    }
+
+    /// Every place that it names.
+    pub fn places(&self) -> impl Iterator<Item = PageSlot> + '_ {
+        let pages = self.pages.iter().map(|(_, place)| *place);
+        pages.chain(self.overflow.iter().map(|page| page.place))
+    }
+
+    /// Every writing, each once, in order.
+    pub fn writings(&self) -> Vec<Writing> {
+        let writings: BTreeSet<Writing> = self.places().map(|place| place.writing).collect();
+        writings.into_iter().collect()
+    }
+
+    /// About how much memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let borders: usize = self.overflow.iter().map(|page| page.border.len()).sum();
+        self.pages.capacity() * size_of::<(u32, PageSlot)>()
+            + self.overflow.capacity() * size_of::<OverflowPage>()
+            + borders
+    }
+
+    /// Appends the encoding.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let writings = self.writings();
+        codec::put_u32(out, u32_of(writings.len()));
+        for writing in &writings {
+            codec::put_u64(out, writing.generation.0);
+            codec::put_u32(out, writing.incarnation);
+        }
+        let number = |writing: &Writing| writings.binary_search(writing).unwrap_or_default();
+        let put = |out: &mut Vec<u8>, page: u32, next: &mut u32, place: &PageSlot| {
+            codec::put_varint(out, u64::from(page - *next));
+            codec::put_varint(out, u64::from(place.slot));
+            codec::put_varint(out, u64_of(number(&place.writing)));
+            *next = page + 1;
+        };
+        codec::put_u32(out, u32_of(self.pages.len()));
+        let mut next = 0;
+        self.pages.iter().for_each(|(page, place)| put(out, *page, &mut next, place));
+        codec::put_u32(out, u32_of(self.overflow.len()));
+        let mut next = 0;
+        for OverflowPage { of, border, place } in &self.overflow {
+            put(out, *of, &mut next, place);
+            codec::put_bytes(out, border);
+        }
+    }
+
+    /// Reads the encoding back. `data_pages` and `footer_end` are those of the run, `slots` is how many pages
+    /// its spans have.
+    pub(crate) fn decode(
+        reader: &mut Reader<'_>,
+        data_pages: u32,
+        footer_end: u32,
+        slots: u64,
+    ) -> Result<Self, Damage> {
+        let count = count_of(reader, 12)?;
+        let mut writings = Vec::with_capacity(count);
+        for _ in 0..count {
+            let writing = Writing { generation: RunId(reader.u64()?), incarnation: reader.u32()? };
+            if writings.last().is_some_and(|last| *last >= writing) {
+                return Err(Damage("the writings of replaced pages do not ascend"));
+            }
+            writings.push(writing);
+        }
+        let mut taken = BTreeSet::new();
+        let mut used = vec![false; count];
+        let mut next_of = |reader: &mut Reader<'_>, next: &mut u64| -> Result<(u32, PageSlot), Damage> {
+            let page = next.checked_add(reader.varint()?).filter(|page| *page < u64::from(data_pages));
+            let page = page.ok_or(Damage("a replaced page is none of the run"))?;
+            *next = page + 1;
+            let (slot, number) = (reader.varint()?, usize_of(reader.varint()?));
+            let is_slot = slot < u64::from(data_pages) || (u64::from(footer_end)..slots).contains(&slot);
+            if !is_slot || !taken.insert(slot) {
+                return Err(Damage("a replaced page is in an impossible slot"));
+            }
+            let writing = *writings.get(number).ok_or(Damage("a replaced page has no such writing"))?;
+            used[number] = true;
+            Ok((testudo_base::num::low32(page), PageSlot { slot: testudo_base::num::low32(slot), writing }))
+        };
+        let count = count_of(reader, 3)?;
+        let (mut pages, mut next) = (Vec::with_capacity(count), 0);
+        for _ in 0..count {
+            pages.push(next_of(reader, &mut next)?);
+        }
+        let count = count_of(reader, 7)?;
+        let (mut overflow, mut next) = (Vec::with_capacity(count), 0);
+        for _ in 0..count {
+            let (of, place) = next_of(reader, &mut next)?;
+            let border = reader.bytes(MAX_SEPARATOR_BYTES)?.to_vec();
+            overflow.push(OverflowPage { of, border, place });
+        }
+        let replaced = Self { pages, overflow };
+        let are_of_replaced = || replaced.overflow.iter().all(|page| replaced.place_of(page.of).is_some());
+        // A page that was not replaced lies in its own slot.
+        let is_free = |slot: u32| slot >= data_pages || replaced.place_of(slot).is_some();
+        if replaced.pages.is_empty()
+            || used.contains(&false)
+            || !are_of_replaced()
+            || !replaced.places().all(|place| is_free(place.slot))
+        {
+            return Err(Damage("the replaced pages of a run contradict each other"));
+        }
+        Ok(replaced)
+    }
+}
+
+/// A count of things that take so many bytes each, at least.
+fn count_of(reader: &mut Reader<'_>, least_bytes: usize) -> Result<usize, Damage> {
+    let count = usize_of(u64::from(reader.u32()?));
+    if count > reader.rest().len() / least_bytes {
+        return Err(Damage("a run has an impossible number of replaced pages"));
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,405 @@
+//! Writes some data pages of a run anew, each into a slot that nobody uses: the run itself stays as it is,
+//! and another version of it has those pages (decision 0049; TreeLine's update in place).
+//!
+//! `find the pages of keys → read what they have → write what they are to have → another version`
+//!
+//! Slots are those that earlier versions have left, and pages that are taken for it where there are too few.
+//! A page whose entries do not fit any more gets an overflow page; what does not fit into these two, or would
+//! leave a page without entries, is for whoever writes the run anew.
+//!
+//! **Invariants**
+//! - No page that any version uses is written. What is written is durable after the data file is synced.
+//! - A key stays on the page where the index leads to it, or on the overflow page of that.
+
+use std::sync::Arc;
+
+use testudo_base::{
+    Entry, Error, ErrorKind, Incarnation, PAGE_SIZE, Result, RunId, Seqno, key,
+    num::{low32, u32_of, u64_of, usize_of},
+    planted,
+    sync::OnceLock,
+};
+use testudo_env::AlignedBuffer;
+use testudo_storage::{
+    Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, SlotSet, payload_of, seal_pages,
+};
+
+use crate::{
+    EntryList, KeyEnds, OverflowPage, PageSlot, ReplacedPages, Run, RunRef, Writing,
+    format::{
+        block::Block,
+        builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
+        footer::BlockPosition,
+        long_separators::MAX_SEPARATOR_BYTES,
+    },
+    reader::used_slots,
+    spans::locate,
+};
+
+/// A run has no more spans than this by what is taken for replaced pages.
+const SPANS_MAX: usize = 64;
+/// Most pages that are written at once.
+const WRITE_PAGES: usize = 64;
+/// Pages taken at once, at least.
+const PAGES_TAKEN_MIN: u32 = 4;
+
+/// A data block of the run.
+#[derive(Clone, Debug)]
+struct IndexedBlock {
+    /// Its keys are no less than this.
+    separator: Vec<u8>,
+    position: BlockPosition,
+}
+
+/// What a page is to have: a block, or two of them with the border between.
+#[derive(Debug)]
+struct NewPage {
+    page: u32,
+    payload: Vec<u8>,
+    overflow: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// An update of pages of a run.
+#[derive(Debug)]
+pub struct PageUpdate {
+    run: Arc<Run>,
+    blocks: Vec<IndexedBlock>,
+    changed: Vec<NewPage>,
+    entries: u64,
+    tombstones: u64,
+    user_bytes: u64,
+    first_key: Option<Vec<u8>>,
+    last_key: Option<Vec<u8>>,
+}
+
+impl PageUpdate {
+    /// For a run; `None` if its pages cannot be replaced. Reads index pages.
+    pub fn begin(run: &Arc<Run>) -> Result<Option<Self>> {
+        let mut blocks = Vec::new();
+        for (_, at) in &run.footer()?.index {
+            for (separator, entry) in run.index_entries(*at)? {
+                // Where separators were cut the first keys of blocks say what belongs to them.
+                if entry.fork.is_some() {
+                    return Ok(None);
+                }
+                blocks.push(IndexedBlock { separator, position: entry.position });
+            }
+        }
+        let RunRef { entries, tombstones, user_bytes, .. } = *run.reference();
+        Ok(Some(Self {
+            run: Arc::clone(run),
+            blocks,
+            changed: Vec::new(),
+            entries,
+            tombstones,
+            user_bytes,
+            first_key: None,
+            last_key: None,
+        }))
+    }
+
+    /// How many blocks the run has.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The number of the block that has `key`.
+    pub fn block_of(&self, key: &[u8]) -> usize {
+        self.blocks.partition_point(|block| block.separator.as_slice() <= key).saturating_sub(1)
+    }
+
+    /// The least key behind those of a block; `None` if it is the last one.
+    pub fn end_of(&self, block: usize) -> Option<&[u8]> {
+        self.blocks.get(block + 1).map(|next| next.separator.as_slice())
+    }
+
+    /// Whether all of these blocks can be replaced: one that is longer than a page cannot.
+    pub fn can_replace(&self, blocks: &[usize]) -> bool {
+        blocks.iter().all(|block| self.blocks[*block].position.pages == 1)
+    }
+
+    /// What blocks have, in their order: all are read at once, past the cache if they are not there.
+    pub fn read(&self, blocks: &[usize]) -> Result<Vec<EntryList>> {
+        debug_assert!(self.can_replace(blocks), "only blocks of one page are replaced");
+        let mut pages = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let page = self.blocks[*block].position.page;
+            pages.push((pages.len(), page));
+            if let Some((overflow, _)) = self.run.reference().overflow_of(page) {
+                pages.push((pages.len(), overflow));
+            }
+        }
+        let mut buffer = AlignedBuffer::unfilled(pages.len() * PAGE_SIZE);
+        let mut missing = Vec::new();
+        for ((_, page), bytes) in pages.iter().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
+            let address = self.run.address(PageKind::Data, *page)?;
+            match self.run.data().cached_page(&address) {
+                Some(cached) => bytes.copy_from_slice(&cached),
+                None => missing.push((address, bytes)),
+            }
+        }
+        let mut reads: Vec<(u64, &mut [u8])> =
+            missing.iter_mut().map(|(address, bytes)| (address.page, &mut **bytes)).collect();
+        if !reads.is_empty() {
+            self.run.data().read_many(&mut reads).into_iter().collect::<Result<()>>()?;
+        }
+        for (address, bytes) in missing {
+            self.run.data().verify(bytes, &address)?;
+        }
+        let mut lists: Vec<EntryList> = Vec::with_capacity(blocks.len());
+        for ((_, page), bytes) in pages.iter().zip(buffer.chunks_exact(PAGE_SIZE)) {
+            if self.run.reference().owner_of(*page).is_none() {
+                lists.push(EntryList::default());
+            }
+            if let Some(list) = lists.last_mut() {
+                self.add_entries(*page, payload_of(bytes), list)?;
+            }
+        }
+        Ok(lists)
+    }
+
+    fn add_entries(&self, page: u32, payload: &[u8], list: &mut EntryList) -> Result<()> {
+        let damaged = |damage| self.run.damaged(page, damage);
+        let block = Block::parse(payload).map_err(damaged)?;
+        let mut key = Vec::new();
+        for slot in 0..block.count() {
+            let cell = block.cell(slot).map_err(damaged)?;
+            key.clear();
+            key.extend_from_slice(block.prefix());
+            key.extend_from_slice(cell.suffix);
+            if list.last().is_some_and(|last| last.key >= key.as_slice()) {
+                let message = format!("data: run {} has keys that do not increase", self.run.reference().id);
+                return Err(Error::new(ErrorKind::Corruption, message));
+            }
+            list.push(&Entry { key: &key, kind: cell.kind, value: cell.value });
+        }
+        Ok(())
+    }
+
+    /// Lets a block have `new` instead of `old`, which [`PageUpdate::read`] has found there; `false` if that
+    /// does not fit. REQUIRES: blocks come in their order.
+    pub fn replace(&mut self, block: usize, old: &EntryList, new: &EntryList) -> bool {
+        debug_assert!(new.iter().all(|entry| self.block_of(entry.key) == block), "the index leads there");
+        let page = self.blocks[block].position.page;
+        debug_assert!(self.changed.last().is_none_or(|last| last.page < page), "in their order");
+        let (Some(first), Some(last)) = (new.first(), new.last()) else { return false };
+        let Some(written) = new_page(page, new) else { return false };
+        self.changed.push(written);
+        let delta = |of: fn(&EntryList) -> u64, before: u64| (before + of(new)).saturating_sub(of(old));
+        self.entries = delta(|list| u64_of(list.len()), self.entries);
+        self.tombstones = delta(EntryList::tombstones, self.tombstones);
+        self.user_bytes = delta(EntryList::user_bytes, self.user_bytes);
+        if block == 0 {
+            self.first_key = Some(first.key.to_vec());
+        }
+        if block + 1 == self.blocks.len() {
+            self.last_key = Some(last.key.to_vec());
+        }
+        true
+    }
+
+    /// Pages beyond those of the run as it was written that it will have.
+    pub fn extra_pages(&self) -> u32 {
+        let all: u64 = self.run.reference().spans.iter().map(|span| u64::from(span.page_count)).sum();
+        low32(all).saturating_sub(self.run.reference().footer_end())
+    }
+
+    /// Writes the pages under the generation `id`; the version of the run that has them, which is as new as
+    /// `newest_seqno`. `None` if it would lie in too many pieces.
+    ///
+    /// Errors: `OutOfSpace`, `Io`. What was written by then is nobody's.
+    ///
+    /// REQUIRES: something was replaced.
+    pub fn finish(mut self, id: RunId, newest_seqno: Seqno) -> Result<Option<Arc<Run>>> {
+        debug_assert!(!self.changed.is_empty(), "something was replaced");
+        let run = Arc::clone(&self.run);
+        let incarnation = run.data().writer().map(Incarnation::low);
+        let incarnation = incarnation
+            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the data file is open for reading only"))?;
+        let keys = self.key_ends()?;
+        let writing = Writing { generation: id, incarnation };
+        let before = run.reference();
+        let old = before.replaced.as_deref().cloned().unwrap_or_default();
+        let changed = std::mem::take(&mut self.changed);
+        let needed = changed.iter().map(|page| 1 + u32::from(page.overflow.is_some())).sum();
+        let first = run.extents().first().ok_or_else(|| Error::invalid("a run without pages"))?;
+        let is_changed = |page: u32| changed.binary_search_by_key(&page, |new| new.page).is_ok();
+        let make = |numbers: &[u32], extents: &[Arc<Extent>]| {
+            let mut numbers = numbers.iter().copied();
+            let mut place = || PageSlot { slot: numbers.next().unwrap_or_default(), writing };
+            let mut pages: Vec<(u32, PageSlot)> = changed.iter().map(|new| (new.page, place())).collect();
+            let borders = changed.iter().filter_map(|new| Some((new.page, &new.overflow.as_ref()?.0)));
+            let mut overflow: Vec<OverflowPage> = borders
+                .map(|(of, border)| OverflowPage { of, border: border.clone(), place: place() })
+                .collect();
+            pages.extend(old.pages().iter().filter(|(page, _)| !is_changed(*page)));
+            pages.sort_unstable_by_key(|(page, _)| *page);
+            overflow.extend(old.overflow().iter().filter(|page| !is_changed(page.of)).cloned());
+            overflow.sort_unstable_by_key(|page| page.of);
+            RunRef {
+                newest_seqno: before.newest_seqno.max(newest_seqno),
+                spans: extents.iter().map(|extent| extent.span()).collect(),
+                entries: self.entries,
+                tombstones: self.tombstones,
+                user_bytes: self.user_bytes,
+                keys: keys.clone(),
+                replaced: Some(Arc::new(ReplacedPages::new(pages, overflow))),
+                ..before.clone()
+            }
+        };
+        let (slots, made) = first.use_slots(|used, has_plain| {
+            let mut extents = run.extents().to_vec();
+            let numbers = self.choose_slots(used, has_plain, needed, &mut extents);
+            match numbers {
+                Ok(numbers) => {
+                    let reference = make(&numbers, &extents);
+                    (Arc::new(used_slots(&reference)), Ok((numbers, reference, extents)))
+                }
+                Err(error) => (Arc::default(), Err(error)),
+            }
+        });
+        let (numbers, reference, extents) = made?;
+        if extents.len() > SPANS_MAX.max(run.extents().len()) {
+            return Ok(None);
+        }
+        self.write(&changed, &numbers, writing, &extents)?;
+        let footer = run.footer()?.clone();
+        let data = Arc::clone(run.data());
+        Ok(Some(Arc::new(Run::with_slots(data, reference, extents, OnceLock::from(footer), Some(slots)))))
+    }
+
+    /// The ends of the keys as they will be. Reads those that stay if they are not known whole.
+    fn key_ends(&mut self) -> Result<KeyEnds> {
+        let (first, last) = (self.first_key.take(), self.last_key.take());
+        if first.is_none() && last.is_none() {
+            return Ok(self.run.reference().keys.clone());
+        }
+        let (old_first, old_last) = self.run.exact_ends()?;
+        Ok(KeyEnds::of(&first.unwrap_or(old_first), &last.unwrap_or(old_last)))
+    }
+
+    /// So many slots that nobody uses, in order; takes pages for those that are missing.
+    fn choose_slots(
+        &self,
+        used: &SlotSet,
+        has_plain: bool,
+        needed: u32,
+        extents: &mut Vec<Arc<Extent>>,
+    ) -> Result<Vec<u32>> {
+        let reference = self.run.reference();
+        let own = used_slots(reference);
+        let all = |extents: &[Arc<Extent>]| extents.iter().map(|extent| extent.span().page_count).sum::<u32>();
+        let written = if has_plain { 0 } else { reference.data_pages };
+        let is_free = |slot: &u32| !used.contains(*slot) && (!own.contains(*slot) || planted!("used-slot-taken"));
+        let before = all(extents);
+        let candidates = (0..written).chain(reference.footer_end()..before);
+        let mut numbers: Vec<u32> = candidates.filter(is_free).take(usize_of(u64::from(needed))).collect();
+        let missing = needed - u32_of(numbers.len());
+        if missing > 0 {
+            extents.extend(self.run.data().allocate(missing.max(PAGES_TAKEN_MIN))?);
+            numbers.extend((before..all(extents)).take(usize_of(u64::from(missing))));
+        }
+        debug_assert_eq!(numbers.len(), usize_of(u64::from(needed)), "pages were taken for what was missing");
+        Ok(numbers)
+    }
+
+    /// Seals the pages, and writes those together that lie together.
+    fn write(
+        &self,
+        changed: &[NewPage],
+        numbers: &[u32],
+        writing: Writing,
+        extents: &[Arc<Extent>],
+    ) -> Result<()> {
+        let data = self.run.data();
+        let payloads = changed.iter().map(|new| (new.page, &new.payload));
+        let overflow = changed.iter().filter_map(|new| Some((new.page, &new.overflow.as_ref()?.1)));
+        let spans = || extents.iter().map(|extent| extent.span());
+        let mut pages = Vec::with_capacity(numbers.len());
+        for (slot, (of, payload)) in numbers.iter().zip(payloads.chain(overflow)) {
+            let (physical, _) =
+                locate(spans(), *slot).ok_or_else(|| Error::invalid("a slot is outside its run"))?;
+            pages.push((physical, of, payload));
+        }
+        pages.sort_unstable_by_key(|(physical, ..)| *physical);
+        let mut under_way: Vec<PageWrite> = Vec::new();
+        let mut rest = pages.as_slice();
+        while let Some((start, ..)) = rest.first() {
+            let beside = rest.iter().zip(0..).take(WRITE_PAGES);
+            let count = beside.take_while(|((physical, ..), number)| *physical == start + number).count();
+            let (together, others) = rest.split_at(count);
+            let mut buffer = AlignedBuffer::unfilled(count * PAGE_SIZE);
+            for ((physical, _, payload), bytes) in together.iter().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
+                bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(payload);
+                seal_pages(bytes, &data.identity(&self.address_of(*physical, writing)), payload.len());
+            }
+            self.admit(together, &buffer, writing)?;
+            under_way.push(data.start_write(*start, buffer, count * PAGE_SIZE));
+            rest = others;
+        }
+        under_way.into_iter().try_for_each(|write| write.wait().map(drop))
+    }
+
+    /// A page of a writing.
+    fn address_of(&self, physical: u64, writing: Writing) -> PageAddress {
+        let Writing { generation, incarnation } = writing;
+        let keyspace = self.run.reference().keyspace;
+        PageAddress { page: physical, generation, keyspace, incarnation, kind: PageKind::Data }
+    }
+
+    /// Pages that take the place of pages in the cache come there, too. Nobody finds them before the version
+    /// is part of a tree.
+    fn admit(&self, pages: &[(u64, u32, &Vec<u8>)], bytes: &[u8], writing: Writing) -> Result<()> {
+        let data = self.run.data();
+        for ((physical, of, _), bytes) in pages.iter().zip(bytes.chunks_exact(PAGE_SIZE)) {
+            data.forget_page(*physical);
+            let replaced = self.run.address(PageKind::Data, *of)?;
+            if data.has_page(replaced.page) {
+                data.admit(&self.address_of(*physical, writing), bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A page with these entries, and its overflow page if they need one; `None` if both are not enough.
+fn new_page(page: u32, entries: &EntryList) -> Option<NewPage> {
+    if let Some(payload) = payload_with(entries, 0, entries.len()) {
+        return Some(NewPage { page, payload, overflow: None });
+    }
+    let half = entries.user_bytes() / 2;
+    let mut before = 0;
+    let middle = entries.iter().position(|entry| {
+        before += u64_of(entry.user_bytes());
+        before > half
+    })?;
+    let middle = middle.clamp(1, entries.len().checked_sub(1)?.max(1));
+    let (last, next) = (entries.get(middle - 1)?, entries.get(middle)?);
+    let border = key::separator(last.key, next.key);
+    if border.len() > MAX_SEPARATOR_BYTES {
+        return None;
+    }
+    let payload = payload_with(entries, 0, middle)?;
+    let behind = payload_with(entries, middle, entries.len())?;
+    Some(NewPage { page, payload, overflow: Some((border, behind)) })
+}
+
+/// The payload of a block of some entries; `None` if it is longer than a page.
+fn payload_with(entries: &EntryList, from: usize, to: usize) -> Option<Vec<u8>> {
+    let mut builder = BlockBuilder::default();
+    for index in from..to {
+        if !builder.push(&entries.get(index)?) {
+            return None;
+        }
+    }
+    if builder.is_empty() || builder.payload_bytes() > PAGE_PAYLOAD_BYTES {
+        return None;
+    }
+    let mut payload = vec![0; PAGE_PAYLOAD_BYTES];
+    let length = builder.encode_into(&mut payload);
+    payload.truncate(length);
+    Some(payload)
+}
+
+#[cfg(test)]
+mod tests;

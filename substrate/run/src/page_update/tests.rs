@@ -1,0 +1,268 @@
+use std::{collections::BTreeMap, path::Path};
+
+use testudo_base::{Cursor, KeyspaceId, Kind, StoreId, checksum::hash_key, codec::Reader};
+use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
+use testudo_storage::DataFile;
+
+use super::*;
+use crate::{Access, LenientCursor, Lookup, PageWalk, ReadAhead, RunCursor, RunOrigin, RunWriter};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Bed {
+    env: Arc<MemEnv>,
+    data: Arc<DataFile>,
+    next_id: u64,
+    random: u64,
+}
+
+impl Bed {
+    fn new(seed: u64) -> Self {
+        let env = MemEnv::new(1);
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+        let file = env.open(Path::new("/data"), options).unwrap();
+        let writer = Some(Incarnation(1));
+        let data = DataFile::new(file, StoreId(7), 4 << 20, std::iter::empty(), writer).unwrap();
+        Self { env, data, next_id: 10, random: seed | 1 }
+    }
+
+    fn next(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    fn run_of(&self, model: &Model) -> Arc<Run> {
+        let origin = RunOrigin {
+            id: RunId(3),
+            keyspace: KeyspaceId(1),
+            keyspace_name: "tests".into(),
+            newest_seqno: Seqno(1),
+        };
+        let mut writer = RunWriter::new(Arc::clone(&self.data), origin, 1 << 20).unwrap();
+        for (key, value) in model {
+            writer.push(&Entry { key, kind: Kind::Value, value }).unwrap();
+        }
+        writer.finish(None).unwrap()
+    }
+
+    /// Lets the run have `changes`, `None` removes; `None` if it has to be written anew.
+    fn update(&mut self, run: &Arc<Run>, changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Option<Arc<Run>> {
+        let mut update = PageUpdate::begin(run).unwrap().unwrap();
+        let mut blocks: Vec<usize> = changes.keys().map(|key| update.block_of(key)).collect();
+        blocks.dedup();
+        let lists = update.read(&blocks).unwrap();
+        for (block, old) in blocks.into_iter().zip(lists) {
+            let mut model: Model =
+                old.iter().map(|entry| (entry.key.to_vec(), entry.value.to_vec())).collect();
+            for (key, value) in changes.iter().filter(|(key, _)| update.block_of(key) == block) {
+                match value {
+                    Some(value) => drop(model.insert(key.clone(), value.clone())),
+                    None => drop(model.remove(key)),
+                }
+            }
+            let mut new = EntryList::default();
+            for (key, value) in &model {
+                new.push(&Entry { key, kind: Kind::Value, value });
+            }
+            if !update.replace(block, &old, &new) {
+                return None;
+            }
+        }
+        self.next_id += 1;
+        update.finish(RunId(self.next_id), Seqno(self.next_id)).unwrap()
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+/// Everything that a run is asked, against what it must have.
+fn check(run: &Arc<Run>, model: &Model) {
+    run.check_pages().unwrap();
+    run.check_entries().unwrap();
+    for ahead in [ReadAhead::Adaptive, ReadAhead::Pages(3), ReadAhead::Pages(64)] {
+        let mut cursor = RunCursor::new(Arc::clone(run), ahead);
+        let mut expected = model.iter();
+        cursor.seek_first().unwrap();
+        while let Some(entry) = cursor.entry() {
+            assert_eq!(Some((&entry.key.to_vec(), &entry.value.to_vec())), expected.next());
+            cursor.next().unwrap();
+        }
+        assert_eq!(expected.next(), None, "forward, {ahead:?}");
+        cursor.seek_last().unwrap();
+        let mut expected = model.iter().rev();
+        while let Some(entry) = cursor.entry() {
+            assert_eq!(Some(entry.key), expected.next().map(|(key, _)| key.as_slice()));
+            cursor.prev().unwrap();
+        }
+        assert_eq!(expected.next(), None, "backward, {ahead:?}");
+    }
+    let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
+    for number in 0..2500 {
+        let key = key(number);
+        let found = run.get(&key, hash_key(&key), Access::Blocking).unwrap();
+        let value = if let Lookup::Found(Kind::Value, value, _) = found { Some(value) } else { None };
+        assert_eq!(value.as_ref(), model.get(&key), "get {number}");
+        cursor.seek(&key).unwrap();
+        let next = model.range(key.clone()..).next().map(|(key, _)| key.as_slice());
+        assert_eq!(cursor.entry().map(|entry| entry.key), next, "from {number} on");
+        cursor.seek_before(&key).unwrap();
+        let before = model.range(..key.clone()).next_back().map(|(key, _)| key.as_slice());
+        assert_eq!(cursor.entry().map(|entry| entry.key), before, "before {number}");
+    }
+    let mut encoded = Vec::new();
+    run.reference().encode(&mut encoded);
+    let mut reader = Reader::new(&encoded);
+    assert_eq!(&RunRef::decode(&mut reader).unwrap(), run.reference(), "what is stored of it");
+    reader.finish().unwrap();
+}
+
+/// What salvage and copies read of a run.
+fn check_leniently(bed: &Bed, run: &Arc<Run>, model: &Model) {
+    let mut walk = PageWalk::new(run.reference(), StoreId(7), 0);
+    let mut read = |page: u32, buffer: &mut [u8]| run.read_pages(page, buffer);
+    let mut pages = 0;
+    while let Some(stretch) = walk.next_stretch(&mut read).unwrap() {
+        assert!(stretch.blocks.iter().all(|block| block.damage.is_none()), "every page is the right one");
+        pages += stretch.blocks.iter().map(|block| block.pages).sum::<u32>();
+    }
+    assert_eq!(pages, run.reference().page_count());
+    let options = OpenOptions { mode: OpenMode::Read, direct: false };
+    let file = bed.env.open(Path::new("/data"), options).unwrap();
+    let mut cursor = LenientCursor::new(file, StoreId(7), run.reference());
+    for (key, value) in model {
+        assert_eq!(cursor.advance(), None, "nothing is lost");
+        let entry = cursor.entry().unwrap();
+        assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+    }
+    assert_eq!(cursor.advance(), None);
+    assert!(cursor.entry().is_none(), "and nothing is there twice");
+}
+
+#[test]
+fn versions_of_a_run_have_what_they_were_given_while_others_live() {
+    for seed in 1..=6 {
+        let mut bed = Bed::new(seed * 0x9E37_79B9);
+        let mut model: Model = (0..1200).map(|number| (key(number * 2), vec![7; 100])).collect();
+        let mut run = bed.run_of(&model);
+        let first = (Arc::clone(&run), model.clone());
+        let mut held = std::collections::VecDeque::new();
+        let mut rounds = 0;
+        while rounds < 40 {
+            let mut changes = BTreeMap::new();
+            let near = bed.next(2400);
+            for _ in 0..=bed.next(12) {
+                let number = if bed.next(3) == 0 { bed.next(2400) } else { (near + bed.next(60)).min(2399) };
+                let value = match bed.next(8) {
+                    0 => None,
+                    _ => {
+                        let length = usize::try_from(bed.next(160)).unwrap();
+                        Some(vec![testudo_base::num::low32(bed.next(250)).to_le_bytes()[0]; length])
+                    }
+                };
+                changes.insert(key(number), value);
+            }
+            let Some(next) = bed.update(&run, &changes) else { break };
+            for (key, value) in changes {
+                match value {
+                    Some(value) => drop(model.insert(key, value)),
+                    None => drop(model.remove(&key)),
+                }
+            }
+            run = next;
+            check(&run, &model);
+            held.push_back((Arc::clone(&run), model.clone()));
+            if held.len() > 3 {
+                let (old, of_old) = held.pop_front().unwrap();
+                check(&old, &of_old);
+            }
+            rounds += 1;
+        }
+        assert!(rounds > 5, "seed {seed}: {rounds} rounds");
+        assert!(
+            seed > 1 || !run.reference().replaced.as_ref().unwrap().overflow().is_empty(),
+            "some page overflows"
+        );
+        check_leniently(&bed, &run, &model);
+        check(&first.0, &first.1);
+        check_leniently(&bed, &first.0, &first.1);
+        for (old, of_old) in held {
+            check(&old, &of_old);
+        }
+    }
+}
+
+#[test]
+fn slots_are_written_again_once_nobody_uses_them() {
+    let mut bed = Bed::new(1);
+    let model: Model = (0..1200).map(|number| (key(number), vec![7; 100])).collect();
+    let mut run = bed.run_of(&model);
+    let written = run.reference().stored_bytes();
+    for round in 0..50u8 {
+        let changes = (0..200).map(|number| (key(number * 3), Some(vec![round; 100]))).collect();
+        run = bed.update(&run, &changes).unwrap();
+    }
+    let pages = run.reference().replaced.as_ref().unwrap().pages().len() as u64;
+    let taken = (run.reference().stored_bytes() - written) / 4096;
+    assert!(taken <= pages + 4, "fifty rounds took {taken} pages for {pages} that were replaced");
+    let snapshot = Arc::clone(&run);
+    for round in 0..3u8 {
+        let changes = (0..200).map(|number| (key(number * 3), Some(vec![round; 90]))).collect();
+        run = bed.update(&run, &changes).unwrap();
+    }
+    snapshot.check_entries().unwrap();
+    let value = snapshot.get(&key(3), 0, Access::Blocking).unwrap();
+    assert!(matches!(value, Lookup::Found(Kind::Value, value, _) if value == vec![49; 100]));
+}
+
+#[test]
+fn what_is_not_published_leaves_its_slots() {
+    let mut bed = Bed::new(1);
+    let model: Model = (0..600).map(|number| (key(number), vec![7; 100])).collect();
+    let run = bed.run_of(&model);
+    let changes = (0..100).map(|number| (key(number), Some(vec![1; 100]))).collect();
+    let first = bed.update(&run, &changes).unwrap();
+    let live = || bed.data.space_stats().held_bytes;
+    let held = live();
+    drop(first);
+    assert!(live() < held, "what was taken for it is free again");
+    let again = bed.update(&run, &changes).unwrap();
+    check(&run, &model);
+    drop((run, again));
+}
+
+#[test]
+fn a_run_opened_from_its_reference_shares_slots_with_those_that_live() {
+    let mut bed = Bed::new(1);
+    let model: Model = (0..600).map(|number| (key(number), vec![7; 100])).collect();
+    let run = bed.run_of(&model);
+    let changes = |value: u8| (0..100).map(|number| (key(number), Some(vec![value; 100]))).collect();
+    let first = bed.update(&run, &changes(1)).unwrap();
+    // As a tree does that is opened anew while snapshots hold the one before.
+    let again = Run::open(Arc::clone(&bed.data), first.reference().clone()).unwrap();
+    let second = bed.update(&again, &changes(2)).unwrap();
+    let third = bed.update(&second, &changes(3)).unwrap();
+    check(&run, &model);
+    for (version, value) in [(&first, 1), (&again, 1), (&second, 2), (&third, 3)] {
+        let mut model = model.clone();
+        (0..100).for_each(|number| drop(model.insert(key(number), vec![value; 100])));
+        check(version, &model);
+    }
+}
+
+#[test]
+fn what_does_not_fit_into_two_pages_is_left_to_others() {
+    let mut bed = Bed::new(1);
+    let model: Model = (0..600).map(|number| (key(number * 4), vec![7; 100])).collect();
+    let run = bed.run_of(&model);
+    let many = (0..400).map(|number| (key(number), Some(vec![1; 100]))).collect();
+    assert!(bed.update(&run, &many).is_none(), "more than two pages");
+    let large = BTreeMap::from([(key(8), Some(vec![1; 5000]))]);
+    assert!(bed.update(&run, &large).is_none(), "a record longer than a page");
+    let removed = (0..200).map(|number| (key(number), None)).collect();
+    assert!(bed.update(&run, &removed).is_none(), "a page without entries");
+    check(&run, &model);
+}

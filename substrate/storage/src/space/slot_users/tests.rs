@@ -1,0 +1,35 @@
+use super::*;
+
+fn set(slots: &[u32]) -> SlotSet {
+    let mut set = SlotSet::default();
+    slots.iter().for_each(|slot| set.insert(*slot));
+    set
+}
+
+#[test]
+fn a_slot_is_used_for_as_long_as_a_version_lists_it() {
+    let users = SlotUsers::default();
+    let take = |slots: &[u32]| users.use_slots(|used, _| (Arc::new(set(slots)), used.clone()));
+    let (first, used) = take(&[0, 64, 130]);
+    assert_eq!(used, SlotSet::default(), "nobody uses anything yet");
+    let (second, used) = take(&[1]);
+    assert_eq!(used, set(&[0, 64, 130]), "what the first version lists");
+    drop(first);
+    let (_third, used) = take(&[2]);
+    assert!(used.contains(1), "what a living version lists");
+    assert!(!used.contains(0) && !used.contains(130), "what a version listed that is gone");
+    drop(second);
+}
+
+#[test]
+fn versions_without_replaced_pages_are_counted() {
+    let users = SlotUsers::default();
+    let has_plain = || users.use_slots(|_, has_plain| (Arc::default(), has_plain)).1;
+    assert!(!has_plain(), "nobody lives");
+    users.add_plain();
+    users.add_plain();
+    users.remove_plain();
+    assert!(has_plain(), "one of two still lives");
+    users.remove_plain();
+    assert!(!has_plain(), "both are gone");
+}
