@@ -61,6 +61,16 @@ pub enum Tree {
         /// Most that may be retained, in hundredths of the keyspace's bytes; 1 to 100.
         retained_percent: u32,
     },
+    /// TreeLine: pages that are updated in place, under levels that take what comes faster than that. What
+    /// changes near each other costs the pages that it is on, and a key lies on one page.
+    Treeline {
+        /// Bytes of a full run, of which pages are updated.
+        run_bytes: u64,
+        /// How many times as large as the one above it a level may be.
+        growth_factor: u32,
+        /// Flushes that the first level takes before it is emptied.
+        level1_flushes: u32,
+    },
 }
 
 impl Tree {
@@ -84,6 +94,11 @@ impl Tree {
         tree_families::lsbm()
     }
 
+    /// TreeLine's pages with their default settings.
+    pub fn treeline() -> Self {
+        tree_families::treeline()
+    }
+
     /// Every preset, by name.
     pub fn presets() -> Vec<(&'static str, Self)> {
         vec![
@@ -91,6 +106,7 @@ impl Tree {
             ("splinter", Self::splinter()),
             ("leveled", Self::leveled()),
             ("lsbm", Self::lsbm()),
+            ("treeline", Self::treeline()),
         ]
     }
 
@@ -106,7 +122,8 @@ impl Tree {
                 ("level1_flushes", u64::from(level1_flushes)),
                 ("retained_percent", u64::from(retained_percent)),
             ],
-            Self::Leveled { run_bytes, growth_factor, level1_flushes } => vec![
+            Self::Leveled { run_bytes, growth_factor, level1_flushes }
+            | Self::Treeline { run_bytes, growth_factor, level1_flushes } => vec![
                 ("run_bytes", run_bytes),
                 ("growth_factor", u64::from(growth_factor)),
                 ("level1_flushes", u64::from(level1_flushes)),
@@ -118,7 +135,9 @@ impl Tree {
     pub fn run_bytes(&self) -> u64 {
         match *self {
             Self::Turtle { leaf_bytes, .. } | Self::Splinter { leaf_bytes, .. } => leaf_bytes,
-            Self::Leveled { run_bytes, .. } | Self::Lsbm { run_bytes, .. } => run_bytes,
+            Self::Leveled { run_bytes, .. }
+            | Self::Lsbm { run_bytes, .. }
+            | Self::Treeline { run_bytes, .. } => run_bytes,
         }
     }
 
@@ -127,7 +146,9 @@ impl Tree {
     pub fn with_run_bytes(mut self, bytes: u64) -> Self {
         match &mut self {
             Self::Turtle { leaf_bytes, .. } | Self::Splinter { leaf_bytes, .. } => *leaf_bytes = bytes,
-            Self::Leveled { run_bytes, .. } | Self::Lsbm { run_bytes, .. } => *run_bytes = bytes,
+            Self::Leveled { run_bytes, .. }
+            | Self::Lsbm { run_bytes, .. }
+            | Self::Treeline { run_bytes, .. } => *run_bytes = bytes,
         }
         self
     }
@@ -146,6 +167,7 @@ impl fmt::Display for Tree {
             Self::Splinter { .. } => f.write_str("splinter"),
             Self::Leveled { .. } => f.write_str("leveled"),
             Self::Lsbm { .. } => f.write_str("lsbm"),
+            Self::Treeline { .. } => f.write_str("treeline"),
         }
     }
 }
@@ -222,7 +244,8 @@ impl Passage {
             }
             // On its way out a tree keeps nothing but what counts.
             Tree::Leveled { run_bytes, growth_factor, level1_flushes }
-            | Tree::Lsbm { run_bytes, growth_factor, level1_flushes, .. } => LeftTree::Leveled {
+            | Tree::Lsbm { run_bytes, growth_factor, level1_flushes, .. }
+            | Tree::Treeline { run_bytes, growth_factor, level1_flushes } => LeftTree::Leveled {
                 run_bytes: u32_of(usize_of(run_bytes)),
                 growth_factor: growth_factor.to_le_bytes()[0],
                 level1_flushes: level1_flushes.to_le_bytes()[0],

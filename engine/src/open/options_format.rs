@@ -30,6 +30,7 @@ const SPLINTER: u8 = 2;
 const LEVELED: u8 = 3;
 const MOVING: u8 = 4;
 const LSBM: u8 = 5;
+const TREELINE: u8 = 6;
 /// A placement comes first, then a tree.
 const PLACED: u8 = 128;
 
@@ -91,10 +92,14 @@ impl KeyspaceOptions {
             Tree::Splinter { leaf_bytes, max_pivots } => {
                 put_sizes(&mut out, SPLINTER, leaf_bytes, max_pivots);
             }
-            tree @ (Tree::Leveled { .. } | Tree::Lsbm { .. }) => {
+            tree @ (Tree::Leveled { .. } | Tree::Lsbm { .. } | Tree::Treeline { .. }) => {
                 let mut settings = Vec::new();
                 tree.settings().into_iter().for_each(|(_, value)| codec::put_u64(&mut settings, value));
-                out.push(if matches!(tree, Tree::Lsbm { .. }) { LSBM } else { LEVELED });
+                out.push(match tree {
+                    Tree::Lsbm { .. } => LSBM,
+                    Tree::Treeline { .. } => TREELINE,
+                    _ => LEVELED,
+                });
                 put_short(&mut out, &settings);
                 put_short(&mut out, operator);
                 return out;
@@ -121,12 +126,13 @@ impl KeyspaceOptions {
                 Tree::Splinter { leaf_bytes: reader.u64()?, max_pivots: pivots(&mut reader)? },
                 reader.rest(),
             ),
-            LEVELED | LSBM => {
+            LEVELED | LSBM | TREELINE => {
                 let mut settings = Reader::new(short(&mut reader)?);
                 let run_bytes = settings.u64()?;
                 let (growth_factor, level1_flushes) = (narrow(settings.u64()?)?, narrow(settings.u64()?)?);
                 let tree = match tag {
                     LEVELED => Tree::Leveled { run_bytes, growth_factor, level1_flushes },
+                    TREELINE => Tree::Treeline { run_bytes, growth_factor, level1_flushes },
                     _ => {
                         let retained_percent = narrow(settings.u64()?)?;
                         Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent }

@@ -57,6 +57,10 @@ impl From<Tree> for Settings {
                 let sizes = LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() };
                 Self::Lsm(LsmOptions { retained_percent, ..sizes })
             }
+            Tree::Treeline { run_bytes, growth_factor, level1_flushes } => {
+                let sizes = LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() };
+                Self::Lsm(LsmOptions { updates_pages: true, ..sizes })
+            }
         }
     }
 }
@@ -73,8 +77,10 @@ impl From<BeTreeOptions> for Tree {
 
 impl From<LsmOptions> for Tree {
     fn from(options: LsmOptions) -> Self {
-        let LsmOptions { run_bytes, growth_factor, level1_flushes, retained_percent, .. } = options;
+        let LsmOptions { run_bytes, growth_factor, level1_flushes, .. } = options;
+        let LsmOptions { retained_percent, updates_pages, .. } = options;
         match retained_percent {
+            0 if updates_pages => Self::Treeline { run_bytes, growth_factor, level1_flushes },
             0 => Self::Leveled { run_bytes, growth_factor, level1_flushes },
             _ => Self::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent },
         }
@@ -99,6 +105,11 @@ pub(crate) fn leveled() -> Tree {
 /// The LSbM-tree with its default settings.
 pub(crate) fn lsbm() -> Tree {
     Tree::from(LsmOptions { retained_percent: RETAINED_PERCENT, ..LsmOptions::new() })
+}
+
+/// TreeLine's pages with their default settings.
+pub(crate) fn treeline() -> Tree {
+    Tree::from(LsmOptions { updates_pages: true, ..LsmOptions::new() })
 }
 
 /// Checks that the settings of a tree are within their limits.
@@ -129,8 +140,8 @@ fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
         (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {
             Some(Tree::from(BeTreeOptions { policy: of_wanted.policy, ..of_present }))
         }
-        (Settings::Lsm(of_present), Settings::Lsm(LsmOptions { retained_percent, .. })) => {
-            Some(Tree::from(LsmOptions { retained_percent, ..of_present }))
+        (Settings::Lsm(of_present), Settings::Lsm(LsmOptions { retained_percent, updates_pages, .. })) => {
+            Some(Tree::from(LsmOptions { retained_percent, updates_pages, ..of_present }))
         }
         (Settings::BeTree(_), Settings::Lsm(_)) | (Settings::Lsm(_), Settings::BeTree(_)) => None,
     }

@@ -132,18 +132,21 @@ impl Store {
     fn resolve(&self, left: &mut HotSetReader, pages: &[HotPage]) {
         let trees: Vec<_> = self.keyspaces().iter().map(|core| Arc::clone(&core.view.load().tree)).collect();
         let parts = trees.iter().flat_map(|tree| tree.parts());
-        let runs: BTreeMap<RunId, Arc<Run>> = parts.map(|Part::Run(run)| (run.reference().id, run)).collect();
+        let mut runs: BTreeMap<RunId, Arc<Run>> = BTreeMap::new();
+        for Part::Run(run) in parts {
+            let reference = run.reference();
+            let replaced = reference.replaced.iter().flat_map(|replaced| replaced.writings());
+            for generation in replaced.map(|writing| writing.generation).chain([reference.id]) {
+                runs.insert(generation, Arc::clone(&run));
+            }
+        }
         for of_run in pages.chunk_by(|a, b| a.generation == b.generation) {
             let Some(run) = runs.get(&of_run[0].generation) else { continue };
             let reference = run.reference();
-            let is_its = |page: u64| {
-                let spans = &mut reference.spans.iter();
-                spans.any(|span| (span.first_page..span.end_page()).contains(&page))
-            };
-            let wanted = of_run.iter().filter(|hot| is_its(hot.page)).map(|hot| WantedPage {
-                hot: *hot,
-                keyspace: reference.keyspace,
-                incarnation: reference.incarnation,
+            let wanted = of_run.iter().filter_map(|hot| {
+                let writing = reference.writing_at(hot.page, hot.generation)?;
+                let (keyspace, incarnation) = (reference.keyspace, writing.incarnation);
+                Some(WantedPage { hot: *hot, keyspace, incarnation })
             });
             left.pages.extend(wanted);
             left.runs.push(Arc::clone(run));

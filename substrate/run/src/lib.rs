@@ -31,13 +31,16 @@ pub use cursor::{ReadAhead, RunCursor, Target};
 pub use entry_list::{EntryList, EntryListCursor};
 pub use format::footer::RunRecord;
 pub use format::key_ends::{KeyEnds, MAX_END_BYTES};
-pub use format::replaced_pages::{OverflowPage, PageSlot, ReplacedPages, Writing};
+pub use format::replaced_pages::{
+    OverflowPage, PagePart, PageSlot, ReplacedPageRecord, ReplacedPages, Writing,
+};
 pub use format::run_ref::RunRef;
 pub use get_together::{KnownKey, get_known_together};
 pub use lookup::{Access, Lookup, LookupProgress, Reached};
 pub use page_update::PageUpdate;
 pub use reader::Run;
+pub use rescue::found_pages::FoundPage;
 pub use rescue::inspect::{BlockContents, inspect_block};
 pub use rescue::lenient_cursor::{LenientCursor, LostPages, block_keys, read_leniently};
 pub use rescue::lenient_filter::LenientFilter;
-pub use writer::{RunOrigin, RunWriter};
+pub use writer::{RunLayout, RunOrigin, RunWriter};

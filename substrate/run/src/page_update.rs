@@ -25,7 +25,7 @@ use testudo_storage::{
 };
 
 use crate::{
-    EntryList, KeyEnds, OverflowPage, PageSlot, ReplacedPages, Run, RunRef, Writing,
+    EntryList, KeyEnds, OverflowPage, PagePart, PageSlot, ReplacedPageRecord, ReplacedPages, Run, RunRef, Writing,
     format::{
         block::Block,
         builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
@@ -262,7 +262,7 @@ impl PageUpdate {
         if extents.len() > SPANS_MAX.max(run.extents().len()) {
             return Ok(None);
         }
-        self.write(&changed, &numbers, writing, &extents)?;
+        self.write(&changed, &numbers, writing, reference.newest_seqno, &extents)?;
         let footer = run.footer()?.clone();
         let data = Arc::clone(run.data());
         Ok(Some(Arc::new(Run::with_slots(data, reference, extents, OnceLock::from(footer), Some(slots)))))
@@ -309,17 +309,26 @@ impl PageUpdate {
         changed: &[NewPage],
         numbers: &[u32],
         writing: Writing,
+        newest_seqno: Seqno,
         extents: &[Arc<Extent>],
     ) -> Result<()> {
         let data = self.run.data();
-        let payloads = changed.iter().map(|new| (new.page, &new.payload));
-        let overflow = changed.iter().filter_map(|new| Some((new.page, &new.overflow.as_ref()?.1)));
+        let part_of = |new: &NewPage| if new.overflow.is_some() { PagePart::BeforeBorder } else { PagePart::All };
+        let payloads = changed.iter().map(|new| (new.page, part_of(new), &new.payload));
+        let overflow = changed.iter().filter_map(|new| {
+            let (_, payload) = new.overflow.as_ref()?;
+            Some((new.page, PagePart::Overflow, payload))
+        });
         let spans = || extents.iter().map(|extent| extent.span());
         let mut pages = Vec::with_capacity(numbers.len());
-        for (slot, (of, payload)) in numbers.iter().zip(payloads.chain(overflow)) {
+        for (slot, (page, part, payload)) in numbers.iter().zip(payloads.chain(overflow)) {
             let (physical, _) =
                 locate(spans(), *slot).ok_or_else(|| Error::invalid("a slot is outside its run"))?;
-            pages.push((physical, of, payload));
+            let (run, writing_pages) = (self.run.reference().id, u32_of(numbers.len()));
+            let record = ReplacedPageRecord { run, page, part, newest_seqno, writing_pages };
+            let mut payload = payload.clone();
+            record.encode(&mut payload);
+            pages.push((physical, page, payload));
         }
         pages.sort_unstable_by_key(|(physical, ..)| *physical);
         let mut under_way: Vec<PageWrite> = Vec::new();
@@ -343,13 +352,13 @@ impl PageUpdate {
     /// A page of a writing.
     fn address_of(&self, physical: u64, writing: Writing) -> PageAddress {
         let Writing { generation, incarnation } = writing;
-        let keyspace = self.run.reference().keyspace;
-        PageAddress { page: physical, generation, keyspace, incarnation, kind: PageKind::Data }
+        let (keyspace, kind) = (self.run.reference().keyspace, PageKind::Replaced);
+        PageAddress { page: physical, generation, keyspace, incarnation, kind }
     }
 
     /// Pages that take the place of pages in the cache come there, too. Nobody finds them before the version
     /// is part of a tree.
-    fn admit(&self, pages: &[(u64, u32, &Vec<u8>)], bytes: &[u8], writing: Writing) -> Result<()> {
+    fn admit(&self, pages: &[(u64, u32, Vec<u8>)], bytes: &[u8], writing: Writing) -> Result<()> {
         let data = self.run.data();
         for ((physical, of, _), bytes) in pages.iter().zip(bytes.chunks_exact(PAGE_SIZE)) {
             data.forget_page(*physical);
@@ -392,7 +401,7 @@ fn payload_with(entries: &EntryList, from: usize, to: usize) -> Option<Vec<u8>> 
             return None;
         }
     }
-    if builder.is_empty() || builder.payload_bytes() > PAGE_PAYLOAD_BYTES {
+    if builder.is_empty() || builder.payload_bytes() + ReplacedPageRecord::BYTES > PAGE_PAYLOAD_BYTES {
         return None;
     }
     let mut payload = vec![0; PAGE_PAYLOAD_BYTES];

@@ -188,6 +188,7 @@ impl Run {
         let (physical, _) =
             self.locate(page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
         let writing = self.reference.place_of(page).writing;
+        let kind = if self.reference.is_replaced(page) { PageKind::Replaced } else { kind };
         Ok(PageAddress {
             page: physical,
             generation: writing.generation,

@@ -1,6 +1,7 @@
 //! Reading runs that may be damaged: what is left of them, for verification, salvage and dumps.
 
 pub(crate) mod check;
+pub(crate) mod found_pages;
 pub(crate) mod inspect;
 pub(crate) mod lenient_cursor;
 pub(crate) mod lenient_filter;

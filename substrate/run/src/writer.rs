@@ -16,7 +16,7 @@ use std::sync::Arc;
 use testudo_base::{
     Entry, Error, ErrorKind, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
     checksum::hash_key,
-    num::{u32_of, u64_of, usize_of},
+    num::{u16_of, u32_of, u64_of, usize_of},
 };
 use testudo_env::AlignedBuffer;
 use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, seal_pages};
@@ -25,7 +25,7 @@ use crate::{
     KeyBounds, KeyEnds, Run, RunRecord, RunRef,
     format::{
         block::IndexEntry,
-        builder::BlockBuilder,
+        builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
         footer::{BlockPosition, Footer},
         long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
     },
@@ -50,9 +50,34 @@ pub struct RunOrigin {
     pub newest_seqno: Seqno,
 }
 
+/// How the pages of a run are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunLayout {
+    /// It has a filter: queries for keys that it does not have are mostly spared a read.
+    pub has_filter: bool,
+    /// Bytes of a page that are filled, at most; what is left is for what comes later.
+    pub fill_bytes: u16,
+}
+
+impl RunLayout {
+    /// For a run of which pages are to be replaced: there is some room on each, and no filter, which would not
+    /// know what they get.
+    pub fn for_page_updates() -> Self {
+        let fill_bytes = PAGE_PAYLOAD_BYTES / 16 * 15;
+        Self { has_filter: false, fill_bytes: u16_of(fill_bytes) }
+    }
+}
+
+impl Default for RunLayout {
+    fn default() -> Self {
+        Self { has_filter: true, fill_bytes: u16::MAX }
+    }
+}
+
 /// A run in the making.
 #[derive(Debug)]
 pub struct RunWriter {
+    layout: RunLayout,
     /// Before `extents`, for that is the order in which they are dropped.
     on_its_way: Option<PageWrite>,
     data: Arc<DataFile>,
@@ -102,6 +127,7 @@ impl RunWriter {
             outcome => outcome?,
         };
         Ok(Self {
+            layout: RunLayout::default(),
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
             on_its_way: None,
             data,
@@ -127,6 +153,13 @@ impl RunWriter {
             user_bytes: 0,
             data_bytes: 0,
         })
+    }
+
+    /// Lays its pages out another way. REQUIRES: it has no entry yet.
+    #[must_use]
+    pub fn with_layout(self, layout: RunLayout) -> Self {
+        debug_assert_eq!(self.entries, 0, "before the first entry");
+        Self { layout, ..self }
     }
 
     /// Bytes of data blocks so far, the one being built excluded.
@@ -157,18 +190,29 @@ impl RunWriter {
         if self.entries == 0 {
             self.first_key = entry.key.to_vec();
         }
-        if !self.block.push(entry) {
+        if self.is_filled_by(entry) || !self.block.push(entry) {
             self.finish_block()?;
             self.block_separator = Separator::between(&self.previous_first, &self.previous_key, entry.key);
             let is_first = self.block.push(entry);
             debug_assert!(is_first, "an empty block takes any entry");
         }
-        self.hashes.push(hash_key(entry.key));
+        if self.layout.has_filter {
+            self.hashes.push(hash_key(entry.key));
+        }
         self.entries += 1;
         self.block_entries += 1;
         self.tombstones += u64::from(entry.kind == Kind::Tombstone);
         self.user_bytes += u64_of(entry.user_bytes());
         Ok(())
+    }
+
+    /// Whether the open block has as much as it should, and an entry more would be too much.
+    #[inline]
+    fn is_filled_by(&self, entry: &Entry<'_>) -> bool {
+        let fill_bytes = usize::from(self.layout.fill_bytes);
+        fill_bytes < PAGE_PAYLOAD_BYTES
+            && !self.block.is_empty()
+            && self.block.payload_bytes() + entry.user_bytes() > fill_bytes
     }
 
     /// The entry that was added last is warm ([`testudo_base::Cursor::is_warm`]).
@@ -381,7 +425,7 @@ impl RunWriter {
         let index = self.write_index()?;
         // Who looks for a value knows that it is there.
         let (filter_page, filter_pages) =
-            if is_value_segment { (self.next_page, 0) } else { self.write_filter()? };
+            if is_value_segment || !self.layout.has_filter { (self.next_page, 0) } else { self.write_filter()? };
         let footer = Footer { filter_page, filter_pages, index };
         let reference = self.write_footer(data_pages, &footer, covered_range, is_value_segment)?;
         self.write_rest()?;

@@ -586,7 +586,7 @@ impl DataFile {
 /// What every query needs outlives what one query needed.
 fn priority(kind: PageKind) -> Priority {
     match kind {
-        PageKind::Data => Priority::Data,
+        PageKind::Data | PageKind::Replaced => Priority::Data,
         PageKind::Index | PageKind::Filter | PageKind::Footer => Priority::Structure,
     }
 }

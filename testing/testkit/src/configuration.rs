@@ -39,6 +39,9 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let leveled = |run_bytes, growth_factor, level1_flushes| {
         KeyspaceOptions::default().tree(Tree::Leveled { run_bytes, growth_factor, level1_flushes })
     };
+    let treeline = |run_bytes, growth_factor, level1_flushes| {
+        KeyspaceOptions::default().tree(Tree::Treeline { run_bytes, growth_factor, level1_flushes })
+    };
     vec![
         ("turtle-narrow", turtle(4 << 10, 4)),
         ("turtle-small", turtle(16 << 10, 8)),
@@ -50,6 +53,8 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("leveled", KeyspaceOptions::default().tree(Tree::leveled())),
         ("lsbm-narrow", lsbm(4 << 10, 2, 1)),
         ("lsbm-small", lsbm(16 << 10, 4, 2)),
+        ("treeline-narrow", treeline(16 << 10, 2, 1)),
+        ("treeline-small", treeline(48 << 10, 2, 1)),
         ("turtle-separate", turtle(4 << 10, 4).placement(Placement::separate())),
         ("leveled-separate", leveled(4 << 10, 2, 1).placement(Placement::separate())),
         ("splinter-medium", splinter(4 << 10, 4).placement(medium())),

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use testudo_base::{Cursor, Result};
-use testudo_run::{KeyBounds, Run};
+use testudo_run::{KeyBounds, Run, RunLayout};
 use testudo_storage::Change;
 
 use crate::{Job, Tree, TreeEdit, Work};
@@ -49,6 +49,10 @@ pub struct Piece {
 pub trait Movable: Tree {
     /// Bytes of entries of a full run at the bottom.
     fn run_bytes(&self) -> u64;
+    /// How the pages of runs at the bottom are laid out.
+    fn bottom_layout(&self) -> RunLayout {
+        RunLayout::default()
+    }
     /// Of the jobs of [`Tree::pick_job`] one that is worth while even as the tree is being left, because
     /// flushes still come in. Pure.
     fn job_while_left(&self) -> Option<Job> {

@@ -1,5 +1,6 @@
 //! Settings of a leveled tree.
 
+use testudo_run::RunLayout;
 use testudo_sequence::SPARING_RUN_BYTES;
 
 /// Settings of a leveled tree. The defaults suit memory budgets from 64 MiB up.
@@ -16,6 +17,9 @@ pub struct LsmOptions {
     /// How much of what merges have replaced may stay in compaction buffers while queries use it (LSbM), in
     /// hundredths of the tree's bytes. Default 0: nothing is retained.
     pub retained_percent: u32,
+    /// Whether entries that come to the bottom are put into the pages of its runs where these are few, instead
+    /// of writing the runs anew (TreeLine). Default no.
+    pub updates_pages: bool,
     /// Trees that differ in it hand their levels over in different rounds. Default 0; an engine gives each of
     /// many trees a number of its own.
     pub stagger: u64,
@@ -30,7 +34,14 @@ impl Default for LsmOptions {
 impl LsmOptions {
     /// The default settings.
     pub fn new() -> Self {
-        Self { run_bytes: 2 << 20, growth_factor: 8, level1_flushes: 4, retained_percent: 0, stagger: 0 }
+        Self {
+            run_bytes: 2 << 20,
+            growth_factor: 8,
+            level1_flushes: 4,
+            retained_percent: 0,
+            updates_pages: false,
+            stagger: 0,
+        }
     }
 
     /// Whether every setting is within its bounds.
@@ -46,14 +57,23 @@ impl LsmOptions {
         if !(1..=16).contains(&self.level1_flushes) {
             return Err("level1_flushes of a leveled tree is out of 1..=16");
         }
+        if self.updates_pages && self.retained_percent > 0 {
+            return Err("a leveled tree that updates pages retains nothing");
+        }
         if self.retained_percent > 100 {
             return Err("retained_percent of a leveled tree is out of 0..=100");
         }
         Ok(())
     }
 
-    /// The same for writing where space is short: what a run has beside its data is not to be most of it.
+    /// The same for writing where space is short: what a run has beside its data is not to be most of it, and
+    /// what is written anew is what takes least in the end.
     pub(crate) fn sparing(&self) -> Self {
-        Self { run_bytes: self.run_bytes.max(SPARING_RUN_BYTES), ..*self }
+        Self { run_bytes: self.run_bytes.max(SPARING_RUN_BYTES), updates_pages: false, ..*self }
+    }
+
+    /// How the pages of the bottom are laid out.
+    pub(crate) fn bottom_layout(&self) -> RunLayout {
+        if self.updates_pages { RunLayout::for_page_updates() } else { RunLayout::default() }
     }
 }

@@ -20,7 +20,7 @@ use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
     TreeEdit, TreeStats, Updates, Work,
 };
-use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, RunLayout, ScanLimits};
 use testudo_sequence::{Bounds, Fence, PartCursor, on_top_bytes, write_updates};
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
@@ -409,6 +409,10 @@ impl Tree for LsmTree {
 }
 
 impl Movable for LsmTree {
+    fn bottom_layout(&self) -> RunLayout {
+        self.options.bottom_layout()
+    }
+
     fn run_bytes(&self) -> u64 {
         self.options.run_bytes
     }

@@ -5,7 +5,7 @@
 
 use testudo_base::{Cursor, Entry, Kind, PAGE_BYTES, Result, Seqno, num::u64_of};
 use testudo_contract::Work;
-use testudo_run::KeyBounds;
+use testudo_run::{KeyBounds, RunLayout};
 
 use crate::{FencedRun, RunSequence, SequenceOrigin};
 
@@ -17,8 +17,10 @@ pub fn write_bottom(
     bounds: &KeyBounds,
     newest_seqno: Seqno,
     target: u64,
+    layout: RunLayout,
 ) -> Result<Vec<FencedRun>> {
-    let origin = SequenceOrigin { newest_seqno, target, is_leaf: true, keeps_tombstones: false };
+    let (is_leaf, keeps_tombstones) = (true, false);
+    let origin = SequenceOrigin { newest_seqno, target, is_leaf, keeps_tombstones, layout };
     let mut runs = RunSequence::new(work, origin, bounds.clone(), None)?;
     cursor.seek_first()?;
     while let Some(entry) = cursor.entry() {

@@ -14,8 +14,10 @@ mod fenced_run;
 mod layer;
 mod on_top;
 mod overwrites;
+mod page_updates;
 mod part_cursor;
 mod read_forecast;
+mod resolver;
 mod run_sequence;
 mod sequence_cursor;
 
@@ -30,6 +32,7 @@ pub use layer::{
 };
 pub use on_top::{LEAST_RUN_BYTES, RUN_OVERHEAD_BYTES, SPARING_RUN_BYTES, on_top_bytes, write_updates};
 pub use overwrites::Overwrites;
+pub use page_updates::{PageUpdateLimits, PagesUpdated, update_pages};
 pub use part_cursor::{Entrance, PartCursor, PartRange, PartSources, ScanParts};
 pub use run_sequence::{Pushed, RunSequence, SequenceOrigin};
 pub use sequence_cursor::SequenceCursor;

@@ -6,13 +6,12 @@
 //! - A run that stays keeps its bytes and its covered range; others are put on either side of it.
 
 use testudo_base::{
-    DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, Result, Seqno, ValueReference, codec::Damage, key,
-    num::u64_of, operands_format::with_value_read, planted, sync::Arc,
+    DropSink, Entry, Kind, Result, Seqno, key, num::u64_of, planted, sync::Arc,
 };
-use testudo_contract::{PlaceValues, Work};
-use testudo_run::{KeyBounds, Run, RunOrigin, RunWriter};
+use testudo_contract::Work;
+use testudo_run::{KeyBounds, Run, RunLayout, RunOrigin, RunWriter};
 
-use crate::{Fence, FencedRun};
+use crate::{Fence, FencedRun, resolver::Resolver};
 
 /// What the runs of a destination have in common.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +24,8 @@ pub struct SequenceOrigin {
     pub is_leaf: bool,
     /// Tombstones stay, although nothing older lies below.
     pub keeps_tombstones: bool,
+    /// How their pages are laid out.
+    pub layout: RunLayout,
 }
 
 /// What has become of an entry.
@@ -54,9 +55,7 @@ pub struct RunSequence<'w> {
     /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as
     /// nothing else was written there.
     first_tombstone: Option<Vec<u8>>,
-    drops: MergeDrops,
-    /// Puts values outside the runs, or back into them.
-    placing: Option<Box<dyn PlaceValues>>,
+    resolver: Resolver<'w>,
     /// Bytes by which what was pushed is more than what was written in its place.
     outlying_bytes: u64,
     /// Bytes of the entry that was written last.
@@ -95,8 +94,7 @@ impl<'w> RunSequence<'w> {
             runs: Vec::new(),
             staying,
             first_tombstone: None,
-            drops: MergeDrops::default(),
-            placing: work.values.as_ref().map(|values| values.placing(origin.newest_seqno, origin.is_leaf)),
+            resolver: Resolver::new(work, origin.newest_seqno, origin.is_leaf),
             outlying_bytes: 0,
             written_bytes: 0,
         })
@@ -115,7 +113,7 @@ impl<'w> RunSequence<'w> {
             if self.open.is_none() && self.first_tombstone.is_none() {
                 self.first_tombstone = Some(entry.key.to_vec());
             } else {
-                self.drops.dropped(entry);
+                self.resolver.drops.dropped(entry);
             }
             return Ok(Pushed::Ended);
         }
@@ -136,17 +134,14 @@ impl<'w> RunSequence<'w> {
 
     /// Adds to the open run what is to stand there for an entry.
     fn write(&mut self, entry: &Entry<'_>) -> Result<()> {
-        let mut placing = self.placing.take();
-        let placed = placing.as_mut().map_or(Ok(None), |placing| placing.place(entry))?;
-        let written = placed.map_or(*entry, |(kind, value)| Entry { kind, value, ..*entry });
-        let comes_back = written.kind != Kind::Reference && entry.kind == Kind::Reference;
-        if comes_back && !planted!("value-that-came-back-lives-on") {
-            self.drops.note_reference(entry);
-        }
-        self.open()?.push(&written)?;
-        self.outlying_bytes += u64_of(entry.user_bytes().saturating_sub(written.user_bytes()));
-        self.written_bytes = u64_of(written.user_bytes());
-        self.placing = placing;
+        let Self { work, origin, open, resolver, .. } = self;
+        let mut written_bytes = 0;
+        resolver.write(entry, |written| {
+            written_bytes = written.user_bytes();
+            opened(open, work, origin)?.push(written)
+        })?;
+        self.outlying_bytes += u64_of(entry.user_bytes().saturating_sub(written_bytes));
+        self.written_bytes = u64_of(written_bytes);
         Ok(())
     }
 
@@ -164,33 +159,7 @@ impl<'w> RunSequence<'w> {
     ///
     /// Errors: those of reading a value that operands change.
     pub fn resolve_operands(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, Vec<u8>)>> {
-        let resolved = match entry.kind {
-            Kind::Value | Kind::Tombstone | Kind::Reference | Kind::Referred => None,
-            Kind::Operands | Kind::Unmerged => {
-                self.work.full_merge.try_full_merge(entry, self.origin.is_leaf)
-            }
-            Kind::UnmergedReference => {
-                let unmerged = self.read_value_of(entry)?;
-                let unmerged = unmerged.as_ref().map(|value| Entry { kind: Kind::Unmerged, value, ..*entry });
-                unmerged.and_then(|unmerged| self.work.full_merge.try_full_merge(&unmerged, true))
-            }
-        };
-        if let Some((kind, value)) = &resolved {
-            self.drops.dropped(entry);
-            self.drops.made(&Entry { kind: *kind, value, ..*entry });
-        }
-        Ok(resolved)
-    }
-
-    /// Operands and the value that they refer to, if somebody can merge them.
-    fn read_value_of(&self, entry: &Entry<'_>) -> Result<Option<Vec<u8>>> {
-        let Some(values) = self.work.values.as_ref().filter(|_| self.work.full_merge.has_operator()) else {
-            return Ok(None);
-        };
-        let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an unmerged entry: {why}"));
-        let (reference, _) = ValueReference::split(entry.value).map_err(damaged)?;
-        let value = values.read(entry.key, &reference)?;
-        with_value_read(entry.value, &value).map(Some).map_err(damaged)
+        self.resolver.resolve_operands(entry)
     }
 
     /// Bytes that flow in were passed.
@@ -201,17 +170,6 @@ impl<'w> RunSequence<'w> {
     /// The open run gets no more entries.
     pub fn cut(&mut self) {
         self.is_full = true;
-    }
-
-    /// The open run, which begins here if there is none.
-    fn open(&mut self) -> Result<&mut RunWriter> {
-        match &mut self.open {
-            Some(open) => Ok(open),
-            closed => {
-                let SequenceOrigin { newest_seqno, target, .. } = self.origin;
-                Ok(closed.insert(new_writer(self.work, newest_seqno, target)?))
-            }
-        }
     }
 
     /// Bytes of the open run's pages.
@@ -263,9 +221,10 @@ impl<'w> RunSequence<'w> {
         let Some(key) = self.first_tombstone.take() else { return Ok(()) };
         let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
         if self.open.is_none() {
-            return self.open()?.push(&tombstone);
+            let Self { work, origin, open, .. } = self;
+            return opened(open, work, origin)?.push(&tombstone);
         }
-        self.drops.dropped(&tombstone);
+        self.resolver.drops.dropped(&tombstone);
         Ok(())
     }
 
@@ -278,8 +237,21 @@ impl<'w> RunSequence<'w> {
                 self.finish_open(None)?;
             }
         }
-        self.work.progress.record_drops(self.drops);
+        self.work.progress.record_drops(self.resolver.drops);
         Ok(self.runs)
+    }
+}
+
+/// The open run, which begins here if there is none.
+fn opened<'o>(
+    open: &'o mut Option<RunWriter>,
+    work: &Work,
+    origin: &SequenceOrigin,
+) -> Result<&'o mut RunWriter> {
+    let SequenceOrigin { newest_seqno, target, layout, .. } = *origin;
+    match open {
+        Some(open) => Ok(open),
+        closed => Ok(closed.insert(new_writer(work, newest_seqno, target)?.with_layout(layout))),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every page says who it is. Footers tell whole runs; data blocks of runs without a footer are kept as
 //! fragments. A run some page of which was overwritten by a newer run had been given back, and does not
-//! count.
+//! count. Pages that were replaced say of which run, and are put together with it.
 //!
 //! **Invariants**
 //! - Only what verifies for this store and its place is believed.
@@ -15,7 +15,7 @@ use testudo_base::{
     num::{u32_of, u64_of, usize_of},
 };
 use testudo_env::{AlignedBuffer, File};
-use testudo_run::{RunRecord, block_keys, read_leniently};
+use testudo_run::{FoundPage, ReplacedPageRecord, RunRecord, Writing, block_keys, read_leniently};
 use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages};
 
 use crate::copy::long_work::Meter;
@@ -34,6 +34,8 @@ pub(crate) struct Fragment {
     pub(crate) incarnation: u32,
     /// First and last key, for data blocks.
     pub(crate) keys: Option<(Vec<u8>, Vec<u8>)>,
+    /// It is a page that was replaced.
+    pub(crate) is_replaced: bool,
 }
 
 /// What a search found.
@@ -78,7 +80,7 @@ pub(crate) fn scan(
 ) -> Result<Found> {
     let mut pages = Pages::new(data, data_bytes);
     let mut fragments: Vec<Fragment> = Vec::new();
-    let mut records = Vec::new();
+    let (mut records, mut replaced) = (Vec::new(), Vec::new());
     while let Some((page, header)) = pages.next(meter)? {
         let Some(kind) = header.kind.filter(|_| header.page == page) else { continue };
         let Some(bytes) = pages.block(&header) else { continue };
@@ -88,7 +90,7 @@ pub(crate) fn scan(
         let page_count = u32_of(bytes.len() / PAGE_SIZE);
         pages.skip(page_count - 1);
         let keys = match kind {
-            PageKind::Data => block_keys(payload_of(&bytes)).ok(),
+            PageKind::Data | PageKind::Replaced => block_keys(payload_of(&bytes)).ok(),
             _ => None,
         };
         if kind == PageKind::Footer
@@ -98,10 +100,18 @@ pub(crate) fn scan(
             records.push(record);
         }
         let (run, keyspace, incarnation) = (header.generation, header.keyspace, header.incarnation);
-        let first_page = page;
-        add(&mut fragments, Fragment { first_page, page_count, run, keyspace, incarnation, keys });
+        if kind == PageKind::Replaced {
+            let record = ReplacedPageRecord::read(payload_of(&bytes)).ok();
+            if let (Some(record), Some(keys)) = (record, keys) {
+                let writing = Writing { generation: run, incarnation };
+                replaced.push((keyspace, FoundPage { physical: page, writing, record, keys }));
+            }
+            continue;
+        }
+        let (first_page, is_replaced) = (page, false);
+        add(&mut fragments, Fragment { first_page, page_count, run, keyspace, incarnation, keys, is_replaced });
     }
-    Ok(sort_out(records, fragments))
+    Ok(sort_out(records, fragments, replaced))
 }
 
 /// Whether a footer stands where its own run says, so that no copy of it counts.
@@ -142,31 +152,61 @@ fn add(fragments: &mut Vec<Fragment>, next: Fragment) {
     fragments.push(next);
 }
 
-fn sort_out(records: Vec<RunRecord>, fragments: Vec<Fragment>) -> Found {
+fn sort_out(
+    records: Vec<RunRecord>,
+    fragments: Vec<Fragment>,
+    replaced: Vec<(KeyspaceId, FoundPage)>,
+) -> Found {
     let mut found = Found::default();
     let mut with_footer: BTreeMap<RunId, bool> = BTreeMap::new();
-    for record in records {
-        let is_dead = was_given_back(&record, &fragments);
-        with_footer.insert(record.reference.id, is_dead);
+    let places: Vec<(u64, RunId, RunId)> =
+        replaced.iter().map(|(_, page)| (page.physical, page.writing.generation, page.record.run)).collect();
+    let mut pages: BTreeMap<RunId, Vec<(KeyspaceId, FoundPage)>> = BTreeMap::new();
+    for page in replaced {
+        pages.entry(page.1.record.run).or_default().push(page);
+    }
+    for mut record in records {
+        let is_dead = was_given_back(&record, &fragments, &places);
+        let id = record.reference.id;
+        with_footer.insert(id, is_dead);
         if is_dead {
             found.dead_runs += 1;
         } else {
-            found.runs.insert(record.reference.id, record);
+            let pages = pages.remove(&id).unwrap_or_default();
+            let own = record.reference.keyspace;
+            let pages = pages.into_iter().filter(|(keyspace, _)| *keyspace == own);
+            record.reference = record.reference.with_found_pages(pages.map(|(_, page)| page).collect());
+            found.runs.insert(id, record);
         }
     }
     found.orphans = fragments;
     found.orphans.retain(|fragment| fragment.keys.is_some() && !with_footer.contains_key(&fragment.run));
+    let lone = pages.into_iter().filter(|(run, _)| !with_footer.contains_key(run)).flat_map(|(_, pages)| pages);
+    found.orphans.extend(lone.map(|(keyspace, page)| Fragment {
+        first_page: page.physical,
+        page_count: 1,
+        run: page.writing.generation,
+        keyspace,
+        incarnation: page.writing.incarnation,
+        keys: Some(page.keys),
+        is_replaced: true,
+    }));
     found
 }
 
-/// Space is given to a new run only after the manifest had let go of the old one.
-fn was_given_back(record: &RunRecord, fragments: &[Fragment]) -> bool {
+/// Space is given to a new run only after the manifest had let go of the old one. `replaced`: where pages
+/// were replaced, with their generations and the runs that they belong to.
+fn was_given_back(record: &RunRecord, fragments: &[Fragment], replaced: &[(u64, RunId, RunId)]) -> bool {
+    let own = record.reference.id;
     record.reference.spans.iter().any(|span| {
         let from = fragments.partition_point(|fragment| {
             fragment.first_page + u64::from(fragment.page_count) <= span.first_page
         });
         let inside = fragments[from..].iter().take_while(|fragment| fragment.first_page < span.end_page());
-        inside.into_iter().any(|fragment| fragment.run > record.reference.id)
+        let from = replaced.partition_point(|(page, ..)| *page < span.first_page);
+        let pages = replaced[from..].iter().take_while(|(page, ..)| *page < span.end_page());
+        inside.into_iter().any(|fragment| fragment.run > own)
+            || pages.into_iter().any(|(_, generation, run)| *generation > own && *run != own)
     })
 }
 

@@ -7,9 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testudo_base::{ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage};
+use testudo_base::{
+    ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage, sync::Arc,
+};
 use testudo_contract::PartUse;
-use testudo_run::{KeyBounds, KeyEnds, RunRecord, RunRef};
+use testudo_run::{KeyBounds, KeyEnds, ReplacedPages, RunRecord, RunRef, Writing};
 use testudo_storage::manifest_file_name;
 
 use crate::{
@@ -287,6 +289,7 @@ impl KeyspacePlan {
     fn take_orphan(&mut self, fragment: Fragment) {
         let Some((first_key, last_key)) = fragment.keys else { return };
         let span = ExtentSpan { first_page: fragment.first_page, page_count: fragment.page_count };
+        let writing = Writing { generation: fragment.run, incarnation: fragment.incarnation };
         let reference = RunRef {
             id: fragment.run,
             keyspace: fragment.keyspace,
@@ -300,7 +303,7 @@ impl KeyspacePlan {
             tombstones: 0,
             user_bytes: 0,
             keys: KeyEnds::of(&first_key, &last_key),
-            replaced: None,
+            replaced: fragment.is_replaced.then(|| Arc::new(ReplacedPages::lone_page(writing))),
         };
         let is_later = |covered_range: &CoveredRange| later_run(covered_range, fragment.run);
         let left = uncovered(&range_of(&reference), &self.authorities, is_later);

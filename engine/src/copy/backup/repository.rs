@@ -33,9 +33,14 @@ pub(crate) struct OpenRepository {
     _lock: Option<Box<dyn DirLock>>,
 }
 
-/// Copies of a store give the same ids to different runs; their incarnations differ.
+/// Copies of a store give the same ids to different runs; their incarnations differ. So do those of what
+/// replaced pages of one run.
 pub(crate) fn run_name(store: StoreId, run: &RunRef) -> String {
-    format!("run-{:032x}-{:08x}-{:016x}", store.0, run.incarnation, run.id.0)
+    let name = format!("run-{:032x}-{:08x}-{:016x}", store.0, run.incarnation, run.id.0);
+    match run.replaced.as_ref().and_then(|replaced| replaced.writings().pop()) {
+        None => name,
+        Some(newest) => format!("{name}-{:016x}-{:08x}", newest.generation.0, newest.incarnation),
+    }
 }
 
 pub(crate) fn tail_name(backup: u64) -> String {

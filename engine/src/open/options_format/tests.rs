@@ -19,6 +19,10 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
             b"\x03\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x06\0append",
         ),
         (
+            options().tree(Tree::Treeline { run_bytes: 4096, growth_factor: 2, level1_flushes: 1 }),
+            b"\x06\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0",
+        ),
+        (
             options().tree(Tree::Lsbm {
                 run_bytes: 4096,
                 growth_factor: 2,

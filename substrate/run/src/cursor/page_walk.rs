@@ -165,6 +165,7 @@ impl<'a> PageWalk<'a> {
     fn judge(&self, page: u32, at: u32, kind: PageKind, pages: u32) -> WalkedBlock {
         let physical = self.reference.locate(page).map_or(0, |(physical, _)| physical);
         let writing = self.reference.place_of(page).writing;
+        let kind = if self.reference.is_replaced(page) { PageKind::Replaced } else { kind };
         let identity = PageIdentity {
             store: self.store,
             kind,

@@ -10,6 +10,11 @@
 //! count u32 of overflow pages, each: the same three of it, its number being that of the page that it
 //! belongs to · border str.
 //!
+//! A replaced page says itself what it is, so that it can be found without a manifest: behind its block stand
+//! run u64 · number of the page that it replaces, or whose overflow page it is, u32 · u8: 0 all of its entries,
+//! 1 those before the border, 2 those from there on · newest seqno of the version u64 · pages of its writing
+//! u32.
+//!
 //! **Invariants**
 //! - Pages ascend, and no slot is that of two pages.
 //! - Every page with an overflow page was replaced, and every writing is that of a page.
@@ -17,7 +22,7 @@
 use std::collections::BTreeSet;
 
 use testudo_base::{
-    RunId,
+    RunId, Seqno,
     codec::{self, Damage, Reader},
     num::{u32_of, u64_of, usize_of},
 };
@@ -31,6 +36,65 @@ pub struct Writing {
     pub generation: RunId,
     /// The incarnation that wrote them, its lowest 32 bits.
     pub incarnation: u32,
+}
+
+/// Which entries of the page that it replaces a page has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum PagePart {
+    /// All of them.
+    All = 0,
+    /// Those before the border.
+    BeforeBorder = 1,
+    /// Those from the border on.
+    Overflow = 2,
+}
+
+/// What a replaced page says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplacedPageRecord {
+    /// The run that it belongs to.
+    pub run: RunId,
+    /// The page that it replaces, or whose overflow page it is.
+    pub page: u32,
+    /// Which of the entries it has.
+    pub part: PagePart,
+    /// How new the version is that it was written for.
+    pub newest_seqno: Seqno,
+    /// How many pages were written together.
+    pub writing_pages: u32,
+}
+
+impl ReplacedPageRecord {
+    /// Bytes behind the block.
+    pub(crate) const BYTES: usize = 25;
+
+    /// Appends the encoding.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_u64(out, self.run.0);
+        codec::put_u32(out, self.page);
+        codec::put_u8(out, self.part as u8);
+        codec::put_u64(out, self.newest_seqno.0);
+        codec::put_u32(out, self.writing_pages);
+    }
+
+    /// What the payload of a replaced page says of itself.
+    pub fn read(payload: &[u8]) -> Result<Self, Damage> {
+        let start = payload.len().checked_sub(Self::BYTES).ok_or(Damage("a replaced page is too short"))?;
+        let mut reader = Reader::new(&payload[start..]);
+        Ok(Self {
+            run: RunId(reader.u64()?),
+            page: reader.u32()?,
+            part: match reader.u8()? {
+                0 => PagePart::All,
+                1 => PagePart::BeforeBorder,
+                2 => PagePart::Overflow,
+                _ => return Err(Damage("a replaced page has unknown entries")),
+            },
+            newest_seqno: Seqno(reader.u64()?),
+            writing_pages: reader.u32()?,
+        })
+    }
 }
 
 /// Where a page of a run is.
@@ -66,6 +130,11 @@ impl ReplacedPages {
         debug_assert!(pages.is_sorted_by(|a, b| a.0 < b.0), "pages ascend");
         debug_assert!(overflow.is_sorted_by(|a, b| a.of < b.of), "one overflow page for each at most");
         Self { pages, overflow }
+    }
+
+    /// The first page of a run that is known by this page alone.
+    pub fn lone_page(writing: Writing) -> Self {
+        Self::new(vec![(0, PageSlot { slot: 0, writing })], Vec::new())
     }
 
     /// The replaced pages with their places.

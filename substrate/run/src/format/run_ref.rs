@@ -12,7 +12,7 @@
 use testudo_base::{
     ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, Seqno,
     codec::{self, Damage, Reader},
-    num::{u32_of, usize_of},
+    num::{low32, u32_of, usize_of},
     sync::Arc,
 };
 
@@ -101,6 +101,33 @@ impl RunRef {
             None => replaced.place_of(page),
         };
         place.unwrap_or(PageSlot { slot: page, writing: written })
+    }
+
+    /// Whether a page was replaced, or is an overflow page.
+    #[inline]
+    pub(crate) fn is_replaced(&self, page: u32) -> bool {
+        self.replaced.as_ref().is_some_and(|replaced| {
+            page >= self.footer_end() || replaced.place_of(page).is_some()
+        })
+    }
+
+    /// The writing of the run's page that lies in a page of the data file, if one does that says it is of
+    /// `generation`.
+    pub fn writing_at(&self, physical: u64, generation: RunId) -> Option<Writing> {
+        let mut before = 0;
+        let slot = self.spans.iter().find_map(|span| {
+            let first = before;
+            before += span.page_count;
+            let is_there = (span.first_page..span.end_page()).contains(&physical);
+            is_there.then(|| first + low32(physical - span.first_page))
+        })?;
+        let written = Writing { generation: self.id, incarnation: self.incarnation };
+        let Some(replaced) = &self.replaced else { return Some(written) };
+        if generation == self.id {
+            return (slot < self.footer_end() && replaced.place_of(slot).is_none()).then_some(written);
+        }
+        let place = replaced.places().find(|place| place.slot == slot)?;
+        (place.writing.generation == generation).then_some(place.writing)
     }
 
     /// The overflow page of a data page, and the least key that it may have.

@@ -33,7 +33,7 @@ pub enum BlockContents {
 pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&'static str>) {
     let mut damage = None;
     let contents = match kind {
-        PageKind::Data => {
+        PageKind::Data | PageKind::Replaced => {
             let mut entries = Vec::new();
             damage = visit(payload, false, |entry| {
                 entries.push(entry.to_owned());

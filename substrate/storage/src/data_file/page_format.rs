@@ -3,11 +3,11 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | XXH3 of bytes 8 … 40 + payload length, seeded with the store id |
-//! | 8 | 1 | kind: 1 data, 2 index, 3 filter, 4 footer |
+//! | 8 | 1 | kind: 1 data, 2 index, 3 filter, 4 footer, 5 replaced data |
 //! | 9 | 3 | zero |
 //! | 12 | 4 | payload length in bytes |
 //! | 16 | 8 | number of the (first) page in the data file |
-//! | 24 | 8 | generation: the id of the run |
+//! | 24 | 8 | generation: the id of the run; of a replaced page one of its own |
 //! | 32 | 4 | keyspace that wrote the run |
 //! | 36 | 4 | incarnation that wrote the run: its lowest 32 bits |
 //! | 40 | … | payload, then zeros up to a multiple of 4 KiB |
@@ -40,12 +40,15 @@ pub enum PageKind {
     Filter = 3,
     /// Counts and the top of a run's index.
     Footer = 4,
+    /// Sorted entries of a run, in the place of an earlier page of it.
+    Replaced = 5,
 }
 
 impl PageKind {
     /// The kind with this number.
     pub fn from_u8(number: u8) -> Option<Self> {
-        [Self::Data, Self::Index, Self::Filter, Self::Footer].into_iter().find(|kind| *kind as u8 == number)
+        let all = [Self::Data, Self::Index, Self::Filter, Self::Footer, Self::Replaced];
+        all.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

@@ -234,6 +234,7 @@ fn name_of(kind: PageKind) -> &'static str {
         PageKind::Index => "index",
         PageKind::Filter => "filter",
         PageKind::Footer => "footer",
+        PageKind::Replaced => "replaced data",
     }
 }
 

@@ -18,7 +18,7 @@ use testudo_base::{
     sync::{Arc, Mutex},
 };
 use testudo_contract::{Task, Work};
-use testudo_run::MergeCursor;
+use testudo_run::{MergeCursor, RunLayout};
 use testudo_sequence::{
     Bounds, FencedRun, Layer, Pushed, RunSequence, RunSlice, SequenceOrigin, Source, clip_layer,
     layer_cursor, newest_of, shared_prefix,
@@ -254,7 +254,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
         Some(whole) => RunCutter::of_part(bytes, whole, options),
         None => RunCutter::new(bytes, is_leaf, options),
     };
-    let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf, keeps_tombstones: false };
+    let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf, keeps_tombstones: false, layout: RunLayout::default() };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
     merge.seek_first()?;
     let reported = write_entries(&mut merge, &mut runs, cutter, rewrites_leaf)?;

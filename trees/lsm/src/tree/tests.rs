@@ -27,6 +27,7 @@ mod level_shape;
 mod longest_keys;
 mod model;
 mod operands;
+mod page_updates;
 mod reclaiming;
 mod scan_charges;
 mod scan_reads;
@@ -37,6 +38,11 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOptions {
     LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() }
+}
+
+/// The same with pages of the bottom that are updated.
+fn updating(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOptions {
+    LsmOptions { updates_pages: true, ..options(run_bytes, growth_factor, level1_flushes) }
 }
 
 /// Does the last task first, and counts what comes at once.
@@ -403,6 +409,7 @@ fn random_run(seed: u64, options: LsmOptions, rounds: u64) {
 fn a_tree_of_tiny_runs_answers_as_a_map_does() {
     for seed in 0..4 {
         random_run(seed, options(4096, 3, 2), 60);
+        random_run(seed, updating(4096, 3, 2), 60);
     }
 }
 
@@ -411,6 +418,7 @@ fn a_tree_of_small_runs_answers_as_a_map_does() {
     for seed in 10..13 {
         random_run(seed, options(20_000, 10, 4), 60);
         random_run(seed, options(20_000, 2, 1), 60);
+        random_run(seed, updating(40_000, 2, 1), 60);
     }
 }
 

@@ -57,7 +57,7 @@ impl Destination {
         for at in 0..self.cells.len() {
             let mut next = match self.cells.get(at + 1) {
                 Some(Cell::Stays(held)) => Some(held.extent()?.low),
-                Some(Cell::Merge(merge)) => merge.bounds.low.clone(),
+                Some(Cell::Merge(merge) | Cell::Pages(_, merge)) => merge.bounds.low.clone(),
                 None => own.get(self.range.end).map(Held::extent).transpose()?.map(|extent| extent.low),
             };
             if let Some(border) = self.border.clone() {
@@ -65,6 +65,7 @@ impl Destination {
             }
             match &mut self.cells[at] {
                 Cell::Stays(held) => end = Some(end_of(held)?),
+                Cell::Pages(_, merge) => end.clone_from(&merge.bounds.high),
                 Cell::Merge(merge) => {
                     if merge.floor == Floor::Bottom {
                         merge.bounds = cover_of(merge, end.as_ref(), next.as_ref());

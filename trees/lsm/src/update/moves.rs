@@ -220,7 +220,7 @@ impl Levels {
 
     /// Learns how much of what has come into the bottom has replaced something.
     fn note_bottom(&mut self, cells: &[Cell], own: &Component, changed: &Component, incoming: u64) {
-        let is_merge = cells.iter().any(|cell| matches!(cell, Cell::Merge(_)));
+        let is_merge = cells.iter().any(|cell| matches!(cell, Cell::Merge(_) | Cell::Pages(..)));
         let dropped = (own.bytes() + incoming).saturating_sub(changed.bytes());
         if is_merge && !own.is_empty() {
             self.overwrites = self.overwrites.after(incoming, dropped);
@@ -234,7 +234,7 @@ pub(crate) fn own_layer(own: &Component, range: Range<usize>) -> MergeLayer {
 
 fn consumed_of(cells: Vec<Cell>) -> Vec<Held> {
     let consumed = cells.into_iter().map(|cell| match cell {
-        Cell::Merge(merge) => merge.consumed,
+        Cell::Merge(merge) | Cell::Pages(_, merge) => merge.consumed,
         Cell::Stays(_) => Vec::new(),
     });
     consumed.flatten().collect()

@@ -24,6 +24,8 @@ use crate::{
 const SURELY_INSIDE_BYTES: u64 = 64 << 10;
 /// The same as a part of a run.
 const SURELY_INSIDE_PARTS: u64 = 32;
+/// What comes to a run may go into its pages if it is no more than one in so many bytes of it.
+const FEW_PARTS: u64 = 2;
 
 /// What lies below a destination, for the keys that are written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +52,12 @@ pub(crate) enum Cell {
     /// The run is part of the destination as it is.
     Stays(Held),
     Merge(Merge),
+    /// What comes goes into pages of the run, or is merged with all of it where that costs less.
+    Pages(Held, Merge),
 }
 
 /// A merge that is to be written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Merge {
     /// Newest first.
     pub(crate) layers: Vec<Layer>,
@@ -231,17 +235,82 @@ pub(crate) fn plan_cells(
 ) -> Result<Vec<Cell>> {
     let items = Items::of(layers, bounds)?;
     let staying = runs_that_stay(&items, floor, options)?;
+    let updated = runs_with_few(&items, &staying, bounds, floor, options)?;
+    let kept = staying.into_iter().map(|item| (item, None)).chain(updated.into_iter().map(|(i, r)| (i, Some(r))));
+    let mut kept: Vec<(&Item, Option<Bounds>)> = kept.collect();
+    kept.sort_by(|(a, _), (b, _)| a.extent.low.cmp(&b.extent.low));
     let mut cells = Vec::new();
     let mut low = bounds.low.clone();
-    for item in staying {
-        let gap = Bounds { low: low.take(), high: Some(item.extent.low.clone()) };
-        cells.extend(cells_between(&items, &gap, floor)?);
-        low = Some(item.extent.high.clone());
-        cells.extend(item.staying(layers.len() - 1));
+    for (item, range) in kept {
+        let begin = match &range {
+            None => Some(item.extent.low.clone()),
+            Some(range) => range.low.clone(),
+        };
+        if let Some(begin) = begin {
+            let gap = Bounds { low: low.take(), high: Some(begin) };
+            cells.extend(cells_between(&items, &gap, floor)?);
+        }
+        match range {
+            None => {
+                low = Some(item.extent.high.clone());
+                cells.extend(item.staying(layers.len() - 1));
+            }
+            Some(range) => {
+                low.clone_from(&range.high);
+                cells.extend(pages_cell(&items, item, range, floor)?);
+                if low.is_none() {
+                    set_fences(&mut cells)?;
+                    return Ok(cells);
+                }
+            }
+        }
     }
     cells.extend(cells_between(&items, &Bounds { low, high: bounds.high.clone() }, floor)?);
     set_fences(&mut cells)?;
     Ok(cells)
+}
+
+/// Runs of the bottom to which so little comes that writing pages of them costs less than the runs, each with
+/// the keys that are its own: from its fence to the next one. Those that stay are `staying`.
+fn runs_with_few<'a>(
+    items: &'a Items,
+    staying: &[&Item],
+    bounds: &Bounds,
+    floor: Floor,
+    options: &LsmOptions,
+) -> Result<Vec<(&'a Item, Bounds)>> {
+    if !options.updates_pages || floor != Floor::Bottom {
+        return Ok(Vec::new());
+    }
+    let own = items.layers.len() - 1;
+    let mut found = Vec::new();
+    for item in &items.layers[own] {
+        let (Some(held), Source::Fenced(fenced, next)) = (&item.held, &item.source) else { continue };
+        let range = Bounds { low: fenced.low.as_low(), high: next.clone() };
+        // Part of what is the run's own would stay above, and be older than the run says that it is.
+        let reaches_beyond = bounds.high.is_some() && (next.is_none() || next > &bounds.high);
+        if reaches_beyond || !item.is_whole || staying.iter().any(|other| other.extent.meets(&range)) {
+            continue;
+        }
+        let mut bytes = 0;
+        for other in items.layers[..own].iter().flatten().filter(|other| other.extent.meets(&range)) {
+            if let Some(slice) = other.slice(&range) {
+                bytes += slice.bytes_within(&Bounds::default())?;
+            }
+        }
+        if bytes > 0 && bytes <= held.bytes / FEW_PARTS {
+            found.push((item, range));
+        }
+    }
+    Ok(found)
+}
+
+/// What comes to a run, and the merge of that with all of it.
+fn pages_cell(items: &Items, item: &Item, range: Bounds, floor: Floor) -> Result<Option<Cell>> {
+    let Some(held) = item.held.clone() else { return Ok(None) };
+    let inside: Vec<&Item> = items.all().filter(|other| other.extent.meets(&range)).collect();
+    let merge = merge_of(items, &inside, &range, floor)?;
+    Ok(merge.map(|merge| Cell::Pages(held, Merge { bounds: range, ..merge })))
 }
 
 /// Those that are worth keeping as they are, in key order.
@@ -290,6 +359,12 @@ fn cells_between(items: &Items, gap: &Bounds, floor: Floor) -> Result<Vec<Cell>>
     {
         return Ok(item.staying(own).into_iter().collect());
     }
+    Ok(merge_of(items, &inside, gap, floor)?.map(Cell::Merge).into_iter().collect())
+}
+
+/// The merge of what items have inside `gap`; `None` if that is nothing.
+fn merge_of(items: &Items, inside: &[&Item], gap: &Bounds, floor: Floor) -> Result<Option<Merge>> {
+    let own = items.layers.len() - 1;
     let mut layers = Vec::new();
     let (mut bytes, mut newest_seqno, mut cuts) = (0, Seqno::default(), Vec::new());
     let mut consumed = Vec::new();
@@ -316,10 +391,10 @@ fn cells_between(items: &Items, gap: &Bounds, floor: Floor) -> Result<Vec<Cell>>
             layers.push(slices);
         }
     }
-    let Some(hull) = hull else { return Ok(Vec::new()) };
+    let Some(hull) = hull else { return Ok(None) };
     cuts.sort_by(|a, b| a.0.cmp(&b.0));
     let bounds = hull.to_bounds();
-    Ok(vec![Cell::Merge(Merge { layers, bytes, bounds, newest_seqno, floor, cuts, consumed })])
+    Ok(Some(Merge { layers, bytes, bounds, newest_seqno, floor, cuts, consumed }))
 }
 
 /// Fences of runs that stay are greater than all keys of what comes before.
@@ -334,7 +409,7 @@ fn set_fences(cells: &mut [Cell]) -> Result<()> {
                 }
                 before = Some(extent.high);
             }
-            Cell::Merge(merge) => before.clone_from(&merge.bounds.high),
+            Cell::Merge(merge) | Cell::Pages(_, merge) => before.clone_from(&merge.bounds.high),
         }
     }
     Ok(())

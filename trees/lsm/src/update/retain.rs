@@ -85,7 +85,7 @@ impl Arrival {
             .iter()
             .filter_map(|cell| match cell {
                 Cell::Stays(held) => Some(held.run().reference().id),
-                Cell::Merge(_) => None,
+                Cell::Merge(_) | Cell::Pages(..) => None,
             })
             .collect();
         let arrived: u64 = layers.iter().flatten().map(Kept::stored_bytes).sum();

@@ -13,9 +13,10 @@ use testudo_base::{
     sync::{Arc, Mutex},
 };
 use testudo_contract::{Task, Work};
-use testudo_run::MergeCursor;
+use testudo_run::{MergeCursor, RunLayout};
 use testudo_sequence::{
-    Bounds, Fence, Layer, Pushed, RunSequence, SequenceOrigin, clip_layer, layer_cursor, shared_prefix,
+    Bounds, Fence, FencedRun, Layer, PageUpdateLimits, PagesUpdated, Pushed, RunSequence, SequenceOrigin,
+    clip_layer, layer_cursor, shared_prefix, update_pages,
 };
 
 use crate::{
@@ -30,6 +31,8 @@ use crate::{
 
 /// Parts for each worker: some slack, so that the workers end together although sizes are estimates.
 const PARTS_PER_WORKER: u64 = 2;
+/// A page of its own costs more than one that is written among others.
+const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 4, extra_parts: 2 };
 
 /// What one worker writes.
 #[derive(Debug)]
@@ -39,6 +42,15 @@ struct Piece {
     bounds: Bounds,
     newest_seqno: Seqno,
     floor: Floor,
+}
+
+/// What comes to a run of the bottom, for one worker.
+#[derive(Debug)]
+struct PagesCell {
+    held: Held,
+    /// Of all of the run, should that cost less.
+    merge: Merge,
+    bytes_max: u64,
 }
 
 /// Where the runs of a piece are put.
@@ -58,7 +70,7 @@ pub(crate) fn write_all(
 ) -> Result<Vec<Vec<Held>>> {
     let merges = || destinations.iter().flat_map(|destination| &destination.cells);
     let bytes_of = |cell: &Cell| match cell {
-        Cell::Merge(merge) => merge.bytes,
+        Cell::Merge(merge) | Cell::Pages(_, merge) => merge.bytes,
         Cell::Stays(_) => 0,
     };
     let total = merges().map(bytes_of).sum::<u64>();
@@ -80,6 +92,15 @@ pub(crate) fn write_all(
                     continue;
                 }
                 Cell::Merge(merge) => merge,
+                Cell::Pages(held, merge) => {
+                    let result = Arc::new(Mutex::new(None));
+                    cells.push(Written::Pieces(vec![Arc::clone(&result)]));
+                    let (work, options, bytes) = (work.clone(), *options, merge.bytes);
+                    let cell = PagesCell { held: held.clone(), merge: merge.clone(), bytes_max };
+                    let task = move || *result.lock() = Some(write_pages(cell, &work, &options));
+                    tasks.push((bytes, Box::new(task)));
+                    continue;
+                }
             };
             merge.bounds = merge.bounds.intersection(&keys);
             let mut pieces = Vec::new();
@@ -113,6 +134,37 @@ fn joined(cells: Vec<Written>) -> Result<Vec<Held>> {
                 }
             }
         }
+    }
+    Ok(runs)
+}
+
+/// Puts what comes to a run into its pages, or writes the run anew.
+fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<Vec<Held>> {
+    let PagesCell { held, mut merge, bytes_max } = cell;
+    let keys = Bounds::from(&work.keys);
+    // What the run has beyond the keys that are the tree's would be written with its pages. And one that says
+    // of keys beyond its fences what there was of them would say it of what has come there since.
+    let is_inside = merge.bounds.intersection(&keys) == merge.bounds
+        && held.cover.as_ref().is_none_or(|cover| cover.intersection(&merge.bounds) == *cover);
+    if let Some((_, incoming)) = merge.layers.split_last().filter(|_| is_inside) {
+        let sources = incoming.iter().cloned().map(layer_cursor).collect();
+        let is_stated = |key: &[u8]| held.cover.as_ref().is_some_and(|cover| cover.contains(key));
+        let (run, newest_seqno) = (held.run(), merge.newest_seqno);
+        let limits = PAGE_UPDATE_LIMITS;
+        if let Some(PagesUpdated { run, .. }) =
+            update_pages(work, run, sources, newest_seqno, limits, is_stated)?
+        {
+            let (new, old) = (run.reference().user_bytes, held.run().reference().user_bytes);
+            let bytes = (held.bytes + new).saturating_sub(old).min(new);
+            work.progress.advance(merge.bytes);
+            let fenced = FencedRun { low: held.fenced.low.clone(), run };
+            return Ok(vec![Held { fenced, bytes, cover: held.cover }]);
+        }
+    }
+    merge.bounds = merge.bounds.intersection(&keys);
+    let mut runs = Vec::new();
+    for piece in cut_merge(&merge, bytes_max)? {
+        runs.extend(write_piece(piece, work, options)?);
     }
     Ok(runs)
 }
@@ -169,7 +221,8 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<He
     let runs_expected = bytes.div_ceil(options.run_bytes).max(1);
     let target = (bytes / runs_expected).clamp(1, options.run_bytes);
     let (is_leaf, keeps_tombstones) = (floor != Floor::Entries, floor == Floor::Nothing);
-    let origin = SequenceOrigin { newest_seqno, target, is_leaf, keeps_tombstones };
+    let layout = if floor == Floor::Bottom { options.bottom_layout() } else { RunLayout::default() };
+    let origin = SequenceOrigin { newest_seqno, target, is_leaf, keeps_tombstones, layout };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
     merge.seek_first()?;
     let first = merge.entry().map(|entry| entry.key.to_vec());

@@ -91,7 +91,8 @@ fn random_run(seed: u64, options: LsmOptions, operator: Option<&str>) -> DropCou
 
 #[test]
 fn what_goes_in_and_is_made_is_stored_or_dropped_to_the_byte() {
-    for (seed, options) in [options(4096, 2, 1), options(16 << 10, 4, 2)].into_iter().enumerate() {
+    let all = [options(4096, 2, 1), options(16 << 10, 4, 2), updating(4096, 2, 1), updating(32 << 10, 4, 2)];
+    for (seed, options) in all.into_iter().enumerate() {
         for operator in [Some("append"), None] {
             let drops = random_run(seed as u64, options, operator);
             assert!(drops.dropped_entries > 1_000 && drops.made_entries > 100, "{drops:?}");

@@ -1,0 +1,166 @@
+//! What comes to the bottom goes into pages of its runs where it is little.
+
+use testudo_base::{merge_operator::MergeOperators, operands_format::encode_operand};
+use testudo_run::ReplacedPages;
+
+use super::*;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+fn batch(keys: impl Iterator<Item = u64>, byte: u8) -> Batch {
+    keys.map(|number| (key(number), Some(vec![byte; 100]))).collect()
+}
+
+/// A tree with everything in its bottom: so many keys, every second one.
+fn settled(options: LsmOptions, keys: u64) -> Bed {
+    let mut bed = Bed::new(options);
+    for first in (0..keys).step_by(4000) {
+        bed.apply_and_move(batch((first..keys.min(first + 4000)).map(|number| number * 2), 1));
+    }
+    settle(&mut bed);
+    bed
+}
+
+/// Brings everything down, as scans would that pay for it.
+fn settle(bed: &mut Bed) {
+    let mut scans = 0;
+    while bed.tree.stats().buffered_runs > 0 {
+        for number in 0..200 {
+            let mut cursor = bed.tree.cursor();
+            cursor.seek(&key(number * 200)).unwrap();
+        }
+        scans += 200;
+        assert!(scans < 100_000, "levels are never emptied: {:?}", bed.tree.outline());
+        bed.run_jobs();
+    }
+}
+
+/// Pages of all runs that were replaced.
+fn replaced(bed: &Bed) -> usize {
+    let pages = |run: &Arc<Run>| run.reference().replaced.as_ref().map_or(0, |all| all.pages().len());
+    bed.runs().iter().map(pages).sum()
+}
+
+fn overflow(bed: &Bed) -> usize {
+    let pages = |all: &Arc<ReplacedPages>| all.overflow().len();
+    bed.runs().iter().filter_map(|run| run.reference().replaced.as_ref().map(pages)).sum()
+}
+
+#[test]
+fn a_few_updates_write_pages_and_no_run() {
+    let mut bed = settled(updating(256 << 10, 8, 1), 20_000);
+    let mut random = SplitMix::new(3);
+    let runs: BTreeMap<RunId, u32> =
+        bed.runs().iter().map(|run| (run.reference().id, run.reference().data_pages)).collect();
+    bed.apply(batch((0..400).map(|number| 10_000 + number * 2), 2));
+    bed.run_jobs();
+    settle(&mut bed);
+    assert!(replaced(&bed) >= 10, "{} pages were replaced", replaced(&bed));
+    let stayed = bed.runs().iter().filter(|run| runs.contains_key(&run.reference().id)).count();
+    assert!(stayed + 2 >= runs.len(), "{stayed} of {} runs stayed", runs.len());
+    bed.check(&mut random);
+    for _ in 0..3 {
+        bed.reopen();
+        bed.tree.check_invariants(true).unwrap();
+        bed.check(&mut random);
+    }
+}
+
+#[test]
+fn inserts_that_a_page_has_no_room_for_get_an_overflow_page_and_then_a_run_is_written_anew() {
+    let mut bed = settled(updating(256 << 10, 8, 1), 20_000);
+    let mut random = SplitMix::new(4);
+    let mut most = 0;
+    for round in 0..12 {
+        bed.apply(batch((0..60).map(|number| 12_001 + (round * 60 + number) * 2), 3));
+        bed.run_jobs();
+        settle(&mut bed);
+        most = most.max(overflow(&bed));
+        bed.check(&mut random);
+    }
+    assert!(most > 0, "no page overflowed");
+}
+
+#[test]
+fn operands_are_folded_into_pages_once() {
+    let mut bed = Bed::new(updating(128 << 10, 8, 1));
+    bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
+    let flush = |bed: &mut Bed, entries: Vec<OwnedEntry>| {
+        bed.sealed.0 += 10;
+        let updates = Arc::new(VecUpdates(Arc::new(entries), bed.sealed));
+        let edit = bed.tree.apply(&bed.work, updates).unwrap();
+        bed.publish(edit);
+    };
+    let value = |number: u64| OwnedEntry { key: key(number), kind: Kind::Value, value: vec![b'v'; 100] };
+    flush(&mut bed, (0..8000).map(value).collect());
+    let mut was_replaced = false;
+    for round in 0..20 {
+        let operand = |number: u64| OwnedEntry {
+            key: key(number),
+            kind: Kind::Operands,
+            value: encode_operand(b"+"),
+        };
+        flush(&mut bed, (0..40).map(|number| operand(number + 2000)).collect());
+        settle(&mut bed);
+        was_replaced |= replaced(&bed) > 0;
+        let expected = [vec![b'v'; 100], vec![b'+'; round + 1]].concat();
+        let Lookup::Found(kind, found, _) =
+            bed.tree.get(&key(2003), hash_key(&key(2003)), Access::Blocking).unwrap()
+        else {
+            panic!("a key is missing")
+        };
+        let entry = Entry { key: &key(2003), kind, value: &found };
+        let merged = match kind {
+            Kind::Value => found.clone(),
+            _ => bed.work.full_merge.try_full_merge(&entry, true).unwrap().1,
+        };
+        assert_eq!(merged, expected, "round {round}");
+    }
+    assert!(was_replaced, "pages were replaced");
+}
+
+#[test]
+fn snapshots_keep_what_pages_had() {
+    let mut bed = settled(updating(128 << 10, 8, 1), 10_000);
+    let mut pinned: Vec<(Arc<dyn Tree>, Model)> = Vec::new();
+    let mut most = 0;
+    for round in 0..10u8 {
+        pinned.push((Arc::clone(&bed.tree), bed.model.clone()));
+        bed.apply(batch((0..100).map(|number| 3000 + number * 2 + u64::from(round) * 100), round));
+        bed.run_jobs();
+        settle(&mut bed);
+        most = most.max(replaced(&bed));
+        if round == 5 {
+            bed.reopen();
+        }
+    }
+    assert!(most > 0, "pages were replaced");
+    for (tree, model) in pinned {
+        let mut cursor = tree.cursor();
+        cursor.seek_first().unwrap();
+        for (key, value) in model {
+            skip_tombstones(&mut cursor, true);
+            let entry = cursor.entry().expect("an entry of a snapshot is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.next().unwrap();
+        }
+    }
+}
+
+#[test]
+fn clustered_updates_write_less_than_runs_would() {
+    let written = |options: LsmOptions| {
+        let mut bed = settled(options, 20_000);
+        let before = bed.written_bytes();
+        for round in 0..30u8 {
+            bed.apply(batch((0..200).map(|number| 20_000 + number * 2), round));
+            bed.run_jobs();
+            settle(&mut bed);
+        }
+        bed.written_bytes() - before
+    };
+    let (pages, runs) = (written(updating(256 << 10, 8, 1)), written(options(256 << 10, 8, 1)));
+    assert!(pages * 3 < runs * 2, "{pages} bytes with pages, {runs} with runs alone");
+}

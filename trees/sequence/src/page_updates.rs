@@ -1,0 +1,120 @@
+//! Entries that go into pages of a run, each page written once for all of its entries (TreeLine §4.1; T1).
+//!
+//! **Invariants**
+//! - The run is one of the bottom: nothing older lies below, tombstones end.
+//! - Values outside the runs are for whoever writes runs anew.
+//! - If it comes to nothing, no drop was told and no page that anybody uses was written.
+
+use testudo_base::{
+    Cursor, DropSink, Entry, Kind, MergeDrops, Result, Seqno,
+    num::u64_of,
+    sync::Arc,
+};
+use testudo_contract::Work;
+use testudo_run::{EntryList, MergeCursor, PageUpdate, Run};
+
+use crate::resolver::Resolver;
+
+/// Up to which cost pages are written anew instead of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageUpdateLimits {
+    /// One in so many pages of the run may be written; one always may.
+    pub parts: u64,
+    /// Pages beyond those that it was written to may be one in so many.
+    pub extra_parts: u64,
+}
+
+/// What has become of the entries.
+#[derive(Debug)]
+pub struct PagesUpdated {
+    /// The version of the run that has them.
+    pub run: Arc<Run>,
+    /// How many of them had no older entry there.
+    pub inserted: u64,
+}
+
+/// Puts the entries of `incoming`, newest first, into the pages of `run`; `None` if that would cost more than
+/// `limits`, or cannot be. `may_end`: whether a tombstone of this key may end without a trace.
+pub fn update_pages<C: Cursor>(
+    work: &Work,
+    run: &Arc<Run>,
+    incoming: Vec<C>,
+    newest_seqno: Seqno,
+    limits: PageUpdateLimits,
+    may_end: impl Fn(&[u8]) -> bool,
+) -> Result<Option<PagesUpdated>> {
+    // What was put outside for pages that are not written after all would be dead without being counted.
+    if work.values.is_some() {
+        return Ok(None);
+    }
+    let Some(mut update) = PageUpdate::begin(run)? else { return Ok(None) };
+    let blocks = u64_of(update.blocks());
+    if u64::from(update.extra_pages()) * limits.extra_parts > blocks {
+        return Ok(None);
+    }
+    let most = (blocks / limits.parts.max(1)).max(1);
+    let mut merge = MergeCursor::with_sink(incoming, 0, MergeDrops::default());
+    let mut list = EntryList::default();
+    let mut shares: Vec<(usize, usize)> = Vec::new();
+    merge.seek_first()?;
+    while let Some(entry) = merge.entry() {
+        let goes_on = shares.last().is_some_and(|(block, _)| {
+            update.end_of(*block).is_none_or(|end| entry.key < end)
+        });
+        if !goes_on {
+            shares.push((update.block_of(entry.key), list.len()));
+        }
+        if u64_of(shares.len()) > most || (entry.kind == Kind::Tombstone && !may_end(entry.key)) {
+            return Ok(None);
+        }
+        list.push(&entry);
+        merge.next()?;
+    }
+    let changed: Vec<usize> = shares.iter().map(|(block, _)| *block).collect();
+    if changed.is_empty() || !update.can_replace(&changed) {
+        return Ok(None);
+    }
+    let old = update.read(&changed)?;
+    let mut resolver = Resolver::new(work, newest_seqno.max(run.reference().newest_seqno), true);
+    let (mut inserted, mut new) = (0, EntryList::default());
+    for (number, (block, from)) in shares.iter().enumerate() {
+        let to = shares.get(number + 1).map_or(list.len(), |(_, next)| *next);
+        let sources = vec![list.cursor(*from..to), old[number].cursor(0..old[number].len())];
+        new.clear();
+        merge_page(sources, &mut resolver, &mut new)?;
+        inserted += u64_of(new.len().saturating_sub(old[number].len()));
+        if !update.replace(*block, &old[number], &new) {
+            return Ok(None);
+        }
+    }
+    let Some(run) = update.finish(work.run_ids.take(), newest_seqno)? else { return Ok(None) };
+    work.progress.record_drops(merge.into_sink());
+    work.progress.record_drops(resolver.drops);
+    Ok(Some(PagesUpdated { run, inserted }))
+}
+
+/// Merges what comes to a page with what it has, newest first, into `new`.
+fn merge_page<C: Cursor>(sources: Vec<C>, resolver: &mut Resolver<'_>, new: &mut EntryList) -> Result<()> {
+    let mut merge = MergeCursor::with_sink(sources, 0, MergeDrops::default());
+    merge.seek_first()?;
+    while let Some(entry) = merge.entry() {
+        let resolved = resolver.resolve_operands(&entry)?;
+        let entry = match &resolved {
+            None => entry,
+            Some((kind, value)) => Entry { kind: *kind, value, ..entry },
+        };
+        if entry.kind == Kind::Tombstone {
+            resolver.drops.dropped(&entry);
+        } else {
+            resolver.write(&entry, |entry| {
+                new.push(entry);
+                Ok(())
+            })?;
+        }
+        merge.next()?;
+    }
+    let MergeDrops { counts, references } = merge.into_sink();
+    resolver.drops.counts += counts;
+    resolver.drops.references.extend(references);
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! What is written of an entry: operands become values where that can be, values go to where they belong.
+//!
+//! **Invariants**
+//! - Of what ends, and of what is made of others, the drops are told once.
+
+use testudo_base::{
+    DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, Result, Seqno, ValueReference, codec::Damage,
+    operands_format::with_value_read, planted,
+};
+use testudo_contract::{PlaceValues, Work};
+
+/// Decides it for the entries of one piece of work, in the order of their keys.
+pub(crate) struct Resolver<'w> {
+    work: &'w Work,
+    /// Nothing older lies below what is written.
+    is_leaf: bool,
+    pub(crate) drops: MergeDrops,
+    /// Puts values outside the runs, or back into them.
+    placing: Option<Box<dyn PlaceValues>>,
+}
+
+impl<'w> Resolver<'w> {
+    /// For what is as new as `newest_seqno`.
+    pub(crate) fn new(work: &'w Work, newest_seqno: Seqno, is_leaf: bool) -> Self {
+        let placing = work.values.as_ref().map(|values| values.placing(newest_seqno, is_leaf));
+        Self { work, is_leaf, drops: MergeDrops::default(), placing }
+    }
+
+    /// What is written in the place of operands, if it is not they.
+    ///
+    /// Errors: those of reading a value that operands change.
+    pub(crate) fn resolve_operands(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, Vec<u8>)>> {
+        let resolved = match entry.kind {
+            Kind::Value | Kind::Tombstone | Kind::Reference | Kind::Referred => None,
+            Kind::Operands | Kind::Unmerged => self.work.full_merge.try_full_merge(entry, self.is_leaf),
+            Kind::UnmergedReference => {
+                let unmerged = self.read_value_of(entry)?;
+                let unmerged = unmerged.as_ref().map(|value| Entry { kind: Kind::Unmerged, value, ..*entry });
+                unmerged.and_then(|unmerged| self.work.full_merge.try_full_merge(&unmerged, true))
+            }
+        };
+        if let Some((kind, value)) = &resolved {
+            self.drops.dropped(entry);
+            self.drops.made(&Entry { kind: *kind, value, ..*entry });
+        }
+        Ok(resolved)
+    }
+
+    /// Operands and the value that they refer to, if somebody can merge them.
+    fn read_value_of(&self, entry: &Entry<'_>) -> Result<Option<Vec<u8>>> {
+        let Some(values) = self.work.values.as_ref().filter(|_| self.work.full_merge.has_operator()) else {
+            return Ok(None);
+        };
+        let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an unmerged entry: {why}"));
+        let (reference, _) = ValueReference::split(entry.value).map_err(damaged)?;
+        let value = values.read(entry.key, &reference)?;
+        with_value_read(entry.value, &value).map(Some).map_err(damaged)
+    }
+
+    /// Lets `write` have what is to stand there for an entry.
+    pub(crate) fn write(
+        &mut self,
+        entry: &Entry<'_>,
+        write: impl FnOnce(&Entry<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let placed = self.placing.as_mut().map_or(Ok(None), |placing| placing.place(entry))?;
+        let written = placed.map_or(*entry, |(kind, value)| Entry { kind, value, ..*entry });
+        let comes_back = written.kind != Kind::Reference && entry.kind == Kind::Reference;
+        if comes_back && !planted!("value-that-came-back-lives-on") {
+            self.drops.note_reference(entry);
+        }
+        write(&written)
+    }
+}
