@@ -46,7 +46,7 @@ impl Store {
             // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
             debug_assert!(wal.durable_seqno() >= seqno, "what is released is durable");
             self.commit_edit(&[Change::LogStart(segment, seqno)])?;
-            wal.release_below(seqno)?;
+            wal.release_before(segment)?;
         }
         Ok(())
     }

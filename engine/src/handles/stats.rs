@@ -314,6 +314,10 @@ pub struct KeyspaceStats {
     /// Such runs that were damaged and are given up, which costs no record: queries use the live ones.
     /// Counted from the opening on, or from the last change of the tree; a count.
     pub retained_damaged_runs: u64,
+    /// Pages of a treeline tree that were updated since the run that they belong to was written; a count.
+    pub replaced_pages: u64,
+    /// Pages of it that have what did not fit into those; a count.
+    pub overflow_pages: u64,
     /// Values of medium pairs in value segments, which come back to their keys at the bottom of the tree.
     pub transient_value_bytes: u64,
     /// Of those, values to which no entry of the tree refers any more.
@@ -367,6 +371,8 @@ impl KeyspaceStats {
             dead_value_bytes: tree.dead_value_bytes,
             retained_bytes: tree.retained_bytes,
             retained_damaged_runs: tree.retained_damaged_runs,
+            replaced_pages: tree.replaced_pages,
+            overflow_pages: tree.overflow_pages,
             transient_value_bytes: tree.transient_value_bytes,
             dead_transient_value_bytes: tree.dead_transient_value_bytes,
             memtable_bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),

@@ -139,7 +139,7 @@ fn run(
             } else {
                 wal.write_all()?
             }
-            wal.release_below(wal.last_reserved_seqno())?;
+            wal.release_before(wal.first_needed_segment(wal.last_reserved_seqno()))?;
         }
         Ok(())
     };

@@ -336,15 +336,16 @@ impl Wal {
         self.tail.lock().last_seqno()
     }
 
-    /// Number of the oldest segment that [`Wal::release_below`] would keep; replay starts there afterwards.
-    /// The store remembers it durably **before** it releases.
+    /// Number of the oldest segment that is needed once nothing up to `seqno` is; replay starts there
+    /// afterwards. The store remembers it durably **before** it releases.
     pub fn first_needed_segment(&self, seqno: Seqno) -> u64 {
         self.segments.first_needed(seqno)
     }
 
-    /// Removes the segments that hold nothing after `seqno`, never the current one.
-    pub fn release_below(&self, seqno: Seqno) -> Result<()> {
-        self.segments.release_below(seqno)
+    /// Removes the segments before the one of this number, which the store remembers: what was current when it
+    /// was asked for may not be any more, and goes with the next one that is remembered.
+    pub fn release_before(&self, segment: u64) -> Result<()> {
+        self.segments.release_before(segment)
     }
 
     /// Bytes of records in segments that were not released.

@@ -30,6 +30,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("log-unsynced-at-flush", "runs hold commits that the log may still lose", &["crash"]),
     bug("flushed-seqno-too-high", "an edit says that newer commits are flushed too", &["schedules/flushes"]),
     bug("log-released-early", "the log is released one segment too far", &["model"]),
+    bug("needed-segment-released", "log segments go before an edit lets go of them", &["model"]),
     bug("newest-superblock-overwritten", "every superblock goes to the same slot", &["exhaustive"]),
     bug("extent-freed-before-edit", "extents are reused before their successors are durable", &["crash"]),
     bug("segment-header-unsynced", "a log segment is written to before its header is durable", &["crash"]),

@@ -132,6 +132,7 @@ impl From<Report> for LayerReport {
             ("crashes in recovery", report.nested_images),
             ("crashes within a call", report.armed_images),
             ("crashes in mid-move", report.moving_images),
+            ("crashes with replaced pages", report.replaced_images),
             ("unsynced commits lost", report.lost_commits),
             ("unsynced commits kept", report.kept_commits),
             ("background steps", report.steps),

@@ -20,8 +20,15 @@ use crate::{Amount, LayerFailure, LayerReport, Limits};
 pub(crate) type Outcome = Result<LayerReport, LayerFailure>;
 
 /// One of each size, with every policy and family.
-const TREES_OF_SHORT_RUNS: [&str; 6] =
-    ["turtle-narrow", "splinter-small", "turtle", "leveled-narrow", "leveled-separate", "lsbm-narrow"];
+const TREES_OF_SHORT_RUNS: [&str; 7] = [
+    "turtle-narrow",
+    "splinter-small",
+    "turtle",
+    "leveled-narrow",
+    "leveled-separate",
+    "lsbm-narrow",
+    "treeline-narrow",
+];
 
 /// Stops the layers that repeat themselves.
 #[derive(Clone, Copy, Debug)]

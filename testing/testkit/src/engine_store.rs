@@ -179,6 +179,10 @@ impl Store for EngineStore {
         Ok(())
     }
 
+    fn has_replaced_pages(&self) -> bool {
+        self.keyspaces.values().any(|keyspace| keyspace.stats().replaced_pages > 0)
+    }
+
     fn is_moving(&self) -> bool {
         self.keyspaces.values().any(|keyspace| keyspace.stats().moving_from.is_some())
     }

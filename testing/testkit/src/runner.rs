@@ -59,6 +59,8 @@ pub struct Report {
     pub armed_images: usize,
     /// Of these, images in which a keyspace is on its way from one family of trees to another.
     pub moving_images: usize,
+    /// Of these, images with pages that were updated in place.
+    pub replaced_images: usize,
     /// Unsynced commits that crashes and kills lost.
     pub lost_commits: usize,
     /// Unsynced commits that survived one.
@@ -78,6 +80,7 @@ impl std::ops::AddAssign for Report {
         self.nested_images += other.nested_images;
         self.armed_images += other.armed_images;
         self.moving_images += other.moving_images;
+        self.replaced_images += other.replaced_images;
         self.lost_commits += other.lost_commits;
         self.kept_commits += other.kept_commits;
         self.steps += other.steps;

@@ -179,6 +179,10 @@ pub trait Store {
     fn is_moving(&self) -> bool {
         false
     }
+    /// Whether there are pages that were updated in place.
+    fn has_replaced_pages(&self) -> bool {
+        false
+    }
     /// Writes one key.
     fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()>;
     /// Removes one key.

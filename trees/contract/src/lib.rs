@@ -150,6 +150,10 @@ pub struct TreeStats {
     pub transient_value_bytes: u64,
     /// Of those, bytes of values to which no entry refers any more.
     pub dead_transient_value_bytes: u64,
+    /// Data pages of runs that were replaced since the runs were written.
+    pub replaced_pages: u64,
+    /// Pages that have entries for which those had no room.
+    pub overflow_pages: u64,
     /// How far its keyspace has come on its way from one family of trees to another, if it is moving.
     pub moving: Option<Moving>,
 }

@@ -343,6 +343,10 @@ impl Tree for LsmTree {
             stats.entries += run.entries;
             stats.tombstones += run.tombstones;
             stats.stored_bytes += run.stored_bytes();
+            if let Some(replaced) = &run.replaced {
+                stats.replaced_pages += u64_of(replaced.pages().len());
+                stats.overflow_pages += u64_of(replaced.overflow().len());
+            }
         }
         stats.retained_bytes = levels.retained_only_bytes();
         stats.stored_bytes += stats.retained_bytes;

@@ -181,7 +181,7 @@ impl SegmentStore {
         self.live.lock().iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Number of the oldest segment that stays if everything up to `seqno` is released.
+    /// Number of the oldest segment that is needed once nothing up to `seqno` is.
     pub(crate) fn first_needed(&self, seqno: Seqno) -> u64 {
         let live = self.live.lock();
         let current = live.back().expect("a log without old segments begins with one");
@@ -189,10 +189,10 @@ impl SegmentStore {
         if planted!("log-released-early") { current.number.min(first + 1) } else { first }
     }
 
-    /// Removes the oldest segments for as long as they hold nothing after `seqno`.
-    pub(crate) fn release_below(&self, seqno: Seqno) -> Result<()> {
+    /// Removes the segments before the one of this number, but not the current one.
+    pub(crate) fn release_before(&self, segment: u64) -> Result<()> {
         // The lock is not held while a file is removed: it would hold up the writer.
-        while let Some(number) = self.releasable(seqno) {
+        while let Some(number) = self.releasable(segment) {
             let name = segment_file_name(number);
             match self.env.remove_file(&self.dir.join(&name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io(name, error)),
@@ -225,10 +225,10 @@ impl SegmentStore {
         self.env.sync_dir(&self.dir).map_err(|error| Error::io(self.dir.display().to_string(), error))
     }
 
-    fn releasable(&self, seqno: Seqno) -> Option<u64> {
+    fn releasable(&self, segment: u64) -> Option<u64> {
         let live = self.live.lock();
-        let is_past = |oldest: &SegmentInfo| oldest.last_seqno <= seqno || planted!("log-released-early");
-        let oldest = live.front().filter(|oldest| live.len() > 1 && is_past(oldest))?;
+        let is_before = |oldest: &SegmentInfo| oldest.number < segment || planted!("needed-segment-released");
+        let oldest = live.front().filter(|oldest| live.len() > 1 && is_before(oldest))?;
         Some(oldest.number)
     }
 

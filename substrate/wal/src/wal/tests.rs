@@ -207,7 +207,7 @@ fn released_segments_are_gone_and_the_rest_is_read_from_the_first_needed() {
     let before = wal.segments();
     let bytes = wal.live_bytes();
     let first = wal.first_needed_segment(Seqno(50));
-    wal.release_below(Seqno(50)).unwrap();
+    wal.release_before(first).unwrap();
     assert!(wal.live_bytes() < bytes && first > 1);
     assert_eq!(wal.segments()[0].number, first);
     assert!(before.iter().all(|old| old.number >= first || old.last_seqno <= Seqno(50)));
@@ -218,9 +218,33 @@ fn released_segments_are_gone_and_the_rest_is_read_from_the_first_needed() {
     })
     .unwrap();
     assert_eq!(seqnos, (wal.segments()[0].first_seqno.0..=100).collect::<Vec<_>>());
-    wal.release_below(Seqno(u64::MAX)).unwrap();
+    wal.release_before(wal.first_needed_segment(Seqno(u64::MAX))).unwrap();
     assert_eq!(wal.segments().len(), 1, "the current segment stays");
     assert_eq!(crate::list_segments(&*env, &dir()).unwrap(), [wal.segments()[0].number]);
+}
+
+#[test]
+fn a_segment_that_became_old_after_the_store_remembered_the_first_one_is_kept() {
+    let env = MemEnv::new(1);
+    let wal = new_log(&env);
+    wal.sync_to(commit(&wal, &[3; 1000])).unwrap();
+    let last = wal.last_reserved_seqno();
+    let remembered = wal.first_needed_segment(last);
+    // Meanwhile commits go on, and the segment that was current is full.
+    for _ in 0..100 {
+        commit(&wal, &[3; 1000]);
+    }
+    wal.sync_all().unwrap();
+    assert!(wal.segments().len() > 2, "segments were begun");
+    wal.release_before(remembered).unwrap();
+    assert_eq!(wal.segments()[0].number, remembered, "replay begins there");
+    let mut seqnos = 0;
+    replay(&*env, &dir(), STORE, &LogEvidence::starting_at(remembered), |_| {
+        seqnos += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(seqnos, 101);
 }
 
 #[test]
@@ -286,7 +310,7 @@ fn a_log_that_goes_on_has_no_segment_before_its_first_commit() {
     wal.write_all().unwrap();
     wal.write_sealed().unwrap();
     wal.sync_all().unwrap();
-    wal.release_below(Seqno(1)).unwrap();
+    wal.release_before(wal.first_needed_segment(Seqno(1))).unwrap();
     assert_eq!((wal.first_needed_segment(Seqno(1)), listed()), (1, vec![1]));
     wal.close().unwrap();
     assert_eq!(listed(), [1]);

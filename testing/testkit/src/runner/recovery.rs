@@ -78,6 +78,8 @@ impl Runner<'_> {
         self.crash_and_open(crash)?;
         let is_moving = self.store.as_ref().is_some_and(|store| store.is_moving());
         self.report.moving_images += usize::from(is_moving);
+        let has_replaced_pages = self.store.as_ref().is_some_and(|store| store.has_replaced_pages());
+        self.report.replaced_images += usize::from(has_replaced_pages);
         Ok(())
     }
 
