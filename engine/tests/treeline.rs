@@ -1,0 +1,295 @@
+//! Pages that are updated in place, and everything that has to know of them: restarts, crashes, snapshots,
+//! backups, copies, checks, repair, salvage, other trees.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use testudo::{
+    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, ScrubOptions, Tree, VerifyLevel,
+    backup::Repository, salvage, unobserved,
+};
+use testudo_env::{CrashPolicy, Env, MemEnv};
+
+const TREELINE: Tree = Tree::Treeline { run_bytes: 64 << 10, growth_factor: 4, level1_flushes: 1 };
+const KEYS: u32 = 6000;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn builder(machine: &Arc<MemEnv>, directory: &str) -> DbBuilder {
+    Db::builder(Path::new(directory)).env(machine.clone()).memory_bytes(4 << 20)
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("user{number:08}").into_bytes()
+}
+
+/// A store whose keyspace has pages that were updated, and what it holds.
+struct Subject {
+    machine: Arc<MemEnv>,
+    db: Db,
+    users: Keyspace,
+    model: Model,
+}
+
+impl Subject {
+    fn new() -> Self {
+        let machine = MemEnv::new(1);
+        let db = builder(&machine, "/db").open().unwrap();
+        let users = db.keyspace("users", KeyspaceOptions::default().tree(TREELINE)).unwrap();
+        let mut subject = Self { machine, db, users, model: Model::new() };
+        (0..KEYS).for_each(|number| subject.insert(number * 10, &[1; 100]));
+        subject.db.settle().unwrap();
+        subject
+    }
+
+    fn insert(&mut self, number: u32, value: &[u8]) {
+        self.users.insert(key(number), value).unwrap();
+        self.model.insert(key(number), value.to_vec());
+    }
+
+    /// Updates, inserts and removes keys that are near each other, and brings all of it down.
+    fn churn(&mut self, round: u8) {
+        let first = u32::from(round) * 7919 % (KEYS * 9);
+        for number in (0..120).map(|number| first / 10 * 10 + number * 10) {
+            self.insert(number % (KEYS * 10), &[round; 100]);
+        }
+        for number in 0..6 {
+            self.insert(first / 10 * 10 + number * 200 + 5, &[round; 80]);
+            let gone = key((first / 10 * 10 + number * 170) % (KEYS * 10));
+            self.users.remove(&gone).unwrap();
+            self.model.remove(&gone);
+        }
+        self.settle();
+    }
+
+    /// Brings everything to the bottom, as scans do that pay for it.
+    fn settle(&self) {
+        for _ in 0..200 {
+            self.db.settle().unwrap();
+            if self.users.stats().buffered_bytes == 0 {
+                return;
+            }
+            for number in 0..100 {
+                self.users.range(key(number * KEYS / 10)..).unwrap().next().unwrap().unwrap();
+            }
+        }
+        panic!("levels are never emptied: {:?}", self.users.stats());
+    }
+
+    fn with_updated_pages() -> Self {
+        let mut subject = Self::new();
+        (2..8).for_each(|round| subject.churn(round));
+        assert!(subject.users.stats().replaced_pages > 10, "{:?}", subject.users.stats());
+        subject
+    }
+
+    fn check(&self) {
+        check(&self.users, &self.model);
+        assert_eq!(self.db.verify(VerifyLevel::Full).unwrap().findings, []);
+    }
+}
+
+fn check(users: &Keyspace, model: &Model) {
+    let pairs = users.iter().unwrap().map(|entry| {
+        let (key, value) = entry.unwrap().into_pair().unwrap();
+        (key.to_vec(), value.to_vec())
+    });
+    assert!(pairs.eq(model.clone()), "all pairs in order");
+    let backward = users.iter().unwrap().rev().map(|entry| entry.unwrap().key().to_vec());
+    assert!(backward.eq(model.keys().rev().cloned()), "and backward");
+    for number in (0..KEYS * 10).step_by(37) {
+        assert_eq!(users.get(key(number)).unwrap().as_deref(), model.get(&key(number)).map(Vec::as_slice));
+    }
+    let keys: Vec<Vec<u8>> = (0..500).map(|number| key(number * 55)).collect();
+    let found = users.multi_get(&keys).unwrap();
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.as_deref(), model.get(key).map(Vec::as_slice));
+    }
+}
+
+fn check_store(machine: &Arc<MemEnv>, directory: &str, model: &Model) {
+    let db = builder(machine, directory).create(false).open().unwrap();
+    check(&db.open_keyspace("users").unwrap().unwrap(), model);
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
+    db.close().unwrap();
+}
+
+#[test]
+fn updated_pages_are_there_after_a_restart_and_after_power_losses() {
+    let mut subject = Subject::with_updated_pages();
+    subject.check();
+    subject.db.persist(testudo::Durability::Sync).unwrap();
+    for (seed, policy) in CrashPolicy::all().enumerate() {
+        let image = subject.machine.crash_image(&policy, seed as u64);
+        check_store(&image, "/db", &subject.model);
+    }
+    for round in 10..13 {
+        let Subject { machine, db, model, .. } = subject;
+        db.close().unwrap();
+        let db = builder(&machine, "/db").open().unwrap();
+        let users = db.open_keyspace("users").unwrap().unwrap();
+        subject = Subject { machine, db, users, model };
+        subject.churn(round);
+        subject.check();
+    }
+}
+
+#[test]
+fn snapshots_and_iterators_see_what_pages_had() {
+    let mut subject = Subject::with_updated_pages();
+    let mut held = Vec::new();
+    for round in 20..26 {
+        let iterator = subject.users.iter().unwrap();
+        held.push((subject.db.snapshot().unwrap(), iterator, subject.model.clone()));
+        subject.churn(round);
+    }
+    for (snapshot, iterator, model) in held {
+        let pairs = iterator.map(|entry| entry.unwrap().key().to_vec());
+        assert!(pairs.eq(model.keys().cloned()), "an iterator that was open all the time");
+        let found = snapshot.iter(&subject.users).unwrap().map(|entry| {
+            let (key, value) = entry.unwrap().into_pair().unwrap();
+            (key.to_vec(), value.to_vec())
+        });
+        assert!(found.eq(model), "a snapshot");
+    }
+    subject.check();
+}
+
+#[test]
+fn backups_have_every_update_of_a_page_and_each_its_own() {
+    let mut subject = Subject::with_updated_pages();
+    let repository = Repository::at("/backups").env(subject.machine.clone());
+    let mut expected = Vec::new();
+    for round in 30..34 {
+        subject.churn(round);
+        let info = repository.create(&subject.db).unwrap();
+        expected.push((info.info.id, subject.model.clone()));
+    }
+    assert_eq!(repository.verify(None).unwrap().findings, []);
+    for (id, model) in expected {
+        let target = format!("/restored-{id}");
+        repository.restore(Some(id), &target).unwrap();
+        check_store(&subject.machine, &target, &model);
+    }
+    subject.db.checkpoint("/checkpoint").unwrap();
+    check_store(&subject.machine, "/checkpoint", &subject.model);
+}
+
+#[test]
+fn a_damaged_page_costs_its_records_and_says_where() {
+    let subject = Subject::with_updated_pages();
+    let Subject { machine, db, model, .. } = subject;
+    db.close().unwrap();
+    let data = machine.file_bytes("/db/data").unwrap();
+    // Kind 5 of a page header: entries in the place of an earlier page.
+    let is_replaced = |page: &[u8], number: usize| page[8] == 5 && page[16] == (number & 255) as u8;
+    let replaced: Vec<usize> = data
+        .chunks_exact(4096)
+        .enumerate()
+        .filter(|(number, page)| is_replaced(page, *number))
+        .map(|(number, _)| number)
+        .collect();
+    assert!(replaced.len() > 10);
+    let (mut refused, mut unaffected) = (0, 0);
+    for number in replaced.into_iter().step_by(3) {
+        machine.corrupt("/db/data", (number * 4096 + 600) as u64, 0x40).unwrap();
+        let db = builder(&machine, "/db").warm_restart(false).open().unwrap();
+        let users = db.open_keyspace("users").unwrap().unwrap();
+        let mut lost = 0;
+        for key in model.keys() {
+            match users.get(key) {
+                Ok(value) => assert_eq!(value.as_deref(), model.get(key).map(Vec::as_slice)),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corruption);
+                    let (file, offset) = error.location().unwrap();
+                    assert_eq!((file, offset / 4096), ("data", number as u64));
+                    lost += 1;
+                }
+            }
+        }
+        let scrubbed = db.scrub(&ScrubOptions::default(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        // What no version of a run has any more is nothing to anybody.
+        assert_eq!(scrubbed.findings.len(), usize::from(lost > 0), "{:?}", scrubbed.findings);
+        (refused, unaffected) = (refused + usize::from(lost > 0), unaffected + usize::from(lost == 0));
+        assert!(lost <= 80, "{lost} records of one page");
+        db.close().unwrap();
+        machine.corrupt("/db/data", (number * 4096 + 600) as u64, 0x40).unwrap();
+    }
+    assert!(refused > 2, "{refused} pages were missed, {unaffected} were not");
+    check_store(&machine, "/db", &model);
+}
+
+fn salvaged(machine: &Arc<MemEnv>, target: &str) -> Model {
+    let env: Arc<dyn Env> = machine.clone();
+    let options = SalvageOptions { env, ..SalvageOptions::new("/db", target) };
+    let report = salvage(&options, &mut unobserved()).unwrap();
+    let lost: Vec<_> = report.keyspaces.iter().flat_map(|keyspace| &keyspace.lost_ranges).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    let db = builder(machine, target).create(false).open().unwrap();
+    let users = db.open_keyspace("users").unwrap().unwrap();
+    users
+        .iter()
+        .unwrap()
+        .map(|entry| {
+            let (key, value) = entry.unwrap().into_pair().unwrap();
+            (key.to_vec(), value.to_vec())
+        })
+        .collect()
+}
+
+#[test]
+fn salvage_finds_the_newest_of_each_page_with_and_without_a_manifest() {
+    let mut subject = Subject::with_updated_pages();
+    (40..50).for_each(|round| subject.churn(round));
+    // More than there is room for on the page where they belong.
+    (0..12).for_each(|number| subject.insert(20_003 + number * 10, &[9; 100]));
+    subject.settle();
+    assert!(subject.users.stats().overflow_pages > 0, "some page overflowed");
+    let Subject { machine, db, model, .. } = subject;
+    db.close().unwrap();
+    assert!(salvaged(&machine, "/with") == model);
+    let manifests: Vec<_> = machine
+        .all_files()
+        .into_iter()
+        .filter(|path| path.starts_with("/db") && path.to_string_lossy().contains("manifest-"))
+        .collect();
+    manifests.iter().for_each(|path| machine.remove_file(path).unwrap());
+    assert!(salvaged(&machine, "/without") == model);
+}
+
+#[test]
+fn keyspaces_leave_and_come_back_with_updated_pages() {
+    let mut subject = Subject::with_updated_pages();
+    for (round, tree) in [Tree::leveled(), TREELINE, Tree::lsbm(), TREELINE, Tree::turtle(), TREELINE]
+        .into_iter()
+        .enumerate()
+    {
+        subject.users.set_tree(tree.with_run_bytes(64 << 10)).unwrap();
+        subject.check();
+        while subject.users.stats().moving_from.is_some() {
+            assert!(subject.db.step().unwrap(), "it arrives");
+        }
+        subject.churn(60 + u8::try_from(round).unwrap());
+        subject.check();
+    }
+    assert!(subject.users.stats().replaced_pages > 0, "pages are updated again");
+}
+
+#[test]
+fn what_was_hot_on_updated_pages_comes_back_after_a_restart() {
+    let subject = Subject::with_updated_pages();
+    let Subject { machine, db, users, model } = subject;
+    let read_all = |users: &Keyspace| model.keys().for_each(|key| assert!(users.get(key).unwrap().is_some()));
+    read_all(&users);
+    drop(users);
+    db.close().unwrap();
+    let db = builder(&machine, "/db").open().unwrap();
+    let users = db.open_keyspace("users").unwrap().unwrap();
+    users.get(key(0)).unwrap();
+    while db.step().unwrap() {}
+    let reads = db.stats().page_reads;
+    read_all(&users);
+    let read = db.stats().page_reads - reads;
+    assert!(read < 40, "{read} pages were read again");
+}
