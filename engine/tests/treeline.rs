@@ -208,7 +208,8 @@ fn a_damaged_page_costs_its_records_and_says_where() {
                 }
             }
         }
-        let scrubbed = db.scrub(&ScrubOptions::default(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        let scrubbed =
+            db.scrub(&ScrubOptions::default(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
         // What no version of a run has any more is nothing to anybody.
         assert_eq!(scrubbed.findings.len(), usize::from(lost > 0), "{:?}", scrubbed.findings);
         (refused, unaffected) = (refused + usize::from(lost > 0), unaffected + usize::from(lost == 0));
@@ -261,9 +262,8 @@ fn salvage_finds_the_newest_of_each_page_with_and_without_a_manifest() {
 #[test]
 fn keyspaces_leave_and_come_back_with_updated_pages() {
     let mut subject = Subject::with_updated_pages();
-    for (round, tree) in [Tree::leveled(), TREELINE, Tree::lsbm(), TREELINE, Tree::turtle(), TREELINE]
-        .into_iter()
-        .enumerate()
+    for (round, tree) in
+        [Tree::leveled(), TREELINE, Tree::lsbm(), TREELINE, Tree::turtle(), TREELINE].into_iter().enumerate()
     {
         subject.users.set_tree(tree.with_run_bytes(64 << 10)).unwrap();
         subject.check();

@@ -32,7 +32,7 @@ pub use entry_list::{EntryList, EntryListCursor};
 pub use format::footer::RunRecord;
 pub use format::key_ends::{KeyEnds, MAX_END_BYTES};
 pub use format::replaced_pages::{
-    OverflowPage, PagePart, PageSlot, ReplacedPageRecord, ReplacedPages, Writing,
+    OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, Writing,
 };
 pub use format::run_ref::RunRef;
 pub use get_together::{KnownKey, get_known_together};

@@ -1,9 +1,9 @@
-//! Writes some data pages of a run anew, each into a slot that nobody uses: the run itself stays as it is,
+//! Writes some data pages of a run anew, each into a place that nobody uses: the run itself stays as it is,
 //! and another version of it has those pages (decision 0049; TreeLine's update in place).
 //!
 //! `find the pages of keys → read what they have → write what they are to have → another version`
 //!
-//! Slots are those that earlier versions have left, and pages that are taken for it where there are too few.
+//! Places are those that earlier versions have left, and pages that are taken for it where there are too few.
 //! A page whose entries do not fit any more gets an overflow page; what does not fit into these two, or would
 //! leave a page without entries, is for whoever writes the run anew.
 //!
@@ -21,18 +21,19 @@ use testudo_base::{
 };
 use testudo_env::AlignedBuffer;
 use testudo_storage::{
-    Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, SlotSet, payload_of, seal_pages,
+    Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, PlaceSet, payload_of, seal_pages,
 };
 
 use crate::{
-    EntryList, KeyEnds, OverflowPage, PagePart, PageSlot, ReplacedPageRecord, ReplacedPages, Run, RunRef, Writing,
+    EntryList, KeyEnds, OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, Run, RunRef,
+    Writing,
     format::{
         block::Block,
         builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
         footer::BlockPosition,
         long_separators::MAX_SEPARATOR_BYTES,
     },
-    reader::used_slots,
+    reader::used_places,
     spans::locate,
 };
 
@@ -226,13 +227,14 @@ impl PageUpdate {
         let is_changed = |page: u32| changed.binary_search_by_key(&page, |new| new.page).is_ok();
         let make = |numbers: &[u32], extents: &[Arc<Extent>]| {
             let mut numbers = numbers.iter().copied();
-            let mut place = || PageSlot { slot: numbers.next().unwrap_or_default(), writing };
-            let mut pages: Vec<(u32, PageSlot)> = changed.iter().map(|new| (new.page, place())).collect();
+            let mut place = || PagePlace { at: numbers.next().unwrap_or_default(), writing };
+            let mut pages: Vec<(u32, PagePlace)> = changed.iter().map(|new| (new.page, place())).collect();
             let borders = changed.iter().filter_map(|new| Some((new.page, &new.overflow.as_ref()?.0)));
             let mut overflow: Vec<OverflowPage> = borders
                 .map(|(of, border)| OverflowPage { of, border: border.clone(), place: place() })
                 .collect();
-            pages.extend(old.pages().iter().filter(|(page, _)| !is_changed(*page)));
+            let stays = |page: u32| !is_changed(page) && !planted!("earlier-updated-page-forgotten");
+            pages.extend(old.pages().iter().filter(|(page, _)| stays(*page)));
             pages.sort_unstable_by_key(|(page, _)| *page);
             overflow.extend(old.overflow().iter().filter(|page| !is_changed(page.of)).cloned());
             overflow.sort_unstable_by_key(|page| page.of);
@@ -247,13 +249,13 @@ impl PageUpdate {
                 ..before.clone()
             }
         };
-        let (slots, made) = first.use_slots(|used, has_plain| {
+        let (places, made) = first.use_places(|used, has_plain| {
             let mut extents = run.extents().to_vec();
-            let numbers = self.choose_slots(used, has_plain, needed, &mut extents);
+            let numbers = self.choose_places(used, has_plain, needed, &mut extents);
             match numbers {
                 Ok(numbers) => {
                     let reference = make(&numbers, &extents);
-                    (Arc::new(used_slots(&reference)), Ok((numbers, reference, extents)))
+                    (Arc::new(used_places(&reference)), Ok((numbers, reference, extents)))
                 }
                 Err(error) => (Arc::default(), Err(error)),
             }
@@ -265,7 +267,7 @@ impl PageUpdate {
         self.write(&changed, &numbers, writing, reference.newest_seqno, &extents)?;
         let footer = run.footer()?.clone();
         let data = Arc::clone(run.data());
-        Ok(Some(Arc::new(Run::with_slots(data, reference, extents, OnceLock::from(footer), Some(slots)))))
+        Ok(Some(Arc::new(Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places)))))
     }
 
     /// The ends of the keys as they will be. Reads those that stay if they are not known whole.
@@ -278,19 +280,21 @@ impl PageUpdate {
         Ok(KeyEnds::of(&first.unwrap_or(old_first), &last.unwrap_or(old_last)))
     }
 
-    /// So many slots that nobody uses, in order; takes pages for those that are missing.
-    fn choose_slots(
+    /// So many places that nobody uses, in order; takes pages for those that are missing.
+    fn choose_places(
         &self,
-        used: &SlotSet,
+        used: &PlaceSet,
         has_plain: bool,
         needed: u32,
         extents: &mut Vec<Arc<Extent>>,
     ) -> Result<Vec<u32>> {
         let reference = self.run.reference();
-        let own = used_slots(reference);
-        let all = |extents: &[Arc<Extent>]| extents.iter().map(|extent| extent.span().page_count).sum::<u32>();
+        let own = used_places(reference);
+        let all =
+            |extents: &[Arc<Extent>]| extents.iter().map(|extent| extent.span().page_count).sum::<u32>();
         let written = if has_plain { 0 } else { reference.data_pages };
-        let is_free = |slot: &u32| !used.contains(*slot) && (!own.contains(*slot) || planted!("used-slot-taken"));
+        let is_free =
+            |place: &u32| !used.contains(*place) && (!own.contains(*place) || planted!("used-place-taken"));
         let before = all(extents);
         let candidates = (0..written).chain(reference.footer_end()..before);
         let mut numbers: Vec<u32> = candidates.filter(is_free).take(usize_of(u64::from(needed))).collect();
@@ -313,7 +317,8 @@ impl PageUpdate {
         extents: &[Arc<Extent>],
     ) -> Result<()> {
         let data = self.run.data();
-        let part_of = |new: &NewPage| if new.overflow.is_some() { PagePart::BeforeBorder } else { PagePart::All };
+        let part_of =
+            |new: &NewPage| if new.overflow.is_some() { PagePart::BeforeBorder } else { PagePart::All };
         let payloads = changed.iter().map(|new| (new.page, part_of(new), &new.payload));
         let overflow = changed.iter().filter_map(|new| {
             let (_, payload) = new.overflow.as_ref()?;
@@ -321,9 +326,9 @@ impl PageUpdate {
         });
         let spans = || extents.iter().map(|extent| extent.span());
         let mut pages = Vec::with_capacity(numbers.len());
-        for (slot, (page, part, payload)) in numbers.iter().zip(payloads.chain(overflow)) {
+        for (place, (page, part, payload)) in numbers.iter().zip(payloads.chain(overflow)) {
             let (physical, _) =
-                locate(spans(), *slot).ok_or_else(|| Error::invalid("a slot is outside its run"))?;
+                locate(spans(), *place).ok_or_else(|| Error::invalid("a place is outside its run"))?;
             let (run, writing_pages) = (self.run.reference().id, u32_of(numbers.len()));
             let record = ReplacedPageRecord { run, page, part, newest_seqno, writing_pages };
             let mut payload = payload.clone();

@@ -16,7 +16,7 @@ use testudo_base::{
         atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
     },
 };
-use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, SlotSet, payload_of};
+use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, PlaceSet, payload_of};
 
 use crate::{
     Access, Lookup, LookupProgress, Reached, RunRecord, RunRef,
@@ -39,8 +39,8 @@ pub struct Run {
     filter_loads: AtomicU8,
     /// See [`Run::note_damage`].
     is_damaged: AtomicBool,
-    /// The slots that it uses, if pages were replaced.
-    slots: Option<Arc<SlotSet>>,
+    /// The places that it uses, if pages were replaced.
+    places: Option<Arc<PlaceSet>>,
 }
 
 /// What an allocator takes for itself, about.
@@ -52,27 +52,27 @@ const EXTENT_BYTES: usize = size_of::<ExtentSpan>() + size_of::<Arc<Extent>>() +
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if let (None, Some(first)) = (&self.slots, self.extents.first()) {
+        if let (None, Some(first)) = (&self.places, self.extents.first()) {
             first.remove_plain_user();
         }
         self.data.subtract_run_memory(self.own_bytes() + self.footer_bytes());
     }
 }
 
-/// The slots that a run uses whose pages were replaced, listed as used.
-fn slots_of(reference: &RunRef, extents: &[Arc<Extent>]) -> Option<Arc<SlotSet>> {
+/// The places that a run uses whose pages were replaced, listed as used.
+fn places_of(reference: &RunRef, extents: &[Arc<Extent>]) -> Option<Arc<PlaceSet>> {
     reference.replaced.as_ref()?;
-    let slots = Arc::new(used_slots(reference));
-    let (slots, ()) = extents.first()?.use_slots(|_, _| (slots, ()));
-    Some(slots)
+    let places = Arc::new(used_places(reference));
+    let (places, ()) = extents.first()?.use_places(|_, _| (places, ()));
+    Some(places)
 }
 
-/// The slots of all data and overflow pages.
-pub(crate) fn used_slots(reference: &RunRef) -> SlotSet {
-    let mut slots = SlotSet::default();
+/// The places of all data and overflow pages.
+pub(crate) fn used_places(reference: &RunRef) -> PlaceSet {
+    let mut places = PlaceSet::default();
     let overflow = reference.footer_end()..reference.page_count();
-    (0..reference.data_pages).chain(overflow).for_each(|page| slots.insert(reference.place_of(page).slot));
-    slots
+    (0..reference.data_pages).chain(overflow).for_each(|page| places.insert(reference.place_of(page).at));
+    places
 }
 
 /// Look-ups that may load a page of the filter after one that it would have saved a read.
@@ -95,20 +95,24 @@ impl Run {
         extents: Vec<Arc<Extent>>,
         footer: OnceLock<Footer>,
     ) -> Self {
-        let slots = slots_of(&reference, &extents);
-        Self::with_slots(data, reference, extents, footer, slots)
+        let places = places_of(&reference, &extents);
+        Self::with_places(data, reference, extents, footer, places)
     }
 
-    /// The same; its slots are used already. `None` if no page was replaced.
-    pub(crate) fn with_slots(
+    /// The same; its places are used already. `None` if no page was replaced.
+    pub(crate) fn with_places(
         data: Arc<DataFile>,
         reference: RunRef,
         extents: Vec<Arc<Extent>>,
         footer: OnceLock<Footer>,
-        slots: Option<Arc<SlotSet>>,
+        places: Option<Arc<PlaceSet>>,
     ) -> Self {
-        debug_assert_eq!(slots.is_some(), reference.replaced.is_some(), "who replaced pages lists its slots");
-        if let (None, Some(first)) = (&slots, extents.first()) {
+        debug_assert_eq!(
+            places.is_some(),
+            reference.replaced.is_some(),
+            "who replaced pages lists its places"
+        );
+        if let (None, Some(first)) = (&places, extents.first()) {
             first.add_plain_user();
         }
         let run = Self {
@@ -118,7 +122,7 @@ impl Run {
             footer,
             filter_loads: AtomicU8::new(0),
             is_damaged: false.into(),
-            slots,
+            places,
         };
         run.data.add_run_memory(run.own_bytes() + run.footer_bytes());
         run
@@ -312,7 +316,9 @@ impl Run {
             let (record, footer) = Footer::decode(payload)?;
             let is_same = match self.reference.replaced {
                 None => record.reference == self.reference,
-                Some(_) => record.reference.replaced.is_none() && self.reference.is_version_of(&record.reference),
+                Some(_) => {
+                    record.reference.replaced.is_none() && self.reference.is_version_of(&record.reference)
+                }
             };
             let is_ours = is_same && record.store == self.data.store();
             is_ours.then_some(footer).ok_or(Damage("the footer states another run"))
@@ -468,7 +474,9 @@ impl Run {
 
     /// Whether most of its filter is in the page cache.
     pub fn has_filter_in_memory(&self) -> Result<bool> {
-        let Some(footer) = self.footer_in_memory()?.filter(|_| self.filter_counts()) else { return Ok(false) };
+        let Some(footer) = self.footer_in_memory()?.filter(|_| self.filter_counts()) else {
+            return Ok(false);
+        };
         let mut present = 0;
         for page in footer.filter_page..footer.filter_page + footer.filter_pages {
             present += u32::from(self.data.has_page(self.address(PageKind::Filter, page)?.page));
@@ -524,13 +532,13 @@ impl Run {
         let count = u32_of(buffer.len() / PAGE_SIZE);
         // Slots beside each other are read together, whatever they have; replaced pages then one by one.
         let written = self.reference.footer_end().saturating_sub(page).min(count);
-        let (mut slot, mut rest) = (page, &mut buffer[..usize_of(u64::from(written)) * PAGE_SIZE]);
+        let (mut place, mut rest) = (page, &mut buffer[..usize_of(u64::from(written)) * PAGE_SIZE]);
         while !rest.is_empty() {
-            let (physical, room) = locate(self.spans(), slot).ok_or_else(|| outside(page))?;
+            let (physical, room) = locate(self.spans(), place).ok_or_else(|| outside(page))?;
             let length = rest.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
             let (piece, after) = rest.split_at_mut(length);
             self.data.read_stream(physical, piece)?;
-            slot += u32_of(length / PAGE_SIZE);
+            place += u32_of(length / PAGE_SIZE);
             rest = after;
         }
         self.read_replaced(page, buffer)
@@ -544,7 +552,7 @@ impl Run {
         let mut reads = Vec::new();
         for (number, bytes) in (page..).zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
             let place = self.reference.place_of(number);
-            if place.slot == number && place.writing.generation == self.reference.id {
+            if place.at == number && place.writing.generation == self.reference.id {
                 continue;
             }
             let (physical, _) = self

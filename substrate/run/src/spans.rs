@@ -5,9 +5,9 @@ use testudo_base::ExtentSpan;
 
 use crate::RunRef;
 
-/// The physical page of a run's slot, and how many slots follow it in the same span (itself included).
-pub(crate) fn locate(spans: impl Iterator<Item = ExtentSpan>, slot: u32) -> Option<(u64, u32)> {
-    let mut left = slot;
+/// The physical page of a run's place, and how many places follow it in the same span (itself included).
+pub(crate) fn locate(spans: impl Iterator<Item = ExtentSpan>, place: u32) -> Option<(u64, u32)> {
+    let mut left = place;
     for span in spans {
         if left < span.page_count {
             return Some((span.first_page + u64::from(left), span.page_count - left));
@@ -26,8 +26,8 @@ pub(crate) fn locate_page<S: Iterator<Item = ExtentSpan>>(
 ) -> Option<(u64, u32)> {
     let Some(replaced) = &reference.replaced else { return locate(spans(), page) };
     let place = reference.place_of(page);
-    let (physical, room) = locate(spans(), place.slot)?;
-    if place.slot != page || place.writing.generation != reference.id {
+    let (physical, room) = locate(spans(), place.at)?;
+    if place.at != page || place.writing.generation != reference.id {
         return Some((physical, 1));
     }
     let next = replaced.next_from(page).map_or(u32::MAX, |next| next - page);

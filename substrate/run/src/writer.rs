@@ -424,8 +424,11 @@ impl RunWriter {
         let data_pages = self.next_page;
         let index = self.write_index()?;
         // Who looks for a value knows that it is there.
-        let (filter_page, filter_pages) =
-            if is_value_segment || !self.layout.has_filter { (self.next_page, 0) } else { self.write_filter()? };
+        let (filter_page, filter_pages) = if is_value_segment || !self.layout.has_filter {
+            (self.next_page, 0)
+        } else {
+            self.write_filter()?
+        };
         let footer = Footer { filter_page, filter_pages, index };
         let reference = self.write_footer(data_pages, &footer, covered_range, is_value_segment)?;
         self.write_rest()?;

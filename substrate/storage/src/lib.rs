@@ -8,7 +8,7 @@
 //!   reused only when it is neither live nor held.
 //! - Pages are durable before the manifest edit that refers to them.
 //! - A page read from the device is verified (checksum, store, location, generation) before anyone sees it.
-//! - The newest valid superblock slot is never overwritten.
+//! - The newest valid superblock place is never overwritten.
 
 mod cache;
 mod data_file;
@@ -36,10 +36,10 @@ pub use manifest::watermark::{WATERMARK_FILE, Watermark, read_watermark};
 pub use manifest::{Manifest, ManifestStats, check_superblock};
 pub use space::{
     extents::{Extent, Extents, SpaceStats},
-    slot_users::SlotSet,
+    place_users::PlaceSet,
 };
 
 /// Name of the file that holds all pages.
 pub const DATA_FILE: &str = "data";
-/// Name of the file that holds the two superblock slots.
+/// Name of the file that holds the two superblock places.
 pub const SUPERBLOCK_FILE: &str = "superblock";

@@ -3,4 +3,4 @@
 pub(crate) mod extents;
 pub(crate) mod free_space;
 pub(crate) mod free_space_target;
-pub(crate) mod slot_users;
+pub(crate) mod place_users;

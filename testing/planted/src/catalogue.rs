@@ -161,6 +161,37 @@ pub(crate) const BUGS: &[Bug] = &[
         "a job of a leveled tree undoes a flush that came in between",
         &["trees/lsm/src/tree/tests/beside.rs"],
     ),
+    // Pages that are updated in place.
+    bug(
+        "used-place-taken",
+        "a page is written where another version of its run still has one",
+        &["substrate/run/src/page_update/tests.rs"],
+    ),
+    bug(
+        "earlier-updated-page-forgotten",
+        "a version of a run has none of the pages that were replaced before",
+        &["substrate/run/src/page_update/tests.rs"],
+    ),
+    bug(
+        "overflow-page-not-asked",
+        "entries on overflow pages are looked for on the pages that they belong to",
+        &["substrate/run/src/page_update/tests.rs"],
+    ),
+    bug(
+        "filter-of-replaced-pages-asked",
+        "the filter of a run denies keys that its replaced pages have got",
+        &["substrate/run/src/page_update/tests.rs"],
+    ),
+    bug(
+        "pages-updated-beyond-border",
+        "a run says that it is newer than entries of it that are yet to come down",
+        &["trees/lsm/src/tree/tests/page_updates.rs"],
+    ),
+    bug(
+        "backup-misses-updated-page",
+        "a backup takes a run for the one that it has, though pages were replaced since",
+        &["engine/tests/treeline.rs"],
+    ),
     // Value segments.
     bug("dead-bytes-twice", "the bytes of a dead value count twice", &["trees/separated/src/tree/tests.rs"]),
     bug("drops-of-job-lost", "values that a job drops stay alive", &["trees/separated/src/tree/tests.rs"]),

@@ -5,11 +5,7 @@
 //! - Values outside the runs are for whoever writes runs anew.
 //! - If it comes to nothing, no drop was told and no page that anybody uses was written.
 
-use testudo_base::{
-    Cursor, DropSink, Entry, Kind, MergeDrops, Result, Seqno,
-    num::u64_of,
-    sync::Arc,
-};
+use testudo_base::{Cursor, DropSink, Entry, Kind, MergeDrops, Result, Seqno, num::u64_of, sync::Arc};
 use testudo_contract::Work;
 use testudo_run::{EntryList, MergeCursor, PageUpdate, Run};
 
@@ -58,9 +54,8 @@ pub fn update_pages<C: Cursor>(
     let mut shares: Vec<(usize, usize)> = Vec::new();
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
-        let goes_on = shares.last().is_some_and(|(block, _)| {
-            update.end_of(*block).is_none_or(|end| entry.key < end)
-        });
+        let goes_on =
+            shares.last().is_some_and(|(block, _)| update.end_of(*block).is_none_or(|end| entry.key < end));
         if !goes_on {
             shares.push((update.block_of(entry.key), list.len()));
         }

@@ -5,9 +5,7 @@
 //! - Of entries that end here, and of those that become another one, the work's progress is told at the end.
 //! - A run that stays keeps its bytes and its covered range; others are put on either side of it.
 
-use testudo_base::{
-    DropSink, Entry, Kind, Result, Seqno, key, num::u64_of, planted, sync::Arc,
-};
+use testudo_base::{DropSink, Entry, Kind, Result, Seqno, key, num::u64_of, planted, sync::Arc};
 use testudo_contract::Work;
 use testudo_run::{KeyBounds, Run, RunLayout, RunOrigin, RunWriter};
 

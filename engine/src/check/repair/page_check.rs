@@ -55,7 +55,9 @@ impl Site<'_> {
             for block in stretch.blocks {
                 let Some(why) = block.damage else { continue };
                 let action = match block.identity.kind {
-                    PageKind::Data | PageKind::Replaced => "salvage gives back all records but those of this page",
+                    PageKind::Data | PageKind::Replaced => {
+                        "salvage gives back all records but those of this page"
+                    }
                     _ => "salvage gives back all records",
                 };
                 let what = format!("{why} ({:?} page of run {})", block.identity.kind, reference.id);

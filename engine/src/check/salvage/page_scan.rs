@@ -109,7 +109,10 @@ pub(crate) fn scan(
             continue;
         }
         let (first_page, is_replaced) = (page, false);
-        add(&mut fragments, Fragment { first_page, page_count, run, keyspace, incarnation, keys, is_replaced });
+        add(
+            &mut fragments,
+            Fragment { first_page, page_count, run, keyspace, incarnation, keys, is_replaced },
+        );
     }
     Ok(sort_out(records, fragments, replaced))
 }
@@ -181,7 +184,8 @@ fn sort_out(
     }
     found.orphans = fragments;
     found.orphans.retain(|fragment| fragment.keys.is_some() && !with_footer.contains_key(&fragment.run));
-    let lone = pages.into_iter().filter(|(run, _)| !with_footer.contains_key(run)).flat_map(|(_, pages)| pages);
+    let lone =
+        pages.into_iter().filter(|(run, _)| !with_footer.contains_key(run)).flat_map(|(_, pages)| pages);
     found.orphans.extend(lone.map(|(keyspace, page)| Fragment {
         first_page: page.physical,
         page_count: 1,

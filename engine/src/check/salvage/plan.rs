@@ -7,9 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testudo_base::{
-    ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage, sync::Arc,
-};
+use testudo_base::{ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage, sync::Arc};
 use testudo_contract::PartUse;
 use testudo_run::{KeyBounds, KeyEnds, ReplacedPages, RunRecord, RunRef, Writing};
 use testudo_storage::manifest_file_name;

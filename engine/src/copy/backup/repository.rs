@@ -9,6 +9,7 @@ use std::{io, path::PathBuf};
 use testudo_base::{
     Error, ErrorKind, Result, StoreId,
     num::{u64_of, usize_of},
+    planted,
     sync::Arc,
 };
 use testudo_env::{DirLock, Env, File, OpenMode, OpenOptions};
@@ -38,6 +39,7 @@ pub(crate) struct OpenRepository {
 pub(crate) fn run_name(store: StoreId, run: &RunRef) -> String {
     let name = format!("run-{:032x}-{:08x}-{:016x}", store.0, run.incarnation, run.id.0);
     match run.replaced.as_ref().and_then(|replaced| replaced.writings().pop()) {
+        Some(_) if planted!("backup-misses-updated-page") => name,
         None => name,
         Some(newest) => format!("{name}-{:016x}-{:08x}", newest.generation.0, newest.incarnation),
     }

@@ -1,12 +1,12 @@
 //! Which data pages of a run were written anew since, and where they are now (decision 0049).
 //!
-//! A replaced page lies in a *slot*: a page of the run's spans, counted from their start. Data pages that
-//! were not replaced lie in the slot that has their number. A page whose entries outgrew it has an *overflow
+//! A replaced page lies in a *place*: a page of the run's spans, counted from their start. Data pages that
+//! were not replaced lie in the place that has their number. A page whose entries outgrew it has an *overflow
 //! page*, which takes those from a border on; overflow pages are numbered from the end of the footer on.
 //!
 //! Encoded (little-endian; `varint` as in `codec.rs`, `str` = u32 length and bytes): count u32 of writings,
 //! each: generation u64 · incarnation u32 · then count u32 of replaced pages, each: varint how far its number
-//! is behind the one before (the first: behind -1) less 1 · varint slot · varint number of its writing · then
+//! is behind the one before (the first: behind -1) less 1 · varint place · varint number of its writing · then
 //! count u32 of overflow pages, each: the same three of it, its number being that of the page that it
 //! belongs to · border str.
 //!
@@ -16,7 +16,7 @@
 //! u32.
 //!
 //! **Invariants**
-//! - Pages ascend, and no slot is that of two pages.
+//! - Pages ascend, and no place is that of two pages.
 //! - Every page with an overflow page was replaced, and every writing is that of a page.
 
 use std::collections::BTreeSet;
@@ -99,9 +99,9 @@ impl ReplacedPageRecord {
 
 /// Where a page of a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageSlot {
-    /// Number of its slot, counted from the start of the run.
-    pub slot: u32,
+pub struct PagePlace {
+    /// Number of its place, counted from the start of the run.
+    pub at: u32,
     /// What its header says.
     pub writing: Writing,
 }
@@ -114,19 +114,19 @@ pub struct OverflowPage {
     /// Its keys are no less than this, and those of the page before it are.
     pub border: Vec<u8>,
     /// Where it is.
-    pub place: PageSlot,
+    pub place: PagePlace,
 }
 
 /// The replaced pages of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplacedPages {
-    pages: Vec<(u32, PageSlot)>,
+    pages: Vec<(u32, PagePlace)>,
     overflow: Vec<OverflowPage>,
 }
 
 impl ReplacedPages {
     /// Of these, each in the order of pages.
-    pub(crate) fn new(pages: Vec<(u32, PageSlot)>, overflow: Vec<OverflowPage>) -> Self {
+    pub(crate) fn new(pages: Vec<(u32, PagePlace)>, overflow: Vec<OverflowPage>) -> Self {
         debug_assert!(pages.is_sorted_by(|a, b| a.0 < b.0), "pages ascend");
         debug_assert!(overflow.is_sorted_by(|a, b| a.of < b.of), "one overflow page for each at most");
         Self { pages, overflow }
@@ -134,11 +134,11 @@ impl ReplacedPages {
 
     /// The first page of a run that is known by this page alone.
     pub fn lone_page(writing: Writing) -> Self {
-        Self::new(vec![(0, PageSlot { slot: 0, writing })], Vec::new())
+        Self::new(vec![(0, PagePlace { at: 0, writing })], Vec::new())
     }
 
     /// The replaced pages with their places.
-    pub fn pages(&self) -> &[(u32, PageSlot)] {
+    pub fn pages(&self) -> &[(u32, PagePlace)] {
         &self.pages
     }
 
@@ -149,7 +149,7 @@ impl ReplacedPages {
 
     /// Where a page is, if it was replaced.
     #[inline]
-    pub(crate) fn place_of(&self, page: u32) -> Option<PageSlot> {
+    pub(crate) fn place_of(&self, page: u32) -> Option<PagePlace> {
         let at = self.pages.partition_point(|(other, _)| *other < page);
         self.pages.get(at).filter(|(other, _)| *other == page).map(|(_, place)| *place)
     }
@@ -169,7 +169,7 @@ impl ReplacedPages {
     }
 
     /// Every place that it names.
-    pub fn places(&self) -> impl Iterator<Item = PageSlot> + '_ {
+    pub fn places(&self) -> impl Iterator<Item = PagePlace> + '_ {
         let pages = self.pages.iter().map(|(_, place)| *place);
         pages.chain(self.overflow.iter().map(|page| page.place))
     }
@@ -183,7 +183,7 @@ impl ReplacedPages {
     /// About how much memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let borders: usize = self.overflow.iter().map(|page| page.border.len()).sum();
-        self.pages.capacity() * size_of::<(u32, PageSlot)>()
+        self.pages.capacity() * size_of::<(u32, PagePlace)>()
             + self.overflow.capacity() * size_of::<OverflowPage>()
             + borders
     }
@@ -197,9 +197,9 @@ impl ReplacedPages {
             codec::put_u32(out, writing.incarnation);
         }
         let number = |writing: &Writing| writings.binary_search(writing).unwrap_or_default();
-        let put = |out: &mut Vec<u8>, page: u32, next: &mut u32, place: &PageSlot| {
+        let put = |out: &mut Vec<u8>, page: u32, next: &mut u32, place: &PagePlace| {
             codec::put_varint(out, u64::from(page - *next));
-            codec::put_varint(out, u64::from(place.slot));
+            codec::put_varint(out, u64::from(place.at));
             codec::put_varint(out, u64_of(number(&place.writing)));
             *next = page + 1;
         };
@@ -214,13 +214,13 @@ impl ReplacedPages {
         }
     }
 
-    /// Reads the encoding back. `data_pages` and `footer_end` are those of the run, `slots` is how many pages
+    /// Reads the encoding back. `data_pages` and `footer_end` are those of the run, `places` is how many pages
     /// its spans have.
     pub(crate) fn decode(
         reader: &mut Reader<'_>,
         data_pages: u32,
         footer_end: u32,
-        slots: u64,
+        places: u64,
     ) -> Result<Self, Damage> {
         let count = count_of(reader, 12)?;
         let mut writings = Vec::with_capacity(count);
@@ -233,18 +233,18 @@ impl ReplacedPages {
         }
         let mut taken = BTreeSet::new();
         let mut used = vec![false; count];
-        let mut next_of = |reader: &mut Reader<'_>, next: &mut u64| -> Result<(u32, PageSlot), Damage> {
+        let mut next_of = |reader: &mut Reader<'_>, next: &mut u64| -> Result<(u32, PagePlace), Damage> {
             let page = next.checked_add(reader.varint()?).filter(|page| *page < u64::from(data_pages));
             let page = page.ok_or(Damage("a replaced page is none of the run"))?;
             *next = page + 1;
-            let (slot, number) = (reader.varint()?, usize_of(reader.varint()?));
-            let is_slot = slot < u64::from(data_pages) || (u64::from(footer_end)..slots).contains(&slot);
-            if !is_slot || !taken.insert(slot) {
-                return Err(Damage("a replaced page is in an impossible slot"));
+            let (at, number) = (reader.varint()?, usize_of(reader.varint()?));
+            let is_place = at < u64::from(data_pages) || (u64::from(footer_end)..places).contains(&at);
+            if !is_place || !taken.insert(at) {
+                return Err(Damage("a replaced page is in an impossible place"));
             }
             let writing = *writings.get(number).ok_or(Damage("a replaced page has no such writing"))?;
             used[number] = true;
-            Ok((testudo_base::num::low32(page), PageSlot { slot: testudo_base::num::low32(slot), writing }))
+            Ok((testudo_base::num::low32(page), PagePlace { at: testudo_base::num::low32(at), writing }))
         };
         let count = count_of(reader, 3)?;
         let (mut pages, mut next) = (Vec::with_capacity(count), 0);
@@ -260,12 +260,12 @@ impl ReplacedPages {
         }
         let replaced = Self { pages, overflow };
         let are_of_replaced = || replaced.overflow.iter().all(|page| replaced.place_of(page.of).is_some());
-        // A page that was not replaced lies in its own slot.
-        let is_free = |slot: u32| slot >= data_pages || replaced.place_of(slot).is_some();
+        // A page that was not replaced lies in its own place.
+        let is_free = |at: u32| at >= data_pages || replaced.place_of(at).is_some();
         if replaced.pages.is_empty()
             || used.contains(&false)
             || !are_of_replaced()
-            || !replaced.places().all(|place| is_free(place.slot))
+            || !replaced.places().all(|place| is_free(place.at))
         {
             return Err(Damage("the replaced pages of a run contradict each other"));
         }

@@ -18,7 +18,7 @@ use testudo_base::{
 
 use crate::{
     KeyEnds,
-    format::replaced_pages::{PageSlot, ReplacedPages, Writing},
+    format::replaced_pages::{PagePlace, ReplacedPages, Writing},
 };
 
 /// A reference to a run.
@@ -91,31 +91,31 @@ impl RunRef {
 
     /// Where a page is, and what its header says. Pages that were never replaced are where they were written.
     #[inline]
-    pub(crate) fn place_of(&self, page: u32) -> PageSlot {
+    pub(crate) fn place_of(&self, page: u32) -> PagePlace {
         let written = Writing { generation: self.id, incarnation: self.incarnation };
-        let Some(replaced) = &self.replaced else { return PageSlot { slot: page, writing: written } };
+        let Some(replaced) = &self.replaced else { return PagePlace { at: page, writing: written } };
         let place = match page.checked_sub(self.footer_end()) {
             Some(number) => {
                 replaced.overflow().get(usize_of(u64::from(number))).map(|overflow| overflow.place)
             }
             None => replaced.place_of(page),
         };
-        place.unwrap_or(PageSlot { slot: page, writing: written })
+        place.unwrap_or(PagePlace { at: page, writing: written })
     }
 
     /// Whether a page was replaced, or is an overflow page.
     #[inline]
     pub(crate) fn is_replaced(&self, page: u32) -> bool {
-        self.replaced.as_ref().is_some_and(|replaced| {
-            page >= self.footer_end() || replaced.place_of(page).is_some()
-        })
+        self.replaced
+            .as_ref()
+            .is_some_and(|replaced| page >= self.footer_end() || replaced.place_of(page).is_some())
     }
 
     /// The writing of the run's page that lies in a page of the data file, if one does that says it is of
     /// `generation`.
     pub fn writing_at(&self, physical: u64, generation: RunId) -> Option<Writing> {
         let mut before = 0;
-        let slot = self.spans.iter().find_map(|span| {
+        let at = self.spans.iter().find_map(|span| {
             let first = before;
             before += span.page_count;
             let is_there = (span.first_page..span.end_page()).contains(&physical);
@@ -124,9 +124,9 @@ impl RunRef {
         let written = Writing { generation: self.id, incarnation: self.incarnation };
         let Some(replaced) = &self.replaced else { return Some(written) };
         if generation == self.id {
-            return (slot < self.footer_end() && replaced.place_of(slot).is_none()).then_some(written);
+            return (at < self.footer_end() && replaced.place_of(at).is_none()).then_some(written);
         }
-        let place = replaced.places().find(|place| place.slot == slot)?;
+        let place = replaced.places().find(|place| place.at == at)?;
         (place.writing.generation == generation).then_some(place.writing)
     }
 

@@ -196,7 +196,7 @@ fn versions_of_a_run_have_what_they_were_given_while_others_live() {
 }
 
 #[test]
-fn slots_are_written_again_once_nobody_uses_them() {
+fn places_are_written_again_once_nobody_uses_them() {
     let mut bed = Bed::new(1);
     let model: Model = (0..1200).map(|number| (key(number), vec![7; 100])).collect();
     let mut run = bed.run_of(&model);
@@ -219,7 +219,7 @@ fn slots_are_written_again_once_nobody_uses_them() {
 }
 
 #[test]
-fn what_is_not_published_leaves_its_slots() {
+fn what_is_not_published_leaves_its_places() {
     let mut bed = Bed::new(1);
     let model: Model = (0..600).map(|number| (key(number), vec![7; 100])).collect();
     let run = bed.run_of(&model);
@@ -235,7 +235,7 @@ fn what_is_not_published_leaves_its_slots() {
 }
 
 #[test]
-fn a_run_opened_from_its_reference_shares_slots_with_those_that_live() {
+fn a_run_opened_from_its_reference_shares_places_with_those_that_live() {
     let mut bed = Bed::new(1);
     let model: Model = (0..600).map(|number| (key(number), vec![7; 100])).collect();
     let run = bed.run_of(&model);

@@ -16,7 +16,7 @@ use testudo_base::{
 };
 
 use crate::{
-    KeyEnds, OverflowPage, PagePart, PageSlot, ReplacedPageRecord, ReplacedPages, RunRef, Writing,
+    KeyEnds, OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, RunRef, Writing,
     format::long_separators::MAX_SEPARATOR_BYTES,
 };
 
@@ -41,6 +41,7 @@ impl RunRef {
         found.retain(|page| page.record.run == self.id && page.record.page < self.data_pages);
         let newest: Option<RunId> = found.iter().map(|page| page.writing.generation).max();
         let of_newest = || found.iter().filter(|page| Some(page.writing.generation) == newest);
+        // What may never have been committed is no better than what it replaced.
         let expected = of_newest().map(|page| page.record.writing_pages).max();
         if expected.is_some_and(|expected| of_newest().count() != usize_of(u64::from(expected))) {
             found.retain(|page| Some(page.writing.generation) != newest);
@@ -50,7 +51,7 @@ impl RunRef {
         for page in found {
             parts.insert((page.record.page, page.record.part), page);
         }
-        let mut pages: Vec<(u32, PageSlot)> = Vec::new();
+        let mut pages: Vec<(u32, PagePlace)> = Vec::new();
         let mut overflow: Vec<OverflowPage> = Vec::new();
         let mut newest_seqno: Seqno = self.newest_seqno;
         let numbers: Vec<u32> = parts.keys().map(|(page, _)| *page).collect();
@@ -60,12 +61,12 @@ impl RunRef {
                 newest_seqno = newest_seqno.max(found.record.newest_seqno);
                 self.keys = widened(&self.keys, &found.keys);
             }
-            pages.push((page, self.slot_for(&first)));
+            pages.push((page, self.place_for(&first)));
             let is_part = first.record.part == PagePart::BeforeBorder;
             // One that was not found is one that cannot be read: there is no such page where the footer is.
             let place = match &second {
-                Some(second) => self.slot_for(second),
-                None => PageSlot { slot: self.footer_page, writing: first.writing },
+                Some(second) => self.place_for(second),
+                None => PagePlace { at: self.footer_page, writing: first.writing },
             };
             if is_part {
                 let mut border = second.map_or_else(|| first.keys.1.clone(), |second| second.keys.0);
@@ -80,18 +81,18 @@ impl RunRef {
         self
     }
 
-    /// The slot of a page, wherever it lies: a span of its own if it is in none of the run's.
-    fn slot_for(&mut self, found: &FoundPage) -> PageSlot {
-        let mut slots = 0;
+    /// The place of a page, wherever it lies: a span of its own if it is in none of the run's.
+    fn place_for(&mut self, found: &FoundPage) -> PagePlace {
+        let mut places = 0;
         for span in &self.spans {
             if (span.first_page..span.end_page()).contains(&found.physical) {
-                let slot = slots + low32(found.physical - span.first_page);
-                return PageSlot { slot, writing: found.writing };
+                let at = places + low32(found.physical - span.first_page);
+                return PagePlace { at, writing: found.writing };
             }
-            slots += span.page_count;
+            places += span.page_count;
         }
         self.spans.push(ExtentSpan { first_page: found.physical, page_count: 1 });
-        PageSlot { slot: slots, writing: found.writing }
+        PagePlace { at: places, writing: found.writing }
     }
 }
 

@@ -19,7 +19,7 @@ use testudo_base::{
 use crate::space::{
     free_space::{FreeSpace, Pieces},
     free_space_target::FreeSpaceTarget,
-    slot_users::{SlotSet, SlotUsers},
+    place_users::{PlaceSet, PlaceUsers},
 };
 
 /// A hold on a span of pages; the span is not reused while any clone of the `Arc` lives.
@@ -27,13 +27,13 @@ use crate::space::{
 pub struct Extent {
     span: ExtentSpan,
     owner: Weak<Extents>,
-    /// If it is the first one of a run: who uses which slots of that.
-    slot_users: SlotUsers,
+    /// If it is the first one of a run: who uses which places of that.
+    place_users: PlaceUsers,
 }
 
 impl Extent {
     fn new(span: ExtentSpan, owner: &Arc<Extents>) -> Self {
-        Self { span, owner: Arc::downgrade(owner), slot_users: SlotUsers::default() }
+        Self { span, owner: Arc::downgrade(owner), place_users: PlaceUsers::default() }
     }
 
     /// The pages.
@@ -43,21 +43,21 @@ impl Extent {
 
     /// A version without replaced pages of the run that begins here lives from now on …
     pub fn add_plain_user(&self) {
-        self.slot_users.add_plain();
+        self.place_users.add_plain();
     }
 
     /// … and does not any more.
     pub fn remove_plain_user(&self) {
-        self.slot_users.remove_plain();
+        self.place_users.remove_plain();
     }
 
-    /// Lets `choose` see which slots of the run that begins here are used by versions with replaced pages, and
-    /// whether one without them lives. The slots that it returns are used for as long as that `Arc` lives.
-    pub fn use_slots<R>(
+    /// Lets `choose` see which places of the run that begins here are used by versions with replaced pages, and
+    /// whether one without them lives. The places that it returns are used for as long as that `Arc` lives.
+    pub fn use_places<R>(
         &self,
-        choose: impl FnOnce(&SlotSet, bool) -> (Arc<SlotSet>, R),
-    ) -> (Arc<SlotSet>, R) {
-        self.slot_users.use_slots(choose)
+        choose: impl FnOnce(&PlaceSet, bool) -> (Arc<PlaceSet>, R),
+    ) -> (Arc<PlaceSet>, R) {
+        self.place_users.use_places(choose)
     }
 }
 

@@ -254,7 +254,13 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
         Some(whole) => RunCutter::of_part(bytes, whole, options),
         None => RunCutter::new(bytes, is_leaf, options),
     };
-    let origin = SequenceOrigin { newest_seqno, target: cutter.target(), is_leaf, keeps_tombstones: false, layout: RunLayout::default() };
+    let origin = SequenceOrigin {
+        newest_seqno,
+        target: cutter.target(),
+        is_leaf,
+        keeps_tombstones: false,
+        layout: RunLayout::default(),
+    };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
     merge.seek_first()?;
     let reported = write_entries(&mut merge, &mut runs, cutter, rewrites_leaf)?;

@@ -1,7 +1,13 @@
 use super::*;
 
-const OPTIONS: LsmOptions =
-    LsmOptions { run_bytes: 100, growth_factor: 10, level1_flushes: 4, retained_percent: 0, updates_pages: false, stagger: 0 };
+const OPTIONS: LsmOptions = LsmOptions {
+    run_bytes: 100,
+    growth_factor: 10,
+    level1_flushes: 4,
+    retained_percent: 0,
+    updates_pages: false,
+    stagger: 0,
+};
 
 fn level(filling: u64, emptying: u64, began: u64) -> LevelBytes {
     LevelBytes { filling, emptying, began }

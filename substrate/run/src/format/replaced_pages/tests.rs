@@ -1,7 +1,7 @@
 use super::*;
 
-fn place(slot: u32, generation: u64) -> PageSlot {
-    PageSlot { slot, writing: Writing { generation: RunId(generation), incarnation: 5 } }
+fn place(at: u32, generation: u64) -> PagePlace {
+    PagePlace { at, writing: Writing { generation: RunId(generation), incarnation: 5 } }
 }
 
 fn some() -> ReplacedPages {
@@ -55,15 +55,16 @@ fn damaged_bytes_are_refused_or_decode_to_something_possible() {
 
 #[test]
 fn impossible_places_are_refused() {
-    let with = |pages: Vec<(u32, PageSlot)>| decoded(&encoded(&ReplacedPages { pages, overflow: Vec::new() }));
+    let with =
+        |pages: Vec<(u32, PagePlace)>| decoded(&encoded(&ReplacedPages { pages, overflow: Vec::new() }));
     assert!(with(vec![(1, place(20, 9))]).is_ok());
     for (pages, why) in [
         (vec![], "no page"),
         (vec![(10, place(20, 9))], "no data page"),
-        (vec![(1, place(12, 9))], "a slot of the index"),
-        (vec![(1, place(30, 9))], "a slot beyond the spans"),
-        (vec![(1, place(20, 9)), (2, place(20, 9))], "one slot for two pages"),
-        (vec![(1, place(2, 9))], "the slot of a page that was not replaced"),
+        (vec![(1, place(12, 9))], "a place of the index"),
+        (vec![(1, place(30, 9))], "a place beyond the spans"),
+        (vec![(1, place(20, 9)), (2, place(20, 9))], "one place for two pages"),
+        (vec![(1, place(2, 9))], "the place of a page that was not replaced"),
     ] {
         assert!(with(pages).is_err(), "{why}");
     }

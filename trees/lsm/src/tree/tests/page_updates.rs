@@ -97,11 +97,8 @@ fn operands_are_folded_into_pages_once() {
     flush(&mut bed, (0..8000).map(value).collect());
     let mut was_replaced = false;
     for round in 0..20 {
-        let operand = |number: u64| OwnedEntry {
-            key: key(number),
-            kind: Kind::Operands,
-            value: encode_operand(b"+"),
-        };
+        let operand =
+            |number: u64| OwnedEntry { key: key(number), kind: Kind::Operands, value: encode_operand(b"+") };
         flush(&mut bed, (0..40).map(|number| operand(number + 2000)).collect());
         settle(&mut bed);
         was_replaced |= replaced(&bed) > 0;

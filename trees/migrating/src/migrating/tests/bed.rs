@@ -45,7 +45,14 @@ impl Family {
     }
 
     pub(super) const fn leveled(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> Self {
-        Self::Lsm(LsmOptions { run_bytes, growth_factor, level1_flushes, retained_percent: 0, stagger: 0 })
+        Self::Lsm(LsmOptions {
+            run_bytes,
+            growth_factor,
+            level1_flushes,
+            retained_percent: 0,
+            updates_pages: false,
+            stagger: 0,
+        })
     }
 
     fn open(self, data: &Arc<DataFile>, objects: Objects) -> Result<Arc<dyn Tree>> {

@@ -2,13 +2,13 @@
 //! 0049).
 //!
 //! A run that has replaced some of its pages is another version of it, and several versions live side by
-//! side while snapshots and iterators hold them. A page, here a *slot*, is written again once no version
-//! uses it. Who uses a slot is asked only when one is to be written: every version has a list of its slots,
+//! side while snapshots and iterators hold them. A page, here a *place*, is written again once no version
+//! uses it. Who uses a place is asked only when one is to be written: every version has a list of its places,
 //! and dropping the version drops the list.
 //!
 //! **Invariants**
-//! - A slot that a version uses is written by nobody else: choosing slots and listing them is one step.
-//! - Runs without replaced pages do not list their slots; while one lives all that it was written to is used.
+//! - A place that a version uses is written by nobody else: choosing places and listing them is one step.
+//! - Runs without replaced pages do not list their places; while one lives all that it was written to is used.
 
 use testudo_base::{
     num::usize_of,
@@ -19,23 +19,23 @@ use testudo_base::{
     },
 };
 
-/// Slots of a run, counted from its start.
+/// Places of a run, counted from its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SlotSet(Vec<u64>);
+pub struct PlaceSet(Vec<u64>);
 
-impl SlotSet {
-    /// Adds a slot.
-    pub fn insert(&mut self, slot: u32) {
-        let (word, bit) = place_of(slot);
+impl PlaceSet {
+    /// Adds a place.
+    pub fn insert(&mut self, place: u32) {
+        let (word, bit) = word_of(place);
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
         }
         self.0[word] |= bit;
     }
 
-    /// Whether the slot is one of them.
-    pub fn contains(&self, slot: u32) -> bool {
-        let (word, bit) = place_of(slot);
+    /// Whether the place is one of them.
+    pub fn contains(&self, place: u32) -> bool {
+        let (word, bit) = word_of(place);
         self.0.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
@@ -48,19 +48,19 @@ impl SlotSet {
     }
 }
 
-fn place_of(slot: u32) -> (usize, u64) {
-    (usize_of(u64::from(slot / 64)), 1 << (slot % 64))
+fn word_of(place: u32) -> (usize, u64) {
+    (usize_of(u64::from(place / 64)), 1 << (place % 64))
 }
 
-/// The users of the slots of one run; every version of it reaches them by the run's first extent.
+/// The users of the places of one run; every version of it reaches them by the run's first extent.
 #[derive(Debug, Default)]
-pub(crate) struct SlotUsers {
+pub(crate) struct PlaceUsers {
     /// Versions without replaced pages.
     plain: AtomicU32,
-    versions: OnceLock<Mutex<Vec<Weak<SlotSet>>>>,
+    versions: OnceLock<Mutex<Vec<Weak<PlaceSet>>>>,
 }
 
-impl SlotUsers {
+impl PlaceUsers {
     pub(crate) fn add_plain(&self) {
         self.plain.fetch_add(1, SeqCst);
     }
@@ -72,26 +72,26 @@ impl SlotUsers {
 
     /// Lets `choose` see what is used, and whether a version without replaced pages lives; what it returns is
     /// in use for as long as that lives.
-    pub(crate) fn use_slots<R>(
+    pub(crate) fn use_places<R>(
         &self,
-        choose: impl FnOnce(&SlotSet, bool) -> (Arc<SlotSet>, R),
-    ) -> (Arc<SlotSet>, R) {
+        choose: impl FnOnce(&PlaceSet, bool) -> (Arc<PlaceSet>, R),
+    ) -> (Arc<PlaceSet>, R) {
         let mut versions = self.versions.get_or_init(Mutex::default).lock();
-        let mut used = SlotSet::default();
-        let add = |version: &Weak<SlotSet>| match version.upgrade() {
-            Some(slots) => {
-                used.extend(&slots);
+        let mut used = PlaceSet::default();
+        let add = |version: &Weak<PlaceSet>| match version.upgrade() {
+            Some(places) => {
+                used.extend(&places);
                 true
             }
             None => false,
         };
         versions.retain(add);
-        if planted!("used-slot-taken") {
-            used = SlotSet::default();
+        if planted!("used-place-taken") {
+            used = PlaceSet::default();
         }
-        let (slots, chosen) = choose(&used, self.plain.load(SeqCst) > 0);
-        versions.push(Arc::downgrade(&slots));
-        (slots, chosen)
+        let (places, chosen) = choose(&used, self.plain.load(SeqCst) > 0);
+        versions.push(Arc::downgrade(&places));
+        (places, chosen)
     }
 }
 

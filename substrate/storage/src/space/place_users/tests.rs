@@ -1,17 +1,17 @@
 use super::*;
 
-fn set(slots: &[u32]) -> SlotSet {
-    let mut set = SlotSet::default();
-    slots.iter().for_each(|slot| set.insert(*slot));
+fn set(places: &[u32]) -> PlaceSet {
+    let mut set = PlaceSet::default();
+    places.iter().for_each(|place| set.insert(*place));
     set
 }
 
 #[test]
-fn a_slot_is_used_for_as_long_as_a_version_lists_it() {
-    let users = SlotUsers::default();
-    let take = |slots: &[u32]| users.use_slots(|used, _| (Arc::new(set(slots)), used.clone()));
+fn a_place_is_used_for_as_long_as_a_version_lists_it() {
+    let users = PlaceUsers::default();
+    let take = |places: &[u32]| users.use_places(|used, _| (Arc::new(set(places)), used.clone()));
     let (first, used) = take(&[0, 64, 130]);
-    assert_eq!(used, SlotSet::default(), "nobody uses anything yet");
+    assert_eq!(used, PlaceSet::default(), "nobody uses anything yet");
     let (second, used) = take(&[1]);
     assert_eq!(used, set(&[0, 64, 130]), "what the first version lists");
     drop(first);
@@ -23,8 +23,8 @@ fn a_slot_is_used_for_as_long_as_a_version_lists_it() {
 
 #[test]
 fn versions_without_replaced_pages_are_counted() {
-    let users = SlotUsers::default();
-    let has_plain = || users.use_slots(|_, has_plain| (Arc::default(), has_plain)).1;
+    let users = PlaceUsers::default();
+    let has_plain = || users.use_places(|_, has_plain| (Arc::default(), has_plain)).1;
     assert!(!has_plain(), "nobody lives");
     users.add_plain();
     users.add_plain();
