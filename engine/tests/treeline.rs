@@ -183,7 +183,8 @@ fn a_damaged_page_costs_its_records_and_says_where() {
     db.close().unwrap();
     let data = machine.file_bytes("/db/data").unwrap();
     // Kind 5 of a page header: entries in the place of an earlier page.
-    let is_replaced = |page: &[u8], number: usize| page[8] == 5 && page[16] == (number & 255) as u8;
+    let is_replaced =
+        |page: &[u8], number: usize| page[8] == 5 && page[16..24] == (number as u64).to_le_bytes();
     let replaced: Vec<usize> = data
         .chunks_exact(4096)
         .enumerate()

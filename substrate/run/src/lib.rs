@@ -5,8 +5,12 @@
 //! runs are combined by [`MergeCursor`]. Layout, in pages from the start of the run: data blocks · index
 //! blocks · filter partitions · footer block.
 //!
+//! Some data pages of a run can be written anew, beside it ([`PageUpdate`]): that makes another version of
+//! the run, which has them in other places.
+//!
 //! **Invariants**
-//! - Keys in a run are strictly increasing; a run never changes once it is finished.
+//! - Keys in a run are strictly increasing; a run never changes once it is finished, nor does a version of
+//!   it.
 //! - A block lies in whole pages of its own; only blocks with a single entry are longer than a page.
 //! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or
 //!   of an older one at the same place, is refused.
@@ -17,6 +21,7 @@ mod format;
 mod get_together;
 mod lookup;
 mod page_update;
+mod read_pages;
 mod reader;
 mod rescue;
 mod spans;

@@ -1,5 +1,5 @@
-//! Where the pages of a run are: a run is one sequence of pages over one or several spans of the data file, of
-//! which some may have been replaced by pages elsewhere in these.
+//! Where the pages of a run are: a run is one sequence of pages over one or several spans of the data file,
+//! of which some may have been replaced by pages elsewhere in these.
 
 use testudo_base::ExtentSpan;
 

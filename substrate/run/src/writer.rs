@@ -60,8 +60,8 @@ pub struct RunLayout {
 }
 
 impl RunLayout {
-    /// For a run of which pages are to be replaced: there is some room on each, and no filter, which would not
-    /// know what they get.
+    /// For a run of which pages are to be replaced: there is some room on each, and no filter, which would
+    /// not know what they get.
     pub fn for_page_updates() -> Self {
         let fill_bytes = PAGE_PAYLOAD_BYTES / 16 * 15;
         Self { has_filter: false, fill_bytes: u16_of(fill_bytes) }

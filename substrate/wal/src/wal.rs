@@ -342,8 +342,8 @@ impl Wal {
         self.segments.first_needed(seqno)
     }
 
-    /// Removes the segments before the one of this number, which the store remembers: what was current when it
-    /// was asked for may not be any more, and goes with the next one that is remembered.
+    /// Removes the segments before the one of this number, which the store remembers: what was current when
+    /// it was asked for may not be any more, and goes with the next one that is remembered.
     pub fn release_before(&self, segment: u64) -> Result<()> {
         self.segments.release_before(segment)
     }

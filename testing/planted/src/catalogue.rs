@@ -183,11 +183,6 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/run/src/page_update/tests.rs"],
     ),
     bug(
-        "pages-updated-beyond-border",
-        "a run says that it is newer than entries of it that are yet to come down",
-        &["trees/lsm/src/tree/tests/page_updates.rs"],
-    ),
-    bug(
         "backup-misses-updated-page",
         "a backup takes a run for the one that it has, though pages were replaced since",
         &["engine/tests/treeline.rs"],

@@ -5,6 +5,9 @@
 //! with them (LSbM §2: C and C′; bLSM's gear scheduler). The levels below do the same with what comes
 //! down. The lowest level, the bottom, has nearly everything.
 //!
+//! What comes to the bottom is merged with its runs, or, where it is little, put into single pages of them
+//! (TreeLine; decision 0049).
+//!
 //! `updates → moves → plan → write → install → TreeEdit`
 //!
 //! **Invariants**

@@ -17,8 +17,8 @@ pub struct LsmOptions {
     /// How much of what merges have replaced may stay in compaction buffers while queries use it (LSbM), in
     /// hundredths of the tree's bytes. Default 0: nothing is retained.
     pub retained_percent: u32,
-    /// Whether entries that come to the bottom are put into the pages of its runs where these are few, instead
-    /// of writing the runs anew (TreeLine). Default no.
+    /// Whether entries that come to the bottom are put into the pages of its runs where these are few,
+    /// instead of writing the runs anew (TreeLine). Default no.
     pub updates_pages: bool,
     /// Trees that differ in it hand their levels over in different rounds. Default 0; an engine gives each of
     /// many trees a number of its own.

@@ -5,15 +5,14 @@
 //! page*, which takes those from a border on; overflow pages are numbered from the end of the footer on.
 //!
 //! Encoded (little-endian; `varint` as in `codec.rs`, `str` = u32 length and bytes): count u32 of writings,
-//! each: generation u64 · incarnation u32 · then count u32 of replaced pages, each: varint how far its number
-//! is behind the one before (the first: behind -1) less 1 · varint place · varint number of its writing · then
-//! count u32 of overflow pages, each: the same three of it, its number being that of the page that it
-//! belongs to · border str.
+//! each: generation u64 · incarnation u32. Then count u32 of replaced pages, each: varint how many pages
+//! there are between it and the one before · varint place · varint number of its writing. Then count u32 of
+//! overflow pages, each: the same three of the page that it belongs to · border str.
 //!
-//! A replaced page says itself what it is, so that it can be found without a manifest: behind its block stand
-//! run u64 · number of the page that it replaces, or whose overflow page it is, u32 · u8: 0 all of its entries,
-//! 1 those before the border, 2 those from there on · newest seqno of the version u64 · pages of its writing
-//! u32.
+//! A replaced page says itself what it is, so that it can be found without a manifest. Behind its block
+//! stand run u64 · number of the page that it replaces, or whose overflow page it is, u32 · u8 (0: all of
+//! its entries, 1: those before the border, 2: those from there on) · newest seqno of the version u64 ·
+//! pages of its writing u32.
 //!
 //! **Invariants**
 //! - Pages ascend, and no place is that of two pages.
@@ -214,8 +213,8 @@ impl ReplacedPages {
         }
     }
 
-    /// Reads the encoding back. `data_pages` and `footer_end` are those of the run, `places` is how many pages
-    /// its spans have.
+    /// Reads the encoding back. `data_pages` and `footer_end` are those of the run, `places` is how many
+    /// pages its spans have.
     pub(crate) fn decode(
         reader: &mut Reader<'_>,
         data_pages: u32,

@@ -8,7 +8,7 @@
 //! | 0 | 8 | magic `TESTUDO\0` |
 //! | 8 | 4 | format version |
 //! | 12 | 4 | 1 if the store was closed and everything in it is durable, else 0 |
-//! | 16 | 8 | feature bits that a reader must know: 1 kind bytes in blocks · 2 value segments · 4 replaced pages |
+//! | 16 | 8 | required features, in bits: 1 kind bytes · 2 value segments · 4 replaced pages |
 //! | 24 | 8 | feature bits that a reader may ignore |
 //! | 32 | 16 | store id |
 //! | 48 | 8 | generation of the superblock, +1 with each write |
@@ -52,8 +52,8 @@ const SLOT_BYTES: usize = BODY_BYTES + 8;
 const KIND_BYTES: u64 = 1;
 /// There may be value segments, and entries that refer to them (decision 0045). Stated as the other one.
 const VALUE_SEGMENTS: u64 = 2;
-/// Pages of runs may have been written anew, in slots that references to the runs name (decision 0049). Stated
-/// as the others.
+/// Pages of runs may have been written anew, in slots that references to the runs name (decision 0049).
+/// Stated as the others.
 const REPLACED_PAGES: u64 = 4;
 const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES | VALUE_SEGMENTS | REPLACED_PAGES;
 

@@ -51,8 +51,9 @@ impl Extent {
         self.place_users.remove_plain();
     }
 
-    /// Lets `choose` see which places of the run that begins here are used by versions with replaced pages, and
-    /// whether one without them lives. The places that it returns are used for as long as that `Arc` lives.
+    /// Lets `choose` see which places of the run that begins here are used by versions with replaced pages,
+    /// and whether one without them lives. The places that it returns are used for as long as that `Arc`
+    /// lives.
     pub fn use_places<R>(
         &self,
         choose: impl FnOnce(&PlaceSet, bool) -> (Arc<PlaceSet>, R),

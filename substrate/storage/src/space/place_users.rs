@@ -8,7 +8,8 @@
 //!
 //! **Invariants**
 //! - A place that a version uses is written by nobody else: choosing places and listing them is one step.
-//! - Runs without replaced pages do not list their places; while one lives all that it was written to is used.
+//! - Runs without replaced pages do not list their places; while one lives all that it was written to is
+//!   used.
 
 use testudo_base::{
     num::usize_of,

@@ -16,12 +16,13 @@ use crate::{
 
 const DOCUMENT: &str = "docs/FORMAT.md";
 /// Format code in files with other names.
-const OTHER_FORMAT_FILES: [&str; 8] = [
+const OTHER_FORMAT_FILES: [&str; 9] = [
     "substrate/filter/src/partition.rs",
     "substrate/run/src/format/block.rs",
     "substrate/run/src/format/builder.rs",
     "substrate/run/src/format/footer.rs",
     "substrate/run/src/format/key_ends.rs",
+    "substrate/run/src/format/replaced_pages.rs",
     "substrate/run/src/format/run_ref.rs",
     "substrate/storage/src/manifest/superblock.rs",
     "substrate/storage/src/manifest/watermark.rs",

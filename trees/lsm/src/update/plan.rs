@@ -289,9 +289,7 @@ fn runs_with_few<'a>(
         let (Some(held), Source::Fenced(fenced, next)) = (&item.held, &item.source) else { continue };
         let range = Bounds { low: fenced.low.as_low(), high: next.clone() };
         // Part of what is the run's own would stay above, and be older than the run says that it is.
-        let reaches_beyond = bounds.high.is_some()
-            && (next.is_none() || next > &bounds.high)
-            && !planted!("pages-updated-beyond-border");
+        let reaches_beyond = bounds.high.is_some() && (next.is_none() || next > &bounds.high);
         if reaches_beyond || !item.is_whole || staying.iter().any(|other| other.extent.meets(&range)) {
             continue;
         }

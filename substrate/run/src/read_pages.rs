@@ -1,0 +1,107 @@
+//! Pages of a run as such: read past the cache, checked, counted.
+//!
+//! **Invariants**
+//! - What lies in places of pages that were replaced is read with the others at most, and never looked at.
+
+use std::cell::{Cell, RefCell};
+
+use testudo_base::{
+    PAGE_SIZE, Result,
+    codec::Damage,
+    num::{u32_of, usize_of},
+};
+use testudo_storage::{PageKind, payload_of};
+
+use crate::{Access, LookupProgress, Run, format::footer::BlockPosition, spans::locate};
+
+impl Run {
+    /// Fills `buffer` from page `page` of the run on, past the cache and *unverified*; the run's end must not
+    /// be passed.
+    pub fn read_pages(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
+        let outside = |page: u32| self.damaged(page, Damage("a page is outside its run"));
+        let count = u32_of(buffer.len() / PAGE_SIZE);
+        // Slots beside each other are read together, whatever they have; replaced pages then one by one.
+        let written = self.reference().footer_end().saturating_sub(page).min(count);
+        let (mut place, mut rest) = (page, &mut buffer[..usize_of(u64::from(written)) * PAGE_SIZE]);
+        while !rest.is_empty() {
+            let (physical, room) = locate(self.spans(), place).ok_or_else(|| outside(page))?;
+            let length = rest.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
+            let (piece, after) = rest.split_at_mut(length);
+            self.data().read_stream(physical, piece)?;
+            place += u32_of(length / PAGE_SIZE);
+            rest = after;
+        }
+        self.read_replaced(page, buffer)
+    }
+
+    /// Of the pages of the run that `buffer` has, from `page` on, reads those that were replaced.
+    pub(crate) fn read_replaced(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
+        if self.reference().replaced.is_none() {
+            return Ok(());
+        }
+        let mut reads = Vec::new();
+        for (number, bytes) in (page..).zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
+            let place = self.reference().place_of(number);
+            if place.at == number && place.writing.generation == self.reference().id {
+                continue;
+            }
+            let (physical, _) = self
+                .locate(number)
+                .ok_or_else(|| self.damaged(number, Damage("a page is outside its run")))?;
+            reads.push((physical, bytes));
+        }
+        if reads.is_empty() {
+            return Ok(());
+        }
+        self.data().read_many(&mut reads).into_iter().collect()
+    }
+
+    /// Verifies every page of the run against the device, past the cache.
+    pub fn check_pages(&self) -> Result<()> {
+        let footer = self.footer()?;
+        for (_, position) in &footer.index {
+            let address = self.address(PageKind::Index, position.page)?;
+            self.data().read_block(&self.pieces(*position)?, &address)?;
+        }
+        for page in footer.filter_page..footer.filter_page + footer.filter_pages {
+            let address = self.address(PageKind::Filter, page)?;
+            let block = self.data().read_block(&self.pieces(BlockPosition { page, pages: 1 })?, &address)?;
+            testudo_filter::check(payload_of(&block)).map_err(|damage| self.damaged(page, damage))?;
+        }
+        let position =
+            BlockPosition { page: self.reference().footer_page, pages: self.reference().footer_pages };
+        let address = self.address(PageKind::Footer, position.page)?;
+        self.data().read_block(&self.pieces(position)?, &address)?;
+        Ok(())
+    }
+
+    /// How many of the data pages that may have keys of `[low, high)` are in the page cache, and how many
+    /// there are. Reads nothing: of a range that the index pages in memory cannot find, no page is there.
+    pub fn resident_pages(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<(u64, u64)> {
+        let (wanted, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
+        let access = Access::Collecting(&wanted, &progress);
+        let reference = self.reference();
+        let (mut from, mut to) = (0, reference.data_pages);
+        if !self.has_footer_in_memory()? {
+            return Ok((0, u64::from(to)));
+        }
+        if let Some(low) = low.filter(|low| !reference.keys.begin_at_or_after(low)) {
+            let Some(position) = self.indexed_block_for(low, access)? else { return Ok((0, u64::from(to))) };
+            from = position.page;
+        }
+        if let Some(high) = high.filter(|high| !reference.keys.end_before(high)) {
+            if reference.keys.begin_at_or_after(high) {
+                return Ok((0, 0));
+            }
+            let Some(position) = self.indexed_block_for(high, access)? else { return Ok((0, u64::from(to))) };
+            to = position.page + position.pages;
+        }
+        let mut resident = 0;
+        for page in from..to {
+            let (physical, _) =
+                self.locate(page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
+            resident += u64::from(self.data().has_page(physical));
+        }
+        Ok((resident, u64::from(to.saturating_sub(from))))
+    }
+}
