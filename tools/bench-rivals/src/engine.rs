@@ -20,6 +20,8 @@ pub(crate) enum Engine {
     TestudoLeveled,
     /// The same with LSbM-trees
     TestudoLsbm,
+    /// The same with pages that are updated in place
+    TestudoTreeline,
     /// RocksDB, leveled
     Rocksdb,
     /// RocksDB with values of 512 bytes and more in blob files
@@ -44,7 +46,8 @@ impl Engine {
     pub(crate) fn check(self) -> std::result::Result<(), String> {
         match self {
             Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned => rocksdb::check(),
-            Self::Testudo | Self::TestudoSplinter | Self::TestudoLeveled | Self::TestudoLsbm => Ok(()),
+            Self::Testudo | Self::TestudoSplinter | Self::TestudoLeveled => Ok(()),
+            Self::TestudoLsbm | Self::TestudoTreeline => Ok(()),
             Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
         }
     }
@@ -56,6 +59,7 @@ impl Engine {
             Self::TestudoSplinter => run_on::<Testudo>(&with_tree(args, "splinter"), context),
             Self::TestudoLeveled => run_on::<Testudo>(&with_tree(args, "leveled"), context),
             Self::TestudoLsbm => run_on::<Testudo>(&with_tree(args, "lsbm"), context),
+            Self::TestudoTreeline => run_on::<Testudo>(&with_tree(args, "treeline"), context),
             Self::Rocksdb => run_on::<RocksDb<0>>(args, context),
             Self::Blobdb => run_on::<RocksDb<1>>(args, context),
             Self::RocksdbTuned => run_on::<RocksDb<2>>(args, context),
