@@ -11,7 +11,7 @@ use testudo::{
 };
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
-const TREELINE: Tree = Tree::Treeline { run_bytes: 64 << 10, growth_factor: 4, level1_flushes: 1 };
+const TREELINE: Tree = Tree::Treeline { run_bytes: 192 << 10, growth_factor: 4, level1_flushes: 1 };
 const KEYS: u32 = 6000;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -51,12 +51,12 @@ impl Subject {
     /// Updates, inserts and removes keys that are near each other, and brings all of it down.
     fn churn(&mut self, round: u8) {
         let first = u32::from(round) * 7919 % (KEYS * 9);
-        for number in (0..120).map(|number| first / 10 * 10 + number * 10) {
+        for number in (0..80).map(|number| first / 10 * 10 + number * 10) {
             self.insert(number % (KEYS * 10), &[round; 100]);
         }
         for number in 0..6 {
-            self.insert(first / 10 * 10 + number * 200 + 5, &[round; 80]);
-            let gone = key((first / 10 * 10 + number * 170) % (KEYS * 10));
+            self.insert(first / 10 * 10 + number * 100 + 5, &[round; 80]);
+            let gone = key((first / 10 * 10 + number * 85) % (KEYS * 10));
             self.users.remove(&gone).unwrap();
             self.model.remove(&gone);
         }
@@ -266,7 +266,7 @@ fn keyspaces_leave_and_come_back_with_updated_pages() {
     for (round, tree) in
         [Tree::leveled(), TREELINE, Tree::lsbm(), TREELINE, Tree::turtle(), TREELINE].into_iter().enumerate()
     {
-        subject.users.set_tree(tree.with_run_bytes(64 << 10)).unwrap();
+        subject.users.set_tree(tree.with_run_bytes(192 << 10)).unwrap();
         subject.check();
         while subject.users.stats().moving_from.is_some() {
             assert!(subject.db.step().unwrap(), "it arrives");

@@ -69,6 +69,7 @@ pub(crate) fn base_stores() -> &'static [BaseStore] {
             make(Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 4 }, &alike, 240, true),
             make_moving(narrow, leveled, &tall, 700),
             make_moving(leveled, narrow, &tall, 700),
+            make_updated(&tall, 700),
         ]
     })
 }
@@ -84,6 +85,34 @@ fn make_moving(from: Tree, to: Tree, profile: &Profile, op_count: usize) -> Base
         db.step().expect("the keyspace moves");
     }
     assert!(keyspace.stats().moving_from.is_some(), "it has not arrived");
+    drop(keyspace);
+    db.close().expect("it is valid");
+    at_rest(&machine, true)
+}
+
+/// A store with pages that were updated in place.
+fn make_updated(profile: &Profile, op_count: usize) -> BaseStore {
+    let treeline = Tree::Treeline { run_bytes: 16 << 10, growth_factor: 2, level1_flushes: 1 };
+    let machine = machine_with(treeline, profile, op_count, true);
+    let db = open(Arc::clone(&machine)).expect("it is valid");
+    let name = db.keyspace_names().pop().expect("it has a keyspace");
+    let keyspace = db.open_keyspace(&name).expect("it is valid").expect("it is there");
+    let keys =
+        keyspace.iter().expect("it can be read").map(|entry| entry.expect("it is valid").key().to_vec());
+    let keys: Vec<Vec<u8>> = keys.collect();
+    for round in 0..1000 {
+        if keyspace.stats().replaced_pages > 0 {
+            break;
+        }
+        assert!(round < 999, "pages are updated: {:?}", keyspace.stats());
+        keyspace.insert(&keys[round % keys.len()], b"updated").expect("it can be written");
+        db.settle().expect("it can be written");
+        // Scans pay for what is merged down.
+        for key in &keys {
+            let mut range = keyspace.range(key.as_slice()..).expect("it can be read");
+            assert!(range.next().is_some_and(|entry| entry.is_ok()), "the key itself");
+        }
+    }
     drop(keyspace);
     db.close().expect("it is valid");
     at_rest(&machine, true)

@@ -47,6 +47,8 @@ const MANY_PARTS: usize = 8;
 const IDLE_PARTS_IF_OVERWRITING: u64 = 20;
 /// The same where everything is new: it is not dead weight.
 const IDLE_PARTS_IF_NEW: u64 = 1;
+/// The same where pages are updated: a key is to lie on one page, and scans on those beside it (TreeLine).
+const IDLE_PARTS_OF_PAGES: u64 = 128;
 /// About the most bytes that one piece of idle work lets out of a level.
 pub(crate) const IDLE_BYTES: u64 = 8 << 20;
 
@@ -233,7 +235,10 @@ impl LsmOptions {
     /// Whether an idle tree has too much above its bottom.
     pub(crate) fn has_idle_work(&self, tree: &TreeBytes) -> bool {
         let overwrites = tree.overwrites.surely();
-        let parts = overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1);
+        let parts = match self.updates_pages {
+            true => IDLE_PARTS_OF_PAGES,
+            false => overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1),
+        };
         tree.upper() > 0 && tree.upper() > (tree.bottom / parts).max(self.run_bytes / 4)
     }
 }

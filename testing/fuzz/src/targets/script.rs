@@ -21,7 +21,8 @@ pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let narrow = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
     let leveled = Tree::Leveled { run_bytes: 4 << 10, growth_factor: 2, level1_flushes: 1 };
-    let tree = [Tree::default(), narrow, leveled, narrow][usize::from(input.u8()) % 4];
+    let treeline = Tree::Treeline { run_bytes: 16 << 10, growth_factor: 2, level1_flushes: 1 };
+    let tree = [Tree::default(), narrow, leveled, treeline][usize::from(input.u8()) % 4];
     let opener = EngineOpener { options: KeyspaceOptions::default().tree(tree), memory_bytes: MEMORY_BYTES };
     let mut script = Script(vec![Op::Create { keyspace: 0 }, Op::Create { keyspace: 1 }]);
     while !input.is_empty() && script.0.len() < OPS_MAX {

@@ -10,6 +10,7 @@
 
 mod both_trees;
 mod experiment;
+mod factors;
 mod hot_range;
 mod insert_forecast;
 mod insert_latency;
@@ -48,7 +49,7 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 15] = [
+const EXPERIMENTS: [(&str, &str, Run); 16] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -62,6 +63,7 @@ const EXPERIMENTS: [(&str, &str, Run); 15] = [
     ("splinter-memory", "SplinterDB fig. 7, 8: throughput against memory", memory_sizes::workloads),
     ("splinter-threads", "SplinterDB fig. 10, 11: throughput against client threads", threads::run),
     ("lsbm-hot-range", "LSbM fig. 11, 12: hits and reads over time beside updates", hot_range::run),
+    ("treeline-factors", "TreeLine fig. 8, table 4: its parts, one by one", factors::run),
     ("treeline-groups", "TreeLine fig. 9, §5.4.2: pages in groups, entries of the index", page_groups::run),
     ("treeline-forecast", "TreeLine fig. 10, 11: reorganisations with forecasts", insert_forecast::run),
 ];

@@ -32,7 +32,7 @@ use crate::{
 /// Parts for each worker: some slack, so that the workers end together although sizes are estimates.
 const PARTS_PER_WORKER: u64 = 2;
 /// A page of its own costs more than one that is written among others.
-const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 4, extra_parts: 2 };
+const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_parts: 6 };
 
 /// What one worker writes.
 #[derive(Debug)]

@@ -54,7 +54,8 @@ fn every_lsbm_experiment_runs_to_its_end_and_draws_what_it_found() {
 
 #[test]
 fn every_treeline_experiment_runs_to_its_end_and_draws_what_it_found() {
-    run_all("treeline-", &["treeline-groups-epsilon", "treeline-groups-goal", "treeline-forecast"]);
+    let charts = ["treeline-factors", "treeline-groups-epsilon", "treeline-groups-goal", "treeline-forecast"];
+    run_all("treeline-", &charts);
 }
 
 #[test]
