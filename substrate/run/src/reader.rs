@@ -25,7 +25,7 @@ use crate::{
         footer::{BlockPosition, Footer},
         long_separators::Separator,
     },
-    spans::locate_page,
+    spans::{locate, locate_page},
 };
 
 /// An open run.
@@ -188,7 +188,25 @@ impl Run {
         self.extents.iter().map(|extent| extent.span())
     }
 
+    #[inline]
     pub(crate) fn address(&self, kind: PageKind, page: u32) -> Result<PageAddress> {
+        if self.reference.replaced.is_some() {
+            return self.address_among_replaced(kind, page);
+        }
+        let (physical, _) =
+            locate(self.spans(), page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
+        Ok(PageAddress {
+            page: physical,
+            generation: self.reference.id,
+            keyspace: self.reference.keyspace,
+            incarnation: self.reference.incarnation,
+            kind,
+        })
+    }
+
+    /// The same, where pages were replaced.
+    #[inline(never)]
+    fn address_among_replaced(&self, kind: PageKind, page: u32) -> Result<PageAddress> {
         let (physical, _) =
             self.locate(page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
         let writing = self.reference.place_of(page).writing;
@@ -499,9 +517,8 @@ impl Run {
     /// Where the filter says something about `hash`; `None` if there is no filter.
     fn filter_position(&self, hash: u64) -> Result<Option<BlockPosition>> {
         let footer = self.footer()?;
-        let has_filter = footer.filter_pages > 0 && self.filter_counts();
-        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages.max(1));
-        Ok(has_filter.then_some(BlockPosition { page, pages: 1 }))
+        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
+        Ok((footer.filter_pages > 0 && self.filter_counts()).then_some(BlockPosition { page, pages: 1 }))
     }
 
     /// As [`Run::passes_filter`], but true if that would have to be read and it is not worth it.

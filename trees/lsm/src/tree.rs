@@ -169,7 +169,13 @@ impl LsmTree {
     /// Whoever needs the page all the same reads it by itself.
     #[cold]
     fn load_sparing_damaged(&self, pages: &[PageAddress]) -> Result<()> {
-        let retained = self.levels.retained_runs();
+        let mut retained = BTreeMap::new();
+        for (id, run) in self.levels.retained_runs() {
+            let replaced = run.reference().replaced.iter().flat_map(|replaced| replaced.writings());
+            for generation in replaced.map(|writing| writing.generation).chain([id]) {
+                retained.insert(generation, run);
+            }
+        }
         let (spare, needed): (Vec<PageAddress>, Vec<PageAddress>) =
             pages.iter().copied().partition(|page| retained.contains_key(&page.generation));
         for page in spare {

@@ -38,7 +38,7 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn age(&self) -> Age {
-        (self.reference.newest_seqno, self.reference.id)
+        (self.reference.newest_seqno, self.reference.version())
     }
 
     /// Whether an entry of it with this key counts, authorities aside.
@@ -266,7 +266,7 @@ impl KeyspacePlan {
             (self.name, self.name_from) = (keyspace_name, NameSource::Run);
         }
         if let Some(bounds) = covered_range {
-            let age = (reference.newest_seqno, reference.id);
+            let age = (reference.newest_seqno, reference.version());
             self.authorities.push(CoveredRange { bounds, age });
         }
         self.sources.push(Source { reference, counts_in: None, is_orphan: false, is_value_segment });

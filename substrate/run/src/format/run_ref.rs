@@ -189,6 +189,9 @@ impl RunRef {
             pages += u64::from(span.page_count);
             spans.push(span);
         }
+        if pages > u64::from(u32::MAX) {
+            return Err(Damage("a run has an impossible number of pages"));
+        }
         let mut run = Self {
             id,
             keyspace,

@@ -1,8 +1,8 @@
 //! Replaced pages that were found one by one, put together to the version of a run that they belong to.
 //!
-//! The newest writing counts only if all of it was found: otherwise it may be one that was never committed,
-//! and what it replaced is still there. Whatever a writing has that came after one that was not committed
-//! includes what that one had.
+//! A writing that no later one followed counts only if all of it was found: otherwise it may never have
+//! been committed, and what it was to replace is still there. A writing that came after one that was not
+//! committed has all that this one had.
 //!
 //! **Invariants**
 //! - Of each page the newest that counts is taken.
@@ -39,12 +39,8 @@ impl RunRef {
     #[must_use]
     pub fn with_found_pages(mut self, mut found: Vec<FoundPage>) -> Self {
         found.retain(|page| page.record.run == self.id && page.record.page < self.data_pages);
-        let newest: Option<RunId> = found.iter().map(|page| page.writing.generation).max();
-        let of_newest = || found.iter().filter(|page| Some(page.writing.generation) == newest);
-        // What may never have been committed is no better than what it replaced.
-        let expected = of_newest().map(|page| page.record.writing_pages).max();
-        if expected.is_some_and(|expected| of_newest().count() != usize_of(u64::from(expected))) {
-            found.retain(|page| Some(page.writing.generation) != newest);
+        while let Some(newest) = incomplete_newest(&found) {
+            found.retain(|page| page.writing.generation != newest);
         }
         let mut parts: BTreeMap<(u32, PagePart), FoundPage> = BTreeMap::new();
         found.sort_by_key(|page| page.writing.generation);
@@ -94,6 +90,15 @@ impl RunRef {
         self.spans.push(ExtentSpan { first_page: found.physical, page_count: 1 });
         PagePlace { at: places, writing: found.writing }
     }
+}
+
+/// The newest generation, if some of its pages are missing: it may never have been committed, and then what
+/// it was to replace is still there.
+fn incomplete_newest(found: &[FoundPage]) -> Option<RunId> {
+    let newest = found.iter().map(|page| page.writing.generation).max()?;
+    let pages = || found.iter().filter(|page| page.writing.generation == newest);
+    let expected = pages().map(|page| page.record.writing_pages).max()?;
+    (pages().count() != usize_of(u64::from(expected))).then_some(newest)
 }
 
 /// Takes what there is of a page: the newest of its first part and, if that has only a part of the entries,

@@ -91,8 +91,8 @@ impl DataFile {
                 continue;
             }
             let keeping = match (kind, hot.keeping) {
-                (PageKind::Data, Keeping::Structure | Keeping::Main) => Keeping::Main,
-                (PageKind::Data, Keeping::Probation) => Keeping::Probation,
+                (PageKind::Data | PageKind::Replaced, Keeping::Probation) => Keeping::Probation,
+                (PageKind::Data | PageKind::Replaced, _) => Keeping::Main,
                 _ => Keeping::Structure,
             };
             match self.cache.restore(&HotPage { keeping, ..*hot }, bytes) {

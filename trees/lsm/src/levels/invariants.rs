@@ -1,7 +1,6 @@
 //! Checks of the levels and, when asked for, of everything they refer to: what holds under every setting.
 
 use testudo_base::{Error, ErrorKind, Result};
-use testudo_run::RunRef;
 use testudo_sequence::{Bounds, check_run};
 
 use crate::levels::{
@@ -75,8 +74,8 @@ fn keys_reach(held: &Held, next: &Held) -> Result<bool> {
 
 /// What salvage goes by.
 fn order(held: &Held) -> (testudo_base::Seqno, testudo_base::RunId) {
-    let RunRef { newest_seqno, id, .. } = held.run().reference();
-    (*newest_seqno, *id)
+    let run = held.run().reference();
+    (run.newest_seqno, run.version())
 }
 
 /// What lies above is newer: every run than those below among whose keys, or among the keys that those say

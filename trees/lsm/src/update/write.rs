@@ -144,7 +144,9 @@ fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<Vec
     let keys = Bounds::from(&work.keys);
     // What the run has beyond the keys that are the tree's would be written with its pages. And one that says
     // of keys beyond its fences what there was of them would say it of what has come there since.
-    let is_inside = merge.bounds.intersection(&keys) == merge.bounds
+    // One that has given keys away would say that it is newer than those who have them now.
+    let is_inside = !held.fenced.is_clipped()
+        && merge.bounds.intersection(&keys) == merge.bounds
         && held.cover.as_ref().is_none_or(|cover| cover.intersection(&merge.bounds) == *cover);
     if let Some((_, incoming)) = merge.layers.split_last().filter(|_| is_inside) {
         let sources = incoming.iter().cloned().map(layer_cursor).collect();
