@@ -26,7 +26,7 @@ pub fn run(limits: &Limits) -> Outcome {
         ("crashes within a call", 5_000),
         ("crashes in recovery", 1_200),
         ("crashes in mid-move", 200),
-        ("crashes with replaced pages", 100),
+        ("crashes with replaced pages", 40),
         ("unsynced commits lost", 6_000),
         ("unsynced commits kept", 6_000),
     ];

@@ -61,6 +61,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "dead_value",
             "dead_transient_value",
             "retained",
+            "replaced",
+            "overflow",
             "reserve",
             "whole_reserve",
         ],
