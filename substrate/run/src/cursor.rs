@@ -5,7 +5,7 @@
 //! that has read a few neighbouring blocks is a long scan, and from then on reads larger and larger pieces
 //! past the cache. Compactions start that way.
 //!
-//! A seek is in `cursor/seek.rs`, what it reads in `cursor/block_reader.rs`.
+//! A seek is in `cursor/seek.rs`, what it reads in `cursor/block_reader.rs`, `cursor/window.rs`.
 //!
 //! **Invariants**
 //! - The current entry is that of `slot` of the loaded block whenever there is one. During a seek its `key`
@@ -19,6 +19,7 @@ pub(crate) mod index_position;
 pub(crate) mod merge;
 pub(crate) mod page_walk;
 pub(crate) mod scan_forecast;
+pub(crate) mod window;
 
 mod seek;
 

@@ -11,11 +11,11 @@
 //! - No page that any version uses is written. What is written is durable after the data file is synced.
 //! - A key stays on the page where the index leads to it, or on the overflow page of that.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use testudo_base::{
     Entry, Error, ErrorKind, Incarnation, PAGE_SIZE, Result, RunId, Seqno, key,
-    num::{low32, u32_of, u64_of, usize_of},
+    num::{low32, u32_of, u64_of},
     planted,
     sync::OnceLock,
 };
@@ -222,7 +222,8 @@ impl PageUpdate {
         let before = run.reference();
         let old = before.replaced.as_deref().cloned().unwrap_or_default();
         let changed = std::mem::take(&mut self.changed);
-        let needed = changed.iter().map(|page| 1 + u32::from(page.overflow.is_some())).sum();
+        let divided = changed.iter().filter(|page| page.overflow.is_some());
+        let wanted: Vec<u32> = changed.iter().chain(divided).map(|new| new.page).collect();
         let first = run.extents().first().ok_or_else(|| Error::invalid("a run without pages"))?;
         let is_changed = |page: u32| changed.binary_search_by_key(&page, |new| new.page).is_ok();
         let make = |numbers: &[u32], extents: &[Arc<Extent>]| {
@@ -251,7 +252,7 @@ impl PageUpdate {
         };
         let (places, made) = first.use_places(|used, has_plain| {
             let mut extents = run.extents().to_vec();
-            let numbers = self.choose_places(used, has_plain, needed, &mut extents);
+            let numbers = self.choose_places(used, has_plain, &wanted, &mut extents);
             match numbers {
                 Ok(numbers) => {
                     let reference = make(&numbers, &extents);
@@ -280,12 +281,13 @@ impl PageUpdate {
         Ok(KeyEnds::of(&first.unwrap_or(old_first), &last.unwrap_or(old_last)))
     }
 
-    /// So many places that nobody uses, in order; takes pages for those that are missing.
+    /// A place that nobody uses for each of these pages, or their overflow pages: the nearest to where the
+    /// page was at first, so that scans find it among its neighbours. Takes pages for those that are missing.
     fn choose_places(
         &self,
         used: &PlaceSet,
         has_plain: bool,
-        needed: u32,
+        wanted: &[u32],
         extents: &mut Vec<Arc<Extent>>,
     ) -> Result<Vec<u32>> {
         let reference = self.run.reference();
@@ -296,14 +298,20 @@ impl PageUpdate {
         let is_free =
             |place: &u32| !used.contains(*place) && (!own.contains(*place) || planted!("used-place-taken"));
         let before = all(extents);
-        let candidates = (0..written).chain(reference.footer_end()..before);
-        let mut numbers: Vec<u32> = candidates.filter(is_free).take(usize_of(u64::from(needed))).collect();
-        let missing = needed - u32_of(numbers.len());
-        if missing > 0 {
+        let mut free: BTreeSet<u32> =
+            (0..written).chain(reference.footer_end()..before).filter(is_free).collect();
+        if let Some(missing) = u32_of(wanted.len()).checked_sub(u32_of(free.len())).filter(|more| *more > 0) {
             extents.extend(self.run.data().allocate(missing.max(PAGES_TAKEN_MIN))?);
-            numbers.extend((before..all(extents)).take(usize_of(u64::from(missing))));
+            free.extend(before..all(extents));
         }
-        debug_assert_eq!(numbers.len(), usize_of(u64::from(needed)), "pages were taken for what was missing");
+        let mut take_nearest = |page: u32| {
+            let behind = free.range(page..).next().copied();
+            let ahead = free.range(..page).next_back().copied();
+            let nearest = ahead.into_iter().chain(behind).min_by_key(|place| place.abs_diff(page));
+            nearest.inspect(|place| _ = free.remove(place))
+        };
+        let numbers: Vec<u32> = wanted.iter().filter_map(|page| take_nearest(*page)).collect();
+        debug_assert_eq!(numbers.len(), wanted.len(), "pages were taken for what was missing");
         Ok(numbers)
     }
 

@@ -35,7 +35,7 @@ impl Run {
     }
 
     /// Of the pages of the run that `buffer` has, from `page` on, reads those that were replaced.
-    pub(crate) fn read_replaced(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
+    fn read_replaced(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
         if self.reference().replaced.is_none() {
             return Ok(());
         }

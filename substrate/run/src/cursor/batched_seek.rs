@@ -15,12 +15,37 @@ use testudo_env::AlignedBuffer;
 use testudo_storage::{DataFile, PageAddress};
 
 /// Pages that a source waits for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Missing {
     /// The page that it needs.
-    pub address: PageAddress,
-    /// How many pages are to be read from there on; those behind the first are likely to be needed.
-    pub pages: u32,
+    address: PageAddress,
+    /// How many pages are to be read in all; the others are likely to be needed.
+    pages: u32,
+    /// Pieces of the data file that these are, first page and how many; none if they lie one behind the other
+    /// from that page on.
+    pieces: Vec<(u64, u32)>,
+}
+
+impl Missing {
+    /// A page, and those behind it, so many in all.
+    pub(crate) fn beside(address: PageAddress, pages: u32) -> Self {
+        Self { address, pages, pieces: Vec::new() }
+    }
+
+    /// A page that is in these pieces.
+    pub(crate) fn in_pieces(address: PageAddress, pieces: Vec<(u64, u32)>) -> Self {
+        let pages = pieces.iter().map(|(_, pages)| pages).sum();
+        Self { address, pages, pieces }
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let beside = self.pieces.is_empty().then_some((self.address.page, self.pages));
+        beside.into_iter().chain(self.pieces.iter().copied())
+    }
+
+    fn bytes(&self) -> usize {
+        usize_of(u64::from(self.pages)) * PAGE_SIZE
+    }
 }
 
 /// A source that is being positioned.
@@ -74,21 +99,25 @@ fn read_round<P: BatchedSeek>(
     (missing, needed): (&[(usize, Missing)], usize),
     data: &DataFile,
 ) -> Result<()> {
-    let bytes_of = |wanted: &Missing| usize_of(u64::from(wanted.pages)) * PAGE_SIZE;
-    let total = missing.iter().map(|(_, wanted)| bytes_of(wanted)).sum();
+    let total = missing.iter().map(|(_, wanted)| wanted.bytes()).sum();
     if buffer.len() < total || buffer.len() > total.max(KEPT_BYTES) {
         *buffer = AlignedBuffer::unfilled(total);
     }
     let mut rest: &mut [u8] = buffer;
     let mut reads = Vec::with_capacity(missing.len());
-    for (_, wanted) in missing {
-        let (piece, behind) = rest.split_at_mut(bytes_of(wanted));
-        reads.push((wanted.address.page, piece));
+    for (page, pages) in missing.iter().flat_map(|(_, wanted)| wanted.pieces()) {
+        let (piece, behind) = rest.split_at_mut(usize_of(u64::from(pages)) * PAGE_SIZE);
+        reads.push((page, piece));
         rest = behind;
     }
-    let results = data.read_many(&mut reads);
-    for (at, (result, (page, bytes))) in results.into_iter().zip(reads).enumerate() {
-        let source = &mut sources[missing[at].0];
+    let mut results = data.read_many(&mut reads).into_iter();
+    let mut rest: &mut [u8] = buffer;
+    for (at, (number, wanted)) in missing.iter().enumerate() {
+        // Each has a result, whichever failed before.
+        let result = wanted.pieces().filter_map(|_| results.next()).fold(Ok(()), Result::and);
+        let (bytes, behind) = rest.split_at_mut(wanted.bytes());
+        rest = behind;
+        let source = &mut sources[*number];
         match result {
             Ok(()) if at < needed => source.on_page(bytes)?,
             Ok(()) => source.prefetched(bytes),
@@ -96,7 +125,9 @@ fn read_round<P: BatchedSeek>(
             Err(_) if at >= needed => {}
             Err(_) if bytes.len() > PAGE_SIZE => {
                 let first = &mut bytes[..PAGE_SIZE];
-                data.read_many(&mut [(page, &mut *first)]).into_iter().collect::<Result<()>>()?;
+                data.read_many(&mut [(wanted.address.page, &mut *first)])
+                    .into_iter()
+                    .collect::<Result<()>>()?;
                 source.on_page(first)?;
             }
             Err(error) => return Err(error),

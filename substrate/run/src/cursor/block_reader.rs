@@ -5,20 +5,17 @@
 //! does.
 //!
 //! **Invariants**
-//! - The bytes of a window are as they came from the device: a block is verified when it is taken out.
+//! - A block is verified when it is taken out of a window.
 //! - A block that is loaded was verified, parsed, and is not empty.
 
-use testudo_base::{
-    PAGE_SIZE, Result,
-    codec::Damage,
-    num::{u32_of, u64_of, usize_of},
-};
+use testudo_base::{Result, codec::Damage, num::u64_of};
 use testudo_env::AlignedBuffer;
-use testudo_storage::{PageKind, StreamLease, StreamRead, payload_of};
+use testudo_storage::{PageKind, StreamLease, payload_of};
 
 use super::{
     ReadAhead,
     scan_forecast::{FIRST_PIECE_PAGES, LAST_PIECE_PAGES, LEAST_PIECE_PAGES, ScanForecast, piece_after},
+    window::{Ahead, Stretch, Window, page_bytes},
 };
 use crate::{
     Run,
@@ -26,7 +23,6 @@ use crate::{
         block::{Block, Layout},
         footer::BlockPosition,
     },
-    spans::locate,
 };
 
 /// Neighbouring pages that make a scan a long one.
@@ -221,7 +217,7 @@ impl BlockReader {
     }
 
     fn fill_window(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
-        let earlier = self.window.take().map(|window| window.bytes);
+        let earlier = self.window.take().map(Window::into_bytes);
         self.window = Some(match self.ahead.take().filter(|ahead| ahead.holds(position)) {
             Some(ahead) => {
                 self.spare = earlier;
@@ -268,18 +264,9 @@ impl BlockReader {
 
     /// Lets pages come that a long scan will need, if there is memory for them.
     fn start_ahead(&mut self, run: &Run, page: u32, pages: u32) {
-        let left = run.reference().data_pages.saturating_sub(page);
-        let Some((physical, room)) = locate(run.spans(), page) else { return };
-        let pages = pages.min(left).min(room);
-        let bytes = page_bytes(pages);
-        if pages == 0 {
-            return;
+        if let Some(ahead) = Ahead::start(run, page, pages, &mut self.spare) {
+            self.ahead = Some(ahead);
         }
-        let Some(lease) = run.data().lease_stream(u64_of(bytes)) else { return };
-        let mut buffer = self.spare.take().unwrap_or_else(|| AlignedBuffer::unfilled(bytes));
-        buffer.resize_unfilled(bytes);
-        let read = run.data().start_stream(physical, buffer);
-        self.ahead = Some(Ahead { first_page: page, pages, read, lease });
     }
 
     /// A scan that has passed so much will come here: lets the first pages come already.
@@ -306,7 +293,7 @@ impl BlockReader {
         let Some(lease) = run.data().lease_stream(u64_of(page_bytes(pages))) else { return Ok(None) };
         let mut bytes = AlignedBuffer::unfilled(page_bytes(pages));
         run.read_pages(0, &mut bytes)?;
-        Ok(Some(Window { first_page: 0, pages, bytes, _lease: Some(lease) }))
+        Ok(Some(Window::beside(0, bytes, Some(lease))))
     }
 
     /// Takes over pages that were read for it.
@@ -322,56 +309,22 @@ fn read_window(
     piece_pages: u32,
     buffer: Option<AlignedBuffer>,
 ) -> Result<Window> {
-    let mut bytes = buffer.unwrap_or_else(|| AlignedBuffer::zeroed(0));
-    let (piece, lease) = lease_pages(run, piece_pages);
     let left = run.reference().data_pages - position.page;
-    let pages = piece.min(left).max(position.pages);
-    bytes.resize_unfilled(page_bytes(pages));
-    run.read_pages(position.page, &mut bytes)?;
-    Ok(Window { first_page: position.page, pages, bytes, _lease: lease })
+    let pages = piece_pages.min(left).max(position.pages);
+    let (stretch, lease) = lease_stretch(run, position.page, pages, position.pages);
+    Window::read(run, stretch, buffer, lease)
 }
 
-/// As many of these pages as there is memory for, and that; without a lease only a few.
-pub(crate) fn lease_pages(run: &Run, pages: u32) -> (u32, Option<StreamLease>) {
+/// As many of these pages as there is memory for, and that; without a lease only a few, but `least` of them.
+pub(crate) fn lease_stretch(run: &Run, first: u32, pages: u32, least: u32) -> (Stretch, Option<StreamLease>) {
     let mut pages = pages;
     loop {
-        let lease = run.data().lease_stream(u64_of(page_bytes(pages)));
-        if lease.is_some() || pages <= FIRST_PIECE_PAGES {
-            return (pages, lease);
+        let stretch = Stretch::of(run, first, pages);
+        let lease = run.data().lease_stream(u64_of(page_bytes(stretch.total())));
+        if lease.is_some() || pages <= FIRST_PIECE_PAGES.max(least) {
+            return (stretch, lease);
         }
-        pages = (pages / 2).max(FIRST_PIECE_PAGES);
-    }
-}
-
-/// Consecutive pages of a run.
-#[derive(Debug)]
-pub(crate) struct Window {
-    pub(crate) first_page: u32,
-    pub(crate) pages: u32,
-    pub(crate) bytes: AlignedBuffer,
-    /// For bytes that were read ahead of use.
-    pub(crate) _lease: Option<StreamLease>,
-}
-
-/// Pages that follow a window and are on their way.
-#[derive(Debug)]
-pub(crate) struct Ahead {
-    pub(crate) first_page: u32,
-    pub(crate) pages: u32,
-    pub(crate) read: StreamRead,
-    pub(crate) lease: StreamLease,
-}
-
-impl Ahead {
-    pub(crate) fn holds(&self, position: BlockPosition) -> bool {
-        holds(self.first_page, self.pages, position)
-    }
-
-    /// Waits for the pages.
-    pub(crate) fn arrive(self, run: &Run) -> Result<Window> {
-        let mut bytes = self.read.wait()?;
-        run.read_replaced(self.first_page, &mut bytes)?;
-        Ok(Window { first_page: self.first_page, pages: self.pages, bytes, _lease: Some(self.lease) })
+        pages = (pages / 2).max(FIRST_PIECE_PAGES).max(least);
     }
 }
 
@@ -382,34 +335,5 @@ fn follows(run: &Run, last: BlockPosition, next: BlockPosition) -> bool {
         (None, None) => last.page + last.pages == next.page,
         (None, Some(owner)) => owner == last.page,
         (Some(owner), _) => owner + 1 == next.page,
-    }
-}
-
-fn holds(first_page: u32, pages: u32, position: BlockPosition) -> bool {
-    position.page >= first_page && position.page + position.pages <= first_page + pages
-}
-
-/// Bytes of this many pages.
-pub(crate) fn page_bytes(pages: u32) -> usize {
-    usize_of(u64::from(pages)) * PAGE_SIZE
-}
-
-impl Window {
-    /// A copy of whole pages that were read from `first_page` on.
-    pub(crate) fn copy_of(first_page: u32, read: &[u8], lease: Option<StreamLease>) -> Self {
-        let mut bytes = AlignedBuffer::unfilled(read.len());
-        bytes.copy_from_slice(read);
-        Self { first_page, pages: u32_of(read.len() / PAGE_SIZE), bytes, _lease: lease }
-    }
-
-    pub(crate) fn holds(&self, position: BlockPosition) -> bool {
-        holds(self.first_page, self.pages, position)
-    }
-
-    /// The bytes of a block. REQUIRES: the window holds it.
-    pub(crate) fn block(&self, position: BlockPosition) -> &[u8] {
-        debug_assert!(self.holds(position), "the window holds the block");
-        let start = page_bytes(position.page - self.first_page);
-        &self.bytes[start..start + page_bytes(position.pages)]
     }
 }

@@ -19,9 +19,10 @@ use super::{RunCursor, Target, batched_seek::seek_together};
 use crate::{
     BatchedSeek, Missing, Run,
     cursor::{
-        block_reader::{Window, lease_pages},
+        block_reader::lease_stretch,
         index_position::IndexPlace,
         scan_forecast::FIRST_PIECE_PAGES,
+        window::{PagePlan, Stretch, Window},
     },
     format::{
         block::{Block, Lead},
@@ -68,6 +69,9 @@ pub(super) struct SeekState {
     awaited: Option<Awaited>,
     /// A block that is read along with what other cursors miss, if anything is.
     prefetching: Option<BlockPosition>,
+    /// Where the pages are of which the block that is awaited, or wished for, is the first, if they do not
+    /// lie one behind the other.
+    plan: Option<PagePlan>,
     /// For the memory of many pages that are awaited.
     lease: Option<StreamLease>,
 }
@@ -75,7 +79,7 @@ pub(super) struct SeekState {
 impl SeekState {
     /// Nothing is sought.
     pub(super) fn done() -> Self {
-        Self { phase: Phase::Done, awaited: None, prefetching: None, lease: None }
+        Self { phase: Phase::Done, awaited: None, prefetching: None, plan: None, lease: None }
     }
 }
 
@@ -107,7 +111,7 @@ impl RunCursor {
     pub fn begin(&mut self, target: Target<'_>) {
         self.entry.is_there = false;
         self.seek.awaited = None;
-        self.seek.lease = None;
+        (self.seek.plan, self.seek.lease) = (None, None);
         self.entry.key.clear();
         let sought = match target {
             Target::First => Sought::First,
@@ -204,17 +208,28 @@ impl RunCursor {
 
     fn missing_at(&mut self, kind: PageKind, page: u32, ahead: u32) -> Result<Missing> {
         let address = self.run.address(kind, page)?;
+        (self.seek.plan, self.seek.lease) = (None, None);
         if ahead <= 1 {
-            return Ok(Missing { address, pages: 1 });
+            return Ok(Missing::beside(address, 1));
         }
         let room = self.run.locate(page).map_or(1, |(_, room)| room);
-        let left = self.reader.pages_from(&self.run, page)?.max(1);
-        let mut pages = ahead.min(room).min(left);
-        self.seek.lease = None;
-        if pages > FIRST_PIECE_PAGES {
-            (pages, self.seek.lease) = lease_pages(&self.run, pages);
+        let from = self.run.reference().owner_of(page).unwrap_or(page);
+        let left = self.reader.pages_from(&self.run, from)?.max(1);
+        let is_beside = self.run.reference().replaced.is_none();
+        let pages = if is_beside { ahead.min(left).min(room) } else { ahead.min(left) };
+        let stretch = if pages > FIRST_PIECE_PAGES {
+            let (stretch, lease) = lease_stretch(&self.run, page, pages, 1);
+            self.seek.lease = lease;
+            stretch
+        } else {
+            Stretch::of(&self.run, page, pages)
+        };
+        if let Some(plan) = stretch.plan.filter(|plan| plan.total() > 1) {
+            let missing = Missing::in_pieces(address, plan.pieces().to_vec());
+            self.seek.plan = Some(plan);
+            return Ok(missing);
         }
-        Ok(Missing { address, pages })
+        Ok(Missing::beside(address, stretch.pages.min(room)))
     }
 
     /// How many pages are worth one request: as many as will be needed; where that is not known, more and
@@ -321,18 +336,29 @@ impl BatchedSeek for RunCursor {
     }
 
     fn prefetched(&mut self, bytes: &[u8]) {
+        let (plan, lease) = (self.seek.plan.take(), self.seek.lease.take());
         if let Some(next) = self.seek.prefetching.take() {
-            self.reader.keep_window(Window::copy_of(next.page, bytes, self.seek.lease.take()));
+            self.reader.keep_window(match plan {
+                Some(plan) => Window::copy_by_plan(plan, &self.run, bytes, lease),
+                None => Window::copy_of(next.page, bytes, lease),
+            });
         }
     }
 
     fn on_page(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(awaited) = self.seek.awaited.take() else { return Ok(()) };
-        let (page, rest) = bytes.split_at(PAGE_SIZE);
         let (kind, at) = match awaited {
             Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page),
             Awaited::Index(_, at) => (PageKind::Index, at.page),
             Awaited::Data(at) => (PageKind::Data, at.page),
+        };
+        let (plan, mut lease) = (self.seek.plan.take(), self.seek.lease.take());
+        // Where reading all failed, only the page that is needed was read.
+        let plan = plan.filter(|_| bytes.len() > PAGE_SIZE);
+        let window = plan.map(|plan| Window::copy_by_plan(plan, &self.run, bytes, lease.take()));
+        let (page, rest) = match &window {
+            Some(window) => (window.block(BlockPosition { page: at, pages: 1 }), &[][..]),
+            None => bytes.split_at(PAGE_SIZE),
         };
         let address = self.run.address(kind, at)?;
         self.run.data().verify(page, &address)?;
@@ -341,10 +367,13 @@ impl BatchedSeek for RunCursor {
             Awaited::Footer => self.run.take_footer(payload_of(page)),
             Awaited::Index(number, at) => self.index.keep_copy(&self.run, number, payload_of(page), at),
             Awaited::Data(at) => {
-                if !rest.is_empty() {
-                    self.reader.keep_window(Window::copy_of(at.page + 1, rest, self.seek.lease.take()));
+                self.block.take(&self.run, at, payload_of(page))?;
+                if let Some(window) = window {
+                    self.reader.keep_window(window);
+                } else if !rest.is_empty() {
+                    self.reader.keep_window(Window::copy_of(at.page + 1, rest, lease));
                 }
-                self.block.take(&self.run, at, payload_of(page))
+                Ok(())
             }
         }
     }

@@ -5,7 +5,10 @@ use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
 use testudo_storage::DataFile;
 
 use super::*;
-use crate::{Access, LenientCursor, Lookup, PageWalk, ReadAhead, RunCursor, RunOrigin, RunWriter};
+use crate::{
+    Access, LenientCursor, Lookup, PageWalk, ReadAhead, RunCursor, RunOrigin, RunWriter, ScanForecast,
+    ScanLimits, ScanProgress,
+};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -113,11 +116,34 @@ fn check(run: &Arc<Run>, model: &Model) {
         let before = model.range(..key.clone()).next_back().map(|(key, _)| key.as_slice());
         assert_eq!(cursor.entry().map(|entry| entry.key), before, "before {number}");
     }
+    for number in (0..2500).step_by(37) {
+        let count = number % 7 * 40 + 1;
+        let found = limited_scan(run, &key(number), count);
+        let expected =
+            model.range(key(number)..).take(usize::try_from(count).unwrap()).map(|(key, _)| key.clone());
+        assert_eq!(found, expected.collect::<Vec<_>>(), "{count} from {number} on");
+    }
     let mut encoded = Vec::new();
     run.reference().encode(&mut encoded);
     let mut reader = Reader::new(&encoded);
     assert_eq!(&RunRef::decode(&mut reader).unwrap(), run.reference(), "what is stored of it");
     reader.finish().unwrap();
+}
+
+/// The keys of a scan that says how many entries it is for.
+fn limited_scan(run: &Arc<Run>, from: &[u8], count: u64) -> Vec<Vec<u8>> {
+    let progress = ScanProgress::new(&ScanLimits { entries: Some(count), end: None });
+    let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
+    let reference = run.reference();
+    cursor.set_forecast(ScanForecast::new(&progress, reference.data_pages.into(), reference.entries, true));
+    let mut keys = Vec::new();
+    cursor.seek(from).unwrap();
+    while let Some(entry) = cursor.entry().filter(|_| (keys.len() as u64) < count) {
+        keys.push(entry.key.to_vec());
+        progress.count_entry();
+        cursor.next().unwrap();
+    }
+    keys
 }
 
 /// What salvage and copies read of a run.
@@ -216,6 +242,55 @@ fn places_are_written_again_once_nobody_uses_them() {
     snapshot.check_entries().unwrap();
     let value = snapshot.get(&key(3), 0, Access::Blocking).unwrap();
     assert!(matches!(value, Lookup::Found(Kind::Value, value, _) if value == vec![49; 100]));
+}
+
+/// Replaced pages and overflow pages lie elsewhere, and still a scan of known length reads all in one round.
+#[test]
+fn a_scan_reads_replaced_pages_together_with_the_others() {
+    let mut bed = Bed::new(1);
+    let model: Model = (0..3000).map(|number| (key(number * 4), vec![7; 100])).collect();
+    let plain = bed.run_of(&model);
+    let mut run = Arc::clone(&plain);
+    for round in 0..3 {
+        let mut changes = BTreeMap::new();
+        for page in (round..60).step_by(4) {
+            (0..12).for_each(|number| {
+                drop(changes.insert(key(page * 196 + number * 4 + 1), Some(vec![1; 100])))
+            });
+        }
+        run = bed.update(&run, &changes).unwrap();
+    }
+    assert!(run.reference().replaced.as_ref().unwrap().overflow().len() > 10, "there are overflow pages");
+    let rounds_of = |bed: &mut Bed, run: &Arc<Run>| {
+        // The index is in memory, data pages are not.
+        let data_pages = run.reference().page_count();
+        let mut rounds = Vec::new();
+        for _ in 0..40 {
+            let from = key(bed.next(10_000));
+            drop(limited_scan(run, &from, 1));
+            for page in 0..data_pages {
+                let address = run.address(PageKind::Data, page).unwrap();
+                if page < run.reference().data_pages || page >= run.reference().footer_end() {
+                    bed.data.forget_page(address.page);
+                }
+            }
+            let before = reads_of(bed);
+            assert_eq!(limited_scan(run, &from, 150).len().min(100), 100);
+            rounds.push(reads_of(bed) - before);
+        }
+        rounds.into_iter().sum::<u64>()
+    };
+    let (plain, updated) = (rounds_of(&mut bed, &plain), rounds_of(&mut bed, &run));
+    assert!(
+        updated <= plain + plain / 4,
+        "40 scans wait {updated} times, {plain} times without replaced pages"
+    );
+}
+
+/// How often somebody waited for the device.
+fn reads_of(bed: &Bed) -> u64 {
+    let io = bed.data.io_stats();
+    io.read_rounds + io.stream_reads
 }
 
 #[test]

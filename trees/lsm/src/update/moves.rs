@@ -229,7 +229,8 @@ impl Levels {
 }
 
 pub(crate) fn own_layer(own: &Component, range: Range<usize>) -> MergeLayer {
-    MergeLayer::Runs(own.range(range).cloned().collect())
+    let next = own.get(range.end).map(|next| next.fenced.low.clone());
+    MergeLayer::Own(own.range(range).cloned().collect(), next)
 }
 
 fn consumed_of(cells: Vec<Cell>) -> Vec<Held> {

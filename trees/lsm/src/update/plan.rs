@@ -44,6 +44,8 @@ pub(crate) enum Floor {
 pub(crate) enum MergeLayer {
     Updates(Arc<dyn Updates>),
     Runs(Vec<Held>),
+    /// Runs of a sequence that changes, and the fence of the run behind them.
+    Own(Vec<Held>, Option<Fence>),
 }
 
 /// What becomes of a part of the destination.
@@ -127,11 +129,12 @@ impl Items {
             let mut items = Vec::new();
             match layer {
                 MergeLayer::Updates(updates) => items.extend(item_of_updates(number, updates, bounds)),
-                MergeLayer::Runs(runs) => {
+                MergeLayer::Runs(runs) | MergeLayer::Own(runs, _) => {
                     let is_own = number + 1 == layers.len();
                     let bounds = if is_own && planted!("output-beyond-border") { &all_keys } else { bounds };
+                    let behind = if let MergeLayer::Own(_, next) = layer { next.as_ref() } else { None };
                     for (at, held) in runs.iter().enumerate() {
-                        let next = runs.get(at + 1).map(|next| &next.fenced.low);
+                        let next = runs.get(at + 1).map(|next| &next.fenced.low).or(behind);
                         items.extend(item_of_run(number, held, next, bounds)?);
                     }
                 }
