@@ -6,8 +6,8 @@ use testudo_storage::DataFile;
 
 use super::*;
 use crate::{
-    Access, LenientCursor, Lookup, PageWalk, ReadAhead, RunCursor, RunOrigin, RunWriter, ScanForecast,
-    ScanLimits, ScanProgress,
+    Access, FoundPage, LenientCursor, Lookup, PageWalk, ReadAhead, RunCursor, RunOrigin, RunWriter,
+    ScanForecast, ScanLimits, ScanProgress,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -340,4 +340,67 @@ fn what_does_not_fit_into_two_pages_is_left_to_others() {
     let removed = (0..200).map(|number| (key(number), None)).collect();
     assert!(bed.update(&run, &removed).is_none(), "a page without entries");
     check(&run, &model);
+}
+
+#[test]
+fn a_reference_with_more_pages_than_can_be_numbered_is_refused() {
+    let mut bed = Bed::new(1);
+    let model: Model = (0..600).map(|number| (key(number), vec![7; 100])).collect();
+    let changes = (0..100).map(|number| (key(number), Some(vec![1; 100]))).collect();
+    let plain = bed.run_of(&model);
+    let run = bed.update(&plain, &changes).unwrap();
+    let mut reference = run.reference().clone();
+    for more in [0, 1] {
+        let last = reference.spans.len() - 1;
+        let others: u32 = reference.spans[..last].iter().map(|span| span.page_count).sum();
+        reference.spans[last].page_count = u32::MAX - others;
+        if more == 1 {
+            reference.spans.push(testudo_base::ExtentSpan { first_page: 1 << 33, page_count: 1 });
+        }
+        let mut encoded = Vec::new();
+        reference.encode(&mut encoded);
+        let decoded = RunRef::decode(&mut Reader::new(&encoded));
+        assert_eq!(decoded.is_ok(), more == 0, "{decoded:?}");
+    }
+}
+
+/// The pages of a version that were written for it, as somebody finds them who has no manifest.
+fn found_pages(bed: &Bed, run: &Arc<Run>) -> Vec<FoundPage> {
+    let reference = run.reference();
+    let replaced = reference.replaced.as_ref().unwrap();
+    let newest = replaced.writings().last().copied().unwrap();
+    let own = replaced.places().filter(|place| place.writing == newest);
+    let found = |place: PagePlace| {
+        let (physical, _) = locate(run.spans(), place.at).unwrap();
+        let mut bytes = AlignedBuffer::zeroed(PAGE_SIZE);
+        bed.data.read_many(&mut [(physical, &mut *bytes)]).into_iter().for_each(|read| read.unwrap());
+        let record = ReplacedPageRecord::read(payload_of(&bytes)).unwrap();
+        let block = Block::parse(payload_of(&bytes)).unwrap();
+        let key = |slot: usize| [block.prefix(), block.cell(slot).unwrap().suffix].concat();
+        let keys = (key(0), key(block.count() - 1));
+        FoundPage { physical, writing: place.writing, record, keys }
+    };
+    own.map(found).collect()
+}
+
+#[test]
+fn of_pages_that_are_found_several_writings_that_are_not_complete_count_for_nothing() {
+    let mut bed = Bed::new(1);
+    let model: Model = (0..1200).map(|number| (key(number), vec![7; 100])).collect();
+    let plain = bed.run_of(&model);
+    let changes = |value: u8| (0..10).map(|number| (key(number * 100), Some(vec![value; 100]))).collect();
+    let committed = bed.update(&plain, &changes(1)).unwrap();
+    let (lost, lost_too) =
+        (bed.update(&committed, &changes(2)).unwrap(), bed.update(&committed, &changes(3)).unwrap());
+    let mut found = found_pages(&bed, &committed);
+    // Of each of the later ones a page was never written.
+    found.extend(found_pages(&bed, &lost).into_iter().skip(1));
+    found.extend(found_pages(&bed, &lost_too).into_iter().skip(1));
+    let known = plain.reference().clone().with_found_pages(found.clone());
+    assert_eq!(known.replaced, committed.reference().replaced, "what was committed is known");
+    found.retain(|page| {
+        page.writing.generation != committed.reference().replaced.as_ref().unwrap().writings()[0].generation
+    });
+    let known = plain.reference().clone().with_found_pages(found);
+    assert_eq!(known.replaced, None, "what is not complete is none of it");
 }
