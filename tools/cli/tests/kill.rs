@@ -3,7 +3,7 @@
 //! The test starts itself as the writing process. Both sides generate the same script from a seed; the writer
 //! reports on a pipe how many steps are durable. After each kill the store must equal the model after exactly
 //! some number of steps, not less than the reported one; then the next writer goes on from there.
-//! `TESTUDO_KILLS` sets the number of kills, `TESTUDO_KILL_SEED` the script.
+//! `TESTUDO_KILLS` sets the number of kills, `TESTUDO_KILL_SEED` the seed of the script.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
@@ -27,23 +27,67 @@ use std::{
 use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Tree, VerifyLevel};
 use testudo_env::{Env, RealEnv, SplitMix};
 
-use script::{KEYSPACES, MARKER, Model, Step, step};
+use script::{KEYSPACES, MARKER, Model, Script, Step, step};
 
 const MEMORY_BYTES: u64 = 8 << 20;
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
 /// Of so many kills one at least leaves a keyspace on its way from one family of trees to another.
 const KILLS_IN_MID_MOVE: u64 = 20;
-/// The trees between which keyspaces move, in pieces so small that it takes a while.
-const TREES: [Tree; 2] = [
-    Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 8 },
-    Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 2 },
+/// Of so many kills of a writer whose trees update pages one at least leaves such pages.
+const KILLS_WITH_REPLACED_PAGES: u64 = 10;
+
+/// What a writing process is to do.
+struct Scenario {
+    name: &'static str,
+    /// The trees between which keyspaces move, in pieces so small that it takes a while.
+    trees: [Tree; 2],
+    keys: u64,
+    hot_percent: u8,
+    loaded: u64,
+    flushes: u64,
+    moves: u64,
+}
+
+const SCENARIOS: [Scenario; 2] = [
+    Scenario {
+        name: "runs",
+        trees: [
+            Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 8 },
+            Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 2 },
+        ],
+        keys: 2000,
+        hot_percent: 0,
+        loaded: 0,
+        flushes: 1,
+        moves: 3,
+    },
+    // Little at a time comes to many pages.
+    Scenario {
+        name: "pages",
+        trees: [
+            Tree::Treeline { run_bytes: 64 << 10, growth_factor: 4, level1_flushes: 2 },
+            Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 8 },
+        ],
+        keys: 3000,
+        hot_percent: 92,
+        loaded: 1000,
+        flushes: 40,
+        moves: 0,
+    },
 ];
 /// A writer that says nothing for so long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
 fn number_from_env(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+impl Scenario {
+    fn script(&self, seed: u64) -> Script {
+        let Self { keys, hot_percent, loaded, flushes, moves, .. } = *self;
+        Script { seed, keys, hot_percent, loaded, flushes, moves }
+    }
 }
 
 fn open(dir: &Path) -> Db {
@@ -55,11 +99,14 @@ fn open(dir: &Path) -> Db {
 fn writing_process() {
     let Ok(dir) = env::var("TESTUDO_KILL_DIR") else { return };
     let seed = number_from_env("TESTUDO_KILL_SEED").unwrap();
+    let name = env::var("TESTUDO_KILL_SCENARIO").unwrap();
+    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
+    let script = scenario.script(seed);
     let db = open(Path::new(&dir));
-    let options = KeyspaceOptions::default().tree(TREES[0]);
+    let options = KeyspaceOptions::default().tree(scenario.trees[0]);
     let keyspaces = KEYSPACES.map(|name| db.keyspace(name, options).unwrap());
     for number in number_from_env("TESTUDO_KILL_FIRST").unwrap().. {
-        if perform(&db, &keyspaces, step(seed, number)) {
+        if perform(&db, &keyspaces, &scenario.trees, step(&script, number)) {
             // Past the test harness, which would hold it back. Nobody reads: the parent is gone.
             if std::io::stdout().write_all(format!("\nsynced {}\n", number + 1).as_bytes()).is_err() {
                 return;
@@ -70,7 +117,7 @@ fn writing_process() {
 }
 
 /// Does one step; tells whether everything so far is durable.
-fn perform(db: &Db, keyspaces: &[Keyspace; 2], step: Step) -> bool {
+fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) -> bool {
     match step {
         Step::Single(write) => {
             let keyspace = &keyspaces[write.keyspace];
@@ -102,7 +149,7 @@ fn perform(db: &Db, keyspaces: &[Keyspace; 2], step: Step) -> bool {
             true
         }
         Step::SetTree { keyspace, choice } => {
-            keyspaces[keyspace].set_tree(TREES[choice]).unwrap();
+            keyspaces[keyspace].set_tree(trees[choice]).unwrap();
             false
         }
     }
@@ -117,10 +164,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(dir: &Path, seed: u64, first: u64) -> Self {
+    fn start(dir: &Path, scenario: &Scenario, seed: u64, first: u64) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", "writing_process", "--nocapture", "--test-threads", "1"]);
         command.env("TESTUDO_KILL_DIR", dir).env("TESTUDO_KILL_SEED", seed.to_string());
+        command.env("TESTUDO_KILL_SCENARIO", scenario.name);
         command.env("TESTUDO_KILL_FIRST", first.to_string()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (synced, reported) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -165,6 +213,12 @@ fn is_moving(db: &Db) -> bool {
     keyspaces.into_iter().any(|keyspace| keyspace.stats().moving_from.is_some())
 }
 
+/// Whether a keyspace has pages that were updated.
+fn has_replaced_pages(db: &Db) -> bool {
+    let keyspaces = KEYSPACES.iter().filter_map(|name| db.open_keyspace(name).unwrap());
+    keyspaces.into_iter().any(|keyspace| keyspace.stats().replaced_pages > 0)
+}
+
 /// Everything that the store holds.
 fn state_of(db: &Db) -> Model {
     KEYSPACES.map(|name| {
@@ -178,12 +232,12 @@ fn state_of(db: &Db) -> Model {
 }
 
 /// The largest number of steps after which the model equals `state`, not below `done`; `model` goes there.
-fn steps_in(state: &Model, model: &mut Model, seed: u64, done: u64) -> Option<u64> {
+fn steps_in(state: &Model, model: &mut Model, script: &Script, done: u64) -> Option<u64> {
     let marked =
         state[0].get(MARKER).map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap()) + 1);
     let mut number = done;
     while number < marked {
-        script::apply(model, step(seed, number));
+        script::apply(model, step(script, number));
         number += 1;
     }
     let mut ahead = model.clone();
@@ -193,7 +247,7 @@ fn steps_in(state: &Model, model: &mut Model, seed: u64, done: u64) -> Option<u6
             model.clone_from(&ahead);
             found = Some(number);
         }
-        match step(seed, number) {
+        match step(script, number) {
             // It would have moved the marker.
             Step::Batch { .. } => return found,
             unmarked => script::apply(&mut ahead, unmarked),
@@ -204,10 +258,29 @@ fn steps_in(state: &Model, model: &mut Model, seed: u64, done: u64) -> Option<u6
 
 #[test]
 fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
+    let counts = kill_writers(&SCENARIOS[0], number_from_env("TESTUDO_KILLS").unwrap_or(KILLS));
+    assert!(counts.in_mid_move >= counts.kills / KILLS_IN_MID_MOVE, "{counts:?}");
+}
+
+#[test]
+fn so_it_is_where_pages_are_updated() {
+    let counts = kill_writers(&SCENARIOS[1], number_from_env("TESTUDO_KILLS").unwrap_or(KILLS / 2));
+    assert!(counts.with_replaced_pages >= counts.kills / KILLS_WITH_REPLACED_PAGES, "{counts:?}");
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    kills: u64,
+    in_mid_move: u64,
+    with_replaced_pages: u64,
+    steps: u64,
+}
+
+fn kill_writers(scenario: &Scenario, kills: u64) -> Counts {
     let machine = RealEnv::new();
-    let kills = number_from_env("TESTUDO_KILLS").unwrap_or(KILLS);
     let seed = number_from_env("TESTUDO_KILL_SEED").unwrap_or_else(|| machine.random_u64() >> 32);
     println!("replay with TESTUDO_KILL_SEED={seed} TESTUDO_KILLS={kills}");
+    let script = scenario.script(seed);
     let place = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let dir = place.path().join("store");
     let mut chance = SplitMix::new(seed);
@@ -215,9 +288,9 @@ fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
     let mut done = 0;
     // Writers that were let live until they had synced something: each of them moves on by a step at least.
     let mut heard = 0;
-    let mut in_mid_move = 0;
+    let mut counts = Counts { kills, ..Counts::default() };
     for kill in 1..=kills {
-        let writer = Writer::start(&dir, seed, done);
+        let writer = Writer::start(&dir, scenario, seed, done);
         if chance.percent(75) {
             heard += 1;
             let started = machine.monotonic();
@@ -250,13 +323,14 @@ fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
                 Err(error) => panic!("kill {kill}: {error}"),
             }
         };
-        in_mid_move += u64::from(is_moving(&db));
+        counts.in_mid_move += u64::from(is_moving(&db));
+        counts.with_replaced_pages += u64::from(has_replaced_pages(&db));
         db.check_invariants().unwrap();
         if verified {
             let report = db.verify(VerifyLevel::Full).unwrap();
             assert!(report.is_valid(), "kill {kill}: {:?}", report.findings);
         }
-        let found = steps_in(&state_of(&db), &mut model, seed, done);
+        let found = steps_in(&state_of(&db), &mut model, &script, done);
         db.close().unwrap();
         let survived =
             found.unwrap_or_else(|| panic!("kill {kill}: what is left is no prefix (seed {seed})"));
@@ -266,7 +340,8 @@ fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
         );
         done = survived;
     }
-    println!("{kills} kills, {in_mid_move} in mid-move, {done} steps survived");
-    assert!(in_mid_move >= kills / KILLS_IN_MID_MOVE, "{in_mid_move} kills in mid-move");
+    counts.steps = done;
+    println!("{}: {counts:?}", scenario.name);
     assert!(done >= heard, "{heard} writers synced something, {done} steps are there");
+    counts
 }

@@ -311,7 +311,10 @@ fn read_window(
 ) -> Result<Window> {
     let left = run.reference().data_pages - position.page;
     let pages = piece_pages.min(left).max(position.pages);
-    let (stretch, lease) = lease_stretch(run, position.page, pages, position.pages);
+    let (mut stretch, lease) = lease_stretch(run, position.page, pages, position.pages);
+    if stretch.divides(position) {
+        stretch = Stretch::block(position);
+    }
     Window::read(run, stretch, buffer, lease)
 }
 

@@ -124,6 +124,16 @@ impl Stretch {
         Self { first_page, pages, plan: PagePlan::of(run, first_page, pages) }
     }
 
+    /// The pages of one block alone. REQUIRES: it was not replaced.
+    pub(crate) fn block(position: BlockPosition) -> Self {
+        Self { first_page: position.page, pages: position.pages, plan: None }
+    }
+
+    /// Whether pages of a block would not come one behind the other: it lies in two extents.
+    pub(crate) fn divides(&self, position: BlockPosition) -> bool {
+        self.plan.as_ref().is_some_and(|plan| plan.find_block(position).is_none())
+    }
+
     /// How many pages are read for them.
     pub(crate) fn total(&self) -> u32 {
         self.plan.as_ref().map_or(self.pages, PagePlan::total)

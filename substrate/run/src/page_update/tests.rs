@@ -404,3 +404,44 @@ fn of_pages_that_are_found_several_writings_that_are_not_complete_count_for_noth
     let known = plain.reference().clone().with_found_pages(found);
     assert_eq!(known.replaced, None, "what is not complete is none of it");
 }
+
+/// A block of many pages may lie in two extents, and others of the run beside it have been replaced.
+#[test]
+fn blocks_of_many_pages_that_lie_in_two_extents_are_read_among_replaced_pages() {
+    for seed in 1..20 {
+        let mut bed = Bed::new(seed);
+        let origin = RunOrigin {
+            id: RunId(3),
+            keyspace: KeyspaceId(1),
+            keyspace_name: "tests".into(),
+            newest_seqno: Seqno(1),
+        };
+        let mut model = Model::new();
+        // Space becomes free from behind, so that each extent lies before the one that was taken last.
+        let mut held: Vec<_> = (0..40).map(|_| bed.data.allocate(16).unwrap()).collect();
+        let mut writer = RunWriter::new(Arc::clone(&bed.data), origin, 1).unwrap();
+        for number in 0..400u64 {
+            let bytes = if bed.next(20) == 0 { 5000 + bed.next(60_000) } else { 100 };
+            let value = vec![7; usize::try_from(bytes).unwrap()];
+            writer.push(&Entry { key: &key(number), kind: Kind::Value, value: &value }).unwrap();
+            if number % 12 == 0 {
+                held.pop();
+            }
+            model.insert(key(number), value);
+        }
+        let plain = writer.finish(None).unwrap();
+        assert!(plain.reference().spans.len() > 2, "the run lies in {:?}", plain.reference().spans);
+        let is_changed = |(_, value): &(&Vec<u8>, &Vec<u8>)| value.len() == 100;
+        let small: Vec<Vec<u8>> = model.iter().filter(is_changed).map(|(key, _)| key.clone()).collect();
+        let small = small.into_iter().filter(|_| bed.next(4) == 0);
+        let changes: BTreeMap<_, _> = small.map(|key| (key, Some(vec![1; 100]))).collect();
+        let can_replace = {
+            let update = PageUpdate::begin(&plain).unwrap().unwrap();
+            move |key: &[u8]| update.can_replace(&[update.block_of(key)])
+        };
+        let changes = changes.into_iter().filter(|(key, _)| can_replace(key)).collect();
+        let Some(run) = bed.update(&plain, &changes) else { panic!("pages are replaced") };
+        model.extend(changes.into_iter().filter_map(|(key, value)| Some((key, value?))));
+        check(&run, &model);
+    }
+}

@@ -12,7 +12,6 @@ pub(crate) const KEYSPACES: [&str; 2] = ["left", "right"];
 /// The key, in the first keyspace, of the number of the last batch.
 pub(crate) const MARKER: &[u8] = b"~last batch";
 
-const KEYS: u64 = 2000;
 const WRITES_PER_BATCH_MAX: u64 = 12;
 
 /// What both keyspaces hold.
@@ -41,20 +40,40 @@ pub(crate) enum Step {
     },
 }
 
+/// What is written, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Script {
+    pub(crate) seed: u64,
+    /// Of this many keys …
+    pub(crate) keys: u64,
+    /// … a fiftieth gets so many of a hundred writes beyond its share.
+    pub(crate) hot_percent: u8,
+    /// Before this step all keys are written to alike, and flushes are few.
+    pub(crate) loaded: u64,
+    /// So many of a thousand steps flush …
+    pub(crate) flushes: u64,
+    /// … and so many change the tree of a keyspace.
+    pub(crate) moves: u64,
+}
+
 /// Step `number` of the script.
-pub(crate) fn step(seed: u64, number: u64) -> Step {
-    let mut random = SplitMix::new(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17));
+pub(crate) fn step(script: &Script, number: u64) -> Step {
+    let mut random = SplitMix::new(script.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17));
+    let is_load = number < script.loaded;
+    let script = &if is_load { Script { hot_percent: 0, flushes: 1, ..*script } } else { *script };
+    if random.below(1000) < script.flushes {
+        return Step::Flush;
+    }
+    if random.below(1000) < script.moves {
+        let (keyspace, choice) = (usize::from(random.percent(50)), usize::from(random.percent(50)));
+        return Step::SetTree { keyspace, choice };
+    }
     match random.below(1000) {
-        0 => Step::Flush,
-        1..4 => Step::SetTree {
-            keyspace: usize::from(random.percent(50)),
-            choice: usize::from(random.percent(50)),
-        },
-        4..20 => Step::Persist,
-        20..250 => Step::Single(write(&mut random)),
+        0..20 => Step::Persist,
+        20..250 => Step::Single(write(script, &mut random)),
         choice => {
             let count = 1 + random.below(WRITES_PER_BATCH_MAX);
-            let mut writes: Vec<Write> = (0..count).map(|_| write(&mut random)).collect();
+            let mut writes: Vec<Write> = (0..count).map(|_| write(script, &mut random)).collect();
             let value = Some(number.to_be_bytes().to_vec());
             writes.push(Write { keyspace: 0, key: MARKER.to_vec(), value });
             Step::Batch { writes, synced: choice >= 970 }
@@ -62,9 +81,10 @@ pub(crate) fn step(seed: u64, number: u64) -> Step {
     }
 }
 
-fn write(random: &mut SplitMix) -> Write {
+fn write(script: &Script, random: &mut SplitMix) -> Write {
     let keyspace = usize::from(random.percent(40));
-    let key = format!("key-{:05}", random.below(KEYS)).into_bytes();
+    let keys = if random.percent(script.hot_percent) { script.keys / 50 } else { script.keys };
+    let key = format!("key-{:05}", random.below(keys)).into_bytes();
     if random.percent(25) {
         return Write { keyspace, key, value: None };
     }
