@@ -14,6 +14,7 @@ mod factors;
 mod hot_range;
 mod insert_forecast;
 mod insert_latency;
+mod key_set_scans;
 mod key_sets;
 mod latency;
 mod memory_sizes;
@@ -49,7 +50,7 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 16] = [
+const EXPERIMENTS: [(&str, &str, Run); 17] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -64,6 +65,7 @@ const EXPERIMENTS: [(&str, &str, Run); 16] = [
     ("splinter-threads", "SplinterDB fig. 10, 11: throughput against client threads", threads::run),
     ("lsbm-hot-range", "LSbM fig. 11, 12: hits and reads over time beside updates", hot_range::run),
     ("treeline-factors", "TreeLine fig. 8, table 4: its parts, one by one", factors::run),
+    ("treeline-scans", "TreeLine fig. 7, table 4: scans of sets of keys", key_set_scans::run),
     ("treeline-groups", "TreeLine fig. 9, §5.4.2: pages in groups, entries of the index", page_groups::run),
     ("treeline-forecast", "TreeLine fig. 10, 11: reorganisations with forecasts", insert_forecast::run),
 ];

@@ -3,8 +3,11 @@
 //! **Invariants**
 //! - One store at a time, in a directory of its own that is removed after its last workload.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use testudo::{Error, Result};
+use testudo_env::RealEnv;
 
 use crate::{
     Context, PaperArgs, Scale, Workload, YcsbArgs,
@@ -69,6 +72,11 @@ impl<'a> Experiment<'a> {
         }
         state.close()?;
         Ok(reports)
+    }
+
+    /// The machine.
+    pub(crate) fn env(&self) -> Arc<RealEnv> {
+        Arc::clone(&self.context.env)
     }
 
     /// A new directory.

@@ -54,7 +54,14 @@ fn every_lsbm_experiment_runs_to_its_end_and_draws_what_it_found() {
 
 #[test]
 fn every_treeline_experiment_runs_to_its_end_and_draws_what_it_found() {
-    let charts = ["treeline-factors", "treeline-groups-epsilon", "treeline-groups-goal", "treeline-forecast"];
+    let charts = [
+        "treeline-factors",
+        "treeline-scans-64",
+        "treeline-scans-1024",
+        "treeline-groups-epsilon",
+        "treeline-groups-goal",
+        "treeline-forecast",
+    ];
     run_all("treeline-", &charts);
 }
 
