@@ -149,10 +149,10 @@ fn snapshots_keep_what_pages_had() {
 #[test]
 fn clustered_updates_write_less_than_runs_would() {
     let written = |options: LsmOptions| {
-        let mut bed = settled(options, 20_000);
+        let mut bed = settled(options, 8_000);
         let before = bed.written_bytes();
-        for round in 0..30u8 {
-            bed.apply(batch((0..200).map(|number| 20_000 + number * 2), round));
+        for round in 0..15u8 {
+            bed.apply(batch((0..200).map(|number| 8_000 + number * 2), round));
             bed.run_jobs();
             settle(&mut bed);
         }
