@@ -19,6 +19,7 @@ mod key_sets;
 mod latency;
 mod memory_sizes;
 mod page_groups;
+mod page_writes;
 mod policies;
 mod scans;
 mod sensitivity;
@@ -50,7 +51,7 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 17] = [
+const EXPERIMENTS: [(&str, &str, Run); 18] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -66,6 +67,7 @@ const EXPERIMENTS: [(&str, &str, Run); 17] = [
     ("lsbm-hot-range", "LSbM fig. 11, 12: hits and reads over time beside updates", hot_range::run),
     ("treeline-factors", "TreeLine fig. 8, table 4: its parts, one by one", factors::run),
     ("treeline-scans", "TreeLine fig. 7, table 4: scans of sets of keys", key_set_scans::run),
+    ("treeline-writes", "TreeLine §4.3: pages to free places or in place after images", page_writes::run),
     ("treeline-groups", "TreeLine fig. 9, §5.4.2: pages in groups, entries of the index", page_groups::run),
     ("treeline-forecast", "TreeLine fig. 10, 11: reorganisations with forecasts", insert_forecast::run),
 ];

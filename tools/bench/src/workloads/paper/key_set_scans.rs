@@ -1,7 +1,7 @@
 //! Scans of real keys (TreeLine fig. 7, table 4): sets of keys, records of 64 and 1,024 bytes, beginning at
 //! uniform and at Zipfian keys, in stores of eight times the memory.
 //!
-//! `keys, in the order in which they came → a store → idle → closed and opened → scans of 1 to 100 records`
+//! `keys, in the order in which they came → a store → idle → opened anew → scans of 1 to 100 records`
 //!
 //! **Invariants**
 //! - The keys of every scan and their values are compared with what was put.

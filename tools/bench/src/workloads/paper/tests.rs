@@ -58,6 +58,7 @@ fn every_treeline_experiment_runs_to_its_end_and_draws_what_it_found() {
         "treeline-factors",
         "treeline-scans-64",
         "treeline-scans-1024",
+        "treeline-writes",
         "treeline-groups-epsilon",
         "treeline-groups-goal",
         "treeline-forecast",
