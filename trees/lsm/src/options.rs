@@ -17,6 +17,9 @@ pub struct LsmOptions {
     /// How much of what merges have replaced may stay in compaction buffers while queries use it (LSbM), in
     /// hundredths of the tree's bytes. Default 0: nothing is retained.
     pub retained_percent: u32,
+    /// Whether a sequence that is mostly sent keys which it has stops retaining (LSbM §4.1). Default yes: what
+    /// it would retain is soon obsolete.
+    pub freezes: bool,
     /// Whether entries that come to the bottom are put into the pages of its runs where these are few,
     /// instead of writing the runs anew (TreeLine). Default no.
     pub updates_pages: bool,
@@ -39,6 +42,7 @@ impl LsmOptions {
             growth_factor: 8,
             level1_flushes: 4,
             retained_percent: 0,
+            freezes: true,
             updates_pages: false,
             stagger: 0,
         }

@@ -5,6 +5,7 @@ const OPTIONS: LsmOptions = LsmOptions {
     growth_factor: 10,
     level1_flushes: 4,
     retained_percent: 0,
+    freezes: true,
     updates_pages: false,
     stagger: 0,
 };

@@ -2,7 +2,7 @@ use super::*;
 
 fn piece(low: &str, high: &str) -> Kept {
     let high = (high != "-").then(|| high.as_bytes().into());
-    Kept { low: low.as_bytes().into(), high, run: None }
+    Kept { low: low.as_bytes().into(), high, run: None, is_base: false }
 }
 
 fn layer(pieces: &[(&str, &str)]) -> Layer {

@@ -5,10 +5,13 @@ use std::ops::Range;
 use testudo_base::merge_operator::MergeOperators;
 
 use super::{operands, *};
-use crate::levels::{
-    Levels,
-    levels_format::{StoredBuffer, decode_buffer, decode_root},
-    load::load_levels,
+use crate::{
+    levels::{
+        Levels,
+        levels_format::{StoredBuffer, decode_buffer, decode_root},
+        load::load_levels,
+    },
+    scan::buffered_scan::BufferedScan,
 };
 
 const RECORDS: u64 = 12_000;
@@ -19,7 +22,8 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 fn retaining(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOptions {
-    LsmOptions { retained_percent: 100, ..options(run_bytes, growth_factor, level1_flushes) }
+    let sizes = options(run_bytes, growth_factor, level1_flushes);
+    LsmOptions { retained_percent: 100, freezes: false, ..sizes }
 }
 
 /// What the manifest has of the buffers.
@@ -33,6 +37,11 @@ fn stored_buffers(bed: &Bed) -> Vec<StoredBuffer> {
 #[derive(Debug, Default)]
 struct Seen {
     answers: u64,
+    /// Of keys that buffers had all of, with what lies beside them.
+    scanned: u64,
+    /// Scans that began in a buffer.
+    scans: u64,
+    frozen: u64,
     barriers: usize,
     layers_max: usize,
 }
@@ -42,7 +51,7 @@ impl Seen {
     fn check_law(&mut self, bed: &Bed, keys: impl Iterator<Item = Vec<u8>>) {
         for buffer in stored_buffers(bed) {
             let pieces = buffer.layers.iter().flatten();
-            self.barriers += pieces.filter(|piece| piece.run.is_none()).count();
+            self.barriers += pieces.filter(|piece| piece.run.is_none() && !piece.is_base).count();
             self.layers_max = self.layers_max.max(buffer.layers.len());
         }
         let levels: Levels =
@@ -64,6 +73,48 @@ impl Seen {
                     }
                     // Where nothing lies below, tombstones have ended.
                     _ => assert_eq!(kind, Kind::Tombstone, "sequence {number}"),
+                }
+            }
+        }
+    }
+
+    /// Compares what buffers have of ranges, where they have all, with what their sequences have.
+    fn check_ranges(&mut self, bed: &Bed, random: &mut SplitMix) {
+        let levels: Levels =
+            load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+        let number_key = |number: u64| format!("key{number:05}").into_bytes();
+        for (number, component) in levels.components().enumerate() {
+            let (Some(buffer), Some(first)) = (component.buffer(), component.get(0)) else { continue };
+            let covered = Bounds { low: first.fenced.low.as_low(), high: None };
+            for _ in 0..20 {
+                let (from, width) = (random.below(3_000), random.below(150));
+                let range = Bounds {
+                    low: Some(number_key(from).into()),
+                    high: Some(number_key(from + width).into()),
+                };
+                let range = range.intersection(&covered);
+                if range.is_empty() {
+                    continue;
+                }
+                let Some(pieces) = buffer.all_within(&range) else { continue };
+                for key in (from..from + width).map(number_key).filter(|key| range.contains(key)) {
+                    let hash = hash_key(&key);
+                    let get = |run: &Arc<Run>| run.get(&key, hash, Access::Blocking).unwrap();
+                    let own = component.find(&key).map_or(Lookup::Absent, |fenced| get(&fenced.run));
+                    let inside = pieces.iter().filter(|(_, bounds)| bounds.contains(&key));
+                    let newest = inside.map(|(run, _)| get(run)).find(|found| *found != Lookup::Absent);
+                    self.scanned += 1;
+                    match (newest.unwrap_or(Lookup::Absent), own) {
+                        (Lookup::Found(kind, value, _), Lookup::Found(own_kind, own_value, _)) => {
+                            let is_folded = !matches!(kind, Kind::Value | Kind::Tombstone);
+                            let is_same = (kind, value) == (own_kind, own_value);
+                            assert!(is_same || is_folded, "sequence {number}");
+                        }
+                        (Lookup::Found(kind, ..), _) => {
+                            assert_eq!(kind, Kind::Tombstone, "sequence {number}");
+                        }
+                        (_, own) => assert_eq!(own, Lookup::Absent, "sequence {number}"),
+                    }
                 }
             }
         }
@@ -103,6 +154,42 @@ fn random_reads(bed: &Bed, random: &mut SplitMix) {
     }
 }
 
+/// Moves a cursor about at random places, and compares it with the model.
+fn random_scans(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
+    let levels = load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+    let limits = ScanLimits { entries: random.percent(50).then_some(40), end: None };
+    let mut cursor = BufferedScan::new(&Arc::new(levels), &Arc::default(), &bed.work.data, &limits);
+    for _ in 0..20 {
+        let start = format!("key{:05}", random.below(3_000)).into_bytes();
+        let mut forward = random.percent(70);
+        if forward { cursor.seek(&start) } else { cursor.seek_before(&start) }.unwrap();
+        seen.scans += u64::from(cursor.reads_pieces());
+        let mut expected = if forward {
+            bed.model.range(start..).next()
+        } else {
+            bed.model.range(..start).next_back()
+        };
+        for _ in 0..random.below(60) {
+            while cursor.entry().is_some_and(|entry| entry.kind == Kind::Tombstone) {
+                if forward { cursor.next() } else { cursor.prev() }.unwrap();
+            }
+            let found = cursor.entry().map(|entry| (entry.key.to_vec(), entry.value.to_vec()));
+            assert_eq!(found.as_ref().map(|(key, value)| (key, value)), expected);
+            let Some((key, _)) = expected else { break };
+            if random.percent(5) {
+                forward = !forward;
+            }
+            if forward { cursor.next() } else { cursor.prev() }.unwrap();
+            let behind = (std::ops::Bound::Excluded(key.clone()), std::ops::Bound::Unbounded);
+            expected = if forward {
+                bed.model.range(behind).next()
+            } else {
+                bed.model.range(..key.clone()).next_back()
+            };
+        }
+    }
+}
+
 /// Random updates, jobs, reads, and switches of what is retained.
 fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen) {
     let mut random = SplitMix::new(seed);
@@ -122,7 +209,14 @@ fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen)
             bed.reopen();
         }
         seen.check_law(&bed, numbered(3_000));
+        seen.check_ranges(&bed, &mut random);
+        random_scans(&bed, &mut random, seen);
+        seen.frozen += bed.tree.stats().frozen_levels;
         match random.below(40) {
+            3..6 => {
+                bed.options.freezes = !bed.options.freezes;
+                bed.reopen();
+            }
             0 => bed.cool(cache_bytes),
             1 => {
                 bed.options.retained_percent = if bed.options.retained_percent == 0 { 100 } else { 0 };
@@ -160,6 +254,7 @@ fn answers_are_the_same_whatever_is_retained_and_given_up() {
         random_run(seed, retaining(8 << 10, 2, 1), 640 << 10, &mut seen);
     }
     assert!(seen.answers > 10_000 && seen.barriers > 20 && seen.layers_max > 3, "{seen:?}");
+    assert!(seen.scanned > 10_000 && seen.scans > 1_000 && seen.frozen > 20, "{seen:?}");
 }
 
 #[test]
@@ -175,9 +270,10 @@ fn operands_that_were_merged_are_not_merged_again() {
             bed.run_jobs();
             operands::check(&bed, KEYS);
             seen.check_law(&bed, numbered(KEYS));
+            seen.check_ranges(&bed, &mut random);
         }
     }
-    assert!(seen.answers > 300, "{seen:?}");
+    assert!(seen.answers > 300 && seen.scanned > 300, "{seen:?}");
 }
 
 fn spread(round: u64, count: u64) -> Batch {
@@ -260,4 +356,67 @@ fn what_is_retained_is_given_up_first_when_space_is_short() {
     assert_eq!((after.retained_bytes, after.entries), (0, before.entries));
     assert_eq!(after.stored_bytes, before.stored_bytes - before.retained_bytes);
     read(&bed, 0..RECORDS);
+}
+
+/// Scans of 50 records each out of the hot range; how many pages had to be read for that.
+fn scan_hot(bed: &Bed) -> u64 {
+    let before = bed.work.data.io_stats();
+    for first in HOT.step_by(20) {
+        let mut cursor = bed.tree.cursor_within(&ScanLimits { entries: Some(50), end: None });
+        cursor.seek(&key(first)).unwrap();
+        for (key, value) in bed.model.range(key(first)..).take(50) {
+            let entry = cursor.entry().expect("a record is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.next().unwrap();
+        }
+    }
+    let after = bed.work.data.io_stats();
+    after.page_reads + after.stream_reads - before.page_reads - before.stream_reads
+}
+
+fn scans_while_merging(options: LsmOptions) -> (u64, u64) {
+    let mut bed = filled(options);
+    scan_hot(&bed);
+    let mut reads = 0;
+    for round in 0..20 {
+        reads += scan_hot(&bed) + scan_hot(&bed);
+        bed.apply_and_move(spread(round, 1_000));
+        bed.run_jobs();
+    }
+    (reads, bed.tree.stats().frozen_levels)
+}
+
+#[test]
+fn what_scans_use_is_read_again_seldom_unless_levels_are_frozen() {
+    let retaining = retaining(16 << 10, 4, 2);
+    let (with, frozen) = scans_while_merging(retaining);
+    assert_eq!(frozen, 0);
+    let (without, _) = scans_while_merging(options(16 << 10, 4, 2));
+    assert!(with * 2 < without, "{with} reads, {without} where nothing is retained");
+    let (of_frozen, frozen) = scans_while_merging(LsmOptions { freezes: true, ..retaining });
+    assert!(frozen > 0 && of_frozen > with, "{of_frozen} reads with {frozen} frozen levels, {with} without");
+}
+
+#[test]
+fn a_level_is_frozen_while_mostly_keys_come_that_it_has() {
+    let mut bed = filled(LsmOptions { freezes: true, ..retaining(16 << 10, 4, 2) });
+    for round in 0..6 {
+        read(&bed, HOT);
+        bed.apply_and_move(spread(round, 1_000));
+        bed.run_jobs();
+    }
+    let stats = bed.tree.stats();
+    assert!(stats.frozen_levels > 0, "{stats:?}");
+    assert_eq!(stats.retained_bytes, 0, "{stats:?}");
+    let mut thawed = 0;
+    for round in 0..6 {
+        read(&bed, HOT);
+        let new = (0..1_000).map(|n| [key((n * 7919 + round * 31) % RECORDS), vec![b'0' + round as u8]].concat());
+        bed.apply_and_move(new.map(|key| (key, Some(vec![b'n'; 100]))).collect());
+        bed.run_jobs();
+        thawed += u64::from(bed.tree.stats().frozen_levels == 0 && bed.tree.stats().retained_bytes > 0);
+    }
+    assert!(thawed > 0, "{:?}", bed.tree.stats());
+    bed.reopen();
+    assert_eq!(bed.tree.stats().frozen_levels, 0);
 }
