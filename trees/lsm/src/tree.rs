@@ -360,7 +360,7 @@ impl Tree for LsmTree {
         }
         stats.retained_bytes = levels.retained_only_bytes();
         stats.stored_bytes += stats.retained_bytes;
-        stats.frozen_levels = if self.options.freezes { u64_of(levels.frozen()) } else { 0 };
+        stats.frozen_levels = u64_of(levels.frozen());
         stats.retained_damaged_runs = self.damaged_runs.load(Relaxed);
         stats
     }

@@ -40,6 +40,8 @@ use testudo_base::{Error, ErrorKind, Kind, ObjectId, PAGE_BYTES, RunId, num::u64
 use testudo_run::{Access, Lookup, Run};
 use testudo_sequence::{Bounds, Fence};
 
+use crate::levels::repeats::Retained;
+
 /// A piece is in use while so many of a hundred of its data pages are in the page cache (LSbM §6.1).
 const RESIDENT_PERCENT: u64 = 80;
 /// More layers than these would make queries slow.
@@ -128,14 +130,24 @@ impl Kept {
 }
 
 impl Kept {
-    /// Whether queries get by its filter to a run of `older`.
+    /// Whether queries get by its filter to a run of `older`, or scans need it beside a base there.
     fn is_on_the_way_to(&self, older: &[Layer]) -> bool {
         let bounds = self.bounds();
-        let has_run = |piece: &Kept| piece.run.is_some();
+        let below = |is_wanted: fn(&Kept) -> bool| {
+            older.iter().any(|layer| meeting(layer, &bounds).any(is_wanted))
+        };
         let has_filter = |run: &Arc<Run>| run.has_filter_in_memory().unwrap_or(false);
-        older.iter().any(|layer| meeting(layer, &bounds).any(has_run))
-            && self.run.as_ref().is_some_and(has_filter)
+        below(|piece| piece.run.is_some() && piece.is_base)
+            || (below(|piece| piece.run.is_some()) && self.run.as_ref().is_some_and(has_filter))
     }
+}
+
+/// What is read of a run in the place of the sequence.
+#[derive(Debug)]
+pub(crate) struct Share<'a> {
+    pub(crate) run: &'a Arc<Run>,
+    pub(crate) bounds: Bounds,
+    pub(crate) is_base: bool,
 }
 
 /// What a run says of `key`, if that is known without a page of its filter or index. Where it is damaged the
@@ -277,7 +289,7 @@ impl CompactionBuffer {
     /// Runs that together say all that the sequence says inside `bounds`, newest first, each with the keys of
     /// which it is to be asked; `None` if it is not known that there is nothing more. REQUIRES: the sequence
     /// covers the bounds.
-    pub(crate) fn all_within(&self, bounds: &Bounds) -> Option<Vec<(&Arc<Run>, Bounds)>> {
+    pub(crate) fn all_within(&self, bounds: &Bounds) -> Option<Vec<Share<'_>>> {
         let (mut found, mut open) = (Vec::new(), vec![bounds.clone()]);
         for layer in &self.layers {
             let mut rest = Vec::new();
@@ -289,14 +301,14 @@ impl CompactionBuffer {
                 return Some(found);
             }
         }
-        None
+        planted!("base-not-complete").then_some(found).filter(|found| !found.is_empty())
     }
 
     /// What a layer leaves open of `range`: where it has no base. `None` if a barrier is there.
     fn below_bases<'a>(
         layer: &'a [Kept],
         range: Bounds,
-        found: &mut Vec<(&'a Arc<Run>, Bounds)>,
+        found: &mut Vec<Share<'a>>,
     ) -> Option<Vec<Bounds>> {
         let mut open = Vec::new();
         let mut rest = Some(range.clone());
@@ -311,7 +323,7 @@ impl CompactionBuffer {
                 open.extend(Some(before).filter(|before| before.high.is_some() && !before.is_empty()));
                 rest = inside.high.clone().map(|low| Bounds { low: Some(low), high });
             }
-            found.extend(kept.run.as_ref().map(|run| (run, inside)));
+            found.extend(kept.run.as_ref().map(|run| Share { run, bounds: inside, is_base: kept.is_base }));
         }
         open.extend(rest.filter(|rest| !rest.is_empty()));
         Some(open)
@@ -328,6 +340,15 @@ impl CompactionBuffer {
         self.runs().values().map(|run| run.reference().stored_bytes()).sum()
     }
 
+    /// Bytes of its pieces.
+    pub(crate) fn retained(&self) -> Retained {
+        let mut retained = Retained::default();
+        for kept in self.layers.iter().flatten() {
+            *(if kept.is_base { &mut retained.bases } else { &mut retained.came }) += kept.stored_bytes();
+        }
+        retained
+    }
+
     /// Number of pieces, barriers included.
     pub(crate) fn pieces(&self) -> u64 {
         self.layers.iter().map(|layer| u64_of(layer.len())).sum()
@@ -339,7 +360,8 @@ impl CompactionBuffer {
     }
 
     /// Without what is damaged, and without what is not in use: pieces that are not in memory, unless queries
-    /// pass them, by filters that are in memory, on their way to older ones that are.
+    /// pass them on their way to older ones that are: by filters that are in memory, or to a base, without
+    /// which it would be of no use to scans. Much fewer pages are to be read of them than of the sequence.
     pub(crate) fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
         let mut older: Vec<Layer> = Vec::with_capacity(self.layers.len());
         let mut is_same = self.layers.len() <= LAYERS_MAX;

@@ -1,8 +1,10 @@
 //! How much of what comes into a sequence repeats keys that it has, as the last moves have shown.
 //!
-//! Where that is most of it, what a compaction buffer retains is soon obsolete: it would take memory and space
-//! from what queries use. Such a sequence is *frozen* (LSbM §4.1): its buffer gets nothing more, until what
-//! comes in is mostly new again.
+//! Where that is most of it, what a compaction buffer retains becomes obsolete: it takes memory and space from
+//! what queries use. Such a sequence is *frozen* (LSbM §4.1): its buffer gets nothing more, until what comes in
+//! is mostly new again, or nothing is left in the buffer. Other than in the paper it is frozen only once what
+//! came takes as much as the bases below: until then obsolete entries are the smaller part, and without the
+//! bases queries would read all anew.
 //!
 //! **Invariants**
 //! - Advice, kept in memory only: an opened tree begins anew. No answer depends on it.
@@ -14,6 +16,15 @@ pub(crate) struct Inflow {
     pub(crate) entries: u64,
     /// Of them, those of keys that the sequence had.
     pub(crate) repeated: u64,
+}
+
+/// About how many bytes a compaction buffer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Retained {
+    /// Of what came down.
+    pub(crate) came: u64,
+    /// Of bases: what was there when it came.
+    pub(crate) bases: u64,
 }
 
 /// What the last moves into a sequence have shown.
@@ -41,18 +52,19 @@ impl Inflow {
 }
 
 impl Repeats {
-    /// After a move has brought this.
+    /// After a move has brought this; `retained`: before it.
     #[must_use]
-    pub(crate) fn after(self, inflow: Inflow) -> Self {
+    pub(crate) fn after(self, inflow: Inflow, retained: Retained) -> Self {
         debug_assert!(inflow.repeated <= inflow.entries, "only what came in repeats something");
         let Inflow { entries, repeated } = self.seen;
+        let Retained { came, bases } = retained;
         // A move counts for half as much two moves later.
         let mut seen = Inflow { entries: entries / 10 * 7, repeated: repeated / 10 * 7 };
         seen.add(inflow);
         let is_frozen = match seen.percent() {
             _ if seen.entries == 0 => self.is_frozen,
-            percent if self.is_frozen => percent >= THAWED_BELOW_PERCENT,
-            percent => percent >= FROZEN_FROM_PERCENT,
+            percent if self.is_frozen => percent >= THAWED_BELOW_PERCENT && came + bases > 0,
+            percent => percent >= FROZEN_FROM_PERCENT && came > 0 && came >= bases,
         };
         Self { seen, is_frozen }
     }

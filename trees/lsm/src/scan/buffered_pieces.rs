@@ -1,9 +1,10 @@
 //! Which pieces of compaction buffers a scan goes through in the place of sequences, part by part
 //! (LSbM §5, algorithm 4).
 //!
-//! Only those will do that together say all that the sequence says of the part, and of which the page where the
-//! scan enters it is in memory: otherwise the sequence is read, which takes fewer pages. A scan that goes on
-//! from part to part is a long one, for which the sequence is better anyway.
+//! Only those will do that together say all that the sequence says of the part. The page of the base where the
+//! scan enters it must be in memory: otherwise the sequence is read, which takes fewer pages. Of what came
+//! since some may be missing, for other scans will find it there. A scan that goes on from part to part is a
+//! long one, for which the sequence is better anyway.
 //!
 //! **Invariants**
 //! - A sequence is replaced for a whole part, from its first run on, or not at all.
@@ -21,10 +22,15 @@ use testudo_base::{
 use testudo_run::Run;
 use testudo_sequence::{Bounds, Entrance};
 
-use crate::levels::{compaction_buffer::note_damage, component::Component};
+use crate::levels::{
+    compaction_buffer::{Share, note_damage},
+    component::Component,
+};
 
 /// More pieces than these are more work to merge than a few pages are to read.
 const PIECES_MAX: usize = 12;
+/// So many pages that a scan would have to read where it enters are too many.
+const MISSING_MAX: usize = 2;
 /// A scan that has gone on into so many parts in a row is long.
 const PARTS_MAX: u32 = 2;
 
@@ -68,12 +74,17 @@ impl BufferedPieces {
             return None;
         }
         let pieces = buffer.all_within(&covered)?;
-        if pieces.len() > PIECES_MAX || !pieces.iter().all(|(run, bounds)| is_there(run, bounds, entrance)) {
+        if pieces.len() > PIECES_MAX {
+            return None;
+        }
+        let missing = pieces.iter().filter(|share| !is_there(share, entrance));
+        let missing: Vec<&Share<'_>> = missing.take(MISSING_MAX + 1).collect();
+        if missing.len() > MISSING_MAX || missing.iter().any(|share| share.is_base) {
             return None;
         }
         self.are_in_use.store(true, Relaxed);
-        self.runs.lock().extend(pieces.iter().map(|(run, _)| Arc::clone(run)));
-        Some(pieces.into_iter().map(|(run, bounds)| (Arc::clone(run), bounds)).collect())
+        self.runs.lock().extend(pieces.iter().map(|share| Arc::clone(share.run)));
+        Some(pieces.into_iter().map(|share| (Arc::clone(share.run), share.bounds)).collect())
     }
 
     /// Whether pieces are read where the scan is.
@@ -100,7 +111,8 @@ impl BufferedPieces {
 }
 
 /// Whether the page is in memory where a scan enters a piece; nothing is asked of those beside it.
-fn is_there(run: &Run, bounds: &Bounds, entrance: Entrance<'_>) -> bool {
+fn is_there(share: &Share<'_>, entrance: Entrance<'_>) -> bool {
+    let Share { run, bounds, .. } = share;
     let (key, is_inside) = match entrance {
         Entrance::At(key) => (key, bounds.contains(key)),
         Entrance::Before(key) => {

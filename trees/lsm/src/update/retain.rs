@@ -15,11 +15,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use testudo_base::{Result, RunId};
+use testudo_base::{Result, RunId, planted};
 use testudo_sequence::{Bounds, Fence};
 
 use crate::{
-    LsmOptions,
+    Freezing, LsmOptions,
     levels::{
         Levels,
         compaction_buffer::{CompactionBuffer, Kept, Layer, stacked},
@@ -107,6 +107,7 @@ impl Arrival {
         let low = first_of(&incoming(levels, destination, &[]));
         let high = destination.border.clone();
         let range = Bounds { low: low.as_ref().and_then(Fence::as_low), high: high.clone() };
+        let low = low.filter(|_| !planted!("frozen-without-barrier"));
         let layers = low.into_iter().map(|low| vec![Kept::barrier(low, high.clone())]).collect();
         Self { layers, range }
     }
@@ -164,7 +165,12 @@ impl Levels {
         if matches!(place, Place::Parts { .. }) {
             return self.install(destination, runs);
         }
-        let is_frozen = self.note_inflow(&destination) && options.freezes;
+        let is_measured_so = self.note_inflow(&destination);
+        let is_frozen = match options.freezing {
+            Freezing::Measured => is_measured_so,
+            Freezing::Never => false,
+            Freezing::Always => true,
+        };
         let Arrival { layers, range } = if is_frozen {
             Arrival::barred(self, &destination)
         } else {
@@ -194,6 +200,7 @@ impl Levels {
                 inflow.entries += held.run().reference().entries;
             }
         }
+        let retained = own.buffer().map(|buffer| buffer.retained()).unwrap_or_default();
         let repeats = match destination.place {
             Place::Level(level) => self.levels.get_mut(level).map(|level| &mut level.repeats),
             Place::Bottom => Some(&mut self.bottom_repeats),
@@ -201,7 +208,7 @@ impl Levels {
         };
         let Some(repeats) = repeats else { return false };
         if destination.emptied.is_some() {
-            *repeats = repeats.after(inflow);
+            *repeats = repeats.after(inflow, retained);
         }
         repeats.is_frozen()
     }

@@ -6,6 +6,7 @@ use testudo_base::merge_operator::MergeOperators;
 
 use super::{operands, *};
 use crate::{
+    Freezing,
     levels::{
         Levels,
         levels_format::{StoredBuffer, decode_buffer, decode_root},
@@ -23,7 +24,7 @@ fn key(number: u64) -> Vec<u8> {
 
 fn retaining(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOptions {
     let sizes = options(run_bytes, growth_factor, level1_flushes);
-    LsmOptions { retained_percent: 100, freezes: false, ..sizes }
+    LsmOptions { retained_percent: 100, freezing: Freezing::Never, ..sizes }
 }
 
 /// What the manifest has of the buffers.
@@ -101,8 +102,8 @@ impl Seen {
                     let hash = hash_key(&key);
                     let get = |run: &Arc<Run>| run.get(&key, hash, Access::Blocking).unwrap();
                     let own = component.find(&key).map_or(Lookup::Absent, |fenced| get(&fenced.run));
-                    let inside = pieces.iter().filter(|(_, bounds)| bounds.contains(&key));
-                    let newest = inside.map(|(run, _)| get(run)).find(|found| *found != Lookup::Absent);
+                    let inside = pieces.iter().filter(|share| share.bounds.contains(&key));
+                    let newest = inside.map(|share| get(share.run)).find(|found| *found != Lookup::Absent);
                     self.scanned += 1;
                     match (newest.unwrap_or(Lookup::Absent), own) {
                         (Lookup::Found(kind, value, _), Lookup::Found(own_kind, own_value, _)) => {
@@ -214,7 +215,8 @@ fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen)
         seen.frozen += bed.tree.stats().frozen_levels;
         match random.below(40) {
             3..6 => {
-                bed.options.freezes = !bed.options.freezes;
+                let ways = [Freezing::Measured, Freezing::Never, Freezing::Always];
+                bed.options.freezing = ways[usize::try_from(random.below(3)).unwrap()];
                 bed.reopen();
             }
             0 => bed.cool(cache_bytes),
@@ -254,7 +256,7 @@ fn answers_are_the_same_whatever_is_retained_and_given_up() {
         random_run(seed, retaining(8 << 10, 2, 1), 640 << 10, &mut seen);
     }
     assert!(seen.answers > 10_000 && seen.barriers > 20 && seen.layers_max > 3, "{seen:?}");
-    assert!(seen.scanned > 10_000 && seen.scans > 1_000 && seen.frozen > 20, "{seen:?}");
+    assert!(seen.scanned > 10_000 && seen.scans > 200 && seen.frozen > 4, "{seen:?}");
 }
 
 #[test]
@@ -374,49 +376,52 @@ fn scan_hot(bed: &Bed) -> u64 {
     after.page_reads + after.stream_reads - before.page_reads - before.stream_reads
 }
 
-fn scans_while_merging(options: LsmOptions) -> (u64, u64) {
+fn scans_while_merging(options: LsmOptions) -> u64 {
     let mut bed = filled(options);
     scan_hot(&bed);
     let mut reads = 0;
-    for round in 0..20 {
+    for round in 0..24 {
         reads += scan_hot(&bed) + scan_hot(&bed);
         bed.apply_and_move(spread(round, 1_000));
         bed.run_jobs();
     }
-    (reads, bed.tree.stats().frozen_levels)
+    reads
 }
 
 #[test]
-fn what_scans_use_is_read_again_seldom_unless_levels_are_frozen() {
+fn what_scans_use_is_read_again_seldom() {
     let retaining = retaining(16 << 10, 4, 2);
-    let (with, frozen) = scans_while_merging(retaining);
-    assert_eq!(frozen, 0);
-    let (without, _) = scans_while_merging(options(16 << 10, 4, 2));
-    assert!(with * 2 < without, "{with} reads, {without} where nothing is retained");
-    let (of_frozen, frozen) = scans_while_merging(LsmOptions { freezes: true, ..retaining });
-    assert!(frozen > 0 && of_frozen > with, "{of_frozen} reads with {frozen} frozen levels, {with} without");
+    let without = scans_while_merging(options(16 << 10, 4, 2));
+    let never = scans_while_merging(retaining);
+    let measured = scans_while_merging(LsmOptions { freezing: Freezing::Measured, ..retaining });
+    let always = scans_while_merging(LsmOptions { freezing: Freezing::Always, ..retaining });
+    let what = format!("{without} reads, {never} of buffers, {measured} if they freeze, {always} if at once");
+    assert!(never * 2 < without && measured * 2 < without && always * 10 > without * 9, "{what}");
 }
 
 #[test]
-fn a_level_is_frozen_while_mostly_keys_come_that_it_has() {
-    let mut bed = filled(LsmOptions { freezes: true, ..retaining(16 << 10, 4, 2) });
-    for round in 0..6 {
-        read(&bed, HOT);
+fn a_level_is_frozen_while_mostly_keys_come_that_it_has_and_much_is_retained() {
+    let mut bed = filled(LsmOptions { freezing: Freezing::Measured, ..retaining(16 << 10, 4, 2) });
+    let (mut states, mut new_states) = (Vec::new(), Vec::new());
+    for round in 0..30 {
+        scan_hot(&bed);
         bed.apply_and_move(spread(round, 1_000));
         bed.run_jobs();
+        let stats = bed.tree.stats();
+        states.push((stats.frozen_levels > 0, stats.retained_bytes > 0));
     }
-    let stats = bed.tree.stats();
-    assert!(stats.frozen_levels > 0, "{stats:?}");
-    assert_eq!(stats.retained_bytes, 0, "{stats:?}");
-    let mut thawed = 0;
-    for round in 0..6 {
-        read(&bed, HOT);
-        let new = (0..1_000).map(|n| [key((n * 7919 + round * 31) % RECORDS), vec![b'0' + round as u8]].concat());
-        bed.apply_and_move(new.map(|key| (key, Some(vec![b'n'; 100]))).collect());
+    // It retains, is frozen, gives up what it has, and begins again.
+    states.dedup();
+    states.retain(|state| *state != (false, false));
+    assert!(states.starts_with(&[(false, true), (true, false), (false, true)]), "{states:?}");
+    for round in 0..30u8 {
+        scan_hot(&bed);
+        let new = |n: u64| [key((n * 7919 + u64::from(round) * 31) % RECORDS), vec![b'0' + round]].concat();
+        bed.apply_and_move((0..1_000).map(|n| (new(n), Some(vec![b'n'; 100]))).collect());
         bed.run_jobs();
-        thawed += u64::from(bed.tree.stats().frozen_levels == 0 && bed.tree.stats().retained_bytes > 0);
+        new_states.push(bed.tree.stats().frozen_levels);
     }
-    assert!(thawed > 0, "{:?}", bed.tree.stats());
+    assert!(new_states[4..].iter().all(|frozen| *frozen == 0), "{new_states:?}");
     bed.reopen();
     assert_eq!(bed.tree.stats().frozen_levels, 0);
 }
