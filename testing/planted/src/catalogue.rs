@@ -159,7 +159,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "scan-returns-folded-operands",
         "a scan returns operands out of a compaction buffer, although they were merged below",
-        &["trees/lsm/src/tree/tests/operands.rs"],
+        &["trees/lsm/src/tree/tests/compaction_buffer.rs"],
     ),
     bug(
         "frozen-without-barrier",
