@@ -133,9 +133,8 @@ impl Kept {
     /// Whether queries get by its filter to a run of `older`, or scans need it beside a base there.
     fn is_on_the_way_to(&self, older: &[Layer]) -> bool {
         let bounds = self.bounds();
-        let below = |is_wanted: fn(&Kept) -> bool| {
-            older.iter().any(|layer| meeting(layer, &bounds).any(is_wanted))
-        };
+        let below =
+            |is_wanted: fn(&Kept) -> bool| older.iter().any(|layer| meeting(layer, &bounds).any(is_wanted));
         let has_filter = |run: &Arc<Run>| run.has_filter_in_memory().unwrap_or(false);
         below(|piece| piece.run.is_some() && piece.is_base)
             || (below(|piece| piece.run.is_some()) && self.run.as_ref().is_some_and(has_filter))
@@ -176,10 +175,7 @@ fn find_in<'a>(layer: &'a [Kept], key: &[u8]) -> Option<&'a Kept> {
 }
 
 /// The pieces of a layer that meet `bounds`.
-fn meeting<'a, 'b>(
-    layer: &'a [Kept],
-    bounds: &'b Bounds,
-) -> impl Iterator<Item = &'a Kept> + use<'a, 'b> {
+fn meeting<'a, 'b>(layer: &'a [Kept], bounds: &'b Bounds) -> impl Iterator<Item = &'a Kept> + use<'a, 'b> {
     let from = layer.partition_point(|kept| match (&kept.high, &bounds.low) {
         (Some(high), Some(low)) => high <= low,
         _ => false,
@@ -305,11 +301,7 @@ impl CompactionBuffer {
     }
 
     /// What a layer leaves open of `range`: where it has no base. `None` if a barrier is there.
-    fn below_bases<'a>(
-        layer: &'a [Kept],
-        range: Bounds,
-        found: &mut Vec<Share<'a>>,
-    ) -> Option<Vec<Bounds>> {
+    fn below_bases<'a>(layer: &'a [Kept], range: Bounds, found: &mut Vec<Share<'a>>) -> Option<Vec<Bounds>> {
         let mut open = Vec::new();
         let mut rest = Some(range.clone());
         for kept in meeting(layer, &range) {

@@ -165,11 +165,8 @@ fn random_scans(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
         let mut forward = random.percent(70);
         if forward { cursor.seek(&start) } else { cursor.seek_before(&start) }.unwrap();
         seen.scans += u64::from(cursor.reads_pieces());
-        let mut expected = if forward {
-            bed.model.range(start..).next()
-        } else {
-            bed.model.range(..start).next_back()
-        };
+        let mut expected =
+            if forward { bed.model.range(start..).next() } else { bed.model.range(..start).next_back() };
         for _ in 0..random.below(60) {
             while cursor.entry().is_some_and(|entry| entry.kind == Kind::Tombstone) {
                 if forward { cursor.next() } else { cursor.prev() }.unwrap();

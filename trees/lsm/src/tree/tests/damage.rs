@@ -21,7 +21,8 @@ fn spare_runs(bed: &Bed) -> Vec<Arc<Run>> {
 
 /// A tree of which nothing is in memory but the filters and the index of what it retains.
 fn retaining_bed() -> Bed {
-    let mut bed = Bed::new(LsmOptions { retained_percent: 100, freezing: Freezing::Never, ..options(16 << 10, 4, 2) });
+    let mut bed =
+        Bed::new(LsmOptions { retained_percent: 100, freezing: Freezing::Never, ..options(16 << 10, 4, 2) });
     bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
     bed.run_jobs();
     bed.cool(4 << 20);
