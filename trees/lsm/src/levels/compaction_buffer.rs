@@ -215,8 +215,8 @@ pub(crate) fn stacked(old: &[Layer], new: Vec<Layer>, range: &Bounds) -> Vec<Lay
     layers
 }
 
-/// Without what can never answer: pieces that lie below one barrier or one base altogether, places where there
-/// was nothing and nothing came, and barriers with nothing below them.
+/// Without what can never answer: pieces that lie below one barrier or one base altogether, places where
+/// there was nothing and nothing came, and barriers with nothing below them.
 fn tidied(layers: Vec<Layer>) -> Vec<Layer> {
     let is_hidden = |above: &[Layer], kept: &Kept| {
         let hides = |piece: &&Kept| piece.run.is_none() || piece.is_base;

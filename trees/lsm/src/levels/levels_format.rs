@@ -12,8 +12,8 @@
 //!   emptied, the bottom last) · its object u64.
 //! - a compaction buffer: u8 format, 1, or 2 if there are bases · count u32 of runs, each a run reference ·
 //!   count u32 of layers, newest first, each: count u32 of pieces in key order, each: fence · u8, 1 if it is
-//!   of a run + 2 if it has a high end + 4 if it is a base · number u32 of that run · that end, a fence after
-//!   its own.
+//!   of a run + 2 if it has a high end + 4 if it is a base · number u32 of that run · that end, a fence
+//!   after its own.
 //! - a segment: u8 format, 1 · count u32 of runs, each: fence · run reference · bytes u64 that count ·
 //!   u8, 1 if it covers keys + 2 if they have a low end + 4 if they have a high end · those ends, fences
 //!   after its own.

@@ -1,10 +1,10 @@
 //! How much of what comes into a sequence repeats keys that it has, as the last moves have shown.
 //!
-//! Where that is most of it, what a compaction buffer retains becomes obsolete: it takes memory and space from
-//! what queries use. Such a sequence is *frozen* (LSbM §4.1): its buffer gets nothing more, until what comes in
-//! is mostly new again, or nothing is left in the buffer. Other than in the paper it is frozen only once what
-//! came takes as much as the bases below: until then obsolete entries are the smaller part, and without the
-//! bases queries would read all anew.
+//! Where that is most of it, what a compaction buffer retains becomes obsolete: it takes memory and space
+//! from what queries use. Such a sequence is *frozen* (LSbM §4.1): its buffer gets nothing more, until what
+//! comes in is mostly new again, or nothing is left in the buffer. Other than in the paper it is frozen only
+//! once what came takes as much as the bases below: until then obsolete entries are the smaller part, and
+//! without the bases queries would read all anew.
 //!
 //! **Invariants**
 //! - Advice, kept in memory only: an opened tree begins anew. No answer depends on it.

@@ -1,10 +1,10 @@
 //! Which pieces of compaction buffers a scan goes through in the place of sequences, part by part
 //! (LSbM §5, algorithm 4).
 //!
-//! Only those will do that together say all that the sequence says of the part. The page of the base where the
-//! scan enters it must be in memory: otherwise the sequence is read, which takes fewer pages. Of what came
-//! since some may be missing, for other scans will find it there. A scan that goes on from part to part is a
-//! long one, for which the sequence is better anyway.
+//! Only those will do that together say all that the sequence says of the part. The page of the base where
+//! the scan enters it must be in memory: otherwise the sequence is read, which takes fewer pages. Of what
+//! came since some may be missing, for other scans will find it there. A scan that goes on from part to part
+//! is a long one, for which the sequence is better anyway.
 //!
 //! **Invariants**
 //! - A sequence is replaced for a whole part, from its first run on, or not at all.

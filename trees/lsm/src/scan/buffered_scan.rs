@@ -1,8 +1,8 @@
 //! A cursor that reads what compaction buffers have, and goes back to the sequences where that does not do.
 //!
 //! It goes back for good, to where it stands: if a page of a retained run cannot be read, which costs no
-//! answer, and at entries that are not values or tombstones. Operands were folded by the merge, and references
-//! may lead to values that were moved since.
+//! answer, and at entries that are not values or tombstones. Operands were folded by the merge, and
+//! references may lead to values that were moved since.
 //!
 //! **Invariants**
 //! - What it returns out of compaction buffers is what the sequences say.

@@ -1,5 +1,5 @@
-//! Queries beside updates that come at a fixed rate, in the ways that are compared (LSbM §6): a leveled tree as
-//! it is, with warm merges (the paper's incremental warming up), and with compaction buffers.
+//! Queries beside updates that come at a fixed rate, in the ways that are compared (LSbM §6): a leveled tree
+//! as it is, with warm merges (the paper's incremental warming up), and with compaction buffers.
 //!
 //! **Invariants**
 //! - There is no record cache, as there is none in the systems of the paper: only pages are told apart here.

@@ -1,5 +1,5 @@
-//! Reads of single records beside updates, over time: in a hot range (LSbM fig. 11, 12), and where few records
-//! are read often (fig. 13).
+//! Reads of single records beside updates, over time: in a hot range (LSbM fig. 11, 12), and where few
+//! records are read often (fig. 13).
 //!
 //! **Invariants**
 //! - A read has one page to find in the cache, so what page reads leave of all reads are hits.
