@@ -314,6 +314,9 @@ pub struct KeyspaceStats {
     /// Such runs that were damaged and are given up, which costs no record: queries use the live ones.
     /// Counted from the opening on, or from the last change of the tree; a count.
     pub retained_damaged_runs: u64,
+    /// Levels of an lsbm tree that retain nothing more, because mostly keys come into them that they have;
+    /// found anew after each opening; a count.
+    pub frozen_levels: u64,
     /// Pages of a treeline tree that were updated since the run that they belong to was written; a count.
     pub replaced_pages: u64,
     /// Pages of it that have what did not fit into those; a count.
@@ -371,6 +374,7 @@ impl KeyspaceStats {
             dead_value_bytes: tree.dead_value_bytes,
             retained_bytes: tree.retained_bytes,
             retained_damaged_runs: tree.retained_damaged_runs,
+            frozen_levels: tree.frozen_levels,
             replaced_pages: tree.replaced_pages,
             overflow_pages: tree.overflow_pages,
             transient_value_bytes: tree.transient_value_bytes,

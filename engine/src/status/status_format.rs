@@ -137,8 +137,8 @@ stat_fields!(KeyspaceStats {
     moved_bytes, left_bytes, height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes,
     entries, tombstones,
     stored_bytes, value_segments, value_bytes, dead_value_bytes, retained_bytes, retained_damaged_runs,
-    replaced_pages, overflow_pages, transient_value_bytes, dead_transient_value_bytes, memtable_bytes,
-    memtable_entries,
+    frozen_levels, replaced_pages, overflow_pages, transient_value_bytes, dead_transient_value_bytes,
+    memtable_bytes, memtable_entries,
     dropped_before_flush_entries, dropped_before_flush_bytes, dropped_in_merges_entries,
     dropped_in_merges_bytes, folded_entries, folded_bytes, flushed_seqno,
 } except tree, moving_from);

@@ -104,4 +104,18 @@ impl Run {
         }
         Ok((resident, u64::from(to.saturating_sub(from))))
     }
+
+    /// Whether the data page is in the page cache that would have `key`. Reads nothing: one that the index
+    /// pages in memory cannot find is not there.
+    pub fn has_page_for(&self, key: &[u8]) -> Result<bool> {
+        if !self.has_footer_in_memory()? {
+            return Ok(false);
+        }
+        let (wanted, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
+        let found = self.indexed_block_for(key, Access::Collecting(&wanted, &progress))?;
+        let Some((physical, _)) = found.and_then(|position| self.locate(position.page)) else {
+            return Ok(false);
+        };
+        Ok(self.data().has_page(physical))
+    }
 }

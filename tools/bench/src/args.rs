@@ -406,6 +406,8 @@ pub enum Workload {
     /// Reads, 98 % of them in one twentieth of the key space, beside uniform updates (--updates-beside),
     /// which one more thread does and which are not counted among its operations
     RangeHot,
+    /// As range-hot, with scans of exactly --scan-length records instead of reads
+    RangeHotScans,
     /// 83 % reads, 14 % updates, 3 % scans, whose lengths and keys are those of a shard of ZippyDB; its
     /// values are those of --mix pareto
     Mixgraph,

@@ -78,12 +78,15 @@ pub(crate) struct Report {
     /// Of the first ten seconds, warm-up included, and of the last ones; of all, if there were less.
     pub(crate) first_10s_rate: f64,
     pub(crate) last_10s_rate: f64,
-    /// With --reopen-each, and of range-hot: of each second, warm-up included.
+    /// With --reopen-each, and beside updates: of each second, warm-up included.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rate_by_second: Vec<f64>,
     /// Pages read from the device for queries in each of these seconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) page_reads_by_second: Vec<f64>,
+    /// Bytes that the store's files held, at the most, in each second of such a workload, without warm-up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) live_bytes_by_second: Vec<u64>,
     pub(crate) latency_us: Percentiles,
     /// At a fixed rate: of the calls alone, without the time for which an operation was late.
     #[serde(skip_serializing_if = "Option::is_none")]

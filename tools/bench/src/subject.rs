@@ -176,6 +176,8 @@ pub struct Readings {
     pub device_bytes_read: u64,
     /// Bytes that the files occupy.
     pub disk_bytes: u64,
+    /// Bytes of these that are not free.
+    pub live_bytes: u64,
     /// Reads of pages for queries.
     pub page_reads: u64,
     /// Reads of larger pieces.
@@ -198,11 +200,12 @@ impl Readings {
     /// What the operating system knows of any store: device I/O of the process, and room that the files below
     /// `dir` occupy.
     pub fn of_process(dir: &Path) -> Self {
-        let io = process::io();
+        let (io, disk_bytes) = (process::io(), process::disk_bytes(dir));
         Self {
             device_bytes_written: io.map_or(0, |io| io.write_bytes),
             device_bytes_read: io.map_or(0, |io| io.read_bytes),
-            disk_bytes: process::disk_bytes(dir),
+            disk_bytes,
+            live_bytes: disk_bytes,
             ..Self::default()
         }
     }
@@ -214,6 +217,7 @@ impl From<&DbStats> for Readings {
             device_bytes_written: stats.device_bytes_written,
             device_bytes_read: stats.device_bytes_read,
             disk_bytes: stats.disk_bytes,
+            live_bytes: stats.live_bytes,
             page_reads: stats.page_reads,
             stream_reads: stats.stream_reads,
             cache_hits: stats.cache_hits,

@@ -140,6 +140,8 @@ pub struct TreeStats {
     pub retained_bytes: u64,
     /// Such runs that were given up because they were damaged, since the tree was opened.
     pub retained_damaged_runs: u64,
+    /// Levels that retain nothing more, because mostly keys come into them that they have.
+    pub frozen_levels: u64,
     /// Value segments.
     pub value_segments: u64,
     /// Bytes of the values in them.

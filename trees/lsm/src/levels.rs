@@ -15,6 +15,7 @@ pub(crate) mod invariants;
 pub(crate) mod layout;
 pub(crate) mod levels_format;
 pub(crate) mod load;
+pub(crate) mod repeats;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,7 +23,10 @@ use testudo_base::RunId;
 use testudo_run::Run;
 use testudo_sequence::Overwrites;
 
-use crate::levels::component::{Component, Held};
+use crate::levels::{
+    component::{Component, Held},
+    repeats::Repeats,
+};
 
 /// A level above the bottom.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +38,8 @@ pub(crate) struct Level {
     pub(crate) emptying: Vec<Component>,
     /// What was there to empty when that began.
     pub(crate) began_bytes: u64,
+    /// How much of what moves bring into what fills it repeats keys.
+    pub(crate) repeats: Repeats,
 }
 
 impl Level {
@@ -58,6 +64,7 @@ impl Level {
         debug_assert!(self.emptying.is_empty(), "a level that is being emptied is not handed over");
         self.began_bytes = self.filling_bytes();
         self.emptying = std::mem::take(&mut self.filling);
+        self.repeats = Repeats::default();
     }
 
     fn components(&self) -> impl Iterator<Item = &Component> {
@@ -80,6 +87,8 @@ pub(crate) struct Levels {
     pub(crate) flush_bytes: u64,
     /// How much of what flows into the bottom replaces something.
     pub(crate) overwrites: Overwrites,
+    /// How much of what moves bring into the bottom repeats keys.
+    pub(crate) bottom_repeats: Repeats,
 }
 
 impl Levels {
@@ -98,6 +107,12 @@ impl Levels {
         let upper =
             self.levels.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
         upper.chain(std::iter::once(&mut self.bottom))
+    }
+
+    /// Sequences whose compaction buffers get nothing more.
+    pub(crate) fn frozen(&self) -> usize {
+        let repeats = self.levels.iter().map(|level| level.repeats).chain([self.bottom_repeats]);
+        repeats.filter(|repeats| repeats.is_frozen()).count()
     }
 
     pub(crate) fn upper_bytes(&self) -> u64 {

@@ -3,6 +3,17 @@
 use testudo_run::RunLayout;
 use testudo_sequence::SPARING_RUN_BYTES;
 
+/// Which sequences of a tree that retains what merges have replaced are frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freezing {
+    /// Those into which mostly keys come that they have, once that is as much as what is in use of them.
+    Measured,
+    /// None.
+    Never,
+    /// All: what is retained is given up.
+    Always,
+}
+
 /// Settings of a leveled tree. The defaults suit memory budgets from 64 MiB up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LsmOptions {
@@ -17,6 +28,9 @@ pub struct LsmOptions {
     /// How much of what merges have replaced may stay in compaction buffers while queries use it (LSbM), in
     /// hundredths of the tree's bytes. Default 0: nothing is retained.
     pub retained_percent: u32,
+    /// Which sequences retain nothing more (LSbM §4.1). Default: those of which measurements say that most
+    /// of what they would retain is obsolete.
+    pub freezing: Freezing,
     /// Whether entries that come to the bottom are put into the pages of its runs where these are few,
     /// instead of writing the runs anew (TreeLine). Default no.
     pub updates_pages: bool,
@@ -39,6 +53,7 @@ impl LsmOptions {
             growth_factor: 8,
             level1_flushes: 4,
             retained_percent: 0,
+            freezing: Freezing::Measured,
             updates_pages: false,
             stagger: 0,
         }

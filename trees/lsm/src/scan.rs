@@ -1,8 +1,13 @@
 //! What the levels hold for the keys of one run of the bottom: the part that a scan goes through at a time.
 //!
+//! Where a compaction buffer has all of what a sequence says of a part, and in memory, its pieces are gone
+//! through in the place of the sequence (`scan/buffered_pieces.rs`).
+//!
 //! **Invariants**
 //! - Parts follow each other from fence to fence of the bottom; before its first run is one part more.
 
+pub(crate) mod buffered_pieces;
+pub(crate) mod buffered_scan;
 pub(crate) mod scan_charges;
 
 use std::sync::Arc;
@@ -14,7 +19,7 @@ use testudo_sequence::{
 
 use crate::{
     levels::{Levels, component::Component},
-    scan::scan_charges::ScanCharges,
+    scan::{buffered_pieces::BufferedPieces, scan_charges::ScanCharges},
 };
 
 /// The runs of the bottom, each with what lies above it.
@@ -22,11 +27,39 @@ use crate::{
 pub(crate) struct LevelParts {
     levels: Arc<Levels>,
     charges: Arc<ScanCharges>,
+    /// What compaction buffers have may be read.
+    buffered: Option<Arc<BufferedPieces>>,
 }
 
 impl LevelParts {
     pub(crate) fn new(levels: &Arc<Levels>, charges: &Arc<ScanCharges>) -> Self {
-        Self { levels: Arc::clone(levels), charges: Arc::clone(charges) }
+        Self { levels: Arc::clone(levels), charges: Arc::clone(charges), buffered: None }
+    }
+
+    /// As [`LevelParts::new`], with what compaction buffers have in the place of sequences.
+    pub(crate) fn with_buffers(
+        levels: &Arc<Levels>,
+        charges: &Arc<ScanCharges>,
+        buffered: &Arc<BufferedPieces>,
+    ) -> Self {
+        Self { buffered: Some(Arc::clone(buffered)), ..Self::new(levels, charges) }
+    }
+
+    /// Opens what the compaction buffer of a sequence has in its place, if that will do; whether it will.
+    fn open_pieces(
+        &self,
+        component: &Component,
+        part: &Bounds,
+        entrance: Entrance<'_>,
+        (cursors, waiting_bytes): (&mut Vec<SequenceCursor>, &mut Vec<u64>),
+    ) -> bool {
+        let pieces = self.buffered.as_ref().and_then(|buffered| buffered.choose(component, part, entrance));
+        let Some(pieces) = pieces else { return false };
+        for (run, bounds) in pieces {
+            cursors.push(SequenceCursor::piece(&run, &bounds));
+            waiting_bytes.push(self.part_bytes(component, 1));
+        }
+        true
     }
 
     /// About how many bytes a sequence has for one part.
@@ -39,7 +72,7 @@ impl LevelParts {
 
 impl ScanParts for LevelParts {
     fn enter(&self, entrance: Entrance<'_>, goes_on: bool) -> PartSources {
-        let Self { levels, charges } = self;
+        let Self { levels, charges, buffered } = self;
         let behind = match entrance {
             Entrance::At(key) => levels.bottom.runs_up_to(key),
             Entrance::Before(key) => levels.bottom.runs_below(key),
@@ -52,18 +85,28 @@ impl ScanParts for LevelParts {
         let range = PartRange { low: keys(&low), high: keys(&high) };
         let bounds = Bounds { low, high };
         let (mut cursors, mut waiting_bytes) = (Vec::with_capacity(16), Vec::with_capacity(16));
+        let mut above = 0;
+        if let Some(buffered) = buffered {
+            buffered.enter_part(goes_on);
+        }
         for component in levels.upper() {
             let within = component.range(component.within(&bounds));
             let runs: Vec<FencedRun> = within.map(|held| held.fenced.clone()).collect();
-            if !runs.is_empty() {
+            if runs.is_empty() {
+                continue;
+            }
+            above += 1;
+            if !self.open_pieces(component, &bounds, entrance, (&mut cursors, &mut waiting_bytes)) {
                 waiting_bytes.push(self.part_bytes(component, u64_of(runs.len())));
                 cursors.push(SequenceCursor::new(runs, range.low.clone(), range.high.clone()));
             }
         }
         if !goes_on {
-            charges.charge(cursors.len());
+            charges.charge(above);
         }
-        if let Some(leaf) = leaf {
+        if let Some(leaf) = leaf
+            && !self.open_pieces(&levels.bottom, &bounds, entrance, (&mut cursors, &mut waiting_bytes))
+        {
             cursors.push(SequenceCursor::leaf(&leaf.fenced));
             waiting_bytes.push(leaf.bytes);
         }

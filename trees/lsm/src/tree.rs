@@ -35,7 +35,7 @@ use crate::{
         load::load_levels,
     },
     policy::REWRITES_PER_DOUBLING,
-    scan::{LevelParts, scan_charges::ScanCharges},
+    scan::{LevelParts, buffered_scan::BufferedScan, scan_charges::ScanCharges},
     update::{
         destination::Destination,
         install::Done,
@@ -256,7 +256,11 @@ impl Tree for LsmTree {
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
-        Box::new(PartCursor::new(LevelParts::new(&self.levels, &self.scan_charges), &self.data, limits))
+        let Self { data, levels, scan_charges, .. } = self;
+        if levels.components().any(|component| component.buffer().is_some()) {
+            return Box::new(BufferedScan::new(levels, scan_charges, data, limits));
+        }
+        Box::new(PartCursor::new(LevelParts::new(levels, scan_charges), data, limits))
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
@@ -318,7 +322,7 @@ impl Tree for LsmTree {
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
         let Some(done) = prepared.into::<Done>() else { return Ok(None) };
         let price = done.price;
-        let Some(mut levels) = done.put_into(&self.levels, self.options.retained_percent)? else {
+        let Some(mut levels) = done.put_into(&self.levels, &self.options)? else {
             return Ok(None);
         };
         self.scan_charges.pay(price);
@@ -356,6 +360,7 @@ impl Tree for LsmTree {
         }
         stats.retained_bytes = levels.retained_only_bytes();
         stats.stored_bytes += stats.retained_bytes;
+        stats.frozen_levels = u64_of(levels.frozen());
         stats.retained_damaged_runs = self.damaged_runs.load(Relaxed);
         stats
     }

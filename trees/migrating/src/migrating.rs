@@ -223,6 +223,7 @@ impl Tree for Migrating {
             tombstones: from.tombstones + to.tombstones,
             stored_bytes: from.stored_bytes + to.stored_bytes,
             retained_bytes: from.retained_bytes + to.retained_bytes,
+            frozen_levels: from.frozen_levels + to.frozen_levels,
             replaced_pages: from.replaced_pages + to.replaced_pages,
             overflow_pages: from.overflow_pages + to.overflow_pages,
             moving: Some(Moving { moved_bytes: entry_bytes(&to), left_bytes: entry_bytes(&from) }),

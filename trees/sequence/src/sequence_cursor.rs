@@ -9,7 +9,7 @@ use std::sync::Arc;
 use testudo_base::{Cursor, Entry, Result};
 use testudo_run::{BatchedSeek, Direction, Missing, ReadAhead, Run, RunCursor, ScanForecast, Target};
 
-use crate::{Fence, FencedRun};
+use crate::{Bounds, Fence, FencedRun};
 
 /// Pages that the first read of a leaf takes where nothing is known: a scan that gets there goes on in it.
 const LEAF_PAGES_AT_ONCE: u32 = 4;
@@ -22,6 +22,8 @@ pub struct SequenceCursor {
     low: Option<Arc<[u8]>>,
     high: Option<Arc<[u8]>>,
     is_leaf: bool,
+    /// Others of the same part lie beside it: seeks may be for keys outside.
+    is_piece: bool,
     /// What a scan is expected to need of it.
     forecast: Option<ScanForecast>,
     at: usize,
@@ -43,6 +45,7 @@ impl SequenceCursor {
             low,
             high,
             is_leaf: false,
+            is_piece: false,
             forecast: None,
             at: 0,
             cursor: None,
@@ -54,6 +57,13 @@ impl SequenceCursor {
     /// The entries of a leaf.
     pub fn leaf(leaf: &FencedRun) -> Self {
         Self { is_leaf: true, ..Self::new(vec![leaf.clone()], None, None) }
+    }
+
+    /// The entries of a run with keys inside `bounds`, beside which a part has others.
+    pub fn piece(run: &Arc<Run>, bounds: &Bounds) -> Self {
+        let low = bounds.low.clone().unwrap_or_default();
+        let (runs, keys) = (vec![FencedRun { low, run: Arc::clone(run) }], bounds.to_keys());
+        Self { is_piece: true, ..Self::new(runs, keys.low.map(Arc::from), keys.high.map(Arc::from)) }
     }
 
     /// Takes over the open run of the cursor that came before in the order of the scan, if it is one of
@@ -127,7 +137,13 @@ impl SequenceCursor {
             (Target::Before(key), _, Some(high)) => Target::Before(key.min(high)),
             (target, ..) => target,
         };
+        let is_outside = |target| match target {
+            Target::From(key) => self.high.as_deref().is_some_and(|high| high <= key),
+            Target::Before(key) => self.low.as_deref().is_some_and(|low| key <= low),
+            _ => false,
+        };
         let at = match target {
+            target if self.is_piece && is_outside(target) => None,
             Target::First => Some(0),
             Target::Last => Some(self.runs.len() - 1),
             Target::From(key) => self.run_from(key),

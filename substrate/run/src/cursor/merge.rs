@@ -109,6 +109,18 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         self.order.first().is_some_and(|&source| source + 1 == self.sources.len())
     }
 
+    /// Whether the oldest source has an entry of the current key, and a newer one too.
+    pub fn hides_oldest(&self) -> bool {
+        let (Some((&current, others)), Some(oldest)) =
+            (self.order.split_first(), self.sources.len().checked_sub(1))
+        else {
+            return false;
+        };
+        self.heads[oldest] == self.heads[current]
+            && others.contains(&oldest)
+            && self.key_of(oldest) == self.key_of(current)
+    }
+
     /// Lets `place` position all sources, and stands on the least (backward: the greatest) of their keys.
     pub fn place(&mut self, direction: Direction, place: impl FnOnce(&mut [C]) -> Result<()>) -> Result<()> {
         debug_assert_eq!(self.heads.len(), self.sources.len(), "one head for each source");

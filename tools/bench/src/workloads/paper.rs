@@ -8,10 +8,13 @@
 //! - Every read of an experiment is checked as in `ycsb`; a wrong answer fails it.
 //! - What an experiment concludes is computed from its points, never stated.
 
+mod beside_updates;
 mod both_trees;
+mod cache_and_device;
 mod experiment;
 mod factors;
 mod hot_range;
+mod hot_scans;
 mod insert_forecast;
 mod insert_latency;
 mod key_set_scans;
@@ -24,6 +27,7 @@ mod policies;
 mod scans;
 mod sensitivity;
 mod sequential;
+mod sizes_over_time;
 mod table_two;
 mod threads;
 mod write_memory;
@@ -51,7 +55,7 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 18] = [
+const EXPERIMENTS: [(&str, &str, Run); 22] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -65,6 +69,10 @@ const EXPERIMENTS: [(&str, &str, Run); 18] = [
     ("splinter-memory", "SplinterDB fig. 7, 8: throughput against memory", memory_sizes::workloads),
     ("splinter-threads", "SplinterDB fig. 10, 11: throughput against client threads", threads::run),
     ("lsbm-hot-range", "LSbM fig. 11, 12: hits and reads over time beside updates", hot_range::run),
+    ("lsbm-zipf", "LSbM fig. 13: the same where few records are read often", hot_range::zipf),
+    ("lsbm-scans", "LSbM fig. 14, 15: range queries over time beside updates", hot_scans::run),
+    ("lsbm-size", "LSbM fig. 16, 17: how large a store is beside updates", sizes_over_time::run),
+    ("lsbm-summary", "LSbM fig. 18: reads in memory, and range queries", cache_and_device::run),
     ("treeline-factors", "TreeLine fig. 8, table 4: its parts, one by one", factors::run),
     ("treeline-scans", "TreeLine fig. 7, table 4: scans of sets of keys", key_set_scans::run),
     ("treeline-writes", "TreeLine §4.3: pages to free places or in place after images", page_writes::run),

@@ -93,6 +93,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "moved",
             "left",
             "height",
+            "frozen_levels",
             "nodes",
             "leaves",
             "buffered",

@@ -11,16 +11,23 @@
 //! since. A piece that was given up leaves a *barrier* if older ones lie below: the search **stops** there,
 //! for the newest entry may have been in it.
 //!
+//! Range queries need to know that nothing is missing. A *base* is a piece that, with what lies above it,
+//! says all that the sequence says of its keys: what the sequence had when that came, be it nothing. Where
+//! bases are reached for all keys of a range before a barrier is, their pieces can be read instead of the
+//! sequence ([`CompactionBuffer::all_within`]).
+//!
 //! **Why that is right.** The *law* is: of the pieces that cover a key, down to the first barrier, the first
 //! one that has an entry of the key has the sequence's own, if that entry is a value or a tombstone.
 //! A move keeps it. What comes down lies on top of the layers, newest first, all of it, as a piece or as a
 //! barrier; where it has no entry, the sequence still says what it said. The runs of the sequence that the
 //! move replaces say just that, and lie between what comes down and the older layers. Giving up the oldest
 //! layers, or putting a barrier in the place of a piece, only makes the list say less.
+//! So it is with bases: what the move replaces is all that there was, and all that came since lies above it,
+//! or a barrier does. What lies below a base is never needed.
 //!
 //! **Invariants**
-//! - The law. Whoever changes a sequence in another way than those above makes one without a buffer
-//!   ([`Component::of_segments`](super::component::Component::of_segments)).
+//! - The law, and that of bases. Whoever changes a sequence in another way than those above makes one without
+//!   a buffer ([`Component::of_segments`](super::component::Component::of_segments)).
 //! - A sequence is asked first whether it covers the key, and whether its filter lets it pass.
 //! - No page of a filter or of an index is read for a buffer: where one is not in memory, the sequence itself
 //!   answers.
@@ -33,6 +40,8 @@ use testudo_base::{Error, ErrorKind, Kind, ObjectId, PAGE_BYTES, RunId, num::u64
 use testudo_run::{Access, Lookup, Run};
 use testudo_sequence::{Bounds, Fence};
 
+use crate::levels::repeats::Retained;
+
 /// A piece is in use while so many of a hundred of its data pages are in the page cache (LSbM §6.1).
 const RESIDENT_PERCENT: u64 = 80;
 /// More layers than these would make queries slow.
@@ -44,8 +53,10 @@ pub(crate) struct Kept {
     pub(crate) low: Fence,
     /// The least key beyond.
     pub(crate) high: Option<Fence>,
-    /// `None` is a barrier.
+    /// `None` is a barrier or, if it is a base, the place where the sequence had nothing.
     pub(crate) run: Option<Arc<Run>>,
+    /// With what lies above it, it says all that the sequence says of its keys.
+    pub(crate) is_base: bool,
 }
 
 /// Pieces that are disjoint and in key order.
@@ -60,6 +71,15 @@ pub(crate) struct CompactionBuffer {
 }
 
 impl Kept {
+    /// What came in its place was given up, or not kept.
+    pub(crate) fn barrier(low: Fence, high: Option<Fence>) -> Self {
+        Self { low, high, run: None, is_base: false }
+    }
+
+    fn is_barrier(&self) -> bool {
+        self.run.is_none() && !self.is_base
+    }
+
     fn bounds(&self) -> Bounds {
         Bounds { low: self.low.as_low(), high: self.high.clone() }
     }
@@ -85,7 +105,7 @@ impl Kept {
     /// Whether `next` goes on where it ends, with the same.
     fn goes_on_in(&self, next: &Self) -> bool {
         let id = |kept: &Self| kept.run.as_ref().map(|run| run.reference().id);
-        self.high.as_ref() == Some(&next.low) && id(self) == id(next)
+        self.high.as_ref() == Some(&next.low) && id(self) == id(next) && self.is_base == next.is_base
     }
 
     /// About how many bytes of its run are its own.
@@ -110,14 +130,23 @@ impl Kept {
 }
 
 impl Kept {
-    /// Whether queries get by its filter to a run of `older`.
+    /// Whether queries get by its filter to a run of `older`, or scans need it beside a base there.
     fn is_on_the_way_to(&self, older: &[Layer]) -> bool {
         let bounds = self.bounds();
-        let has_run = |piece: &Kept| piece.run.is_some();
+        let below =
+            |is_wanted: fn(&Kept) -> bool| older.iter().any(|layer| meeting(layer, &bounds).any(is_wanted));
         let has_filter = |run: &Arc<Run>| run.has_filter_in_memory().unwrap_or(false);
-        older.iter().any(|layer| meeting(layer, &bounds).any(has_run))
-            && self.run.as_ref().is_some_and(has_filter)
+        below(|piece| piece.run.is_some() && piece.is_base)
+            || (below(|piece| piece.run.is_some()) && self.run.as_ref().is_some_and(has_filter))
     }
+}
+
+/// What is read of a run in the place of the sequence.
+#[derive(Debug)]
+pub(crate) struct Share<'a> {
+    pub(crate) run: &'a Arc<Run>,
+    pub(crate) bounds: Bounds,
+    pub(crate) is_base: bool,
 }
 
 /// What a run says of `key`, if that is known without a page of its filter or index. Where it is damaged the
@@ -146,7 +175,7 @@ fn find_in<'a>(layer: &'a [Kept], key: &[u8]) -> Option<&'a Kept> {
 }
 
 /// The pieces of a layer that meet `bounds`.
-fn meeting<'a>(layer: &'a [Kept], bounds: &'a Bounds) -> impl Iterator<Item = &'a Kept> {
+fn meeting<'a, 'b>(layer: &'a [Kept], bounds: &'b Bounds) -> impl Iterator<Item = &'a Kept> + use<'a, 'b> {
     let from = layer.partition_point(|kept| match (&kept.high, &bounds.low) {
         (Some(high), Some(low)) => high <= low,
         _ => false,
@@ -186,26 +215,32 @@ pub(crate) fn stacked(old: &[Layer], new: Vec<Layer>, range: &Bounds) -> Vec<Lay
     layers
 }
 
-/// Without what can never answer: barriers with nothing below them, and pieces that lie below one barrier
-/// altogether.
+/// Without what can never answer: pieces that lie below one barrier or one base altogether, places where
+/// there was nothing and nothing came, and barriers with nothing below them.
 fn tidied(layers: Vec<Layer>) -> Vec<Layer> {
     let is_hidden = |above: &[Layer], kept: &Kept| {
+        let hides = |piece: &&Kept| piece.run.is_none() || piece.is_base;
         above.iter().any(|layer| {
-            let barrier = find_in(layer, &kept.low.bytes()).filter(|piece| piece.run.is_none());
-            barrier.is_some_and(|barrier| barrier.surrounds(kept))
+            let end = find_in(layer, &kept.low.bytes()).filter(hides);
+            end.is_some_and(|end| end.surrounds(kept))
         })
+    };
+    let is_bare = |above: &[Layer], kept: &Kept| {
+        let (bounds, has_run) = (kept.bounds(), |piece: &Kept| piece.run.is_some());
+        kept.run.is_none() && kept.is_base && !above.iter().any(|layer| meeting(layer, &bounds).any(has_run))
     };
     let mut kept: Vec<Layer> = Vec::with_capacity(layers.len());
     for layer in layers {
-        let layer: Layer = joined(layer).into_iter().filter(|piece| !is_hidden(&kept, piece)).collect();
+        let mut layer = joined(layer);
+        layer.retain(|piece| !is_hidden(&kept, piece) && !is_bare(&kept, piece));
         kept.push(layer);
     }
     for at in (0..kept.len()).rev() {
         let (above, below) = kept.split_at_mut(at + 1);
         above[at].retain(|piece| {
             let bounds = piece.bounds();
-            let has_run = |piece: &Kept| piece.run.is_some();
-            piece.run.is_some() || below.iter().any(|layer| meeting(layer, &bounds).any(has_run))
+            let says = |piece: &Kept| !piece.is_barrier();
+            says(piece) || below.iter().any(|layer| meeting(layer, &bounds).any(says))
         });
     }
     kept.retain(|layer| !layer.is_empty());
@@ -216,7 +251,7 @@ impl CompactionBuffer {
     /// The buffer of these layers; `None` if nothing is in them.
     pub(crate) fn of_layers(layers: Vec<Layer>, next_object: &mut u64) -> Option<Arc<Self>> {
         let layers = tidied(layers);
-        if layers.is_empty() {
+        if layers.iter().flatten().all(|kept| kept.run.is_none()) {
             return None;
         }
         let id = ObjectId(*next_object);
@@ -247,6 +282,45 @@ impl CompactionBuffer {
         None
     }
 
+    /// Runs that together say all that the sequence says inside `bounds`, newest first, each with the keys of
+    /// which it is to be asked; `None` if it is not known that there is nothing more. REQUIRES: the sequence
+    /// covers the bounds.
+    pub(crate) fn all_within(&self, bounds: &Bounds) -> Option<Vec<Share<'_>>> {
+        let (mut found, mut open) = (Vec::new(), vec![bounds.clone()]);
+        for layer in &self.layers {
+            let mut rest = Vec::new();
+            for range in open {
+                rest.extend(Self::below_bases(layer, range, &mut found)?);
+            }
+            open = rest;
+            if open.is_empty() {
+                return Some(found);
+            }
+        }
+        planted!("base-not-complete").then_some(found).filter(|found| !found.is_empty())
+    }
+
+    /// What a layer leaves open of `range`: where it has no base. `None` if a barrier is there.
+    fn below_bases<'a>(layer: &'a [Kept], range: Bounds, found: &mut Vec<Share<'a>>) -> Option<Vec<Bounds>> {
+        let mut open = Vec::new();
+        let mut rest = Some(range.clone());
+        for kept in meeting(layer, &range) {
+            if kept.is_damaged() || (kept.is_barrier() && !planted!("scan-passes-barrier")) {
+                return None;
+            }
+            let inside = kept.bounds().intersection(&range);
+            if kept.is_base {
+                let Bounds { low, high } = rest.take()?;
+                let before = Bounds { low, high: inside.low.clone() };
+                open.extend(Some(before).filter(|before| before.high.is_some() && !before.is_empty()));
+                rest = inside.high.clone().map(|low| Bounds { low: Some(low), high });
+            }
+            found.extend(kept.run.as_ref().map(|run| Share { run, bounds: inside, is_base: kept.is_base }));
+        }
+        open.extend(rest.filter(|rest| !rest.is_empty()));
+        Some(open)
+    }
+
     /// The runs in it, each once.
     pub(crate) fn runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
         let runs = self.layers.iter().flatten().filter_map(|kept| kept.run.as_ref());
@@ -256,6 +330,15 @@ impl CompactionBuffer {
     /// Bytes of its runs.
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.runs().values().map(|run| run.reference().stored_bytes()).sum()
+    }
+
+    /// Bytes of its pieces.
+    pub(crate) fn retained(&self) -> Retained {
+        let mut retained = Retained::default();
+        for kept in self.layers.iter().flatten() {
+            *(if kept.is_base { &mut retained.bases } else { &mut retained.came }) += kept.stored_bytes();
+        }
+        retained
     }
 
     /// Number of pieces, barriers included.
@@ -269,7 +352,8 @@ impl CompactionBuffer {
     }
 
     /// Without what is damaged, and without what is not in use: pieces that are not in memory, unless queries
-    /// pass them, by filters that are in memory, on their way to older ones that are.
+    /// pass them on their way to older ones that are: by filters that are in memory, or to a base, without
+    /// which it would be of no use to scans. Much fewer pages are to be read of them than of the sequence.
     pub(crate) fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
         let mut older: Vec<Layer> = Vec::with_capacity(self.layers.len());
         let mut is_same = self.layers.len() <= LAYERS_MAX;
@@ -278,7 +362,7 @@ impl CompactionBuffer {
             for kept in &mut trimmed {
                 let is_used = || kept.is_resident() || kept.is_on_the_way_to(&older);
                 if kept.run.is_some() && (kept.is_damaged() || !is_used()) {
-                    kept.run = None;
+                    *kept = Kept::barrier(kept.low.clone(), kept.high.clone());
                     is_same = false;
                 }
             }

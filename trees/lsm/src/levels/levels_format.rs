@@ -10,9 +10,10 @@
 //!   If there are compaction buffers the format is 2, and behind all that comes: count u32 of buffers,
 //!   each: number u32 of its sequence (in the order above: level by level, what fills before what is
 //!   emptied, the bottom last) · its object u64.
-//! - a compaction buffer: u8 format, 1 · count u32 of runs, each a run reference · count u32 of layers,
-//!   newest first, each: count u32 of pieces in key order, each: fence · u8, 1 if it is of a run + 2 if it
-//!   has a high end · number u32 of that run · that end, a fence after its own.
+//! - a compaction buffer: u8 format, 1, or 2 if there are bases · count u32 of runs, each a run reference ·
+//!   count u32 of layers, newest first, each: count u32 of pieces in key order, each: fence · u8, 1 if it is
+//!   of a run + 2 if it has a high end + 4 if it is a base · number u32 of that run · that end, a fence
+//!   after its own.
 //! - a segment: u8 format, 1 · count u32 of runs, each: fence · run reference · bytes u64 that count ·
 //!   u8, 1 if it covers keys + 2 if they have a low end + 4 if they have a high end · those ends, fences
 //!   after its own.
@@ -42,6 +43,8 @@ pub const ROOT_TAG: u8 = 0x4C;
 const FORMAT: u8 = 1;
 /// Of an object 0 that names compaction buffers.
 const FORMAT_WITH_BUFFERS: u8 = 2;
+/// Of a compaction buffer with bases.
+const FORMAT_WITH_BASES: u8 = 2;
 /// The object that all others are found from.
 pub(crate) const ROOT: ObjectId = ObjectId(0);
 /// No tree has more levels.
@@ -49,6 +52,7 @@ const LEVELS_MAX: u32 = 64;
 
 const PIECE_HAS_RUN: u8 = 1;
 const PIECE_HAS_HIGH: u8 = 2;
+const PIECE_IS_BASE: u8 = 4;
 
 const COVERS: u8 = 1;
 const COVER_HAS_LOW: u8 = 2;
@@ -78,8 +82,9 @@ pub(crate) struct StoredBuffer {
 pub(crate) struct StoredPiece {
     pub(crate) low: Fence,
     pub(crate) high: Option<Fence>,
-    /// Which of the buffer's runs; `None` is a barrier.
+    /// Which of the buffer's runs.
     pub(crate) run: Option<usize>,
+    pub(crate) is_base: bool,
 }
 
 #[derive(Debug)]
@@ -108,7 +113,7 @@ pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
     codec::put_u64(&mut out, levels.next_object);
     codec::put_u64(&mut out, levels.flush_bytes);
     codec::put_u32(&mut out, u32_of(levels.levels.len()));
-    for Level { filling, emptying, began_bytes } in &levels.levels {
+    for Level { filling, emptying, began_bytes, .. } in &levels.levels {
         codec::put_u64(&mut out, *began_bytes);
         for components in [filling, emptying] {
             codec::put_u32(&mut out, u32_of(components.len()));
@@ -130,21 +135,23 @@ pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
 }
 
 pub(crate) fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
-    let mut out = vec![FORMAT];
+    let has_bases = buffer.layers.iter().flatten().any(|kept| kept.is_base);
+    let mut out = vec![if has_bases { FORMAT_WITH_BASES } else { FORMAT }];
     let runs = buffer.runs();
     codec::put_u32(&mut out, u32_of(runs.len()));
     runs.values().for_each(|run| run.reference().encode(&mut out));
     let numbers: BTreeMap<RunId, usize> = runs.into_keys().enumerate().map(|(at, id)| (id, at)).collect();
     codec::put_u32(&mut out, u32_of(buffer.layers.len()));
     for layer in &buffer.layers {
-        let stored = |kept: &&Kept| kept.run.is_some() || !planted!("barrier-lost");
+        let stored = |kept: &&Kept| kept.run.is_some() || kept.is_base || !planted!("barrier-lost");
         let pieces: Vec<&Kept> = layer.iter().filter(stored).collect();
         codec::put_u32(&mut out, u32_of(pieces.len()));
         let mut fences = FenceWriter::default();
-        for Kept { low, high, run } in pieces {
+        for Kept { low, high, run, is_base } in pieces {
             fences.put(&mut out, low);
             let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
-            codec::put_u8(&mut out, has(run.is_some(), PIECE_HAS_RUN) | has(high.is_some(), PIECE_HAS_HIGH));
+            let ends = has(run.is_some(), PIECE_HAS_RUN) | has(high.is_some(), PIECE_HAS_HIGH);
+            codec::put_u8(&mut out, ends | has(*is_base, PIECE_IS_BASE));
             if let Some(run) = run {
                 codec::put_u32(&mut out, u32_of(numbers[&run.reference().id]));
             }
@@ -158,18 +165,21 @@ pub(crate) fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
 
 pub(crate) fn decode_buffer(bytes: &[u8]) -> Result<StoredBuffer, Damage> {
     let mut reader = Reader::new(bytes);
-    if reader.u8()? != FORMAT {
-        return Err(Damage("unknown format of a compaction buffer"));
-    }
+    let flags_max = match reader.u8()? {
+        FORMAT => PIECE_HAS_RUN + PIECE_HAS_HIGH,
+        FORMAT_WITH_BASES => PIECE_HAS_RUN + PIECE_HAS_HIGH + PIECE_IS_BASE,
+        _ => return Err(Damage("unknown format of a compaction buffer")),
+    };
     let count = count_of(&mut reader, 32)?;
     let runs = (0..count).map(|_| RunRef::decode(&mut reader)).collect::<Result<Vec<_>, _>>()?;
     let count = count_of(&mut reader, 4)?;
-    let layers = (0..count).map(|_| decode_layer(&mut reader, runs.len())).collect::<Result<_, _>>()?;
+    let layer = |_| decode_layer(&mut reader, runs.len(), flags_max);
+    let layers = (0..count).map(layer).collect::<Result<_, _>>()?;
     reader.finish()?;
     Ok(StoredBuffer { runs, layers })
 }
 
-fn decode_layer(reader: &mut Reader<'_>, runs: usize) -> Result<Vec<StoredPiece>, Damage> {
+fn decode_layer(reader: &mut Reader<'_>, runs: usize, flags_max: u8) -> Result<Vec<StoredPiece>, Damage> {
     let count = count_of(reader, 2)?;
     let mut pieces: Vec<StoredPiece> = Vec::new();
     let mut before = Fence::default();
@@ -177,7 +187,7 @@ fn decode_layer(reader: &mut Reader<'_>, runs: usize) -> Result<Vec<StoredPiece>
         let low = decode_fence(reader, &before)?;
         before.clone_from(&low);
         let flags = reader.u8()?;
-        if flags > PIECE_HAS_RUN + PIECE_HAS_HIGH {
+        if flags > flags_max {
             return Err(Damage("unknown piece of a compaction buffer"));
         }
         let mut run = None;
@@ -192,7 +202,7 @@ fn decode_layer(reader: &mut Reader<'_>, runs: usize) -> Result<Vec<StoredPiece>
         {
             return Err(Damage("the pieces of a compaction buffer overlap"));
         }
-        pieces.push(StoredPiece { low, high, run });
+        pieces.push(StoredPiece { low, high, run, is_base: flags & PIECE_IS_BASE > 0 });
     }
     Ok(pieces)
 }

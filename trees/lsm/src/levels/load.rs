@@ -18,6 +18,7 @@ use crate::levels::{
         ROOT, StoredComponent, StoredLevels, StoredPiece, StoredRun, decode_buffer, decode_root,
         decode_segment,
     },
+    repeats::Repeats,
 };
 
 /// No tree will ever have had so many objects.
@@ -52,12 +53,14 @@ pub(crate) fn load_levels(
     let mut levels = Vec::with_capacity(stored.levels.len());
     for level in stored.levels {
         let (filling, emptying) = (loader.components(level.filling)?, loader.components(level.emptying)?);
-        levels.push(Level { filling, emptying, began_bytes: level.began_bytes });
+        let (began_bytes, repeats) = (level.began_bytes, Repeats::default());
+        levels.push(Level { filling, emptying, began_bytes, repeats });
     }
     let bottom = loader.component(stored.bottom)?;
     let witnesses = stored.witnesses.into_iter().map(|run| open(data, run)).collect::<Result<_>>()?;
-    let overwrites = Overwrites::UNKNOWN;
-    let mut levels = Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites };
+    let (overwrites, bottom_repeats) = (Overwrites::UNKNOWN, Repeats::default());
+    let mut levels =
+        Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites, bottom_repeats };
     let mut opened = BTreeMap::new();
     for (number, id) in stored.buffers {
         let buffer = loader.buffer(id, &mut opened)?;
@@ -95,8 +98,10 @@ impl Loader<'_> {
             opened.insert(run.reference().id, Arc::clone(&run));
             runs.push(run);
         }
-        let kept =
-            |StoredPiece { low, high, run }| Kept { low, high, run: run.map(|at| Arc::clone(&runs[at])) };
+        let kept = |StoredPiece { low, high, run, is_base }| {
+            let run = run.map(|at| Arc::clone(&runs[at]));
+            Kept { low, high, run, is_base }
+        };
         let layers = stored.layers.into_iter().map(|layer| layer.into_iter().map(kept).collect()).collect();
         Ok(Arc::new(CompactionBuffer { id, layers }))
     }

@@ -1,10 +1,12 @@
 use super::*;
+use crate::Freezing;
 
 const OPTIONS: LsmOptions = LsmOptions {
     run_bytes: 100,
     growth_factor: 10,
     level1_flushes: 4,
     retained_percent: 0,
+    freezing: Freezing::Measured,
     updates_pages: false,
     stagger: 0,
 };

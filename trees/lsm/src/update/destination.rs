@@ -14,6 +14,7 @@ use crate::{
     levels::{
         Levels,
         component::{Component, Extent, Held},
+        repeats::Inflow,
     },
     update::plan::{Cell, Floor, Merge},
 };
@@ -46,6 +47,9 @@ pub(crate) struct Destination {
     pub(crate) incoming: u64,
     /// The level whose emptying part has gone down up to the border.
     pub(crate) emptied: Option<usize>,
+    /// What comes from above into what is written, and how much of it repeats keys: once it is written, and
+    /// where compaction buffers are kept.
+    pub(crate) inflow: Inflow,
 }
 
 impl Destination {

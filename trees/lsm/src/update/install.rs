@@ -9,9 +9,11 @@
 use testudo_base::{Result, planted};
 
 use crate::{
+    LsmOptions,
     levels::{
         Level, Levels,
         component::{Component, Held},
+        repeats::Repeats,
     },
     update::destination::{Destination, Place},
 };
@@ -30,9 +32,8 @@ pub(crate) struct Done {
 
 impl Done {
     /// `now` with it; `None` if it was overtaken.
-    /// What it has merged stays in compaction buffers, as far as `retained_percent` of the levels' bytes
-    /// allow that.
-    pub(crate) fn put_into(self, now: &Levels, retained_percent: u32) -> Result<Option<Levels>> {
+    /// What it has merged stays in compaction buffers, as far as `options` say so.
+    pub(crate) fn put_into(self, now: &Levels, options: &LsmOptions) -> Result<Option<Levels>> {
         let Self { planned, handed_over, written, .. } = self;
         let mut levels = if planted!("job-on-changed-levels") { planned.clone() } else { now.clone() };
         if let Some(level) = handed_over
@@ -43,8 +44,8 @@ impl Done {
         let Some((mut destination, runs)) = written else { return Ok(Some(levels)) };
         let Some(place) = place_in(&planned, &destination, &levels) else { return Ok(None) };
         destination.place = place;
-        if retained_percent > 0 {
-            levels.install_retaining(destination, runs, retained_percent)?;
+        if options.retained_percent > 0 {
+            levels.install_retaining(destination, runs, options)?;
         } else {
             levels.install(destination, runs)?;
         }
@@ -67,6 +68,7 @@ fn hand_over_as_in(planned: &Levels, level: usize, levels: &mut Levels) -> bool 
         Some(newer) if are_same(&level.filling[newer..], &planned.emptying) => {
             level.emptying = level.filling.split_off(newer);
             level.began_bytes = planned.began_bytes;
+            level.repeats = Repeats::default();
         }
         _ => return false,
     }

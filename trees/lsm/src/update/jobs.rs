@@ -16,6 +16,7 @@ use crate::{
     levels::{
         Level, Levels,
         component::{Component, Held},
+        repeats::Inflow,
     },
     policy::IDLE_BYTES,
     update::{
@@ -203,7 +204,8 @@ pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptio
     let (place, start, border, incoming) = (Place::Bottom, None, None, 0);
     let last = levels.levels.len().checked_sub(1);
     let emptied = last.filter(|_| planted!("join-empties-level"));
-    let mut destination = Destination { place, range, cells, start, border, incoming, emptied };
+    let inflow = Inflow::default();
+    let mut destination = Destination { place, range, cells, start, border, incoming, emptied, inflow };
     destination.state_covers(&levels.bottom)?;
     Ok(destination)
 }
@@ -218,5 +220,6 @@ pub(crate) fn plan_merge(levels: &Levels, parts: Range<usize>, options: &LsmOpti
     layers.push(own_layer(&own, 0..own.len()));
     let cells = plan_cells(&layers, &Bounds::default(), Floor::Entries, options)?;
     let (place, range) = (Place::Parts { from: parts.start, count: parts.len() }, 0..own.len());
-    Ok(Destination { place, range, cells, start: None, border: None, incoming: 0, emptied: None })
+    let (incoming, inflow) = (0, Inflow::default());
+    Ok(Destination { place, range, cells, start: None, border: None, incoming, emptied: None, inflow })
 }

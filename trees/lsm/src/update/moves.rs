@@ -19,6 +19,7 @@ use crate::{
     levels::{
         Level, Levels,
         component::{Component, Held},
+        repeats::Inflow,
     },
     policy::{LevelBytes, TreeBytes, usual_flush},
     update::{
@@ -106,6 +107,7 @@ impl Levels {
             border: None,
             incoming: updates.bytes(),
             emptied: None,
+            inflow: Inflow::default(),
         };
         destination.state_covers(&self.bottom)?;
         Ok(destination)
@@ -126,9 +128,9 @@ impl Levels {
         layers.push(own_layer(&own, 0..own.len()));
         let mut cells = plan_cells(&layers, &Bounds::default(), Floor::Entries, options)?;
         self.add_cuts(&mut cells, updates);
-        let (range, incoming) = (0..own.len(), updates.bytes());
+        let (range, incoming, inflow) = (0..own.len(), updates.bytes(), Inflow::default());
         let mut destination =
-            Destination { place, range, cells, start: None, border: None, incoming, emptied: None };
+            Destination { place, range, cells, start: None, border: None, incoming, emptied: None, inflow };
         let below: Vec<&Component> = self.components().skip(joined).collect();
         destination.state_floors(&below)?;
         Ok(destination)
@@ -185,8 +187,9 @@ impl Levels {
         for component in emptying {
             incoming += component.bytes_within(&bounds)?;
         }
+        let (emptied, inflow) = (Some(level), Inflow::default());
         let mut destination =
-            Destination { place, range, cells, start: None, border, incoming, emptied: Some(level) };
+            Destination { place, range, cells, start: None, border, incoming, emptied, inflow };
         destination.state_covers(&own)?;
         Ok(Some(destination))
     }

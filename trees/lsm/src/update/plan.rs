@@ -63,6 +63,8 @@ pub(crate) enum Cell {
 pub(crate) struct Merge {
     /// Newest first.
     pub(crate) layers: Vec<Layer>,
+    /// The last of them is the destination's own.
+    pub(crate) has_own: bool,
     /// About how many bytes of entries flow into it.
     pub(crate) bytes: u64,
     /// The keys that may be in it, and of which it says everything if nothing lies below.
@@ -369,7 +371,7 @@ fn cells_between(items: &Items, gap: &Bounds, floor: Floor) -> Result<Vec<Cell>>
 /// The merge of what items have inside `gap`; `None` if that is nothing.
 fn merge_of(items: &Items, inside: &[&Item], gap: &Bounds, floor: Floor) -> Result<Option<Merge>> {
     let own = items.layers.len() - 1;
-    let mut layers = Vec::new();
+    let (mut layers, mut has_own) = (Vec::new(), false);
     let (mut bytes, mut newest_seqno, mut cuts) = (0, Seqno::default(), Vec::new());
     let mut consumed = Vec::new();
     let mut hull: Option<Extent> = None;
@@ -392,13 +394,14 @@ fn merge_of(items: &Items, inside: &[&Item], gap: &Bounds, floor: Floor) -> Resu
             slices.push(slice);
         }
         if !slices.is_empty() {
+            has_own |= layer == own;
             layers.push(slices);
         }
     }
     let Some(hull) = hull else { return Ok(None) };
     cuts.sort_by(|a, b| a.0.cmp(&b.0));
     let bounds = hull.to_bounds();
-    Ok(Some(Merge { layers, bytes, bounds, newest_seqno, floor, cuts, consumed }))
+    Ok(Some(Merge { layers, has_own, bytes, bounds, newest_seqno, floor, cuts, consumed }))
 }
 
 /// Fences of runs that stay are greater than all keys of what comes before.

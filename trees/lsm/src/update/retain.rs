@@ -5,17 +5,21 @@
 //! replaced, so that what is not in use is given up piece by piece, although much more is moved at once
 //! (LSbM §4.3: the unit of trimming is smaller than that of compaction). Beyond the paper, the replaced runs
 //! stay as well: here most of what queries use lies in the sequence that is rewritten, not in what comes
-//! down.
+//! down. They are the bases of the buffer, and where the sequence had nothing that is said, too.
+//!
+//! A sequence into which mostly keys come that it has is *frozen*: nothing more is put into its buffer, and
+//! what moves replace of it is forgotten (LSbM §4.1).
 //!
 //! **Invariants**
-//! - All that came down is put into the buffer; only then is it trimmed.
+//! - All that came down is put into the buffer, or a barrier in its place; only then is it trimmed.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use testudo_base::{Result, RunId};
+use testudo_base::{Result, RunId, planted};
 use testudo_sequence::{Bounds, Fence};
 
 use crate::{
+    Freezing, LsmOptions,
     levels::{
         Levels,
         compaction_buffer::{CompactionBuffer, Kept, Layer, stacked},
@@ -50,10 +54,25 @@ fn pieces_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>, fences: 
     let mut pieces = Layer::new();
     let mut low = held.fenced.low.clone();
     for high in inside.map(Some).chain([end]) {
-        pieces.push(Kept { low, high: high.cloned(), run: Some(Arc::clone(held.run())) });
+        let run = Some(Arc::clone(held.run()));
+        pieces.push(Kept { low, high: high.cloned(), run, is_base: false });
         low = high.cloned().unwrap_or_default();
     }
     pieces
+}
+
+/// The same of a run that the move replaces: with what came down it says all that the sequence says.
+fn bases_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>) -> Layer {
+    let mut pieces = pieces_of(held, next, border, &[]);
+    pieces.iter_mut().for_each(|kept| kept.is_base = true);
+    pieces
+}
+
+/// Where `own` had nothing, from `low` up to its first run.
+fn nothing_before(own: &Component, low: &Fence, border: Option<&Fence>) -> Option<Kept> {
+    let high = least(own.get(0).map(|first| &first.fenced.low), border).cloned();
+    let is_any = high.as_ref().is_none_or(|high| low < high);
+    is_any.then(|| Kept { low: low.clone(), high, run: None, is_base: true })
 }
 
 /// All of a sequence before `border`.
@@ -68,19 +87,39 @@ fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]
     pieces
 }
 
+/// What comes down, newest first, cut at `fences`.
+fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec<Layer> {
+    let emptied = destination.emptied.and_then(|level| levels.levels.get(level));
+    let emptying = emptied.map(|level| &level.emptying[..]).unwrap_or_default();
+    let border = destination.border.as_ref();
+    let layers = emptying.iter().map(|component| pieces_before(component, border, fences));
+    layers.filter(|layer| !layer.is_empty()).collect()
+}
+
+/// Where the first of the pieces begins.
+fn first_of(layers: &[Layer]) -> Option<Fence> {
+    layers.iter().filter_map(|layer| layer.first()).map(|kept| &kept.low).min().cloned()
+}
+
 impl Arrival {
+    /// A barrier in the place of what `destination` brings down: its sequence is frozen.
+    fn barred(levels: &Levels, destination: &Destination) -> Self {
+        let low = first_of(&incoming(levels, destination, &[]));
+        let high = destination.border.clone();
+        let range = Bounds { low: low.as_ref().and_then(Fence::as_low), high: high.clone() };
+        let low = low.filter(|_| !planted!("frozen-without-barrier"));
+        let layers = low.into_iter().map(|low| vec![Kept::barrier(low, high.clone())]).collect();
+        Self { layers, range }
+    }
+
     /// What `destination` brings down, upon what it replaces.
     fn of(levels: &Levels, destination: &Destination, retained_percent: u32) -> Self {
-        let Destination { range, border, emptied, cells, .. } = destination;
+        let Destination { range, border, cells, .. } = destination;
         let own = levels.component_at(destination.place);
         let border = border.as_ref();
         let fences: Vec<Fence> = own.range(range.clone()).map(|held| held.fenced.low.clone()).collect();
-        let emptying = emptied.and_then(|level| levels.levels.get(level)).map(|level| &level.emptying[..]);
-        let mut layers: Vec<Layer> = emptying
-            .unwrap_or_default()
-            .iter()
-            .map(|component| pieces_before(component, border, &fences))
-            .collect();
+        let mut layers = incoming(levels, destination, &fences);
+        let first = first_of(&layers);
         let staying: BTreeSet<RunId> = cells
             .iter()
             .filter_map(|cell| match cell {
@@ -92,6 +131,7 @@ impl Arrival {
         let used = levels.retained_only_bytes() + arrived;
         let mut room = levels.retained_bytes_max(retained_percent).saturating_sub(used);
         let mut replaced = Layer::new();
+        replaced.extend(first.and_then(|low| nothing_before(&own, &low, border)));
         for at in range.clone() {
             let Some(held) = own.get(at) else { continue };
             if staying.contains(&held.run().reference().id) {
@@ -102,14 +142,14 @@ impl Arrival {
             let stored_bytes = held.run().reference().stored_bytes();
             if stored_bytes <= room {
                 let before = replaced.len();
-                replaced.extend(pieces_of(held, next, border, &[]).into_iter().filter(Kept::is_resident));
+                replaced.extend(bases_of(held, next, border).into_iter().filter(Kept::is_resident));
                 room -= if replaced.len() > before { stored_bytes } else { 0 };
             }
         }
         layers.push(replaced);
         layers.retain(|layer| !layer.is_empty());
-        let low = layers.iter().filter_map(|layer| layer.first()).map(|kept| &kept.low).min();
-        Self { range: Bounds { low: low.and_then(Fence::as_low), high: border.cloned() }, layers }
+        let low = first_of(&layers).and_then(|low| low.as_low());
+        Self { range: Bounds { low, high: border.cloned() }, layers }
     }
 }
 
@@ -119,13 +159,23 @@ impl Levels {
         &mut self,
         destination: Destination,
         runs: Vec<Held>,
-        retained_percent: u32,
+        options: &LsmOptions,
     ) -> Result<()> {
         let place = destination.place;
         if matches!(place, Place::Parts { .. }) {
             return self.install(destination, runs);
         }
-        let Arrival { layers, range } = Arrival::of(self, &destination, retained_percent);
+        let is_measured_so = self.note_inflow(&destination);
+        let is_frozen = match options.freezing {
+            Freezing::Measured => is_measured_so,
+            Freezing::Never => false,
+            Freezing::Always => true,
+        };
+        let Arrival { layers, range } = if is_frozen {
+            Arrival::barred(self, &destination)
+        } else {
+            Arrival::of(self, &destination, options.retained_percent)
+        };
         let before = self.component_at(place).buffer().cloned();
         self.install(destination, runs)?;
         let below = before.as_ref().map(|buffer| &buffer.layers[..]).unwrap_or_default();
@@ -135,6 +185,32 @@ impl Levels {
             component.set_buffer(buffer);
         }
         Ok(())
+    }
+
+    /// Learns how much of what a move brings repeats keys that its destination has; whether that is frozen.
+    fn note_inflow(&mut self, destination: &Destination) -> bool {
+        let own = self.component_at(destination.place);
+        let own_ids: BTreeSet<RunId> =
+            own.range(destination.range.clone()).map(|held| held.run().reference().id).collect();
+        let mut inflow = destination.inflow;
+        for cell in &destination.cells {
+            if let Cell::Stays(held) = cell
+                && !own_ids.contains(&held.run().reference().id)
+            {
+                inflow.entries += held.run().reference().entries;
+            }
+        }
+        let retained = own.buffer().map(|buffer| buffer.retained()).unwrap_or_default();
+        let repeats = match destination.place {
+            Place::Level(level) => self.levels.get_mut(level).map(|level| &mut level.repeats),
+            Place::Bottom => Some(&mut self.bottom_repeats),
+            Place::Parts { .. } => None,
+        };
+        let Some(repeats) = repeats else { return false };
+        if destination.emptied.is_some() {
+            *repeats = repeats.after(inflow, retained);
+        }
+        repeats.is_frozen()
     }
 
     fn component_at_mut(&mut self, place: Place) -> Option<&mut Component> {

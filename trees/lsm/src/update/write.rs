@@ -21,7 +21,7 @@ use testudo_sequence::{
 
 use crate::{
     LsmOptions,
-    levels::component::Held,
+    levels::{component::Held, repeats::Inflow},
     policy::part_of,
     update::{
         destination::Destination,
@@ -42,6 +42,15 @@ struct Piece {
     bounds: Bounds,
     newest_seqno: Seqno,
     floor: Floor,
+    /// The last layer is the destination's own.
+    has_own: bool,
+}
+
+/// What a piece has become.
+#[derive(Debug, Default)]
+struct PieceRuns {
+    runs: Vec<Held>,
+    inflow: Inflow,
 }
 
 /// What comes to a run of the bottom, for one worker.
@@ -54,7 +63,7 @@ struct PagesCell {
 }
 
 /// Where the runs of a piece are put.
-type PieceResult = Arc<Mutex<Option<Result<Vec<Held>>>>>;
+type PieceResult = Arc<Mutex<Option<Result<PieceRuns>>>>;
 
 /// What becomes of a cell.
 enum Written {
@@ -62,7 +71,7 @@ enum Written {
     Pieces(Vec<PieceResult>),
 }
 
-/// The runs of each destination, in key order.
+/// The runs of each destination, in key order; each learns what has come to it.
 pub(crate) fn write_all(
     destinations: &mut [Destination],
     work: &Work,
@@ -83,7 +92,7 @@ pub(crate) fn write_all(
     let mut tasks: Vec<(u64, Task)> = Vec::new();
     let mut results = Vec::with_capacity(destinations.len());
     let keys = Bounds::from(&work.keys);
-    for destination in destinations {
+    for destination in &mut *destinations {
         let mut cells = Vec::new();
         for cell in &mut destination.cells {
             let merge = match cell {
@@ -118,11 +127,12 @@ pub(crate) fn write_all(
     // The longest first, so that the workers end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
-    results.into_iter().map(joined).collect()
+    let inflows = destinations.iter_mut().map(|destination| &mut destination.inflow);
+    results.into_iter().zip(inflows).map(|(cells, inflow)| joined(cells, inflow)).collect()
 }
 
 /// The runs of one destination.
-fn joined(cells: Vec<Written>) -> Result<Vec<Held>> {
+fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<Held>> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
     let mut runs = Vec::new();
     for cell in cells {
@@ -130,7 +140,9 @@ fn joined(cells: Vec<Written>) -> Result<Vec<Held>> {
             Written::Stays(held) => runs.push(held),
             Written::Pieces(pieces) => {
                 for piece in pieces {
-                    runs.extend(piece.lock().take().unwrap_or_else(|| Err(missing()))?);
+                    let piece = piece.lock().take().unwrap_or_else(|| Err(missing()))?;
+                    inflow.add(piece.inflow);
+                    runs.extend(piece.runs);
                 }
             }
         }
@@ -139,7 +151,7 @@ fn joined(cells: Vec<Written>) -> Result<Vec<Held>> {
 }
 
 /// Puts what comes to a run into its pages, or writes the run anew.
-fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<Vec<Held>> {
+fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<PieceRuns> {
     let PagesCell { held, mut merge, bytes_max } = cell;
     let keys = Bounds::from(&work.keys);
     // What the run has beyond the keys that are the tree's would be written with its pages. And one that says
@@ -160,15 +172,18 @@ fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<Vec
             let bytes = (held.bytes + new).saturating_sub(old).min(new);
             work.progress.advance(merge.bytes);
             let fenced = FencedRun { low: held.fenced.low.clone(), run };
-            return Ok(vec![Held { fenced, bytes, cover: held.cover }]);
+            let runs = vec![Held { fenced, bytes, cover: held.cover }];
+            return Ok(PieceRuns { runs, ..PieceRuns::default() });
         }
     }
     merge.bounds = merge.bounds.intersection(&keys);
-    let mut runs = Vec::new();
+    let mut written = PieceRuns::default();
     for piece in cut_merge(&merge, bytes_max)? {
-        runs.extend(write_piece(piece, work, options)?);
+        let PieceRuns { runs, inflow } = write_piece(piece, work, options)?;
+        written.runs.extend(runs);
+        written.inflow.add(inflow);
     }
-    Ok(runs)
+    Ok(written)
 }
 
 /// The pieces of a merge, in key order, each about `bytes_max` at most as far as its sources allow that.
@@ -181,6 +196,7 @@ fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Piece>> {
     for high in ends {
         let bounds = Bounds { low: low.take(), high: high.clone() };
         let mut layers: Vec<Layer> = merge.layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
+        let has_own = merge.has_own && layers.last().is_some_and(|own| !own.is_empty());
         layers.retain(|layer| !layer.is_empty());
         let mut bytes = merge.bytes;
         if !borders.is_empty() {
@@ -189,7 +205,8 @@ fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Piece>> {
                 bytes += slice.bytes_within(&Bounds::default())?;
             }
         }
-        pieces.push(Piece { layers, bytes, bounds, newest_seqno: *newest_seqno, floor: *floor });
+        let (newest_seqno, floor) = (*newest_seqno, *floor);
+        pieces.push(Piece { layers, bytes, bounds, newest_seqno, floor, has_own });
         low = high;
     }
     Ok(pieces)
@@ -215,8 +232,8 @@ fn borders_of(merge: &Merge, bytes_max: u64) -> Vec<Fence> {
 }
 
 /// Merges the layers into runs of about equal size.
-fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<Held>> {
-    let Piece { layers, bytes, bounds, newest_seqno, floor } = piece;
+fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceRuns> {
+    let Piece { layers, bytes, bounds, newest_seqno, floor, has_own } = piece;
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
@@ -228,7 +245,9 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<He
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
     merge.seek_first()?;
     let first = merge.entry().map(|entry| entry.key.to_vec());
-    let reported = write_entries(&mut merge, &mut runs, target, bytes)?;
+    let mut inflow = Inflow::default();
+    let counted = (options.retained_percent > 0).then_some(&mut inflow);
+    let reported = write_entries(&mut merge, &mut runs, Entering { target, bytes, has_own, counted })?;
     let mut written = runs.finish()?;
     let mut drops = merge.into_sink();
     if written.is_empty()
@@ -250,18 +269,40 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<Vec<He
         let cover = is_leaf.then(|| Bounds { low: lows[at].as_low(), high });
         Held { bytes: fenced.run.reference().user_bytes, fenced, cover }
     });
-    Ok(held.collect())
+    Ok(PieceRuns { runs: held.collect(), inflow })
+}
+
+/// What goes into a merge.
+struct Entering<'a> {
+    /// Bytes of a run.
+    target: u64,
+    /// About how many bytes.
+    bytes: u64,
+    has_own: bool,
+    /// Where what comes from above is counted, if it is.
+    counted: Option<&'a mut Inflow>,
+}
+
+/// Counts the current key, if it comes from above.
+fn count_inflow<C: Cursor>(merge: &MergeCursor<C, MergeDrops>, has_own: bool, inflow: &mut Inflow) {
+    if !(has_own && merge.stands_on_oldest()) {
+        inflow.entries += 1;
+        inflow.repeated += u64::from(has_own && merge.hides_oldest());
+    }
 }
 
 /// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
 fn write_entries<C: Cursor>(
     merge: &mut MergeCursor<C, MergeDrops>,
     runs: &mut RunSequence<'_>,
-    target: u64,
-    incoming: u64,
+    entering: Entering<'_>,
 ) -> Result<u64> {
+    let Entering { target, bytes: incoming, has_own, mut counted } = entering;
     let mut reported = 0;
     while let Some(entry) = merge.entry() {
+        if let Some(inflow) = &mut counted {
+            count_inflow(merge, has_own, inflow);
+        }
         let resolved = runs.resolve_operands(&entry)?;
         let entry = match &resolved {
             None => entry,

@@ -155,3 +155,21 @@ fn whatever_is_merged_is_returned_or_told() {
         }
     }
 }
+
+#[test]
+fn the_oldest_source_is_known_to_be_hidden_alone_or_not_there() {
+    let value = |key: &str| entry(key, Kind::Value, b"v");
+    let cursor = |entries: Vec<OwnedEntry>| Entries { entries, at: usize::MAX };
+    let newest = cursor(vec![value("a"), value("b")]);
+    let middle = cursor(vec![value("b"), value("d"), value("e")]);
+    let oldest = cursor(vec![value("b"), value("c"), value("e")]);
+    let mut merge = MergeCursor::new(vec![newest, middle, oldest]);
+    merge.seek_first().unwrap();
+    let mut seen = Vec::new();
+    while merge.entry().is_some() {
+        seen.push((merge.hides_oldest(), merge.stands_on_oldest()));
+        merge.next().unwrap();
+    }
+    assert_eq!(seen, [(false, false), (true, false), (false, true), (false, false), (true, false)]);
+    assert!(!merge.hides_oldest());
+}

@@ -49,7 +49,9 @@ fn every_splinter_experiment_runs_to_its_end_and_draws_what_it_found() {
 
 #[test]
 fn every_lsbm_experiment_runs_to_its_end_and_draws_what_it_found() {
-    run_all("lsbm-", &["lsbm-hits-1000", "lsbm-rate-1000"]);
+    let charts = ["lsbm-hits-1000", "lsbm-rate-1000", "lsbm-zipf-hits-1000", "lsbm-scans-1000"];
+    run_all("lsbm-", &charts);
+    run_all("lsbm-s", &["lsbm-size", "lsbm-summary"]);
 }
 
 #[test]

@@ -257,22 +257,25 @@ impl<'a, S: Subject> RunState<'a, S> {
         let is_backed_up = due.is_some();
         let (working, writers, counted) = (shared.threads, shared.writers, shared.counted_threads());
         let new_report = self.new_report(workload);
-        let disk_bytes = || self.db.readings().disk_bytes;
-        let mut space = SpaceWatch::new(&disk_bytes);
+        let readings = || self.db.readings();
+        let mut space = SpaceWatch::new(&readings);
         let mut switches = self.tree_switches(workload, started);
         let asides = Asides { space: Some(&mut space), backup: due, switches: switches.as_mut() };
         let mut tallies = run_threads(&shared, started, asides, &mut rates)?;
         if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
             return Err(error);
         }
-        let peak_bytes = space.peak_bytes();
+        let (peak_bytes, live_bytes_by_second) = (space.peak_bytes(), space.live_bytes_by_second());
         let after = Sample::take(self.db.readings());
         let totals = Totals::of(&tallies, counted, started);
         let tree_switches = switches.map(|switches| switches.result(totals.end(started), totals.longest_gap));
         self.backup = backup;
         let mut report = Report { is_backed_up, writers, tree_switches, ..new_report };
         report.measure(&totals, &before, &after);
-        report.note_rates(&rates, self.args.reopen_each || workload == Workload::RangeHot);
+        report.note_rates(&rates, self.args.reopen_each || workload.has_updates_beside());
+        if workload.has_updates_beside() {
+            report.live_bytes_by_second = live_bytes_by_second;
+        }
         if workload == Workload::Load && self.args.ordered_load {
             (report.ordered_load, report.threads) = (true, 1);
         }

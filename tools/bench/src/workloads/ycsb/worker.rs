@@ -430,7 +430,7 @@ impl<'a, R: Records> Worker<'a, R> {
     fn scan(&mut self) -> Result<()> {
         let record = self.pick();
         let length = match self.shared.workload {
-            Workload::Range => self.shared.scan_length,
+            Workload::Range | Workload::RangeHotScans => self.shared.scan_length,
             Workload::Mixgraph => mixgraph::scan_length(&mut self.random),
             _ => 1 + below(&mut self.random, self.shared.scan_length),
         };

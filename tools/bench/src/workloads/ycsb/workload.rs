@@ -56,7 +56,7 @@ impl Workload {
             Self::E => Shape::Mixed(Mix { scans: 95, inserts: 5, ..none }),
             Self::F => Shape::Mixed(Mix { reads: 50, ..none }),
             Self::Overwrite => Shape::Mixed(Mix { updates: 100, ..none }),
-            Self::Range => Shape::Mixed(Mix { scans: 100, ..none }),
+            Self::Range | Self::RangeHotScans => Shape::Mixed(Mix { scans: 100, ..none }),
             Self::Absent => Shape::Mixed(Mix { absent: 100, ..none }),
             Self::RangeHot => Shape::Mixed(Mix { reads: 100, ..none }),
             Self::Mixgraph => Shape::Mixed(mixgraph::OPERATIONS),
@@ -68,21 +68,19 @@ impl Workload {
 
     /// Whether one more thread updates records beside the mix.
     pub(crate) fn has_updates_beside(self) -> bool {
-        self == Self::RangeHot
+        matches!(self, Self::RangeHot | Self::RangeHotScans)
     }
 
     /// Whether values of records that exist change.
     pub(crate) fn updates_records(self) -> bool {
-        matches!(
-            self,
-            Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite | Self::RangeHot | Self::Mixgraph
-        )
+        matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite | Self::Mixgraph)
+            || self.has_updates_beside()
     }
 
     pub(crate) fn default_distribution(self) -> Distribution {
         match self {
             Self::D => Distribution::Latest,
-            Self::RangeHot => Distribution::RangeHot,
+            Self::RangeHot | Self::RangeHotScans => Distribution::RangeHot,
             Self::Mixgraph => Distribution::Mixgraph,
             Self::A | Self::B | Self::C | Self::E | Self::F => Distribution::Zipfian,
             Self::Load | Self::Seq | Self::UniformA | Self::UniformC | Self::Overwrite => {
@@ -96,8 +94,8 @@ impl Workload {
 
     pub(crate) fn default_ops(self, smoke: bool) -> u64 {
         match (self, smoke) {
-            (Self::E | Self::Range, false) => 200_000,
-            (Self::E | Self::Range, true) => 200,
+            (Self::E | Self::Range | Self::RangeHotScans, false) => 200_000,
+            (Self::E | Self::Range | Self::RangeHotScans, true) => 200,
             (_, false) => 2_000_000,
             (_, true) => 2_000,
         }

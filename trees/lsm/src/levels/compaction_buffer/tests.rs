@@ -2,7 +2,7 @@ use super::*;
 
 fn piece(low: &str, high: &str) -> Kept {
     let high = (high != "-").then(|| high.as_bytes().into());
-    Kept { low: low.as_bytes().into(), high, run: None }
+    Kept { low: low.as_bytes().into(), high, run: None, is_base: false }
 }
 
 fn layer(pieces: &[(&str, &str)]) -> Layer {
@@ -48,4 +48,25 @@ fn a_key_is_in_the_piece_that_covers_it() {
 #[test]
 fn barriers_with_no_run_below_them_go() {
     assert!(tidied(vec![layer(&[("a", "b"), ("b", "c")]), layer(&[("a", "z")])]).is_empty());
+}
+
+fn bases(pieces: &[(&str, &str)]) -> Layer {
+    pieces.iter().map(|(low, high)| Kept { is_base: true, ..piece(low, high) }).collect()
+}
+
+#[test]
+fn a_buffer_has_all_of_a_range_whose_bases_lie_above_barriers() {
+    let layers = vec![layer(&[("k", "m")]), bases(&[("a", "f")]), bases(&[("d", "p")]), layer(&[("t", "z")])];
+    let buffer = CompactionBuffer { id: ObjectId(1), layers };
+    let has_all = |low: &str, high: &str| buffer.all_within(&range(low, high)).is_some();
+    assert!(has_all("a", "f") && has_all("b", "c"), "one base");
+    assert!(has_all("a", "k"), "what one base leaves open the next one has");
+    assert!(!has_all("a", "l") && !has_all("k", "m") && !has_all("l", "n"), "a barrier lies above");
+    assert!(has_all("m", "p") && !has_all("m", "q") && !has_all("", "c"), "bases end");
+    assert!(!has_all("a", "-") && !has_all("t", "u"));
+}
+
+#[test]
+fn places_where_there_was_nothing_go_if_nothing_came() {
+    assert!(tidied(vec![layer(&[("a", "c")]), bases(&[("a", "z")])]).is_empty());
 }

@@ -5,10 +5,14 @@ use std::ops::Range;
 use testudo_base::merge_operator::MergeOperators;
 
 use super::{operands, *};
-use crate::levels::{
-    Levels,
-    levels_format::{StoredBuffer, decode_buffer, decode_root},
-    load::load_levels,
+use crate::{
+    Freezing,
+    levels::{
+        Levels,
+        levels_format::{StoredBuffer, decode_buffer, decode_root},
+        load::load_levels,
+    },
+    scan::buffered_scan::BufferedScan,
 };
 
 const RECORDS: u64 = 12_000;
@@ -19,7 +23,8 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 fn retaining(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOptions {
-    LsmOptions { retained_percent: 100, ..options(run_bytes, growth_factor, level1_flushes) }
+    let sizes = options(run_bytes, growth_factor, level1_flushes);
+    LsmOptions { retained_percent: 100, freezing: Freezing::Never, ..sizes }
 }
 
 /// What the manifest has of the buffers.
@@ -33,6 +38,11 @@ fn stored_buffers(bed: &Bed) -> Vec<StoredBuffer> {
 #[derive(Debug, Default)]
 struct Seen {
     answers: u64,
+    /// Of keys that buffers had all of, with what lies beside them.
+    scanned: u64,
+    /// Scans that began in a buffer.
+    scans: u64,
+    frozen: u64,
     barriers: usize,
     layers_max: usize,
 }
@@ -42,7 +52,7 @@ impl Seen {
     fn check_law(&mut self, bed: &Bed, keys: impl Iterator<Item = Vec<u8>>) {
         for buffer in stored_buffers(bed) {
             let pieces = buffer.layers.iter().flatten();
-            self.barriers += pieces.filter(|piece| piece.run.is_none()).count();
+            self.barriers += pieces.filter(|piece| piece.run.is_none() && !piece.is_base).count();
             self.layers_max = self.layers_max.max(buffer.layers.len());
         }
         let levels: Levels =
@@ -64,6 +74,48 @@ impl Seen {
                     }
                     // Where nothing lies below, tombstones have ended.
                     _ => assert_eq!(kind, Kind::Tombstone, "sequence {number}"),
+                }
+            }
+        }
+    }
+
+    /// Compares what buffers have of ranges, where they have all, with what their sequences have.
+    fn check_ranges(&mut self, bed: &Bed, random: &mut SplitMix) {
+        let levels: Levels =
+            load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+        let number_key = |number: u64| format!("key{number:05}").into_bytes();
+        for (number, component) in levels.components().enumerate() {
+            let (Some(buffer), Some(first)) = (component.buffer(), component.get(0)) else { continue };
+            let covered = Bounds { low: first.fenced.low.as_low(), high: None };
+            for _ in 0..20 {
+                let (from, width) = (random.below(3_000), random.below(150));
+                let range = Bounds {
+                    low: Some(number_key(from).into()),
+                    high: Some(number_key(from + width).into()),
+                };
+                let range = range.intersection(&covered);
+                if range.is_empty() {
+                    continue;
+                }
+                let Some(pieces) = buffer.all_within(&range) else { continue };
+                for key in (from..from + width).map(number_key).filter(|key| range.contains(key)) {
+                    let hash = hash_key(&key);
+                    let get = |run: &Arc<Run>| run.get(&key, hash, Access::Blocking).unwrap();
+                    let own = component.find(&key).map_or(Lookup::Absent, |fenced| get(&fenced.run));
+                    let inside = pieces.iter().filter(|share| share.bounds.contains(&key));
+                    let newest = inside.map(|share| get(share.run)).find(|found| *found != Lookup::Absent);
+                    self.scanned += 1;
+                    match (newest.unwrap_or(Lookup::Absent), own) {
+                        (Lookup::Found(kind, value, _), Lookup::Found(own_kind, own_value, _)) => {
+                            let is_folded = !matches!(kind, Kind::Value | Kind::Tombstone);
+                            let is_same = (kind, value) == (own_kind, own_value);
+                            assert!(is_same || is_folded, "sequence {number}");
+                        }
+                        (Lookup::Found(kind, ..), _) => {
+                            assert_eq!(kind, Kind::Tombstone, "sequence {number}");
+                        }
+                        (_, own) => assert_eq!(own, Lookup::Absent, "sequence {number}"),
+                    }
                 }
             }
         }
@@ -103,6 +155,39 @@ fn random_reads(bed: &Bed, random: &mut SplitMix) {
     }
 }
 
+/// Moves a cursor about at random places, and compares it with the model.
+fn random_scans(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
+    let levels = load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+    let limits = ScanLimits { entries: random.percent(50).then_some(40), end: None };
+    let mut cursor = BufferedScan::new(&Arc::new(levels), &Arc::default(), &bed.work.data, &limits);
+    for _ in 0..20 {
+        let start = format!("key{:05}", random.below(3_000)).into_bytes();
+        let mut forward = random.percent(70);
+        if forward { cursor.seek(&start) } else { cursor.seek_before(&start) }.unwrap();
+        seen.scans += u64::from(cursor.reads_pieces());
+        let mut expected =
+            if forward { bed.model.range(start..).next() } else { bed.model.range(..start).next_back() };
+        for _ in 0..random.below(60) {
+            while cursor.entry().is_some_and(|entry| entry.kind == Kind::Tombstone) {
+                if forward { cursor.next() } else { cursor.prev() }.unwrap();
+            }
+            let found = cursor.entry().map(|entry| (entry.key.to_vec(), entry.value.to_vec()));
+            assert_eq!(found.as_ref().map(|(key, value)| (key, value)), expected);
+            let Some((key, _)) = expected else { break };
+            if random.percent(5) {
+                forward = !forward;
+            }
+            if forward { cursor.next() } else { cursor.prev() }.unwrap();
+            let behind = (std::ops::Bound::Excluded(key.clone()), std::ops::Bound::Unbounded);
+            expected = if forward {
+                bed.model.range(behind).next()
+            } else {
+                bed.model.range(..key.clone()).next_back()
+            };
+        }
+    }
+}
+
 /// Random updates, jobs, reads, and switches of what is retained.
 fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen) {
     let mut random = SplitMix::new(seed);
@@ -122,7 +207,15 @@ fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen)
             bed.reopen();
         }
         seen.check_law(&bed, numbered(3_000));
+        seen.check_ranges(&bed, &mut random);
+        random_scans(&bed, &mut random, seen);
+        seen.frozen += bed.tree.stats().frozen_levels;
         match random.below(40) {
+            3..6 => {
+                let ways = [Freezing::Measured, Freezing::Never, Freezing::Always];
+                bed.options.freezing = ways[usize::try_from(random.below(3)).unwrap()];
+                bed.reopen();
+            }
             0 => bed.cool(cache_bytes),
             1 => {
                 bed.options.retained_percent = if bed.options.retained_percent == 0 { 100 } else { 0 };
@@ -160,6 +253,30 @@ fn answers_are_the_same_whatever_is_retained_and_given_up() {
         random_run(seed, retaining(8 << 10, 2, 1), 640 << 10, &mut seen);
     }
     assert!(seen.answers > 10_000 && seen.barriers > 20 && seen.layers_max > 3, "{seen:?}");
+    assert!(seen.scanned > 10_000 && seen.scans > 200 && seen.frozen > 4, "{seen:?}");
+}
+
+/// What scans return is what queries for single keys do, be it merged or not.
+fn scans_of_operands(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
+    let levels = load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+    let levels = Arc::new(levels);
+    for _ in 0..50 {
+        let limits = ScanLimits::default();
+        let mut cursor = BufferedScan::new(&levels, &Arc::default(), &bed.work.data, &limits);
+        cursor.seek(format!("key{:05}", random.below(1_500)).as_bytes()).unwrap();
+        seen.scans += u64::from(cursor.reads_pieces());
+        for _ in 0..20 {
+            let Some(entry) = cursor.entry() else { break };
+            let found = bed.tree.get(entry.key, hash_key(entry.key), Access::Blocking).unwrap();
+            match found {
+                Lookup::Found(kind, value, _) => {
+                    assert_eq!((kind, value.as_slice()), (entry.kind, entry.value));
+                }
+                _ => assert_eq!(entry.kind, Kind::Tombstone),
+            }
+            cursor.next().unwrap();
+        }
+    }
 }
 
 #[test]
@@ -174,10 +291,12 @@ fn operands_that_were_merged_are_not_merged_again() {
         if round % 3 == 2 {
             bed.run_jobs();
             operands::check(&bed, KEYS);
+            scans_of_operands(&bed, &mut random, &mut seen);
             seen.check_law(&bed, numbered(KEYS));
+            seen.check_ranges(&bed, &mut random);
         }
     }
-    assert!(seen.answers > 300, "{seen:?}");
+    assert!(seen.answers > 300 && seen.scanned > 300 && seen.scans > 30, "{seen:?}");
 }
 
 fn spread(round: u64, count: u64) -> Batch {
@@ -260,4 +379,70 @@ fn what_is_retained_is_given_up_first_when_space_is_short() {
     assert_eq!((after.retained_bytes, after.entries), (0, before.entries));
     assert_eq!(after.stored_bytes, before.stored_bytes - before.retained_bytes);
     read(&bed, 0..RECORDS);
+}
+
+/// Scans of 50 records each out of the hot range; how many pages had to be read for that.
+fn scan_hot(bed: &Bed) -> u64 {
+    let before = bed.work.data.io_stats();
+    for first in HOT.step_by(20) {
+        let mut cursor = bed.tree.cursor_within(&ScanLimits { entries: Some(50), end: None });
+        cursor.seek(&key(first)).unwrap();
+        for (key, value) in bed.model.range(key(first)..).take(50) {
+            let entry = cursor.entry().expect("a record is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.next().unwrap();
+        }
+    }
+    let after = bed.work.data.io_stats();
+    after.page_reads + after.stream_reads - before.page_reads - before.stream_reads
+}
+
+fn scans_while_merging(options: LsmOptions) -> u64 {
+    let mut bed = filled(options);
+    scan_hot(&bed);
+    let mut reads = 0;
+    for round in 0..24 {
+        reads += scan_hot(&bed) + scan_hot(&bed);
+        bed.apply_and_move(spread(round, 1_000));
+        bed.run_jobs();
+    }
+    reads
+}
+
+#[test]
+fn what_scans_use_is_read_again_seldom() {
+    let retaining = retaining(16 << 10, 4, 2);
+    let without = scans_while_merging(options(16 << 10, 4, 2));
+    let never = scans_while_merging(retaining);
+    let measured = scans_while_merging(LsmOptions { freezing: Freezing::Measured, ..retaining });
+    let always = scans_while_merging(LsmOptions { freezing: Freezing::Always, ..retaining });
+    let what = format!("{without} reads, {never} of buffers, {measured} if they freeze, {always} if at once");
+    assert!(never * 2 < without && measured * 2 < without && always * 10 > without * 9, "{what}");
+}
+
+#[test]
+fn a_level_is_frozen_while_mostly_keys_come_that_it_has_and_much_is_retained() {
+    let mut bed = filled(LsmOptions { freezing: Freezing::Measured, ..retaining(16 << 10, 4, 2) });
+    let (mut states, mut new_states) = (Vec::new(), Vec::new());
+    for round in 0..30 {
+        scan_hot(&bed);
+        bed.apply_and_move(spread(round, 1_000));
+        bed.run_jobs();
+        let stats = bed.tree.stats();
+        states.push((stats.frozen_levels > 0, stats.retained_bytes > 0));
+    }
+    // It retains, is frozen, gives up what it has, and begins again.
+    states.dedup();
+    states.retain(|state| *state != (false, false));
+    assert!(states.starts_with(&[(false, true), (true, false), (false, true)]), "{states:?}");
+    for round in 0..30u8 {
+        scan_hot(&bed);
+        let new = |n: u64| [key((n * 7919 + u64::from(round) * 31) % RECORDS), vec![b'0' + round]].concat();
+        bed.apply_and_move((0..1_000).map(|n| (new(n), Some(vec![b'n'; 100]))).collect());
+        bed.run_jobs();
+        new_states.push(bed.tree.stats().frozen_levels);
+    }
+    assert!(new_states[15..].iter().all(|frozen| *frozen == 0), "{new_states:?}");
+    bed.reopen();
+    assert_eq!(bed.tree.stats().frozen_levels, 0);
 }

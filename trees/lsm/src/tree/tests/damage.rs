@@ -1,6 +1,7 @@
 //! Damage of what only compaction buffers have costs no answer: the run is given up.
 
 use super::*;
+use crate::Freezing;
 
 const RECORDS: u64 = 6_000;
 
@@ -20,7 +21,8 @@ fn spare_runs(bed: &Bed) -> Vec<Arc<Run>> {
 
 /// A tree of which nothing is in memory but the filters and the index of what it retains.
 fn retaining_bed() -> Bed {
-    let mut bed = Bed::new(LsmOptions { retained_percent: 100, ..options(16 << 10, 4, 2) });
+    let mut bed =
+        Bed::new(LsmOptions { retained_percent: 100, freezing: Freezing::Never, ..options(16 << 10, 4, 2) });
     bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
     bed.run_jobs();
     bed.cool(4 << 20);
@@ -103,4 +105,35 @@ fn queries_one_by_one_pass_damaged_retained_runs_by() {
         assert_eq!(Some(value), bed.model.get(&key).cloned());
     }
     assert!(spare_runs(&bed).iter().any(|run| run.is_known_damaged()));
+}
+
+#[test]
+fn scans_pass_damaged_retained_runs_by() {
+    let bed = retaining_bed();
+    let spare = spare_runs(&bed);
+    // The pages where scans begin are in memory, those where they go on are not.
+    for number in (0..RECORDS).step_by(400) {
+        for run in &spare {
+            let _ = run.get(&key(number), hash_key(&key(number)), Access::Blocking);
+        }
+    }
+    damage(&bed, &spare);
+    for number in (0..RECORDS).step_by(400) {
+        let start = key(number);
+        let mut cursor = bed.tree.cursor();
+        cursor.seek(&start).unwrap();
+        for (key, value) in bed.model.range(start.clone()..).take(400) {
+            let entry = cursor.entry().expect("a record is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.next().unwrap();
+        }
+        let mut cursor = bed.tree.cursor();
+        cursor.seek_before(&start).unwrap();
+        for (key, value) in bed.model.range(..start).rev().take(400) {
+            let entry = cursor.entry().expect("a record is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.prev().unwrap();
+        }
+    }
+    assert!(spare.iter().any(|run| run.is_known_damaged()));
 }

@@ -26,7 +26,7 @@ fn a_level_that_is_being_emptied_stays_as_it_is() {
     levels.bottom = Component::of_runs(small, &mut levels.next_object);
     let waiting = runs_of(&mut bed, 50..900);
     let emptying = vec![Component::of_runs(waiting, &mut levels.next_object)];
-    levels.levels.push(Level { filling: Vec::new(), emptying, began_bytes: 1 << 20 });
+    levels.levels.push(Level { filling: Vec::new(), emptying, began_bytes: 1 << 20, ..Level::default() });
     let tree = LsmTree::of(bed.options, &bed.work.data, levels, false);
     let job = Job { what: "join small runs", debt_bytes: 0, target: Opaque::new(Action::Join(0..6)) };
     let prepared = tree.prepare(&bed.work, &job).unwrap();

@@ -16,6 +16,7 @@ use crate::{
     levels::{
         Levels,
         component::{Component, Held},
+        repeats::Inflow,
     },
     update::{
         destination::{Destination, Place},
@@ -64,8 +65,8 @@ pub(crate) fn go_down(
     }
     let border = bounds.high.clone();
     let start = bounds.low.clone();
-    let mut down =
-        Destination { place: Place::Bottom, range, cells, start, border, incoming: 0, emptied: None };
+    let (place, inflow) = (Place::Bottom, Inflow::default());
+    let mut down = Destination { place, range, cells, start, border, incoming: 0, emptied: None, inflow };
     down.state_covers(&levels.bottom)?;
     let mut destinations = vec![down];
     destinations.extend(heads_of(levels, &bounds)?);
@@ -91,8 +92,8 @@ pub(crate) fn heads_of(levels: &Levels, bounds: &Bounds) -> Result<Vec<Destinati
 impl Destination {
     /// For a merge that is only to be written: its runs are put in their place by hand.
     pub(crate) fn of_head(head: Merge) -> Self {
-        let (place, cells) = (Place::Bottom, vec![Cell::Merge(head)]);
-        Self { place, range: 0..0, cells, start: None, border: None, incoming: 0, emptied: None }
+        let (place, cells, inflow) = (Place::Bottom, vec![Cell::Merge(head)], Inflow::default());
+        Self { place, range: 0..0, cells, start: None, border: None, incoming: 0, emptied: None, inflow }
     }
 }
 
@@ -111,8 +112,8 @@ pub(crate) fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<M
         bytes += slice.bytes_within(&before)?;
     }
     let (newest_seqno, floor) = (held.newest_seqno(), Floor::Entries);
-    let (cuts, consumed) = (Vec::new(), Vec::new());
-    Ok(Some(Merge { layers: vec![slices], bytes, bounds: before, newest_seqno, floor, cuts, consumed }))
+    let (layers, has_own, cuts, consumed) = (vec![slices], true, Vec::new(), Vec::new());
+    Ok(Some(Merge { layers, has_own, bytes, bounds: before, newest_seqno, floor, cuts, consumed }))
 }
 
 /// The runs of a sequence that reach into `bounds`, by their very keys.
@@ -195,6 +196,7 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
         }
         let merge = Merge {
             layers: vec![vec![held.slice()]],
+            has_own: true,
             bytes: held.bytes,
             bounds,
             newest_seqno: held.newest_seqno(),
@@ -211,6 +213,7 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
             border: None,
             incoming: 0,
             emptied: None,
+            inflow: Inflow::default(),
         }];
         let mut runs: Vec<Held> = write_all(&mut anew, work, options)?.into_iter().flatten().collect();
         if let Some(first) = runs.first_mut() {

@@ -1,0 +1,151 @@
+//! A cursor that reads what compaction buffers have, and goes back to the sequences where that does not do.
+//!
+//! It goes back for good, to where it stands: if a page of a retained run cannot be read, which costs no
+//! answer, and at entries that are not values or tombstones. Operands were folded by the merge, and
+//! references may lead to values that were moved since.
+//!
+//! **Invariants**
+//! - What it returns out of compaction buffers is what the sequences say.
+//! - The key that it stood on last is known, so that a step can be done again.
+
+use std::sync::Arc;
+
+use testudo_base::{Cursor, Entry, Kind, Result, planted};
+use testudo_run::{ReadAhead, RunCursor, ScanLimits};
+use testudo_sequence::PartCursor;
+use testudo_storage::DataFile;
+
+use crate::{
+    levels::Levels,
+    scan::{LevelParts, buffered_pieces::BufferedPieces, scan_charges::ScanCharges},
+};
+
+/// A cursor over the levels and their compaction buffers.
+#[derive(Debug)]
+pub(crate) struct BufferedScan {
+    cursor: PartCursor<LevelParts>,
+    pieces: Arc<BufferedPieces>,
+    /// Of the entry before the last step.
+    key: Vec<u8>,
+}
+
+/// What a cursor is asked to do.
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    First,
+    Last,
+    From(&'a [u8]),
+    Before(&'a [u8]),
+    Next,
+    Prev,
+}
+
+impl Step<'_> {
+    fn take(self, cursor: &mut impl Cursor) -> Result<()> {
+        match self {
+            Self::First => cursor.seek_first(),
+            Self::Last => cursor.seek_last(),
+            Self::From(key) => cursor.seek(key),
+            Self::Before(key) => cursor.seek_before(key),
+            Self::Next => cursor.next(),
+            Self::Prev => cursor.prev(),
+        }
+    }
+
+    /// The same by a cursor that does not stand on `key`, from where the step is taken.
+    fn take_from(self, key: &[u8], cursor: &mut impl Cursor) -> Result<()> {
+        match self {
+            Self::Next => {
+                cursor.seek(key)?;
+                if cursor.entry().is_some_and(|entry| entry.key == key) { cursor.next() } else { Ok(()) }
+            }
+            Self::Prev => cursor.seek_before(key),
+            step => step.take(cursor),
+        }
+    }
+}
+
+impl BufferedScan {
+    /// A cursor that stands nowhere.
+    pub(crate) fn new(
+        levels: &Arc<Levels>,
+        charges: &Arc<ScanCharges>,
+        data: &Arc<DataFile>,
+        limits: &ScanLimits,
+    ) -> Self {
+        let pieces = Arc::default();
+        let parts = LevelParts::with_buffers(levels, charges, &pieces);
+        Self { cursor: PartCursor::new(parts, data, limits), pieces, key: Vec::new() }
+    }
+
+    /// Whether it reads what compaction buffers have, where it stands.
+    #[cfg(test)]
+    pub(crate) fn reads_pieces(&self) -> bool {
+        self.pieces.are_in_use()
+    }
+
+    /// Whether the current entry can be returned.
+    fn is_sure(&self) -> bool {
+        let is_plain = |entry: Entry<'_>| matches!(entry.kind, Kind::Value | Kind::Tombstone);
+        self.cursor.entry().is_none_or(is_plain) || planted!("scan-returns-folded-operands")
+    }
+
+    #[inline]
+    fn step(&mut self, step: Step<'_>) -> Result<()> {
+        self.key.clear();
+        if let Some(entry) = self.cursor.entry() {
+            self.key.extend_from_slice(entry.key);
+        }
+        let done = step.take(&mut self.cursor);
+        if !self.pieces.are_in_use() || (done.is_ok() && self.is_sure()) {
+            return done;
+        }
+        self.step_without(step, done.is_err())
+    }
+
+    /// Does a step again without compaction buffers.
+    #[cold]
+    fn step_without(&mut self, step: Step<'_>, has_failed: bool) -> Result<()> {
+        if has_failed {
+            self.pieces.note_damaged(|run| {
+                let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
+                step.take_from(&self.key, &mut cursor)
+            });
+        }
+        self.pieces.turn_off();
+        step.take_from(&self.key, &mut self.cursor)
+    }
+}
+
+impl Cursor for BufferedScan {
+    fn seek_first(&mut self) -> Result<()> {
+        self.step(Step::First)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.step(Step::Last)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.step(Step::From(key))
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.step(Step::Before(key))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.step(Step::Next)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        self.step(Step::Prev)
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.cursor.entry()
+    }
+}
