@@ -5,13 +5,17 @@
 pub(crate) mod batch;
 pub(crate) mod builder;
 pub(crate) mod db;
+pub(crate) mod entry;
 pub(crate) mod inspect;
 pub(crate) mod iter;
 pub(crate) mod key_range;
 pub(crate) mod keyspace;
 pub(crate) mod memory;
 pub(crate) mod options;
+pub(crate) mod outlying_value;
 pub(crate) mod read_view;
+pub(crate) mod scan_front;
+pub(crate) mod scan_sources;
 pub(crate) mod slice;
 pub(crate) mod snapshot;
 pub(crate) mod stats;

@@ -8,7 +8,8 @@
 use std::cell::{Cell, RefCell};
 
 use testudo_base::{
-    Entry, Error, ErrorKind, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack,
+    Entry, Error, ErrorKind, Kind, Result, Seqno, checksum::hash_key, codec::Damage,
+    operands_format::begin_stack,
 };
 use testudo_run::{Access, Lookup, LookupProgress};
 use testudo_storage::{Neighbours, PageAddress};
@@ -48,6 +49,12 @@ fn found(
 pub(crate) fn stray_reference() -> Error {
     let message = "data: an entry refers to a value, and its keyspace has no value segments";
     Error::new(ErrorKind::Corruption, message)
+}
+
+/// `Corruption` of an entry.
+#[cold]
+pub(crate) fn damaged_entry(Damage(why): Damage) -> Error {
+    Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"))
 }
 
 /// What the write buffers say of a key.

@@ -68,6 +68,11 @@ impl Pinned {
     pub(crate) fn store(&self) -> &Store {
         &self.registered.open.store
     }
+
+    /// What keeps that store open.
+    pub(crate) fn open(&self) -> &Arc<Open> {
+        &self.registered.open
+    }
 }
 
 /// The state of a store at one moment. Clones are cheap; it may be sent to other threads and outlive every

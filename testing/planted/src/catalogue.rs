@@ -189,6 +189,11 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     // Value segments.
     bug("dead-bytes-twice", "the bytes of a dead value count twice", &["trees/separated/src/tree/tests.rs"]),
+    bug(
+        "values-ahead-shifted",
+        "entries of a scan show the values of those beside them",
+        &["engine/tests/outlying_scans.rs"],
+    ),
     bug("drops-of-job-lost", "values that a job drops stay alive", &["trees/separated/src/tree/tests.rs"]),
     bug(
         "drops-of-piece-lost",
