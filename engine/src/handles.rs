@@ -19,3 +19,4 @@ pub(crate) mod scan_sources;
 pub(crate) mod slice;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
+pub(crate) mod value_reader;

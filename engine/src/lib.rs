@@ -64,6 +64,7 @@ mod flush;
 mod handles;
 mod open;
 mod read;
+mod read_pieces;
 mod status;
 mod store;
 mod warm;
@@ -94,6 +95,7 @@ pub use handles::read_view::ReadView;
 pub use handles::slice::Slice;
 pub use handles::snapshot::{Snapshot, SnapshotKeyspace};
 pub use handles::stats::{DbStats, KeyspaceStats};
+pub use handles::value_reader::ValueReader;
 pub use status::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 pub use testudo_base::{
     Error, ErrorKind, KeyspaceId, Kind, OwnedEntry, Result,

@@ -59,9 +59,10 @@ impl Unmerged {
 /// A value, or why there is none.
 pub(crate) type Told = std::result::Result<Slice, Box<Unmerged>>;
 
-/// Whether an entry has a reference in the place of a value.
-pub(crate) fn refers(kind: Kind) -> bool {
-    matches!(kind, Kind::Reference | Kind::UnmergedReference)
+/// Whether an entry has a reference to a value segment in the place of a value.
+pub(crate) fn refers(entry: &Entry<'_>) -> bool {
+    matches!(entry.kind, Kind::Reference | Kind::UnmergedReference)
+        && !ValueReference::is_to_pieces(entry.kind, entry.value)
 }
 
 /// What the values of one scan have in common.

@@ -23,6 +23,7 @@ use crate::{
         scan_sources::Sources,
         snapshot::Pinned,
     },
+    read::{operands_over_pieces, reference_in_pieces, stray_reference},
 };
 
 /// Entries that are taken ahead at most.
@@ -56,13 +57,18 @@ enum Taken {
     Outside(Slice),
 }
 
-/// A copy of an entry that is no tombstone and has no reference; operands as the value that they make, if
-/// they make one.
-fn owned(entry: &testudo_base::Entry<'_>, pinned: &Pinned) -> Entry {
+/// A copy of an entry that is no tombstone and has no reference to a value segment; operands as the value
+/// that they make, if they make one.
+fn owned(entry: &testudo_base::Entry<'_>, pinned: &Arc<Pinned>) -> Entry {
     let value = match entry.kind {
         Kind::Operands | Kind::Unmerged => pinned.view.full_merge.merge(entry),
         Kind::Value | Kind::Tombstone => Ok(entry.value.to_vec()),
-        Kind::Reference | Kind::UnmergedReference | Kind::Referred => Err(crate::read::stray_reference()),
+        Kind::Reference => match reference_in_pieces(entry.value) {
+            Ok(reference) => return Entry::with_pieces(entry.key.to_vec().into(), pinned, reference),
+            Err(why) => Err(why),
+        },
+        Kind::UnmergedReference => Err(operands_over_pieces(entry.value)),
+        Kind::Referred => Err(stray_reference()),
     };
     let unmerged = |why| Unmerged::new(entry.kind, entry.value.to_vec(), why);
     Entry::new(entry.key.to_vec().into(), value.map(Slice::from).map_err(unmerged))
@@ -73,10 +79,10 @@ fn owned(entry: &testudo_base::Entry<'_>, pinned: &Pinned) -> Entry {
 /// Errors: `Corruption` if a reference cannot be read.
 pub(crate) fn owned_alone(
     entry: &testudo_base::Entry<'_>,
-    pinned: &Pinned,
+    pinned: &Arc<Pinned>,
     scan: &mut Option<Arc<OutlyingScan>>,
 ) -> Result<Entry> {
-    if !refers(entry.kind) {
+    if !refers(entry) {
         return Ok(owned(entry, pinned));
     }
     let scan = scan.get_or_insert_with(|| OutlyingScan::of(pinned));
@@ -126,7 +132,7 @@ impl Front {
     /// The next entry that is no tombstone; `None` from the first on that `is_beyond`.
     pub(crate) fn next(
         &mut self,
-        pinned: &Pinned,
+        pinned: &Arc<Pinned>,
         is_beyond: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Entry>> {
         if self.ahead.is_empty()
@@ -150,7 +156,7 @@ impl Front {
     /// The next entry, unless it is one that is taken ahead with others, or there is none.
     fn next_of_sources(
         &mut self,
-        pinned: &Pinned,
+        pinned: &Arc<Pinned>,
         is_beyond: &impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Entry>> {
         if let Some(failure) = self.failure.take() {
@@ -160,7 +166,7 @@ impl Front {
             self.sources.next()?;
         }
         while let Some(entry) = self.sources.entry().filter(|entry| !is_beyond(entry.key)) {
-            if refers(entry.kind) {
+            if refers(&entry) {
                 self.take_ahead(pinned, is_beyond)?;
                 return Ok(None);
             }
@@ -179,12 +185,12 @@ impl Front {
     }
 
     /// Takes entries from the one on that the sources stand on.
-    fn take_ahead(&mut self, pinned: &Pinned, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
+    fn take_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
         let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
         self.count = (self.count * 2).min(AHEAD_ENTRIES);
         let (mut taken, mut outside, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
         while let Some(entry) = self.sources.entry().filter(|entry| !is_beyond(entry.key)) {
-            if refers(entry.kind) {
+            if refers(&entry) {
                 match outside.push(&entry) {
                     Ok(value_bytes) => bytes += value_bytes,
                     Err(failure) => {

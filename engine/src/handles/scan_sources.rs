@@ -3,11 +3,11 @@
 //! **Invariants**
 //! - Values that lie outside the tree are shown as references; nothing of them is read.
 
-use testudo_base::{Cursor, Entry, Result};
+use testudo_base::{Cursor, Entry, Result, Seqno};
 use testudo_memtable::MemtableCursor;
 use testudo_run::{MergeCursor, ScanLimits};
 
-use crate::handles::snapshot::Pinned;
+use crate::{handles::snapshot::Pinned, store::view::View};
 
 /// A write buffer or the tree.
 pub(crate) enum Source {
@@ -54,10 +54,14 @@ impl Cursor for Source {
 
 /// The sources of a scan of `pinned` that goes as far as `limits` say.
 pub(crate) fn sources_of(pinned: &Pinned, limits: &ScanLimits) -> Sources {
-    let view = &pinned.view;
+    sources_of_view(&pinned.view, pinned.seqno, limits)
+}
+
+/// The same of a view as of `at`, which is a registered seqno or the newest state.
+pub(crate) fn sources_of_view(view: &View, at: Seqno, limits: &ScanLimits) -> Sources {
     let mut sources = Vec::with_capacity(view.sealed.len() + 2);
     for buffer in view.buffers().filter(|buffer| buffer.first_commit().is_some()) {
-        sources.push(Source::Buffer(buffer.table.cursor(pinned.seqno)));
+        sources.push(Source::Buffer(buffer.table.cursor(at)));
     }
     sources.push(Source::Tree(view.tree.cursor_within(limits)));
     MergeCursor::new(sources)

@@ -186,7 +186,8 @@ pub struct OutlineLine {
 pub trait Tree: Send + Sync + fmt::Debug {
     /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as
     /// such or as `Absent`; operands are reported together with everything that the tree has below them, but
-    /// not merged. A value that lies outside its runs is read.
+    /// not merged. A value that lies outside its runs is read, but for one in pieces, of which a tree has the
+    /// reference alone.
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
     /// Whether everything that the tree has of `key`, operands and what they change, may come to more than
     /// `bytes`. Reads no pages, and errs on the side of yes.

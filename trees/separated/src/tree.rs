@@ -137,7 +137,9 @@ impl SeparatedTree {
                 bytes = 0;
             }
             let Some(entry) = entry else { return Ok(()) };
-            if let Some(reference) = ValueReference::of(entry.kind, entry.value).map_err(damaged)? {
+            if let Some(reference) = ValueReference::of(entry.kind, entry.value).map_err(damaged)?
+                && reference.pieces().is_none()
+            {
                 bytes += u64::from(reference.length);
                 found.push((entry.key.to_vec(), reference));
             }
@@ -176,7 +178,9 @@ impl SeparatedTree {
 impl Tree for SeparatedTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         match self.tree.get(key, hash, access)? {
-            Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, neighbours) => {
+            Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, neighbours)
+                if !ValueReference::is_to_pieces(kind, &value) =>
+            {
                 let entry = Entry { key, kind, value: &value };
                 // How far the query came in the tree stays: it is asked again if a page is missing.
                 let progress = std::cell::Cell::new(LookupProgress::default());
