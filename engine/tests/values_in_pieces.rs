@@ -51,7 +51,7 @@ impl Read for Made {
         // Odd lengths, so that reads do not end where pieces do.
         let count = into.len().min(usize::try_from(self.length - self.at).unwrap()).min(10_007);
         for byte in &mut into[..count] {
-            *byte = (self.at.wrapping_mul(self.seed * 2 + 3) >> 5) as u8;
+            *byte = (self.at.wrapping_mul(self.seed * 2 + 3) >> 5).to_le_bytes()[0];
             self.at += 1;
         }
         Ok(count)

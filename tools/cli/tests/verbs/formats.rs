@@ -149,7 +149,7 @@ fn a_value_that_is_too_long_is_refused_with_the_memory_it_needs() {
 #[test]
 fn a_file_longer_than_the_memory_goes_in_and_comes_out() {
     let place = place();
-    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251).to_le_bytes()[0]).collect();
     place.write("film.bin", &bytes);
     let put = ["put", "STORE", "film", "--file", "film.bin", "--memory", "1MiB"];
     place.run(&put).fine();
