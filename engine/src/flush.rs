@@ -16,4 +16,5 @@ pub(crate) mod nearly_full;
 pub(crate) mod seal_buffers;
 pub(crate) mod sealing;
 pub(crate) mod stages;
+pub(crate) mod sweep_pieces;
 pub(crate) mod updates;

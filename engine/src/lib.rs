@@ -64,6 +64,7 @@ mod flush;
 mod handles;
 mod open;
 mod read;
+mod read_pieces;
 mod status;
 mod store;
 mod warm;
@@ -83,8 +84,9 @@ pub use copy::long_work::{Observer, WorkDone, unobserved};
 pub use handles::batch::Batch;
 pub use handles::builder::DbBuilder;
 pub use handles::db::Db;
+pub use handles::entry::{BaseWithOperands, Entry};
 pub use handles::inspect::{LoggedOperation, inspect_commit};
-pub use handles::iter::{BaseWithOperands, Entry, Iter};
+pub use handles::iter::Iter;
 pub use handles::key_range::KeyRange;
 pub use handles::keyspace::Keyspace;
 pub use handles::memory::Memory;
@@ -93,6 +95,7 @@ pub use handles::read_view::ReadView;
 pub use handles::slice::Slice;
 pub use handles::snapshot::{Snapshot, SnapshotKeyspace};
 pub use handles::stats::{DbStats, KeyspaceStats};
+pub use handles::value_reader::ValueReader;
 pub use status::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 pub use testudo_base::{
     Error, ErrorKind, KeyspaceId, Kind, OwnedEntry, Result,

@@ -4,11 +4,13 @@
 //! - Sources are asked newest first; the first that knows the key decides, but for operands, which are merged
 //!   upon what the others say.
 //! - Cached records stand for the tree of the view, and for nothing else.
+//! - A value in pieces is not read here: [`Found::InPieces`] says where it is (`read_pieces.rs`).
 
 use std::cell::{Cell, RefCell};
 
 use testudo_base::{
-    Entry, Error, ErrorKind, Kind, Result, Seqno, checksum::hash_key, operands_format::begin_stack,
+    Entry, Error, ErrorKind, Kind, Result, Seqno, ValueReference, checksum::hash_key, codec::Damage,
+    operands_format::begin_stack,
 };
 use testudo_run::{Access, Lookup, LookupProgress};
 use testudo_storage::{Neighbours, PageAddress};
@@ -18,6 +20,14 @@ use crate::{handles::slice::Slice, store::view::View};
 /// Rounds of loading pages together before the rest is read one by one: enough for any tree, unless the cache
 /// is so small that pages are evicted before they are used.
 const MAX_ROUNDS: usize = 64;
+
+/// What a key has.
+pub(crate) enum Found {
+    /// A value, or none.
+    Whole(Option<Slice>),
+    /// A value in pieces, which the reference leads to.
+    InPieces(ValueReference),
+}
 
 /// The answer of the cached records, if they know the key.
 fn get_cached(view: &View, key: &[u8], hash: u64) -> Option<Slice> {
@@ -29,18 +39,41 @@ fn found(
     view: &View,
     (key, hash): (&[u8], u64),
     (kind, value, neighbours): (Kind, Vec<u8>, Neighbours),
-) -> Result<Option<Slice>> {
+) -> Result<Found> {
     let value = match kind {
-        Kind::Tombstone => return Ok(None),
+        Kind::Tombstone => return Ok(Found::Whole(None)),
         Kind::Value => {
             view.full_merge.record_value(key, value.len());
             value
         }
         Kind::Operands | Kind::Unmerged => view.full_merge.merge(&Entry { key, kind, value: &value })?,
-        Kind::Reference | Kind::UnmergedReference | Kind::Referred => return Err(stray_reference()),
+        Kind::Reference => return reference_in_pieces(&value).map(Found::InPieces),
+        Kind::UnmergedReference => return Err(operands_over_pieces(&value)),
+        Kind::Referred => return Err(stray_reference()),
     };
     view.records.fill(key, hash, &value, neighbours.0);
-    Ok(Some(Slice::from(value)))
+    Ok(Found::Whole(Some(Slice::from(value))))
+}
+
+/// The reference to a value in pieces that an entry has.
+///
+/// Errors: `Corruption` if it is none.
+pub(crate) fn reference_in_pieces(bytes: &[u8]) -> Result<ValueReference> {
+    let reference = ValueReference::of(Kind::Reference, bytes).map_err(damaged_entry)?;
+    reference.filter(|reference| reference.pieces().is_some()).ok_or_else(stray_reference)
+}
+
+/// Of an entry with operands and a reference.
+#[cold]
+pub(crate) fn operands_over_pieces(bytes: &[u8]) -> Error {
+    match ValueReference::split(bytes) {
+        Ok((reference, _)) if reference.pieces().is_some() => Error::invalid(format!(
+            "operands upon a value of {} bytes that was written in pieces cannot be merged: write the key \
+             anew",
+            reference.length
+        )),
+        _ => stray_reference(),
+    }
 }
 
 /// A tree shows values in the place of references. One that shows a reference has no value segments.
@@ -50,10 +83,17 @@ pub(crate) fn stray_reference() -> Error {
     Error::new(ErrorKind::Corruption, message)
 }
 
+/// `Corruption` of an entry.
+#[cold]
+pub(crate) fn damaged_entry(Damage(why): Damage) -> Error {
+    Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"))
+}
+
 /// What the write buffers say of a key.
 enum Buffered {
     Unknown,
     Known(Option<Slice>),
+    InPieces(ValueReference),
     /// A list of operands on top of what the tree says.
     Operands(Vec<u8>),
 }
@@ -64,6 +104,10 @@ fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
         buffer.table.get(key, at, |kind, value| match kind {
             Kind::Value => Buffered::Known(Some(Slice::from(value.to_vec()))),
             Kind::Tombstone => Buffered::Known(None),
+            Kind::Reference => match reference_in_pieces(value) {
+                Ok(reference) => Buffered::InPieces(reference),
+                Err(_) => Buffered::Operands(Vec::new()),
+            },
             // No other kind is written to a buffer.
             _ => Buffered::Operands(Vec::new()),
         })
@@ -89,6 +133,13 @@ fn get_operands(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
             // The key was written anew in the meantime.
             Kind::Value if newer.is_empty() => return Ok(Buffered::Known(Some(Slice::from(value)))),
             Kind::Tombstone if newer.is_empty() => return Ok(Buffered::Known(None)),
+            Kind::Reference if newer.is_empty() => {
+                return reference_in_pieces(&value).map(Buffered::InPieces);
+            }
+            kind @ (Kind::Reference | Kind::UnmergedReference) => {
+                begin_stack(kind, &value, &mut stack);
+                return Err(operands_over_pieces(&stack));
+            }
             kind => {
                 base = begin_stack(kind, &value, &mut stack);
                 break;
@@ -106,6 +157,7 @@ fn get_operands(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
 
 /// The value that `operands` make of what the tree says.
 fn merge_over(view: &View, key: &[u8], below: Option<&Slice>, operands: &[u8]) -> Result<Option<Slice>> {
+    debug_assert!(!operands.is_empty(), "there are some");
     let mut stack = Vec::with_capacity(below.map_or(0, |value| value.len()) + operands.len() + 5);
     let kind = match below {
         Some(value) => begin_stack(Kind::Value, value, &mut stack),
@@ -115,12 +167,53 @@ fn merge_over(view: &View, key: &[u8], below: Option<&Slice>, operands: &[u8]) -
     Ok(Some(Slice::from(view.full_merge.merge(&Entry { key, kind, value: &stack })?)))
 }
 
-/// The value of `key` in `view`, as of `at`.
-pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
+/// What `key` has in `view`, as of `at`.
+pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Found> {
     match get_buffered(view, key, at)? {
-        Buffered::Known(answer) => Ok(answer),
+        Buffered::Known(answer) => Ok(Found::Whole(answer)),
+        Buffered::InPieces(reference) => Ok(Found::InPieces(reference)),
         Buffered::Unknown => get_below(view, key),
-        Buffered::Operands(operands) => merge_over(view, key, get_below(view, key)?.as_ref(), &operands),
+        Buffered::Operands(operands) => match get_below(view, key)? {
+            Found::Whole(below) => merge_over(view, key, below.as_ref(), &operands).map(Found::Whole),
+            Found::InPieces(reference) => Err(upon(&reference)),
+        },
+    }
+}
+
+#[cold]
+fn upon(reference: &ValueReference) -> Error {
+    let mut bytes = Vec::new();
+    reference.encode(&mut bytes);
+    operands_over_pieces(&bytes)
+}
+
+/// The value in pieces that the newest entry of `key` refers to, if it refers to one. Caches nothing.
+pub(crate) fn find_pieces(view: &View, key: &[u8]) -> Result<Option<ValueReference>> {
+    let of = |kind, value: &[u8]| -> Result<Option<ValueReference>> {
+        let reference = ValueReference::of(kind, value).map_err(damaged_entry)?;
+        Ok(reference.filter(|reference| reference.pieces().is_some()))
+    };
+    for buffer in view.buffers() {
+        match buffer.table.get(key, Seqno(u64::MAX), |kind, value| (kind, of(kind, value))) {
+            None | Some((Kind::Operands, _)) => {}
+            Some((_, found)) => return found,
+        }
+    }
+    match view.tree.get(key, hash_key(key), Access::Blocking)? {
+        Lookup::Found(kind, value, _) => of(kind, &value),
+        Lookup::Absent | Lookup::Waiting => Ok(None),
+    }
+}
+
+/// A value that is no reference and has no operands, as of `at`. Caches nothing.
+pub(crate) fn get_plain(view: &View, key: &[u8], at: Seqno) -> Result<Option<Vec<u8>>> {
+    let plain = |(kind, value)| (kind == Kind::Value).then_some(value);
+    if let Some(found) = view.buffers().find_map(|buffer| buffer.table.get_owned(key, at)) {
+        return Ok(plain(found));
+    }
+    match view.tree.get(key, hash_key(key), Access::Blocking)? {
+        Lookup::Found(kind, value, _) => Ok(plain((kind, value))),
+        Lookup::Absent | Lookup::Waiting => Ok(None),
     }
 }
 
@@ -143,15 +236,15 @@ pub(crate) fn contains(view: &View, key: &[u8], at: Seqno) -> Result<bool> {
     }
 }
 
-/// The value of `key` without the write buffers.
-fn get_below(view: &View, key: &[u8]) -> Result<Option<Slice>> {
+/// What `key` has without the write buffers.
+fn get_below(view: &View, key: &[u8]) -> Result<Found> {
     let hash = hash_key(key);
     if let Some(value) = get_cached(view, key, hash) {
-        return Ok(Some(value));
+        return Ok(Found::Whole(Some(value)));
     }
     match view.tree.get(key, hash, Access::Blocking)? {
         Lookup::Found(kind, value, neighbours) => found(view, (key, hash), (kind, value, neighbours)),
-        Lookup::Absent | Lookup::Waiting => Ok(None),
+        Lookup::Absent | Lookup::Waiting => Ok(Found::Whole(None)),
     }
 }
 
@@ -173,17 +266,28 @@ struct MultiGet<'v, K> {
     open: Vec<Open>,
     /// Operands on top of what the tree says, with the place of their key.
     unmerged: Vec<(usize, Vec<u8>)>,
+    /// Places of keys whose values are in pieces.
+    in_pieces: Vec<usize>,
+}
+
+/// What `multi_get` has found.
+pub(crate) struct ManyFound {
+    /// For each key its value.
+    pub(crate) answers: Vec<Option<Slice>>,
+    /// Places of keys that have a value in pieces, and no answer.
+    pub(crate) in_pieces: Vec<usize>,
 }
 
 /// The values of `keys` in `view`, as of `at`.
-pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> Result<Vec<Option<Slice>>> {
+pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> Result<ManyFound> {
     let answers = Vec::with_capacity(keys.len());
-    let mut queries = MultiGet { view, keys, answers, open: Vec::new(), unmerged: Vec::new() };
+    let (open, unmerged, in_pieces) = (Vec::new(), Vec::new(), Vec::new());
+    let mut queries = MultiGet { view, keys, answers, open, unmerged, in_pieces };
     queries.ask_memory(at)?;
     queries.ask_tree()?;
     queries.merge()?;
     debug_assert_eq!(queries.answers.len(), keys.len(), "an answer for each key");
-    Ok(queries.answers)
+    Ok(ManyFound { answers: queries.answers, in_pieces: queries.in_pieces })
 }
 
 impl<K: AsRef<[u8]>> MultiGet<'_, K> {
@@ -193,6 +297,11 @@ impl<K: AsRef<[u8]>> MultiGet<'_, K> {
             match get_buffered(self.view, key, at)? {
                 Buffered::Known(answer) => {
                     self.answers.push(answer);
+                    continue;
+                }
+                Buffered::InPieces(_) => {
+                    self.answers.push(None);
+                    self.in_pieces.push(index);
                     continue;
                 }
                 Buffered::Unknown => {}
@@ -235,7 +344,10 @@ impl<K: AsRef<[u8]>> MultiGet<'_, K> {
             let access = missing.map_or(Access::Blocking, |missing| Access::Collecting(missing, progress));
             match self.view.tree.get(key, *hash, access)? {
                 Lookup::Found(kind, value, neighbours) => {
-                    self.answers[*index] = found(self.view, (key, *hash), (kind, value, neighbours))?;
+                    match found(self.view, (key, *hash), (kind, value, neighbours))? {
+                        Found::Whole(answer) => self.answers[*index] = answer,
+                        Found::InPieces(_) => self.in_pieces.push(*index),
+                    }
                 }
                 Lookup::Absent => {}
                 Lookup::Waiting => {
@@ -252,6 +364,10 @@ impl<K: AsRef<[u8]>> MultiGet<'_, K> {
     /// Puts operands of the write buffers on top of what lies below them.
     fn merge(&mut self) -> Result<()> {
         for (index, operands) in std::mem::take(&mut self.unmerged) {
+            if self.in_pieces.contains(&index) {
+                // Whoever asks for it alone is told why it has no value.
+                continue;
+            }
             let below = self.answers[index].as_ref();
             self.answers[index] = merge_over(self.view, self.keys[index].as_ref(), below, &operands)?;
         }

@@ -20,6 +20,8 @@ pub(crate) mod in_flight;
 pub(crate) mod log;
 pub(crate) mod merging;
 mod metadata;
+pub(crate) mod pieces;
+pub(crate) mod pieces_format;
 pub(crate) mod shares;
 pub(crate) mod snapshot_views;
 pub(crate) mod snapshots;
@@ -50,9 +52,18 @@ use crate::{
     open::begin_writing::Beginning,
     status::publisher::Publisher,
     store::{
-        background_work::BackgroundWork, budget::Budget, commit_order::CommitOrder, drop_totals::DropTotals,
-        executor::Executors, health::Health, held_space::NearlyFull, log::Log, merging::Merging,
-        snapshots::Snapshots, view::KeyspaceCore,
+        background_work::BackgroundWork,
+        budget::Budget,
+        commit_order::CommitOrder,
+        drop_totals::DropTotals,
+        executor::Executors,
+        health::Health,
+        held_space::NearlyFull,
+        log::Log,
+        merging::Merging,
+        pieces::{PIECES_KEYSPACE, Pieces},
+        snapshots::Snapshots,
+        view::KeyspaceCore,
     },
     warm::warm_restart::WarmRestart,
     write::{backpressure::Backpressure, space_guard::SpaceGuard},
@@ -63,6 +74,19 @@ use crate::{
 pub(crate) struct Catalogue {
     pub(crate) by_name: BTreeMap<Arc<str>, Arc<KeyspaceCore>>,
     pub(crate) by_id: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
+}
+
+impl Catalogue {
+    /// The keyspace of a user that has this name.
+    pub(crate) fn of_users(&self, name: &str) -> Option<&Arc<KeyspaceCore>> {
+        self.by_name.get(name).filter(|_| name != PIECES_KEYSPACE)
+    }
+
+    /// Names of all keyspaces of users, sorted.
+    pub(crate) fn names_of_users(&self) -> Vec<String> {
+        let names = self.by_name.keys().map(|name| name.as_ref().to_owned());
+        names.filter(|name| name != PIECES_KEYSPACE).collect()
+    }
 }
 
 /// Counts of what users and the background did.
@@ -106,6 +130,7 @@ pub(crate) struct Store {
     pub(crate) catalogue: RwLock<Catalogue>,
     /// Settings of the keyspace that was opened last: the next one may have the same.
     last_options: Mutex<Arc<KeyspaceOptions>>,
+    pub(crate) pieces: Pieces,
     pub(crate) snapshots: Snapshots,
     pub(crate) backpressure: Backpressure,
     pub(crate) counters: CachePadded<Counters>,
@@ -171,6 +196,7 @@ impl Store {
             flush_lock: Mutex::new(()),
             last_options: Mutex::default(),
             catalogue: RwLock::default(),
+            pieces: Pieces::default(),
             snapshots: Snapshots::default(),
             counters: CachePadded::default(),
             health: Health::default(),

@@ -8,3 +8,4 @@ pub(crate) mod commit;
 pub(crate) mod long_merges;
 pub(crate) mod space_guard;
 pub(crate) mod update_scope;
+pub(crate) mod write_pieces;

@@ -55,7 +55,9 @@ fn note_references(
         let mut cursor = BoundedCursor::new(cursor, bounds.clone());
         cursor.seek_first()?;
         while let Some(entry) = cursor.entry() {
-            if let Some(reference) = ValueReference::of(entry.kind, entry.value).map_err(damaged)? {
+            if let Some(reference) = ValueReference::of(entry.kind, entry.value).map_err(damaged)?
+                && reference.pieces().is_none()
+            {
                 let segment = segments.get(reference.segment);
                 let count = segment.map_or(0, |segment| segment.dead().count());
                 let values = referred.entry(reference.segment).or_insert_with(|| DeadValues::none_of(count));

@@ -142,7 +142,29 @@ fn check_contents(
     for keyspace in db.store().keyspaces().iter().filter(|keyspace| keyspace.full_merge.has_operator()) {
         check_merges(&Keyspace::new(db, Arc::clone(keyspace)), &mut findings, &mut meter)?;
     }
+    if let Err(error) = check_pieces(db, &mut meter) {
+        findings.push(Finding::of_error(error, DATA_FILE, None)?);
+    }
     Ok(findings)
+}
+
+/// Reads all values in pieces to which their keys refer; fails with the first that is not whole.
+fn check_pieces(db: &Db, meter: &mut Meter<'_, '_>) -> Result<()> {
+    let mut from = 0;
+    loop {
+        let heads = db.store().read_heads(from)?;
+        let Some((last, _)) = heads.last() else { return Ok(()) };
+        from = last + 1;
+        for (value, head) in &heads {
+            let Some(keyspace) = db.open_keyspace(&head.keyspace)? else { continue };
+            let reader = keyspace.get_reader(&head.key);
+            if let Some(mut reader) = reader?.filter(|reader| reader.is_in_pieces(*value)) {
+                while reader.skip_piece()? {
+                    meter.advance(0)?;
+                }
+            }
+        }
+    }
 }
 
 /// Whether the merge operator of a keyspace takes everything that is stored. Damage that ends the look was
@@ -150,8 +172,12 @@ fn check_contents(
 fn check_merges(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Meter<'_, '_>) -> Result<()> {
     let mut refused = 0_u64;
     for (number, entry) in keyspace.iter()?.map_while(Result::ok).enumerate() {
-        let checked =
-            entry.value().and_then(|value| keyspace.core.full_merge.check_value(entry.key(), &value));
+        let checked = match entry.value() {
+            Ok(value) => keyspace.core.full_merge.check_value(entry.key(), &value),
+            Err(error) if entry.base_with_operands().is_some() => Err(error),
+            // It cannot be read, which was found before, or is too long to be merged.
+            Err(_) => Ok(()),
+        };
         if let Err(error) = checked {
             refused += 1;
             if refused <= REFUSED_MAX {

@@ -83,6 +83,8 @@ impl Watch {
             self.throttle.record_stall(ended);
         } else if matches!(outcome, Ok(true)) {
             self.throttle.note(began, ended);
+        } else if outcome.is_ok() && self.idle.is_idle(began) {
+            return Ok(store.try_sweep_pieces());
         }
         outcome
     }
@@ -258,6 +260,9 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
         }
         let now = store.background_time();
         if store.step_job(|keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
+            return Ok(true);
+        }
+        if store.try_sweep_pieces() {
             return Ok(true);
         }
         store.give_back_space()?;

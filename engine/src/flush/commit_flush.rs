@@ -51,6 +51,7 @@ impl Store {
         clock.end(Stage::Edit);
         let records = self.advance_records(&flushed)?;
         let retired = self.publish_flushed(flushed, records);
+        self.pieces.expect_sweep();
         self.background.job_wakeup.wake();
         self.snapshots.holdings.record_flushed(retired.into_iter());
         self.counters.flushes.fetch_add(1, Relaxed);

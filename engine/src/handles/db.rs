@@ -27,13 +27,10 @@ use crate::{
         settings::Settings,
         tree_families::{Objects, empty_tree, next_tree, put_object, stored_tree},
     },
-    store::{Store, executor::Pool, view::KeyspaceCore},
+    store::{Store, executor::Pool, pieces::check_keyspace_name, view::KeyspaceCore},
     unobserved,
     write::space_guard::Intent,
 };
-
-/// What the name of a keyspace may have.
-pub(crate) const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
 
 /// A store that has more log segments than this when it is closed, beside those in which a log grows long,
 /// begins its log anew: a later opening reads all of them.
@@ -194,7 +191,7 @@ impl Db {
     /// Errors: `Closed`.
     pub fn open_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
         self.store().check_open()?;
-        let core = self.store().catalogue.read().by_name.get(name).cloned();
+        let core = self.store().catalogue.read().of_users(name).cloned();
         Ok(core.map(|core| Keyspace::new(self, core)))
     }
 
@@ -209,9 +206,7 @@ impl Db {
         options: impl IntoKeyspaceOptions,
     ) -> Result<Vec<Keyspace>> {
         let names: Vec<&str> = names.into_iter().collect();
-        if names.iter().any(|name| name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX) {
-            return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
-        }
+        names.iter().try_for_each(|name| check_keyspace_name(name))?;
         self.store().check_open()?;
         let options = options.into_options();
         self.check_operators(&names, &options)?;
@@ -377,7 +372,7 @@ impl Db {
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
         let store = self.store();
         let _flush = store.flush_lock.lock();
-        let Some(core) = store.catalogue.read().by_name.get(name).cloned() else { return Ok(false) };
+        let Some(core) = store.catalogue.read().of_users(name).cloned() else { return Ok(false) };
         store.check_writable()?;
         {
             let _commit = store.commits.lock();
@@ -402,7 +397,7 @@ impl Db {
 
     /// Names of all keyspaces, sorted.
     pub fn keyspace_names(&self) -> Vec<String> {
-        self.store().catalogue.read().by_name.keys().map(|name| name.as_ref().to_owned()).collect()
+        self.store().catalogue.read().names_of_users()
     }
 
     /// An empty batch, to be committed atomically across keyspaces.
@@ -502,6 +497,7 @@ impl Db {
     ///
     /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {
+        self.store().try_sweep_pieces();
         self.flush()?;
         while self.store().run_job(|_| true)? || self.store().background.jobs.wait_for_one() {}
         let _flush = self.store().flush_lock.lock();

@@ -2,154 +2,42 @@
 //!
 //! **Invariants**
 //! - An iterator shows the state at its seqno; writes made later are invisible to it.
-//! - It reads no further than it is asked for.
+//! - It reads no further than it is asked for, but takes entries ahead whose values lie outside their tree.
 //! - What is left are the keys that are not below `low` nor returned by the front since it was set, and below
 //!   `back_key`.
 //! - After an error it returns `None` for good, unless it is positioned anew by [`Iter::seek`].
 
 use std::{iter::Take, sync::Arc};
 
-use testudo_base::{Cursor, Error, Kind, Result, num::u64_of, operands_format::Stack, planted};
-use testudo_memtable::MemtableCursor;
-use testudo_run::{KeyBounds, MergeCursor, ScanLimits};
+use testudo_base::{Cursor, Kind, Result, num::u64_of, planted};
+use testudo_run::{KeyBounds, ScanLimits};
 
-use crate::{Slice, handles::snapshot::Pinned, read::stray_reference};
-
-/// A write buffer or the tree.
-enum Source {
-    Buffer(MemtableCursor),
-    Tree(Box<dyn Cursor + Send>),
-}
-
-type Sources = MergeCursor<Source>;
-
-/// Calls the same method of whichever source it is.
-macro_rules! either {
-    ($source:expr, $cursor:ident => $call:expr) => {
-        match $source {
-            Source::Buffer($cursor) => $call,
-            Source::Tree($cursor) => $call,
-        }
-    };
-}
-
-impl Cursor for Source {
-    fn seek_first(&mut self) -> Result<()> {
-        either!(self, cursor => cursor.seek_first())
-    }
-    fn seek_last(&mut self) -> Result<()> {
-        either!(self, cursor => cursor.seek_last())
-    }
-    fn seek(&mut self, key: &[u8]) -> Result<()> {
-        either!(self, cursor => cursor.seek(key))
-    }
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        either!(self, cursor => cursor.seek_before(key))
-    }
-    fn next(&mut self) -> Result<()> {
-        either!(self, cursor => cursor.next())
-    }
-    fn prev(&mut self) -> Result<()> {
-        either!(self, cursor => cursor.prev())
-    }
-    fn entry(&self) -> Option<testudo_base::Entry<'_>> {
-        either!(self, cursor => cursor.entry())
-    }
-}
-
-/// A key and its value, or its operands where they cannot be merged.
-#[derive(Clone)]
-pub struct Entry {
-    key: Slice,
-    value: std::result::Result<Slice, Box<Unmerged>>,
-}
-
-/// What a key has where there is no telling its value.
-#[derive(Clone)]
-struct Unmerged {
-    kind: Kind,
-    stack: Vec<u8>,
-    why: Error,
-}
-
-/// Operands that wait for a merge operator, and what they change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BaseWithOperands<'e> {
-    /// The value below them; `None`: there is none.
-    pub base: Option<&'e [u8]>,
-    /// Oldest first; at least one.
-    pub operands: Vec<&'e [u8]>,
-}
-
-impl Entry {
-    /// The key.
-    pub fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    /// The value. May read from the device once values are stored apart from their keys.
-    ///
-    /// Errors, which leave the iterator as it is: what the merge operator says of the key's operands,
-    /// `Invalid` if it panics or makes a value beyond 4 GiB; `Unsupported` if it is not registered;
-    /// `Corruption` if the operands contradict themselves. [`Entry::base_with_operands`] shows what is there.
-    pub fn value(&self) -> Result<Slice> {
-        self.value.clone().map_err(|unmerged| unmerged.why)
-    }
-
-    /// Key and value, without a copy.
-    ///
-    /// Errors: as [`Entry::value`].
-    pub fn into_pair(self) -> Result<(Slice, Slice)> {
-        Ok((self.key, self.value.map_err(|unmerged| unmerged.why)?))
-    }
-
-    /// What the key has, as it is stored, where [`Entry::value`] is an error; `None` where it is not.
-    pub fn base_with_operands(&self) -> Option<BaseWithOperands<'_>> {
-        let unmerged = self.value.as_ref().err()?;
-        let Stack { existing, operands } = Stack::decode(unmerged.kind, &unmerged.stack).ok()?;
-        Some(BaseWithOperands { base: existing, operands })
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        let same_value = match (&self.value, &other.value) {
-            (Ok(value), Ok(of_other)) => value == of_other,
-            (Err(unmerged), Err(of_other)) => {
-                (unmerged.kind, &unmerged.stack) == (of_other.kind, &of_other.stack)
-            }
-            _ => false,
-        };
-        same_value && self.key == other.key
-    }
-}
-
-impl Eq for Entry {}
-
-impl std::fmt::Debug for Entry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.value {
-            Ok(value) => write!(f, "{:?} = {value:?}", self.key),
-            Err(unmerged) => write!(f, "{:?}: {}", self.key, unmerged.why),
-        }
-    }
-}
+use crate::handles::{
+    entry::Entry,
+    outlying_value::OutlyingScan,
+    scan_front::{Front, owned_alone},
+    scan_sources::{Sources, sources_of},
+    snapshot::Pinned,
+};
 
 /// An iterator over entries in key order, from both ends.
 ///
 /// An entry of which the value cannot be told, because its merge operator is not registered or refuses, comes
-/// as any other: only its [`Entry::value`] is an error.
+/// as any other: only its [`Entry::value`] is an error. So does one whose value lies outside its tree, in a
+/// keyspace with a [`Placement`](crate::Placement), and cannot be read. Of such values only those are read
+/// that somebody looks at, and then those that come next with them.
 pub struct Iter {
     pinned: Arc<Pinned>,
     bounds: KeyBounds,
     /// Where what is left begins, but for what the front has returned: the start of the range, or where it
     /// was sought.
     low: Option<Vec<u8>>,
-    front: Option<Sources>,
-    /// `front` stands on the entry that was returned last; it moves on when the next one is asked for.
-    front_is_returned: bool,
+    front: Option<Front>,
     back: Option<Sources>,
+    /// `back` stands on the entry that was returned last; it moves on when the next one is asked for.
     back_is_returned: bool,
+    /// Once the back has come across a value that lies outside the tree.
+    back_scan: Option<Arc<OutlyingScan>>,
     /// Keys at or beyond it were returned from the back.
     back_key: Option<Vec<u8>>,
     /// At most so many entries will be asked for, as far as is known.
@@ -163,17 +51,6 @@ impl std::fmt::Debug for Iter {
     }
 }
 
-/// A copy of an entry that is no tombstone; operands as the value that they make, if they make one.
-fn owned(entry: &testudo_base::Entry<'_>, pinned: &Pinned) -> Entry {
-    let value = match entry.kind {
-        Kind::Value | Kind::Tombstone => Ok(entry.value.to_vec()),
-        Kind::Operands | Kind::Unmerged => pinned.view.full_merge.merge(entry),
-        Kind::Reference | Kind::UnmergedReference | Kind::Referred => Err(stray_reference()),
-    };
-    let unmerged = |why| Box::new(Unmerged { kind: entry.kind, stack: entry.value.to_vec(), why });
-    Entry { key: entry.key.to_vec().into(), value: value.map(Slice::from).map_err(unmerged) }
-}
-
 impl Iter {
     pub(crate) fn new(pinned: Arc<Pinned>, bounds: KeyBounds) -> Self {
         let has_ended = bounds.is_empty();
@@ -182,9 +59,9 @@ impl Iter {
             low: bounds.low.clone(),
             bounds,
             front: None,
-            front_is_returned: false,
             back: None,
             back_is_returned: false,
+            back_scan: None,
             back_key: None,
             expected_entries: None,
             has_ended,
@@ -210,16 +87,6 @@ impl Iter {
     pub fn take(mut self, count: usize) -> Take<Self> {
         self.expected_entries = (count < usize::MAX).then(|| u64_of(count));
         Iterator::take(self, count)
-    }
-
-    fn sources(&self, limits: &ScanLimits) -> Sources {
-        let view = &self.pinned.view;
-        let mut sources = Vec::with_capacity(view.sealed.len() + 2);
-        for buffer in view.buffers().filter(|buffer| buffer.first_commit().is_some()) {
-            sources.push(Source::Buffer(buffer.table.cursor(self.pinned.seqno)));
-        }
-        sources.push(Source::Tree(view.tree.cursor_within(limits)));
-        MergeCursor::new(sources)
     }
 
     /// Moves the front to the first entry whose key is ≥ `key` and inside the range, forwards or backwards.
@@ -253,51 +120,33 @@ impl Iter {
     /// seek.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         let low = self.bounds.low.as_deref().filter(|low| *low > key).unwrap_or(key).to_vec();
-        let mut sources = self.front.take().unwrap_or_else(|| self.sources(&self.limits()));
+        let mut front = self.front.take().unwrap_or_else(|| self.new_front());
         self.has_ended = true;
-        self.pinned.store().read(|| sources.seek(&low))?;
+        self.pinned.store().read(|| front.seek(Some(&low)))?;
         self.low = Some(low);
-        self.front = Some(sources);
-        self.front_is_returned = false;
+        self.front = Some(front);
         self.has_ended = self.bounds.is_empty();
         Ok(())
     }
 
-    /// How far the front will go, as far as that is known.
-    fn limits(&self) -> ScanLimits {
-        ScanLimits { entries: self.expected_entries, end: self.bounds.high.as_deref().map(Arc::from) }
+    /// A front that goes as far as is known; it is to be sought.
+    fn new_front(&self) -> Front {
+        let end = self.bounds.high.as_deref().map(Arc::from);
+        let limits = ScanLimits { entries: self.expected_entries, end };
+        Front::new(sources_of(&self.pinned, &limits), self.expected_entries)
     }
 
     fn forward(&mut self) -> Result<Option<Entry>> {
-        let sources = match &mut self.front {
-            Some(sources) => {
-                if std::mem::take(&mut self.front_is_returned) {
-                    sources.next()?;
-                }
-                sources
-            }
-            None => {
-                let mut sources = self.sources(&self.limits());
-                match &self.low {
-                    Some(low) => sources.seek(low)?,
-                    None => sources.seek_first()?,
-                }
-                self.front.insert(sources)
-            }
-        };
-        while let Some(entry) = sources.entry() {
-            let is_beyond = self.bounds.high.as_deref().is_some_and(|high| entry.key >= high)
-                || self.back_key.as_deref().is_some_and(|back| entry.key >= back);
-            if is_beyond {
-                return Ok(None);
-            }
-            if entry.kind != Kind::Tombstone {
-                self.front_is_returned = true;
-                return Ok(Some(owned(&entry, &self.pinned)));
-            }
-            sources.next()?;
+        if self.front.is_none() {
+            let mut front = self.new_front();
+            front.seek(self.low.as_deref())?;
+            self.front = Some(front);
         }
-        Ok(None)
+        let Some(front) = &mut self.front else { return Ok(None) };
+        let (high, back) = (self.bounds.high.as_deref(), self.back_key.as_deref());
+        let is_beyond =
+            |key: &[u8]| high.is_some_and(|high| key >= high) || back.is_some_and(|back| key >= back);
+        front.next(&self.pinned, is_beyond)
     }
 
     fn backward(&mut self) -> Result<Option<Entry>> {
@@ -309,7 +158,7 @@ impl Iter {
                 sources
             }
             None => {
-                let mut sources = self.sources(&ScanLimits::default());
+                let mut sources = sources_of(&self.pinned, &ScanLimits::default());
                 // After an error it goes on below what it has returned.
                 match self.back_key.as_ref().or(self.bounds.high.as_ref()) {
                     Some(high) => sources.seek_before(high)?,
@@ -319,10 +168,10 @@ impl Iter {
             }
         };
         let low = if planted!("seek-ignored-from-the-back") { &self.bounds.low } else { &self.low };
-        let front = self.front.as_ref().filter(|_| self.front_is_returned).and_then(Cursor::entry);
+        let front = self.front.as_ref().and_then(Front::key_returned);
         while let Some(entry) = sources.entry() {
             let is_beyond = low.as_deref().is_some_and(|low| entry.key < low)
-                || front.is_some_and(|front| entry.key <= front.key);
+                || front.is_some_and(|front| entry.key <= front);
             if is_beyond {
                 return Ok(None);
             }
@@ -331,7 +180,7 @@ impl Iter {
                 back_key.clear();
                 back_key.extend_from_slice(entry.key);
                 self.back_is_returned = true;
-                return Ok(Some(owned(&entry, &self.pinned)));
+                return owned_alone(&entry, &self.pinned, &mut self.back_scan).map(Some);
             }
             sources.prev()?;
         }

@@ -1,8 +1,13 @@
 //! The handle of a keyspace: reads, writes, atomic read-modify-writes.
 
-use std::sync::Arc;
+use std::{io::Read, sync::Arc};
 
-use testudo_base::{Error, Kind, Result, Seqno, operands_format::encode_operand, planted};
+use testudo_base::{
+    Error, Kind, Result, Seqno,
+    num::{u64_of, usize_of},
+    operands_format::encode_operand,
+    planted,
+};
 use testudo_contract::OutlineLine;
 
 use crate::{
@@ -11,16 +16,32 @@ use crate::{
         key_range::bounds_of_prefix,
         options::{Durability, Passage},
         snapshot::Pinned,
+        value_reader::ValueReader,
     },
-    read,
-    store::view::KeyspaceCore,
+    read::{self, Found, ManyFound},
+    store::{pieces::PIECES_KEYSPACE, pieces_format::PIECE_BYTES, view::KeyspaceCore},
     write::{
         batch_format::{Operation, operation_bytes},
         commit::CommitTerms,
         space_guard::Intent,
         update_scope::UpdateScope,
+        write_pieces::{check_ended, read_exactly},
     },
 };
+
+impl Db {
+    /// The keyspace of values in pieces, made for the first of them.
+    fn keyspace_of_pieces(&self) -> Result<Arc<KeyspaceCore>> {
+        if let Some(core) = self.store().pieces.keyspace() {
+            return Ok(Arc::clone(core));
+        }
+        let options = KeyspaceOptions::default().tree(Tree::leveled()).placement(Placement::separate());
+        let made = self.keyspaces_as_described(&[PIECES_KEYSPACE], &options)?.pop();
+        let core = made.expect("as many keyspaces as names").core;
+        self.store().pieces.adopt(&core);
+        Ok(core)
+    }
+}
 
 /// A keyspace: an ordered map of byte strings with a tree of its own. Clones are cheap and name the same
 /// keyspace.
@@ -131,6 +152,47 @@ impl Keyspace {
         self.core.full_merge.check_value(key, value)?;
         let operation = self.operation(Kind::Value, key, value);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+    }
+
+    /// Sets `key` to the `length` bytes that `reader` gives, up to 4 GiB - 1, with the store's default
+    /// durability. The value is written in pieces: it takes little memory, however long it is, and may be
+    /// longer than a quarter of the memory budget. [`Keyspace::get_reader`] and [`Entry::reader`] read it so,
+    /// too. No merge operator is asked of it.
+    ///
+    /// Until it returns nobody sees anything of the value. What was written of one that failed is taken away,
+    /// at once or in the background; so is what is overwritten or removed, when no snapshot reads it.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-reader-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let files = db.keyspace("files", testudo::KeyspaceOptions::default())?;
+    /// use std::io::{Read, repeat};
+    ///
+    /// files.insert_reader("a.bin", 1_000_000, repeat(7).take(1_000_000))?;
+    /// let mut reader = files.get_reader("a.bin")?.expect("it is there");
+    /// let mut first = [0; 4];
+    /// reader.read_exact(&mut first).expect("read");
+    /// assert_eq!((first, reader.value_len()), ([7; 4], 1_000_000));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::insert`], but for the length of the value; `Invalid` for a longer one, and if
+    /// `reader` gives fewer or more bytes than `length`; `Io` if it fails. Nothing was set then.
+    ///
+    /// [`Entry::reader`]: crate::Entry::reader
+    pub fn insert_reader(&self, key: impl AsRef<[u8]>, length: u64, mut reader: impl Read) -> Result<()> {
+        let (key, store) = (key.as_ref(), self.db.store());
+        let short = store.check_pieces(&self.core, key, length)?;
+        if length <= u64_of(PIECE_BYTES) {
+            let mut value = vec![0; usize_of(length)];
+            read_exactly(&mut reader, &mut value, (0, length))?;
+            check_ended(&mut reader, length)?;
+            return self.insert(key, value);
+        }
+        let pieces = self.db.keyspace_of_pieces()?;
+        store.insert_pieces(&pieces, &self.core, (key, short), &mut reader)
     }
 
     /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read.
@@ -290,7 +352,7 @@ impl Keyspace {
         change: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<(Seqno, Option<Vec<u8>>)>> {
         let store = self.db.store();
-        let old = store.read(|| read::get(&self.core.view.load(), key, Seqno(u64::MAX)))?;
+        let old = store.get_locked(&self.core, key)?;
         let new = {
             let _scope = UpdateScope::enter(store, &self.core.name, key);
             change(old.as_deref())?
@@ -331,7 +393,18 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        self.db.store().read(|| read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX)))
+        let find = || read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
+        match self.db.store().read(find)? {
+            Found::Whole(value) => Ok(value),
+            Found::InPieces(_) => Pinned::now(self)?.get(key.as_ref()),
+        }
+    }
+
+    /// As [`ReadView::get_reader`](crate::ReadView::get_reader).
+    ///
+    /// Errors: as [`ReadView::get_reader`](crate::ReadView::get_reader).
+    pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
+        Pinned::now(self)?.get_reader(key.as_ref())
     }
 
     /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
@@ -371,7 +444,12 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        self.db.store().read(|| read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX)))
+        let find = || read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX));
+        let ManyFound { mut answers, in_pieces } = self.db.store().read(find)?;
+        for index in in_pieces {
+            answers[index] = self.get(&keys[index])?;
+        }
+        Ok(answers)
     }
 
     /// As [`ReadView::range`](crate::ReadView::range).

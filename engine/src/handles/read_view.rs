@@ -3,7 +3,7 @@
 use testudo_base::Result;
 use testudo_run::KeyBounds;
 
-use crate::{Iter, Slice};
+use crate::{Iter, Slice, ValueReader};
 
 /// What can be read from: a [`Keyspace`](crate::Keyspace) as it is now, or as a snapshot shows it
 /// ([`SnapshotKeyspace`](crate::SnapshotKeyspace)). For code that takes either, as `&dyn ReadView` or by a
@@ -32,8 +32,16 @@ pub trait ReadView {
     ///
     /// Errors: `Corruption` with file and offset, `Io`, `Closed`; where the key has operands, what their
     /// operator says of them, `Unsupported` without it, and `Invalid` if it panics or makes a value beyond 4
-    /// GiB. Never a wrong answer.
+    /// GiB. `Invalid` also for a value longer than a quarter of the memory budget that was written in pieces:
+    /// [`ReadView::get_reader`] reads it. Never a wrong answer.
     fn get(&self, key: &[u8]) -> Result<Option<Slice>>;
+
+    /// A reader of the value of `key`, or `None`. A value that was written by
+    /// [`Keyspace::insert_reader`](crate::Keyspace::insert_reader) is read in pieces, in little memory; any
+    /// other one is read at once.
+    ///
+    /// Errors: as [`ReadView::get`].
+    fn get_reader(&self, key: &[u8]) -> Result<Option<ValueReader>>;
 
     /// Whether `key` has a value. Operands are not merged for that, so a key has one also if it cannot be
     /// read.
@@ -71,6 +79,10 @@ macro_rules! read_view {
         impl ReadView for $view {
             fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
                 <$view>::get(self, key)
+            }
+
+            fn get_reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
+                <$view>::get_reader(self, key)
             }
 
             fn contains_key(&self, key: &[u8]) -> Result<bool> {

@@ -12,12 +12,13 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Error, Result, Seqno, planted};
+use testudo_base::{Error, Result, Seqno, ValueReference, planted};
 
 use crate::{
     Db, Iter, KeyRange, Keyspace, Slice,
-    handles::{db::Open, key_range::bounds_of_prefix},
-    read,
+    handles::{db::Open, key_range::bounds_of_prefix, value_reader::ValueReader},
+    read::{self, Found, ManyFound},
+    read_pieces::{read_piece, read_whole},
     store::{
         Store,
         snapshot_views::{HeldViews, Views},
@@ -43,6 +44,8 @@ impl Drop for Registered {
 pub(crate) struct Pinned {
     // Dropped before the registration that protects it.
     pub(crate) view: Arc<View>,
+    /// The keyspace of values in pieces, if there is one.
+    pieces: Option<Arc<View>>,
     pub(crate) seqno: Seqno,
     registered: Arc<Registered>,
 }
@@ -57,16 +60,64 @@ impl Pinned {
         let commit = store.commits.lock();
         let seqno = store.last_seqno();
         store.snapshots.register(seqno);
-        let view = keyspace.core.view.load_full();
+        let (view, pieces) = (keyspace.core.view.load_full(), store.pieces.view());
         drop(commit);
         let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
         store.commits.in_flight.wait_for(seqno);
-        Ok(Arc::new(Self { view, seqno, registered: Arc::new(registered) }))
+        Ok(Arc::new(Self { view, pieces, seqno, registered: Arc::new(registered) }))
     }
 
     /// The store that it is of.
     pub(crate) fn store(&self) -> &Store {
         &self.registered.open.store
+    }
+
+    /// What `key` has.
+    fn find(&self, key: &[u8]) -> Result<Found> {
+        let later = u64::from(planted!("snapshot-sees-later-commit"));
+        read::get(&self.view, key, Seqno(self.seqno.0 + later))
+    }
+
+    /// The value of `key`.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+        self.store().read(|| match self.find(key)? {
+            Found::Whole(value) => Ok(value),
+            Found::InPieces(reference) => self.read_whole(&reference).map(Some),
+        })
+    }
+
+    /// The whole value that a reference leads to.
+    pub(crate) fn read_whole(&self, reference: &ValueReference) -> Result<Slice> {
+        let limit = self.store().memory.max_value_bytes();
+        read_whole(self.pieces.as_deref(), self.seqno, reference, limit)
+    }
+
+    /// A piece of the value that a reference leads to.
+    pub(crate) fn read_piece(&self, reference: &ValueReference, piece: u32) -> Result<Vec<u8>> {
+        self.store().read(|| read_piece(self.pieces.as_deref(), self.seqno, reference, piece))
+    }
+
+    /// A reader of the value of `key`.
+    pub(crate) fn get_reader(self: &Arc<Self>, key: &[u8]) -> Result<Option<ValueReader>> {
+        Ok(match self.store().read(|| self.find(key))? {
+            Found::Whole(value) => value.map(ValueReader::of_whole),
+            Found::InPieces(reference) => Some(ValueReader::in_pieces(self, reference)),
+        })
+    }
+
+    /// The values of `keys`.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        let found = self.store().read(|| read::multi_get(&self.view, keys, self.seqno))?;
+        let ManyFound { mut answers, in_pieces } = found;
+        for index in in_pieces {
+            answers[index] = self.get(keys[index].as_ref())?;
+        }
+        Ok(answers)
+    }
+
+    /// What keeps that store open.
+    pub(crate) fn open(&self) -> &Arc<Open> {
+        &self.registered.open
     }
 }
 
@@ -116,8 +167,10 @@ impl Snapshot {
         let view = views.get(keyspace.core.id).filter(|_| is_ours).ok_or_else(|| {
             Error::invalid(format!("the snapshot has no keyspace {:?}", keyspace.core.name))
         })?;
+        let pieces = self.registered.open.store.pieces.keyspace();
         let pinned = Pinned {
             view: Arc::clone(view),
+            pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
             seqno: self.registered.seqno,
             registered: Arc::clone(&self.registered),
         };
@@ -177,9 +230,14 @@ impl SnapshotKeyspace {
     ///
     /// Errors: as [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let later = u64::from(planted!("snapshot-sees-later-commit"));
-        let at = Seqno(self.0.seqno.0 + later);
-        self.0.store().read(|| read::get(&self.0.view, key.as_ref(), at))
+        self.0.get(key.as_ref())
+    }
+
+    /// As [`ReadView::get_reader`](crate::ReadView::get_reader).
+    ///
+    /// Errors: as [`ReadView::get_reader`](crate::ReadView::get_reader).
+    pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
+        self.0.get_reader(key.as_ref())
     }
 
     /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
@@ -193,7 +251,7 @@ impl SnapshotKeyspace {
     ///
     /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        self.0.store().read(|| read::multi_get(&self.0.view, keys, self.0.seqno))
+        self.0.multi_get(keys)
     }
 
     /// As [`ReadView::range`](crate::ReadView::range).

@@ -228,6 +228,7 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
         if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
             return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));
         }
+        store.pieces.adopt(&core);
         catalogue.by_id.insert(id, core);
     }
     drop(catalogue);

@@ -1,15 +1,15 @@
 //! The payload of a commit in the log. Only this file knows its bytes.
 //!
-//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unmerged) · keyspace varint
-//! · key length varint · key · but for a tombstone: value length varint · value. The n-th operation has
-//! the n-th seqno of the commit.
+//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unmerged, 4 reference to a
+//! value in pieces, 5 the same with operands) · keyspace varint · key length varint · key · but for a
+//! tombstone: value length varint · value. The n-th operation has the n-th seqno of the commit.
 //!
 //! **Invariants**
 //! - [`operation_bytes`] is exactly what [`encode_operation`] writes.
 //! - Entries with operands are handed on only if they can be read.
 
 use testudo_base::{
-    KeyspaceId, Kind, MAX_KEY_BYTES,
+    KeyspaceId, Kind, MAX_KEY_BYTES, ValueReference,
     codec::{Damage, Reader, varint_bytes, write_varint},
     num::{u64_of, usize_of},
     operands_format::check_value,
@@ -77,15 +77,17 @@ pub(crate) fn decode<E: From<Damage>>(
         let key = reader.take(key_bytes)?;
         let value = match kind {
             Kind::Tombstone => &[][..],
-            Kind::Reference | Kind::UnmergedReference | Kind::Referred => {
-                return Err(Damage("a reference to a value in the log").into());
-            }
-            Kind::Value | Kind::Operands | Kind::Unmerged => {
+            Kind::Referred => return Err(Damage("a value of a segment in the log").into()),
+            Kind::Value | Kind::Operands | Kind::Unmerged | Kind::Reference | Kind::UnmergedReference => {
                 let length = usize_of(reader.varint()?);
                 reader.take(length)?
             }
         };
         check_value(kind, value)?;
+        let refers = matches!(kind, Kind::Reference | Kind::UnmergedReference);
+        if refers && !ValueReference::is_to_pieces(kind, value) {
+            return Err(Damage("a reference to a value segment in the log").into());
+        }
         act(index, Operation { keyspace: KeyspaceId(keyspace), kind, key, value })?;
         index += 1;
     }

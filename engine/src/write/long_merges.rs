@@ -27,7 +27,6 @@ use testudo_base::{
 };
 
 use crate::{
-    read,
     store::{
         Store,
         view::{KeyspaceCore, View},
@@ -46,8 +45,13 @@ struct Pending<'a> {
 }
 
 impl Store {
-    /// Whether `more` bytes of operands may make too long an entry of `key`. REQUIRES: its stripe is locked.
+    /// Whether `more` bytes of operands may make too long an entry of `key`, or come upon a value in pieces.
+    /// REQUIRES: its stripe is locked.
     pub(crate) fn may_merge_long(&self, keyspace: &KeyspaceCore, key: &[u8], more: usize) -> bool {
+        // Who cannot tell reads the key, and is told why.
+        if self.is_upon_pieces(keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
+            return true;
+        }
         if planted!("merged-length-unchecked") {
             return false;
         }
@@ -130,7 +134,7 @@ impl Store {
     fn merge_now(&self, keyspace: &KeyspaceCore, key: &[u8], pending: &Pending<'_>) -> Result<Vec<u8>> {
         let (kind, base) = match &pending.base {
             Some((kind, base)) => (*kind, base.clone()),
-            None => match self.read(|| read::get(&keyspace.view.load(), key, Seqno(u64::MAX)))? {
+            None => match self.get_locked(keyspace, key)? {
                 Some(value) => (Kind::Value, value.into_vec()),
                 None => (Kind::Tombstone, Vec::new()),
             },

@@ -68,7 +68,7 @@ impl DropSink for DropCounts {
 pub struct MergeDrops {
     /// Of all entries.
     pub counts: DropCounts,
-    /// Of those with references, in any order.
+    /// Of those with references to value segments, in any order.
     pub references: Vec<ReferenceDrop>,
 }
 
@@ -90,7 +90,9 @@ impl MergeDrops {
     #[inline]
     fn note(&mut self, entry: &Entry<'_>, is_made: bool) {
         // What is damaged is found by who reads it.
-        if let Ok(Some(reference)) = ValueReference::of(entry.kind, entry.value) {
+        if let Ok(Some(reference)) = ValueReference::of(entry.kind, entry.value)
+            && reference.pieces().is_none()
+        {
             self.references.push(ReferenceDrop { reference, is_made });
         }
     }

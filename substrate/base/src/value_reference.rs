@@ -6,6 +6,9 @@
 //! | unmerged reference | a reference, then operands as `operands_format.rs` has them |
 //! | referred | a reference, then the value |
 //!
+//! A value that was written in pieces lies in no segment: what stands in the place of one is the highest bit
+//! and the value's own number (decision 0050).
+//!
 //! **Invariants**
 //! - A reference is never reused: segment ids are run ids, and each value of a segment has its own number.
 
@@ -15,7 +18,10 @@ use crate::{
     num::u64_of,
 };
 
-/// Names a value of a value segment. The key is that of the entry.
+/// Set in the place of a segment where a value lies in pieces.
+const PIECES_BIT: u64 = 1 << 63;
+
+/// Names a value of a value segment, or one in pieces. The key is that of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueReference {
     /// The segment: the id of the run that it was written as first.
@@ -27,6 +33,22 @@ pub struct ValueReference {
 }
 
 impl ValueReference {
+    /// To the value in pieces that has this number.
+    pub fn to_pieces(number: u64, length: u32) -> Self {
+        debug_assert!(number < PIECES_BIT, "there are fewer");
+        Self { segment: RunId(PIECES_BIT | number), number: 0, length }
+    }
+
+    /// The number of the value in pieces that it leads to, if it leads to one.
+    pub fn pieces(&self) -> Option<u64> {
+        (self.segment.0 & PIECES_BIT != 0).then_some(self.segment.0 & !PIECES_BIT)
+    }
+
+    /// Whether the entry refers to a value in pieces.
+    pub fn is_to_pieces(kind: Kind, value: &[u8]) -> bool {
+        Self::of(kind, value).is_ok_and(|reference| reference.is_some_and(|found| found.pieces().is_some()))
+    }
+
     /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.segment.0);

@@ -209,6 +209,31 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     // Value segments.
     bug("dead-bytes-twice", "the bytes of a dead value count twice", &["trees/separated/src/tree/tests.rs"]),
+    bug(
+        "values-ahead-shifted",
+        "entries of a scan show the values of those beside them",
+        &["engine/tests/outlying_scans.rs"],
+    ),
+    bug(
+        "first-piece-again",
+        "each piece of a value in pieces is read as its first one",
+        &["engine/tests/values_in_pieces.rs"],
+    ),
+    bug(
+        "last-piece-not-written",
+        "the last piece of a value is left out",
+        &["engine/src/write/write_pieces/tests.rs"],
+    ),
+    bug(
+        "referred-pieces-removed",
+        "a sweep takes values in pieces away to which their keys refer",
+        &["engine/src/write/write_pieces/tests.rs"],
+    ),
+    bug(
+        "operands-upon-pieces",
+        "operands are accepted upon values that cannot be merged",
+        &["engine/tests/values_in_pieces.rs"],
+    ),
     bug("drops-of-job-lost", "values that a job drops stay alive", &["trees/separated/src/tree/tests.rs"]),
     bug(
         "drops-of-piece-lost",

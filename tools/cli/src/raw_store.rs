@@ -94,8 +94,13 @@ pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
     if let Ok((reference, _)) = ValueReference::split(entry.value)
         && matches!(entry.kind, Kind::Reference | Kind::UnmergedReference | Kind::Referred)
     {
-        document.insert("segment".to_owned(), json!(reference.segment.0));
-        document.insert("number".to_owned(), json!(reference.number));
+        match reference.pieces() {
+            Some(value) => document.insert("pieces".to_owned(), json!(value)),
+            None => {
+                document.insert("segment".to_owned(), json!(reference.segment.0));
+                document.insert("number".to_owned(), json!(reference.number))
+            }
+        };
         document.insert("length".to_owned(), json!(reference.length));
     }
     document.insert("operation".to_owned(), json!(operation));
@@ -124,10 +129,14 @@ fn stack_of<'e>(entry: &Entry<'e>) -> Option<Stack<'e>> {
 
 /// An entry that refers to a value, or the value of a value segment, in human-readable form.
 fn reference_line(key: &str, entry: &Entry<'_>) -> String {
-    let Ok((ValueReference { segment, number, length }, rest)) = ValueReference::split(entry.value) else {
+    let Ok((reference, rest)) = ValueReference::split(entry.value) else {
         return format!("refer {key}: damaged reference {}", shown(entry.value));
     };
-    let what = format!("value {number} of segment {segment}, {length} bytes");
+    let ValueReference { segment, number, length } = reference;
+    let what = match reference.pieces() {
+        Some(value) => format!("value {value} in pieces, {length} bytes"),
+        None => format!("value {number} of segment {segment}, {length} bytes"),
+    };
     match entry.kind {
         Kind::Referred => format!("{what}: {key} = {}", shown(rest)),
         Kind::UnmergedReference => format!("merge {key} = {what} + operands"),

@@ -188,15 +188,17 @@ pub struct OutlineLine {
 pub trait Tree: Send + Sync + fmt::Debug {
     /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as
     /// such or as `Absent`; operands are reported together with everything that the tree has below them, but
-    /// not merged.
+    /// not merged. A value that lies outside its runs is read, but for one in pieces, of which a tree has the
+    /// reference alone.
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
     /// Whether everything that the tree has of `key`, operands and what they change, may come to more than
     /// `bytes`. Reads no pages, and errs on the side of yes.
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool;
     /// Loads pages that [`Tree::get`] has noted, together.
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()>;
-    /// A cursor over all entries, tombstones included, operands as [`Tree::get`] reports them. It keeps the
-    /// state alive.
+    /// A cursor over all entries, tombstones included, operands as [`Tree::get`] reports them. Values that
+    /// lie outside its runs are shown as references, which [`Tree::value_segments`] read. It keeps the state
+    /// alive.
     fn cursor(&self) -> Box<dyn Cursor + Send> {
         self.cursor_within(&ScanLimits::default())
     }

@@ -17,15 +17,10 @@ pub(crate) fn resolve(
         return Err(damaged(Damage("a value of a segment where entries are")));
     };
     let Some(value) = segments.read(entry.key, &reference, access)? else { return Ok(None) };
-    value_in_place(entry.kind, entry.value, &value).map(Some)
-}
-
-/// What the entry with these bytes, which have a reference, is with the value that it refers to.
-pub(crate) fn value_in_place(kind: Kind, bytes: &[u8], value: &[u8]) -> Result<(Kind, Vec<u8>)> {
-    Ok(match kind {
-        Kind::UnmergedReference => (Kind::Unmerged, with_value_read(bytes, value).map_err(damaged)?),
-        _ => (Kind::Value, value.to_vec()),
-    })
+    Ok(Some(match entry.kind {
+        Kind::UnmergedReference => (Kind::Unmerged, with_value_read(entry.value, &value).map_err(damaged)?),
+        _ => (Kind::Value, value),
+    }))
 }
 
 /// `Corruption` of an entry.

@@ -1,10 +1,13 @@
-//! The tree as the engine sees it: large values go out on the way in, and come back on the way out.
+//! The tree as the engine sees it: large values go out on the way in, and `get` reads them on the way out.
+//! Cursors show references: who scans reads the values that it looks at.
 //!
 //! **Invariants**
 //! - A `SeparatedTree` never changes; `apply` and `install` return the next one.
 //! - The segments of a state are those to which the entries of its tree refer.
 
-use testudo_base::{Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, planted, sync::Arc};
+use testudo_base::{
+    Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, ValueReference, planted, sync::Arc,
+};
 use testudo_contract::{
     Job, LeastGain, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats,
     Updates, Work,
@@ -14,13 +17,16 @@ use testudo_storage::{DataFile, PageAddress};
 use testudo_values::{Placement, Rewritten, Segment, SegmentSet};
 
 use crate::{
-    cursor::ValueCursor,
     objects::{Objects, changes_between, load},
     placing::{Settings, Values, segment_origin},
     reclaim::{Target, gain_bytes, pick},
-    resolve::resolve,
+    resolve::{damaged, resolve},
     updates::SeparatedUpdates,
 };
+
+/// Values that a check reads together, and bytes of them.
+const CHECKED_TOGETHER: usize = 64;
+const CHECKED_BYTES: u64 = 256 << 10;
 
 /// A tree and its value segments.
 #[derive(Debug)]
@@ -116,6 +122,31 @@ impl SeparatedTree {
         Some(TreeEdit { tree: Arc::new(tree), changes })
     }
 
+    /// Reads the value of each reference.
+    fn check_references(&self) -> Result<()> {
+        let mut cursor = self.cursor();
+        let mut found: Vec<(Vec<u8>, ValueReference)> = Vec::new();
+        let mut bytes = 0;
+        cursor.seek_first()?;
+        loop {
+            let entry = cursor.entry();
+            if bytes >= CHECKED_BYTES || found.len() >= CHECKED_TOGETHER || entry.is_none() {
+                let wanted: Vec<_> = found.iter().map(|(key, value)| (key.as_slice(), *value)).collect();
+                self.segments.read_together(&wanted)?;
+                found.clear();
+                bytes = 0;
+            }
+            let Some(entry) = entry else { return Ok(()) };
+            if let Some(reference) = ValueReference::of(entry.kind, entry.value).map_err(damaged)?
+                && reference.pieces().is_none()
+            {
+                bytes += u64::from(reference.length);
+                found.push((entry.key.to_vec(), reference));
+            }
+            cursor.next()?;
+        }
+    }
+
     fn rewrite(&self, work: &Work, target: Target) -> Result<Option<Rewritten>> {
         let Some(segment) = target.find(&self.segments) else { return Ok(None) };
         let newest_seqno = segment.run().reference().newest_seqno;
@@ -147,7 +178,9 @@ impl SeparatedTree {
 impl Tree for SeparatedTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         match self.tree.get(key, hash, access)? {
-            Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, neighbours) => {
+            Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, neighbours)
+                if !ValueReference::is_to_pieces(kind, &value) =>
+            {
                 let entry = Entry { key, kind, value: &value };
                 // How far the query came in the tree stays: it is asked again if a page is missing.
                 let progress = std::cell::Cell::new(LookupProgress::default());
@@ -173,7 +206,7 @@ impl Tree for SeparatedTree {
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
-        Box::new(ValueCursor::new(self.tree.cursor_within(limits), self.segments.clone(), limits))
+        self.tree.cursor_within(limits)
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
@@ -346,12 +379,7 @@ impl Tree for SeparatedTree {
         for segment in self.segments.iter() {
             segment.run().check_entries()?;
         }
-        let mut cursor = self.cursor();
-        cursor.seek_first()?;
-        while cursor.entry().is_some() {
-            cursor.next()?;
-        }
-        Ok(())
+        self.check_references()
     }
 }
 

@@ -46,13 +46,16 @@ impl<'w> Resolver<'w> {
         Ok(resolved)
     }
 
-    /// Operands and the value that they refer to, if somebody can merge them.
+    /// Operands and the value that they refer to, if somebody can merge them. One in pieces is never read.
     fn read_value_of(&self, entry: &Entry<'_>) -> Result<Option<Vec<u8>>> {
         let Some(values) = self.work.values.as_ref().filter(|_| self.work.full_merge.has_operator()) else {
             return Ok(None);
         };
         let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an unmerged entry: {why}"));
         let (reference, _) = ValueReference::split(entry.value).map_err(damaged)?;
+        if reference.pieces().is_some() {
+            return Ok(None);
+        }
         let value = values.read(entry.key, &reference)?;
         with_value_read(entry.value, &value).map(Some).map_err(damaged)
     }

@@ -239,6 +239,10 @@ impl<'p> Sweep<'p> {
     fn read_value(&mut self, key: &[u8], holders: &[usize], answer: &mut Answer) {
         let Some((kind @ (Kind::Reference | Kind::UnmergedReference), bytes)) = &answer.entry else { return };
         let wanted = ValueReference::of(*kind, bytes).ok().flatten();
+        if wanted.is_some_and(|reference| reference.pieces().is_some()) {
+            // Its pieces are entries of another keyspace.
+            return;
+        }
         let entries = holders.iter().filter_map(|index| self.open.get(index)?.cursor.entry());
         let mut values = entries.filter(|entry| entry.kind == Kind::Referred);
         let value = values.find_map(|entry| {

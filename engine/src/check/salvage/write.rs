@@ -18,7 +18,7 @@ use crate::{
         target::Target,
     },
     copy::long_work::Meter,
-    handles::db::KEYSPACE_NAME_BYTES_MAX,
+    store::pieces::KEYSPACE_NAME_BYTES_MAX,
 };
 
 /// Writes everything; the report.

@@ -4,7 +4,15 @@
 //! - A key that is not there is exit code 1, with nothing but the JSON document (if asked for) on standard
 //!   output.
 
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
+
 use clap::Args;
+use serde_json::json;
+use testudo::Keyspace;
 
 use crate::{
     arguments::{RecordArguments, StoreArguments},
@@ -26,6 +34,10 @@ pub(crate) struct GetArguments {
     /// Write the bytes of the value and nothing else
     #[arg(long, conflicts_with_all = ["value_format", "json"])]
     raw: bool,
+    /// Write the bytes of the value to this file, which must not exist, and nothing else. The value may be
+    /// longer than the store would keep in memory
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["value_format", "raw"])]
+    output: Option<PathBuf>,
 }
 
 /// Prints the value.
@@ -35,6 +47,9 @@ pub(crate) fn run(context: &mut Context, arguments: &GetArguments) -> Outcome {
     let key = formats.parse_key(arguments.key.as_bytes()).map_err(Failure::new)?;
     let db = store::open_for_reading(context, store)?;
     let keyspace = store.existing_keyspace(&db, &record.keyspace.name)?;
+    if let Some(path) = &arguments.output {
+        return write_file(context, arguments, (&keyspace, &key), path);
+    }
     let found = keyspace.get(&key).map_err(|error| store.failure(&error))?;
     let value = found.ok_or_else(|| store.no_key(&key, &record.keyspace.name))?;
     let console = &mut context.console;
@@ -49,4 +64,33 @@ pub(crate) fn run(context: &mut Context, arguments: &GetArguments) -> Outcome {
         console.write(&line)?;
     }
     Ok(Verdict::Fine)
+}
+
+/// Writes the value to a file, in pieces.
+fn write_file(
+    context: &mut Context,
+    arguments: &GetArguments,
+    (keyspace, key): (&Keyspace, &[u8]),
+    path: &Path,
+) -> Outcome {
+    let GetArguments { store, record, .. } = arguments;
+    let found = keyspace.get_reader(key).map_err(|error| store.failure(&error))?;
+    let mut reader = found.ok_or_else(|| store.no_key(key, &record.keyspace.name))?;
+    let about_file = |error: io::Error| Failure::about(path.display(), error);
+    let mut file = create_output(path).map_err(about_file)?;
+    let copied = io::copy(&mut reader, &mut file).and_then(|bytes| file.sync_all().map(|()| bytes));
+    let value_bytes = copied.map_err(|error| {
+        // Half a value is worse than none.
+        let _ = std::fs::remove_file(path);
+        about_file(error)
+    })?;
+    if context.json {
+        let output = path.display().to_string();
+        context.console.json(&json!({ "output": output, "value_bytes": value_bytes }))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn create_output(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).open(path)
 }

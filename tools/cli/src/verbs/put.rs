@@ -3,7 +3,11 @@
 //! **Invariants**
 //! - When it ends with exit code 0, the record is on the device.
 
-use std::io::{self, Read};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
 
 use clap::{ArgGroup, Args};
 use serde_json::json;
@@ -19,7 +23,7 @@ use crate::{
 
 /// Arguments of `testudo put`.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("source").required(true).args(["value", "stdin"]))]
+#[command(group = ArgGroup::new("source").required(true).args(["value", "stdin", "file"]))]
 pub(crate) struct PutArguments {
     #[command(flatten)]
     store: StoreArguments,
@@ -32,6 +36,10 @@ pub(crate) struct PutArguments {
     /// Take the bytes of the value from standard input, as they are
     #[arg(long)]
     stdin: bool,
+    /// Take the bytes of the value from this file, as they are. It may be longer than the store would keep
+    /// in memory, up to 4 GiB
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
     /// Create the store, the directories above it and the keyspace if they do not exist
     #[arg(long)]
     create: bool,
@@ -42,6 +50,9 @@ pub(crate) fn run(context: &mut Context, arguments: &PutArguments) -> Outcome {
     let store = &arguments.store;
     let formats = arguments.record.formats;
     let key = formats.parse_key(arguments.key.as_bytes()).map_err(Failure::new)?;
+    if let Some(path) = &arguments.file {
+        return run_with_file(context, arguments, &key, path);
+    }
     let value = match &arguments.value {
         Some(value) => formats.parse_value(value.as_bytes()).map_err(Failure::new)?,
         None => read_value(store)?,
@@ -50,13 +61,40 @@ pub(crate) fn run(context: &mut Context, arguments: &PutArguments) -> Outcome {
     let db = store::open_for_writing(context, store, arguments.create)?;
     let outcome = put(&db, arguments, &key, &value);
     store.close(db, outcome)?;
+    answer(context, arguments, u64_of(value.len()))
+}
+
+fn answer(context: &mut Context, arguments: &PutArguments, value_bytes: u64) -> Outcome {
     if context.json {
-        let value_bytes = value.len();
-        context
-            .console
-            .json(&json!({ "keyspace": arguments.record.keyspace.name, "value_bytes": value_bytes }))?;
+        let keyspace = &arguments.record.keyspace.name;
+        context.console.json(&json!({ "keyspace": keyspace, "value_bytes": value_bytes }))?;
     }
     Ok(Verdict::Fine)
+}
+
+/// Puts a file as the value, read in pieces.
+fn run_with_file(context: &mut Context, arguments: &PutArguments, key: &[u8], path: &Path) -> Outcome {
+    let store = &arguments.store;
+    let about_file = |error: io::Error| Failure::about(path.display(), error);
+    let file = open_input(path).map_err(about_file)?;
+    let length = file.metadata().map_err(about_file)?.len();
+    let db = store::open_for_writing(context, store, arguments.create)?;
+    let outcome = put_file(&db, arguments, key, (file, length));
+    store.close(db, outcome)?;
+    answer(context, arguments, length)
+}
+
+fn put_file(db: &testudo::Db, arguments: &PutArguments, key: &[u8], (file, length): (File, u64)) -> Outcome {
+    let store = &arguments.store;
+    let keyspace = store.keyspace(db, &arguments.record.keyspace.name, arguments.create)?;
+    let written = keyspace.insert_reader(key, length, file);
+    written.and_then(|()| db.persist(Durability::Sync)).map_err(|error| store.failure(&error))?;
+    Ok(Verdict::Fine)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a file that the user names is none of a store's")]
+fn open_input(path: &Path) -> io::Result<File> {
+    File::open(path)
 }
 
 fn put(db: &testudo::Db, arguments: &PutArguments, key: &[u8], value: &[u8]) -> Outcome {

@@ -145,3 +145,25 @@ fn a_value_that_is_too_long_is_refused_with_the_memory_it_needs() {
     place.feed(&vec![b'v'; limit], &put).fine();
     assert_eq!(place.run(&["get", "STORE", "k", "--raw"]).out.len(), limit);
 }
+
+#[test]
+fn a_file_longer_than_the_memory_goes_in_and_comes_out() {
+    let place = place();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251).to_le_bytes()[0]).collect();
+    place.write("film.bin", &bytes);
+    let put = ["put", "STORE", "film", "--file", "film.bin", "--memory", "1MiB"];
+    place.run(&put).fine();
+    assert_eq!(place.run(&[&put[..], &["--json"]].concat()).json_lines()[0]["value_bytes"], 3_000_000);
+    let get = ["get", "STORE", "film", "--memory", "1MiB"];
+    place.run(&get).refused(&["3000000 bytes", "quarter of the memory"]);
+    let out = [&get[..], &["--output", "copy"]].concat();
+    place.run(&out).fine();
+    assert!(std::fs::read(place.path("copy")).unwrap() == bytes);
+    place.run(&out).refused(&["copy"]);
+    place.run(&["get", "STORE", "absent", "--output", "nowhere"]).missing(&["absent"]);
+    assert_eq!(place.run(&["get", "STORE", "film", "--raw"]).out.len(), bytes.len());
+    assert!(place.run(&["scan", "STORE", "--keys-only"]).fine().contains("film\n"));
+    place.run(&["put", "STORE", "k", "v", "--file", "film.bin"]).not_understood(&["--file"]);
+    place.run(&["put", "STORE", "k", "--file", "absent-file"]).refused(&["absent-file"]);
+    place.run(&["verify", "STORE"]).fine();
+}

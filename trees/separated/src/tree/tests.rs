@@ -14,8 +14,6 @@ use testudo_lsm::{LsmOptions, LsmTree};
 use testudo_run::{BoundedCursor, KeyBounds, ReadAhead, RunCursor};
 use testudo_storage::Change;
 
-mod scans;
-
 use super::*;
 use crate::split_objects;
 
@@ -204,9 +202,17 @@ impl Bed {
         };
         let mut seen = BTreeMap::new();
         let mut cursor = self.tree.cursor();
+        let segments = self.tree.value_segments().unwrap();
         cursor.seek_first().unwrap();
         while let Some(entry) = cursor.entry() {
-            if let Some(value) = value_of(&entry) {
+            let value = match entry.kind {
+                Kind::Reference | Kind::UnmergedReference => {
+                    let (kind, value) = resolve(segments, &entry, Access::Blocking).unwrap().unwrap();
+                    value_of(&Entry { kind, value: &value, ..entry })
+                }
+                _ => value_of(&entry),
+            };
+            if let Some(value) = value {
                 seen.insert(entry.key.to_vec(), value);
             }
             cursor.next().unwrap();

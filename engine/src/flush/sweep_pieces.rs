@@ -1,0 +1,158 @@
+//! Takes values in pieces away to which nothing refers any more (decision 0050).
+//!
+//! The key of each head is looked up: if its newest entry does not refer to the value, nothing does, and its
+//! pieces are removed, by commits as any others. Snapshots and readers that were there before see them still.
+//!
+//! **Invariants**
+//! - The head goes last: what was begun is ended by the next sweep.
+//! - One sweep at a time.
+
+use testudo_base::{Cursor, Error, ErrorKind, Kind, Result, Seqno, codec::Damage, planted, sync::Arc};
+use testudo_run::ScanLimits;
+
+use crate::{
+    handles::{options::Durability, scan_sources::sources_of_view},
+    read,
+    store::{
+        Store,
+        pieces::KnownPieces,
+        pieces_format::{PiecesHead, head_key, heads_end, is_piece_of, piece_key, value_of_head},
+        view::KeyspaceCore,
+    },
+    write::{batch_format::Operation, commit::Limits},
+};
+
+/// Heads that are read before any of them is looked into.
+const HEADS_TOGETHER: usize = 64;
+/// Pieces that are removed by one commit.
+const REMOVED_TOGETHER: usize = 256;
+
+fn damaged(Damage(why): Damage) -> Error {
+    Error::new(ErrorKind::Corruption, format!("the head of a value in pieces: {why}"))
+}
+
+impl Store {
+    /// Removes all values in pieces to which nothing refers; whether there was one.
+    pub(crate) fn sweep_pieces(&self) -> Result<bool> {
+        let Some(pieces) = self.pieces.keyspace() else { return Ok(false) };
+        let Some(_sweeping) = self.pieces.begin_sweep() else { return Ok(false) };
+        let (mut from, mut has_removed) = (0, false);
+        loop {
+            let heads = self.read_heads(from)?;
+            let Some((last, _)) = heads.last() else { return Ok(has_removed) };
+            from = last + 1;
+            for (value, head) in &heads {
+                // One that cannot be looked into stays.
+                has_removed |= self.reclaim_pieces(pieces, *value, head).unwrap_or(false);
+            }
+        }
+    }
+
+    /// The same for whoever has something else to do. What is not removed is left to the next sweep.
+    pub(crate) fn try_sweep_pieces(&self) -> bool {
+        self.pieces.is_sweep_due() && self.log.wal.is_some() && self.sweep_pieces().unwrap_or(false)
+    }
+
+    /// Removes a value in pieces if it is not being written and nothing refers to it; whether that was so.
+    pub(crate) fn reclaim_pieces(
+        &self,
+        pieces: &Arc<KeyspaceCore>,
+        value: u64,
+        head: &PiecesHead,
+    ) -> Result<bool> {
+        if self.pieces.is_underway(value) || self.is_referred_to(value, head)? {
+            return Ok(false);
+        }
+        let mut from = piece_key(value, 0);
+        loop {
+            let keys = self.read_piece_keys(pieces, value, &from)?;
+            self.remove_all(pieces, &keys)?;
+            match keys.into_iter().nth(REMOVED_TOGETHER - 1) {
+                Some(last) => from = last,
+                None => break,
+            }
+        }
+        self.remove_all(pieces, &[head_key(value)])?;
+        Ok(true)
+    }
+
+    fn is_referred_to(&self, value: u64, head: &PiecesHead) -> Result<bool> {
+        let keyspace = self.catalogue.read().by_name.get(&*head.keyspace).cloned();
+        let Some(keyspace) = keyspace else { return Ok(false) };
+        let _locked = self.commits.stripes.lock_one(keyspace.id, &head.key);
+        if planted!("referred-pieces-removed") {
+            return Ok(false);
+        }
+        let found = self.read(|| read::find_pieces(&keyspace.view.load(), &head.key))?;
+        Ok(found.and_then(|reference| reference.pieces()) == Some(value))
+    }
+
+    fn remove_all(&self, pieces: &Arc<KeyspaceCore>, keys: &[Vec<u8>]) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let operations: Vec<Operation<'_>> = keys
+            .iter()
+            .map(|key| Operation { keyspace: pieces.id, kind: Kind::Tombstone, key, value: &[] })
+            .collect();
+        self.commit_many(std::slice::from_ref(pieces), &operations, Durability::Buffered, Limits::None)
+    }
+
+    /// Some heads, in the order of their numbers, from the one of `from` on.
+    pub(crate) fn read_heads(&self, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
+        let Some(view) = self.pieces.view() else { return Ok(Vec::new()) };
+        self.read(|| {
+            let limits = ScanLimits { entries: None, end: Some(Arc::from(heads_end())) };
+            let mut cursor = sources_of_view(&view, Seqno(u64::MAX), &limits);
+            let mut heads = Vec::new();
+            cursor.seek(&head_key(from))?;
+            while let Some(entry) = cursor.entry() {
+                let Some(value) = value_of_head(entry.key) else { break };
+                match entry.kind {
+                    Kind::Value => heads.push((value, PiecesHead::decode(entry.value).map_err(damaged)?)),
+                    Kind::Reference => {
+                        let bytes = read::get_plain(&view, entry.key, Seqno(u64::MAX))?.unwrap_or_default();
+                        heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
+                    }
+                    _ => {}
+                }
+                if heads.len() == HEADS_TOGETHER {
+                    break;
+                }
+                cursor.next()?;
+            }
+            Ok(heads)
+        })
+    }
+
+    /// The keys of some pieces of a value, from a key on.
+    fn read_piece_keys(&self, pieces: &KeyspaceCore, value: u64, from: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let view = pieces.view.load_full();
+        self.read(|| {
+            let mut cursor = sources_of_view(&view, Seqno(u64::MAX), &ScanLimits::default());
+            let mut keys = Vec::new();
+            cursor.seek(from)?;
+            while let Some(entry) = cursor.entry().filter(|entry| is_piece_of(value, entry.key)) {
+                if entry.kind != Kind::Tombstone {
+                    keys.push(entry.key.to_vec());
+                }
+                if keys.len() == REMOVED_TOGETHER {
+                    break;
+                }
+                cursor.next()?;
+            }
+            Ok(keys)
+        })
+    }
+
+    /// Reads all heads for what is to be known of them.
+    pub(crate) fn read_known_pieces(&self) -> Result<KnownPieces> {
+        let mut known = KnownPieces { next: 1, owners: std::collections::BTreeSet::new() };
+        loop {
+            let heads = self.read_heads(known.next)?;
+            let Some((last, _)) = heads.last() else { return Ok(known) };
+            known.next = last + 1;
+            known.owners.extend(heads.iter().map(|(_, head)| head.keyspace.clone()));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The front of an iterator: entries in ascending order, taken ahead where their values lie outside the tree.
+//!
+//! Where an entry refers to a value, those behind it are taken ahead: 2, 4 and up to 64 of them, or as many
+//! as the iterator says that it is for. Their references are kept together, and their values are read
+//! together once somebody looks at one (`outlying_value.rs`).
+//!
+//! **Invariants**
+//! - What was taken ahead lies within the bounds that held then.
+//! - An error of the sources behind what was taken ahead shows when the front comes there.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use testudo_base::{
+    Cursor, Error, Kind, Result,
+    num::{u64_of, usize_of},
+};
+
+use crate::{
+    Slice,
+    handles::{
+        entry::Entry,
+        outlying_value::{AHEAD_BYTES, OutlyingScan, TakingAhead, Unmerged, refers},
+        scan_sources::Sources,
+        snapshot::Pinned,
+    },
+    read::{operands_over_pieces, reference_in_pieces, stray_reference},
+};
+
+/// Entries that are taken ahead at most.
+const AHEAD_ENTRIES: u64 = 64;
+
+/// A place in the entries of a scan, from which it goes on to greater keys.
+pub(crate) struct Front {
+    sources: Sources,
+    /// The sources stand on an entry that was returned or taken ahead.
+    is_passed: bool,
+    /// What was taken ahead.
+    ahead: VecDeque<Entry>,
+    /// Why the sources could not go on behind that.
+    failure: Option<Error>,
+    /// The key that was returned last, if it had been taken ahead.
+    key_returned: Option<Vec<u8>>,
+    /// How many entries are to be taken ahead next.
+    count: u64,
+    /// Entries that the scan is for, and those that were returned since it was sought.
+    expected: Option<u64>,
+    returned: u64,
+    /// Values outside the tree that were come across.
+    outlying: u64,
+    /// Once there are such.
+    scan: Option<Arc<OutlyingScan>>,
+}
+
+/// One entry of those that were taken, its value aside if it lies outside.
+enum Taken {
+    Entry(Entry),
+    Outside(Slice),
+}
+
+/// A copy of an entry that is no tombstone and has no reference to a value segment; operands as the value
+/// that they make, if they make one.
+fn owned(entry: &testudo_base::Entry<'_>, pinned: &Arc<Pinned>) -> Entry {
+    let value = match entry.kind {
+        Kind::Operands | Kind::Unmerged => pinned.view.full_merge.merge(entry),
+        Kind::Value | Kind::Tombstone => Ok(entry.value.to_vec()),
+        Kind::Reference => match reference_in_pieces(entry.value) {
+            Ok(reference) => return Entry::with_pieces(entry.key.to_vec().into(), pinned, reference),
+            Err(why) => Err(why),
+        },
+        Kind::UnmergedReference => Err(operands_over_pieces(entry.value)),
+        Kind::Referred => Err(stray_reference()),
+    };
+    let unmerged = |why| Unmerged::new(entry.kind, entry.value.to_vec(), why);
+    Entry::new(entry.key.to_vec().into(), value.map(Slice::from).map_err(unmerged))
+}
+
+/// The same of any entry that is no tombstone; a value that lies outside is read alone.
+///
+/// Errors: `Corruption` if a reference cannot be read.
+pub(crate) fn owned_alone(
+    entry: &testudo_base::Entry<'_>,
+    pinned: &Arc<Pinned>,
+    scan: &mut Option<Arc<OutlyingScan>>,
+) -> Result<Entry> {
+    if !refers(entry) {
+        return Ok(owned(entry, pinned));
+    }
+    let scan = scan.get_or_insert_with(|| OutlyingScan::of(pinned));
+    let mut outside = TakingAhead::new();
+    outside.push(entry)?;
+    Ok(Entry::with_outlying(entry.key.to_vec().into(), outside.finish(scan, 0).value(0)))
+}
+
+impl Front {
+    /// In front of everything that `sources` have once they are sought. `expected`: entries that the scan is
+    /// for, if that is known.
+    pub(crate) fn new(sources: Sources, expected: Option<u64>) -> Self {
+        Self {
+            sources,
+            is_passed: false,
+            ahead: VecDeque::new(),
+            failure: None,
+            key_returned: None,
+            count: 1,
+            expected,
+            returned: 0,
+            outlying: 0,
+            scan: None,
+        }
+    }
+
+    /// Moves in front of the first entry whose key is ≥ `low`, or of all.
+    pub(crate) fn seek(&mut self, low: Option<&[u8]>) -> Result<()> {
+        self.is_passed = false;
+        self.ahead.clear();
+        self.failure = None;
+        self.key_returned = None;
+        self.returned = 0;
+        self.count = self.expected.filter(|expected| *expected > 0).unwrap_or(1).min(AHEAD_ENTRIES);
+        match low {
+            Some(low) => self.sources.seek(low),
+            None => self.sources.seek_first(),
+        }
+    }
+
+    /// The key of the entry that was returned last, unless it has been sought since.
+    pub(crate) fn key_returned(&self) -> Option<&[u8]> {
+        let of_sources = || self.sources.entry().filter(|_| self.is_passed).map(|entry| entry.key);
+        self.key_returned.as_deref().or_else(of_sources)
+    }
+
+    /// The next entry that is no tombstone; `None` from the first on that `is_beyond`.
+    pub(crate) fn next(
+        &mut self,
+        pinned: &Arc<Pinned>,
+        is_beyond: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Entry>> {
+        if self.ahead.is_empty()
+            && let Some(entry) = self.next_of_sources(pinned, &is_beyond)?
+        {
+            self.key_returned = None;
+            self.returned += 1;
+            return Ok(Some(entry));
+        }
+        if self.ahead.front().is_none_or(|entry| is_beyond(entry.key())) {
+            return Ok(None);
+        }
+        let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
+        let key = self.key_returned.get_or_insert_default();
+        key.clear();
+        key.extend_from_slice(entry.key());
+        self.returned += 1;
+        Ok(Some(entry))
+    }
+
+    /// The next entry, unless it is one that is taken ahead with others, or there is none.
+    fn next_of_sources(
+        &mut self,
+        pinned: &Arc<Pinned>,
+        is_beyond: &impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Entry>> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if std::mem::take(&mut self.is_passed) {
+            self.sources.next()?;
+        }
+        while let Some(entry) = self.sources.entry().filter(|entry| !is_beyond(entry.key)) {
+            if refers(&entry) {
+                self.take_ahead(pinned, is_beyond)?;
+                return Ok(None);
+            }
+            if entry.kind != Kind::Tombstone {
+                self.is_passed = true;
+                return Ok(Some(owned(&entry, pinned)));
+            }
+            self.sources.next()?;
+        }
+        Ok(None)
+    }
+
+    /// Entries that the scan is still for, as far as that is known.
+    fn entries_left(&self) -> Option<u64> {
+        self.expected.map(|expected| expected.saturating_sub(self.returned)).filter(|left| *left > 0)
+    }
+
+    /// Takes entries from the one on that the sources stand on.
+    fn take_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
+        let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
+        self.count = (self.count * 2).min(AHEAD_ENTRIES);
+        let (mut taken, mut outside, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
+        while let Some(entry) = self.sources.entry().filter(|entry| !is_beyond(entry.key)) {
+            if refers(&entry) {
+                match outside.push(&entry) {
+                    Ok(value_bytes) => bytes += value_bytes,
+                    Err(failure) => {
+                        self.failure = Some(failure);
+                        break;
+                    }
+                }
+                taken.push(Taken::Outside(entry.key.to_vec().into()));
+            } else if entry.kind != Kind::Tombstone {
+                bytes += u64_of(entry.value.len());
+                taken.push(Taken::Entry(owned(&entry, pinned)));
+            }
+            passed += 1;
+            self.is_passed = true;
+            if passed >= count || bytes >= AHEAD_BYTES {
+                break;
+            }
+            self.is_passed = false;
+            if let Err(failure) = self.sources.next() {
+                self.failure = Some(failure);
+                break;
+            }
+        }
+        let scan = self.scan.get_or_insert_with(|| OutlyingScan::of(pinned));
+        let outside = outside.finish(scan, self.outlying);
+        let mut index = 0;
+        for taken in taken {
+            self.ahead.push_back(match taken {
+                Taken::Entry(entry) => entry,
+                Taken::Outside(key) => {
+                    index += 1;
+                    Entry::with_outlying(key, outside.value(index - 1))
+                }
+            });
+        }
+        self.outlying += u64_of(index);
+        match self.failure.take_if(|_| self.ahead.is_empty()) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+}

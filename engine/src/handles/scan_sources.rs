@@ -1,0 +1,68 @@
+//! What a scan reads: write buffers and the tree, merged.
+//!
+//! **Invariants**
+//! - Values that lie outside the tree are shown as references; nothing of them is read.
+
+use testudo_base::{Cursor, Entry, Result, Seqno};
+use testudo_memtable::MemtableCursor;
+use testudo_run::{MergeCursor, ScanLimits};
+
+use crate::{handles::snapshot::Pinned, store::view::View};
+
+/// A write buffer or the tree.
+pub(crate) enum Source {
+    Buffer(MemtableCursor),
+    Tree(Box<dyn Cursor + Send>),
+}
+
+/// All of them.
+pub(crate) type Sources = MergeCursor<Source>;
+
+/// Calls the same method of whichever source it is.
+macro_rules! either {
+    ($source:expr, $cursor:ident => $call:expr) => {
+        match $source {
+            Source::Buffer($cursor) => $call,
+            Source::Tree($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for Source {
+    fn seek_first(&mut self) -> Result<()> {
+        either!(self, cursor => cursor.seek_first())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        either!(self, cursor => cursor.seek_last())
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        either!(self, cursor => cursor.seek(key))
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        either!(self, cursor => cursor.seek_before(key))
+    }
+    fn next(&mut self) -> Result<()> {
+        either!(self, cursor => cursor.next())
+    }
+    fn prev(&mut self) -> Result<()> {
+        either!(self, cursor => cursor.prev())
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        either!(self, cursor => cursor.entry())
+    }
+}
+
+/// The sources of a scan of `pinned` that goes as far as `limits` say.
+pub(crate) fn sources_of(pinned: &Pinned, limits: &ScanLimits) -> Sources {
+    sources_of_view(&pinned.view, pinned.seqno, limits)
+}
+
+/// The same of a view as of `at`, which is a registered seqno or the newest state.
+pub(crate) fn sources_of_view(view: &View, at: Seqno, limits: &ScanLimits) -> Sources {
+    let mut sources = Vec::with_capacity(view.sealed.len() + 2);
+    for buffer in view.buffers().filter(|buffer| buffer.first_commit().is_some()) {
+        sources.push(Source::Buffer(buffer.table.cursor(at)));
+    }
+    sources.push(Source::Tree(view.tree.cursor_within(limits)));
+    MergeCursor::new(sources)
+}

@@ -1,0 +1,144 @@
+//! Values in pieces: where they lie, and which of them are being written (decision 0050).
+//!
+//! They are entries of a keyspace of their own, which users do not see: a head that says whose value it is,
+//! and pieces. The entry of the user's key refers to them. Values to which nothing refers any more are found
+//! by their heads.
+//!
+//! **Invariants**
+//! - The entry that refers to a value is committed after all of its pieces.
+//! - A number is given to one value only, and a value belongs to one key. Once its key has something newer
+//!   nothing will ever refer to it again, but for snapshots, which see its pieces.
+//! - Who takes pieces away has seen that the value is not being written, and after that, under the stripe of
+//!   its key, that this does not refer to it.
+
+use std::collections::BTreeSet;
+
+use testudo_base::{
+    Error, Result,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{
+            AtomicBool,
+            Ordering::{AcqRel, Relaxed, Release},
+        },
+    },
+};
+
+use crate::store::view::{KeyspaceCore, View};
+
+/// Name of the keyspace. Users cannot have one of this name.
+pub(crate) const PIECES_KEYSPACE: &str = "\u{0}values in pieces";
+/// Longest name of a keyspace.
+pub(crate) const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
+
+/// Whether users may give a keyspace this name.
+///
+/// Errors: `Invalid` if they may not.
+pub(crate) fn check_keyspace_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
+        return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
+    }
+    if name == PIECES_KEYSPACE {
+        return Err(Error::invalid("the store keeps values in a keyspace of this name"));
+    }
+    Ok(())
+}
+
+/// What is known of all values in pieces, once their heads were read.
+#[derive(Debug)]
+pub(crate) struct KnownPieces {
+    /// The next value gets this number, or a greater one.
+    pub(crate) next: u64,
+    /// Names of keyspaces that may have such values.
+    pub(crate) owners: BTreeSet<String>,
+}
+
+/// The values in pieces of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    keyspace: OnceLock<Arc<KeyspaceCore>>,
+    /// Held while the head of a value is committed: so numbers ascend with seqnos. Taken before stripes.
+    pub(crate) beginning: Mutex<()>,
+    /// Nobody locks anything while it is held, but to read.
+    pub(crate) known: Mutex<Option<KnownPieces>>,
+    /// Those that are being written.
+    underway: Mutex<BTreeSet<u64>>,
+    /// Somebody looks for values to which nothing refers.
+    is_sweeping: AtomicBool,
+    /// There may be some.
+    is_sweep_due: AtomicBool,
+}
+
+impl Pieces {
+    /// Where they lie; `None` in a store that never had any.
+    #[inline]
+    pub(crate) fn keyspace(&self) -> Option<&Arc<KeyspaceCore>> {
+        self.keyspace.get()
+    }
+
+    /// What that keyspace shows at this moment.
+    #[inline]
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        self.keyspace.get().map(|keyspace| keyspace.view.load_full())
+    }
+
+    /// Takes the keyspace that they lie in, if it is this one.
+    pub(crate) fn adopt(&self, core: &Arc<KeyspaceCore>) {
+        if &*core.name == PIECES_KEYSPACE {
+            let _ = self.keyspace.set(Arc::clone(core));
+            self.expect_sweep();
+        }
+    }
+
+    /// Values may have died.
+    pub(crate) fn expect_sweep(&self) {
+        if self.keyspace.get().is_some() {
+            self.is_sweep_due.store(true, Relaxed);
+        }
+    }
+
+    /// Whether a sweep is worth while.
+    pub(crate) fn is_sweep_due(&self) -> bool {
+        self.is_sweep_due.load(Relaxed)
+    }
+
+    /// A sweep begins, until what this returns is dropped; `None` if one is under way.
+    pub(crate) fn begin_sweep(&self) -> Option<Sweeping<'_>> {
+        if self.is_sweeping.swap(true, AcqRel) {
+            return None;
+        }
+        self.is_sweep_due.store(false, Relaxed);
+        Some(Sweeping(self))
+    }
+
+    /// A value is being written until what this returns is dropped.
+    pub(crate) fn enter(&self, value: u64) -> UnderwayPieces<'_> {
+        self.underway.lock().insert(value);
+        UnderwayPieces { pieces: self, value }
+    }
+
+    pub(crate) fn is_underway(&self, value: u64) -> bool {
+        self.underway.lock().contains(&value)
+    }
+}
+
+/// A sweep that is under way.
+pub(crate) struct Sweeping<'p>(&'p Pieces);
+
+impl Drop for Sweeping<'_> {
+    fn drop(&mut self) {
+        self.0.is_sweeping.store(false, Release);
+    }
+}
+
+/// A value that is being written.
+pub(crate) struct UnderwayPieces<'p> {
+    pieces: &'p Pieces,
+    pub(crate) value: u64,
+}
+
+impl Drop for UnderwayPieces<'_> {
+    fn drop(&mut self) {
+        self.pieces.underway.lock().remove(&self.value);
+    }
+}

@@ -1,0 +1,178 @@
+//! Writing values in pieces (decision 0050).
+//!
+//! `head -> pieces, one commit each -> the entry that refers to them`
+//!
+//! The reader is read between commits, under no lock. What was written of a value that does not come to its
+//! end is taken away again, at once or by a sweep (`flush/sweep_pieces.rs`).
+//!
+//! **Invariants**
+//! - Memory for one piece, beside what write buffers take.
+//! - The entry is committed last: by the prefix rule it is durable only if all of its pieces are.
+
+use std::io::Read;
+
+use testudo_base::{Error, Kind, Result, ValueReference, num::u64_of, planted, sync::Arc};
+
+use crate::{
+    handles::options::Durability,
+    read,
+    store::{
+        Store,
+        pieces::{KnownPieces, UnderwayPieces},
+        pieces_format::{PIECE_BYTES, PiecesHead, head_key, piece_count, piece_key, piece_len},
+        view::KeyspaceCore,
+    },
+    write::{
+        batch_format::{Operation, operation_bytes},
+        space_guard::Intent,
+    },
+};
+
+/// Fills `bytes` from the reader; `start` of them, and `length` in all, say where it ended too early.
+pub(crate) fn read_exactly(
+    reader: &mut dyn Read,
+    bytes: &mut [u8],
+    (start, length): (u64, u64),
+) -> Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match reader.read(&mut bytes[filled..]) {
+            Ok(0) => {
+                let given = start + u64_of(filled);
+                let message = format!("the reader has given {given} bytes of a value of {length}");
+                return Err(Error::invalid(message));
+            }
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io("the reader of a value", error)),
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the reader has nothing left after `length` bytes.
+pub(crate) fn check_ended(reader: &mut dyn Read, length: u64) -> Result<()> {
+    loop {
+        match reader.read(&mut [0]) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {
+                return Err(Error::invalid(format!(
+                    "the reader has more than the {length} bytes of its value"
+                )));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io("the reader of a value", error)),
+        }
+    }
+}
+
+impl Store {
+    /// Sets a key to a value that is read from `reader`. `pieces`: the keyspace of pieces.
+    pub(crate) fn insert_pieces(
+        &self,
+        pieces: &Arc<KeyspaceCore>,
+        keyspace: &Arc<KeyspaceCore>,
+        (key, length): (&[u8], u32),
+        reader: &mut dyn Read,
+    ) -> Result<()> {
+        let head = PiecesHead { length, keyspace: keyspace.name.as_ref().to_owned(), key: key.to_vec() };
+        let underway = self.begin_pieces(pieces, &head)?;
+        let value = underway.value;
+        let outcome = self.write_pieces(pieces, &underway, length, reader).and_then(|()| {
+            let mut reference = Vec::new();
+            ValueReference::to_pieces(value, length).encode(&mut reference);
+            let operation =
+                Operation { keyspace: keyspace.id, kind: Kind::Reference, key, value: &reference };
+            self.commit_one(keyspace, &operation, Durability::Buffered)
+        });
+        drop(underway);
+        if outcome.is_err() {
+            // What cannot be taken away now is left to a sweep.
+            let _ = self.reclaim_pieces(pieces, value, &head);
+        }
+        self.pieces.expect_sweep();
+        outcome
+    }
+
+    /// Commits the head of a value, which gets its number.
+    fn begin_pieces(&self, pieces: &Arc<KeyspaceCore>, head: &PiecesHead) -> Result<UnderwayPieces<'_>> {
+        let _beginning = self.pieces.beginning.lock();
+        let underway = self.with_known_pieces(|known| {
+            let value = known.next.max(self.last_seqno().0 + 1);
+            known.next = value + 1;
+            known.owners.insert(head.keyspace.clone());
+            self.pieces.enter(value)
+        })?;
+        let value = underway.value;
+        self.commit_piece(pieces, &head_key(value), &head.encode())?;
+        Ok(underway)
+    }
+
+    fn write_pieces(
+        &self,
+        pieces: &Arc<KeyspaceCore>,
+        underway: &UnderwayPieces<'_>,
+        length: u32,
+        reader: &mut dyn Read,
+    ) -> Result<()> {
+        let mut bytes = vec![0; PIECE_BYTES];
+        for piece in 0..piece_count(length) {
+            let bytes = &mut bytes[..piece_len(length, piece)];
+            let start = u64::from(piece) * u64_of(PIECE_BYTES);
+            read_exactly(reader, bytes, (start, u64::from(length)))?;
+            if planted!("last-piece-not-written") && piece > 0 && piece + 1 == piece_count(length) {
+                continue;
+            }
+            self.commit_piece(pieces, &piece_key(underway.value, piece), bytes)?;
+        }
+        check_ended(reader, u64::from(length))
+    }
+
+    /// Commits an entry of the keyspace of pieces. It is not made durable: what comes after it is.
+    fn commit_piece(&self, pieces: &Arc<KeyspaceCore>, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_limits(key, value)?;
+        let operation = Operation { keyspace: pieces.id, kind: Kind::Value, key, value };
+        let bytes = operation_bytes(&operation);
+        self.admit(bytes, Intent::Write)?;
+        self.await_own_share(pieces);
+        let _locked = self.commits.stripes.lock_one(pieces.id, key);
+        self.write_and_record(std::slice::from_ref(pieces), std::slice::from_ref(&operation), bytes)?;
+        Ok(())
+    }
+
+    /// Whether operands of `key` would come upon a value in pieces. REQUIRES: its stripe is locked.
+    pub(crate) fn is_upon_pieces(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
+        if self.pieces.keyspace().is_none() {
+            return Ok(false);
+        }
+        if !self.with_known_pieces(|known| known.owners.contains(&*keyspace.name))? {
+            return Ok(false);
+        }
+        Ok(self.read(|| read::find_pieces(&keyspace.view.load(), key))?.is_some())
+    }
+
+    /// What is known of all values in pieces, which the first who asks reads.
+    fn with_known_pieces<R>(&self, act: impl FnOnce(&mut KnownPieces) -> R) -> Result<R> {
+        let mut known = self.pieces.known.lock();
+        if known.is_none() {
+            *known = Some(self.read_known_pieces()?);
+        }
+        Ok(act(known.as_mut().expect("it was read")))
+    }
+
+    /// Checks what is to be known before a value is read from a reader.
+    pub(crate) fn check_pieces(&self, keyspace: &KeyspaceCore, key: &[u8], length: u64) -> Result<u32> {
+        self.check_limits(key, &[])?;
+        self.wal()?;
+        self.check_writable()?;
+        self.check_outside_updates()?;
+        if keyspace.is_dropped() {
+            return Err(Error::invalid(format!("the keyspace {:?} was dropped", keyspace.name)));
+        }
+        u32::try_from(length)
+            .map_err(|_| Error::invalid(format!("a value of {length} bytes is longer than {}", u32::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests;
