@@ -86,6 +86,9 @@ impl Watch {
         } else if outcome.is_ok() && self.idle.is_idle(began) {
             return Ok(store.try_sweep_pieces());
         }
+        if outcome.is_ok() && store.pieces.is_sweep_overdue() {
+            store.try_sweep_pieces();
+        }
         outcome
     }
 }

@@ -7,7 +7,9 @@
 //! - The head goes last: what was begun is ended by the next sweep.
 //! - One sweep at a time.
 
-use testudo_base::{Cursor, Error, ErrorKind, Kind, Result, Seqno, codec::Damage, planted, sync::Arc};
+use testudo_base::{
+    Cursor, Error, ErrorKind, Kind, Result, Seqno, codec::Damage, num::u64_of, planted, sync::Arc,
+};
 use testudo_run::ScanLimits;
 
 use crate::{
@@ -36,11 +38,14 @@ impl Store {
     pub(crate) fn sweep_pieces(&self) -> Result<bool> {
         let Some(pieces) = self.pieces.keyspace() else { return Ok(false) };
         let Some(_sweeping) = self.pieces.begin_sweep() else { return Ok(false) };
-        let (mut from, mut has_removed) = (0, false);
+        let (mut from, mut has_removed, mut seen) = (0, false, 0);
         loop {
             let heads = self.read_heads(from)?;
-            let Some((last, _)) = heads.last() else { return Ok(has_removed) };
-            from = last + 1;
+            let Some((last, _)) = heads.last() else {
+                self.pieces.note_swept(seen);
+                return Ok(has_removed);
+            };
+            (from, seen) = (last + 1, seen + u64_of(heads.len()));
             for (value, head) in &heads {
                 // One that cannot be looked into stays.
                 has_removed |= self.reclaim_pieces(pieces, *value, head).unwrap_or(false);

@@ -18,7 +18,7 @@ use testudo_base::{
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{
-            AtomicBool,
+            AtomicBool, AtomicU64,
             Ordering::{AcqRel, Relaxed, Release},
         },
     },
@@ -67,7 +67,15 @@ pub(crate) struct Pieces {
     is_sweeping: AtomicBool,
     /// There may be some.
     is_sweep_due: AtomicBool,
+    /// Flushes, and values written, since the last sweep …
+    since_sweep: AtomicU64,
+    /// … which has seen so many heads.
+    swept_heads: AtomicU64,
 }
+
+/// A sweep is overdue after so many flushes and values, and one for so many heads.
+const OVERDUE: u64 = 64;
+const HEADS_FOR_EACH: u64 = 4;
 
 impl Pieces {
     /// Where they lie; `None` in a store that never had any.
@@ -94,7 +102,19 @@ impl Pieces {
     pub(crate) fn expect_sweep(&self) {
         if self.keyspace.get().is_some() {
             self.is_sweep_due.store(true, Relaxed);
+            self.since_sweep.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Whether a sweep should not wait any longer for the store to be idle.
+    pub(crate) fn is_sweep_overdue(&self) -> bool {
+        let heads = self.swept_heads.load(Relaxed);
+        self.is_sweep_due() && self.since_sweep.load(Relaxed) >= OVERDUE.max(heads / HEADS_FOR_EACH)
+    }
+
+    /// What a sweep has seen.
+    pub(crate) fn note_swept(&self, heads: u64) {
+        self.swept_heads.store(heads, Relaxed);
     }
 
     /// Whether a sweep is worth while.
@@ -108,6 +128,7 @@ impl Pieces {
             return None;
         }
         self.is_sweep_due.store(false, Relaxed);
+        self.since_sweep.store(0, Relaxed);
         Some(Sweeping(self))
     }
 

@@ -78,7 +78,9 @@ impl Store {
         let head = PiecesHead { length, keyspace: keyspace.name.as_ref().to_owned(), key: key.to_vec() };
         let underway = self.begin_pieces(pieces, &head)?;
         let value = underway.value;
+        let mut before = None;
         let outcome = self.write_pieces(pieces, &underway, length, reader).and_then(|()| {
+            before = self.read(|| read::find_pieces(&keyspace.view.load(), key))?;
             let mut reference = Vec::new();
             ValueReference::to_pieces(value, length).encode(&mut reference);
             let operation =
@@ -86,9 +88,10 @@ impl Store {
             self.commit_one(keyspace, &operation, Durability::Buffered)
         });
         drop(underway);
-        if outcome.is_err() {
-            // What cannot be taken away now is left to a sweep.
-            let _ = self.reclaim_pieces(pieces, value, &head);
+        // What cannot be taken away now is left to a sweep.
+        let gone = if outcome.is_err() { Some(value) } else { before.and_then(|value| value.pieces()) };
+        if let Some(gone) = gone {
+            let _ = self.reclaim_pieces(pieces, gone, &head);
         }
         self.pieces.expect_sweep();
         outcome

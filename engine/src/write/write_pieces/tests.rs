@@ -123,6 +123,41 @@ impl<F: FnMut(&mut [u8]) -> usize> Read for SweepingReader<F> {
 }
 
 #[test]
+fn what_is_overwritten_is_gone_at_once_and_snapshots_see_it_still() {
+    let machine = MemEnv::new(1);
+    let db = open(&machine, Durability::Buffered);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    insert(&keyspace, b'a').unwrap();
+    let snapshot = db.snapshot().unwrap();
+    for byte in [b'b', b'c'] {
+        insert(&keyspace, byte).unwrap();
+        assert_eq!(entries(&db), (1, 4), "without a sweep");
+    }
+    db.flush().unwrap();
+    let mut value = Vec::new();
+    let reader = snapshot.keyspace(&keyspace).unwrap().get_reader("key").unwrap();
+    reader.unwrap().read_to_end(&mut value).unwrap();
+    assert!(value.len() == usize::try_from(LENGTH).unwrap() && value.iter().all(|byte| *byte == b'a'));
+}
+
+#[test]
+fn a_sweep_is_overdue_after_many_values_although_the_store_is_never_idle() {
+    let machine = MemEnv::new(1);
+    let db = open(&machine, Durability::Buffered);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let mut were_overdue = 0;
+    for _ in 0..70 {
+        insert(&keyspace, b'a').unwrap();
+        keyspace.remove("key").unwrap();
+        were_overdue += u64::from(db.store().pieces.is_sweep_overdue());
+    }
+    assert!((1..70).contains(&were_overdue), "{were_overdue}");
+    assert!(db.store().sweep_pieces().unwrap());
+    assert!(!db.store().pieces.is_sweep_overdue());
+    assert_eq!(entries(&db), (0, 0));
+}
+
+#[test]
 fn numbers_of_values_are_never_given_twice() {
     let machine = MemEnv::new(3);
     let mut numbers = Vec::new();
