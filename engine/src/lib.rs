@@ -26,7 +26,7 @@
 //!
 //! **Blocking.** Every call may be made from any thread, and none is async. What they wait for:
 //!
-//! - [`Slice`], [`Entry`], filling a [`Batch`], [`Keyspace::name`], [`Keyspace::options`],
+//! - [`Slice`], [`Entry::key`], filling a [`Batch`], [`Keyspace::name`], [`Keyspace::options`],
 //!   [`Db::keyspace_names`]: for nothing but short locks.
 //! - `insert`, `remove`, `merge`, [`Batch::commit`] with [`Durability::Buffered`]: as a rule for nothing but
 //!   memory. While flushes are behind, each call is delayed by up to 5 ms. When the write buffers or the
@@ -34,7 +34,9 @@
 //!   on an idle device, a tenth of a second and more under a small budget or on a slow one; at most as long
 //!   as the device takes for the write buffers' share of the budget. [`DbStats::max_stall_micros`] tells the
 //!   longest wait. `merge` reads where a value has become long.
-//! - `get`, `contains_key`, `multi_get`, steps of an [`Iter`]: for reads of the pages that are not in memory.
+//! - [`Keyspace::insert_reader`]: for its reader, and for each 64 KiB as `insert` does.
+//! - `get`, `contains_key`, `multi_get`, steps of an [`Iter`], [`Entry::value`], reads of a [`ValueReader`]:
+//!   for reads of the pages that are not in memory.
 //! - `update`, `compare_and_swap`: for a read and a write, and for other writers of the same key with their
 //!   functions.
 //! - [`Db::snapshot`], `iter`, `range`, `prefix`: for commits under way, as long as those take.

@@ -177,10 +177,11 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` for a name that is empty or longer than 1,024 bytes, and for another merge operator
-    /// than the keyspace has; `Closed`. If it would have to be created, also: `Invalid` for settings outside
-    /// their limits and for a merge operator that is not registered; `Unsupported` in a store that is open
-    /// for reading only; `OutOfSpace` on a full device; `Io`; `Poisoned` after an earlier failure.
+    /// Errors: `Invalid` for a name that is empty, longer than 1,024 bytes or the store's own, and for
+    /// another merge operator than the keyspace has; `Closed`. If it would have to be created, also:
+    /// `Invalid` for settings outside their limits and for a merge operator that is not registered;
+    /// `Unsupported` in a store that is open for reading only; `OutOfSpace` on a full device; `Io`;
+    /// `Poisoned` after an earlier failure.
     pub fn keyspace(&self, name: &str, options: impl IntoKeyspaceOptions) -> Result<Keyspace> {
         let created = self.keyspaces([name], options)?.pop();
         Ok(created.expect("as many keyspaces as names"))
@@ -497,8 +498,10 @@ impl Db {
     ///
     /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {
-        self.store().try_sweep_pieces();
         self.flush()?;
+        if self.store().try_sweep_pieces() {
+            self.flush()?;
+        }
         while self.store().run_job(|_| true)? || self.store().background.jobs.wait_for_one() {}
         let _flush = self.store().flush_lock.lock();
         self.store().check_writable()?;
