@@ -135,7 +135,7 @@ fn what_is_overwritten_is_gone_at_once_and_snapshots_see_it_still() {
     }
     db.flush().unwrap();
     let mut value = Vec::new();
-    let reader = snapshot.keyspace(&keyspace).unwrap().get_reader("key").unwrap();
+    let reader = snapshot.of(&keyspace).unwrap().get_reader("key").unwrap();
     reader.unwrap().read_to_end(&mut value).unwrap();
     assert!(value.len() == usize::try_from(LENGTH).unwrap() && value.iter().all(|byte| *byte == b'a'));
 }
