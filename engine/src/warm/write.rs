@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use testudo_base::{
     KeyspaceId, PAGE_BYTES, Seqno,
-    num::u64_of,
+    num::{u64_of, usize_of},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_env::{Env, File, OpenMode, OpenOptions};
@@ -36,6 +36,8 @@ use crate::{
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// The part of what the store holds that the file may take.
 const STORE_PARTS: u64 = 4;
+/// The part of the memory budget that a block of records takes while it is made.
+const PAYLOAD_PARTS: u64 = 16;
 /// Less than this is read as fast as it is needed.
 const HOT_BYTES_MIN: u64 = 64 << 10;
 /// Keyspaces of which records are noted, at most: their states fit into a block.
@@ -43,12 +45,21 @@ const STATES_MAX: usize = PAYLOAD_BYTES / 16;
 /// Pages of a block.
 const PAGES: usize = 16 << 10;
 
+/// The states of trees for which records are cached.
+struct RecordStates {
+    /// Up to where each keyspace was flushed.
+    flushed: Vec<(KeyspaceId, Seqno)>,
+    records: BTreeMap<KeyspaceId, KeyspaceRecords>,
+}
+
 /// A file that is being written.
 struct HotSetWriter {
     file: Arc<dyn File>,
     number: u64,
     offset: u64,
     bytes_max: u64,
+    /// A block of records has about so many bytes.
+    payload_bytes: usize,
 }
 
 impl HotSetWriter {
@@ -61,7 +72,7 @@ impl HotSetWriter {
 
     /// Whether a block and the next one fit.
     fn has_room(&self) -> bool {
-        self.offset + 2 * u64_of(PAYLOAD_BYTES) <= self.bytes_max
+        self.offset + 2 * u64_of(self.payload_bytes) <= self.bytes_max
     }
 }
 
@@ -98,19 +109,31 @@ impl Store {
         }
     }
 
-    /// The states of the trees for which records are cached. REQUIRES: nobody flushes.
-    fn record_states(&self) -> BTreeMap<KeyspaceId, (Seqno, KeyspaceRecords)> {
-        let state_of = |keyspace: Arc<crate::store::view::KeyspaceCore>| {
+    /// The states of the trees for which records are cached, as many as can be noted. REQUIRES: nobody
+    /// flushes.
+    fn record_states(&self) -> RecordStates {
+        let mut states = RecordStates { flushed: Vec::new(), records: BTreeMap::new() };
+        if !self.warm.is_on {
+            return states;
+        }
+        states.flushed.reserve_exact(self.plain_keyspaces().count().min(STATES_MAX));
+        for keyspace in self.plain_keyspaces() {
             let records = keyspace.view.load().records.clone();
             let flushed = self
                 .manifest
-                .with_state(|state| state.keyspaces.get(&keyspace.id).map(|record| record.flushed))?;
-            records.is_newest().then_some((keyspace.id, (flushed, records)))
-        };
-        self.plain_keyspaces().filter_map(state_of).collect()
+                .with_state(|state| state.keyspaces.get(&keyspace.id).map(|record| record.flushed));
+            if let Some(flushed) = flushed.filter(|_| records.is_newest()) {
+                states.flushed.push((keyspace.id, flushed));
+                states.records.insert(keyspace.id, records);
+            }
+            if states.flushed.len() == STATES_MAX {
+                break;
+            }
+        }
+        states
     }
 
-    fn replace_hot_set(&self, taken_in: Written, states: BTreeMap<KeyspaceId, (Seqno, KeyspaceRecords)>) {
+    fn replace_hot_set(&self, taken_in: Written, states: RecordStates) {
         // What an earlier opening noted is worth more than the part of it that is here by now.
         if !self.warm.is_on || self.has_failed() || self.warm.state().is_under_way() {
             return;
@@ -142,23 +165,17 @@ impl Store {
         let _ = self.env.remove_file(&self.directory.join(HOT_SET_FILE));
     }
 
-    fn write_hot_set(
-        &self,
-        env: &dyn Env,
-        pages: Vec<HotPage>,
-        states: &BTreeMap<KeyspaceId, (Seqno, KeyspaceRecords)>,
-    ) -> io::Result<()> {
+    fn write_hot_set(&self, env: &dyn Env, pages: Vec<HotPage>, states: &RecordStates) -> io::Result<()> {
         let began = env.monotonic();
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
         let file = env.open(&self.directory.join(NEW_HOT_SET_FILE), options)?;
         let bytes_max = (self.stored_bytes() / STORE_PARTS).min(self.memory.total()).min(FILE_BYTES_MAX);
-        let mut writer =
-            HotSetWriter { file, number: env.random_u64(), offset: u64_of(HEADER_BYTES), bytes_max };
-        let stated = states.iter().take(STATES_MAX).map(|(keyspace, (flushed, _))| (*keyspace, *flushed));
-        writer.put(BlockKind::States, &encode_states(stated))?;
+        let payload_bytes = usize_of(self.memory.total() / PAYLOAD_PARTS).min(PAYLOAD_BYTES);
+        let (number, offset) = (env.random_u64(), u64_of(HEADER_BYTES));
+        let mut writer = HotSetWriter { file, number, offset, bytes_max, payload_bytes };
+        writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
         put_pages(&mut writer, pages)?;
-        let records = states.iter().map(|(keyspace, (_, records))| (*keyspace, records.clone())).collect();
-        self.put_records(&mut writer, &records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
+        self.put_records(&mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
         let header = HotSetHeader {
             store: self.id,
             incarnation: self.manifest.with_state(newest_opening),
@@ -179,7 +196,7 @@ impl Store {
         let (mut payload, mut outcome) = (Vec::new(), Ok(()));
         self.records.each_hot_record(states, |record| {
             put_record(&mut payload, record);
-            if payload.len() >= PAYLOAD_BYTES {
+            if payload.len() >= writer.payload_bytes {
                 outcome = writer.put(BlockKind::Records, &payload);
                 payload.clear();
                 return outcome.is_ok() && writer.has_room() && has_time();

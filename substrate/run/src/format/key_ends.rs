@@ -13,7 +13,9 @@
 
 use testudo_base::{
     codec::{self, Damage, Reader},
-    key, planted,
+    key,
+    num::u16_of,
+    planted,
 };
 
 use crate::KeyBounds;
@@ -27,8 +29,10 @@ const LAST_IS_CUT: u8 = 2;
 /// Bounds of the keys of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEnds {
-    first: Box<[u8]>,
-    last: Box<[u8]>,
+    /// Both ends, or the one that both are, in one piece.
+    bytes: Box<[u8]>,
+    first_bytes: u16,
+    last_bytes: u16,
     cuts: u8,
 }
 
@@ -36,21 +40,28 @@ impl KeyEnds {
     /// The ends of a run from `first` to `last`.
     pub fn of(first: &[u8], last: &[u8]) -> Self {
         debug_assert!(first <= last, "a run begins before it ends");
-        let kept = |key: &[u8]| key[..key.len().min(MAX_END_BYTES)].into();
+        fn kept(key: &[u8]) -> &[u8] {
+            &key[..key.len().min(MAX_END_BYTES)]
+        }
         let cut = |key: &[u8], mark: u8| if key.len() > MAX_END_BYTES { mark } else { 0 };
-        Self { first: kept(first), last: kept(last), cuts: cut(first, FIRST_IS_CUT) | cut(last, LAST_IS_CUT) }
+        Self::from_kept(kept(first), kept(last), cut(first, FIRST_IS_CUT) | cut(last, LAST_IS_CUT))
+    }
+
+    fn from_kept(first: &[u8], last: &[u8], cuts: u8) -> Self {
+        let bytes = if first == last { first.into() } else { [first, last].concat().into() };
+        Self { bytes, first_bytes: u16_of(first.len()), last_bytes: u16_of(last.len()), cuts }
     }
 
     /// The first key, or the first [`MAX_END_BYTES`] of it. No key of the run is less.
     #[inline]
     pub fn first(&self) -> &[u8] {
-        &self.first
+        &self.bytes[..usize::from(self.first_bytes)]
     }
 
     /// The last key, or the first [`MAX_END_BYTES`] of it.
     #[inline]
     pub fn last(&self) -> &[u8] {
-        &self.last
+        &self.bytes[self.bytes.len() - usize::from(self.last_bytes)..]
     }
 
     /// Whether more of the first key is not kept.
@@ -67,75 +78,76 @@ impl KeyEnds {
     /// Whether it is sure that no key of the run is less than `key`.
     #[inline]
     pub fn begin_at_or_after(&self, key: &[u8]) -> bool {
-        &*self.first >= key
+        self.first() >= key
     }
 
     /// Whether it is sure that all keys of the run are less than `key`.
     #[inline]
     pub fn end_before(&self, key: &[u8]) -> bool {
-        &*self.last < key && !self.goes_on_with(key)
+        self.last() < key && !self.goes_on_with(key)
     }
 
     /// Whether the last key was cut, and what is left of it does not tell whether `key` is beyond it.
     #[inline]
     fn goes_on_with(&self, key: &[u8]) -> bool {
-        self.last_is_cut() && key.starts_with(&self.last) && !planted!("cut-last-key-taken-for-whole")
+        self.last_is_cut() && key.starts_with(self.last()) && !planted!("cut-last-key-taken-for-whole")
     }
 
     /// Whether `key` is not surely outside.
     #[inline]
     pub fn may_hold(&self, key: &[u8]) -> bool {
-        &*self.first <= key && !self.end_before(key)
+        self.first() <= key && !self.end_before(key)
     }
 
     /// The least range that is sure to have all keys.
     pub fn bounds(&self) -> KeyBounds {
-        let low = (!self.first.is_empty()).then(|| self.first.to_vec());
+        let low = (!self.first().is_empty()).then(|| self.first().to_vec());
         let high = if self.last_is_cut() {
-            key::prefix_end(&self.last)
+            key::prefix_end(self.last())
         } else {
-            Some([&self.last, &[0][..]].concat())
+            Some([self.last(), &[0][..]].concat())
         };
         KeyBounds { low, high }
     }
 
     /// Whether `key` can be the first key.
     pub fn can_begin_with(&self, key: &[u8]) -> bool {
-        *self.first == key[..key.len().min(MAX_END_BYTES)]
+        *self.first() == key[..key.len().min(MAX_END_BYTES)]
             && self.first_is_cut() == (key.len() > MAX_END_BYTES)
     }
 
     /// Whether `key` can be the last key.
     pub fn can_end_with(&self, key: &[u8]) -> bool {
-        *self.last == key[..key.len().min(MAX_END_BYTES)] && self.last_is_cut() == (key.len() > MAX_END_BYTES)
+        *self.last() == key[..key.len().min(MAX_END_BYTES)]
+            && self.last_is_cut() == (key.len() > MAX_END_BYTES)
     }
 
     /// Whether it is sure that a key of the run is at `border` or beyond it.
     pub fn reach(&self, border: &[u8]) -> bool {
-        &*self.last >= border
+        self.last() >= border
     }
 
     /// Whether it is sure that a key of the run is before `border`.
     pub fn begin_before(&self, border: &[u8]) -> bool {
-        &*self.first < border && !(self.first_is_cut() && border.starts_with(&self.first))
+        self.first() < border && !(self.first_is_cut() && border.starts_with(self.first()))
     }
 
     /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_bytes(out, &self.first);
-        codec::put_bytes(out, &self.last);
+        codec::put_bytes(out, self.first());
+        codec::put_bytes(out, self.last());
         codec::put_u8(out, self.cuts);
     }
 
     /// Reads the encoding back.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
-        let (first, last) = (reader.bytes(MAX_END_BYTES)?.into(), reader.bytes(MAX_END_BYTES)?.into());
-        let ends = Self { first, last, cuts: reader.u8()? };
+        let (first, last) = (reader.bytes(MAX_END_BYTES)?, reader.bytes(MAX_END_BYTES)?);
+        let ends = Self::from_kept(first, last, reader.u8()?);
         let fits = |key: &[u8], is_cut: bool| !is_cut || key.len() == MAX_END_BYTES;
-        let is_valid = ends.first <= ends.last
+        let is_valid = ends.first() <= ends.last()
             && ends.cuts <= FIRST_IS_CUT | LAST_IS_CUT
-            && fits(&ends.first, ends.first_is_cut())
-            && fits(&ends.last, ends.last_is_cut());
+            && fits(ends.first(), ends.first_is_cut())
+            && fits(ends.last(), ends.last_is_cut());
         if is_valid { Ok(ends) } else { Err(Damage("the ends of a run contradict each other")) }
     }
 }

@@ -58,7 +58,8 @@ fn word_of(place: u32) -> (usize, u64) {
 pub(crate) struct PlaceUsers {
     /// Versions without replaced pages.
     plain: AtomicU32,
-    versions: OnceLock<Mutex<Vec<Weak<PlaceSet>>>>,
+    /// Boxed: hardly any extent has them.
+    versions: OnceLock<Box<Mutex<Vec<Weak<PlaceSet>>>>>,
 }
 
 impl PlaceUsers {
@@ -77,7 +78,7 @@ impl PlaceUsers {
         &self,
         choose: impl FnOnce(&PlaceSet, bool) -> (Arc<PlaceSet>, R),
     ) -> (Arc<PlaceSet>, R) {
-        let mut versions = self.versions.get_or_init(Mutex::default).lock();
+        let mut versions = self.versions.get_or_init(Box::default).lock();
         let mut used = PlaceSet::default();
         let add = |version: &Weak<PlaceSet>| match version.upgrade() {
             Some(places) => {
