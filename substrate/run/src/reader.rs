@@ -185,12 +185,13 @@ impl Run {
     }
 
     pub(crate) fn spans(&self) -> impl Iterator<Item = ExtentSpan> + '_ {
-        self.extents.iter().map(|extent| extent.span())
+        self.reference.spans.iter().copied()
     }
 
     #[inline]
     pub(crate) fn address(&self, kind: PageKind, page: u32) -> Result<PageAddress> {
-        if self.reference.replaced.is_some() {
+        // Only data pages are replaced.
+        if kind == PageKind::Data && self.reference.replaced.is_some() {
             return self.address_among_replaced(kind, page);
         }
         let (physical, _) =

@@ -13,7 +13,7 @@ use crate::{
     Access, ReadAhead, Run, RunCursor,
     format::{
         block::{Block, Group, IndexEntry, Lead},
-        footer::BlockPosition,
+        footer::{BlockPosition, Footer},
         long_separators::{Fork, Separator, compare_first, count_at_or_before},
     },
 };
@@ -50,8 +50,8 @@ impl Run {
 
     /// As [`Run::block_for`], but overflow pages are counted to the pages that they belong to.
     pub(crate) fn indexed_block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
-        let number = self.index_block_for(key)?;
-        let at = self.footer()?.index[number].1;
+        let footer = self.footer()?;
+        let at = footer.index[self.index_block_in(footer, key)?].1;
         let search = |payload: &[u8]| {
             let block = Block::parse(payload)?;
             Ok(match block.lead(key)? {
@@ -91,7 +91,12 @@ impl Run {
     /// The number of the index block that covers `key`.
     #[inline]
     pub(crate) fn index_block_for(&self, key: &[u8]) -> Result<usize> {
-        let candidates = self.footer()?.index_blocks_for(key);
+        self.index_block_in(self.footer()?, key)
+    }
+
+    #[inline]
+    fn index_block_in(&self, footer: &Footer, key: &[u8]) -> Result<usize> {
+        let candidates = footer.index_blocks_for(key);
         if candidates.start() == candidates.end() {
             return Ok(*candidates.start());
         }

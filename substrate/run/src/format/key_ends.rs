@@ -31,8 +31,8 @@ const LAST_IS_CUT: u8 = 2;
 pub struct KeyEnds {
     /// Both ends, or the one that both are, in one piece.
     bytes: Box<[u8]>,
-    first_bytes: u16,
-    last_bytes: u16,
+    first_end: u16,
+    last_start: u16,
     cuts: u8,
 }
 
@@ -48,20 +48,21 @@ impl KeyEnds {
     }
 
     fn from_kept(first: &[u8], last: &[u8], cuts: u8) -> Self {
-        let bytes = if first == last { first.into() } else { [first, last].concat().into() };
-        Self { bytes, first_bytes: u16_of(first.len()), last_bytes: u16_of(last.len()), cuts }
+        let bytes: Box<[u8]> = if first == last { first.into() } else { [first, last].concat().into() };
+        let last_start = bytes.len() - last.len();
+        Self { first_end: u16_of(first.len()), last_start: u16_of(last_start), bytes, cuts }
     }
 
     /// The first key, or the first [`MAX_END_BYTES`] of it. No key of the run is less.
     #[inline]
     pub fn first(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.first_bytes)]
+        self.bytes.get(..usize::from(self.first_end)).unwrap_or_default()
     }
 
     /// The last key, or the first [`MAX_END_BYTES`] of it.
     #[inline]
     pub fn last(&self) -> &[u8] {
-        &self.bytes[self.bytes.len() - usize::from(self.last_bytes)..]
+        self.bytes.get(usize::from(self.last_start)..).unwrap_or_default()
     }
 
     /// Whether more of the first key is not kept.
