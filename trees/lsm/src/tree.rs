@@ -124,6 +124,11 @@ impl LsmTree {
         match self.levels.bottom.find(key) {
             Some(fenced) if *passed > done => {
                 let known = || self.levels.bottom.buffer()?.get(key, hash, access);
+                if planted!("buffer-before-filter")
+                    && let Some(known) = known()
+                {
+                    return Ok(known);
+                }
                 fenced.run.get_last_unless_known(key, hash, access, known)
             }
             _ => Ok(Lookup::Absent),
