@@ -25,6 +25,34 @@ fn open(machine: &Arc<MemEnv>) -> Db {
     open_at(machine, "/db")
 }
 
+#[test]
+fn a_value_that_cannot_be_read_can_be_overwritten() {
+    for options in options() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", options).unwrap();
+        let old = b"<the old value>".repeat(20);
+        keyspace.insert("key", &old).unwrap();
+        db.flush().unwrap();
+        drop(keyspace);
+        db.close().unwrap();
+        let bytes = machine.file_bytes("/db/data").unwrap();
+        let places = bytes.windows(30).enumerate().filter(|(_, window)| *window == &old[..30]);
+        let places: Vec<usize> = places.map(|(at, _)| at).collect();
+        assert!(!places.is_empty(), "the value is in the file");
+        places.into_iter().for_each(|at| machine.corrupt("/db/data", at as u64, 1).unwrap());
+        let db = open(&machine);
+        let keyspace = db.open_keyspace("k").unwrap().unwrap();
+        assert_eq!(keyspace.get("key").unwrap_err().kind(), ErrorKind::Corruption);
+        keyspace.insert_reader("key", 3 * PIECE, made(1, 3 * PIECE)).unwrap();
+        let mut found = Vec::new();
+        keyspace.get_reader("key").unwrap().unwrap().read_to_end(&mut found).unwrap();
+        let mut expected = Vec::new();
+        made(1, 3 * PIECE).read_to_end(&mut expected).unwrap();
+        assert!(found == expected);
+    }
+}
+
 fn options() -> Vec<KeyspaceOptions> {
     let plain = KeyspaceOptions::default();
     vec![

@@ -80,7 +80,8 @@ impl Store {
         let value = underway.value;
         let mut before = None;
         let outcome = self.write_pieces(pieces, &underway, length, reader).and_then(|()| {
-            before = self.read(|| read::find_pieces(&keyspace.view.load(), key))?;
+            // Whatever is there is overwritten, whether or not it can be read.
+            before = self.read(|| read::find_pieces(&keyspace.view.load(), key)).unwrap_or_default();
             let mut reference = Vec::new();
             ValueReference::to_pieces(value, length).encode(&mut reference);
             let operation =

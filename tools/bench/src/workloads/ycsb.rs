@@ -34,7 +34,7 @@ use crate::{
     subject::scratch::Scratch,
 };
 pub(crate) use backup_check::BackupResult;
-pub(crate) use run_state::RunState;
+pub(crate) use run_state::{RunState, wait_for_idle};
 pub(crate) use tree_switches::SwitchResult;
 
 /// Runs the workloads in their order on a store of any kind.

@@ -1,5 +1,5 @@
-//! Rules that keep the documents true: named files exist, dependencies have their reason, the glossary is
-//! sorted.
+//! Rules that keep the documents true: named files exist, the code map has all files of its crates,
+//! dependencies have their reason, the glossary is sorted.
 
 use crate::{
     Finding,
@@ -7,14 +7,9 @@ use crate::{
 };
 
 /// Documents whose `file.rs` names must be files of the checkout.
-const MAPS: [&str; 6] = [
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "docs/CODEMAP.md",
-    "docs/FORMAT.md",
-    "docs/TESTING.md",
-    "docs/papers.md",
-];
+const MAPS: [&str; 6] =
+    ["ARCHITECTURE.md", "CONTRIBUTING.md", CODE_MAP, "docs/FORMAT.md", "docs/TESTING.md", "docs/papers.md"];
+const CODE_MAP: &str = "docs/CODEMAP.md";
 const GLOSSARY: &str = "docs/GLOSSARY.md";
 const DEPENDENCY_RECORD: &str = "docs/decisions/0002-dependencies.md";
 
@@ -26,9 +21,27 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
             None => findings.push(Finding::new(path, 1, "is missing")),
         }
     }
+    findings.extend(sources.iter().filter(|map| map.path == CODE_MAP).flat_map(|map| unnamed(map, sources)));
     match sources.iter().find(|source| source.path == GLOSSARY) {
         Some(glossary) => findings.extend(unsorted_words(glossary)),
         None => findings.push(Finding::new(GLOSSARY, 1, "is missing")),
+    }
+    findings
+}
+
+/// Files of the crates that have a heading in the code map (`## FOLDER: …`) and are not under it. Those of
+/// tests need not be.
+fn unnamed(map: &Source, sources: &[Source]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for section in map.text.split("\n## ").skip(1) {
+        let folder = section.split_once(": ").map_or("", |(folder, _)| folder);
+        for source in sources.iter().filter(|source| source.is_rust() && !source.path.contains("tests")) {
+            let within = source.path.strip_prefix(folder).and_then(|rest| rest.strip_prefix("/src/"));
+            let Some(name) = within.filter(|_| !folder.is_empty()) else { continue };
+            if !section.contains(&format!("- `{name}`")) {
+                findings.push(Finding::new(&source.path, 1, format!("is not in {CODE_MAP}")));
+            }
+        }
     }
     findings
 }

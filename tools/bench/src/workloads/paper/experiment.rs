@@ -3,11 +3,8 @@
 //! **Invariants**
 //! - One store at a time, in a directory of its own that is removed after its last workload.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use testudo::{Error, Result};
-use testudo_env::RealEnv;
 
 use crate::{
     Context, PaperArgs, Scale, Workload, YcsbArgs,
@@ -74,9 +71,14 @@ impl<'a> Experiment<'a> {
         Ok(reports)
     }
 
-    /// The machine.
-    pub(crate) fn env(&self) -> Arc<RealEnv> {
-        Arc::clone(&self.context.env)
+    /// The machine, and whether the user has had enough.
+    pub(crate) fn context(&self) -> &'a Context {
+        self.context
+    }
+
+    /// Errors: `Invalid` if the user has had enough.
+    pub(crate) fn check_stopped(&self) -> Result<()> {
+        if self.context.stopped() { Err(stopped()) } else { Ok(()) }
     }
 
     /// A new directory.
@@ -102,7 +104,7 @@ impl<'a> Experiment<'a> {
     ) -> Result<Report> {
         let report = state.run_workload(workload, is_last)?;
         if report.interrupted {
-            return Err(Error::invalid("stopped"));
+            return Err(stopped());
         }
         self.result(setting, &report)?;
         Ok(report)
@@ -112,6 +114,10 @@ impl<'a> Experiment<'a> {
     pub(crate) fn result(&mut self, setting: &str, point: &impl Serialize) -> Result<()> {
         self.output.result(&Line { experiment: self.name, setting, point })
     }
+}
+
+fn stopped() -> Error {
+    Error::invalid("stopped")
 }
 
 /// Wrong answers of all reports.

@@ -12,7 +12,7 @@ use std::{thread, time::Duration};
 use serde::Serialize;
 use testudo::{Error, Result};
 use testudo_base::num::{u64_of, usize_of};
-use testudo_env::{Env, SplitMix};
+use testudo_env::{Env as _, SplitMix};
 
 use super::{
     Findings,
@@ -20,12 +20,16 @@ use super::{
     key_sets::{KeySet, load, scattered},
 };
 use crate::{
+    Context,
     report::{
         line_chart::{Line, LineChart},
         size::{human_bytes, human_count, quotient},
     },
     subject::{Records, Settings, Subject, testudo_subject::Testudo},
-    workloads::ycsb::zipf::{Picker, below},
+    workloads::ycsb::{
+        wait_for_idle,
+        zipf::{Picker, below},
+    },
 };
 
 const TREES: [&str; 3] = ["treeline", "turtle", "leveled"];
@@ -36,9 +40,8 @@ const ROUNDS: usize = 2;
 const LENGTH_MAX: u64 = 100;
 /// The data are so many times as large as the memory.
 const TIMES_MEMORY: u64 = 8;
-const POLL: Duration = Duration::from_millis(100);
 /// A store that has written nothing for so long is idle.
-const IDLE_POLLS: u32 = 10;
+const IDLE_FOR: Duration = Duration::from_secs(1);
 
 /// What was found, of one tree and skew.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -128,7 +131,7 @@ fn measure_tree(
     record_bytes: usize,
     tree: &str,
 ) -> Result<[Point; SKEWS.len()]> {
-    let (scratch, env) = (experiment.scratch()?, experiment.env());
+    let (scratch, context) = (experiment.scratch()?, experiment.context());
     let bytes = u64_of(keys.len() * record_bytes);
     let settings = Settings {
         memory_bytes: (bytes / TIMES_MEMORY).max(4 << 20),
@@ -140,16 +143,18 @@ fn measure_tree(
         warm_restart: false,
         warm_merges: false,
         record_cache: true,
-        env: env.clone(),
+        env: context.env.clone(),
     };
     let store = Testudo::open(scratch.path(), &settings)?;
     let records = store.records("keys")?;
-    for key in keys {
+    for (number, key) in keys.iter().enumerate() {
+        if number % 1024 == 0 {
+            experiment.check_stopped()?;
+        }
         Records::insert(&records, key, &value_of(key, record_bytes))?;
     }
     let rest: f64 = experiment.scaled(0.05, 10.0, 60.0);
-    store.flush()?;
-    wait_for_idle(&store, &*env, Duration::from_secs_f64(rest));
+    wait_for_idle(&store, context, IDLE_FOR, Duration::from_secs_f64(rest))?;
     drop(records);
     store.close()?;
     let mut sorted = keys.to_vec();
@@ -161,13 +166,14 @@ fn measure_tree(
         let records = store.records("keys")?;
         let count = u64_of(sorted.len());
         let picker = if skew == 0 { Picker::Uniform } else { Picker::zipfian(count) };
-        let scans = Scans { records: &records, keys: &sorted, record_bytes, picker, env: &*env };
+        let scans = Scans { records: &records, keys: &sorted, record_bytes, picker, context };
         let warm: f64 = experiment.scaled(0.01, 1.0, 10.0);
         scans.run(settings.threads, Duration::from_secs_f64(warm))?;
         let before = store.readings().device_bytes_read;
         let time = Duration::from_secs_f64(experiment.scaled(0.02, 2.0, 20.0));
         let (scanned, wrong_answers) = scans.run(settings.threads, time)?;
         let read = store.readings().device_bytes_read - before;
+        experiment.check_stopped()?;
         *point = Point {
             scans_per_second: scanned as f64 / time.as_secs_f64(),
             read_bytes_per_scan: quotient(read as f64, scanned as f64),
@@ -177,16 +183,6 @@ fn measure_tree(
         store.close()?;
     }
     Ok(points)
-}
-
-fn wait_for_idle(store: &Testudo, env: &dyn Env, limit: Duration) {
-    let (end, mut calm, mut written) = (env.monotonic() + limit, 0, 0);
-    while env.monotonic() < end && calm < IDLE_POLLS {
-        env.sleep(POLL.min(limit));
-        let now = store.readings().device_bytes_written;
-        calm = if now == written { calm + 1 } else { 0 };
-        written = now;
-    }
 }
 
 /// A value that follows from its key, so that both are of `record_bytes` if that is more than the key.
@@ -203,13 +199,13 @@ struct Scans<'s, R: Records> {
     keys: &'s [&'s [u8]],
     record_bytes: usize,
     picker: Picker,
-    env: &'s dyn Env,
+    context: &'s Context,
 }
 
 impl<R: Records + Sync> Scans<'_, R> {
     /// Scans by so many threads for so long; how many there were, and how many of them were wrong.
     fn run(&self, threads: usize, time: Duration) -> Result<(u64, u64)> {
-        let end = self.env.monotonic() + time;
+        let end = self.context.env.monotonic() + time;
         thread::scope(|scope| {
             let seeds = 0..u64_of(threads);
             let workers: Vec<_> = seeds.map(|seed| scope.spawn(move || self.scan_until(seed, end))).collect();
@@ -226,7 +222,7 @@ impl<R: Records + Sync> Scans<'_, R> {
     fn scan_until(&self, seed: u64, end: Duration) -> Result<(u64, u64)> {
         let mut random = SplitMix::new(seed + 1);
         let (mut scanned, mut wrong) = (0, 0);
-        while self.env.monotonic() < end {
+        while self.context.env.monotonic() < end && !self.context.stopped() {
             let count = u64_of(self.keys.len());
             let from = usize_of(self.picker.pick(&mut random, count));
             let length = usize_of(1 + below(&mut random, LENGTH_MAX));

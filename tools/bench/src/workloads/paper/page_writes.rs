@@ -51,8 +51,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let pages: u64 = experiment.scaled(1 << 13, 1 << 16, 1 << 19);
     let time = Duration::from_secs_f64(experiment.scaled(0.02, 2.0, 20.0));
     let scratch = experiment.scratch()?;
-    let env = experiment.env();
-    let bed = Bed::new(&*env, scratch.path(), pages)?;
+    let bed = Bed::new(&*experiment.context().env, scratch.path(), pages)?;
     let mut map: Vec<u64> = (0..pages).collect();
     // As many places are free as the largest batch needs.
     let mut free: VecDeque<u64> = (pages..pages + IMAGES_PAGES).collect();
@@ -60,6 +59,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     for batch in BATCH_PAGES.into_iter().filter(|batch| *batch <= pages / 8) {
         let mut points = [Point::default(); WAYS.len()];
         while points.iter().any(|point| point.seconds < time.as_secs_f64()) {
+            experiment.check_stopped()?;
             let mut chosen: Vec<u64> = (0..batch).map(|_| below(&mut random, pages)).collect();
             chosen.sort_unstable();
             chosen.dedup();

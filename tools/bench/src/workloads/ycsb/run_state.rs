@@ -488,20 +488,8 @@ impl<'a, S: Subject> RunState<'a, S> {
     /// Waits until nothing has been written for `idle_for`, but not longer than the flags say; since when
     /// that is so, and the measurements then.
     pub(crate) fn wait_for_idle(&self, idle_for: Duration) -> Result<(Duration, Readings)> {
-        let env = &*self.context.env;
-        self.db.flush()?;
-        let limit = env.monotonic() + Duration::from_secs_f64(self.args.settle_seconds);
-        let mut stats = self.db.readings();
-        let mut idle_since = env.monotonic();
-        while env.monotonic() < limit && env.monotonic() < idle_since + idle_for && !self.context.stopped() {
-            env.sleep(POLL);
-            let now = self.db.readings();
-            if (now.device_bytes_written, now.disk_bytes) != (stats.device_bytes_written, stats.disk_bytes) {
-                idle_since = env.monotonic();
-            }
-            stats = now;
-        }
-        Ok((idle_since, stats))
+        let at_most = Duration::from_secs_f64(self.args.settle_seconds);
+        wait_for_idle(&self.db, self.context, idle_for, at_most)
     }
 
     /// Waits until the store is idle and notes what it cost.
@@ -524,6 +512,30 @@ impl<'a, S: Subject> RunState<'a, S> {
         report.space_amplification_settled = Some(space);
         Ok(())
     }
+}
+
+/// Waits until a store has written nothing for `idle_for`, but not longer than `at_most`; since when that is
+/// so, and the measurements then.
+pub(crate) fn wait_for_idle<S: Subject>(
+    db: &S,
+    context: &Context,
+    idle_for: Duration,
+    at_most: Duration,
+) -> Result<(Duration, Readings)> {
+    let env = &*context.env;
+    db.flush()?;
+    let limit = env.monotonic() + at_most;
+    let mut stats = db.readings();
+    let mut idle_since = env.monotonic();
+    while env.monotonic() < limit && env.monotonic() < idle_since + idle_for && !context.stopped() {
+        env.sleep(POLL);
+        let now = db.readings();
+        if (now.device_bytes_written, now.disk_bytes) != (stats.device_bytes_written, stats.disk_bytes) {
+            idle_since = env.monotonic();
+        }
+        stats = now;
+    }
+    Ok((idle_since, stats))
 }
 
 fn main_keyspaces<S: Subject>(db: &S, args: &YcsbArgs) -> Result<Vec<S::Records>> {
