@@ -294,3 +294,30 @@ fn what_was_hot_on_updated_pages_comes_back_after_a_restart() {
     let read = db.stats().page_reads - reads;
     assert!(read < 40, "{read} pages were read again");
 }
+
+#[test]
+fn runs_of_another_tree_whose_values_go_on_in_next_pages_are_updated_rightly() {
+    let machine = MemEnv::new(1);
+    let db = builder(&machine, "/db").open().unwrap();
+    let leveled = Tree::Leveled { run_bytes: 192 << 10, growth_factor: 4, level1_flushes: 1 };
+    let users = db.keyspace("users", KeyspaceOptions::default().tree(leveled)).unwrap();
+    let mut subject = Subject { machine, db, users, model: Model::new() };
+    (0..1500).for_each(|number| subject.insert(number * 40, &vec![number.to_le_bytes()[0]; 1_100]));
+    subject.settle();
+    let used = subject.db.stats().live_bytes;
+    assert!(used < 1_500 * 1_112 * 6 / 5, "values go on: {used} bytes");
+    subject.users.set_tree(TREELINE).unwrap();
+    for round in 0..12 {
+        for number in 0..7 {
+            let at = (u32::from(round) * 977 + number * 3) % 1500;
+            subject.insert(at * 40, &vec![round; 1_000 + usize::from(round) * 20]);
+        }
+        subject.settle();
+        subject.check();
+    }
+    let replaced = subject.users.stats().replaced_pages;
+    assert!(replaced > 0, "what was written anew has whole entries, and is updated page by page");
+    let Subject { machine, db, model, .. } = subject;
+    db.close().unwrap();
+    check_store(&machine, "/db", &model);
+}

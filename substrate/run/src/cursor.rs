@@ -158,6 +158,9 @@ impl RunCursor {
                 return Err(self.run.damaged(self.block.page(), damage));
             }
         };
+        if cell.continued_bytes > 0 {
+            return self.set_incomplete_slot(slot);
+        }
         self.entry.key.truncate(block.prefix().len());
         self.entry.key.extend_from_slice(cell.suffix);
         self.entry.kind = cell.kind;

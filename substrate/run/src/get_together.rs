@@ -2,21 +2,25 @@
 //!
 //! **Invariants**
 //! - Each block is read once, however many of the keys are in it. Blocks that lie side by side are one read;
-//!   all reads are under way together.
+//!   all reads are under way together. Only pages in which values end come after them, in a round of theirs,
+//!   as far as they are not among the blocks.
 //! - Every block is verified before it is parsed.
 
 use std::ops::Range;
 
 use testudo_base::{
     ExtentSpan, PAGE_SIZE, Result,
-    num::{u64_of, usize_of},
+    num::{u32_of, u64_of, usize_of},
 };
 use testudo_env::AlignedBuffer;
-use testudo_storage::{DataFile, PageAddress, PageKind, payload_of};
+use testudo_storage::{DataFile, Neighbours, PageAddress, PageKind, payload_of};
 
 use crate::{
     Access, Lookup, Run,
-    format::{block::Block, footer::BlockPosition},
+    format::{
+        block::{Block, CONTINUATION_BYTES},
+        footer::BlockPosition,
+    },
 };
 
 /// A key in a run that is known to hold it.
@@ -47,47 +51,143 @@ impl Wanted {
 ///
 /// Errors: `Io`, `Corruption`; then nothing is known of any key.
 pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<Vec<Lookup>> {
-    let mut found = vec![Lookup::Absent; keys.len()];
-    let wanted = wanted_blocks(data, keys, &mut found)?;
-    let mut buffer = AlignedBuffer::unfilled(wanted.iter().map(Wanted::bytes).sum());
-    read_all(data, &wanted, &mut buffer)?;
-    let mut rest: &[u8] = &buffer;
-    for block in &wanted {
-        let (bytes, behind) = rest.split_at(block.bytes());
-        rest = behind;
-        data.verify(bytes, &block.address)?;
-        if block.position.pages == 1 {
-            data.admit(&block.address, bytes);
-        }
+    let mut batch = Batch { data, keys, found: vec![Lookup::Absent; keys.len()], unfinished: Vec::new() };
+    let wanted = batch.wanted_blocks()?;
+    let buffer = read_all(data, &wanted)?;
+    let blocks: Vec<(&Wanted, &[u8])> = pages_of(&wanted, &buffer).collect();
+    for (block, bytes) in &blocks {
         for &at in &block.keys {
-            let KnownKey { run, key } = keys[at];
-            found[at] = look_up(bytes, key).map_err(|damage| run.damaged(block.position.page, damage))?;
+            batch.look_up(at, block.position, bytes)?;
         }
     }
-    Ok(found)
+    if !batch.unfinished.is_empty() {
+        batch.complete_values(&blocks)?;
+    }
+    Ok(batch.found)
 }
 
-/// The blocks that are not in the cache, in the order of their places, each once. What is in the cache is put
-/// into `found`.
-fn wanted_blocks(data: &DataFile, keys: &[KnownKey<'_>], found: &mut [Lookup]) -> Result<Vec<Wanted>> {
-    let mut wanted: Vec<Wanted> = Vec::new();
-    for (at, KnownKey { run, key }) in keys.iter().enumerate() {
-        if !run.reference().keys.may_hold(key) {
-            continue;
+/// The keys that are looked up together.
+struct Batch<'b> {
+    data: &'b DataFile,
+    keys: &'b [KnownKey<'b>],
+    found: Vec<Lookup>,
+    /// Parts of values that are in other pages, in their order.
+    unfinished: Vec<Part>,
+}
+
+/// A part of the value of a key, in a page behind that of its block.
+struct Part {
+    key: usize,
+    position: BlockPosition,
+    /// Bytes of the value from there on.
+    length: usize,
+    bytes: Vec<u8>,
+}
+
+impl Batch<'_> {
+    /// The blocks that are not in the cache, in the order of their places, each once. What is in the cache is
+    /// looked up.
+    fn wanted_blocks(&mut self) -> Result<Vec<Wanted>> {
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for (at, KnownKey { run, key }) in self.keys.iter().enumerate() {
+            if !run.reference().keys.may_hold(key) {
+                continue;
+            }
+            let pages = run.pages_for(key, Access::Blocking)?;
+            let (position, pages_behind) = pages.expect("a blocking read returns its block");
+            let address = run.address(PageKind::Data, position.page)?;
+            for part in 0..pages_behind {
+                wanted.extend(self.continuation(run, run.continuation_of(position, part)?)?);
+            }
+            // Keys often come in the order of their runs.
+            if let Some(last) = wanted.last_mut().filter(|last| last.address == address) {
+                last.keys.push(at);
+            } else if position.pages == 1
+                && let Some(page) = self.data.cached_page(&address)
+            {
+                self.look_up(at, position, &page)?;
+            } else {
+                wanted.push(Wanted { position, address, pieces: run.pieces(position)?, keys: vec![at] });
+            }
         }
-        let position = run.block_for(key, Access::Blocking)?.expect("a blocking read returns its block");
-        let address = run.address(PageKind::Data, position.page)?;
-        // Keys often come in the order of their runs.
-        if let Some(last) = wanted.last_mut().filter(|last| last.address == address) {
-            last.keys.push(at);
-        } else if position.pages == 1
-            && let Some(page) = data.cached_page(&address)
-        {
-            found[at] = look_up(&page, key).map_err(|damage| run.damaged(position.page, damage))?;
-        } else {
-            wanted.push(Wanted { position, address, pieces: run.pieces(position)?, keys: vec![at] });
-        }
+        Ok(each_once(wanted))
     }
+
+    /// A page in which a value goes on, if it is not in the cache.
+    fn continuation(&self, run: &Run, next: BlockPosition) -> Result<Option<Wanted>> {
+        let address = run.address(PageKind::Data, next.page)?;
+        if self.data.has_page(address.page) {
+            return Ok(None);
+        }
+        Ok(Some(Wanted { position: next, address, pieces: run.pieces(next)?, keys: Vec::new() }))
+    }
+
+    /// Looks a key up in its block.
+    fn look_up(&mut self, at: usize, position: BlockPosition, bytes: &[u8]) -> Result<()> {
+        let KnownKey { run, key } = self.keys[at];
+        let damaged = |damage| run.damaged(position.page, damage);
+        let block = Block::parse(payload_of(bytes)).map_err(damaged)?;
+        let (index, is_equal) = block.lower_bound(key).map_err(damaged)?;
+        if !is_equal {
+            return Ok(());
+        }
+        let cell = block.cell(index).map_err(damaged)?;
+        let parts = cell.continued_bytes.div_ceil(CONTINUATION_BYTES);
+        for part in 0..parts {
+            let next = run.continuation_of(position, u32_of(part))?;
+            let length = cell.continued_bytes - part * CONTINUATION_BYTES;
+            self.unfinished.push(Part { key: at, position: next, length, bytes: Vec::new() });
+        }
+        self.found[at] = Lookup::Found(cell.kind, cell.value.to_vec(), Neighbours::default());
+        Ok(())
+    }
+
+    /// Adds to values what other pages have of them. `read`: the blocks that were read, in the order of their
+    /// places.
+    fn complete_values(&mut self, read: &[(&Wanted, &[u8])]) -> Result<()> {
+        let mut wanted: Vec<Wanted> = Vec::new();
+        let mut unfinished = std::mem::take(&mut self.unfinished);
+        for (number, part) in unfinished.iter_mut().enumerate() {
+            let run = self.keys[part.key].run;
+            let address = run.address(PageKind::Data, part.position.page)?;
+            let was_read = read.binary_search_by_key(&address.page, |(block, _)| block.address.page);
+            if let Ok(place) = was_read {
+                part.take(run, read[place].1)?;
+            } else if let Some(page) = self.data.cached_page(&address) {
+                part.take(run, &page)?;
+            } else {
+                let pieces = run.pieces(part.position)?;
+                wanted.push(Wanted { position: part.position, address, pieces, keys: vec![number] });
+            }
+        }
+        let wanted = each_once(wanted);
+        let buffer = read_all(self.data, &wanted)?;
+        for (block, bytes) in pages_of(&wanted, &buffer) {
+            for &number in &block.keys {
+                let part = &mut unfinished[number];
+                part.take(self.keys[part.key].run, bytes)?;
+            }
+        }
+        for part in unfinished {
+            if let Lookup::Found(_, value, _) = &mut self.found[part.key] {
+                value.extend_from_slice(&part.bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    /// Takes it out of its page.
+    fn take(&mut self, run: &Run, page: &[u8]) -> Result<()> {
+        let rest = Block::parse(payload_of(page)).and_then(|block| block.continuation(self.length));
+        self.bytes.extend_from_slice(rest.map_err(|damage| run.damaged(self.position.page, damage))?);
+        Ok(())
+    }
+}
+
+/// Blocks in the order of their places, each with all of its keys.
+fn each_once(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
     wanted.sort_by_key(|block| block.address.page);
     wanted.dedup_by(|block, before| {
         let is_same = block.address == before.address;
@@ -96,11 +196,33 @@ fn wanted_blocks(data: &DataFile, keys: &[KnownKey<'_>], found: &mut [Lookup]) -
         }
         is_same
     });
-    Ok(wanted)
+    wanted
 }
 
-/// Reads blocks into the buffer, one behind the other.
-fn read_all(data: &DataFile, wanted: &[Wanted], buffer: &mut [u8]) -> Result<()> {
+/// Blocks with their bytes, of a buffer that has them one behind the other.
+fn pages_of<'p>(wanted: &'p [Wanted], buffer: &'p [u8]) -> impl Iterator<Item = (&'p Wanted, &'p [u8])> {
+    let mut rest = buffer;
+    wanted.iter().map(move |block| {
+        let (bytes, behind) = rest.split_at(block.bytes());
+        rest = behind;
+        (block, bytes)
+    })
+}
+
+/// Reads blocks, one behind the other, verifies them, and puts those of one page into the cache.
+fn read_all(data: &DataFile, wanted: &[Wanted]) -> Result<AlignedBuffer> {
+    let mut buffer = AlignedBuffer::unfilled(wanted.iter().map(Wanted::bytes).sum());
+    read_into(data, wanted, &mut buffer)?;
+    for (block, bytes) in pages_of(wanted, &buffer) {
+        data.verify(bytes, &block.address)?;
+        if block.position.pages == 1 {
+            data.admit(&block.address, bytes);
+        }
+    }
+    Ok(buffer)
+}
+
+fn read_into(data: &DataFile, wanted: &[Wanted], buffer: &mut [u8]) -> Result<()> {
     // Where each read begins in the file, and which bytes of the buffer it fills.
     let mut reads: Vec<(u64, Range<usize>)> = Vec::new();
     let mut end = 0;
@@ -125,14 +247,4 @@ fn read_all(data: &DataFile, wanted: &[Wanted], buffer: &mut [u8]) -> Result<()>
         return Ok(());
     }
     data.read_many(&mut requests).into_iter().collect()
-}
-
-fn look_up(bytes: &[u8], key: &[u8]) -> std::result::Result<Lookup, testudo_base::codec::Damage> {
-    let block = Block::parse(payload_of(bytes))?;
-    let (index, is_equal) = block.lower_bound(key)?;
-    if !is_equal {
-        return Ok(Lookup::Absent);
-    }
-    let cell = block.cell(index)?;
-    Ok(Lookup::Found(cell.kind, cell.value.to_vec(), testudo_storage::Neighbours::default()))
 }

@@ -15,6 +15,7 @@
 //! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or
 //!   of an older one at the same place, is refused.
 
+mod continued_value;
 mod cursor;
 mod entry_list;
 mod format;
@@ -24,6 +25,7 @@ mod page_update;
 mod read_pages;
 mod reader;
 mod rescue;
+mod run_layout;
 mod spans;
 mod writer;
 
@@ -48,4 +50,5 @@ pub use rescue::found_pages::FoundPage;
 pub use rescue::inspect::{BlockContents, inspect_block};
 pub use rescue::lenient_cursor::{LenientCursor, LostPages, block_keys, read_leniently};
 pub use rescue::lenient_filter::LenientFilter;
-pub use writer::{RunLayout, RunOrigin, RunWriter};
+pub use run_layout::RunLayout;
+pub use writer::{RunOrigin, RunWriter};

@@ -30,7 +30,7 @@ use crate::{
     format::{
         block::Block,
         builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
-        footer::BlockPosition,
+        find_block::IndexedBlock,
         long_separators::MAX_SEPARATOR_BYTES,
     },
     reader::used_places,
@@ -43,14 +43,6 @@ const SPANS_MAX: usize = 64;
 const WRITE_PAGES: usize = 64;
 /// Pages taken at once, at least.
 const PAGES_TAKEN_MIN: u32 = 4;
-
-/// A data block of the run.
-#[derive(Clone, Debug)]
-struct IndexedBlock {
-    /// Its keys are no less than this.
-    separator: Vec<u8>,
-    position: BlockPosition,
-}
 
 /// What a page is to have: a block, or two of them with the border between.
 #[derive(Debug)]
@@ -76,15 +68,16 @@ pub struct PageUpdate {
 impl PageUpdate {
     /// For a run; `None` if its pages cannot be replaced. Reads index pages.
     pub fn begin(run: &Arc<Run>) -> Result<Option<Self>> {
-        let mut blocks = Vec::new();
+        if run.reference().has_continued_values && !planted!("continuation-replaced") {
+            return Ok(None);
+        }
+        let mut blocks: Vec<IndexedBlock> = Vec::new();
         for (_, at) in &run.footer()?.index {
-            for (separator, entry) in run.index_entries(*at)? {
-                // Where separators were cut the first keys of blocks say what belongs to them.
-                if entry.fork.is_some() {
-                    return Ok(None);
-                }
-                blocks.push(IndexedBlock { separator, position: entry.position });
-            }
+            blocks.extend(run.index_entries(*at)?);
+        }
+        // Where separators were cut the first keys of blocks say what belongs to them.
+        if blocks.iter().any(|block| block.fork.is_some()) {
+            return Ok(None);
         }
         let RunRef { entries, tombstones, user_bytes, .. } = *run.reference();
         Ok(Some(Self {

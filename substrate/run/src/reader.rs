@@ -442,8 +442,14 @@ impl Run {
         let position = if let Reached::Block(page, pages) = reached {
             BlockPosition { page, pages }
         } else {
-            let Some(position) = self.block_for(key, access)? else { return Ok(Lookup::Waiting) };
+            let Some((position, behind)) = self.pages_for(key, access)? else { return Ok(Lookup::Waiting) };
             access.set_reached(Reached::Block(position.page, position.pages));
+            if behind > 1 {
+                return self.search_long(position, behind, key);
+            }
+            if behind > 0 && self.awaits_pages(position, 0..=behind, access)? {
+                return Ok(Lookup::Waiting);
+            }
             position
         };
         self.search_block(position, key, access)
@@ -451,6 +457,7 @@ impl Run {
 
     /// Looks a key up in the data block where it would be.
     fn search_block(&self, position: BlockPosition, key: &[u8], access: Access<'_>) -> Result<Lookup> {
+        let mut continued_bytes = 0;
         let search = |payload: &[u8], page: Option<&PageRef<'_>>| {
             let block = Block::parse(payload)?;
             let (index, equal) = block.lower_bound(key)?;
@@ -458,13 +465,20 @@ impl Run {
                 return Ok(Lookup::Absent);
             }
             let cell = block.cell(index)?;
+            continued_bytes = cell.continued_bytes;
             let neighbours = page.map(|page| page.ask(index)).unwrap_or_default();
             Ok(Lookup::Found(cell.kind, cell.value.to_vec(), neighbours))
         };
-        match self.with_block_in_cache(PageKind::Data, position, access, search)? {
-            None => Ok(Lookup::Waiting),
-            Some(found) => found.map_err(|damage| self.damaged(position.page, damage)),
+        let found = match self.with_block_in_cache(PageKind::Data, position, access, search)? {
+            None => return Ok(Lookup::Waiting),
+            Some(found) => found.map_err(|damage| self.damaged(position.page, damage))?,
+        };
+        let Lookup::Found(kind, value, neighbours) = found else { return Ok(found) };
+        if continued_bytes == 0 {
+            return Ok(Lookup::Found(kind, value, neighbours));
         }
+        let whole = self.complete_value(position, value, continued_bytes, access)?;
+        Ok(whole.map_or(Lookup::Waiting, |value| Lookup::Found(kind, value, neighbours)))
     }
 
     /// As [`Run::get`], if that needs no page but one of data: `None` if a page of the filter or of the index

@@ -16,15 +16,17 @@ use std::sync::Arc;
 use testudo_base::{
     Entry, Error, ErrorKind, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
     checksum::hash_key,
-    num::{u16_of, u32_of, u64_of, usize_of},
+    key,
+    num::{u32_of, u64_of, usize_of},
+    planted,
 };
 use testudo_env::AlignedBuffer;
 use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, seal_pages};
 
 use crate::{
-    KeyBounds, KeyEnds, Run, RunRecord, RunRef,
+    KeyBounds, KeyEnds, Run, RunLayout, RunRecord, RunRef,
     format::{
-        block::IndexEntry,
+        block::{CONTINUATION_BYTES, IndexEntry},
         builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
         footer::{BlockPosition, Footer},
         long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
@@ -50,29 +52,18 @@ pub struct RunOrigin {
     pub newest_seqno: Seqno,
 }
 
-/// How the pages of a run are laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunLayout {
-    /// It has a filter: queries for keys that it does not have are mostly spared a read.
-    pub has_filter: bool,
-    /// Bytes of a page that are filled, at most; what is left is for what comes later.
-    pub fill_bytes: u16,
+/// A data block that was written.
+#[derive(Debug)]
+struct WrittenBlock {
+    /// Before its keys.
+    separator: Separator,
+    position: BlockPosition,
+    /// Keys from here on need so many pages more.
+    continued_from: Option<(Box<[u8]>, u32)>,
 }
 
-impl RunLayout {
-    /// For a run of which pages are to be replaced: there is some room on each, and no filter, which would
-    /// not know what they get.
-    pub fn for_page_updates() -> Self {
-        let fill_bytes = PAGE_PAYLOAD_BYTES / 16 * 15;
-        Self { has_filter: false, fill_bytes: u16_of(fill_bytes) }
-    }
-}
-
-impl Default for RunLayout {
-    fn default() -> Self {
-        Self { has_filter: true, fill_bytes: u16::MAX }
-    }
-}
+/// A longer border is not stated.
+const MAX_BORDER_BYTES: usize = 64;
 
 /// A run in the making.
 #[derive(Debug)]
@@ -92,8 +83,7 @@ pub struct RunWriter {
     buffer: AlignedBuffer,
     buffered_pages: usize,
     block: BlockBuilder,
-    /// Data blocks: separator before the block, and where it is.
-    index: Vec<(Separator, BlockPosition)>,
+    index: Vec<WrittenBlock>,
     hashes: Vec<u64>,
     admitted: Vec<(u32, PageKind, Vec<u8>)>,
     /// Last key of the blocks that are finished.
@@ -109,6 +99,7 @@ pub struct RunWriter {
     tombstones: u64,
     user_bytes: u64,
     data_bytes: u64,
+    has_continued_values: bool,
 }
 
 impl RunWriter {
@@ -152,6 +143,7 @@ impl RunWriter {
             tombstones: 0,
             user_bytes: 0,
             data_bytes: 0,
+            has_continued_values: false,
         })
     }
 
@@ -190,11 +182,8 @@ impl RunWriter {
         if self.entries == 0 {
             self.first_key = entry.key.to_vec();
         }
-        if self.is_filled_by(entry) || !self.block.push(entry) {
-            self.finish_block()?;
-            self.block_separator = Separator::between(&self.previous_first, &self.previous_key, entry.key);
-            let is_first = self.block.push(entry);
-            debug_assert!(is_first, "an empty block takes any entry");
+        if self.is_filled_by(entry) || !self.push_whole(entry) {
+            self.push_across(entry)?;
         }
         if self.layout.has_filter {
             self.hashes.push(hash_key(entry.key));
@@ -204,6 +193,65 @@ impl RunWriter {
         self.tombstones += u64::from(entry.kind == Kind::Tombstone);
         self.user_bytes += u64_of(entry.user_bytes());
         Ok(())
+    }
+
+    /// Adds an entry to the open block; `false` if there is no room for it.
+    #[inline]
+    fn push_whole(&mut self, entry: &Entry<'_>) -> bool {
+        let is_first = self.block.is_empty();
+        if !self.block.push(entry) {
+            return false;
+        }
+        if is_first && self.next_page > 0 {
+            self.begin_block(entry.key);
+        }
+        true
+    }
+
+    /// A block that is not the first one begins with this key.
+    fn begin_block(&mut self, first_key: &[u8]) {
+        self.block_separator = Separator::between(&self.previous_first, &self.previous_key, first_key);
+    }
+
+    /// Adds an entry for which the open block has no room: as much of it as there is room for, or in the next
+    /// block.
+    fn push_across(&mut self, entry: &Entry<'_>) -> Result<()> {
+        if self.push_in_parts(entry)? {
+            return Ok(());
+        }
+        self.finish_block()?;
+        if !self.push_whole(entry) && !self.push_in_parts(entry)? {
+            if self.next_page > 0 {
+                self.begin_block(entry.key);
+            }
+            self.block.push_long(entry);
+        }
+        Ok(())
+    }
+
+    /// Adds an entry to the open block, as much of it as there is room for, and the rest to the pages behind;
+    /// `false` if that is not worth it.
+    fn push_in_parts(&mut self, entry: &Entry<'_>) -> Result<bool> {
+        if !self.layout.continues_values {
+            return Ok(false);
+        }
+        let is_first = self.block.is_empty();
+        let border = if is_first { Vec::new() } else { key::separator(self.block.last_key(), entry.key) };
+        let Some(written) = self.block.push_first_part(entry) else { return Ok(false) };
+        if is_first && self.next_page > 0 {
+            self.begin_block(entry.key);
+        }
+        self.has_continued_values = true;
+        self.finish_block()?;
+        let parts = entry.value[written..].chunks(CONTINUATION_BYTES);
+        if let Some(block) = self.index.last_mut().filter(|_| border.len() <= MAX_BORDER_BYTES) {
+            block.continued_from = Some((border.into(), u32_of(parts.len())));
+        }
+        for part in parts {
+            self.finish_block()?;
+            self.block.start_with(part);
+        }
+        Ok(true)
     }
 
     /// Whether the open block has as much as it should, and an entry more would be too much.
@@ -222,20 +270,31 @@ impl RunWriter {
     }
 
     fn finish_block(&mut self) -> Result<()> {
+        if self.block.is_empty() {
+            // No query is led to a page that only has the end of a value.
+            let is_needed = self.block.has_continuation() && !planted!("lone-continuation-not-written");
+            return if is_needed { self.write_open_block().map(|_| ()) } else { Ok(()) };
+        }
         self.previous_key.clear();
         self.previous_key.extend_from_slice(self.block.last_key());
         self.previous_first.clear();
         if self.block.first_key().len() > MAX_SEPARATOR_BYTES {
             self.previous_first.extend_from_slice(self.block.first_key());
         }
+        let position = self.write_open_block()?;
+        let separator = std::mem::take(&mut self.block_separator);
+        self.index.push(WrittenBlock { separator, position, continued_from: None });
+        Ok(())
+    }
+
+    fn write_open_block(&mut self) -> Result<BlockPosition> {
         let mut block = std::mem::take(&mut self.block);
         let written = self.write_block_of(PageKind::Data, &mut block);
         self.block = block;
         (self.block_entries, self.block_warm_entries) = (0, 0);
         let position = written?;
         self.data_bytes += u64::from(position.pages) * u64_of(PAGE_SIZE);
-        self.index.push((std::mem::take(&mut self.block_separator), position));
-        Ok(())
+        Ok(position)
     }
 
     /// Encodes a block right where it is sealed and queued for the device.
@@ -358,10 +417,11 @@ impl RunWriter {
         // From the first entry of the open index block to the last one.
         let mut way: Option<Fork> = None;
         let mut value = Vec::new();
-        for (separator, position) in std::mem::take(&mut self.index) {
+        for WrittenBlock { separator, position, continued_from } in std::mem::take(&mut self.index) {
             value.clear();
+            let continued_from = continued_from.as_ref().map(|(border, pages)| (&**border, *pages));
             let fork = separator.fork;
-            IndexEntry { position, fork }.encode(&mut value);
+            IndexEntry { position, continued_from, fork }.encode(&mut value);
             let entry = Entry { key: &separator.bytes, kind: Kind::Value, value: &value };
             way = match (way, fork) {
                 (Some(way), Some(fork)) => Some(way.then(fork)),
@@ -462,6 +522,7 @@ impl RunWriter {
                 tombstones: self.tombstones,
                 user_bytes: self.user_bytes,
                 keys: KeyEnds::of(&self.first_key, &self.previous_key),
+                has_continued_values: self.has_continued_values,
                 replaced: None,
             },
             keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),

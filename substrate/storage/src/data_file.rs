@@ -5,6 +5,7 @@
 //! - All I/O is in whole pages from aligned buffers.
 //! - The page cache never holds a page of an extent that was given back.
 
+pub(crate) mod load_pages;
 pub(crate) mod page_format;
 pub(crate) mod page_write;
 pub(crate) mod restore_pages;
@@ -26,7 +27,7 @@ use testudo_env::{AlignedBuffer, File, ReadRequest};
 
 use crate::{
     DATA_FILE, Extent, Extents, PageCache, PageRef,
-    cache::{Arrival, Awaited, CacheStats, Priority},
+    cache::{Arrival, CacheStats, Priority},
     data_file::{
         page_format::{PageIdentity, PageKind, page_count_of, span_offset, verify_pages},
         page_write::{PageWrite, outcome},
@@ -203,41 +204,6 @@ impl DataFile {
                 }
             }
         }
-    }
-
-    /// Reads many single pages at once, into the cache, and waits for those that other threads are reading.
-    /// Fails with the first error. Pages for which the cache has no room are read by who asks for them next.
-    pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
-        let (mut loads, mut awaited) = (Vec::with_capacity(addresses.len()), Vec::new());
-        for address in addresses {
-            match self.begin_load(address) {
-                Arrival::Load(loading) => loads.push((address, loading)),
-                Arrival::Elsewhere(load) => awaited.push(load),
-                Arrival::Present(_) | Arrival::Refused => {}
-            }
-        }
-        let mut requests: Vec<ReadRequest<'_>> = loads
-            .iter_mut()
-            .map(|(address, loading)| ReadRequest::new(address.page * PAGE_BYTES, loading.bytes()))
-            .collect();
-        self.file.read_batch(&mut requests);
-        self.io.read_rounds.fetch_add(1, Relaxed);
-        self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
-        self.io.page_read_bytes.fetch_add(u64_of(requests.len()) * PAGE_BYTES, Relaxed);
-        let results: Vec<std::io::Result<()>> = requests.into_iter().map(|request| request.result).collect();
-        let mut outcome = Ok(());
-        for ((address, mut loading), result) in loads.into_iter().zip(results) {
-            let verified = result
-                .map_err(|error| self.read_error(address.page, error))
-                .and_then(|()| self.check(loading.bytes(), address));
-            match verified {
-                Ok(()) => drop(loading.finish()),
-                Err(error) => outcome = outcome.and(Err(error)),
-            }
-        }
-        // Only now: whoever reads those may wait for ours.
-        awaited.into_iter().for_each(Awaited::wait);
-        outcome
     }
 
     fn begin_load(&self, address: &PageAddress) -> Arrival<'_> {

@@ -203,6 +203,21 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/run/src/page_update/tests.rs"],
     ),
     bug(
+        "value-without-its-end",
+        "a query leaves out what the next page has of a value",
+        &["model", "substrate/run/src/continued_value/tests.rs"],
+    ),
+    bug(
+        "lone-continuation-not-written",
+        "the end of a value is not written where no entry follows it on its page",
+        &["substrate/run/src/continued_value/tests.rs"],
+    ),
+    bug(
+        "continuation-replaced",
+        "a page is replaced that has the end of a value",
+        &["engine/tests/treeline.rs"],
+    ),
+    bug(
         "backup-misses-updated-page",
         "a backup takes a run for the one that it has, though pages were replaced since",
         &["engine/tests/treeline.rs"],

@@ -301,6 +301,7 @@ impl KeyspacePlan {
             tombstones: 0,
             user_bytes: 0,
             keys: KeyEnds::of(&first_key, &last_key),
+            has_continued_values: false,
             replaced: fragment.is_replaced.then(|| Arc::new(ReplacedPages::lone_page(writing))),
         };
         let is_later = |covered_range: &CoveredRange| later_run(covered_range, fragment.run);

@@ -8,7 +8,11 @@
 //! - A block is verified when it is taken out of a window.
 //! - A block that is loaded was verified, parsed, and is not empty.
 
-use testudo_base::{Result, codec::Damage, num::u64_of};
+use testudo_base::{
+    Result,
+    codec::Damage,
+    num::{u32_of, u64_of},
+};
 use testudo_env::AlignedBuffer;
 use testudo_storage::{PageKind, StreamLease, payload_of};
 
@@ -20,7 +24,7 @@ use super::{
 use crate::{
     Run,
     format::{
-        block::{Block, Layout},
+        block::{Block, CONTINUATION_BYTES, Layout},
         footer::BlockPosition,
     },
 };
@@ -39,6 +43,8 @@ pub(crate) struct DataBlock {
     pub(crate) position: Option<BlockPosition>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) layout: Layout,
+    /// How many pages behind it have given their parts of the last value.
+    parts: u32,
     /// A merge reads it, and queries use it again and again.
     pub(crate) is_warm: bool,
 }
@@ -52,6 +58,40 @@ impl DataBlock {
     /// Its first page, for messages.
     pub(crate) fn page(&self) -> u32 {
         self.position.map_or(0, |position| position.page)
+    }
+
+    /// Bytes that the last value has in the pages behind, and that were not added yet.
+    fn continued_bytes(&self) -> usize {
+        if !self.layout.is_continued() {
+            return 0;
+        }
+        // What cannot be read is an error for who stands on it.
+        self.view().continued_bytes().unwrap_or(0)
+    }
+
+    /// Whether the value of an entry has to be completed first ([`BlockReader::complete`]).
+    #[inline]
+    pub(crate) fn is_incomplete_at(&self, slot: usize) -> bool {
+        self.layout.is_continued() && slot + 1 == self.layout.count() && self.continued_bytes() > 0
+    }
+
+    /// How many pages have them.
+    pub(crate) fn pages_missing(&self) -> u32 {
+        u32_of(self.continued_bytes().div_ceil(CONTINUATION_BYTES))
+    }
+
+    /// The next of them; `None` if the last value is complete.
+    pub(crate) fn next_part(&self, run: &Run) -> Result<Option<BlockPosition>> {
+        let position = self.position.filter(|_| self.continued_bytes() > 0);
+        position.map(|position| run.continuation_of(position, self.parts)).transpose()
+    }
+
+    /// Adds a part of the last value, out of the next page. REQUIRES: that was verified.
+    pub(crate) fn add_continuation(&mut self, run: &Run, next: BlockPosition, payload: &[u8]) -> Result<()> {
+        let rest = Block::parse(payload).and_then(|block| block.continuation(self.continued_bytes()));
+        self.bytes.extend_from_slice(rest.map_err(|damage| run.damaged(next.page, damage))?);
+        self.parts += 1;
+        Ok(())
     }
 
     fn unload(&mut self) {
@@ -79,6 +119,7 @@ impl DataBlock {
     }
 
     fn parse(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
+        self.parts = 0;
         self.layout = Layout::of(&self.bytes).map_err(|damage| run.damaged(position.page, damage))?;
         if self.layout.count() == 0 {
             return Err(run.damaged(position.page, Damage("a data block is empty")));
@@ -165,6 +206,29 @@ impl BlockReader {
         self.take_from_window(run, block, position)?;
         if self.is_long() && !is_overflow && self.ahead.is_none() {
             self.read_ahead_if_due(run, position)?;
+        }
+        Ok(true)
+    }
+
+    /// Adds the rest of its last value to a block; `false` if a page that has some of it is not in memory.
+    pub(crate) fn complete(&mut self, run: &Run, block: &mut DataBlock) -> Result<bool> {
+        while let Some(next) = block.next_part(run)? {
+            if !self.holds(next) {
+                let is_coming = self.ahead.as_ref().is_some_and(|ahead| ahead.holds(next));
+                if !self.is_long() && !is_coming {
+                    let add = |payload: &[u8]| block.add_continuation(run, next, payload);
+                    let added = run.with_present_block(PageKind::Data, next, add)?.transpose()?;
+                    if added.is_none() {
+                        return Ok(false);
+                    }
+                    continue;
+                }
+                self.fill_window(run, next)?;
+            }
+            let Some(window) = &self.window else { return Ok(false) };
+            let bytes = window.block(next);
+            run.data().verify(bytes, &run.address(PageKind::Data, next.page)?)?;
+            block.add_continuation(run, next, payload_of(bytes))?;
         }
         Ok(true)
     }

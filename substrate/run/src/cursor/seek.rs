@@ -52,6 +52,8 @@ enum Phase {
     Finding(Sought),
     /// This data block is to be loaded, and what is sought is in it or beside it.
     Loading(BlockPosition, Sought),
+    /// It is to stand on this entry of the loaded block, once its value is complete.
+    Completing(usize),
 }
 
 /// A page that the cursor waits for.
@@ -60,6 +62,8 @@ enum Awaited {
     Footer,
     Index(usize, BlockPosition),
     Data(BlockPosition),
+    /// The page in which a value ends.
+    Continuation(BlockPosition),
 }
 
 /// A seek under way.
@@ -67,6 +71,8 @@ enum Awaited {
 pub(super) struct SeekState {
     phase: Phase,
     awaited: Option<Awaited>,
+    /// What is sought needs so many pages behind the one that it is in.
+    pages_behind: u32,
     /// A block that is read along with what other cursors miss, if anything is.
     prefetching: Option<BlockPosition>,
     /// Where the pages are of which the block that is awaited, or wished for, is the first, if they do not
@@ -79,7 +85,14 @@ pub(super) struct SeekState {
 impl SeekState {
     /// Nothing is sought.
     pub(super) fn done() -> Self {
-        Self { phase: Phase::Done, awaited: None, prefetching: None, plan: None, lease: None }
+        Self {
+            phase: Phase::Done,
+            awaited: None,
+            pages_behind: 0,
+            prefetching: None,
+            plan: None,
+            lease: None,
+        }
     }
 }
 
@@ -101,8 +114,9 @@ fn search_index(
         Lead::Slot(slot) => *slot,
         Lead::Group(group) => group.from.saturating_sub(1),
     };
-    let position = run.data_block_of(block.cell(slot)?.value)?;
-    Ok((lead, IndexSlot { slot, count: block.count(), position }))
+    let entry = run.index_entry_of(block.cell(slot)?.value)?;
+    let pages_behind = if sought == Sought::From { entry.pages_behind(key) } else { 0 };
+    Ok((lead, IndexSlot { slot, count: block.count(), position: entry.position, pages_behind }))
 }
 
 impl RunCursor {
@@ -164,8 +178,10 @@ impl RunCursor {
             && let Some(last) = self.run.passed_in_group(key, &group)?.checked_sub(1)
         {
             (found.slot, found.position) = (group.from + last, group.positions[last]);
+            found.pages_behind = 0;
         }
-        let IndexSlot { slot, count, position } = found;
+        let IndexSlot { slot, count, position, pages_behind } = found;
+        self.seek.pages_behind = pages_behind;
         let block = match sought {
             Sought::First | Sought::Last => position,
             Sought::From | Sought::Before => self.run.block_or_overflow(key, position),
@@ -201,7 +217,7 @@ impl RunCursor {
         let (kind, page, ahead) = match awaited {
             Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page, 1),
             Awaited::Index(_, at) => (PageKind::Index, at.page, 1),
-            Awaited::Data(at) => (PageKind::Data, at.page, self.pages_at_once()),
+            Awaited::Data(at) | Awaited::Continuation(at) => (PageKind::Data, at.page, self.pages_at_once()),
         };
         self.missing_at(kind, page, ahead).map(Some)
     }
@@ -237,6 +253,8 @@ impl RunCursor {
     fn pages_at_once(&self) -> u32 {
         match self.seek.phase {
             Phase::Loading(_, Sought::Last | Sought::Before) => 1,
+            Phase::Loading(_, Sought::From) => self.reader.piece_pages().max(1 + self.seek.pages_behind),
+            Phase::Completing(_) => self.reader.piece_pages().max(self.block.pages_missing()),
             _ => self.reader.piece_pages(),
         }
     }
@@ -261,8 +279,20 @@ impl RunCursor {
             }
         };
         let Some(slot) = slot else { return Ok(false) };
-        self.set_slot(slot)?;
+        if self.block.is_incomplete_at(slot) {
+            self.seek.phase = Phase::Completing(slot);
+        } else {
+            self.set_slot(slot)?;
+        }
         Ok(true)
+    }
+
+    /// Stands on an entry of the loaded block of which the value ends in the next page.
+    #[cold]
+    pub(super) fn set_incomplete_slot(&mut self, slot: usize) -> Result<()> {
+        self.entry.is_there = false;
+        self.seek.phase = Phase::Completing(slot);
+        self.complete_seek()
     }
 
     /// Moves to the neighbouring block, or past the end.
@@ -319,6 +349,14 @@ impl BatchedSeek for RunCursor {
                         self.seek.phase = Phase::Loading(position, sought);
                     }
                 }
+                Phase::Completing(slot) => {
+                    if !self.reader.complete(&self.run, &mut self.block)? {
+                        self.seek.awaited = self.block.next_part(&self.run)?.map(Awaited::Continuation);
+                        return self.missing();
+                    }
+                    self.seek.phase = Phase::Done;
+                    self.set_slot(slot)?;
+                }
             }
         }
     }
@@ -350,7 +388,7 @@ impl BatchedSeek for RunCursor {
         let (kind, at) = match awaited {
             Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page),
             Awaited::Index(_, at) => (PageKind::Index, at.page),
-            Awaited::Data(at) => (PageKind::Data, at.page),
+            Awaited::Data(at) | Awaited::Continuation(at) => (PageKind::Data, at.page),
         };
         let (plan, mut lease) = (self.seek.plan.take(), self.seek.lease.take());
         // Where reading all failed, only the page that is needed was read.
@@ -366,8 +404,12 @@ impl BatchedSeek for RunCursor {
         match awaited {
             Awaited::Footer => self.run.take_footer(payload_of(page)),
             Awaited::Index(number, at) => self.index.keep_copy(&self.run, number, payload_of(page), at),
-            Awaited::Data(at) => {
-                self.block.take(&self.run, at, payload_of(page))?;
+            Awaited::Data(at) | Awaited::Continuation(at) => {
+                if matches!(awaited, Awaited::Data(_)) {
+                    self.block.take(&self.run, at, payload_of(page))?;
+                } else {
+                    self.block.add_continuation(&self.run, at, payload_of(page))?;
+                }
                 if let Some(window) = window {
                     self.reader.keep_window(window);
                 } else if !rest.is_empty() {

@@ -2,19 +2,26 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 2 | number of entries; + 2^15 if cells of code 3 have a kind byte |
+//! | 2 | number of entries; + 2^15 if cells of code 3 have a kind byte; + 2^14 if the last value goes on |
 //! | 2 | length of the prefix that all keys of the block share |
 //! | … | the prefix |
 //! | 6 each | slots: head u32, offset u16 of the cell |
+//! | … | continuation: the rest of the last value of the page before, if that goes on here |
 //! | … | cells: varint (suffix length × 4 + code), varint value length, kind byte, key suffix, value |
 //!
 //! The code is the number of the kind, or 3 if that is 3 or more. The kind byte is there only in cells of
 //! code 3 of blocks that say so, and is the number then. Blocks that say nothing are those without such a
 //! cell, and those of builds before there were kind bytes: code 3 is kind 3 there (decision 0043).
 //!
+//! The last value of a block of one page may go on in the next page of the run, or in several: its cell ends
+//! with the payload, and the rest of it is the continuation there (decision 0051). Of a page that has nothing
+//! else, the continuation is all behind the block's header. So a payload with the rest of its last value
+//! behind it is a whole block.
+//!
 //! In an index block the key of an entry is a separator of at most 256 bytes, and its value is the position
-//! of the data block: page u32 · pages u32, and behind a separator that was cut the fork: shared bytes u32
-//! · byte u8.
+//! of the data block: page u32 · pages u32, + 2^31 if its last value goes on and this says from where: then
+//! a varint, in how many pages that is, a varint length and the bytes of a border: keys from there on are of
+//! the last entry. Behind a separator that was cut follows the fork: shared bytes u32 · byte u8.
 //!
 //! A head is the first four bytes of the key after the prefix, big-endian. Offsets count from the end of the
 //! slots. The block builder writes this, [`Block`] reads it; both are the
@@ -26,12 +33,14 @@
 use std::cmp::Ordering;
 
 use testudo_base::{
-    Kind,
+    Kind, PAGE_SIZE,
     codec::{self, Damage, Reader},
     key,
-    num::usize_of,
+    num::{u64_of, usize_of},
     planted,
 };
+
+use testudo_storage::PAGE_HEADER_BYTES;
 
 use crate::format::{
     footer::BlockPosition,
@@ -44,6 +53,16 @@ pub(crate) const SLOT_BYTES: usize = 6;
 pub(crate) const BLOCK_HEADER_BYTES: usize = 4;
 /// Set in the number of entries: cells of [`KIND_BYTE_CODE`] have a kind byte.
 pub(crate) const KIND_BYTES_FLAG: u16 = 1 << 15;
+/// Set in the number of entries: the last value goes on in the next page.
+pub(crate) const CONTINUED_FLAG: u16 = 1 << 14;
+/// Entries of a block, at most.
+pub(crate) const MAX_ENTRIES: u16 = CONTINUED_FLAG - 1;
+/// Bytes of a value in a page that has nothing else.
+pub(crate) const CONTINUATION_BYTES: usize = PAGE_SIZE - PAGE_HEADER_BYTES - BLOCK_HEADER_BYTES;
+/// Pages in which a value goes on, at most.
+pub(crate) const CONTINUATION_PAGES_MAX: u32 = 16;
+/// No value that goes on is longer.
+const CONTINUED_BYTES_MAX: usize = (CONTINUATION_PAGES_MAX as usize + 1) * PAGE_SIZE;
 /// The code of all kinds with this number or a greater one.
 pub(crate) const KIND_BYTE_CODE: u8 = 3;
 
@@ -80,32 +99,59 @@ pub(crate) struct Cell<'a> {
     pub(crate) kind: Kind,
     pub(crate) suffix: &'a [u8],
     pub(crate) value: &'a [u8],
+    /// Bytes that the value has in the pages behind.
+    pub(crate) continued_bytes: usize,
 }
+
+/// Set in the number of pages: a border follows.
+const BORDER_FLAG: u32 = 1 << 31;
 
 /// What an index entry leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IndexEntry {
+pub(crate) struct IndexEntry<'a> {
     pub(crate) position: BlockPosition,
+    /// Keys from here on need so many pages more: the last value goes on there.
+    pub(crate) continued_from: Option<(&'a [u8], u32)>,
     /// There if the separator was cut.
     pub(crate) fork: Option<Fork>,
 }
 
-impl IndexEntry {
+impl<'a> IndexEntry<'a> {
+    /// In how many pages the value of `key` goes on.
+    #[inline]
+    pub(crate) fn pages_behind(&self, key: &[u8]) -> u32 {
+        self.continued_from.filter(|(border, _)| *border <= key).map_or(0, |(_, pages)| pages)
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_u32(out, self.position.page);
-        codec::put_u32(out, self.position.pages);
+        let flag = if self.continued_from.is_some() { BORDER_FLAG } else { 0 };
+        codec::put_u32(out, self.position.pages | flag);
+        if let Some((border, pages)) = self.continued_from {
+            codec::put_varint(out, u64::from(pages));
+            codec::put_varint(out, u64_of(border.len()));
+            out.extend_from_slice(border);
+        }
         if let Some(fork) = self.fork {
             fork.encode(out);
         }
     }
 
     #[inline]
-    pub(crate) fn decode(value: &[u8]) -> Result<Self, Damage> {
+    pub(crate) fn decode(value: &'a [u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(value);
-        let position = BlockPosition { page: reader.u32()?, pages: reader.u32()? };
+        let (page, pages) = (reader.u32()?, reader.u32()?);
+        let position = BlockPosition { page, pages: pages & !BORDER_FLAG };
+        let continued_from = if pages & BORDER_FLAG == 0 {
+            None
+        } else {
+            let (pages, length) = (reader.varint()?, usize_of(reader.varint()?));
+            let pages = u32::try_from(pages).ok().filter(|pages| *pages <= CONTINUATION_PAGES_MAX);
+            Some((reader.take(length)?, pages.ok_or(Damage("a value goes on in too many pages"))?))
+        };
         let fork = if reader.is_empty() { None } else { Some(Fork::decode(&mut reader)?) };
         reader.finish()?;
-        Ok(Self { position, fork })
+        Ok(Self { position, continued_from, fork })
     }
 }
 
@@ -132,6 +178,7 @@ pub(crate) struct Group {
 pub(crate) struct Block<'a> {
     count: usize,
     has_kind_bytes: bool,
+    is_continued: bool,
     prefix: &'a [u8],
     slots: &'a [u8],
     cells: &'a [u8],
@@ -142,6 +189,7 @@ pub(crate) struct Block<'a> {
 pub(crate) struct Layout {
     count: usize,
     has_kind_bytes: bool,
+    is_continued: bool,
     prefix_end: usize,
     slots_end: usize,
 }
@@ -152,7 +200,14 @@ impl Layout {
         let block = Block::parse(payload)?;
         let prefix_end = BLOCK_HEADER_BYTES + block.prefix.len();
         let slots_end = prefix_end + block.slots.len();
-        Ok(Self { count: block.count, has_kind_bytes: block.has_kind_bytes, prefix_end, slots_end })
+        let Block { count, has_kind_bytes, is_continued, .. } = block;
+        Ok(Self { count, has_kind_bytes, is_continued, prefix_end, slots_end })
+    }
+
+    /// Whether the last value goes on in the next page.
+    #[inline]
+    pub(crate) fn is_continued(&self) -> bool {
+        self.is_continued
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -165,7 +220,8 @@ impl Layout {
         let (head, cells) = payload.split_at(self.slots_end);
         let (head, slots) = head.split_at(self.prefix_end);
         let prefix = head.get(BLOCK_HEADER_BYTES..).unwrap_or_default();
-        Block { count: self.count, has_kind_bytes: self.has_kind_bytes, prefix, slots, cells }
+        let Self { count, has_kind_bytes, is_continued, .. } = *self;
+        Block { count, has_kind_bytes, is_continued, prefix, slots, cells }
     }
 }
 
@@ -176,11 +232,27 @@ impl<'a> Block<'a> {
         let mut reader = Reader::new(payload);
         let head = reader.u16()?;
         let has_kind_bytes = head & KIND_BYTES_FLAG != 0 && !planted!("kind-byte-ignored");
-        let count = usize::from(head & !KIND_BYTES_FLAG);
+        let is_continued = head & CONTINUED_FLAG != 0;
+        let count = usize::from(head & MAX_ENTRIES);
         let prefix_bytes = usize::from(reader.u16()?);
         let prefix = reader.take(prefix_bytes)?;
         let slots = reader.take(count * SLOT_BYTES)?;
-        Ok(Self { count, has_kind_bytes, prefix, slots, cells: reader.rest() })
+        Ok(Self { count, has_kind_bytes, is_continued, prefix, slots, cells: reader.rest() })
+    }
+
+    /// What is here of a value that has `length` bytes behind the page before.
+    pub(crate) fn continuation(&self, length: usize) -> Result<&'a [u8], Damage> {
+        let part = self.cells.get(..length.min(CONTINUATION_BYTES));
+        part.ok_or(Damage("a value goes on where too little of it is"))
+    }
+
+    /// Bytes that the last value has in the pages behind.
+    pub(crate) fn continued_bytes(&self) -> Result<usize, Damage> {
+        if !self.is_continued {
+            return Ok(0);
+        }
+        let last = self.count.checked_sub(1).ok_or(Damage("no value goes on"))?;
+        Ok(self.cell(last)?.continued_bytes)
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -222,8 +294,21 @@ impl<'a> Block<'a> {
             kind_of_code(suffix_and_code)
         };
         let suffix = reader.take(usize_of(suffix_and_code >> 2))?;
-        let value = reader.take(usize_of(value_bytes))?;
-        Ok(Cell { kind, suffix, value })
+        let value_bytes = usize_of(value_bytes);
+        match reader.take(value_bytes) {
+            Ok(value) => Ok(Cell { kind, suffix, value, continued_bytes: 0 }),
+            Err(damage) => {
+                let value = self.first_part(index, value_bytes, reader).ok_or(damage)?;
+                Ok(Cell { kind, suffix, value, continued_bytes: value_bytes - value.len() })
+            }
+        }
+    }
+
+    /// What is here of a value of so many bytes, if it goes on in the next page.
+    #[cold]
+    fn first_part(&self, index: usize, value_bytes: usize, reader: Reader<'a>) -> Option<&'a [u8]> {
+        let goes_on = self.is_continued && index + 1 == self.count && value_bytes <= CONTINUED_BYTES_MAX;
+        goes_on.then(|| reader.rest())
     }
 
     /// The suffix of the key at `index`.

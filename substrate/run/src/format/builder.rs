@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - [`BlockBuilder::push`] never takes more than [`BlockBuilder::encode_into`] can place in one page, but
-//!   for a sole entry.
+//!   for a sole entry that was given to [`BlockBuilder::push_long`].
 //! - In `bytes` each value follows its key, and the next key that value.
 
 use testudo_base::{
@@ -13,10 +13,17 @@ use testudo_base::{
 };
 use testudo_storage::PAGE_HEADER_BYTES;
 
-use crate::format::block::{BLOCK_HEADER_BYTES, KIND_BYTE_CODE, KIND_BYTES_FLAG, SLOT_BYTES, head32};
+use crate::format::block::{
+    BLOCK_HEADER_BYTES, CONTINUATION_PAGES_MAX, CONTINUED_FLAG, KIND_BYTE_CODE, KIND_BYTES_FLAG, MAX_ENTRIES,
+    SLOT_BYTES, head32,
+};
 
 /// Payload of a block of one page.
 pub(crate) const PAGE_PAYLOAD_BYTES: usize = PAGE_SIZE - PAGE_HEADER_BYTES;
+
+/// Bytes for each page that are rather left empty than given to a value that goes on in the next page: that
+/// costs who reads it another page.
+const EMPTY_BYTES_MAX: usize = PAGE_PAYLOAD_BYTES / 16;
 
 #[derive(Debug, Clone, Copy)]
 struct Pending {
@@ -31,6 +38,10 @@ pub(crate) struct BlockBuilder {
     bytes: Vec<u8>,
     entries: Vec<Pending>,
     prefix_bytes: usize,
+    /// The rest of the last value of the page before.
+    continuation: Vec<u8>,
+    /// Bytes that the last value has in the next page.
+    continued_bytes: usize,
     /// Whether some entry has a kind byte.
     has_kind_bytes: bool,
     /// Slots, length fields, whole keys and values; the prefix is subtracted when the size is asked for.
@@ -50,8 +61,20 @@ fn entry_bytes(entry: &Entry<'_>) -> usize {
 }
 
 impl BlockBuilder {
+    /// Whether it has no entry. It may have a continuation.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    pub(crate) fn has_continuation(&self) -> bool {
+        !self.continuation.is_empty()
+    }
+
+    /// Lets the block start with the rest of the value before. REQUIRES: it has nothing yet.
+    pub(crate) fn start_with(&mut self, continuation: &[u8]) {
+        debug_assert!(self.is_empty() && !self.has_continuation(), "before everything else");
+        self.continuation.extend_from_slice(continuation);
+        self.unshared_bytes = continuation.len();
     }
 
     /// The key that was added last; empty if there is none.
@@ -76,7 +99,7 @@ impl BlockBuilder {
     }
 
     /// Adds an entry, whose key must be greater than all before; `false` if the block would outgrow one page
-    /// by that.
+    /// by that. Never `false` where nothing is in the block and the entry fits into a page.
     #[inline]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) -> bool {
         debug_assert!(
@@ -87,9 +110,46 @@ impl BlockBuilder {
         let unshared = self.unshared_bytes + entry_bytes(entry);
         let count = self.entries.len();
         let total = BLOCK_HEADER_BYTES + unshared - prefix * count;
-        if count > 0 && (total > PAGE_PAYLOAD_BYTES || count >= usize::from(!KIND_BYTES_FLAG)) {
+        if total > PAGE_PAYLOAD_BYTES || count >= usize::from(MAX_ENTRIES) {
             return false;
         }
+        self.add(entry, prefix, unshared, entry.value);
+        true
+    }
+
+    /// Adds an entry that is longer than a page, to a block of its own. REQUIRES: nothing is in the block.
+    pub(crate) fn push_long(&mut self, entry: &Entry<'_>) {
+        debug_assert!(self.is_empty() && !self.has_continuation(), "a long entry is alone");
+        let prefix = self.prefix_with(entry.key);
+        self.add(entry, prefix, entry_bytes(entry), entry.value);
+    }
+
+    /// Adds an entry that does not fit as a whole, with the part of its value that does, which is returned.
+    /// `None` if it is not worth that, because little would stay empty otherwise, or not possible. Nothing
+    /// can be added behind it.
+    pub(crate) fn push_first_part(&mut self, entry: &Entry<'_>) -> Option<usize> {
+        debug_assert!(self.last_key() <= entry.key, "keys ascend");
+        let prefix = self.prefix_with(entry.key);
+        let whole = entry_bytes(entry);
+        let unshared = self.unshared_bytes + whole - entry.value.len();
+        let count = self.entries.len();
+        let without_value = BLOCK_HEADER_BYTES + unshared - prefix * count;
+        let room = PAGE_PAYLOAD_BYTES.checked_sub(without_value)?.min(entry.value.len());
+        // In pages of its own it would have these.
+        let pages = (PAGE_HEADER_BYTES + BLOCK_HEADER_BYTES + whole).div_ceil(PAGE_SIZE);
+        let empty_behind = if pages > 1 { pages * PAGE_SIZE - whole } else { 0 };
+        let empty = PAGE_PAYLOAD_BYTES.saturating_sub(self.payload_bytes()) + empty_behind;
+        let is_worth = empty > EMPTY_BYTES_MAX * pages;
+        let is_possible = pages <= usize_of(u64::from(CONTINUATION_PAGES_MAX));
+        if room == 0 || !is_worth || !is_possible || count >= usize::from(MAX_ENTRIES) {
+            return None;
+        }
+        self.continued_bytes = entry.value.len() - room;
+        self.add(entry, prefix, unshared + room, &entry.value[..room]);
+        Some(room)
+    }
+
+    fn add(&mut self, entry: &Entry<'_>, prefix: usize, unshared: usize, value: &[u8]) {
         (self.prefix_bytes, self.unshared_bytes) = (prefix, unshared);
         self.has_kind_bytes |= entry.kind as u8 >= KIND_BYTE_CODE;
         self.entries.push(Pending {
@@ -100,8 +160,7 @@ impl BlockBuilder {
         self.last_key_start = self.bytes.len();
         self.bytes.extend_from_slice(entry.key);
         self.last_key_end = self.bytes.len();
-        self.bytes.extend_from_slice(entry.value);
-        true
+        self.bytes.extend_from_slice(value);
     }
 
     /// Bytes of the payload, once encoded; for one of a page at most that, for a longer one exactly.
@@ -114,6 +173,7 @@ impl BlockBuilder {
         }
         // The length of a suffix may take less than that of its key did.
         let cell = |entry: &Pending| {
+            debug_assert_eq!(self.continued_bytes, 0, "what is longer than a page does not go on");
             let (key, value) = (usize_of(u64::from(entry.key_bytes)), u64::from(entry.value_bytes));
             let kind_bytes = usize::from(entry.kind >= KIND_BYTE_CODE);
             let length_bytes = varint_bytes(u64_of(key - prefix) << 2) + varint_bytes(value);
@@ -125,18 +185,25 @@ impl BlockBuilder {
     /// Writes the payload to the start of `out`, returns its length and starts anew.
     /// REQUIRES: `out` has room for [`BlockBuilder::payload_bytes`].
     pub(crate) fn encode_into(&mut self, out: &mut [u8]) -> usize {
-        debug_assert!(!self.is_empty() && out.len() >= self.payload_bytes(), "the payload fits");
+        debug_assert!(!self.is_empty() || self.has_continuation(), "there is something to write");
+        debug_assert!(out.len() >= self.payload_bytes(), "the payload fits");
         let prefix = self.prefix_bytes;
-        let flag = if self.has_kind_bytes { KIND_BYTES_FLAG } else { 0 };
+        let mut flag = if self.has_kind_bytes { KIND_BYTES_FLAG } else { 0 };
+        if self.continued_bytes > 0 {
+            flag |= CONTINUED_FLAG;
+        }
         out[..2].copy_from_slice(&(u16_of(self.entries.len()) | flag).to_le_bytes());
         out[2..4].copy_from_slice(&u16_of(prefix).to_le_bytes());
         let (head, rest) = out.split_at_mut(BLOCK_HEADER_BYTES + prefix);
         head[BLOCK_HEADER_BYTES..].copy_from_slice(&self.bytes[..prefix]);
         let (slots, cells) = rest.split_at_mut(self.entries.len() * SLOT_BYTES);
-        let (mut pending, mut at) = (self.bytes.as_slice(), 0);
+        let (mut pending, mut at) = (self.bytes.as_slice(), self.continuation.len());
+        cells[..at].copy_from_slice(&self.continuation);
         for (slot, entry) in slots.chunks_exact_mut(SLOT_BYTES).zip(&self.entries) {
             let key_bytes = entry.key_bytes as usize;
-            let (bytes, others) = pending.split_at(key_bytes + entry.value_bytes as usize);
+            // Only the last one may have less than its value.
+            let length = key_bytes + entry.value_bytes as usize;
+            let (bytes, others) = pending.split_at(length.min(pending.len()));
             pending = others;
             let suffix_and_value = &bytes[prefix..];
             slot[..4].copy_from_slice(&head32(&bytes[prefix..key_bytes]).to_le_bytes());
@@ -156,6 +223,8 @@ impl BlockBuilder {
         let length = BLOCK_HEADER_BYTES + prefix + slots.len() + at;
         self.bytes.clear();
         self.entries.clear();
+        self.continuation.clear();
+        self.continued_bytes = 0;
         (self.prefix_bytes, self.unshared_bytes, self.has_kind_bytes) = (0, 0, false);
         (self.last_key_start, self.last_key_end) = (0, 0);
         length

@@ -26,6 +26,18 @@ pub(crate) struct IndexSlot {
     pub(crate) count: usize,
     /// The data block.
     pub(crate) position: BlockPosition,
+    /// In how many pages what is sought goes on.
+    pub(crate) pages_behind: u32,
+}
+
+/// An entry of an index block, by itself.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexedBlock {
+    /// The keys of the block are no less than this.
+    pub(crate) separator: Vec<u8>,
+    pub(crate) position: BlockPosition,
+    /// There if the separator was cut.
+    pub(crate) fork: Option<Fork>,
 }
 
 impl Run {
@@ -48,17 +60,32 @@ impl Run {
         }
     }
 
+    /// As [`Run::block_for`], and in how many pages the value of `key` goes on by what the index says.
+    #[inline]
+    pub(crate) fn pages_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<(BlockPosition, u32)>> {
+        let found = self.found_in_index(key, access)?;
+        Ok(found.map(|(position, pages_behind)| (self.block_or_overflow(key, position), pages_behind)))
+    }
+
     /// As [`Run::block_for`], but overflow pages are counted to the pages that they belong to.
     pub(crate) fn indexed_block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
+        Ok(self.found_in_index(key, access)?.map(|(position, _)| position))
+    }
+
+    #[inline]
+    fn found_in_index(&self, key: &[u8], access: Access<'_>) -> Result<Option<(BlockPosition, u32)>> {
         let footer = self.footer()?;
         let at = footer.index[self.index_block_in(footer, key)?].1;
         let search = |payload: &[u8]| {
             let block = Block::parse(payload)?;
             Ok(match block.lead(key)? {
-                Lead::Slot(slot) => (None, self.data_block_of(block.cell(slot)?.value)?),
+                Lead::Slot(slot) => {
+                    let entry = self.index_entry_of(block.cell(slot)?.value)?;
+                    (None, (entry.position, entry.pages_behind(key)))
+                }
                 Lead::Group(group) => {
                     let before = self.data_block_of(block.cell(group.from.saturating_sub(1))?.value)?;
-                    (Some(group), before)
+                    (Some(group), (before, 0))
                 }
             })
         };
@@ -66,7 +93,7 @@ impl Run {
         let (group, before) = found.map_err(|damage| self.damaged(at.page, damage))?;
         let Some(group) = group else { return Ok(Some(before)) };
         let passed = self.passed_in_group(key, &group)?;
-        Ok(Some(passed.checked_sub(1).map_or(before, |last| group.positions[last])))
+        Ok(Some(passed.checked_sub(1).map_or(before, |last| (group.positions[last], 0))))
     }
 
     /// A data block at or behind the one that would hold `key`, without reading anything; `None` if that
@@ -137,14 +164,13 @@ impl Run {
     }
 
     /// Separators and entries of an index block.
-    pub(crate) fn index_entries(&self, position: BlockPosition) -> Result<Vec<(Vec<u8>, IndexEntry)>> {
+    pub(crate) fn index_entries(&self, position: BlockPosition) -> Result<Vec<IndexedBlock>> {
         self.with_block_for_search(PageKind::Index, position, |payload| {
             let block = Block::parse(payload)?;
             let entry = |slot: usize| {
                 let cell = block.cell(slot)?;
-                let entry = IndexEntry::decode(cell.value)?;
-                self.data_block_of(cell.value)?;
-                Ok(([block.prefix(), cell.suffix].concat(), entry))
+                let IndexEntry { position, fork, .. } = self.index_entry_of(cell.value)?;
+                Ok(IndexedBlock { separator: [block.prefix(), cell.suffix].concat(), position, fork })
             };
             (0..block.count()).map(entry).collect()
         })
@@ -164,12 +190,18 @@ impl Run {
     /// The data block of an index entry.
     #[inline]
     pub(crate) fn data_block_of(&self, value: &[u8]) -> std::result::Result<BlockPosition, Damage> {
-        let position = IndexEntry::decode(value)?.position;
+        self.index_entry_of(value).map(|entry| entry.position)
+    }
+
+    #[inline]
+    pub(crate) fn index_entry_of<'a>(&self, value: &'a [u8]) -> std::result::Result<IndexEntry<'a>, Damage> {
+        let entry = IndexEntry::decode(value)?;
+        let position = entry.position;
         let end = position.page.checked_add(position.pages).ok_or(Damage("a block is outside its run"))?;
         if position.pages == 0 || end > self.reference().data_pages {
             return Err(Damage("a block is outside its run"));
         }
-        Ok(position)
+        Ok(entry)
     }
 
     /// The first and the last key, which are read if the reference does not have them whole.

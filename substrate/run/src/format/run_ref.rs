@@ -49,12 +49,16 @@ pub struct RunRef {
     pub user_bytes: u64,
     /// Where its keys begin and end.
     pub keys: KeyEnds,
+    /// Some values go on in the next page (decision 0051), so that no page can be replaced alone.
+    pub has_continued_values: bool,
     /// Pages that were written anew since the run was; the counts above are with them.
     pub replaced: Option<Arc<ReplacedPages>>,
 }
 
 /// Set in the number of spans: pages were replaced.
 const HAS_REPLACED_PAGES: u32 = 1 << 31;
+/// Set in the number of spans: some values go on in the next page.
+const HAS_CONTINUED_VALUES: u32 = 1 << 30;
 /// A run has never more pieces than this.
 const MAX_SPANS: u32 = 1 << 20;
 /// No file reaches beyond this page, so that sums of pages and bytes do not overflow.
@@ -150,8 +154,9 @@ impl RunRef {
         codec::put_u32(out, self.keyspace.0);
         codec::put_u32(out, self.incarnation);
         codec::put_u64(out, self.newest_seqno.0);
-        let flag = if self.replaced.is_some() { HAS_REPLACED_PAGES } else { 0 };
-        codec::put_u32(out, u32_of(self.spans.len()) | flag);
+        let replaced = if self.replaced.is_some() { HAS_REPLACED_PAGES } else { 0 };
+        let continued = if self.has_continued_values { HAS_CONTINUED_VALUES } else { 0 };
+        codec::put_u32(out, u32_of(self.spans.len()) | replaced | continued);
         for span in &self.spans {
             codec::put_u64(out, span.first_page);
             codec::put_u32(out, span.page_count);
@@ -175,7 +180,10 @@ impl RunRef {
         let incarnation = reader.u32()?;
         let newest_seqno = Seqno(reader.u64()?);
         let head = reader.u32()?;
-        let count = head & !HAS_REPLACED_PAGES;
+        let count = head & !(HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES);
+        if head == count | HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES {
+            return Err(Damage("a run has replaced pages among values that go on"));
+        }
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
             return Err(Damage("a run has an impossible number of spans"));
         }
@@ -205,6 +213,7 @@ impl RunRef {
             tombstones: reader.u64()?,
             user_bytes: reader.u64()?,
             keys: KeyEnds::decode(reader)?,
+            has_continued_values: head & HAS_CONTINUED_VALUES != 0,
             replaced: None,
         };
         let footer_end = u64::from(run.footer_page) + u64::from(run.footer_pages);

@@ -6,8 +6,8 @@ use testudo_storage::DataFile;
 
 use super::*;
 use crate::{
-    Access, FoundPage, LenientCursor, Lookup, PageWalk, ReadAhead, RunCursor, RunOrigin, RunWriter,
-    ScanForecast, ScanLimits, ScanProgress,
+    Access, FoundPage, LenientCursor, Lookup, PageWalk, ReadAhead, RunCursor, RunLayout, RunOrigin,
+    RunWriter, ScanForecast, ScanLimits, ScanProgress,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -419,7 +419,8 @@ fn blocks_of_many_pages_that_lie_in_two_extents_are_read_among_replaced_pages() 
         let mut model = Model::new();
         // Space becomes free from behind, so that each extent lies before the one that was taken last.
         let mut held: Vec<_> = (0..40).map(|_| bed.data.allocate(16).unwrap()).collect();
-        let mut writer = RunWriter::new(Arc::clone(&bed.data), origin, 1).unwrap();
+        let writer = RunWriter::new(Arc::clone(&bed.data), origin, 1).unwrap();
+        let mut writer = writer.with_layout(RunLayout::for_page_updates());
         for number in 0..400u64 {
             let bytes = if bed.next(20) == 0 { 5000 + bed.next(60_000) } else { 100 };
             let value = vec![7; usize::try_from(bytes).unwrap()];

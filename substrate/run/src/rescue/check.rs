@@ -12,7 +12,7 @@ use testudo_storage::PageKind;
 
 use crate::{
     Access, ReadAhead, Run, RunCursor,
-    format::{footer::BlockPosition, long_separators::Fork},
+    format::{find_block::IndexedBlock, footer::BlockPosition, long_separators::Fork},
 };
 
 impl Run {
@@ -32,19 +32,20 @@ impl Run {
     pub fn check_forks(&self) -> Result<()> {
         let (mut before, mut top_before) = (None, None);
         for (separator, at) in &self.footer()?.index {
-            for (slot, (key, entry)) in self.index_entries(*at)?.into_iter().enumerate() {
+            for (slot, block) in self.index_entries(*at)?.into_iter().enumerate() {
+                let IndexedBlock { separator: key, position, fork } = block;
                 let top = Some(separator).filter(|_| slot == 0);
-                if top.is_some_and(|top| top.fork.is_some() != entry.fork.is_some()) {
+                if top.is_some_and(|top| top.fork.is_some() != fork.is_some()) {
                     return Err(
                         self.damaged(at.page, Damage("an index block begins elsewhere than its footer says"))
                     );
                 }
-                let Some(fork) = entry.fork else {
+                let Some(fork) = fork else {
                     before = None;
                     top_before = top_before.filter(|_| slot > 0);
                     continue;
                 };
-                let first = self.first_key_of(entry.position)?;
+                let first = self.first_key_of(position)?;
                 let mut is_right = first.starts_with(&key) && parts(&before, &key, &first, fork);
                 if let Some((bytes, fork)) = top.and_then(|top| Some((&top.bytes, top.fork?))) {
                     is_right &= *bytes == key && parts(&top_before, &key, &first, fork);

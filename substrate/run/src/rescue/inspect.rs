@@ -17,8 +17,8 @@ use crate::{
 /// What a block holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockContents {
-    /// Entries of a data block, in their order.
-    Entries(Vec<OwnedEntry>),
+    /// Entries of a data block, in their order, and how many bytes of the last value are in the next page.
+    Entries(Vec<OwnedEntry>, usize),
     /// Data blocks of an index block: separator, first page and pages, counted from the start of the run.
     Index(Vec<(Vec<u8>, u32, u32)>),
     /// A partition of a filter of this many bytes.
@@ -39,7 +39,8 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
                 entries.push(entry.to_owned());
                 Ok(())
             });
-            BlockContents::Entries(entries)
+            let continued = Block::parse(payload).and_then(|block| block.continued_bytes());
+            BlockContents::Entries(entries, continued.unwrap_or_default())
         }
         PageKind::Index => {
             let mut blocks = Vec::new();

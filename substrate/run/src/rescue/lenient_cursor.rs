@@ -186,14 +186,48 @@ impl LenientCursor {
         }
         self.payload.clear();
         self.payload.extend_from_slice(payload_of(&self.bytes[start..self.next_byte]));
+        self.complete(block.page);
+        if Block::parse(&self.payload).is_ok_and(|block| block.count() == 0) {
+            // It only has the end of a value.
+            return Ok(());
+        }
         let (first, last) = block_keys(&self.payload).map_err(|Damage(why)| why.to_owned())?;
         let follows = self.last_key.as_ref().is_none_or(|previous| *previous < first);
         let keys = &self.reference.keys;
         if !follows || !keys.may_hold(&first) || !keys.may_hold(&last) {
             return Err("keys are outside the range of their place".to_owned());
         }
-        self.count = Block::parse(&self.payload).map_or(0, |block| block.count());
+        self.count = Block::parse(&self.payload).map_or(0, |block| {
+            let is_cut = block.continued_bytes().is_ok_and(|bytes| bytes > 0);
+            // Without the pages in which its value goes on, one of which is told as lost, it is lost, too.
+            block.count() - usize::from(is_cut)
+        });
         Ok(())
+    }
+
+    /// Adds to the current block what the pages behind it have of its last value, if these can be read.
+    fn complete(&mut self, page: u32) {
+        let missing = |payload: &[u8]| Block::parse(payload).and_then(|block| block.continued_bytes());
+        for next in page.saturating_add(1)..self.reference.data_pages {
+            let Ok(length) = missing(&self.payload) else { return };
+            if length == 0 {
+                return;
+            }
+            let mut walk = PageWalk::new(&self.reference, self.store, next);
+            walk.set_stretch(Some(1));
+            let mut unreadable = Vec::new();
+            let mut read = |first: u32, buffer: &mut [u8]| -> Result<()> {
+                read_run_leniently(&*self.file, &self.reference, first, buffer, &mut unreadable);
+                Ok(())
+            };
+            let Ok(Some(stretch)) = walk.next_stretch(&mut read) else { return };
+            if stretch.blocks.iter().any(|block| block.damage.is_some() || block.pages > 1) {
+                return;
+            }
+            let rest = Block::parse(payload_of(stretch.bytes)).and_then(|block| block.continuation(length));
+            let Ok(rest) = rest else { return };
+            self.payload.extend_from_slice(rest);
+        }
     }
 }
 
@@ -220,7 +254,9 @@ fn full_key(block: &Block<'_>, slot: usize) -> std::result::Result<(Vec<u8>, Kin
     if block.prefix().len() + cell.suffix.len() > MAX_KEY_BYTES {
         return Err(Damage("a key is too long"));
     }
-    check_value(cell.kind, cell.value)?;
+    if cell.continued_bytes == 0 {
+        check_value(cell.kind, cell.value)?;
+    }
     Ok(([block.prefix(), cell.suffix].concat(), cell.kind))
 }
 

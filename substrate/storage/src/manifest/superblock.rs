@@ -8,7 +8,7 @@
 //! | 0 | 8 | magic `TESTUDO\0` |
 //! | 8 | 4 | format version |
 //! | 12 | 4 | 1 if the store was closed and everything in it is durable, else 0 |
-//! | 16 | 8 | required features, in bits: 1 kind bytes · 2 value segments · 4 replaced pages · 8 pieces |
+//! | 16 | 8 | required features, in bits, see [`KIND_BYTES`] and those behind it |
 //! | 24 | 8 | feature bits that a reader may ignore |
 //! | 32 | 16 | store id |
 //! | 48 | 8 | generation of the superblock, +1 with each write |
@@ -57,7 +57,9 @@ const VALUE_SEGMENTS: u64 = 2;
 const REPLACED_PAGES: u64 = 4;
 /// Entries may refer to values in pieces, in the log, too (decision 0050). Stated as the others.
 const PIECES: u64 = 8;
-const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES | VALUE_SEGMENTS | REPLACED_PAGES | PIECES;
+/// Values may go on in the next page of a run (decision 0051). Stated as the others.
+const CONTINUED_VALUES: u64 = 16;
+const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES | VALUE_SEGMENTS | REPLACED_PAGES | PIECES | CONTINUED_VALUES;
 
 /// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

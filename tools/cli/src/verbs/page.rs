@@ -246,8 +246,11 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
         blocks.iter().map(line).collect()
     };
     match contents {
-        BlockContents::Entries(entries) => {
-            lines.extend(entries.iter().map(|entry| format!("  {}", operation_line(&entry.as_entry()))))
+        BlockContents::Entries(entries, continued_bytes) => {
+            lines.extend(entries.iter().map(|entry| format!("  {}", operation_line(&entry.as_entry()))));
+            if *continued_bytes > 0 {
+                lines.push(format!("  the next page has {continued_bytes} bytes more of the last value"));
+            }
         }
         BlockContents::Index(blocks) => lines.extend(places(blocks)),
         BlockContents::Filter(bytes) => lines.push(format!("  a partition of the filter, {bytes} bytes")),
@@ -282,10 +285,11 @@ fn document_of(contents: &BlockContents) -> Value {
         blocks.iter().map(place).collect()
     };
     match contents {
-        BlockContents::Entries(entries) => {
+        BlockContents::Entries(entries, continued_bytes) => {
             let document =
                 |entry: &testudo_base::OwnedEntry| Value::Object(operation_document(&entry.as_entry()));
-            json!({ "entries": entries.iter().map(document).collect::<Vec<_>>() })
+            let entries: Vec<Value> = entries.iter().map(document).collect();
+            json!({ "entries": entries, "last_value_bytes_in_next_page": continued_bytes })
         }
         BlockContents::Index(blocks) => json!({ "blocks": places(blocks) }),
         BlockContents::Filter(bytes) => json!({ "filter_bytes": bytes }),

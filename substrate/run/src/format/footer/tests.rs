@@ -19,6 +19,7 @@ fn record() -> RunRecord {
             tombstones: 1,
             user_bytes: 300,
             keys: KeyEnds::of(b"a", b"m"),
+            has_continued_values: false,
             replaced: None,
         },
         keyspace_name: "städte".to_owned(),

@@ -1,0 +1,147 @@
+//! Values that go on in the next page (decision 0051).
+//!
+//! A block of one page holds whole entries, and of the last one perhaps only the first part of its value:
+//! the rest lies before the cells of the next page, its *continuation*, and fills whole pages before that if
+//! it is longer. So records of a quarter of a page to 64 KiB leave no page half empty, every page has a
+//! checksum of its own, and a point query reads one page more at most.
+//!
+//! **Invariants**
+//! - The next page has the same run, by its header, or it is not read. Runs with such values have no replaced
+//!   pages.
+//! - Nobody sees a value without its end.
+
+use std::ops::RangeInclusive;
+
+use testudo_base::{
+    PAGE_SIZE, Result,
+    codec::Damage,
+    num::{u32_of, usize_of},
+    planted,
+};
+use testudo_env::AlignedBuffer;
+use testudo_storage::{Neighbours, PageKind, payload_of};
+
+use crate::{
+    Access, Lookup, Run,
+    format::{
+        block::{Block, CONTINUATION_BYTES},
+        footer::BlockPosition,
+    },
+};
+
+impl Run {
+    /// Adds to a value what the pages behind that of its block have of it; `None` if one is missing: all that
+    /// are were noted.
+    #[cold]
+    pub(crate) fn complete_value(
+        &self,
+        position: BlockPosition,
+        mut value: Vec<u8>,
+        length: usize,
+        access: Access<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        let pages = u32_of(length.div_ceil(CONTINUATION_BYTES));
+        if self.awaits_pages(position, 1..=pages, access)? {
+            return Ok(None);
+        }
+        let end = value.len() + length;
+        for part in 0..pages {
+            let next = self.continuation_of(position, part)?;
+            let add = |payload: &[u8]| {
+                let rest = Block::parse(payload)?.continuation(end - value.len())?;
+                value.extend_from_slice(if planted!("value-without-its-end") { &rest[..0] } else { rest });
+                Ok(())
+            };
+            let added = self.with_block(PageKind::Data, next, access, add)?;
+            if added.transpose().map_err(|damage| self.damaged(next.page, damage))?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(value))
+    }
+
+    /// Looks a key up of which the value, if it is there, goes on in so many pages: all are read at once,
+    /// past the cache, where they would take the place of others. Records of this length have their own.
+    #[cold]
+    pub(crate) fn search_long(&self, position: BlockPosition, behind: u32, key: &[u8]) -> Result<Lookup> {
+        let last = self.continuation_of(position, behind - 1)?;
+        let pieces = self.pieces(BlockPosition { page: position.page, pages: behind + 1 })?;
+        let mut buffer = AlignedBuffer::unfilled(usize_of(u64::from(behind) + 1) * PAGE_SIZE);
+        let mut rest: &mut [u8] = &mut buffer;
+        let mut reads = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let (bytes, others) = rest.split_at_mut(usize_of(piece.bytes()));
+            reads.push((piece.first_page, bytes));
+            rest = others;
+        }
+        self.data().read_many(&mut reads).into_iter().collect::<Result<()>>()?;
+        for (page, bytes) in (position.page..=last.page).zip(buffer.chunks_exact(PAGE_SIZE)) {
+            self.data().verify(bytes, &self.address(PageKind::Data, page)?)?;
+        }
+        let mut pages = buffer.chunks_exact(PAGE_SIZE).map(payload_of);
+        let mut search = || {
+            let block = Block::parse(pages.next().unwrap_or_default())?;
+            let (index, is_equal) = block.lower_bound(key)?;
+            if !is_equal {
+                return Ok(Lookup::Absent);
+            }
+            let cell = block.cell(index)?;
+            let mut value = Vec::with_capacity(cell.value.len() + cell.continued_bytes);
+            value.extend_from_slice(cell.value);
+            let mut left = cell.continued_bytes;
+            while left > 0 {
+                let page = pages.next().ok_or(Damage("a value goes on beyond what the index says"))?;
+                let rest = Block::parse(page)?.continuation(left)?;
+                value.extend_from_slice(rest);
+                left -= rest.len();
+            }
+            Ok(Lookup::Found(cell.kind, value, Neighbours::default()))
+        };
+        search().map_err(|damage| self.damaged(position.page, damage))
+    }
+
+    /// Lets these pages come together, counted from that of a block, as far as they are not in the cache;
+    /// whether they were noted as missing.
+    #[cold]
+    pub(crate) fn awaits_pages(
+        &self,
+        position: BlockPosition,
+        pages: RangeInclusive<u32>,
+        access: Access<'_>,
+    ) -> Result<bool> {
+        let mut missing = Vec::new();
+        for number in pages {
+            let next = match number.checked_sub(1) {
+                None => position,
+                Some(part) => self.continuation_of(position, part)?,
+            };
+            let address = self.address(PageKind::Data, next.page)?;
+            missing.extend((!self.data().has_page(address.page)).then_some(address));
+        }
+        match access {
+            Access::Blocking => {
+                if missing.len() > 1 {
+                    self.data().load_pages(&missing)?;
+                }
+                Ok(false)
+            }
+            Access::Collecting(wanted, _) => {
+                wanted.borrow_mut().extend(&missing);
+                Ok(!missing.is_empty())
+            }
+        }
+    }
+
+    /// Where the last value of a block goes on, in the `part`-th page behind it, from 0.
+    pub(crate) fn continuation_of(&self, position: BlockPosition, part: u32) -> Result<BlockPosition> {
+        let next = BlockPosition { page: position.page.saturating_add(part).saturating_add(1), pages: 1 };
+        let is_there = position.pages == 1 && next.page < self.reference().data_pages;
+        if !is_there || self.reference().replaced.is_some() {
+            return Err(self.damaged(position.page, Damage("a value goes on where nothing is")));
+        }
+        Ok(next)
+    }
+}
+
+#[cfg(test)]
+mod tests;

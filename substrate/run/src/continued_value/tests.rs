@@ -1,0 +1,320 @@
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+};
+
+use testudo_base::{
+    Cursor, Entry, ErrorKind, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId,
+    checksum::hash_key,
+    codec::Reader,
+    num::{u64_of, usize_of},
+};
+use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
+use testudo_storage::DataFile;
+
+use super::*;
+use crate::{
+    KnownKey, LenientCursor, Lookup, LookupProgress, PageUpdate, PageWalk, ReadAhead, RunCursor, RunLayout,
+    RunOrigin, RunRef, RunWriter, ScanForecast, ScanLimits, ScanProgress, get_known_together,
+};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Bed {
+    env: Arc<MemEnv>,
+    data: Arc<DataFile>,
+}
+
+impl Bed {
+    fn with_cache(bytes: u64) -> Self {
+        let env = MemEnv::new(1);
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+        let file = env.open(Path::new("/data"), options).unwrap();
+        let writer = Some(Incarnation(1));
+        let data = DataFile::new(file, StoreId(7), bytes, std::iter::empty(), writer).unwrap();
+        Self { env, data }
+    }
+
+    fn write(&self, model: &Model, layout: RunLayout) -> Arc<Run> {
+        let origin = RunOrigin {
+            id: RunId(3),
+            keyspace: KeyspaceId(1),
+            keyspace_name: "tests".into(),
+            newest_seqno: Seqno(1),
+        };
+        let writer = RunWriter::new(Arc::clone(&self.data), origin, 1 << 16).unwrap();
+        let mut writer = writer.with_layout(layout);
+        for (key, value) in model {
+            writer.push(&Entry { key, kind: Kind::Value, value }).unwrap();
+        }
+        writer.finish(None).unwrap()
+    }
+
+    /// The run as one that was opened anew: nothing of it is in memory.
+    fn reopened(&self, run: &Arc<Run>) -> Arc<Run> {
+        let file =
+            self.env.open(Path::new("/data"), OpenOptions { mode: OpenMode::Read, direct: true }).unwrap();
+        let spans = run.reference().spans.clone();
+        let data =
+            DataFile::new(file, StoreId(7), 1 << 20, spans.into_iter().map(|span| (span, 1)), None).unwrap();
+        Run::open(data, run.reference().clone()).unwrap()
+    }
+
+    fn damage(&self, run: &Run, page: u32) {
+        let (physical, _) = run.locate(page).unwrap();
+        let options = OpenOptions { mode: OpenMode::Write, direct: false };
+        let file = self.env.open(Path::new("/data"), options).unwrap();
+        let offset = physical * u64_of(PAGE_SIZE) + 100;
+        let mut byte = [0];
+        file.read_at(offset, &mut byte).unwrap();
+        file.write_at(offset, &[byte[0] ^ 0x40]).unwrap();
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+fn value(number: u64, length: usize) -> Vec<u8> {
+    (0..u64_of(length)).map(|at| (number * 31 + at * 7 + at / 251).to_le_bytes()[0]).collect()
+}
+
+fn model_of(count: u64, length: impl Fn(u64) -> usize) -> Model {
+    (0..count).map(|number| (key(number), value(number, length(number)))).collect()
+}
+
+/// Lengths around everything that matters: nothing, parts of a page, whole ones, many.
+fn any_length(seed: u64) -> impl Fn(u64) -> usize {
+    move |number| {
+        let mut random = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed << 32);
+        random ^= random >> 29;
+        random = random.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        random ^= random >> 32;
+        let range = [1, 300, 1_100, 2_200, 4_080, 4_080, 9_000, 80_000][usize_of(random % 8)];
+        usize_of((random >> 8) % range)
+    }
+}
+
+fn found(lookup: Lookup) -> Option<Vec<u8>> {
+    match lookup {
+        Lookup::Found(Kind::Value, value, _) => Some(value),
+        Lookup::Absent => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A look-up whose pages are read by who asked, as batches do it.
+fn get_collecting(run: &Run, key: &[u8]) -> Option<Vec<u8>> {
+    let (missing, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
+    loop {
+        match run.get(key, hash_key(key), Access::Collecting(&missing, &progress)).unwrap() {
+            Lookup::Waiting => run.data().load_pages(&std::mem::take(&mut *missing.borrow_mut())).unwrap(),
+            lookup => return found(lookup),
+        }
+    }
+}
+
+fn check(run: &Arc<Run>, model: &Model) {
+    run.check_pages().unwrap();
+    run.check_entries().unwrap();
+    for ahead in [ReadAhead::Adaptive, ReadAhead::Pages(1), ReadAhead::Pages(3), ReadAhead::Pages(64)] {
+        let mut cursor = RunCursor::new(Arc::clone(run), ahead);
+        cursor.seek_first().unwrap();
+        for (key, value) in model {
+            let entry = cursor.entry().unwrap();
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()), "forward, {ahead:?}");
+            cursor.next().unwrap();
+        }
+        assert!(cursor.entry().is_none());
+        cursor.seek_last().unwrap();
+        for (key, value) in model.iter().rev() {
+            let entry = cursor.entry().unwrap();
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()), "backward, {ahead:?}");
+            cursor.prev().unwrap();
+        }
+        assert!(cursor.entry().is_none());
+    }
+    let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
+    for (number, (key, value)) in model.iter().enumerate() {
+        let lookup = run.get(key, hash_key(key), Access::Blocking).unwrap();
+        assert_eq!(found(lookup).as_ref(), Some(value));
+        assert_eq!(get_collecting(run, key).as_ref(), Some(value));
+        cursor.seek(key).unwrap();
+        assert_eq!(cursor.entry().map(|entry| entry.value), Some(value.as_slice()), "at {number}");
+        cursor.seek_before(key).unwrap();
+        let before = model.range(..key.clone()).next_back().map(|(_, value)| value.as_slice());
+        assert_eq!(cursor.entry().map(|entry| entry.value), before, "before {number}");
+        if number % 17 == 0 {
+            check_limited(run, model, key, number % 60 + 1);
+        }
+    }
+    for batch in [1, 7, 60, model.len()] {
+        let keys: Vec<&Vec<u8>> = model.keys().collect();
+        for keys in keys.chunks(batch.max(1)) {
+            let known: Vec<KnownKey<'_>> = keys.iter().map(|key| KnownKey { run, key }).collect();
+            let values = get_known_together(run.data(), &known).unwrap().into_iter().map(found);
+            assert!(values.eq(keys.iter().map(|key| Some(model[*key].clone()))), "{batch} together");
+        }
+    }
+    let mut encoded = Vec::new();
+    run.reference().encode(&mut encoded);
+    assert_eq!(&RunRef::decode(&mut Reader::new(&encoded)).unwrap(), run.reference());
+}
+
+/// A scan that says how many entries it is for.
+fn check_limited(run: &Arc<Run>, model: &Model, from: &[u8], count: usize) {
+    let progress = ScanProgress::new(&ScanLimits { entries: Some(u64_of(count)), end: None });
+    let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
+    let reference = run.reference();
+    cursor.set_forecast(ScanForecast::new(&progress, reference.data_pages.into(), reference.entries, true));
+    cursor.seek(from).unwrap();
+    for (_, value) in model.range(from.to_vec()..).take(count) {
+        assert_eq!(cursor.entry().map(|entry| entry.value), Some(value.as_slice()));
+        progress.count_entry();
+        cursor.next().unwrap();
+    }
+}
+
+#[test]
+fn whatever_goes_on_is_found_by_every_way_of_reading() {
+    for seed in 0..6 {
+        let bed = Bed::with_cache(if seed % 2 == 0 { 4 << 20 } else { 128 << 10 });
+        let model = model_of(300, any_length(seed));
+        let run = bed.write(&model, RunLayout::default());
+        assert!(run.reference().has_continued_values);
+        check(&run, &model);
+        check(&bed.reopened(&run), &model);
+        let file =
+            bed.env.open(Path::new("/data"), OpenOptions { mode: OpenMode::Read, direct: false }).unwrap();
+        let mut cursor = LenientCursor::new(file, StoreId(7), run.reference());
+        for (key, value) in &model {
+            assert_eq!(cursor.advance(), None, "nothing is lost");
+            let entry = cursor.entry().unwrap();
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+        }
+        assert_eq!(cursor.advance(), None);
+        let mut walk = PageWalk::new(run.reference(), StoreId(7), 0);
+        let mut read = |page: u32, buffer: &mut [u8]| run.read_pages(page, buffer);
+        while let Some(stretch) = walk.next_stretch(&mut read).unwrap() {
+            assert!(stretch.blocks.iter().all(|block| block.damage.is_none()));
+        }
+    }
+}
+
+#[test]
+fn records_of_any_size_take_little_more_than_themselves() {
+    for (length, most) in [
+        (100, 1.06),
+        (300, 1.06),
+        (700, 1.06),
+        (1_100, 1.04),
+        (2_100, 1.04),
+        (3_000, 1.04),
+        (4_080, 1.04),
+        (5_000, 1.04),
+        (9_000, 1.04),
+        (30_000, 1.04),
+        (70_000, 1.06),
+    ] {
+        let bed = Bed::with_cache(4 << 20);
+        let run = bed.write(&model_of(1_000, |_| length), RunLayout::default());
+        let reference = run.reference();
+        let factor = f64::from(reference.data_pages) * 4096.0 / reference.user_bytes as f64;
+        assert!(factor <= most, "{length}: {factor}");
+    }
+}
+
+#[test]
+fn small_records_stay_whole() {
+    let bed = Bed::with_cache(4 << 20);
+    let run = bed.write(&model_of(1_000, |number| 60 + usize_of(number % 90)), RunLayout::default());
+    assert!(!run.reference().has_continued_values);
+}
+
+#[test]
+fn where_pages_are_to_be_replaced_nothing_goes_on_and_what_goes_on_is_not_replaced() {
+    let bed = Bed::with_cache(4 << 20);
+    let model = model_of(200, |_| 1_100);
+    let run = bed.write(&model, RunLayout::for_page_updates());
+    assert!(!run.reference().has_continued_values);
+    assert!(PageUpdate::begin(&run).unwrap().is_some());
+    let run = bed.write(&model, RunLayout::default());
+    assert!(PageUpdate::begin(&run).unwrap().is_none());
+}
+
+#[test]
+fn a_query_reads_two_pages_at_most_and_a_scan_each_page_once() {
+    for length in [1_100, 2_100, 3_000] {
+        let bed = Bed::with_cache(4 << 20);
+        let model = model_of(400, |_| length);
+        let run = bed.write(&model, RunLayout::default());
+        let reads = |run: &Run| run.data().io_stats().page_read_bytes / u64_of(PAGE_SIZE);
+        let opened = bed.reopened(&run);
+        for number in (0..400).step_by(40) {
+            opened.get(&key(number), hash_key(&key(number)), Access::Blocking).unwrap();
+        }
+        let rounds = |run: &Run| run.data().io_stats().read_rounds;
+        let (mut most, mut most_rounds) = (0, 0);
+        // Keys whose pages were not read before, by the index and the filter that are in memory now.
+        for number in (20..400).step_by(23) {
+            let (pages_before, rounds_before) = (reads(&opened), rounds(&opened));
+            opened.get(&key(number), hash_key(&key(number)), Access::Blocking).unwrap();
+            most = most.max(reads(&opened) - pages_before);
+            most_rounds = most_rounds.max(rounds(&opened) - rounds_before);
+        }
+        assert!(most <= 2, "{length}: {most} pages");
+        assert_eq!(most_rounds, 1, "{length}: how often the device was waited for");
+        for ahead in [ReadAhead::Adaptive, ReadAhead::Pages(16)] {
+            let opened = bed.reopened(&run);
+            let mut cursor = RunCursor::new(Arc::clone(&opened), ahead);
+            let mut entries = 0;
+            cursor.seek_first().unwrap();
+            while cursor.entry().is_some() {
+                entries += 1;
+                cursor.next().unwrap();
+            }
+            assert_eq!(entries, 400);
+            let besides = 8;
+            let all = u64::from(run.reference().page_count()) + besides;
+            assert!(reads(&opened) <= all, "{length}, {ahead:?}: {} of {all} pages", reads(&opened));
+        }
+    }
+}
+
+#[test]
+fn a_page_that_is_damaged_takes_only_what_it_has_with_it() {
+    let bed = Bed::with_cache(1 << 20);
+    let model = model_of(60, |_| 1_100);
+    let run = bed.write(&model, RunLayout::default());
+    bed.damage(&run, 5);
+    let opened = bed.reopened(&run);
+    let readable: Vec<bool> = model
+        .iter()
+        .map(|(key, value)| match opened.get(key, hash_key(key), Access::Blocking) {
+            Ok(lookup) => {
+                assert_eq!(found(lookup).as_ref(), Some(value));
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corruption);
+                false
+            }
+        })
+        .collect();
+    let lost = readable.iter().filter(|readable| !**readable).count();
+    assert!((4..=5).contains(&lost), "{lost} of a page with four records, two of them in parts");
+    let file = bed.env.open(Path::new("/data"), OpenOptions { mode: OpenMode::Read, direct: false }).unwrap();
+    let mut cursor = LenientCursor::new(file, StoreId(7), run.reference());
+    let mut lost_pages = 0;
+    let mut left = Model::new();
+    loop {
+        lost_pages += cursor.advance().map_or(0, |lost| lost.pages);
+        let Some(entry) = cursor.entry() else { break };
+        left.insert(entry.key.to_vec(), entry.value.to_vec());
+    }
+    assert_eq!(lost_pages, 1);
+    let expected = model.iter().zip(&readable).filter(|(_, readable)| **readable);
+    assert!(left.iter().eq(expected.map(|(entry, _)| entry)), "salvage has what queries find");
+}

@@ -1,0 +1,111 @@
+//! Many single pages at once, into the cache.
+//!
+//! Pages that lie side by side are one read. Its bytes are copied into their frames, which costs far less
+//! than another request.
+//!
+//! **Invariants**
+//! - Pages that other threads are reading are awaited only after those that this one has begun have ended:
+//!   they may be waiting for these.
+//! - A page that cannot be read fails no other one.
+
+use std::{io, ops::Range};
+
+use testudo_base::{PAGE_BYTES, PAGE_SIZE, Result, num::u64_of, sync::atomic::Ordering::Relaxed};
+use testudo_env::{AlignedBuffer, ReadRequest};
+
+use super::{DataFile, PageAddress};
+use crate::cache::{Arrival, Awaited, Loading};
+
+/// Pages that are one read, at most.
+const PAGES_BESIDE_MAX: usize = 16;
+
+/// A page that this thread reads, and where it goes.
+type Load<'l> = (&'l PageAddress, Loading<'l>);
+
+impl DataFile {
+    /// Reads many single pages at once, into the cache, and waits for those that other threads are reading.
+    /// Fails with the first error. Pages for which the cache has no room are read by who asks for them next.
+    pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
+        let (mut loads, mut awaited) = (Vec::with_capacity(addresses.len()), Vec::new());
+        for address in addresses {
+            match self.begin_load(address) {
+                Arrival::Load(loading) => loads.push((address, loading)),
+                Arrival::Elsewhere(load) => awaited.push(load),
+                Arrival::Present(_) | Arrival::Refused => {}
+            }
+        }
+        let results = self.read_loads(&mut loads);
+        let mut outcome = Ok(());
+        for ((address, mut loading), result) in loads.into_iter().zip(results) {
+            let verified = result
+                .map_err(|error| self.read_error(address.page, error))
+                .and_then(|()| self.check(loading.bytes(), address));
+            match verified {
+                Ok(()) => drop(loading.finish()),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        // Only now: whoever reads those may wait for ours.
+        awaited.into_iter().for_each(Awaited::wait);
+        outcome
+    }
+
+    /// Reads pages, and sorts them by their places; one result for each.
+    fn read_loads(&self, loads: &mut [Load<'_>]) -> Vec<io::Result<()>> {
+        loads.sort_by_key(|(address, _)| address.page);
+        let pieces = pieces_of(loads);
+        let beside: usize = pieces.iter().filter(|piece| piece.len() > 1).map(Range::len).sum();
+        let mut buffer = AlignedBuffer::unfilled(beside * PAGE_SIZE);
+        let mut requests = Vec::with_capacity(pieces.len());
+        let (mut left, mut room): (&mut [Load<'_>], &mut [u8]) = (loads, &mut buffer);
+        for piece in &pieces {
+            let (these, others) = left.split_at_mut(piece.len());
+            left = others;
+            let offset = these[0].0.page * PAGE_BYTES;
+            if let [(_, loading)] = these {
+                requests.push(ReadRequest::new(offset, loading.bytes()));
+            } else {
+                let (target, behind) = room.split_at_mut(piece.len() * PAGE_SIZE);
+                room = behind;
+                requests.push(ReadRequest::new(offset, target));
+            }
+        }
+        self.file.read_batch(&mut requests);
+        let results: Vec<io::Result<()>> = requests.into_iter().map(|request| request.result).collect();
+        self.io.read_rounds.fetch_add(1, Relaxed);
+        self.io.page_reads.fetch_add(u64_of(loads.len()), Relaxed);
+        self.io.page_read_bytes.fetch_add(u64_of(loads.len()) * PAGE_BYTES, Relaxed);
+        let mut pages = buffer.chunks_exact(PAGE_SIZE);
+        let mut outcomes = Vec::with_capacity(loads.len());
+        for (piece, result) in pieces.into_iter().zip(results) {
+            if piece.len() == 1 {
+                outcomes.push(result);
+                continue;
+            }
+            for (address, loading) in &mut loads[piece] {
+                let read = pages.next().unwrap_or_default();
+                outcomes.push(if result.is_ok() {
+                    loading.bytes().copy_from_slice(read);
+                    Ok(())
+                } else {
+                    self.file.read_at(address.page * PAGE_BYTES, loading.bytes())
+                });
+            }
+        }
+        outcomes
+    }
+}
+
+/// Which of these pages are read together. REQUIRES: they come in the order of their places.
+fn pieces_of(loads: &[Load<'_>]) -> Vec<Range<usize>> {
+    let mut pieces: Vec<Range<usize>> = Vec::with_capacity(loads.len());
+    for (at, (address, _)) in loads.iter().enumerate() {
+        match pieces.last_mut() {
+            Some(piece) if piece.len() < PAGES_BESIDE_MAX && loads[at - 1].0.page + 1 == address.page => {
+                piece.end = at + 1;
+            }
+            _ => pieces.push(at..at + 1),
+        }
+    }
+    pieces
+}
