@@ -168,6 +168,11 @@ pub(crate) struct Settled {
     pub(crate) write_amplification: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification_without_log: Option<f64>,
+    /// Without what the checks in between read.
+    pub(crate) device_bytes_read: u64,
+    pub(crate) wal_bytes_written: u64,
+    /// Without that of the checks in between.
+    pub(crate) cpu_seconds: f64,
     pub(crate) space_amplification: f64,
 }
 

@@ -23,13 +23,17 @@ mod latency;
 mod memory_sizes;
 mod page_groups;
 mod page_writes;
+mod pair_classes;
+mod placements;
 mod policies;
 mod scans;
 mod sensitivity;
+mod separation_model;
 mod sequential;
 mod sizes_over_time;
 mod table_two;
 mod threads;
+mod value_mixes;
 mod write_memory;
 
 use testudo::{Error, Result};
@@ -55,7 +59,7 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 22] = [
+const EXPERIMENTS: [(&str, &str, Run); 25] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -78,6 +82,13 @@ const EXPERIMENTS: [(&str, &str, Run); 22] = [
     ("treeline-writes", "TreeLine §4.3: pages to free places or in place after images", page_writes::run),
     ("treeline-groups", "TreeLine fig. 9, §5.4.2: pages in groups, entries of the index", page_groups::run),
     ("treeline-forecast", "TreeLine fig. 10, 11: reorganisations with forecasts", insert_forecast::run),
+    (
+        "parallax-mixes",
+        "Parallax fig. 1.1, 5.1, 5.2: where values are, by mixes of lengths",
+        value_mixes::run,
+    ),
+    ("parallax-classes", "Parallax fig. 5.3: medium pairs as such, as small or as large", pair_classes::run),
+    ("parallax-model", "Parallax eq. 2.4, fig. 2.1: I/O by model and counters", separation_model::run),
 ];
 
 /// Runs the experiments that `args` names.

@@ -36,6 +36,7 @@ use crate::{
 pub(crate) use backup_check::BackupResult;
 pub(crate) use run_state::{RunState, wait_for_idle};
 pub(crate) use tree_switches::SwitchResult;
+pub(crate) use values::Lengths;
 
 /// Runs the workloads in their order on a store of any kind.
 ///

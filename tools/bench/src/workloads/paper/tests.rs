@@ -69,6 +69,19 @@ fn every_treeline_experiment_runs_to_its_end_and_draws_what_it_found() {
 }
 
 #[test]
+fn every_parallax_experiment_runs_to_its_end_and_draws_what_it_found() {
+    let charts = [
+        "parallax-mixes-load-io",
+        "parallax-mixes-a-rate",
+        "parallax-mixes-load-a-io",
+        "parallax-mixes-sd-cpu",
+        "parallax-classes-a-io",
+        "parallax-model",
+    ];
+    run_all("parallax-", &charts);
+}
+
+#[test]
 fn an_unknown_name_is_refused_with_the_known_ones() {
     let mut args = arguments();
     args.name = "fig1".into();

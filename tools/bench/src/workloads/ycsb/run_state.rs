@@ -116,6 +116,11 @@ impl<'a, S: Subject> RunState<'a, S> {
         &self.db
     }
 
+    /// The maps that hold its records.
+    pub(crate) fn records(&self) -> &[S::Records] {
+        &self.main.keyspaces
+    }
+
     /// Time that the store took to open.
     pub(crate) fn open_seconds(&self) -> f64 {
         self.open_seconds
@@ -494,7 +499,9 @@ impl<'a, S: Subject> RunState<'a, S> {
 
     /// Waits until the store is idle and notes what it cost.
     fn wait_for_compactions(&self, report: &mut Report, before: &Sample, started: Duration) -> Result<()> {
+        let (checked, checked_cpu) = (self.db.readings(), process::cpu_seconds());
         let (idle_since, stats) = self.wait_for_idle(IDLE_FOR)?;
+        let read = stats.device_bytes_read.saturating_sub(checked.device_bytes_read);
         let written = stats.device_bytes_written.saturating_sub(before.store.device_bytes_written);
         let log = stats.wal_bytes_written.saturating_sub(before.store.wal_bytes_written);
         let space = quotient(stats.disk_bytes as f64, self.live_bytes() as f64);
@@ -507,6 +514,9 @@ impl<'a, S: Subject> RunState<'a, S> {
                 .map(|(before, now)| now.write_bytes - before.write_bytes),
             write_amplification: quotient(written as f64, report.user_bytes_written as f64),
             write_amplification_without_log: without_log(written, log, report.user_bytes_written),
+            device_bytes_read: report.device_bytes_read + read,
+            wal_bytes_written: log,
+            cpu_seconds: report.cpu_seconds + (process::cpu_seconds() - checked_cpu),
             space_amplification: space,
         });
         report.space_amplification_settled = Some(space);
