@@ -1,14 +1,20 @@
 use testudo_testkit::configuration::crash_configurations;
 
 use super::run_seed;
+use crate::{
+    Limits,
+    sweep::{counted, sweep},
+};
 
 #[test]
 fn one_seed_is_one_run_to_the_byte() {
-    for configuration in crash_configurations() {
+    let outcome = sweep(&Limits::default(), crash_configurations(), None, |configuration| {
         for seed in [1, 2] {
             let [first, second] = [(); 2].map(|()| run_seed(&configuration, seed).unwrap());
             assert_eq!(first, second, "{}, seed {seed}", configuration.name);
             assert_ne!(first.digest, run_seed(&configuration, seed + 10).unwrap().digest);
         }
-    }
+        Ok(counted("configurations", 1))
+    });
+    assert_eq!(outcome.unwrap().count("configurations"), crash_configurations().len() as u64);
 }

@@ -36,14 +36,23 @@ fn read(run: &Arc<Run>) -> Entries {
     entries
 }
 
-/// The newest entry of `key`, unless a newer run says that it is gone.
-fn answer<'f>(runs: &[&'f (RunRecord, Entries)], key: &[u8]) -> Option<&'f [u8]> {
-    let holders = runs.iter().filter(|(_, entries)| entries.contains_key(key));
-    let (holder, entries) = holders.max_by_key(|(record, _)| order(record))?;
-    let knows = |record: &RunRecord| record.covered_range.as_ref().is_some_and(|bounds| bounds.contains(key));
-    let is_gone = runs.iter().any(|(record, _)| knows(record) && order(record) > order(holder));
-    let (kind, value) = &entries[key];
-    (!is_gone && *kind == Kind::Value).then_some(value)
+/// What runs answer: of each key its newest entry by its run, unless a newer run says that it is gone.
+fn answers(mut runs: Vec<&(RunRecord, Entries)>) -> BTreeMap<&[u8], &[u8]> {
+    // From the oldest run on, each changes what those before it say.
+    runs.sort_unstable_by_key(|(record, _)| order(record));
+    let mut answers: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+    for (record, entries) in runs {
+        if let Some(known) = &record.covered_range {
+            answers.retain(|key, _| !known.contains(key));
+        }
+        for (key, (kind, value)) in entries {
+            match kind {
+                Kind::Value => answers.insert(key, value),
+                _ => answers.remove(key.as_slice()),
+            };
+        }
+    }
+    answers
 }
 
 /// The root as the tree under test has it.
@@ -57,15 +66,19 @@ fn root_of(bed: &Bed) -> Arc<Node> {
 pub(super) fn check(bed: &Bed, found: &mut Found) {
     let mut live = Vec::new();
     collect(&root_of(bed), found, &mut live);
-    let all: Vec<_> = found.values().collect();
-    let live: Vec<_> = live.iter().map(|id| &found[id]).collect();
-    let keys: std::collections::BTreeSet<_> = all.iter().flat_map(|(_, entries)| entries.keys()).collect();
-    for key in keys {
-        let expected = bed.model.get(key).map(Vec::as_slice);
-        let name = String::from_utf8_lossy(&key[..key.len().min(20)]);
-        assert!(answer(&live, key) == expected, "live runs, {name}");
-        assert!(answer(&all, key) == expected, "all runs that ever were, {name}");
-    }
+    let expected: BTreeMap<_, _> =
+        bed.model.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+    let live = answers(live.iter().map(|id| &found[id]).collect());
+    assert!(live == expected, "live runs, {:?}", first_difference(&live, &expected));
+    let all = answers(found.values().collect());
+    assert!(all == expected, "all runs that ever were, {:?}", first_difference(&all, &expected));
+}
+
+/// The start of the first key that one of the two does not have, or has with another value.
+fn first_difference(found: &BTreeMap<&[u8], &[u8]>, expected: &BTreeMap<&[u8], &[u8]>) -> Option<String> {
+    let differs = |key: &&&[u8]| found.get(**key) != expected.get(**key);
+    let key = found.keys().chain(expected.keys()).filter(differs).min()?;
+    Some(String::from_utf8_lossy(&key[..key.len().min(20)]).into_owned())
 }
 
 fn random_script(seed: u64, options: BeTreeOptions, switch_percent: u8) {

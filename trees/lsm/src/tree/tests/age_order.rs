@@ -25,14 +25,23 @@ fn read(run: &Arc<Run>) -> Entries {
     entries
 }
 
-/// The newest entry of `key` by its run, unless a newer run says that it is gone.
-fn answer<'f>(runs: &[&'f (RunRecord, Entries)], key: &[u8]) -> Option<&'f [u8]> {
-    let holders = runs.iter().filter(|(_, entries)| entries.contains_key(key));
-    let (holder, entries) = holders.max_by_key(|(record, _)| order(record))?;
-    let knows = |record: &RunRecord| record.covered_range.as_ref().is_some_and(|bounds| bounds.contains(key));
-    let is_gone = runs.iter().any(|(record, _)| knows(record) && order(record) > order(holder));
-    let (kind, value) = &entries[key];
-    (!is_gone && *kind == Kind::Value).then_some(value)
+/// What runs answer: of each key its newest entry by its run, unless a newer run says that it is gone.
+fn answers(mut runs: Vec<&(RunRecord, Entries)>) -> BTreeMap<&[u8], &[u8]> {
+    // From the oldest run on, each changes what those before it say.
+    runs.sort_unstable_by_key(|(record, _)| order(record));
+    let mut answers: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+    for (record, entries) in runs {
+        if let Some(known) = &record.covered_range {
+            answers.retain(|key, _| !known.contains(key));
+        }
+        for (key, (kind, value)) in entries {
+            match kind {
+                Kind::Value => answers.insert(key, value),
+                _ => answers.remove(key.as_slice()),
+            };
+        }
+    }
+    answers
 }
 
 /// As a salvage without a manifest goes by all runs that there are or ever were.
@@ -43,33 +52,37 @@ pub(super) fn check(bed: &Bed, found: &mut Found) {
         live.push(id);
         found.entry(id).or_insert_with(|| (run.record().unwrap(), read(&run)));
     }
-    let all: Vec<_> = found.values().collect();
-    let live: Vec<_> = live.iter().map(|id| &found[id]).collect();
-    let keys: std::collections::BTreeSet<_> = all.iter().flat_map(|(_, entries)| entries.keys()).collect();
-    for key in keys {
-        let expected = bed.model.get(key).map(Vec::as_slice);
-        let name = String::from_utf8_lossy(&key[..key.len().min(20)]);
-        assert!(answer(&live, key) == expected, "live runs, {name}");
-        assert!(answer(&all, key) == expected, "all runs that ever were, {name}");
-    }
+    let expected: BTreeMap<_, _> =
+        bed.model.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+    let live = answers(live.iter().map(|id| &found[id]).collect());
+    assert!(live == expected, "live runs, {:?}", first_difference(&live, &expected));
+    let all = answers(found.values().collect());
+    assert!(all == expected, "all runs that ever were, {:?}", first_difference(&all, &expected));
+}
+
+/// The start of the first key that one of the two does not have, or has with another value.
+fn first_difference(found: &BTreeMap<&[u8], &[u8]>, expected: &BTreeMap<&[u8], &[u8]>) -> Option<String> {
+    let differs = |key: &&&[u8]| found.get(**key) != expected.get(**key);
+    let key = found.keys().chain(expected.keys()).filter(differs).min()?;
+    Some(String::from_utf8_lossy(&key[..key.len().min(20)]).into_owned())
 }
 
 /// As a salvage with a manifest goes by runs for the keys for which they count.
 fn check_layout(bed: &Bed, found: &Found) {
     let uses = crate::read_layout(bed.objects.clone()).unwrap();
-    let uses: Vec<RunUse> = uses.into_iter().map(|PartUse::Run(run_use)| run_use).collect();
+    let mut uses: Vec<RunUse> = uses.into_iter().map(|PartUse::Run(run_use)| run_use).collect();
     assert_eq!(uses.len(), bed.runs().len());
+    uses.sort_unstable_by_key(|run_use| (run_use.reference.newest_seqno, run_use.reference.id));
+    let mut newest: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+    for run_use in &uses {
+        for (key, (_, value)) in &found[&run_use.reference.id].1 {
+            if run_use.counts_in.iter().any(|bounds| bounds.contains(key)) {
+                newest.insert(key, value);
+            }
+        }
+    }
     for (key, value) in &bed.model {
-        let counts = |run_use: &&RunUse| {
-            let entries = &found[&run_use.reference.id].1;
-            run_use.counts_in.iter().any(|bounds| bounds.contains(key)) && entries.contains_key(key)
-        };
-        let newest = uses
-            .iter()
-            .filter(counts)
-            .max_by_key(|run_use| (run_use.reference.newest_seqno, run_use.reference.id));
-        let entries = &found[&newest.expect("no run has the key").reference.id].1;
-        assert_eq!(&entries[key].1, value);
+        assert_eq!(newest.get(key.as_slice()).expect("no run has the key"), value);
     }
 }
 
