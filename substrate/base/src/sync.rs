@@ -46,3 +46,14 @@ pub fn is_held<T>(lock: &Mutex<T>) -> bool {
 pub const fn scaled(many: usize, few: usize) -> usize {
     if cfg!(testudo_shuttle) { few } else { many }
 }
+
+/// So many atomic words of zero, as memory that the system hands out zeroed where it can: what is never touched
+/// then takes no time and no memory.
+#[must_use]
+pub fn zeroed_words(count: usize) -> Box<[atomic::AtomicU32]> {
+    #[cfg(testudo_shuttle)]
+    let words = (0..count).map(|_| atomic::AtomicU32::new(0)).collect();
+    #[cfg(not(testudo_shuttle))]
+    let words = bytemuck::zeroed_slice_box(count);
+    words
+}

@@ -10,8 +10,8 @@ use testudo_base::{
     num::{u64_of, usize_of},
     sync::{
         OnceLock,
-        atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst},
-        scaled,
+        atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst},
+        scaled, zeroed_words,
     },
 };
 
@@ -82,11 +82,13 @@ impl Entry<'_> {
 #[derive(Debug)]
 pub(crate) struct PageMap {
     tables: Box<[OnceLock<Box<[AtomicU32]>>]>,
+    /// How many of them are there.
+    made: AtomicU64,
 }
 
 impl PageMap {
     pub(crate) fn new() -> Self {
-        Self { tables: (0..TABLE_COUNT).map(|_| OnceLock::new()).collect() }
+        Self { tables: (0..TABLE_COUNT).map(|_| OnceLock::new()).collect(), made: AtomicU64::new(0) }
     }
 
     /// The entry of `page`, if the map has reached there.
@@ -99,14 +101,17 @@ impl PageMap {
     /// The entry of `page`; `None` for pages that are not cached.
     pub(crate) fn make_entry(&self, page: u64) -> Option<Entry<'_>> {
         let table = self.tables.get(usize_of(page / TABLE_PAGES))?;
-        let table = table.get_or_init(|| (0..TABLE_PAGES).map(|_| AtomicU32::new(0)).collect());
+        let table = table.get_or_init(|| {
+            self.made.fetch_add(1, Relaxed);
+            zeroed_words(usize_of(TABLE_PAGES))
+        });
         table.get(usize_of(page % TABLE_PAGES)).map(Entry)
     }
 
     /// Bytes of the map.
     pub(crate) fn bytes(&self) -> u64 {
-        let tables = self.tables.iter().filter_map(|table| table.get());
-        tables.map(|table| u64_of(size_of_val(&**table))).sum::<u64>() + u64_of(size_of_val(&*self.tables))
+        let table_bytes = TABLE_PAGES * u64_of(size_of::<AtomicU32>());
+        self.made.load(Relaxed) * table_bytes + u64_of(size_of_val(&*self.tables))
     }
 }
 
