@@ -8,12 +8,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, io,
+    env,
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -125,6 +126,8 @@ enum Kind {
     Layer,
     Scenario,
     Tests,
+    /// Tests that start no processes: the first that fails ends them.
+    UnitTests,
 }
 
 /// Runs the trials, prints a line for each, and returns how many ended as they must not.
@@ -175,7 +178,7 @@ fn run_trial(programs: &Programs, trial: &Trial<'_>) -> io::Result<Verdict> {
     let clock = RealEnv::new();
     let started = clock.monotonic();
     let hangs_after = if trial.bug.is_some() { HANGS_AFTER } else { CONTROL_HANGS_AFTER };
-    let ended = run_bounded(&mut command, &clock, hangs_after)?;
+    let ended = run_bounded(&mut command, &clock, hangs_after, kind == Kind::UnitTests)?;
     let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
     let Some((is_success, output)) = ended else {
         let what = "the process hung".to_owned();
@@ -184,7 +187,7 @@ fn run_trial(programs: &Programs, trial: &Trial<'_>) -> io::Result<Verdict> {
     Ok(match kind {
         Kind::Layer => judge_layer(is_success, &output, seconds),
         Kind::Scenario => judge_scenario(is_success, &output, seconds),
-        Kind::Tests => judge_tests(is_success, &output, seconds)?,
+        Kind::Tests | Kind::UnitTests => judge_tests(is_success, &output, seconds)?,
     })
 }
 
@@ -203,7 +206,12 @@ fn command_of(programs: &Programs, trial: &Trial<'_>) -> io::Result<(Kind, Comma
         // As cargo does: tests look for files from the folder of their package.
         command.current_dir(checkout().join(file.package));
         command.arg(file.filter()).args(["--test-threads", "1"]);
-        return Ok((Kind::Tests, command));
+        if !file.is_of_library() {
+            return Ok((Kind::Tests, command));
+        }
+        // What a test says when it fails is otherwise printed after all others.
+        command.arg("--nocapture");
+        return Ok((Kind::UnitTests, command));
     }
     let mut command = Command::new(&programs.own);
     command.args(["trial", trial.layer, &seconds]);
@@ -215,27 +223,45 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a process printed and whether it ended well; `None` if it hung.
+/// What a process printed and whether it ended well; `None` if it hung. It is ended with the first test that
+/// failed, if `ends_with_failure`.
 fn run_bounded(
     command: &mut Command,
     clock: &RealEnv,
     hangs_after: Duration,
+    ends_with_failure: bool,
 ) -> io::Result<Option<(bool, String)>> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut stdout = child.stdout.take().expect("it was asked for");
     let mut stderr = child.stderr.take().expect("it was asked for");
+    let has_failed = AtomicBool::new(false);
     thread::scope(|scope| {
         let drain = |stream: &mut dyn io::Read| {
             let mut text = Vec::new();
             let _ = stream.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         };
-        let out = scope.spawn(move || drain(&mut stdout));
+        let has_failed = &has_failed;
+        let out = scope.spawn(move || {
+            if !ends_with_failure {
+                return drain(&mut stdout);
+            }
+            let mut text = String::new();
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                text = text + &line + "\n";
+                has_failed.fetch_or(line.ends_with("FAILED"), Ordering::Relaxed);
+            }
+            text
+        });
         let errors = scope.spawn(move || drain(&mut stderr));
         let deadline = clock.monotonic() + hangs_after;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break Some(status);
+            }
+            if has_failed.load(Ordering::Relaxed) {
+                child.kill()?;
+                break Some(child.wait()?);
             }
             if clock.monotonic() > deadline {
                 child.kill()?;
@@ -246,7 +272,8 @@ fn run_bounded(
         };
         let text = |thread: thread::ScopedJoinHandle<'_, String>| thread.join().unwrap_or_default();
         let (out, errors) = (text(out), text(errors));
-        Ok(status.map(|status| (status.success(), if out.is_empty() { errors } else { out })))
+        let printed = if out.is_empty() || ends_with_failure { out + &errors } else { out };
+        Ok(status.map(|status| (status.success(), printed)))
     })
 }
 
@@ -267,12 +294,19 @@ fn judge_tests(is_success: bool, output: &str, seconds: f64) -> io::Result<Verdi
         let before = result.split_once(what).map_or("", |(before, _)| before.trim_end());
         before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
     };
-    let (passed, failed) = (count("passed"), count("failed"));
+    let (passed, mut failed) = (count("passed"), count("failed"));
     if is_success && passed == 0 {
         return Err(io::Error::other("there are no such tests"));
     }
-    let mut lines = output.lines();
-    let said = lines.find(|line| line.contains("panicked at")).and_then(|_| lines.next());
+    let lines: Vec<&str> = output.lines().collect();
+    let is_panic = |line: &&str| line.contains("panicked at");
+    let mut at = lines.iter().position(is_panic);
+    if result.is_empty() {
+        // It was ended with its first failure; a panic before is one that a test expects.
+        failed = lines.iter().filter(|line| line.ends_with("... ok")).count() as u64 + 1;
+        at = lines.iter().rposition(is_panic);
+    }
+    let said = at.and_then(|at| lines.get(at + 1).copied());
     let what = said.unwrap_or("the tests died").to_owned();
     Ok(Verdict { has_caught: !is_success, cases: (passed + failed).to_string(), seconds, what })
 }

@@ -32,6 +32,11 @@ impl<'a> TestFile<'a> {
         Some(Self { package, target: Some(target), module })
     }
 
+    /// Whether its tests are unit tests of the library.
+    pub(crate) fn is_of_library(&self) -> bool {
+        self.target.is_none()
+    }
+
     /// The target as the builder and the runner of tests agree to call it.
     pub(crate) fn target_id(&self) -> String {
         match self.target {
