@@ -47,8 +47,8 @@ pub const fn scaled(many: usize, few: usize) -> usize {
     if cfg!(testudo_shuttle) { few } else { many }
 }
 
-/// So many atomic words of zero, as memory that the system hands out zeroed where it can: what is never touched
-/// then takes no time and no memory.
+/// So many atomic words of zero, in memory that the system hands out zeroed where it can: what is never
+/// touched then takes no time and no memory.
 #[must_use]
 pub fn zeroed_words(count: usize) -> Box<[atomic::AtomicU32]> {
     #[cfg(testudo_shuttle)]
