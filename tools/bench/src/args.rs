@@ -121,7 +121,7 @@ pub struct YcsbArgs {
     /// Values of 9, 104 and 1,004 bytes instead: one of these lengths, or a mix of them in which 60 of 100
     /// are short (sd), middling (md) or long (ld), and 20 each of the others; or the lengths of mixgraph
     /// (pareto)
-    #[arg(long, value_enum, conflicts_with = "value_bytes")]
+    #[arg(long, value_enum, ignore_case = true, conflicts_with = "value_bytes")]
     pub mix: Option<Mix>,
     /// Client threads
     #[arg(long, value_name = "N", default_value_t = 2)]

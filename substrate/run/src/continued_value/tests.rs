@@ -318,3 +318,22 @@ fn a_page_that_is_damaged_takes_only_what_it_has_with_it() {
     let expected = model.iter().zip(&readable).filter(|(_, readable)| **readable);
     assert!(left.iter().eq(expected.map(|(entry, _)| entry)), "salvage has what queries find");
 }
+
+#[test]
+fn a_long_scan_of_long_values_reads_ahead() {
+    for length in [1_100, 6_000, 20_000] {
+        let bed = Bed::with_cache(4 << 20);
+        let run = bed.write(&model_of(400, |_| length), RunLayout::default());
+        let opened = bed.reopened(&run);
+        let mut cursor = RunCursor::new(Arc::clone(&opened), ReadAhead::Adaptive);
+        let mut bytes = 0;
+        cursor.seek_first().unwrap();
+        while let Some(entry) = cursor.entry() {
+            bytes += entry.value.len();
+            cursor.next().unwrap();
+        }
+        assert_eq!(bytes, 400 * length);
+        let rounds = opened.data().io_stats().read_rounds;
+        assert!(rounds <= 20, "{length}: single pages were waited for {rounds} times");
+    }
+}

@@ -75,7 +75,12 @@ impl DataBlock {
         self.layout.is_continued() && slot + 1 == self.layout.count() && self.continued_bytes() > 0
     }
 
-    /// How many pages have them.
+    /// In how many pages the last value goes on.
+    fn pages_behind(&self) -> u32 {
+        self.parts + self.pages_missing()
+    }
+
+    /// How many pages have what was not added yet.
     pub(crate) fn pages_missing(&self) -> u32 {
         u32_of(self.continued_bytes().div_ceil(CONTINUATION_BYTES))
     }
@@ -188,8 +193,10 @@ impl BlockReader {
         }
         let is_overflow = run.reference().owner_of(position.page).is_some();
         if let Some(last) = block.position {
-            let follows = follows(run, last, position);
-            self.passed_pages = if follows { self.passed_pages.saturating_add(last.pages) } else { 0 };
+            let behind = block.pages_behind();
+            let passed = last.pages.max(behind);
+            let follows = follows(run, (last, behind), position);
+            self.passed_pages = if follows { self.passed_pages.saturating_add(passed) } else { 0 };
         }
         block.unload();
         if is_overflow && !self.holds(position) {
@@ -395,11 +402,15 @@ pub(crate) fn lease_stretch(run: &Run, first: u32, pages: u32, least: u32) -> (S
     }
 }
 
-/// Whether a block comes right behind another one. An overflow page lies elsewhere.
-fn follows(run: &Run, last: BlockPosition, next: BlockPosition) -> bool {
+/// Whether a block comes right behind another one, of which the last value goes on in so many pages. An
+/// overflow page lies elsewhere.
+fn follows(run: &Run, (last, behind): (BlockPosition, u32), next: BlockPosition) -> bool {
     let owner = |position: BlockPosition| run.reference().owner_of(position.page);
     match (owner(last), owner(next)) {
-        (None, None) => last.page + last.pages == next.page,
+        // The page in which a value ends may have entries, or not.
+        (None, None) => {
+            (last.page + last.pages.max(behind)..=last.page + last.pages + behind).contains(&next.page)
+        }
         (None, Some(owner)) => owner == last.page,
         (Some(owner), _) => owner + 1 == next.page,
     }

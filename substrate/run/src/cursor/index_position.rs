@@ -21,6 +21,8 @@ pub(crate) struct IndexPlace {
     pub(crate) count: usize,
     /// The data page that it leads to.
     pub(crate) page: u32,
+    /// In how many pages behind that the value goes on with which the cursor begins there.
+    pub(crate) pages_behind: u32,
     /// The cursor is in the overflow page of that.
     pub(crate) in_overflow: bool,
 }
@@ -66,7 +68,7 @@ impl IndexPosition {
 
     /// Moves to a neighbouring data block; `None` past either end of the run.
     pub(crate) fn step(&mut self, run: &Run, forward: bool) -> Result<Option<BlockPosition>> {
-        let IndexPlace { block, slot, count, page, in_overflow } = self.place;
+        let IndexPlace { block, slot, count, page, in_overflow, .. } = self.place;
         if forward
             && !in_overflow
             && let Some((page, _)) = run.reference().overflow_of(page)
@@ -96,11 +98,20 @@ impl IndexPosition {
         let Some(IndexCopy { payload, layout, .. }) = &self.copy else { return Ok(None) };
         let slot = slot.unwrap_or(layout.count() - 1);
         let cell = layout.view(payload).cell(slot);
-        let position = cell
-            .and_then(|cell| run.data_block_of(cell.value))
+        let entry = cell
+            .and_then(|cell| run.index_entry_of(cell.value))
             .map_err(|damage| run.damaged(at.page, damage))?;
-        self.place =
-            IndexPlace { block, slot, count: layout.count(), page: position.page, in_overflow: false };
+        let position = entry.position;
+        // Of a value that is the only one of its block.
+        let pages_behind = if forward { entry.pages_behind(&[]) } else { 0 };
+        self.place = IndexPlace {
+            block,
+            slot,
+            count: layout.count(),
+            page: position.page,
+            pages_behind,
+            in_overflow: false,
+        };
         Ok(Some(if forward { position } else { self.last_of(run, position) }))
     }
 

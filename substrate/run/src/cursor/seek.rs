@@ -71,8 +71,6 @@ enum Awaited {
 pub(super) struct SeekState {
     phase: Phase,
     awaited: Option<Awaited>,
-    /// What is sought needs so many pages behind the one that it is in.
-    pages_behind: u32,
     /// A block that is read along with what other cursors miss, if anything is.
     prefetching: Option<BlockPosition>,
     /// Where the pages are of which the block that is awaited, or wished for, is the first, if they do not
@@ -85,14 +83,7 @@ pub(super) struct SeekState {
 impl SeekState {
     /// Nothing is sought.
     pub(super) fn done() -> Self {
-        Self {
-            phase: Phase::Done,
-            awaited: None,
-            pages_behind: 0,
-            prefetching: None,
-            plan: None,
-            lease: None,
-        }
+        Self { phase: Phase::Done, awaited: None, prefetching: None, plan: None, lease: None }
     }
 }
 
@@ -115,7 +106,11 @@ fn search_index(
         Lead::Group(group) => group.from.saturating_sub(1),
     };
     let entry = run.index_entry_of(block.cell(slot)?.value)?;
-    let pages_behind = if sought == Sought::From { entry.pages_behind(key) } else { 0 };
+    let pages_behind = match sought {
+        Sought::First => entry.pages_behind(&[]),
+        Sought::From => entry.pages_behind(key),
+        Sought::Last | Sought::Before => 0,
+    };
     Ok((lead, IndexSlot { slot, count: block.count(), position: entry.position, pages_behind }))
 }
 
@@ -181,13 +176,13 @@ impl RunCursor {
             found.pages_behind = 0;
         }
         let IndexSlot { slot, count, position, pages_behind } = found;
-        self.seek.pages_behind = pages_behind;
         let block = match sought {
             Sought::First | Sought::Last => position,
             Sought::From | Sought::Before => self.run.block_or_overflow(key, position),
         };
         let in_overflow = block.page != position.page;
-        self.index.place = IndexPlace { block: number, slot, count, page: position.page, in_overflow };
+        let page = position.page;
+        self.index.place = IndexPlace { block: number, slot, count, page, pages_behind, in_overflow };
         Ok(Some(if sought == Sought::Last { self.index.last_of(&self.run, position) } else { block }))
     }
 
@@ -253,7 +248,7 @@ impl RunCursor {
     fn pages_at_once(&self) -> u32 {
         match self.seek.phase {
             Phase::Loading(_, Sought::Last | Sought::Before) => 1,
-            Phase::Loading(_, Sought::From) => self.reader.piece_pages().max(1 + self.seek.pages_behind),
+            Phase::Loading(..) => self.reader.piece_pages().max(1 + self.index.place.pages_behind),
             Phase::Completing(_) => self.reader.piece_pages().max(self.block.pages_missing()),
             _ => self.reader.piece_pages(),
         }

@@ -101,10 +101,10 @@ impl PageMap {
     /// The entry of `page`; `None` for pages that are not cached.
     pub(crate) fn make_entry(&self, page: u64) -> Option<Entry<'_>> {
         let table = self.tables.get(usize_of(page / TABLE_PAGES))?;
-        let table = table.get_or_init(|| {
+        if table.get().is_none() && table.set(zeroed_words(usize_of(TABLE_PAGES))).is_ok() {
             self.made.fetch_add(1, Relaxed);
-            zeroed_words(usize_of(TABLE_PAGES))
-        });
+        }
+        let table = table.get()?;
         table.get(usize_of(page % TABLE_PAGES)).map(Entry)
     }
 
