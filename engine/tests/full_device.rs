@@ -131,24 +131,24 @@ fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
 /// However much of it is free inside: a flush must not make log and manifest live on the reserve.
 #[test]
 fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
-    const RECORDS: u64 = 30_000;
+    const RECORDS: u64 = 15_000;
     let machine = MemEnv::new(5);
     let tree = Tree::Turtle { leaf_bytes: 64 << 10, max_pivots: 16 };
     let options = || KeyspaceOptions::default().tree(tree);
     let scattered = |number: u64| format!("key{:016x}", SplitMix::new(number).next_u64()).into_bytes();
     let db = open(&machine).unwrap();
     let keyspace = db.keyspace("a", options).unwrap();
-    (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), [7; 500]).unwrap());
+    (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), [7; 1_100]).unwrap());
     db.flush().unwrap();
     drop(keyspace);
     db.close().unwrap();
-    for free in (11 << 20..14 << 20).step_by(1 << 19) {
+    for free in (8 << 20..16 << 20).step_by(1 << 19) {
         let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, free);
         machine.space_limit(Some(machine.used_bytes() + free));
         let db = open(&machine).unwrap();
         let keyspace = db.keyspace("a", options).unwrap();
         let mut numbers = RECORDS / 2..;
-        let refused = numbers.find_map(|number| keyspace.insert(scattered(number), [8; 500]).err());
+        let refused = numbers.find_map(|number| keyspace.insert(scattered(number), [8; 1_100]).err());
         assert_eq!(refused.unwrap().kind(), ErrorKind::OutOfSpace);
         db.flush().unwrap();
         for number in 0..RECORDS / 4 {
