@@ -205,11 +205,13 @@ fn a_placement_that_changes_holds_for_what_is_written_from_then_on() {
     }
 }
 
-/// Flips a byte of the only value that has `pattern`, and says in which page of the data file it lies.
+/// Flips a byte in the middle of the only value that has `pattern`, where its page has nothing else, and says
+/// which page of the data file that is.
 fn damage(machine: &MemEnv, pattern: &[u8]) -> u64 {
     let bytes = machine.file_bytes("/db/data").unwrap();
-    let mut found = bytes.windows(pattern.len()).enumerate().filter(|(_, window)| *window == pattern);
-    let (at, _) = found.next().unwrap();
+    let found = bytes.windows(pattern.len()).enumerate().filter(|(_, window)| *window == pattern);
+    let found: Vec<usize> = found.map(|(at, _)| at).collect();
+    let at = found[found.len() / 2];
     machine.corrupt("/db/data", at as u64, 1).unwrap();
     at as u64 / 4096
 }
@@ -229,7 +231,7 @@ fn store_of_long_values(tree: Tree) -> Arc<MemEnv> {
 }
 
 fn long_value(number: u64) -> Vec<u8> {
-    format!("<{number:03}>").into_bytes().into_iter().cycle().take(6000).collect()
+    format!("<{number:03}>").into_bytes().into_iter().cycle().take(13_000).collect()
 }
 
 #[test]
