@@ -30,10 +30,23 @@ use crate::{
 };
 
 impl Run {
+    /// An answer with the whole value, of which so many bytes are in the pages behind that of its block.
+    #[cold]
+    pub(crate) fn completed(
+        &self,
+        position: BlockPosition,
+        found: Lookup,
+        length: usize,
+        access: Access<'_>,
+    ) -> Result<Lookup> {
+        let Lookup::Found(kind, value, neighbours) = found else { return Ok(found) };
+        let whole = self.complete_value(position, value, length, access)?;
+        Ok(whole.map_or(Lookup::Waiting, |value| Lookup::Found(kind, value, neighbours)))
+    }
+
     /// Adds to a value what the pages behind that of its block have of it; `None` if one is missing: all that
     /// are were noted.
-    #[cold]
-    pub(crate) fn complete_value(
+    fn complete_value(
         &self,
         position: BlockPosition,
         mut value: Vec<u8>,

@@ -470,15 +470,10 @@ impl Run {
             Ok(Lookup::Found(cell.kind, cell.value.to_vec(), neighbours))
         };
         let found = match self.with_block_in_cache(PageKind::Data, position, access, search)? {
-            None => return Ok(Lookup::Waiting),
-            Some(found) => found.map_err(|damage| self.damaged(position.page, damage))?,
+            None => Ok(Lookup::Waiting),
+            Some(found) => found.map_err(|damage| self.damaged(position.page, damage)),
         };
-        let Lookup::Found(kind, value, neighbours) = found else { return Ok(found) };
-        if continued_bytes == 0 {
-            return Ok(Lookup::Found(kind, value, neighbours));
-        }
-        let whole = self.complete_value(position, value, continued_bytes, access)?;
-        Ok(whole.map_or(Lookup::Waiting, |value| Lookup::Found(kind, value, neighbours)))
+        if continued_bytes == 0 { found } else { self.completed(position, found?, continued_bytes, access) }
     }
 
     /// As [`Run::get`], if that needs no page but one of data: `None` if a page of the filter or of the index

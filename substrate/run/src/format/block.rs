@@ -137,18 +137,28 @@ impl<'a> IndexEntry<'a> {
         }
     }
 
+    /// The position of an entry that says nothing else.
+    #[inline]
+    pub(crate) fn plain_position(value: &[u8]) -> Option<BlockPosition> {
+        let [a, b, c, d, e, f, g, h] = *value else { return None };
+        let (page, pages) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+        (pages > 0 && pages & BORDER_FLAG == 0).then_some(BlockPosition { page, pages })
+    }
+
+    #[inline(never)]
+    fn decode_border(reader: &mut Reader<'a>) -> Result<(&'a [u8], u32), Damage> {
+        let (pages, length) = (reader.varint()?, usize_of(reader.varint()?));
+        let pages = u32::try_from(pages).ok().filter(|pages| *pages <= CONTINUATION_PAGES_MAX);
+        Ok((reader.take(length)?, pages.ok_or(Damage("a value goes on in too many pages"))?))
+    }
+
     #[inline]
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(value);
         let (page, pages) = (reader.u32()?, reader.u32()?);
         let position = BlockPosition { page, pages: pages & !BORDER_FLAG };
-        let continued_from = if pages & BORDER_FLAG == 0 {
-            None
-        } else {
-            let (pages, length) = (reader.varint()?, usize_of(reader.varint()?));
-            let pages = u32::try_from(pages).ok().filter(|pages| *pages <= CONTINUATION_PAGES_MAX);
-            Some((reader.take(length)?, pages.ok_or(Damage("a value goes on in too many pages"))?))
-        };
+        let continued_from =
+            if pages & BORDER_FLAG == 0 { None } else { Some(Self::decode_border(&mut reader)?) };
         let fork = if reader.is_empty() { None } else { Some(Fork::decode(&mut reader)?) };
         reader.finish()?;
         Ok(Self { position, continued_from, fork })

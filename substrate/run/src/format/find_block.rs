@@ -79,10 +79,7 @@ impl Run {
         let search = |payload: &[u8]| {
             let block = Block::parse(payload)?;
             Ok(match block.lead(key)? {
-                Lead::Slot(slot) => {
-                    let entry = self.index_entry_of(block.cell(slot)?.value)?;
-                    (None, (entry.position, entry.pages_behind(key)))
-                }
+                Lead::Slot(slot) => (None, self.pages_of(block.cell(slot)?.value, key)?),
                 Lead::Group(group) => {
                     let before = self.data_block_of(block.cell(group.from.saturating_sub(1))?.value)?;
                     (Some(group), (before, 0))
@@ -191,6 +188,19 @@ impl Run {
     #[inline]
     pub(crate) fn data_block_of(&self, value: &[u8]) -> std::result::Result<BlockPosition, Damage> {
         self.index_entry_of(value).map(|entry| entry.position)
+    }
+
+    /// The data block of an index entry, and in how many pages behind it the value of `key` goes on.
+    #[inline]
+    fn pages_of(&self, value: &[u8], key: &[u8]) -> std::result::Result<(BlockPosition, u32), Damage> {
+        // Most entries say nothing else, and have no flag.
+        if let Some(position) = IndexEntry::plain_position(value)
+            && u64::from(position.page) + u64::from(position.pages) <= u64::from(self.reference().data_pages)
+        {
+            return Ok((position, 0));
+        }
+        let entry = self.index_entry_of(value)?;
+        Ok((entry.position, entry.pages_behind(key)))
     }
 
     #[inline]
