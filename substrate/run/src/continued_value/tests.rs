@@ -337,3 +337,22 @@ fn a_long_scan_of_long_values_reads_ahead() {
         assert!(rounds <= 20, "{length}: single pages were waited for {rounds} times");
     }
 }
+
+/// A key that shares nothing with those before it makes their common start count for each of them, so that a
+/// page with much room has none left for its value.
+#[test]
+fn no_value_goes_on_in_more_pages_than_the_index_can_say() {
+    for value_bytes in (64_000..65_500).step_by(40) {
+        let bed = Bed::with_cache(4 << 20);
+        let mut model = Model::new();
+        for number in 0..10 {
+            model.insert([&[b'a'; 382][..], &key(number)].concat(), vec![1; 3]);
+        }
+        model.insert(b"b".to_vec(), value(7, value_bytes));
+        let run = bed.write(&model, RunLayout::default());
+        for (key, value) in &model {
+            let lookup = run.get(key, hash_key(key), Access::Blocking).unwrap();
+            assert_eq!(found(lookup).as_ref(), Some(value), "{value_bytes}");
+        }
+    }
+}

@@ -14,8 +14,8 @@ use testudo_base::{
 use testudo_storage::PAGE_HEADER_BYTES;
 
 use crate::format::block::{
-    BLOCK_HEADER_BYTES, CONTINUATION_PAGES_MAX, CONTINUED_FLAG, KIND_BYTE_CODE, KIND_BYTES_FLAG, MAX_ENTRIES,
-    SLOT_BYTES, head32,
+    BLOCK_HEADER_BYTES, CONTINUATION_BYTES, CONTINUATION_PAGES_MAX, CONTINUED_FLAG, KIND_BYTE_CODE,
+    KIND_BYTES_FLAG, MAX_ENTRIES, SLOT_BYTES, head32,
 };
 
 /// Payload of a block of one page.
@@ -140,11 +140,14 @@ impl BlockBuilder {
         let empty_behind = if pages > 1 { pages * PAGE_SIZE - whole } else { 0 };
         let empty = PAGE_PAYLOAD_BYTES.saturating_sub(self.payload_bytes()) + empty_behind;
         let is_worth = empty > EMPTY_BYTES_MAX * pages;
-        let is_possible = pages <= usize_of(u64::from(CONTINUATION_PAGES_MAX));
-        if room == 0 || !is_worth || !is_possible || count >= usize::from(MAX_ENTRIES) {
+        // There may be far less room than what is empty: a key that shares little makes the others longer.
+        let continued_bytes = entry.value.len() - room;
+        let fits =
+            continued_bytes.div_ceil(CONTINUATION_BYTES) <= usize_of(u64::from(CONTINUATION_PAGES_MAX));
+        if room == 0 || !is_worth || !fits || count >= usize::from(MAX_ENTRIES) {
             return None;
         }
-        self.continued_bytes = entry.value.len() - room;
+        self.continued_bytes = continued_bytes;
         self.add(entry, prefix, unshared + room, &entry.value[..room]);
         Some(room)
     }
