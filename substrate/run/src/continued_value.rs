@@ -30,7 +30,23 @@ use crate::{
 };
 
 impl Run {
+    /// Looks a key up where it would be: in a block, of which its value goes on in so many pages.
+    pub(crate) fn search_pages(
+        &self,
+        (position, behind): (BlockPosition, u32),
+        key: &[u8],
+        access: Access<'_>,
+    ) -> Result<Lookup> {
+        match behind {
+            0 => self.search_block(position, key, access),
+            1 if self.awaits_pages(position, 0..=1, access)? => Ok(Lookup::Waiting),
+            1 => self.search_block(position, key, access),
+            _ => self.search_long(position, behind, key),
+        }
+    }
+
     /// An answer with the whole value, of which so many bytes are in the pages behind that of its block.
+    /// `Waiting` if one of these is missing: all that are were noted.
     #[cold]
     pub(crate) fn completed(
         &self,
@@ -39,23 +55,10 @@ impl Run {
         length: usize,
         access: Access<'_>,
     ) -> Result<Lookup> {
-        let Lookup::Found(kind, value, neighbours) = found else { return Ok(found) };
-        let whole = self.complete_value(position, value, length, access)?;
-        Ok(whole.map_or(Lookup::Waiting, |value| Lookup::Found(kind, value, neighbours)))
-    }
-
-    /// Adds to a value what the pages behind that of its block have of it; `None` if one is missing: all that
-    /// are were noted.
-    fn complete_value(
-        &self,
-        position: BlockPosition,
-        mut value: Vec<u8>,
-        length: usize,
-        access: Access<'_>,
-    ) -> Result<Option<Vec<u8>>> {
+        let Lookup::Found(kind, mut value, neighbours) = found else { return Ok(found) };
         let pages = u32_of(length.div_ceil(CONTINUATION_BYTES));
         if self.awaits_pages(position, 1..=pages, access)? {
-            return Ok(None);
+            return Ok(Lookup::Waiting);
         }
         let end = value.len() + length;
         for part in 0..pages {
@@ -67,16 +70,16 @@ impl Run {
             };
             let added = self.with_block(PageKind::Data, next, access, add)?;
             if added.transpose().map_err(|damage| self.damaged(next.page, damage))?.is_none() {
-                return Ok(None);
+                return Ok(Lookup::Waiting);
             }
         }
-        Ok(Some(value))
+        Ok(Lookup::Found(kind, value, neighbours))
     }
 
     /// Looks a key up of which the value, if it is there, goes on in so many pages: all are read at once,
     /// past the cache, where they would take the place of others. Records of this length have their own.
     #[cold]
-    pub(crate) fn search_long(&self, position: BlockPosition, behind: u32, key: &[u8]) -> Result<Lookup> {
+    fn search_long(&self, position: BlockPosition, behind: u32, key: &[u8]) -> Result<Lookup> {
         let last = self.continuation_of(position, behind - 1)?;
         let pieces = self.pieces(BlockPosition { page: position.page, pages: behind + 1 })?;
         let mut buffer = AlignedBuffer::unfilled(usize_of(u64::from(behind) + 1) * PAGE_SIZE);
@@ -116,7 +119,7 @@ impl Run {
     /// Lets these pages come together, counted from that of a block, as far as they are not in the cache;
     /// whether they were noted as missing.
     #[cold]
-    pub(crate) fn awaits_pages(
+    fn awaits_pages(
         &self,
         position: BlockPosition,
         pages: RangeInclusive<u32>,

@@ -131,9 +131,16 @@ impl RunCursor {
         self.reader.begin_anew();
     }
 
-    /// Whether a query for the current key comes to this very block and slot.
+    /// Whether a query for the current key comes to this very block and slot, and to no more pages than those
+    /// in which its value goes on.
     pub(crate) fn is_lookup_position(&self) -> Result<bool> {
-        let Some(position) = self.run.block_for(&self.entry.key, Access::Blocking)? else { return Ok(false) };
+        let Some((position, behind)) = self.run.pages_for(&self.entry.key, Access::Blocking)? else {
+            return Ok(false);
+        };
+        let is_last = self.entry.slot + 1 == self.block.layout.count();
+        if behind > 0 && !(is_last && behind == self.block.pages_behind()) {
+            return Ok(false);
+        }
         let found = self.block.view().lower_bound(&self.entry.key);
         let (slot, is_equal) = found.map_err(|damage| self.run.damaged(position.page, damage))?;
         Ok(is_equal && slot == self.entry.slot && Some(position) == self.block.position)

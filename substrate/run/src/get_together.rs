@@ -38,6 +38,8 @@ struct Wanted {
     address: PageAddress,
     pieces: Vec<ExtentSpan>,
     keys: Vec<usize>,
+    /// It goes into the page cache. Pages of long values would take the place of others there.
+    is_kept: bool,
 }
 
 impl Wanted {
@@ -47,7 +49,7 @@ impl Wanted {
 }
 
 /// What each of the runs says of its key: [`Lookup::Absent`] if it does not hold it after all. All runs are
-/// in `data`. What is in the cache is not read, and single pages go there; longer blocks never do.
+/// in `data`. What is in the cache is not read, and single pages go there; those of longer values never do.
 ///
 /// Errors: `Io`, `Corruption`; then nothing is known of any key.
 pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<Vec<Lookup>> {
@@ -96,8 +98,9 @@ impl Batch<'_> {
             let pages = run.pages_for(key, Access::Blocking)?;
             let (position, pages_behind) = pages.expect("a blocking read returns its block");
             let address = run.address(PageKind::Data, position.page)?;
+            let is_kept = position.pages == 1 && pages_behind <= 1;
             for part in 0..pages_behind {
-                wanted.extend(self.continuation(run, run.continuation_of(position, part)?)?);
+                wanted.extend(self.continuation(run, run.continuation_of(position, part)?, is_kept)?);
             }
             // Keys often come in the order of their runs.
             if let Some(last) = wanted.last_mut().filter(|last| last.address == address) {
@@ -107,19 +110,21 @@ impl Batch<'_> {
             {
                 self.look_up(at, position, &page)?;
             } else {
-                wanted.push(Wanted { position, address, pieces: run.pieces(position)?, keys: vec![at] });
+                let pieces = run.pieces(position)?;
+                wanted.push(Wanted { position, address, pieces, keys: vec![at], is_kept });
             }
         }
         Ok(each_once(wanted))
     }
 
     /// A page in which a value goes on, if it is not in the cache.
-    fn continuation(&self, run: &Run, next: BlockPosition) -> Result<Option<Wanted>> {
+    fn continuation(&self, run: &Run, next: BlockPosition, is_kept: bool) -> Result<Option<Wanted>> {
         let address = run.address(PageKind::Data, next.page)?;
         if self.data.has_page(address.page) {
             return Ok(None);
         }
-        Ok(Some(Wanted { position: next, address, pieces: run.pieces(next)?, keys: Vec::new() }))
+        let pieces = run.pieces(next)?;
+        Ok(Some(Wanted { position: next, address, pieces, keys: Vec::new(), is_kept }))
     }
 
     /// Looks a key up in its block.
@@ -156,8 +161,8 @@ impl Batch<'_> {
             } else if let Some(page) = self.data.cached_page(&address) {
                 part.take(run, &page)?;
             } else {
-                let pieces = run.pieces(part.position)?;
-                wanted.push(Wanted { position: part.position, address, pieces, keys: vec![number] });
+                let (position, pieces) = (part.position, run.pieces(part.position)?);
+                wanted.push(Wanted { position, address, pieces, keys: vec![number], is_kept: true });
             }
         }
         let wanted = each_once(wanted);
@@ -193,6 +198,7 @@ fn each_once(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
         let is_same = block.address == before.address;
         if is_same {
             before.keys.append(&mut block.keys);
+            before.is_kept |= block.is_kept;
         }
         is_same
     });
@@ -209,13 +215,13 @@ fn pages_of<'p>(wanted: &'p [Wanted], buffer: &'p [u8]) -> impl Iterator<Item = 
     })
 }
 
-/// Reads blocks, one behind the other, verifies them, and puts those of one page into the cache.
+/// Reads blocks, one behind the other, verifies them, and puts into the cache what is to be kept there.
 fn read_all(data: &DataFile, wanted: &[Wanted]) -> Result<AlignedBuffer> {
     let mut buffer = AlignedBuffer::unfilled(wanted.iter().map(Wanted::bytes).sum());
     read_into(data, wanted, &mut buffer)?;
     for (block, bytes) in pages_of(wanted, &buffer) {
         data.verify(bytes, &block.address)?;
-        if block.position.pages == 1 {
+        if block.is_kept {
             data.admit(&block.address, bytes);
         }
     }

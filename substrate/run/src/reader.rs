@@ -439,24 +439,21 @@ impl Run {
         {
             return Ok(found);
         }
-        let position = if let Reached::Block(page, pages) = reached {
-            BlockPosition { page, pages }
-        } else {
-            let Some((position, behind)) = self.pages_for(key, access)? else { return Ok(Lookup::Waiting) };
-            access.set_reached(Reached::Block(position.page, position.pages));
-            if behind > 1 {
-                return self.search_long(position, behind, key);
-            }
-            if behind > 0 && self.awaits_pages(position, 0..=behind, access)? {
-                return Ok(Lookup::Waiting);
-            }
-            position
-        };
-        self.search_block(position, key, access)
+        if let Reached::Block(page, pages) = reached {
+            return self.search_block(BlockPosition { page, pages }, key, access);
+        }
+        let Some((position, behind)) = self.pages_for(key, access)? else { return Ok(Lookup::Waiting) };
+        access.set_reached(Reached::Block(position.page, position.pages));
+        self.search_pages((position, behind), key, access)
     }
 
     /// Looks a key up in the data block where it would be.
-    fn search_block(&self, position: BlockPosition, key: &[u8], access: Access<'_>) -> Result<Lookup> {
+    pub(crate) fn search_block(
+        &self,
+        position: BlockPosition,
+        key: &[u8],
+        access: Access<'_>,
+    ) -> Result<Lookup> {
         let mut continued_bytes = 0;
         let search = |payload: &[u8], page: Option<&PageRef<'_>>| {
             let block = Block::parse(payload)?;
@@ -494,9 +491,9 @@ impl Run {
             }
         }
         let (missing, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
-        match self.block_for(key, Access::Collecting(&missing, &progress))? {
+        match self.pages_for(key, Access::Collecting(&missing, &progress))? {
             None => Ok(None),
-            Some(position) => self.search_block(position, key, access).map(Some),
+            Some(pages) => self.search_pages(pages, key, access).map(Some),
         }
     }
 

@@ -213,6 +213,11 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/run/src/continued_value/tests.rs"],
     ),
     bug(
+        "pages-behind-overstated",
+        "an index says that a value goes on in a page more than it does",
+        &["substrate/run/src/continued_value/tests.rs"],
+    ),
+    bug(
         "continuation-replaced",
         "a page is replaced that has the end of a value",
         &["engine/tests/treeline.rs"],

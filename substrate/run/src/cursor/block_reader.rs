@@ -76,7 +76,7 @@ impl DataBlock {
     }
 
     /// In how many pages the last value goes on.
-    fn pages_behind(&self) -> u32 {
+    pub(crate) fn pages_behind(&self) -> u32 {
         self.parts + self.pages_missing()
     }
 

@@ -137,14 +137,6 @@ impl<'a> IndexEntry<'a> {
         }
     }
 
-    /// The position of an entry that says nothing else.
-    #[inline]
-    pub(crate) fn plain_position(value: &[u8]) -> Option<BlockPosition> {
-        let [a, b, c, d, e, f, g, h] = *value else { return None };
-        let (page, pages) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-        (pages > 0 && pages & BORDER_FLAG == 0).then_some(BlockPosition { page, pages })
-    }
-
     #[inline(never)]
     fn decode_border(reader: &mut Reader<'a>) -> Result<(&'a [u8], u32), Damage> {
         let (pages, length) = (reader.varint()?, usize_of(reader.varint()?));

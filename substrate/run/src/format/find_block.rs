@@ -41,14 +41,6 @@ pub(crate) struct IndexedBlock {
 }
 
 impl Run {
-    /// The data block that would hold `key`; `None` if the index page was missing and has been
-    /// noted. Data blocks that must be looked into are read at once.
-    #[inline]
-    pub(crate) fn block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
-        let found = self.indexed_block_for(key, access)?;
-        Ok(found.map(|position| self.block_or_overflow(key, position)))
-    }
-
     /// The overflow page of a data block, if that is where it would hold `key`.
     #[inline]
     pub(crate) fn block_or_overflow(&self, key: &[u8], position: BlockPosition) -> BlockPosition {
@@ -60,14 +52,16 @@ impl Run {
         }
     }
 
-    /// As [`Run::block_for`], and in how many pages the value of `key` goes on by what the index says.
+    /// The data block that would hold `key`, and in how many pages behind it its value goes on by what the
+    /// index says; `None` if the index page was missing and has been noted. Data blocks that must be looked
+    /// into are read at once.
     #[inline]
     pub(crate) fn pages_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<(BlockPosition, u32)>> {
         let found = self.found_in_index(key, access)?;
         Ok(found.map(|(position, pages_behind)| (self.block_or_overflow(key, position), pages_behind)))
     }
 
-    /// As [`Run::block_for`], but overflow pages are counted to the pages that they belong to.
+    /// The data block that would hold `key`, but overflow pages are counted to the pages that they belong to.
     pub(crate) fn indexed_block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
         Ok(self.found_in_index(key, access)?.map(|(position, _)| position))
     }
@@ -193,16 +187,11 @@ impl Run {
     /// The data block of an index entry, and in how many pages behind it the value of `key` goes on.
     #[inline]
     fn pages_of(&self, value: &[u8], key: &[u8]) -> std::result::Result<(BlockPosition, u32), Damage> {
-        // Most entries say nothing else, and have no flag.
-        if let Some(position) = IndexEntry::plain_position(value)
-            && u64::from(position.page) + u64::from(position.pages) <= u64::from(self.reference().data_pages)
-        {
-            return Ok((position, 0));
-        }
         let entry = self.index_entry_of(value)?;
         Ok((entry.position, entry.pages_behind(key)))
     }
 
+    /// An index entry, of which the data block is in the run.
     #[inline]
     pub(crate) fn index_entry_of<'a>(&self, value: &'a [u8]) -> std::result::Result<IndexEntry<'a>, Damage> {
         let entry = IndexEntry::decode(value)?;
