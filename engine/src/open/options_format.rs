@@ -3,7 +3,8 @@
 //! - turtle (1) and splinter (2): tree u8 · leaf bytes u64 · most pivots u64 · if there is a merge
 //!   operator, its name (UTF-8), up to the end.
 //! - Before a tree, unless values are placed as they are by default: 128 u8 · length of the placement u16 ·
-//!   large ratio f64 · prefix bytes u32 · small ratio f64, unless it is 0.
+//!   large ratio f64 · prefix bytes u32 · small ratio f64, unless it is 0 · levels with medium values in
+//!   place u32, unless it is 1; then the small ratio stands before it even if it is 0.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
 //! - Of a keyspace that moves between two trees (4), or has moved: the settings are the options of both,
@@ -71,8 +72,12 @@ impl KeyspaceOptions {
             let mut settings = Vec::new();
             codec::put_u64(&mut settings, placement.large_ratio().to_bits());
             codec::put_u32(&mut settings, placement.prefix_bytes());
-            if placement.small_ratio() > 0.0 {
+            let has_levels = placement.in_place_levels() != Placement::default().in_place_levels();
+            if placement.small_ratio() > 0.0 || has_levels {
                 codec::put_u64(&mut settings, placement.small_ratio().to_bits());
+            }
+            if has_levels {
+                codec::put_u32(&mut settings, placement.in_place_levels());
             }
             out.push(PLACED);
             put_short(&mut out, &settings);
@@ -172,12 +177,18 @@ fn decode_placement(settings: &[u8]) -> Result<Placement, Unreadable> {
     let mut reader = Reader::new(settings);
     let (large_ratio, prefix_bytes) = (f64::from_bits(reader.u64()?), reader.u32()?);
     let small_ratio = if reader.is_empty() { 0.0 } else { f64::from_bits(reader.u64()?) };
-    if !reader.is_empty() {
-        return Err(Unreadable::Newer("a placement of values that is not known here"));
-    }
+    let in_place_levels = match reader.rest().len() {
+        0 => None,
+        4 => Some(reader.u32()?),
+        _ => return Err(Unreadable::Newer("a placement of values that is not known here")),
+    };
     let placement = Placement::default().with_large_ratio(large_ratio);
     let placement = placement.and_then(|placement| placement.with_small_ratio(small_ratio));
     let placement = placement.and_then(|placement| placement.with_prefix_bytes(prefix_bytes));
+    let placement = placement.and_then(|placement| match in_place_levels {
+        Some(levels) => placement.with_in_place_levels(levels),
+        None => Ok(placement),
+    });
     placement.map_err(|_| Damage("a placement is out of bounds").into())
 }
 

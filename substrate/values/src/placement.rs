@@ -20,19 +20,22 @@ const LARGE_RATIO: f64 = 0.02;
 const SMALL_RATIO: f64 = 0.2;
 /// What Parallax takes for the bytes of a key that an index keeps.
 const PREFIX_BYTES: u32 = 12;
+/// Most of the lowest levels that can have the values of medium pairs (PAPERS P3).
+const IN_PLACE_LEVELS_MAX: u32 = 2;
 
 /// Where the values of a keyspace are put when they leave memory.
 ///
 /// With p = `prefix_bytes / (bytes of key and value)`, a pair of key and value is *large* if p is below
 /// `large_ratio`, else *medium* if p is below `small_ratio`, else *small*. Values of large pairs go to value
 /// segments, and the tree merges references to them. Those of medium pairs go to value segments, too, but
-/// come back to their keys where these reach the bottom of the tree. Those of small pairs stay with their
-/// keys.
+/// come back to their keys where these reach the bottom of the tree, or the level above it if
+/// [`Placement::with_in_place_levels`] says so. Those of small pairs stay with their keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     large_ratio: f64,
     small_ratio: f64,
     prefix_bytes: u32,
+    in_place_levels: u32,
 }
 
 /// How large a pair of key and value is, as a [`Placement`] sees it.
@@ -40,7 +43,7 @@ pub struct Placement {
 pub enum PairClass {
     /// The value stays with its key.
     Small,
-    /// The value lies outside until its key reaches the bottom of the tree.
+    /// The value lies outside until its key reaches the lowest levels of the tree.
     Medium,
     /// The value lies outside.
     Large,
@@ -58,7 +61,7 @@ impl Default for Placement {
 impl Placement {
     /// Every value with its key.
     pub fn inline() -> Self {
-        Self { large_ratio: 0.0, small_ratio: 0.0, prefix_bytes: PREFIX_BYTES }
+        Self { large_ratio: 0.0, small_ratio: 0.0, prefix_bytes: PREFIX_BYTES, in_place_levels: 1 }
     }
 
     /// By the thresholds of Parallax: pairs of more than 60 bytes are medium, those of more than 600 large.
@@ -101,6 +104,21 @@ impl Placement {
         Ok(Self { prefix_bytes, ..self })
     }
 
+    /// With another number of levels, from the bottom of the tree upwards, that have the values of medium
+    /// pairs with their keys: 1, the bottom alone, or 2. With 2 more is written and less lies outside; where
+    /// scans matter that may be worth it (Parallax, fig. 5.4). In trees of nodes the second level is that of
+    /// the nodes whose children are leaves.
+    ///
+    /// Errors: `Invalid` for other numbers.
+    pub fn with_in_place_levels(self, in_place_levels: u32) -> Result<Self> {
+        if !(1..=IN_PLACE_LEVELS_MAX).contains(&in_place_levels) {
+            return Err(Error::invalid(
+                "a placement has the values of medium pairs in place in 1 or 2 levels",
+            ));
+        }
+        Ok(Self { in_place_levels, ..self })
+    }
+
     /// The ratio below which a pair is large.
     pub fn large_ratio(&self) -> f64 {
         self.large_ratio
@@ -114,6 +132,11 @@ impl Placement {
     /// The number of key bytes that an index is taken to keep.
     pub fn prefix_bytes(&self) -> u32 {
         self.prefix_bytes
+    }
+
+    /// The number of levels, from the bottom upwards, that have the values of medium pairs with their keys.
+    pub fn in_place_levels(&self) -> u32 {
+        self.in_place_levels
     }
 
     /// Whether every value stays with its key.
@@ -148,8 +171,9 @@ impl fmt::Display for Placement {
         match presets().iter().find(|(_, preset)| preset == self) {
             Some((name, _)) => f.write_str(name),
             None => {
-                let Self { large_ratio, small_ratio, prefix_bytes } = self;
-                write!(f, "large below {large_ratio}, small from {small_ratio}, prefix of {prefix_bytes}")
+                let Self { large_ratio, small_ratio, prefix_bytes, in_place_levels } = self;
+                write!(f, "large below {large_ratio}, small from {small_ratio}, prefix of {prefix_bytes}")?;
+                if *in_place_levels > 1 { write!(f, ", {in_place_levels} levels in place") } else { Ok(()) }
             }
         }
     }

@@ -71,7 +71,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "border-edit-without-data",
         "the edit that moves the border does not put the piece into the other tree",
-        &["crash", "engine/tests/moving.rs"],
+        &["crash", "engine/tests/store/moving.rs"],
     ),
     bug("part-left-out", "checks and copies are not told of one run", &["model"]),
     // Salvage.
@@ -103,12 +103,12 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "failed-flush-forgotten",
         "a flush that the tree's rules have no space for is only tried again",
-        &["engine/tests/full_device.rs"],
+        &["engine/tests/store/full_device.rs"],
     ),
     bug(
         "device-space-not-left",
         "free space of the data file is not given back to log and manifest",
-        &["engine/tests/full_device.rs"],
+        &["engine/tests/store/full_device.rs"],
     ),
     bug("rest-of-share-forgotten", "reclaiming one leaf loses what waits for the next", &["removals"]),
     bug(
@@ -220,24 +220,24 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "continuation-replaced",
         "a page is replaced that has the end of a value",
-        &["engine/tests/treeline.rs"],
+        &["engine/tests/store/treeline.rs"],
     ),
     bug(
         "backup-misses-updated-page",
         "a backup takes a run for the one that it has, though pages were replaced since",
-        &["engine/tests/treeline.rs"],
+        &["engine/tests/store/treeline.rs"],
     ),
     // Value segments.
     bug("dead-bytes-twice", "the bytes of a dead value count twice", &["trees/separated/src/tree/tests.rs"]),
     bug(
         "values-ahead-shifted",
         "entries of a scan show the values of those beside them",
-        &["engine/tests/outlying_scans.rs"],
+        &["engine/tests/store/outlying_scans.rs"],
     ),
     bug(
         "first-piece-again",
         "each piece of a value in pieces is read as its first one",
-        &["engine/tests/values_in_pieces.rs"],
+        &["engine/tests/store/values_in_pieces.rs"],
     ),
     bug(
         "last-piece-not-written",
@@ -252,13 +252,13 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "operands-upon-pieces",
         "operands are accepted upon values that cannot be merged",
-        &["engine/tests/values_in_pieces.rs"],
+        &["engine/tests/store/values_in_pieces.rs"],
     ),
     bug("drops-of-job-lost", "values that a job drops stay alive", &["trees/separated/src/tree/tests.rs"]),
     bug(
         "drops-of-piece-lost",
         "values that die as their keyspace moves stay alive",
-        &["engine/tests/moving.rs"],
+        &["engine/tests/store/moving.rs"],
     ),
     bug(
         "value-that-came-back-lives-on",
@@ -365,7 +365,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "jobs-never-awaited",
         "flushes go on although jobs are far behind them",
-        &["engine/tests/catching_up.rs"],
+        &["engine/tests/store/catching_up.rs"],
     ),
     bug(
         "job-installed-on-changed-state",
@@ -466,7 +466,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "write-memory-never-moves",
         "the governor decides, and write memory stays as it is",
-        &["engine/tests/memory.rs"],
+        &["engine/tests/store/memory.rs"],
     ),
     bug("pages-kept-from-writers", "pages count as given up and keep their memory", &["bounds"]),
     bug("metadata-not-made-room-for", "caches ignore what keyspaces and trees take", &["bounds"]),

@@ -5,11 +5,13 @@
 //!         -> campaign.rs (a process for each bug and layer, the table)
 //!            -> trial.rs (one layer, in such a process)
 //!            -> test_file.rs (a file of tests, where there is no layer)
+//!         -> absence.rs (that a program for users holds none of them)
 //! ```
 //!
 //! **Invariants**
 //! - Exit code 0: the control run found nothing and every bug was seen; 1: not so; 2: could not run.
 
+mod absence;
 mod campaign;
 mod catalogue;
 mod test_file;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
             targets.iter().for_each(|target| println!("{target}"));
             true
         }),
+        ["absent", program] => absence::check(program),
         ["trial", layer, seconds] => trial::run(layer, seconds),
         ["--schedules", program, ref rest @ ..] => {
             let (programs, names) = campaign::programs(&PathBuf::from(program), rest);
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: list | targets [NAME …] | \
+                "usage: list | targets [NAME …] | absent PROGRAM | \
                  --schedules PROGRAM [--test TARGET PROGRAM …] [NAME …]"
             );
             return ExitCode::from(2);

@@ -162,11 +162,13 @@ impl Store for EngineStore {
         Ok(existed)
     }
 
-    fn set_tree(&self, keyspace: Slot, choice: u8) -> Result<()> {
+    fn set_tree(&self, slot: Slot, choice: u8) -> Result<()> {
         let presets = Tree::presets();
         let (name, tree) = presets[usize::from(choice) % presets.len()];
-        let keyspace = self.keyspace(keyspace)?;
-        let placements = [Placement::inline(), Placement::separate(), Placement::hybrid()];
+        let keyspace = self.keyspace(slot)?;
+        let in_place_levels = 1 + u32::from(slot % 2);
+        let hybrid = Placement::hybrid().with_in_place_levels(in_place_levels)?;
+        let placements = [Placement::inline(), Placement::separate(), hybrid];
         // One in so many choices leaves the placement as it is.
         let other = (usize::from(choice) / presets.len()).checked_sub(1);
         if let Some(placement) = other.and_then(|other| placements.get(other)) {

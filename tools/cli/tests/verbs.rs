@@ -27,8 +27,6 @@ mod formats;
 mod inspection;
 #[path = "verbs/interruption.rs"]
 mod interruption;
-#[path = "verbs/planted.rs"]
-mod planted;
 #[path = "verbs/removal.rs"]
 mod removal;
 #[path = "verbs/repair.rs"]

@@ -17,7 +17,7 @@ mod tidy;
 
 pub use finding::Finding;
 pub use runs::instructions::instructions;
-pub use runs::planted::planted;
+pub use runs::planted::{planted, planted_environment};
 pub use runs::rustc_with_cfg::rustc_with_cfg;
 pub use runs::schedules::schedules;
 pub use tidy::tidy;

@@ -11,12 +11,13 @@ fn main() -> ExitCode {
     match arguments.split_first().map(|(command, rest)| (command.as_str(), rest)) {
         Some(("tidy", [])) => tidy(&root),
         Some(("schedules", rest)) => exit_code(xtask::schedules(&root, rest)),
+        Some(("planted", [only])) if only == "environment" => planted_environment(&root),
         Some(("planted", rest)) => exit_code(xtask::planted(&root, rest)),
         Some(("instructions", rest)) => exit_code(xtask::instructions(&root, rest)),
         _ => {
             eprintln!(
                 "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | \
-                 BUG …] | instructions [--update]"
+                 environment | absent PROGRAM | BUG …] | instructions [--update]"
             );
             ExitCode::from(2)
         }
@@ -32,6 +33,13 @@ fn exit_code(outcome: io::Result<bool>) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn planted_environment(root: &Path) -> ExitCode {
+    exit_code(xtask::planted_environment(root).map(|commands| {
+        print!("{commands}");
+        true
+    }))
 }
 
 fn tidy(root: &Path) -> ExitCode {

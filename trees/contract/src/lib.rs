@@ -32,7 +32,8 @@ pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};
 pub use reclaim::{LeastGain, Reclaim, ReclaimLimits};
 pub use work::{
-    Executor, InlineExecutor, OutlyingValues, PlaceValues, Progress, RecordedDrops, RunIds, Task, Work,
+    Executor, Height, InlineExecutor, OutlyingValues, PlaceValues, Progress, RecordedDrops, RunIds, Task,
+    Work,
 };
 
 /// Parts into which [`Updates::borders`] cut a range of keys.

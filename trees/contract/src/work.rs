@@ -119,6 +119,17 @@ impl DropSink for RecordedDrops {
     }
 }
 
+/// How high above its bottom a tree writes runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Height {
+    /// Nothing older lies below them.
+    Bottom,
+    /// Right above the bottom: the last but one of the levels, or nodes whose children are leaves.
+    Next,
+    /// Anywhere above that, or where it is not known.
+    Upper,
+}
+
 /// The values that references in the entries of a tree lead to.
 pub trait OutlyingValues: Send + Sync + fmt::Debug {
     /// The value of `key` that `reference` leads to.
@@ -127,9 +138,8 @@ pub trait OutlyingValues: Send + Sync + fmt::Debug {
     fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>>;
     /// About how many bytes of values the work takes outside, which updates do not count.
     fn outlying_bytes(&self) -> u64;
-    /// Who puts the values of a sequence of runs where they belong. `newest_seqno`: how new the runs are;
-    /// `is_leaf`: nothing older lies below them.
-    fn placing(&self, newest_seqno: Seqno, is_leaf: bool) -> Box<dyn PlaceValues>;
+    /// Who puts the values of a sequence of runs where they belong. `newest_seqno`: how new the runs are.
+    fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues>;
 }
 
 /// Puts values where they belong while runs are written, whose entries come in the order of their keys.

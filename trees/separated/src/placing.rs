@@ -1,9 +1,9 @@
 //! Puts values outside the runs of the tree while these are written, and back into them.
 //!
-//! Values of large pairs go out wherever they are written. Those of medium pairs go out above the bottom of
-//! the tree, into transient segments; where a reference to one of these comes to the bottom, its value takes
-//! its place. Each sequence of runs that is written has a [`Placer`]; they share the segments that are being
-//! written.
+//! Values of large pairs go out wherever they are written. Those of medium pairs go out above the lowest
+//! levels of the tree, into transient segments; where a reference to one of these comes to there, its value
+//! takes its place. Each sequence of runs that is written has a [`Placer`]; they share the segments that are
+//! being written.
 //!
 //! **Invariants**
 //! - The keys of a segment ascend: a sequence takes an open segment only if all keys of that come before.
@@ -16,7 +16,7 @@ use testudo_base::{
     codec::Damage,
     sync::{Arc, Mutex},
 };
-use testudo_contract::{OutlyingValues, PlaceValues, Work};
+use testudo_contract::{Height, OutlyingValues, PlaceValues, Work};
 use testudo_run::{Access, RunOrigin};
 use testudo_values::{PairClass, Placement, Segment, SegmentReader, SegmentSet, SegmentWriter};
 
@@ -79,13 +79,17 @@ impl OutlyingValues for Values {
         self.outlying_bytes
     }
 
-    fn placing(&self, newest_seqno: Seqno, is_leaf: bool) -> Box<dyn PlaceValues> {
+    fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues> {
         Box::new(Placer {
             segments: Arc::clone(&self.segments),
             work: self.work.clone(),
             settings: self.settings,
             newest_seqno,
-            is_leaf,
+            keeps_medium: match height {
+                Height::Bottom => true,
+                Height::Next => self.settings.placement.in_place_levels() > 1,
+                Height::Upper => false,
+            },
             made: Arc::clone(&self.made),
             large: None,
             medium: None,
@@ -118,7 +122,8 @@ struct Placer {
     work: Work,
     settings: Settings,
     newest_seqno: Seqno,
-    is_leaf: bool,
+    /// Values of medium pairs are with their keys.
+    keeps_medium: bool,
     made: Arc<Made>,
     /// Where its values of large pairs go, and those of medium ones.
     large: Option<SegmentWriter>,
@@ -181,12 +186,12 @@ impl Placer {
 
 impl PlaceValues for Placer {
     fn place(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, &[u8])>> {
-        if entry.kind == Kind::Reference && self.is_leaf {
+        if entry.kind == Kind::Reference && self.keeps_medium {
             return Ok(self.read_transient(entry)?.map(|value| (Kind::Value, value)));
         }
         let is_transient = match class_of(self.settings.placement, entry) {
             Some(PairClass::Large) => false,
-            Some(PairClass::Medium) if !self.is_leaf => true,
+            Some(PairClass::Medium) if !self.keeps_medium => true,
             _ => return Ok(None),
         };
         self.put_outside(entry, is_transient)?;

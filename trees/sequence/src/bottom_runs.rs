@@ -4,7 +4,7 @@
 //! - The runs cover the range from end to end, even if it has no key: a dead run may still have some.
 
 use testudo_base::{Cursor, Entry, Kind, PAGE_BYTES, Result, Seqno, num::u64_of};
-use testudo_contract::Work;
+use testudo_contract::{Height, Work};
 use testudo_run::{KeyBounds, RunLayout};
 
 use crate::{FencedRun, RunSequence, SequenceOrigin};
@@ -19,8 +19,8 @@ pub fn write_bottom(
     target: u64,
     layout: RunLayout,
 ) -> Result<Vec<FencedRun>> {
-    let (is_leaf, keeps_tombstones) = (true, false);
-    let origin = SequenceOrigin { newest_seqno, target, is_leaf, keeps_tombstones, layout };
+    let (height, keeps_tombstones) = (Height::Bottom, false);
+    let origin = SequenceOrigin { newest_seqno, target, height, keeps_tombstones, layout };
     let mut runs = RunSequence::new(work, origin, bounds.clone(), None)?;
     cursor.seek_first()?;
     while let Some(entry) = cursor.entry() {

@@ -6,7 +6,7 @@
 //! - If it comes to nothing, no drop was told and no page that anybody uses was written.
 
 use testudo_base::{Cursor, DropSink, Entry, Kind, MergeDrops, Result, Seqno, num::u64_of, sync::Arc};
-use testudo_contract::Work;
+use testudo_contract::{Height, Work};
 use testudo_run::{EntryList, MergeCursor, PageUpdate, Run};
 
 use crate::resolver::Resolver;
@@ -70,7 +70,7 @@ pub fn update_pages<C: Cursor>(
         return Ok(None);
     }
     let old = update.read(&changed)?;
-    let mut resolver = Resolver::new(work, newest_seqno.max(run.reference().newest_seqno), true);
+    let mut resolver = Resolver::new(work, newest_seqno.max(run.reference().newest_seqno), Height::Bottom);
     let (mut inserted, mut new) = (0, EntryList::default());
     for (number, (block, from)) in shares.iter().enumerate() {
         let to = shares.get(number + 1).map_or(list.len(), |(_, next)| *next);

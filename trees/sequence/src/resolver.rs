@@ -7,7 +7,7 @@ use testudo_base::{
     DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, Result, Seqno, ValueReference, codec::Damage,
     operands_format::with_value_read, planted,
 };
-use testudo_contract::{PlaceValues, Work};
+use testudo_contract::{Height, PlaceValues, Work};
 
 /// Decides it for the entries of one piece of work, in the order of their keys.
 pub(crate) struct Resolver<'w> {
@@ -21,9 +21,9 @@ pub(crate) struct Resolver<'w> {
 
 impl<'w> Resolver<'w> {
     /// For what is as new as `newest_seqno`.
-    pub(crate) fn new(work: &'w Work, newest_seqno: Seqno, is_leaf: bool) -> Self {
-        let placing = work.values.as_ref().map(|values| values.placing(newest_seqno, is_leaf));
-        Self { work, is_leaf, drops: MergeDrops::default(), placing }
+    pub(crate) fn new(work: &'w Work, newest_seqno: Seqno, height: Height) -> Self {
+        let placing = work.values.as_ref().map(|values| values.placing(newest_seqno, height));
+        Self { work, is_leaf: height == Height::Bottom, drops: MergeDrops::default(), placing }
     }
 
     /// What is written in the place of operands, if it is not they.

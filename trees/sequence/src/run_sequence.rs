@@ -6,7 +6,7 @@
 //! - A run that stays keeps its bytes and its covered range; others are put on either side of it.
 
 use testudo_base::{DropSink, Entry, Kind, Result, Seqno, key, num::u64_of, planted, sync::Arc};
-use testudo_contract::Work;
+use testudo_contract::{Height, Work};
 use testudo_run::{KeyBounds, Run, RunLayout, RunOrigin, RunWriter};
 
 use crate::{Fence, FencedRun, resolver::Resolver};
@@ -18,12 +18,19 @@ pub struct SequenceOrigin {
     pub newest_seqno: Seqno,
     /// About how many bytes each of them will have.
     pub target: u64,
-    /// They are leaves: nothing older lies below.
-    pub is_leaf: bool,
+    /// How high above the bottom they lie.
+    pub height: Height,
     /// Tombstones stay, although nothing older lies below.
     pub keeps_tombstones: bool,
     /// How their pages are laid out.
     pub layout: RunLayout,
+}
+
+impl SequenceOrigin {
+    /// They are leaves: nothing older lies below.
+    fn is_leaf(&self) -> bool {
+        self.height == Height::Bottom
+    }
 }
 
 /// What has become of an entry.
@@ -75,7 +82,7 @@ impl<'w> RunSequence<'w> {
         rest: KeyBounds,
         staying: Option<Arc<Run>>,
     ) -> Result<Self> {
-        debug_assert!(origin.is_leaf || staying.is_none(), "only leaves have runs that stay");
+        debug_assert!(origin.is_leaf() || staying.is_none(), "only leaves have runs that stay");
         let staying = match staying {
             None => None,
             Some(run) => {
@@ -92,7 +99,7 @@ impl<'w> RunSequence<'w> {
             runs: Vec::new(),
             staying,
             first_tombstone: None,
-            resolver: Resolver::new(work, origin.newest_seqno, origin.is_leaf),
+            resolver: Resolver::new(work, origin.newest_seqno, origin.height),
             outlying_bytes: 0,
             written_bytes: 0,
         })
@@ -106,7 +113,7 @@ impl<'w> RunSequence<'w> {
             debug_assert!(entry.key > staying.last.as_slice(), "nothing flows in between its keys");
             self.put(staying, Some(entry.key))?;
         }
-        let drops_tombstones = self.origin.is_leaf && !self.origin.keeps_tombstones;
+        let drops_tombstones = self.origin.is_leaf() && !self.origin.keeps_tombstones;
         if (drops_tombstones || planted!("tombstone-dropped-early")) && entry.kind == Kind::Tombstone {
             if self.open.is_none() && self.first_tombstone.is_none() {
                 self.first_tombstone = Some(entry.key.to_vec());
@@ -188,7 +195,7 @@ impl<'w> RunSequence<'w> {
         let high = border.clone().or_else(|| self.rest.high.clone());
         let low = std::mem::replace(&mut self.rest.low, border);
         let fence = self.fence(low.as_deref());
-        let covered_range = self.origin.is_leaf.then_some(KeyBounds { low, high });
+        let covered_range = self.origin.is_leaf().then_some(KeyBounds { low, high });
         self.runs.push(FencedRun { low: fence, run: writer.finish(covered_range)? });
         Ok(())
     }

@@ -64,6 +64,20 @@ fn every_preset_is_read_back() {
 }
 
 #[test]
+fn levels_with_medium_values_in_place_are_kept() {
+    for placement in [Placement::inline(), Placement::hybrid(), Placement::separate()] {
+        let placement = placement.with_in_place_levels(2).unwrap();
+        let options = KeyspaceOptions::default().placement(placement);
+        let mut bytes = options.encode();
+        assert_eq!(KeyspaceOptions::decode(&bytes), Ok(options));
+        assert_eq!(bytes[..3], [PLACED, 24, 0]);
+        bytes[23] = 3;
+        let damage = Damage("a placement is out of bounds");
+        assert_eq!(KeyspaceOptions::decode(&bytes), Err(Unreadable::Damaged(damage)));
+    }
+}
+
+#[test]
 fn a_cut_of_any_length_is_damage_or_other_options() {
     for (_, tree) in Tree::presets() {
         let options = KeyspaceOptions::default().tree(tree).merge_operator("append");

@@ -28,6 +28,10 @@ fn nonsense_is_invalid() {
         assert_eq!(Placement::hybrid().with_small_ratio(ratio).unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert_eq!(Placement::hybrid().with_prefix_bytes(0).unwrap_err().kind(), ErrorKind::Invalid);
+    for levels in [0, 3, u32::MAX] {
+        let placement = Placement::hybrid().with_in_place_levels(levels);
+        assert_eq!(placement.unwrap_err().kind(), ErrorKind::Invalid);
+    }
     assert!(Placement::separate().with_large_ratio(0.0).unwrap().is_inline());
     assert!(!Placement::hybrid().with_large_ratio(0.0).unwrap().is_inline());
 }

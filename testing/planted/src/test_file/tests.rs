@@ -9,7 +9,7 @@ fn a_path_says_which_target_and_which_tests_of_it() {
     let of = |target: &str, filter: &str| Some((target.to_owned(), filter.to_owned()));
     for (path, expected) in [
         ("tools/cli/tests/verbs/formats.rs", of("tools/cli/tests/verbs", "formats::")),
-        ("engine/tests/seek.rs", of("engine/tests/seek", "")),
+        ("engine/tests/long_keys.rs", of("engine/tests/long_keys", "")),
         ("engine/src/write/long_merges/tests.rs", of("engine/src", "write::long_merges::tests::")),
         ("trees/betree/src/tree/tests/idle.rs", of("trees/betree/src", "tree::tests::idle::")),
         ("engine/src/write/long_merges.rs", None),

@@ -15,6 +15,7 @@ mod experiment;
 mod factors;
 mod hot_range;
 mod hot_scans;
+mod in_place_levels;
 mod insert_forecast;
 mod insert_latency;
 mod key_set_scans;
@@ -59,7 +60,7 @@ pub(crate) struct Findings {
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, what it reproduces, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 25] = [
+const EXPERIMENTS: [(&str, &str, Run); 26] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -88,6 +89,11 @@ const EXPERIMENTS: [(&str, &str, Run); 25] = [
         value_mixes::run,
     ),
     ("parallax-classes", "Parallax fig. 5.3: medium pairs as such, as small or as large", pair_classes::run),
+    (
+        "parallax-levels",
+        "Parallax fig. 5.4: from which level on medium values are in place",
+        in_place_levels::run,
+    ),
     ("parallax-model", "Parallax eq. 2.4, fig. 2.1: I/O by model and counters", separation_model::run),
 ];
 

@@ -1,5 +1,6 @@
 //! Builds the store with bugs in it and runs `testing/planted`, which shows that the tests see each of them.
-//! It says which targets of tests it needs built for that.
+//! It says which targets of tests it needs built for that. It also looks whether a program, built as for
+//! users, holds any of them.
 //!
 //! **Invariants**
 //! - Nothing of these builds gets into the normal target directory.
@@ -8,26 +9,40 @@ use std::{io, path::Path, process::Command};
 
 use crate::runs::special_build;
 
+/// What a build with bugs is asked for by.
+const CFG: &str = "testudo_planted";
+
 /// Runs the control and all bugs, or those named. Whether every bug was seen, and nothing where there was
 /// none.
 ///
 /// Errors: a build failed, or a process could not be started.
 pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {
     let failed = |what: &str| io::Error::other(format!("the build {what} failed"));
-    let schedules = special_build::build(root, "testudo_shuttle", "testudo-schedules")?;
-    let schedules = schedules.ok_or_else(|| failed("for the seeded scheduler"))?;
-    let program = special_build::build(root, "testudo_planted", "testudo-planted")?;
+    let program = special_build::build(root, CFG, "testudo-planted")?;
     let program = program.ok_or_else(|| failed("with planted bugs"))?;
     let mut command = Command::new(&program);
-    if arguments == ["list"] {
-        return Ok(command.arg("list").status()?.success());
+    if let ["list"] | ["absent", _] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return Ok(command.args(arguments).status()?.success());
     }
+    let schedules = special_build::build(root, "testudo_shuttle", "testudo-schedules")?;
+    let schedules = schedules.ok_or_else(|| failed("for the seeded scheduler"))?;
     command.arg("--schedules").arg(schedules);
     let listed = Command::new(&program).arg("targets").args(arguments).output()?;
     for target in String::from_utf8_lossy(&listed.stdout).lines() {
-        let tests = special_build::build_tests(root, "testudo_planted", target)?;
+        let tests = special_build::build_tests(root, CFG, target)?;
         let tests = tests.ok_or_else(|| failed("of tests with planted bugs"))?;
         command.args(["--test", target]).arg(tests);
     }
     Ok(command.args(arguments).status()?.success())
+}
+
+/// The environment in which cargo builds the same, as commands of a shell, so that tests that are built in it
+/// are those that are run against the bugs.
+///
+/// Errors: the program that stands in for rustc could not be written.
+pub fn planted_environment(root: &Path) -> io::Result<String> {
+    let (wrapper, target) = special_build::environment(root, CFG)?;
+    let lines = [("RUSTC_WORKSPACE_WRAPPER", wrapper), ("CARGO_TARGET_DIR", target)];
+    let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+    Ok(lines.map(|(name, path)| format!("export {name}={}\n", quoted(&path))).concat())
 }

@@ -76,11 +76,17 @@ fn tests_in(messages: &str) -> Option<PathBuf> {
 
 /// Cargo for a build with `--cfg cfg`, and the target directory of such builds.
 fn cargo(root: &Path, cfg: &str) -> io::Result<(Command, PathBuf)> {
+    let (wrapper, target) = environment(root, cfg)?;
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).env("RUSTC_WORKSPACE_WRAPPER", wrapper);
+    Ok((command, target))
+}
+
+/// The program that stands in for rustc in builds with `--cfg cfg`, and their target directory.
+pub(crate) fn environment(root: &Path, cfg: &str) -> io::Result<(PathBuf, PathBuf)> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let target = target.join("special");
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).env("RUSTC_WORKSPACE_WRAPPER", rustc_with_cfg::put_into(&target, cfg)?);
-    Ok((command, target))
+    Ok((rustc_with_cfg::put_into(&target, cfg)?, target))
 }
 
 /// Builds the binary `name` of the package with that name in a profile of the workspace; returns where it is.

@@ -3,6 +3,7 @@ use std::{
     path::Path,
 };
 
+use testudo_age_order::RunsByAge;
 use testudo_base::{
     Entry, ExtentSpan, Incarnation, Kind, OwnedEntry, RunId, Seqno, StoreId, checksum::hash_key,
 };

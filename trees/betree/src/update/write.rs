@@ -17,7 +17,7 @@ use testudo_base::{
     num::{low64, u64_of},
     sync::{Arc, Mutex},
 };
-use testudo_contract::{Task, Work};
+use testudo_contract::{Height, Task, Work};
 use testudo_run::{MergeCursor, RunLayout};
 use testudo_sequence::{
     Bounds, FencedRun, Layer, Pushed, RunSequence, RunSlice, SequenceOrigin, Source, clip_layer,
@@ -50,6 +50,7 @@ struct Destination {
     bytes: u64,
     /// For a leaf: the keys that belong to it, in one range or two that become leaves of different age.
     leaf_bounds: Vec<Bounds>,
+    height: Height,
     /// Where a tier may be cut.
     boundaries: Vec<Boundary>,
 }
@@ -61,7 +62,7 @@ struct Piece {
     bytes: u64,
     /// The keys that can be in it; for a leaf, those that belong to it.
     bounds: Bounds,
-    is_leaf: bool,
+    height: Height,
     /// If it is a part of a leaf: about how many bytes flow into all of it.
     leaf_bytes: Option<u64>,
     /// Of all sources of the destination: its runs are equally new, wherever it was cut.
@@ -114,7 +115,7 @@ fn cut_destination(
     keys: &Bounds,
     options: &BeTreeOptions,
 ) -> Result<Vec<Piece>> {
-    let Destination { layers, bytes, mut leaf_bounds, boundaries } = destination;
+    let Destination { layers, bytes, mut leaf_bounds, height, boundaries } = destination;
     if leaf_bounds.len() > 1 {
         return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds)).collect();
     }
@@ -127,15 +128,14 @@ fn cut_destination(
         }
         None => cut(bytes, &boundaries, bytes_max),
     };
-    let is_leaf = leaf.is_some();
     if parts.len() <= 1 {
         let bounds = leaf.unwrap_or_default();
-        return Ok(vec![Piece { layers, bytes, bounds, is_leaf, leaf_bytes: None, newest_seqno }]);
+        return Ok(vec![Piece { layers, bytes, bounds, height, leaf_bytes: None, newest_seqno }]);
     }
     let leaf_bytes = leaf.map(|_| bytes);
     let piece = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
-        Piece { layers, bytes, bounds, is_leaf, leaf_bytes, newest_seqno }
+        Piece { layers, bytes, bounds, height, leaf_bytes, newest_seqno }
     };
     Ok(parts.into_iter().map(piece).collect())
 }
@@ -149,10 +149,11 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds) -> Result<Piece> {
         bytes += slice.bytes_within(&Bounds::default())?;
     }
     let newest_seqno = newest_of(&layers);
-    Ok(Piece { layers, bytes, bounds, is_leaf: true, leaf_bytes: None, newest_seqno })
+    Ok(Piece { layers, bytes, bounds, height: Height::Bottom, leaf_bytes: None, newest_seqno })
 }
 
 fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
+    let of_tiers = if plan.base.height == 1 { Height::Next } else { Height::Upper };
     for tier in &mut plan.tiers {
         let bytes = tier.active_bytes();
         if let PlanTier::Merge(inputs) = tier {
@@ -160,13 +161,14 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
             let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
             let boundaries = boundaries_of(&plan.base, inputs);
             *tier = PlanTier::Output { output: destinations.len(), shares };
-            destinations.push(Destination { layers, bytes, leaf_bounds: Vec::new(), boundaries });
+            let (leaf_bounds, height) = (Vec::new(), of_tiers);
+            destinations.push(Destination { layers, bytes, leaf_bounds, height, boundaries });
         } else if let PlanTier::Trimmed { tier, at, output } = tier {
             *output = Some(destinations.len());
             let layers = vec![alive_of_run(&plan.base, tier, *at)];
             let bytes = tier.runs[*at].run.reference().user_bytes;
-            let (leaf_bounds, boundaries) = (Vec::new(), Vec::new());
-            destinations.push(Destination { layers, bytes, leaf_bounds, boundaries });
+            let (leaf_bounds, height, boundaries) = (Vec::new(), of_tiers, Vec::new());
+            destinations.push(Destination { layers, bytes, leaf_bounds, height, boundaries });
         }
     }
     for pivot in 0..plan.children.len() {
@@ -182,7 +184,8 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
                 };
                 let output = destinations.len();
                 plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes, cut };
-                destinations.push(Destination { layers, bytes, leaf_bounds, boundaries: Vec::new() });
+                let (height, boundaries) = (Height::Bottom, Vec::new());
+                destinations.push(Destination { layers, bytes, leaf_bounds, height, boundaries });
             }
             PlanChild::Untouched(_) | PlanChild::Cut(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
         }
@@ -240,7 +243,8 @@ fn continues(left: &RunSlice, right: &RunSlice) -> bool {
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
 fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<FencedRun>> {
-    let Piece { mut layers, mut bytes, bounds, is_leaf, leaf_bytes, newest_seqno } = piece;
+    let Piece { mut layers, mut bytes, bounds, height, leaf_bytes, newest_seqno } = piece;
+    let is_leaf = height == Height::Bottom;
     let staying = if is_leaf { take_trivial_move(&mut layers, options)? } else { None };
     if let Some(run) = &staying {
         bytes = bytes.saturating_sub(run.reference().user_bytes);
@@ -257,7 +261,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     let origin = SequenceOrigin {
         newest_seqno,
         target: cutter.target(),
-        is_leaf,
+        height,
         keeps_tombstones: false,
         layout: RunLayout::default(),
     };

@@ -3,6 +3,7 @@ use std::{
     path::Path,
 };
 
+use testudo_age_order::RunsByAge;
 use testudo_base::{
     Entry, ExtentSpan, Incarnation, Kind, OwnedEntry, RunId, Seqno, StoreId,
     checksum::hash_key,
@@ -245,6 +246,11 @@ impl Bed {
 
     fn runs(&self) -> Vec<Arc<Run>> {
         self.tree.parts().into_iter().map(|Part::Run(run)| run).collect()
+    }
+
+    /// As a salvage without a manifest goes by all runs that there are or ever were.
+    fn check_runs(&self, found: &mut RunsByAge) {
+        found.check(&self.runs(), &self.model);
     }
 
     fn reopen(&mut self) {

@@ -218,7 +218,7 @@ pub(crate) fn plan_merge(levels: &Levels, parts: Range<usize>, options: &LsmOpti
     let mut layers: Vec<MergeLayer> =
         above.map(|component| runs_within(component, &Bounds::default())).collect();
     layers.push(own_layer(&own, 0..own.len()));
-    let cells = plan_cells(&layers, &Bounds::default(), Floor::Entries, options)?;
+    let cells = plan_cells(&layers, &Bounds::default(), Floor::Entries(levels.height_of(0)), options)?;
     let (place, range) = (Place::Parts { from: parts.start, count: parts.len() }, 0..own.len());
     let (incoming, inflow) = (0, Inflow::default());
     Ok(Destination { place, range, cells, start: None, border: None, incoming, emptied: None, inflow })

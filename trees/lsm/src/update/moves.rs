@@ -11,7 +11,7 @@
 use std::{ops::Range, sync::Arc};
 
 use testudo_base::{Result, planted};
-use testudo_contract::Updates;
+use testudo_contract::{Height, Updates};
 use testudo_sequence::{Bounds, Fence, FencedRun};
 
 use crate::{
@@ -44,6 +44,11 @@ impl Levels {
             flush: self.flush_bytes,
             overwrites: self.overwrites,
         }
+    }
+
+    /// How high above the bottom a level is.
+    pub(crate) fn height_of(&self, level: usize) -> Height {
+        if level + 1 < self.levels.len() { Height::Upper } else { Height::Next }
     }
 
     /// The sequence that changes.
@@ -126,7 +131,7 @@ impl Levels {
         let above = self.levels[0].filling.iter().take(joined.saturating_sub(1));
         layers.extend(above.map(|component| runs_within(component, &Bounds::default())));
         layers.push(own_layer(&own, 0..own.len()));
-        let mut cells = plan_cells(&layers, &Bounds::default(), Floor::Entries, options)?;
+        let mut cells = plan_cells(&layers, &Bounds::default(), Floor::Entries(self.height_of(0)), options)?;
         self.add_cuts(&mut cells, updates);
         let (range, incoming, inflow) = (0..own.len(), updates.bytes(), Inflow::default());
         let mut destination =
@@ -181,7 +186,10 @@ impl Levels {
         let mut layers: Vec<MergeLayer> =
             emptying.iter().map(|component| runs_within(component, &bounds)).collect();
         layers.push(own_layer(&own, range.clone()));
-        let floor = if place == Place::Bottom { Floor::Bottom } else { Floor::Entries };
+        let floor = match place {
+            Place::Level(level) => Floor::Entries(self.height_of(level)),
+            _ => Floor::Bottom,
+        };
         let cells = plan_cells(&layers, &bounds, floor, options)?;
         let mut incoming = 0;
         for component in emptying {

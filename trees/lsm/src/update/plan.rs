@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use testudo_base::{Result, Seqno, planted};
-use testudo_contract::Updates;
+use testudo_contract::{Height, Updates};
 use testudo_sequence::{Bounds, Fence, Layer, RunSlice, Source};
 
 use crate::{
@@ -30,8 +30,8 @@ const FEW_PARTS: u64 = 2;
 /// What lies below a destination, for the keys that are written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Floor {
-    /// Older entries may.
-    Entries,
+    /// Older entries may; the destination is so high.
+    Entries(Height),
     /// Nothing, but other runs may come to lie there: what is written states what it covers, and keeps its
     /// tombstones.
     Nothing,

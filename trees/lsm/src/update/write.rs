@@ -12,7 +12,7 @@ use testudo_base::{
     num::{low64, u64_of},
     sync::{Arc, Mutex},
 };
-use testudo_contract::{Task, Work};
+use testudo_contract::{Height, Task, Work};
 use testudo_run::{MergeCursor, RunLayout};
 use testudo_sequence::{
     Bounds, Fence, FencedRun, Layer, PageUpdateLimits, PagesUpdated, Pushed, RunSequence, SequenceOrigin,
@@ -239,9 +239,13 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
     let runs_expected = bytes.div_ceil(options.run_bytes).max(1);
     let target = (bytes / runs_expected).clamp(1, options.run_bytes);
-    let (is_leaf, keeps_tombstones) = (floor != Floor::Entries, floor == Floor::Nothing);
+    let keeps_tombstones = floor == Floor::Nothing;
+    let height = match floor {
+        Floor::Entries(height) => height,
+        Floor::Nothing | Floor::Bottom => Height::Bottom,
+    };
     let layout = if floor == Floor::Bottom { options.bottom_layout() } else { RunLayout::default() };
-    let origin = SequenceOrigin { newest_seqno, target, is_leaf, keeps_tombstones, layout };
+    let origin = SequenceOrigin { newest_seqno, target, height, keeps_tombstones, layout };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
     merge.seek_first()?;
     let first = merge.entry().map(|entry| entry.key.to_vec());
@@ -266,7 +270,7 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
     let lows: Vec<Fence> = written.iter().map(|fenced| fenced.low.clone()).collect();
     let held = written.into_iter().enumerate().map(|(at, fenced)| {
         let high = lows.get(at + 1).or(bounds.high.as_ref()).cloned();
-        let cover = is_leaf.then(|| Bounds { low: lows[at].as_low(), high });
+        let cover = (height == Height::Bottom).then(|| Bounds { low: lows[at].as_low(), high });
         Held { bytes: fenced.run.reference().user_bytes, fenced, cover }
     });
     Ok(PieceRuns { runs: held.collect(), inflow })

@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
+use testudo_age_order::RunsByAge;
 use testudo_base::ObjectId;
 use testudo_env::SplitMix;
 
 use super::*;
 
-mod age_order;
 mod bed;
 mod border;
 
@@ -18,7 +18,7 @@ const SMALL: [Family; 3] = [Family::turtle(4096, 4), Family::splinter(8192, 8), 
 fn random_script(seed: u64, from: Family, to: Family) -> u32 {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(from);
-    let mut found = age_order::Found::new();
+    let mut found = RunsByAge::new();
     for _ in 0..6 {
         bed.apply(random_batch(&mut random, 400, 10));
     }
@@ -42,9 +42,9 @@ fn random_script(seed: u64, from: Family, to: Family) -> u32 {
                 }
             }
         }
-        age_order::note(&bed, &mut found);
+        found.note(&bed.runs());
         if step % 5 == 0 {
-            age_order::check(&bed, &mut found);
+            bed.check_runs(&mut found);
             bed.check(&mut random);
         }
         if !bed.is_moving() && random.percent(30) {
@@ -53,7 +53,7 @@ fn random_script(seed: u64, from: Family, to: Family) -> u32 {
     }
     drop(prepared);
     bed.finish();
-    age_order::check(&bed, &mut found);
+    bed.check_runs(&mut found);
     bed.check(&mut random);
     bed.reopen();
     bed.check(&mut random);

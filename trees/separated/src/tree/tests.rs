@@ -289,7 +289,8 @@ const FAMILIES: [Family; 3] = [Family::BeTree(Policy::Turtle), Family::BeTree(Po
 
 #[test]
 fn exactly_the_values_to_which_nothing_refers_are_dead_in_every_family() {
-    let placements = [Placement::separate(), three_classes()];
+    let two_levels = three_classes().with_in_place_levels(2).unwrap();
+    let placements = [Placement::separate(), three_classes(), two_levels];
     let beds = FAMILIES.into_iter().flat_map(|family| placements.map(|placement| (family, placement)));
     for (seed, (family, placement)) in (1..).zip(beds) {
         let mut random = SplitMix::new(seed);
@@ -342,6 +343,32 @@ fn transient_segments_die_as_their_values_come_to_the_bottom() {
         assert!(all > 20 && left < all, "{family:?}: {left} of {all} are left");
         let totals = segments.totals();
         assert!(totals.dead_bytes * 6 <= bed.tree.stats().stored_bytes, "{family:?}: {totals:?}");
+    }
+}
+
+#[test]
+fn less_lies_outside_where_two_levels_have_medium_values_in_place() {
+    for family in FAMILIES {
+        // The same updates: bytes of medium values that are outside, after each of them.
+        let outside = [1, 2].map(|levels| {
+            let mut random = SplitMix::new(4);
+            let placement = Placement::inline().with_small_ratio(1.0).unwrap();
+            let mut bed = Bed::new(family, placement.with_in_place_levels(levels).unwrap());
+            let mut sum = 0;
+            for _ in 0..60 {
+                let updates = bed.updates(&mut random);
+                let edit = bed.tree.apply(&bed.work, updates).unwrap();
+                bed.publish(edit);
+                while bed.run_job() {}
+                let totals = bed.tree.value_segments().unwrap().totals();
+                sum += totals.transient_bytes - totals.dead_transient_bytes;
+            }
+            bed.tree.check_invariants(true).unwrap();
+            bed.check();
+            sum
+        });
+        let [one, two] = outside;
+        assert!(two < one / 2, "{family:?}: {one} bytes with one level, {two} with two");
     }
 }
 

@@ -242,6 +242,38 @@ pub(crate) fn measure(
     Ok(costs)
 }
 
+/// Loads, and workload A after them, of each mix in each way; the first way is compared with the others.
+pub(crate) fn compare(
+    experiment: &mut Experiment<'_>,
+    name: &str,
+    ways: &[Way],
+    mixes: &[(&str, Mix)],
+) -> Result<Findings> {
+    let mut findings = Findings { table: vec![head()], ..Findings::default() };
+    // Of each way, of each mix, of each step.
+    let mut costs: Vec<Vec<Vec<Cost>>> = vec![Vec::new(); ways.len()];
+    for mix in mixes {
+        for (way, costs) in ways.iter().zip(&mut costs) {
+            costs.push(measure(experiment, *way, *mix, &[Workload::Load, Workload::A], &mut findings)?);
+        }
+        let both = costs.iter().map(|of_way| of_way.last()?.last());
+        let both = ways.iter().zip(both).filter_map(|(way, cost)| Some((way.name, cost?)));
+        if let [(first, cost), others @ ..] = both.collect::<Vec<_>>().as_slice() {
+            findings.remarks.push(format!("{}, {}", mix.0, compared(first, cost, others)));
+        }
+    }
+    let mix_names: Vec<&str> = mixes.iter().map(|(name, _)| *name).collect();
+    for (at, step) in STEPS.into_iter().enumerate() {
+        let lines = ways
+            .iter()
+            .zip(&costs)
+            .map(|(way, of_way)| (way.name, of_way.iter().filter_map(|of_mix| of_mix.get(at)).collect()));
+        let lines: Vec<_> = lines.collect();
+        findings.charts.extend(charts_of_step(name, (step, &mix_names), &lines));
+    }
+    Ok(findings)
+}
+
 /// How much of the I/O of others `cost` does, and how many of their operations a second.
 pub(crate) fn compared(name: &str, cost: &Cost, others: &[(&str, &Cost)]) -> String {
     let of_other = |(other, than): &(&str, &Cost)| {

@@ -76,6 +76,7 @@ fn every_parallax_experiment_runs_to_its_end_and_draws_what_it_found() {
         "parallax-mixes-load-a-io",
         "parallax-mixes-sd-cpu",
         "parallax-classes-a-io",
+        "parallax-levels-load-io",
         "parallax-model",
     ];
     run_all("parallax-", &charts);

@@ -1,90 +1,34 @@
 //! Runs alone, put in order by what they say of themselves, answer as the tree does.
 
-use testudo_run::{ReadAhead, RunCursor, RunOrigin, RunRecord, RunWriter};
+use testudo_run::{RunOrigin, RunWriter};
 
 use super::*;
 use crate::trunk::concatenate::concatenate;
 
-type Entries = BTreeMap<Vec<u8>, (Kind, Vec<u8>)>;
-
-/// Everything that was ever in a run, by run.
-pub(super) type Found = BTreeMap<RunId, (RunRecord, Entries)>;
-
-fn order(record: &RunRecord) -> (Seqno, RunId) {
-    (record.reference.newest_seqno, record.reference.id)
-}
-
-/// Reads the runs below `node` that are not known yet; notes which ones there are.
-fn collect(node: &Arc<Node>, found: &mut Found, live: &mut Vec<RunId>) {
+/// The runs below `node`.
+fn collect(node: &Arc<Node>, live: &mut Vec<Arc<Run>>) {
     assert!(node.tiers.is_sorted_by_key(|tier| std::cmp::Reverse(tier.newest_seqno())), "tiers out of order");
-    for run in node.runs() {
-        let id = run.reference().id;
-        live.push(id);
-        found.entry(id).or_insert_with(|| (run.record().unwrap(), read(run)));
+    live.extend(node.runs().cloned());
+    node.child_nodes().for_each(|child| collect(child, live));
+}
+
+impl Bed {
+    /// As a salvage without a manifest goes by all runs that there are or ever were.
+    pub(super) fn check_runs(&self, found: &mut RunsByAge) {
+        let mut objects = self.objects.clone();
+        let pointer = objects.remove(&ROOT_POINTER).unwrap();
+        let (root, _) = decode_root_pointer(&pointer).unwrap();
+        let root = load_node(&self.work.data, KEYSPACE, &mut objects, root, 0).unwrap();
+        let mut live = Vec::new();
+        collect(&root, &mut live);
+        found.check(&live, &self.model);
     }
-    node.child_nodes().for_each(|child| collect(child, found, live));
-}
-
-fn read(run: &Arc<Run>) -> Entries {
-    let mut entries = Entries::new();
-    let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
-    cursor.seek_first().unwrap();
-    while let Some(entry) = cursor.entry() {
-        entries.insert(entry.key.to_vec(), (entry.kind, entry.value.to_vec()));
-        cursor.next().unwrap();
-    }
-    entries
-}
-
-/// What runs answer: of each key its newest entry by its run, unless a newer run says that it is gone.
-fn answers(mut runs: Vec<&(RunRecord, Entries)>) -> BTreeMap<&[u8], &[u8]> {
-    // From the oldest run on, each changes what those before it say.
-    runs.sort_unstable_by_key(|(record, _)| order(record));
-    let mut answers: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
-    for (record, entries) in runs {
-        if let Some(known) = &record.covered_range {
-            answers.retain(|key, _| !known.contains(key));
-        }
-        for (key, (kind, value)) in entries {
-            match kind {
-                Kind::Value => answers.insert(key, value),
-                _ => answers.remove(key.as_slice()),
-            };
-        }
-    }
-    answers
-}
-
-/// The root as the tree under test has it.
-fn root_of(bed: &Bed) -> Arc<Node> {
-    let mut objects = bed.objects.clone();
-    let pointer = objects.remove(&ROOT_POINTER).unwrap();
-    let (root, _) = decode_root_pointer(&pointer).unwrap();
-    load_node(&bed.work.data, KEYSPACE, &mut objects, root, 0).unwrap()
-}
-
-pub(super) fn check(bed: &Bed, found: &mut Found) {
-    let mut live = Vec::new();
-    collect(&root_of(bed), found, &mut live);
-    let expected: BTreeMap<_, _> =
-        bed.model.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
-    let live = answers(live.iter().map(|id| &found[id]).collect());
-    assert!(live == expected, "live runs, {:?}", first_difference(&live, &expected));
-    let all = answers(found.values().collect());
-    assert!(all == expected, "all runs that ever were, {:?}", first_difference(&all, &expected));
-}
-
-/// The start of the first key that one of the two does not have, or has with another value.
-fn first_difference(found: &BTreeMap<&[u8], &[u8]>, expected: &BTreeMap<&[u8], &[u8]>) -> Option<String> {
-    let differs = |key: &&&[u8]| found.get(**key) != expected.get(**key);
-    let key = found.keys().chain(expected.keys()).filter(differs).min()?;
-    Some(String::from_utf8_lossy(&key[..key.len().min(20)]).into_owned())
 }
 
 fn random_script(seed: u64, options: BeTreeOptions, switch_percent: u8) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
-    let mut found = Found::new();
+    let mut found = RunsByAge::new();
     for round in 0..40 {
         let delete_percent = if (round / 10) % 2 == 1 { 80 } else { 15 };
         let (first, width) = (random.below(2500), 1 + random.below(500));
@@ -100,20 +44,20 @@ fn random_script(seed: u64, options: BeTreeOptions, switch_percent: u8) {
             updates.insert(key, value);
         }
         bed.apply(updates);
-        check(&bed, &mut found);
+        bed.check_runs(&mut found);
         if random.percent(switch_percent) {
             bed.options.policy = if random.percent(50) { Policy::Turtle } else { Policy::Splinter };
             bed.reopen();
         }
         if random.percent(30) {
             bed.run_jobs();
-            check(&bed, &mut found);
+            bed.check_runs(&mut found);
         }
     }
     let all = bed.model.keys().map(|key| (key.clone(), None)).collect();
     bed.apply(all);
     bed.run_jobs();
-    check(&bed, &mut found);
+    bed.check_runs(&mut found);
 }
 
 #[test]
@@ -132,7 +76,7 @@ fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
 fn script_in_order(seed: u64, options: BeTreeOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
-    let mut found = Found::new();
+    let mut found = RunsByAge::new();
     let (mut up, mut down) = (0, 9999);
     for _ in 0..40 {
         let mut updates = BTreeMap::new();
@@ -152,7 +96,7 @@ fn script_in_order(seed: u64, options: BeTreeOptions) {
             updates.insert(format!("a{old:05}").into_bytes(), None);
         }
         bed.apply(updates);
-        check(&bed, &mut found);
+        bed.check_runs(&mut found);
         if random.percent(10) {
             bed.run_jobs();
         }

@@ -75,7 +75,7 @@ fn random_updates(random: &mut SplitMix, delete_percent: u8) -> BTreeMap<Vec<u8>
 fn random_steps(seed: u64, options: BeTreeOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
-    let mut found = age_order::Found::new();
+    let mut found = RunsByAge::new();
     for round in 0..30 {
         let updates = random_updates(&mut random, if (round / 10) % 2 == 1 { 80 } else { 15 });
         if random.percent(70) {
@@ -88,10 +88,10 @@ fn random_steps(seed: u64, options: BeTreeOptions) {
             bed.step(least_gain, 1 + random.below(20_000), &mut Vec::new());
         }
         bed.tree.check_invariants(true).unwrap();
-        age_order::check(&bed, &mut found);
+        bed.check_runs(&mut found);
         if random.percent(30) {
             bed.run_jobs();
-            age_order::check(&bed, &mut found);
+            bed.check_runs(&mut found);
         }
         if random.percent(20) {
             bed.reopen();
@@ -180,6 +180,6 @@ fn runs_that_several_nodes_refer_to_come_free_in_one_step() {
         is_of_several |= matches!(target_of(&reclaim), Target::Tiers { nodes, .. } if nodes.len() > 1);
     }
     assert!(is_of_several && bed.tiers() < tiers / 4, "{} tiers", bed.tiers());
-    age_order::check(&bed, &mut age_order::Found::new());
+    bed.check_runs(&mut RunsByAge::new());
     bed.check(&mut SplitMix::new(1));
 }

@@ -18,7 +18,7 @@ fn they_are_found_after_merges_moves_and_openings() {
     for (seed, options) in [(1, options(200_000, 2, 1)), (2, options(1 << 20, 4, 2))] {
         let mut random = SplitMix::new(seed);
         let mut bed = Bed::new(options);
-        let mut found = age_order::Found::new();
+        let mut found = RunsByAge::new();
         for round in 0..12 {
             let delete_percent = if round % 4 == 3 { 70 } else { 20 };
             let numbers = (0..8).map(|_| random.below(60)).collect::<Vec<_>>();
@@ -31,7 +31,7 @@ fn they_are_found_after_merges_moves_and_openings() {
                 bed.run_jobs();
                 bed.reopen();
             }
-            age_order::check(&bed, &mut found);
+            bed.check_runs(&mut found);
             for number in 0..60 {
                 assert_eq!(bed.get(&key(number)), bed.model.get(&key(number)).cloned(), "{number}");
             }

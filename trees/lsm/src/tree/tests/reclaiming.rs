@@ -36,7 +36,7 @@ impl Bed {
 fn random_steps(seed: u64, options: LsmOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
-    let mut found = age_order::Found::new();
+    let mut found = RunsByAge::new();
     for round in 0..30 {
         let batch = random_batch(&mut random, 300, if (round / 10) % 2 == 1 { 80 } else { 15 });
         if random.percent(60) {
@@ -49,10 +49,10 @@ fn random_steps(seed: u64, options: LsmOptions) {
             bed.step(least_gain, 1 + random.below(20_000), &mut Vec::new());
         }
         bed.tree.check_invariants(true).unwrap();
-        age_order::check(&bed, &mut found);
+        bed.check_runs(&mut found);
         if random.percent(30) {
             bed.run_jobs();
-            age_order::check(&bed, &mut found);
+            bed.check_runs(&mut found);
         }
         if random.percent(20) {
             bed.reopen();
@@ -68,7 +68,7 @@ fn random_steps(seed: u64, options: LsmOptions) {
         }
     }
     assert_eq!(bed.tree.stats().buffered_bytes, 0, "something waits still: {:?}", bed.tree.outline());
-    age_order::check(&bed, &mut found);
+    bed.check_runs(&mut found);
     bed.check(&mut random);
 }
 
@@ -99,7 +99,7 @@ fn small_flushes_on_top_become_one() {
 fn queue(seed: u64, options: LsmOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
-    let mut found = age_order::Found::new();
+    let mut found = RunsByAge::new();
     let key = |number: u64| format!("key{number:05}").into_bytes();
     let (mut first, mut end) = (0, 0);
     for round in 0..60 {
@@ -126,7 +126,7 @@ fn queue(seed: u64, options: LsmOptions) {
         let jobs_max = if random.percent(30) { 2000 } else { random.below(4) };
         bed.run_jobs_up_to(jobs_max, random.percent(10));
         if round % 4 == 0 {
-            age_order::check(&bed, &mut found);
+            bed.check_runs(&mut found);
         }
         bed.check(&mut random);
     }

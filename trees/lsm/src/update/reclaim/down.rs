@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use testudo_base::{Cursor, Result, RunId};
-use testudo_contract::Work;
+use testudo_contract::{Height, Work};
 use testudo_run::MergeCursor;
 use testudo_sequence::{Bounds, Fence, Layer, layer_cursor};
 
@@ -111,7 +111,7 @@ pub(crate) fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<M
     for slice in &slices {
         bytes += slice.bytes_within(&before)?;
     }
-    let (newest_seqno, floor) = (held.newest_seqno(), Floor::Entries);
+    let (newest_seqno, floor) = (held.newest_seqno(), Floor::Entries(Height::Upper));
     let (layers, has_own, cuts, consumed) = (vec![slices], true, Vec::new(), Vec::new());
     Ok(Some(Merge { layers, has_own, bytes, bounds: before, newest_seqno, floor, cuts, consumed }))
 }
@@ -200,7 +200,7 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
             bytes: held.bytes,
             bounds,
             newest_seqno: held.newest_seqno(),
-            floor: if is_bottom { Floor::Bottom } else { Floor::Entries },
+            floor: if is_bottom { Floor::Bottom } else { Floor::Entries(Height::Upper) },
             cuts: Vec::new(),
             consumed: vec![held.clone()],
         };

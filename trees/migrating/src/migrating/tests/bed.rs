@@ -327,6 +327,13 @@ impl Bed {
         self.tree.parts().into_iter().map(|Part::Run(run)| run).collect()
     }
 
+    /// As a salvage goes by all runs that there are or ever were, without a manifest and with one.
+    pub(super) fn check_runs(&self, found: &mut RunsByAge) {
+        let runs = self.runs();
+        found.check(&runs, &self.model);
+        found.check_layout(&runs, self.layout(), &self.model);
+    }
+
     pub(super) fn check(&self, random: &mut SplitMix) {
         let mut cursor = self.tree.cursor();
         let of_model = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());

@@ -15,7 +15,7 @@ use testudo_env::{Env, MemEnv};
 use testudo_testkit::busy_store::{Contents, contents_of};
 
 /// Files of a store, each: length of its name u32, its name, length u64, its bytes; compressed by zstd.
-const BEFORE_KIND_BYTES: &[u8] = include_bytes!("../../fixtures/store_before_kind_bytes.zst");
+const BEFORE_KIND_BYTES: &[u8] = include_bytes!("../../../fixtures/store_before_kind_bytes.zst");
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
     Db::builder("/db").memory_bytes(1 << 20).env(machine.clone())

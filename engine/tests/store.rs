@@ -1,0 +1,49 @@
+//! A store as its users have it. One program, so that it is linked once and the tests run side by side; what
+//! needs a process of its own has a file beside this one.
+
+#[path = "store/catching_up.rs"]
+mod catching_up;
+#[path = "store/closing.rs"]
+mod closing;
+#[path = "store/drops.rs"]
+mod drops;
+#[path = "store/even_rounds.rs"]
+mod even_rounds;
+#[path = "store/full_device.rs"]
+mod full_device;
+#[path = "store/long_merges.rs"]
+mod long_merges;
+#[path = "store/memory.rs"]
+mod memory;
+#[path = "store/merge.rs"]
+mod merge;
+#[path = "store/moving.rs"]
+mod moving;
+#[path = "store/outlying_scans.rs"]
+mod outlying_scans;
+#[path = "store/placement.rs"]
+mod placement;
+#[path = "store/public_names.rs"]
+mod public_names;
+#[path = "store/refused_entries.rs"]
+mod refused_entries;
+#[path = "store/removals_make_room.rs"]
+mod removals_make_room;
+#[path = "store/resting.rs"]
+mod resting;
+#[path = "store/scan_reads.rs"]
+mod scan_reads;
+#[path = "store/seek.rs"]
+mod seek;
+#[path = "store/set_tree.rs"]
+mod set_tree;
+#[path = "store/small_on_disk.rs"]
+mod small_on_disk;
+#[path = "store/smoke.rs"]
+mod smoke;
+#[path = "store/treeline.rs"]
+mod treeline;
+#[path = "store/update_closure.rs"]
+mod update_closure;
+#[path = "store/values_in_pieces.rs"]
+mod values_in_pieces;

@@ -1,0 +1,120 @@
+//! Runs alone, put in order by what they say of themselves, answer as their tree does.
+//!
+//! Salvage goes by that: without a manifest it has nothing but the runs that it finds, those among them that
+//! their tree has given up; with one it has the keys for which each run counts. Tests of trees note the runs
+//! after each step and compare what these answer with their model.
+//!
+//! What goes wrong is a panic, as in a test.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use testudo_base::{Cursor, Kind, RunId, Seqno};
+use testudo_contract::{PartUse, RunUse};
+use testudo_run::{ReadAhead, Run, RunCursor, RunRecord};
+
+/// What a tree should hold: values by key.
+pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+type Entries = BTreeMap<Vec<u8>, (Kind, Vec<u8>)>;
+type Answers<'a> = BTreeMap<&'a [u8], &'a [u8]>;
+
+/// Everything that was ever in a run of a tree, by run.
+#[derive(Debug, Default)]
+pub struct RunsByAge {
+    found: BTreeMap<RunId, (RunRecord, Entries)>,
+}
+
+impl RunsByAge {
+    /// Knows no run yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads those of a tree's runs that are not known yet.
+    pub fn note(&mut self, live: &[Arc<Run>]) {
+        for run in live {
+            let read = || (run.record().expect("the footer of a run can be read"), entries_of(run));
+            self.found.entry(run.reference().id).or_insert_with(read);
+        }
+    }
+
+    /// The runs that a tree has, and also all that it ever had, answer as the model does. As a salvage
+    /// without a manifest goes by them.
+    #[track_caller]
+    pub fn check(&mut self, live: &[Arc<Run>], model: &Model) {
+        self.note(live);
+        let expected: Answers<'_> =
+            model.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+        let live = answers(live.iter().map(|run| &self.found[&run.reference().id]).collect());
+        assert!(live == expected, "live runs, {:?}", first_difference(&live, &expected));
+        let all = answers(self.found.values().collect());
+        assert!(all == expected, "all runs that ever were, {:?}", first_difference(&all, &expected));
+    }
+
+    /// The tree's objects name the runs that it has, and these have the model's values for the keys for which
+    /// they count. As a salvage with a manifest goes by them. REQUIRES: they are noted.
+    #[track_caller]
+    pub fn check_layout(&self, live: &[Arc<Run>], layout: Vec<PartUse>, model: &Model) {
+        let mut uses: Vec<RunUse> = layout.into_iter().map(|PartUse::Run(run_use)| run_use).collect();
+        let named: BTreeSet<RunId> = uses.iter().map(|run_use| run_use.reference.id).collect();
+        let ids: BTreeSet<RunId> = live.iter().map(|run| run.reference().id).collect();
+        assert_eq!(named, ids, "the runs that the objects name, and those that the tree has");
+        uses.sort_unstable_by_key(|run_use| (run_use.reference.newest_seqno, run_use.reference.id));
+        let mut newest = Answers::new();
+        for run_use in &uses {
+            for (key, (_, value)) in &self.found[&run_use.reference.id].1 {
+                if run_use.counts_in.iter().any(|bounds| bounds.contains(key)) {
+                    newest.insert(key, value);
+                }
+            }
+        }
+        for (key, value) in model {
+            assert_eq!(newest.get(key.as_slice()).expect("no run has the key"), value);
+        }
+    }
+}
+
+fn age(record: &RunRecord) -> (Seqno, RunId) {
+    (record.reference.newest_seqno, record.reference.id)
+}
+
+fn entries_of(run: &Arc<Run>) -> Entries {
+    let readable = "a run can be read";
+    let mut entries = Entries::new();
+    let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
+    cursor.seek_first().expect(readable);
+    while let Some(entry) = cursor.entry() {
+        entries.insert(entry.key.to_vec(), (entry.kind, entry.value.to_vec()));
+        cursor.next().expect(readable);
+    }
+    entries
+}
+
+/// What runs answer: of each key its newest entry by its run, unless a newer run says that it is gone.
+fn answers(mut runs: Vec<&(RunRecord, Entries)>) -> Answers<'_> {
+    // From the oldest run on, each changes what those before it say.
+    runs.sort_unstable_by_key(|(record, _)| age(record));
+    let mut answers = Answers::new();
+    for (record, entries) in runs {
+        if let Some(known) = &record.covered_range {
+            answers.retain(|key, _| !known.contains(key));
+        }
+        for (key, (kind, value)) in entries {
+            match kind {
+                Kind::Value => answers.insert(key, value),
+                _ => answers.remove(key.as_slice()),
+            };
+        }
+    }
+    answers
+}
+
+/// The start of the first key that one of the two does not have, or has with another value.
+fn first_difference(found: &Answers<'_>, expected: &Answers<'_>) -> Option<String> {
+    let differs = |key: &&&[u8]| found.get(**key) != expected.get(**key);
+    let key = found.keys().chain(expected.keys()).filter(differs).min()?;
+    Some(String::from_utf8_lossy(&key[..key.len().min(20)]).into_owned())
+}

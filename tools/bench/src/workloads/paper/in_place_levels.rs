@@ -1,0 +1,35 @@
+//! From which level on the values of medium pairs are with their keys (Parallax fig. 5.4): from the bottom
+//! (N-1 in the thesis), from the level above it (N-2), in all of them, or in none.
+//!
+//! The thesis' `NoMerge` leaves dead values where they are; here segments that never come back are rewritten
+//! as those of large pairs are. It also has segments that are not sorted. Those here are runs, so they are.
+//!
+//! **Invariants**
+//! - Only the placement differs.
+//! - Stores that are compared run one right after the other. Rates are of one run each; what counts is bytes.
+
+use testudo::{Placement, Result};
+
+use super::{
+    Findings,
+    experiment::Experiment,
+    placements::{Way, compare},
+};
+use crate::args::Mix;
+
+const MIXES: [(&str, Mix); 2] = [("M", Mix::M), ("MD", Mix::Md)];
+
+fn ways() -> Result<[Way; 4]> {
+    let hybrid = Placement::hybrid();
+    let way = |name, placement| Way { name, tree: "leveled", placement };
+    Ok([
+        way("from the bottom", hybrid),
+        way("from the level above", hybrid.with_in_place_levels(2)?),
+        way("everywhere", hybrid.with_small_ratio(hybrid.large_ratio())?),
+        way("nowhere", hybrid.with_large_ratio(hybrid.small_ratio())?),
+    ])
+}
+
+pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
+    compare(experiment, "parallax-levels", &ways()?, &MIXES)
+}
