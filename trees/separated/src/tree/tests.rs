@@ -360,8 +360,8 @@ fn transient_segments_die_as_their_values_come_to_the_bottom() {
     }
 }
 
-/// Bytes of medium values that are outside, summed up over updates of all kinds of keys. Keys are long, so that
-/// a reference takes about as much as a pair: trees go by the sizes of what they merge.
+/// Bytes of medium values that are outside, summed up over many updates. Keys are long, so that a reference
+/// takes about as much as a pair: trees go by the sizes of what they merge.
 fn bytes_outside(family: Family, in_place_levels: u32) -> u64 {
     let mut random = SplitMix::new(4);
     let placement = Placement::inline().with_small_ratio(1.0).unwrap();
