@@ -4,7 +4,8 @@
 //! **Invariants**
 //! - Nothing passes for a caught bug but a layer that says what is wrong, a test that fails, or a process
 //!   that died of it.
-//! - The control run comes first: a layer that fails without a bug shows nothing about any.
+//! - The control run comes first: a layer that fails without a bug shows nothing about any. Whoever leaves it
+//!   out runs all tests without a bug.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -91,13 +92,18 @@ pub(crate) fn programs<'a>(
     (own.map(|own| Programs { own, schedules: schedules.to_owned(), tests }), typed)
 }
 
-/// Runs the control and all bugs, or those named; whether all was as it must be.
-pub(crate) fn run(programs: &Programs, names: &[&str]) -> io::Result<bool> {
+/// Runs the control and all bugs, or those named; whether all was as it must be. After `--without-control`
+/// there is none: for those who run all tests without a bug themselves.
+pub(crate) fn run(programs: &Programs, arguments: &[&str]) -> io::Result<bool> {
+    let (has_control, names) = match arguments {
+        ["--without-control", names @ ..] => (false, names),
+        names => (true, names),
+    };
     let bugs = named(names)?;
     let layers = layers_for(&bugs);
     println!("{:<30} | {:<20} | {:>16} | first line of the failure", "bug", "caught by", "after");
     let control = layers.iter().map(|layer| Trial { bug: None, layer }).collect();
-    if run_all(programs, control)? > 0 {
+    if has_control && run_all(programs, control)? > 0 {
         println!("\nlayers fail without a bug: nothing else was tried");
         return Ok(false);
     }

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: list | targets [NAME …] | absent PROGRAM | \
-                 --schedules PROGRAM [--test TARGET PROGRAM …] [NAME …]"
+                 --schedules PROGRAM [--test TARGET PROGRAM …] [--without-control] [NAME …]"
             );
             return ExitCode::from(2);
         }

@@ -1,4 +1,5 @@
-//! Every layer, short, as CI runs it.
+//! Every layer, short, as CI runs it. Tests begin in the order of their names: those that wait most, for the
+//! device and for threads, are named so that they begin first.
 
 use std::io::Write;
 
@@ -63,7 +64,7 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
-fn removals_make_room_in_the_end() {
+fn a_removal_makes_room_in_the_end() {
     run("removals");
 }
 
@@ -103,6 +104,6 @@ fn what_was_hot_comes_back_right() {
 }
 
 #[test]
-fn threads_see_whole_batches_and_exact_counts() {
+fn a_batch_is_seen_whole_and_counts_are_exact_among_threads() {
     run("concurrency");
 }

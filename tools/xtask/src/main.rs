@@ -17,7 +17,8 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | \
-                 environment | absent PROGRAM | BUG …] | instructions [--update]"
+                 environment | absent PROGRAM | \
+                 [--without-control] [BUG …]] | instructions [--update]"
             );
             ExitCode::from(2)
         }

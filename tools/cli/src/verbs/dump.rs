@@ -2,14 +2,16 @@
 //!
 //! **Invariants**
 //! - A file that exists is never overwritten, and a dump that did not end leaves no file.
+//! - A value that the memory does not hold is written piece by piece, where its form allows that.
 
 use std::{
     fs,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read, Write},
     path::{Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use serde_json::json;
 use testudo::{BaseWithOperands, Entry, Keyspace};
 
@@ -17,7 +19,11 @@ use crate::{
     arguments::{RecordArguments, StoreArguments},
     context::{Context, Interruption},
     failure::{Failure, Outcome, Verdict},
-    input::{bytes_text::to_hex, json_record::JsonRecord},
+    input::{
+        bytes_text::to_hex,
+        format::{Format, Role},
+        json_record::JsonRecord,
+    },
     output::{
         progress::{Progress, Unit},
         size::show_count,
@@ -27,6 +33,8 @@ use crate::{
 
 const OUTPUT_BUFFER_BYTES: usize = 256 << 10;
 const RECORDS_BETWEEN_LOOKS: u64 = 1000;
+/// Bytes that are read at once of a value that the memory does not hold.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Arguments of `testudo dump`.
 #[derive(Args, Debug)]
@@ -117,23 +125,88 @@ impl<'a> Dump<'a> {
         let mut records = 0;
         for entry in self.keyspace.iter().map_err(|error| store.failure(&error))? {
             let entry = entry.map_err(|error| store.failure(&error))?;
-            let line = self.line(&entry)?;
-            out.write_all(&line).map_err(&failure)?;
+            match self.form_of_pieces(&entry)? {
+                None => out.write_all(&self.line(&entry)?).map_err(&failure)?,
+                Some(form) => {
+                    for piece in self.pieces(&entry, form)? {
+                        check(interruption)?;
+                        out.write_all(&piece?).map_err(&failure)?;
+                    }
+                }
+            }
             records += 1;
             if records % RECORDS_BETWEEN_LOOKS == 0 {
                 self.progress.set(records);
-                if interruption.is_some_and(Interruption::is_raised) {
-                    return Err(Failure::new("interrupted; no file was written"));
-                }
+                check(interruption)?;
             }
         }
         Ok(records)
     }
 
+    /// The form of a value that is longer than the memory allows; `None` for others, and where the form needs
+    /// the whole value.
+    fn form_of_pieces(&self, entry: &Entry) -> Result<Option<Format>, Failure> {
+        if entry.base_with_operands().is_some() {
+            return Ok(None);
+        }
+        let bytes = entry.value_len().map_err(|error| self.arguments.store.failure(&error))?;
+        let default = if self.format == DumpFormat::Jsonl { Format::Hex } else { Format::Escaped };
+        let form = self.arguments.record.formats.chosen_value().unwrap_or(default);
+        let is_long = bytes > self.arguments.store.max_value_bytes();
+        Ok(Some(form).filter(|form| is_long && matches!(form, Format::Hex | Format::Escaped)))
+    }
+
+    /// The line of such an entry, in pieces.
+    fn pieces(
+        &self,
+        entry: &Entry,
+        form: Format,
+    ) -> Result<impl Iterator<Item = Result<Vec<u8>, Failure>> + use<'_>, Failure> {
+        let store = &self.arguments.store;
+        let formats = self.arguments.record.formats;
+        let mut reader = entry.reader().map_err(|error| store.failure(&error))?;
+        let (mut head, end): (Vec<u8>, &[u8]) = match self.format {
+            DumpFormat::Tsv => {
+                let mut head = Vec::new();
+                formats.show_key(&mut head, entry.key()).map_err(Failure::new)?;
+                (head, b"\n")
+            }
+            DumpFormat::Jsonl => {
+                let record = JsonRecord::new(entry.key(), None, formats).map_err(Failure::new)?;
+                (json_bytes(&record)?, b"\"}\n")
+            }
+        };
+        let is_json = self.format == DumpFormat::Jsonl;
+        if is_json {
+            head.pop();
+            let name = if form == Format::Hex { "value_hex" } else { "value_escaped" };
+            head.extend_from_slice(format!(",\"{name}\":\"").as_bytes());
+        } else {
+            head.push(b'\t');
+        }
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut next = move || -> Result<Option<Vec<u8>>, Failure> {
+            let bytes =
+                reader.read(&mut buffer).map_err(|error| Failure::about(store.dir.display(), error))?;
+            if bytes == 0 {
+                return Ok(None);
+            }
+            let mut text = Vec::new();
+            // A letter that is cut in two is written as bytes, which are read back as the same.
+            form.show(&mut text, &buffer[..bytes], Role::Value).map_err(Failure::new)?;
+            if is_json {
+                let quoted = json_bytes(&String::from_utf8_lossy(&text))?;
+                text = quoted[1..quoted.len() - 1].to_vec();
+            }
+            Ok(Some(text))
+        };
+        let body = std::iter::from_fn(move || next().transpose());
+        Ok(std::iter::once(Ok(head)).chain(body).chain(std::iter::once(Ok(end.to_vec()))))
+    }
+
     fn line(&self, entry: &Entry) -> Result<Vec<u8>, Failure> {
         if let Some(parts) = entry.base_with_operands().filter(|_| self.arguments.raw) {
-            let mut line = serde_json::to_vec(&raw_record(entry.key(), &parts))
-                .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?;
+            let mut line = json_bytes(&raw_record(entry.key(), &parts))?;
             line.push(b'\n');
             return Ok(line);
         }
@@ -152,12 +225,23 @@ impl<'a> Dump<'a> {
             }
             DumpFormat::Jsonl => {
                 let record = JsonRecord::new(entry.key(), Some(&value), formats).map_err(Failure::new)?;
-                serde_json::to_writer(&mut line, &record)
-                    .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))?
+                line = json_bytes(&record)?;
             }
         }
         line.push(b'\n');
         Ok(line)
+    }
+}
+
+fn json_bytes(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(value).map_err(|error| Failure::new(format!("cannot write JSON: {error}")))
+}
+
+/// Fails if the person wants to stop.
+fn check(interruption: Option<&Interruption>) -> Result<(), Failure> {
+    match interruption.is_some_and(Interruption::is_raised) {
+        true => Err(Failure::new("interrupted; no file was written")),
+        false => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! **Invariants**
 //! - Batches are atomic and applied in the order of the file; what is stored is always a prefix of the file.
+//! - A value that is longer than a quarter of the memory is put alone, in pieces.
 //! - When it ends with exit code 0, every record is on the device.
 //! - A bad line, a failed write or Ctrl-C stops it after a whole batch; the message says which lines are
 //!   stored.
@@ -98,9 +99,11 @@ fn load(
         };
         match parsed {
             Ok(Some(Some((key, value)))) => {
-                let fits = arguments.store.check_value(u64_of(value.len()));
-                fits.map_err(|reason| loader.bad_line(number, &reason))?;
-                loader.add(number, &key, &value)?;
+                if u64_of(value.len()) <= arguments.store.max_value_bytes() {
+                    loader.add(number, &key, &value)?;
+                } else {
+                    loader.add_long(number, &key, &value)?;
+                }
             }
             Ok(Some(None)) => loader.last_line = number,
             Ok(None) => break,
@@ -155,6 +158,17 @@ impl<'a> Loader<'a> {
         if self.batch.len() >= BATCH_RECORDS || self.batch_bytes >= BATCH_BYTES {
             self.commit()?;
         }
+        Ok(())
+    }
+
+    /// A value for which batches have no room.
+    fn add_long(&mut self, line: u64, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        self.commit()?;
+        let written = self.keyspace.insert_reader(key, u64_of(value.len()), value);
+        written.map_err(|error| self.bad_line(line, &error.to_string()))?;
+        self.last_line = line;
+        self.stored_records += 1;
+        self.stored_line = line;
         Ok(())
     }
 

@@ -138,12 +138,41 @@ fn a_value_that_is_too_long_is_refused_with_the_memory_it_needs() {
     let put = ["put", "STORE", "k", "--stdin", "--memory", "1MiB"];
     let answer = place.feed(&vec![b'v'; limit + 1], &put);
     answer.refused(&["more than 262144", "--memory", "1048580"]);
-    let line = format!("long\t{}\n", "v".repeat(limit + 1));
-    let load = ["load", "STORE", "-", "--format", "tsv", "--memory", "1MiB"];
-    place.feed(line.as_bytes(), &load).refused(&["line 1", "262145 bytes", "--memory", "1048580"]);
     assert_eq!(place.run(&["dump", "STORE"]).fine(), before);
     place.feed(&vec![b'v'; limit], &put).fine();
     assert_eq!(place.run(&["get", "STORE", "k", "--raw"]).out.len(), limit);
+}
+
+#[test]
+fn values_longer_than_the_memory_are_dumped_and_loaded() {
+    let place = Place::new();
+    place.run(&["put", "STORE", "a", "first", "--create"]).fine();
+    // Letters of several bytes, which the pieces cut, and bytes that are no text.
+    let text = "käse\t\"\\ ".repeat(40_000).into_bytes();
+    let bytes: Vec<u8> = (0..700_000_u32).map(|at| (at * 7 % 251).to_le_bytes()[0]).collect();
+    for (key, value) in [("m text", &text), ("n bytes", &bytes)] {
+        place.write("value", value);
+        place.run(&["put", "STORE", key, "--file", "value", "--memory", "1MiB"]).fine();
+    }
+    place.run(&["put", "STORE", "z", "last"]).fine();
+    for format in ["tsv", "jsonl"] {
+        for form in [&["--value-format", "escaped"][..], &["--value-format", "hex"], &[]] {
+            let dump = ["dump", "STORE", "--memory", "1MiB", "--format", format, "--output", "dumped"];
+            assert_eq!(place.run(&[&dump[..], form].concat()).fine(), "4 records in dumped\n");
+            let load = ["load", "OTHER", "dumped", "--create", "--memory", "1MiB", "--format", format];
+            let load = if format == "tsv" { [&load[..], form].concat() } else { load.to_vec() };
+            assert!(place.run(&load).fine().starts_with("4 records in "));
+            for (key, value) in [("a", &b"first"[..]), ("m text", &text), ("n bytes", &bytes), ("z", b"last")]
+            {
+                assert!(place.run(&["get", "OTHER", key, "--raw"]).out == value, "{format} {form:?} {key}");
+            }
+            std::fs::remove_dir_all(place.path("OTHER")).unwrap();
+            std::fs::remove_file(place.path("dumped")).unwrap();
+        }
+    }
+    // What must be seen whole is refused.
+    let text = ["dump", "STORE", "--memory", "1MiB", "--value-format", "text", "--output", "dumped"];
+    place.run(&text).refused(&["quarter of the memory"]);
 }
 
 #[test]

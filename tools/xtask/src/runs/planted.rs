@@ -12,8 +12,8 @@ use crate::runs::special_build;
 /// What a build with bugs is asked for by.
 const CFG: &str = "testudo_planted";
 
-/// Runs the control and all bugs, or those named. Whether every bug was seen, and nothing where there was
-/// none.
+/// Runs the control, unless `--without-control` is given, and all bugs, or those named. Whether every bug was
+/// seen, and nothing where there was none.
 ///
 /// Errors: a build failed, or a process could not be started.
 pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {
@@ -27,13 +27,15 @@ pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {
     let schedules = special_build::build(root, "testudo_shuttle", "testudo-schedules")?;
     let schedules = schedules.ok_or_else(|| failed("for the seeded scheduler"))?;
     command.arg("--schedules").arg(schedules);
-    let listed = Command::new(&program).arg("targets").args(arguments).output()?;
-    for target in String::from_utf8_lossy(&listed.stdout).lines() {
-        let tests = special_build::build_tests(root, CFG, target)?;
-        let tests = tests.ok_or_else(|| failed("of tests with planted bugs"))?;
-        command.args(["--test", target]).arg(tests);
+    let (flags, names): (Vec<&String>, Vec<&String>) =
+        arguments.iter().partition(|argument| argument.starts_with("--"));
+    let listed = Command::new(&program).arg("targets").args(&names).output()?;
+    let targets: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
+    let tests = special_build::build_tests(root, CFG, &targets)?;
+    for (target, program) in tests.ok_or_else(|| failed("of tests with planted bugs"))? {
+        command.args(["--test", &target]).arg(program);
     }
-    Ok(command.args(arguments).status()?.success())
+    Ok(command.args(flags).args(names).status()?.success())
 }
 
 /// The environment in which cargo builds the same, as commands of a shell, so that tests that are built in it

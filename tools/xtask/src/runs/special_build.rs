@@ -7,6 +7,7 @@
 //! - Runs begin in the order of the list; as many run at once as there are cores.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     env, fs, io,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -34,28 +35,41 @@ pub(crate) fn build(root: &Path, cfg: &str, name: &str) -> io::Result<Option<Pat
     Ok(has_built.then(|| target.join("debug").join(name)))
 }
 
-/// Builds the tests of a target with `--cfg cfg`: `FOLDER/tests/NAME`, or `FOLDER/src` for those of a
-/// library. Returns where they are; `None` if they do not build.
-pub(crate) fn build_tests(root: &Path, cfg: &str, target: &str) -> io::Result<Option<PathBuf>> {
+/// Builds the tests of these targets with `--cfg cfg`: `FOLDER/tests/NAME`, or `FOLDER/src` for those of a
+/// library. Returns where they are, by target; `None` if they do not build.
+pub(crate) fn build_tests(
+    root: &Path,
+    cfg: &str,
+    targets: &[String],
+) -> io::Result<Option<BTreeMap<String, PathBuf>>> {
     let (mut command, target_dir) = cargo(root, cfg)?;
     command.args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"]);
     command.arg("--target-dir").arg(&target_dir);
-    let package = match target.split_once("/tests/") {
-        Some((package, name)) => {
-            command.args(["--test", name]);
-            package
-        }
-        None => {
-            command.arg("--lib");
-            target.trim_end_matches("/src")
-        }
-    };
-    let manifest = fs::read_to_string(root.join(package).join("Cargo.toml"))?;
-    let name = package_name(&manifest).ok_or_else(|| io::Error::other(format!("{package} has no name")))?;
-    command.args(["--package", name, "--package", PACKAGE_WITH_ALL_FEATURES]);
+    let mut packages = BTreeSet::from([PACKAGE_WITH_ALL_FEATURES.to_owned()]);
+    let mut selected = BTreeSet::new();
+    for target in targets {
+        let folder = match target.split_once("/tests/") {
+            Some((folder, name)) => {
+                selected.insert(format!("--test={name}"));
+                folder
+            }
+            None => {
+                selected.insert("--lib".to_owned());
+                target.trim_end_matches("/src")
+            }
+        };
+        let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml"))?;
+        let name = package_name(&manifest);
+        packages.insert(name.ok_or_else(|| io::Error::other(format!("{folder} has no name")))?.to_owned());
+    }
+    command.args(selected).args(packages.iter().flat_map(|name| ["--package", name]));
     let built = command.stderr(Stdio::inherit()).output()?;
-    let messages = String::from_utf8_lossy(&built.stdout);
-    Ok(tests_in(&messages).filter(|_| built.status.success()))
+    if !built.status.success() {
+        return Ok(None);
+    }
+    let programs = tests_in(&String::from_utf8_lossy(&built.stdout), &root.canonicalize()?);
+    let found = |target: &String| Some((target.clone(), programs.get(target)?.clone()));
+    Ok(targets.iter().map(found).collect())
 }
 
 /// What a manifest calls its package.
@@ -63,15 +77,23 @@ fn package_name(manifest: &str) -> Option<&str> {
     manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'))
 }
 
-/// The program with tests that cargo's messages, one JSON document a line, say was built.
-fn tests_in(messages: &str) -> Option<PathBuf> {
-    messages.lines().find_map(|message| {
+/// The programs with tests that cargo's messages, one JSON document a line, say were built, by target.
+fn tests_in(messages: &str, root: &Path) -> BTreeMap<String, PathBuf> {
+    let tests = messages.lines().filter_map(|message| {
         let (_, profile) = message.split_once(r#""profile":{"#)?;
         let (profile, _) = profile.split_once('}')?;
-        let (_, path) = message.split_once(r#""executable":""#)?;
-        let (path, _) = path.split_once('"')?;
-        profile.contains(r#""test":true"#).then(|| PathBuf::from(path))
-    })
+        let source = Path::new(text_after(message, r#""src_path":""#)?).strip_prefix(root).ok()?;
+        let target = source.to_str()?.trim_end_matches(".rs").trim_end_matches("/lib");
+        let program = text_after(message, r#""executable":""#)?;
+        profile.contains(r#""test":true"#).then(|| (target.to_owned(), PathBuf::from(program)))
+    });
+    tests.collect()
+}
+
+/// The text between `start` and the next quotation mark.
+fn text_after<'t>(message: &'t str, start: &str) -> Option<&'t str> {
+    let (_, rest) = message.split_once(start)?;
+    rest.split_once('"').map(|(text, _)| text)
 }
 
 /// Cargo for a build with `--cfg cfg`, and the target directory of such builds.

@@ -1,22 +1,30 @@
-use std::path::PathBuf;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use super::{package_name, tests_in};
 
 #[test]
-fn of_what_cargo_built_the_program_with_tests_is_found() {
-    let message = |name: &str, is_test: bool, executable: &str| {
-        let target = format!(r#""target":{{"kind":["bin"],"name":"{name}","test":true}}"#);
+fn of_what_cargo_built_the_programs_with_tests_are_found() {
+    let message = |source: &str, is_test: bool, executable: &str| {
+        let target = format!(r#""target":{{"kind":["bin"],"src_path":"{source}","test":true}}"#);
         let profile = format!(r#""profile":{{"opt_level":"1","overflow_checks":true,"test":{is_test}}}"#);
         format!(
             r#"{{"reason":"compiler-artifact",{target},{profile},"executable":{executable},"fresh":true}}"#
         )
     };
-    let library = message("testudo", true, "null");
-    let program = message("testudo", false, r#""/target/debug/testudo""#);
-    let tests = message("verbs", true, r#""/target/debug/deps/verbs-1""#);
-    let all = [&library, &program, &tests].map(String::as_str).join("\n");
-    assert_eq!(tests_in(&all), Some(PathBuf::from("/target/debug/deps/verbs-1")));
-    assert_eq!(tests_in(&[library, program].join("\n")), None);
+    let all = [
+        message("/root/engine/src/lib.rs", false, "null"),
+        message("/root/engine/src/lib.rs", true, r#""/target/debug/deps/testudo-1""#),
+        message("/root/tools/cli/src/main.rs", false, r#""/target/debug/testudo""#),
+        message("/root/tools/cli/tests/verbs.rs", true, r#""/target/debug/deps/verbs-1""#),
+        message("/elsewhere/src/lib.rs", true, r#""/target/debug/deps/other-1""#),
+    ];
+    let program =
+        |target: &str, name: &str| (target.to_owned(), PathBuf::from("/target/debug/deps").join(name));
+    let expected = [program("engine/src", "testudo-1"), program("tools/cli/tests/verbs", "verbs-1")];
+    assert_eq!(tests_in(&all.join("\n"), Path::new("/root")), BTreeMap::from(expected));
 }
 
 #[test]
