@@ -120,7 +120,7 @@ impl DropSink for RecordedDrops {
 }
 
 /// How high above its bottom a tree writes runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Height {
     /// Nothing older lies below them.
     Bottom,

@@ -15,16 +15,16 @@ fn of_what_cargo_built_the_programs_with_tests_are_found() {
         )
     };
     let all = [
-        message("/root/engine/src/lib.rs", false, "null"),
-        message("/root/engine/src/lib.rs", true, r#""/target/debug/deps/testudo-1""#),
-        message("/root/tools/cli/src/main.rs", false, r#""/target/debug/testudo""#),
-        message("/root/tools/cli/tests/verbs.rs", true, r#""/target/debug/deps/verbs-1""#),
+        message("/checkout/engine/src/lib.rs", false, "null"),
+        message("/checkout/engine/src/lib.rs", true, r#""/target/debug/deps/testudo-1""#),
+        message("/checkout/tools/cli/src/main.rs", false, r#""/target/debug/testudo""#),
+        message("/checkout/tools/cli/tests/verbs.rs", true, r#""/target/debug/deps/verbs-1""#),
         message("/elsewhere/src/lib.rs", true, r#""/target/debug/deps/other-1""#),
     ];
     let program =
         |target: &str, name: &str| (target.to_owned(), PathBuf::from("/target/debug/deps").join(name));
     let expected = [program("engine/src", "testudo-1"), program("tools/cli/tests/verbs", "verbs-1")];
-    assert_eq!(tests_in(&all.join("\n"), Path::new("/root")), BTreeMap::from(expected));
+    assert_eq!(tests_in(&all.join("\n"), Path::new("/checkout")), BTreeMap::from(expected));
 }
 
 #[test]
