@@ -4,6 +4,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod background;
+mod begin_value_log;
 pub(crate) mod commit_flush;
 pub(crate) mod flush_sealed;
 pub(crate) mod give_back;

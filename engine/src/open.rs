@@ -20,6 +20,7 @@ pub(crate) mod begin_writing;
 mod create;
 pub(crate) mod directory;
 pub(crate) mod durability_listener;
+pub(crate) mod found_values;
 pub(crate) mod new_store;
 pub(crate) mod options_format;
 pub(crate) mod recover;
@@ -134,8 +135,9 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
     if let Some(reserve) = &reserve {
         reserve.refill().map_err(|e| Error::io(RESERVE_FILE, e))?;
     }
+    let was_closed = manifest.was_closed();
     let (store, pool) = assemble(settings, memory, manifest, SpaceGuard::new(reserve))?;
-    let outcome = recover(settings, store);
+    let outcome = recover(settings, store, was_closed);
     if outcome.is_err()
         && let Some(pool) = &pool
     {

@@ -26,6 +26,7 @@ pub(crate) mod shares;
 pub(crate) mod snapshot_views;
 pub(crate) mod snapshots;
 pub(crate) mod stripes;
+pub(crate) mod value_logs;
 pub(crate) mod view;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -63,6 +64,7 @@ use crate::{
         merging::Merging,
         pieces::{PIECES_KEYSPACE, Pieces},
         snapshots::Snapshots,
+        value_logs::ValueLogs,
         view::KeyspaceCore,
     },
     warm::warm_restart::WarmRestart,
@@ -127,6 +129,7 @@ pub(crate) struct Store {
     pub(crate) nearly_full: NearlyFull,
     pub(crate) commits: CommitOrder,
     pub(crate) flush_lock: Mutex<()>,
+    pub(crate) value_logs: Arc<ValueLogs>,
     pub(crate) catalogue: RwLock<Catalogue>,
     /// Settings of the keyspace that was opened last: the next one may have the same.
     last_options: Mutex<Arc<KeyspaceOptions>>,
@@ -184,6 +187,7 @@ impl Store {
             merging,
             manifest: parts.manifest,
             beginning,
+            value_logs: ValueLogs::new(&parts.data),
             data: parts.data,
             log: Log::default(),
             run_ids: parts.run_ids,

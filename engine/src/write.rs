@@ -5,6 +5,7 @@ pub(crate) mod backpressure;
 pub(crate) mod batch_format;
 pub(crate) mod chosen_buffers;
 pub(crate) mod commit;
+mod logged_values;
 pub(crate) mod long_merges;
 pub(crate) mod space_guard;
 pub(crate) mod update_scope;

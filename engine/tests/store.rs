@@ -45,5 +45,9 @@ mod smoke;
 mod treeline;
 #[path = "store/update_closure.rs"]
 mod update_closure;
+#[path = "store/value_log_salvage.rs"]
+mod value_log_salvage;
+#[path = "store/value_logs.rs"]
+mod value_logs;
 #[path = "store/values_in_pieces.rs"]
 mod values_in_pieces;

@@ -3,6 +3,7 @@
 //! ```text
 //! evidence.rs (store id, superblock, manifest, log, data file)
 //!   -> plan.rs: which runs count, from the manifest, or page_scan.rs: every run that left a footer
+//!   -> logged_values.rs: values that lie under their numbers into a scratch keyspace of the target
 //!   -> log.rs: newest operation of each key into scratch keyspaces of the target
 //!   -> write.rs: for each keyspace keyspace_writer.rs: sweep.rs (what the runs say), decide.rs
 //!   -> the target
@@ -14,13 +15,15 @@
 //!   is left, the key is part of a reported lost range, and the version is in a keyspace beside unless it is
 //!   asked for.
 //! - A target that was not finished is marked so, and no store.
-//! - Memory is bounded by the runs that overlap at one key, one footer per run and the target's budget.
+//! - Memory is bounded by the runs that overlap at one key, one footer per run, the places where pages
+//!   of value logs are lost, and the target's budget.
 
 mod decide;
 pub(crate) mod evidence;
 mod key_ranges;
 mod keyspace_writer;
 mod log;
+mod logged_values;
 mod page_scan;
 pub(crate) mod plan;
 mod report;
@@ -33,7 +36,7 @@ use std::path::{Path, PathBuf};
 use testudo_base::{Error, Result, sync::Arc};
 use testudo_env::{Env, RealEnv};
 
-use crate::{Observer, copy::long_work::Meter, open::directory};
+use crate::{Observer, check::salvage::logged_values::LoggedValues, copy::long_work::Meter, open::directory};
 
 pub use report::{
     KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageReport,
@@ -91,8 +94,10 @@ pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<
     let mut evidence = evidence::gather(&source, &options.source, &mut meter)?;
     let plan = plan::make(&mut evidence, &mut meter)?;
     let target = target::Target::begin(options)?;
-    let outcome = log::collect(&target, &mut evidence, plan, &mut meter)
-        .and_then(|(plan, log)| write::write_all(options, &target, evidence, plan, log, &mut meter));
+    let outcome = LoggedValues::collect(&target, &evidence, &plan, &mut meter).and_then(|values| {
+        let (plan, log) = log::collect(&target, &mut evidence, plan, &mut meter)?;
+        write::write_all(options, &target, evidence, plan, (log, values), &mut meter)
+    });
     target.end(outcome)
 }
 

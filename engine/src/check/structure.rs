@@ -29,6 +29,12 @@ pub(crate) fn check_references(store: &Store) -> Result<()> {
         for span in keyspace.view.load().tree.references() {
             *counted.entry(span).or_default() += 1;
         }
+        let commit = store.commits.lock();
+        let value_logs = keyspace.value_logs();
+        drop(commit);
+        for span in value_logs.into_iter().flat_map(|log| log.spans) {
+            *counted.entry(span).or_default() += 1;
+        }
     }
     let stated: BTreeMap<ExtentSpan, u32> = store.manifest.with_state(|state| state.live_spans().collect());
     let live: BTreeMap<ExtentSpan, u32> = store.data.extents().references().into_iter().collect();

@@ -44,7 +44,11 @@ impl ConsistentState {
         }
         let snapshot = Snapshot::take(db)?;
         let views = snapshot.views();
-        let state = store.manifest.with_state(Clone::clone);
+        let mut state = store.manifest.with_state(Clone::clone);
+        // What they hold is in the tail.
+        for keyspace in store.keyspaces() {
+            state.apply_all(&store.without_value_logs(&keyspace))?;
+        }
         drop(round);
         let runs: BTreeMap<RunId, Arc<Run>> = views
             .iter()

@@ -4,13 +4,14 @@
 //! - Nothing is published or made durable here: a round that fails leaves only free space behind.
 
 use testudo_base::{
-    Result, planted,
+    ErrorKind, Result, planted,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
 };
 use testudo_contract::{Task, Work};
+use testudo_values::LoggedValues;
 
 use crate::{
     flush::{
@@ -44,6 +45,16 @@ struct Applying {
     work: Work,
 }
 
+/// The values of a buffer that commits have written, as a segment; `None` if there is none.
+fn logged_values(buffer: &WriteBuffer) -> Result<Option<Arc<LoggedValues>>> {
+    let Some(log) = buffer.value_log() else { return Ok(None) };
+    match log.finish() {
+        // They are written from memory then, if there is space for that.
+        Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(None),
+        outcome => outcome,
+    }
+}
+
 impl Applying {
     fn apply(&self, placement: Placement) -> Result<Flushed> {
         let Self { keyspace, buffer, work } = self;
@@ -53,7 +64,9 @@ impl Applying {
         let edit = if buffer.table.is_empty() {
             None
         } else {
-            let updates = Arc::new(MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at()));
+            let updates = MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at());
+            let updates =
+                Arc::new(updates.with_logged(logged_values(buffer)?, placement == Placement::OnTop));
             let tree = Arc::clone(&keyspace.view.load().tree);
             Some(match placement {
                 Placement::InTree => tree.apply(work, updates)?,

@@ -49,6 +49,9 @@ impl Store {
             self.commit_edit(&edit)?;
         }
         clock.end(Stage::Edit);
+        flushed
+            .iter()
+            .for_each(|flushed| self.forget_released_value_logs(&flushed.keyspace, &flushed.buffer));
         let records = self.advance_records(&flushed)?;
         let retired = self.publish_flushed(flushed, records);
         self.pieces.expect_sweep();
@@ -65,6 +68,7 @@ impl Store {
     fn edit_of(&self, flushed: &mut [Flushed]) -> Vec<Change> {
         let mut edit = Vec::new();
         for Flushed { keyspace, buffer, edit: tree_edit, .. } in flushed {
+            edit.extend(self.released_value_logs(keyspace, buffer));
             if let Some(tree_edit) = tree_edit {
                 edit.append(&mut tree_edit.changes);
             }

@@ -148,7 +148,8 @@ impl Store {
         if !planted!("sealed-buffer-not-awaited") {
             self.commits.in_flight.wait_for(newest);
         }
-        // During recovery there is no log yet; what it reads was synced before.
+        // During recovery there is no log yet; what it reads was synced before, or is flushed by this
+        // very round (values that it found in value logs).
         if let Some(wal) = self.log.wal.as_ref().filter(|_| !planted!("log-unsynced-at-flush")) {
             wal.sync_to(newest).inspect_err(|error| self.poison(error))?;
         }

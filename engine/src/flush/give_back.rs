@@ -22,12 +22,19 @@ impl Store {
 
     /// Gives space back to the file system if a good part of that of the file is free.
     pub(crate) fn give_back_space(&self) -> Result<()> {
+        self.give_up_unused_value_logs(false)?;
         let stats = self.data.space_stats();
         let space_bytes = stats.file_bytes - stats.hole_bytes;
         if stats.free_bytes > space_bytes / 8 && stats.free_bytes > 1 << 20 {
             self.give_back_all_space()?;
         }
         Ok(())
+    }
+
+    /// The same for a store that is about to be closed.
+    pub(crate) fn give_back_at_close(&self) -> Result<()> {
+        self.give_up_unused_value_logs(true)?;
+        self.give_back_space()
     }
 
     /// Gives all free space back to the file system, unless the store has failed: pages of an edit that

@@ -23,8 +23,20 @@ impl Store {
             return;
         }
         let mut candidates = Vec::new();
-        let fill = self.check_buffers(|bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
+        let mut fill = self.check_buffers(|bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
         let write_buffers = self.backpressure.write_buffers();
+        if fill.is_time(write_buffers).is_ok() {
+            let sizes: Vec<u64> = candidates.iter().map(|(bytes, _)| *bytes).collect();
+            for buffer in sealing::choose(&sizes, write_buffers) {
+                // A failure stops writes, and is told to whoever writes next.
+                if self.prepare_value_log(&candidates[buffer].1).is_err() {
+                    return;
+                }
+            }
+            // That may have taken some time.
+            candidates.clear();
+            fill = self.check_buffers(|bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
+        }
         let _commit = self.commits.lock();
         if fill.is_time(write_buffers).is_ok() {
             let sizes: Vec<u64> = candidates.iter().map(|(bytes, _)| *bytes).collect();

@@ -53,7 +53,7 @@ impl Open {
     fn close(&self) -> Result<()> {
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         // Where there is no room for it the log keeps what it has; other failures are told below.
-        let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED).and_then(|()| self.store.give_back_space());
+        let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED).and_then(|()| self.store.give_back_at_close());
         self.store.health.begin_closing();
         self.store.background.wake_all();
         self.store.warm.wake();
@@ -383,6 +383,7 @@ impl Db {
             store.wal()?.sync_all()?;
         }
         let mut edit = core.view.load().tree.release();
+        edit.extend(store.without_value_logs(&core));
         edit.push(Change::DropKeyspace(core.id));
         self.commit_or_poison(&edit)?;
         let mut catalogue = store.catalogue.write();
@@ -487,6 +488,7 @@ impl Db {
         store.wal()?;
         // What is sealed already must leave first: a round takes one buffer of each keyspace.
         while store.flush_or_reclaim()? {}
+        store.prepare_value_logs()?;
         store.seal_all();
         while store.flush_or_reclaim()? {}
         while store.reclaim_round(LeastGain::Worthwhile)? {}
@@ -503,9 +505,9 @@ impl Db {
             self.flush()?;
         }
         while self.store().run_job(|_| true)? || self.store().background.jobs.wait_for_one() {}
-        let _flush = self.store().flush_lock.lock();
         self.store().check_writable()?;
-        self.store().data.give_back_space()
+        self.store().give_up_unused_value_logs(true)?;
+        self.store().give_back_all_space()
     }
 
     /// One piece of background work, in stepped execution; `false` if there is none.

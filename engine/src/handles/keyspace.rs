@@ -371,7 +371,12 @@ impl Keyspace {
             self.core.full_merge.check_value(key, new)?;
         }
         let (keyspaces, operations) = (std::slice::from_ref(&self.core), std::slice::from_ref(&operation));
-        let seqno = store.write_and_record(keyspaces, operations, operation_bytes(&operation))?;
+        let seqno = store.write_and_record(
+            keyspaces,
+            operations,
+            operation_bytes(&operation),
+            Durability::Buffered,
+        )?;
         Ok(Some((seqno, new)))
     }
 

@@ -18,6 +18,8 @@ pub struct DbStats {
     pub user_writes: u64,
     /// Bytes written to the log.
     pub wal_bytes_written: u64,
+    /// Bytes of large values that commits wrote to value logs instead of the log.
+    pub value_log_bytes: u64,
     /// Bytes written to the data file.
     pub data_bytes_written: u64,
     /// Bytes written to the manifest.
@@ -188,6 +190,7 @@ impl DbStats {
             user_bytes_written: counters.user_bytes.sum(),
             user_writes: counters.user_writes.sum(),
             wal_bytes_written: wal.bytes_written,
+            value_log_bytes: store.value_logs.bytes(),
             data_bytes_written: io.written_bytes,
             manifest_bytes_written: manifest.bytes_written,
             device_bytes_written: wal.bytes_written + io.written_bytes + manifest.bytes_written,

@@ -49,7 +49,7 @@ pub(crate) fn assemble(
     let (executors, pool, is_stepped) = executors(settings)?;
     let next_run = if settings.read_only {
         // Whoever writes this store gives ids of its own, which copies of it know as well.
-        RunId(READER_RUNS | settings.env.random_u64() >> 2)
+        RunId(READER_RUNS | settings.env.random_u64() >> 3)
     } else {
         RunId(manifest.with_state(|state| state.next_run).0.saturating_add(RUN_ID_GAP))
     };

@@ -8,23 +8,35 @@ use testudo_base::{Result, Seqno, sync::Arc};
 use testudo_storage::Manifest;
 use testudo_wal::{DurabilityListener, LogEvidence};
 
-use crate::open::begin_writing::Beginning;
+use crate::{open::begin_writing::Beginning, store::value_logs::ValueLogs};
 
-/// The manifest, as the log sees it.
+/// Manifest and value logs, as the log sees them.
 #[derive(Debug)]
-pub(crate) struct ManifestListener(pub(crate) Arc<Manifest>, pub(crate) Arc<Beginning>);
+pub(crate) struct StoreListener {
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) beginning: Arc<Beginning>,
+    pub(crate) value_logs: Arc<ValueLogs>,
+}
 
-impl DurabilityListener for ManifestListener {
+impl DurabilityListener for StoreListener {
     fn begin(&self) -> Result<()> {
-        self.1.begin()
+        self.beginning.begin()
     }
 
     fn newest_edit(&self) -> u64 {
-        self.0.watermark().edit
+        self.manifest.watermark().edit
+    }
+
+    fn before_writing(&self) -> Result<()> {
+        self.value_logs.write_out()
+    }
+
+    fn before_syncing(&self) -> Result<()> {
+        self.value_logs.sync()
     }
 
     fn record_durable(&self, segment: u64, seqno: Seqno) -> Result<()> {
-        self.0.record_durable(segment, seqno)
+        self.manifest.record_durable(segment, seqno)
     }
 }
 

@@ -14,7 +14,8 @@ use testudo_wal::{Wal, WalOptions, WalStart};
 
 use crate::{
     open::{
-        durability_listener::{ManifestListener, log_evidence},
+        durability_listener::{StoreListener, log_evidence},
+        found_values::settle_found_values,
         replay::replay,
         settings::Settings,
         tree_families::load_keyspaces,
@@ -22,7 +23,8 @@ use crate::{
     store::Store,
 };
 
-pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store>> {
+/// `was_closed`: by whoever wrote it last, so that it is durable.
+pub(crate) fn recover(settings: &Settings, mut store: Store, was_closed: bool) -> Result<Arc<Store>> {
     load_keyspaces(&store)?;
     let evidence = log_evidence(&store.manifest);
     let log_seqno = store.manifest.with_state(|state| state.log_seqno);
@@ -30,6 +32,12 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
     store.log.record_recovered(end.last_seqno.max(log_seqno));
     if let Some(incarnation) = store.data.writer().filter(|_| !settings.read_only) {
         store.manifest.remove_strays()?;
+        if let Some((segment, offset)) = end.unbacked {
+            testudo_wal::cut_segment(&*store.env, &store.directory, segment, offset)?;
+        }
+        if !was_closed && !planted!("unproven-values-believed") {
+            settle_found_values(&store)?;
+        }
         // What was read is durable by now.
         store.manifest.record_durable(0, store.last_seqno())?;
         store.manifest.state_watermark()?;
@@ -44,9 +52,14 @@ pub(crate) fn recover(settings: &Settings, mut store: Store) -> Result<Arc<Store
             start.next_seqno = Seqno(log_seqno.0 + 1);
             start.recovered_seqno = log_seqno;
         }
-        let listener = Arc::new(ManifestListener(Arc::clone(&store.manifest), Arc::clone(&store.beginning)));
+        let listener = Arc::new(StoreListener {
+            manifest: Arc::clone(&store.manifest),
+            beginning: Arc::clone(&store.beginning),
+            value_logs: Arc::clone(&store.value_logs),
+        });
         store.log.wal =
             Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, listener)?);
+        store.log.end_recovery();
     }
     store.find_hot_set();
     Ok(Arc::new(store))

@@ -9,11 +9,13 @@ use testudo_base::{
     Error, ErrorKind, KeyspaceId, Kind, Result, Seqno, codec::Damage, num::u64_of, planted,
     sync::atomic::Ordering::Relaxed,
 };
-use testudo_wal::{LogEvidence, Record, ReplayEnd, segment_file_name};
+use testudo_storage::ManifestState;
+use testudo_wal::{LogEvidence, Record, ReplayEnd, Verdict, segment_file_name};
 
 use crate::{
+    open::found_values::FoundValues,
     store::Store,
-    write::batch_format::{self, Operation},
+    write::batch_format::{self, Operation, logged_value},
 };
 
 /// Puts the commits of the log into memtables.
@@ -24,14 +26,13 @@ pub(crate) fn replay(
     log_seqno: Seqno,
 ) -> Result<ReplayEnd> {
     let log_segment = evidence.first_segment;
-    let flushed: BTreeMap<KeyspaceId, Seqno> = store
-        .manifest
-        .with_state(|state| state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect());
+    let flushed = store.manifest.with_state(flushed_of);
     let newest_flushed = flushed.values().copied().max().unwrap_or_default().max(log_seqno);
     let mut next = None;
     let mut is_device_full = false;
     let is_planted = read_only && planted!("reader-holds-the-whole-log");
     let mut is_checked = false;
+    let mut found = FoundValues::of_store(store);
     let deliver = |record: Record<'_>| {
         if next.is_none() && record.first_seqno.0 > log_seqno.0 + 1 {
             return Err(hole(log_segment, "commits before the first one of the log are missing"));
@@ -39,9 +40,11 @@ pub(crate) fn replay(
         let end = record.first_seqno.0 + u64::from(record.seqno_count);
         next = Some(end);
         if end <= log_seqno.0 + 1 {
-            return Ok(());
+            return Ok(Verdict::Taken);
         }
-        replay_record(store, &record, &flushed)?;
+        if replay_record(store, &record, &flushed, &mut found)? == Verdict::Unbacked {
+            return Ok(Verdict::Unbacked);
+        }
         store.log.record_recovered(Seqno(end - 1));
         // A log can hold more than the write buffers may. On a full device they hold it all the same, or it
         // would not open.
@@ -49,12 +52,12 @@ pub(crate) fn replay(
             if !read_only && !std::mem::replace(&mut is_checked, true) {
                 check_log(store, evidence)?;
             }
-            match store.flush_for_memory() {
+            match flush_some(store) {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && !read_only => is_device_full = true,
                 outcome => outcome?,
             }
         }
-        Ok(())
+        Ok(Verdict::Taken)
     };
     let end = testudo_wal::replay(&*store.env, &store.directory, store.id, evidence, deliver)?;
     // A segment that lost its header looks like one that was never used; the next one tells them apart.
@@ -68,8 +71,21 @@ pub(crate) fn replay(
     Ok(end)
 }
 
-fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<KeyspaceId, Seqno>) -> Result<()> {
+/// Makes room in memory. Where values came out of value logs, which may stand in caches, everything is
+/// flushed by one edit: what this edit says of the log must hold for what of it lies there, too.
+fn flush_some(store: &Store) -> Result<()> {
+    if store.has_found_value_logs() { store.flush_recovered() } else { store.flush_for_memory() }
+}
+
+fn replay_record(
+    store: &Store,
+    record: &Record<'_>,
+    flushed: &Flushed,
+    found: &mut FoundValues,
+) -> Result<Verdict> {
     let catalogue = store.catalogue.read();
+    let Some(values) = values_of(record, flushed, found)? else { return Ok(Verdict::Unbacked) };
+    let mut values = values.into_iter().peekable();
     let next_keyspace = store.manifest.with_state(|state| state.next_keyspace);
     let mut count = 0;
     let outcome = batch_format::decode::<Damage>(record.payload, |index, operation| {
@@ -86,8 +102,13 @@ fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<Keyspace
         }
         let view = keyspace.view.load();
         view.active.record_commit(seqno);
-        let value = if operation.kind == Kind::Tombstone { &[] } else { operation.value };
-        let outcome = view.active.table.insert(seqno, operation.kind, operation.key, value, None);
+        let logged = values.next_if(|(of, _)| *of == index);
+        let (kind, value) = match (&logged, operation.kind) {
+            (Some((_, value)), _) => (Kind::Value, value.as_slice()),
+            (None, Kind::Tombstone) => (Kind::Tombstone, &[][..]),
+            (None, kind) => (kind, operation.value),
+        };
+        let outcome = view.active.table.insert(seqno, kind, operation.key, value, None);
         let grown = u64_of(outcome.memory_bytes_added);
         store.backpressure.active_bytes.fetch_add(grown, Relaxed);
         Ok(())
@@ -96,25 +117,76 @@ fn replay_record(store: &Store, record: &Record<'_>, flushed: &BTreeMap<Keyspace
         let why = outcome.err().map_or("a commit has another number of operations than it says", |d| d.0);
         return Err(damaged_commit(record, why));
     }
-    Ok(())
+    Ok(Verdict::Taken)
+}
+
+/// Up to where keyspaces have everything in their trees.
+pub(crate) type Flushed = BTreeMap<KeyspaceId, Seqno>;
+
+/// Values of a commit, each with the index of its operation.
+type ValuesOfCommit = Vec<(u64, Vec<u8>)>;
+
+/// The values of a commit that lie in value logs, by its operations, as far as these count; `None` if one is
+/// missing. What is in a tree already, or of a keyspace that was dropped, has none any more.
+fn values_of(
+    record: &Record<'_>,
+    flushed: &Flushed,
+    found: &mut FoundValues,
+) -> Result<Option<ValuesOfCommit>> {
+    let mut values = Vec::new();
+    let mut is_backed = true;
+    let decoded = batch_format::decode::<Damage>(record.payload, |index, operation| {
+        let Some(reference) = logged_value(&operation) else { return Ok(()) };
+        let is_needed =
+            flushed.get(&operation.keyspace).is_some_and(|flushed| record.first_seqno.0 + index > flushed.0);
+        // One that is missing is enough.
+        if is_needed && is_backed {
+            match found.read(&reference) {
+                Some(value) => values.push((index, value)),
+                None => is_backed = false,
+            }
+        }
+        Ok(())
+    });
+    decoded.map_err(|Damage(why)| damaged_commit(record, why))?;
+    if planted!("replay-trusts-references") && !is_backed {
+        return Ok(Some(values));
+    }
+    Ok(is_backed.then_some(values))
 }
 
 /// Reads the log as recovery does, without taking anything from it.
 pub(crate) fn check_log(store: &Store, evidence: &LogEvidence) -> Result<()> {
     let next_keyspace = store.manifest.with_state(|state| state.next_keyspace);
-    let check = |record: Record<'_>| check_commit(&record, next_keyspace);
+    let flushed = store.manifest.with_state(flushed_of);
+    let mut found = FoundValues::of_store(store);
+    let check = |record: Record<'_>| check_commit(&record, next_keyspace, &flushed, &mut found);
     testudo_wal::replay(&*store.env, &store.directory, store.id, evidence, check).map(|_| ())
 }
 
-/// Checks that a commit decodes, and names only keyspaces that there have been.
-pub(crate) fn check_commit(record: &Record<'_>, next_keyspace: KeyspaceId) -> Result<()> {
+/// Up to where the keyspaces of a state have everything in their trees.
+pub(crate) fn flushed_of(state: &ManifestState) -> Flushed {
+    state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect()
+}
+
+/// Checks that a commit decodes, and names only keyspaces that there have been, and whether the values are
+/// there that it refers to.
+pub(crate) fn check_commit(
+    record: &Record<'_>,
+    next_keyspace: KeyspaceId,
+    flushed: &Flushed,
+    found: &mut FoundValues,
+) -> Result<Verdict> {
     let mut count = 0;
     let decoded = batch_format::decode(record.payload, |_, operation| {
         count += 1;
         check_keyspace(&operation, next_keyspace)
     });
     let why = match decoded {
-        Ok(()) if count == record.seqno_count => return Ok(()),
+        Ok(()) if count == record.seqno_count => {
+            let values = values_of(record, flushed, found)?;
+            return Ok(if values.is_some() { Verdict::Taken } else { Verdict::Unbacked });
+        }
         Ok(()) => "a commit has another number of operations than it says",
         Err(Damage(why)) => why,
     };

@@ -62,6 +62,7 @@ stat_fields!(DbStats {
     user_bytes_written,
     user_writes,
     wal_bytes_written,
+    value_log_bytes,
     data_bytes_written,
     manifest_bytes_written,
     device_bytes_written,

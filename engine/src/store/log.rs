@@ -4,7 +4,7 @@ use testudo_base::{
     Error, ErrorKind, Result, Seqno,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 use testudo_wal::Wal;
@@ -19,6 +19,8 @@ pub(crate) struct Log {
     pub(crate) wal: Option<Arc<Wal>>,
     /// How far recovery has come; what a read-only store shows.
     recovered_seqno: AtomicU64,
+    /// Recovery has ended.
+    is_recovered: AtomicBool,
     /// Bytes of log when somebody was told last, or when it was found shorter.
     told_bytes: AtomicU64,
 }
@@ -34,6 +36,16 @@ impl Log {
     /// Recovery has come to `seqno`.
     pub(crate) fn record_recovered(&self, seqno: Seqno) {
         self.recovered_seqno.store(seqno.0, Relaxed);
+    }
+
+    /// Recovery has read all of the log.
+    pub(crate) fn end_recovery(&self) {
+        self.is_recovered.store(true, Relaxed);
+    }
+
+    /// Recovery has taken everything up to here from the log, if it has come to its end.
+    pub(crate) fn recovered_until(&self) -> Option<Seqno> {
+        self.is_recovered.load(Relaxed).then(|| Seqno(self.recovered_seqno.load(Relaxed)))
     }
 
     /// Whether the log has grown so much that whoever could shorten it is to be told.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use testudo_base::{
     KeyspaceId, Seqno,
     merge_operator::FullMerge,
+    num::u64_of,
     sync::{
         Arc, ArcSwap, Mutex,
         atomic::{
@@ -20,11 +21,12 @@ use testudo_base::{
 use testudo_contract::Tree;
 use testudo_memtable::Memtable;
 use testudo_records::KeyspaceRecords;
+use testudo_values::{PairClass, Placement, ValueLog, ValueLogRecord};
 
 use crate::{
     flush::idle::Idle,
     handles::options::KeyspaceOptions,
-    store::{Store, budget::OwnShare, drop_totals::DropTotals},
+    store::{Store, budget::OwnShare, drop_totals::DropTotals, value_logs::FoundValueLog},
 };
 
 /// A memtable and when it was first written.
@@ -39,17 +41,61 @@ pub(crate) struct WriteBuffer {
     longest_value_bytes: AtomicUsize,
     /// Its tree has all of it.
     is_flushed: AtomicBool,
+    /// Which values are large.
+    placement: Placement,
+    /// Bytes of large values that commits have put into it.
+    large_bytes: AtomicU64,
+    /// Where commits write large values, if not into the log.
+    value_log: Option<Arc<ValueLog>>,
+    /// They do so no more, and none has.
+    has_given_up_log: AtomicBool,
 }
 
 impl WriteBuffer {
-    pub(crate) fn new(table: Memtable) -> Arc<Self> {
+    pub(crate) fn new(table: Memtable, placement: Placement, value_log: Option<Arc<ValueLog>>) -> Arc<Self> {
         Arc::new(Self {
             table: Arc::new(table),
             first_seqno: 0.into(),
             sealed_at: 0.into(),
             longest_value_bytes: 0.into(),
             is_flushed: false.into(),
+            placement,
+            large_bytes: 0.into(),
+            value_log,
+            has_given_up_log: false.into(),
         })
+    }
+
+    /// A commit has put a value into it.
+    #[inline]
+    pub(crate) fn record_large(&self, key: &[u8], value: &[u8]) {
+        if !self.placement.is_inline() && self.is_large(key, value) {
+            self.large_bytes.fetch_add(u64_of(value.len()), Relaxed);
+        }
+    }
+
+    /// Whether a pair is one whose value is to lie outside for good.
+    pub(crate) fn is_large(&self, key: &[u8], value: &[u8]) -> bool {
+        self.placement.class_of(key.len(), value.len()) == PairClass::Large
+    }
+
+    /// Bytes of large values that commits have put into it.
+    pub(crate) fn large_bytes(&self) -> u64 {
+        self.large_bytes.load(Relaxed)
+    }
+
+    /// Where commits write large values, if not into the log.
+    pub(crate) fn value_log(&self) -> Option<&Arc<ValueLog>> {
+        self.value_log.as_ref().filter(|_| !self.has_given_up_log.load(Acquire))
+    }
+
+    /// Takes its value log from it, if no commit has appended to that. REQUIRES: the commit lock is held.
+    pub(crate) fn give_up_unused_log(&self) -> Option<Arc<ValueLog>> {
+        let unused = self.value_log().filter(|log| log.is_unused()).cloned();
+        if unused.is_some() {
+            self.has_given_up_log.store(true, Release);
+        }
+        unused
     }
 
     /// A commit has put a value of so many bytes into it, or operands that have become part of such an entry.
@@ -135,6 +181,10 @@ pub(crate) struct KeyspaceCore {
     idle_jobs_may_exist: AtomicBool,
     /// The job before could not be installed: the tree had changed.
     was_overtaken: AtomicBool,
+    /// For the buffer that comes next.
+    pub(crate) spare_value_log: Mutex<Option<Arc<ValueLog>>>,
+    /// What the opening found, until nothing of it waits to be flushed.
+    pub(crate) found_value_logs: Mutex<Vec<FoundValueLog>>,
 }
 
 impl KeyspaceCore {
@@ -149,7 +199,7 @@ impl KeyspaceCore {
         let name: Arc<str> = Arc::from(name);
         let full_merge = store.full_merge(&name, &options);
         let view = View {
-            active: WriteBuffer::new(store.new_table(&full_merge)),
+            active: WriteBuffer::new(store.new_table(&full_merge), options.chosen_placement(), None),
             sealed: Vec::new(),
             tree,
             records: store.new_records(id),
@@ -169,7 +219,19 @@ impl KeyspaceCore {
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),
             was_overtaken: false.into(),
+            spare_value_log: Mutex::default(),
+            found_value_logs: Mutex::default(),
         })
+    }
+
+    /// The value logs that the durable state has of it. REQUIRES: `flush_lock` and the commit lock are held.
+    pub(crate) fn value_logs(&self) -> Vec<ValueLogRecord> {
+        let view = self.view.load();
+        let of_buffers = view.buffers().filter_map(|buffer| buffer.value_log());
+        let mut records: Vec<_> = of_buffers.map(|log| log.record().clone()).collect();
+        records.extend(self.spare_value_log.lock().iter().map(|log| log.record().clone()));
+        records.extend(self.found_value_logs.lock().iter().map(|found| found.record.clone()));
+        records
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
@@ -223,10 +285,11 @@ impl KeyspaceCore {
     pub(crate) fn seal_active(&self, seqno: Seqno, table: Memtable) {
         let view = self.view.load();
         view.active.seal(seqno);
+        let value_log = self.spare_value_log.lock().take();
         let mut sealed = vec![Arc::clone(&view.active)];
         sealed.extend(view.sealed.iter().cloned());
         let next = View {
-            active: WriteBuffer::new(table),
+            active: WriteBuffer::new(table, view.options.chosen_placement(), value_log),
             sealed,
             tree: Arc::clone(&view.tree),
             records: view.records.clone(),

@@ -1,8 +1,9 @@
 //! The payload of a commit in the log. Only this file knows its bytes.
 //!
 //! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unmerged, 4 reference to a
-//! value in pieces, 5 the same with operands) · keyspace varint · key length varint · key · but for a
-//! tombstone: value length varint · value. The n-th operation has the n-th seqno of the commit.
+//! value in pieces or in a value log, 5 reference to a value in pieces with operands) · keyspace varint ·
+//! key length varint · key · but for a tombstone: value length varint · value. The n-th operation has the
+//! n-th seqno of the commit.
 //!
 //! **Invariants**
 //! - [`operation_bytes`] is exactly what [`encode_operation`] writes.
@@ -22,6 +23,12 @@ pub(crate) struct Operation<'a> {
     pub(crate) kind: Kind,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
+}
+
+/// Where the value of an operation of the log lies, if it is in a value log.
+pub(crate) fn logged_value(operation: &Operation<'_>) -> Option<ValueReference> {
+    let reference = ValueReference::of(operation.kind, operation.value).ok().flatten();
+    reference.filter(|reference| reference.pieces().is_none())
 }
 
 /// Bytes of the operation's encoding.
@@ -84,9 +91,10 @@ pub(crate) fn decode<E: From<Damage>>(
             }
         };
         check_value(kind, value)?;
-        let refers = matches!(kind, Kind::Reference | Kind::UnmergedReference);
-        if refers && !ValueReference::is_to_pieces(kind, value) {
-            return Err(Damage("a reference to a value segment in the log").into());
+        let reference = ValueReference::of(kind, value)?;
+        if kind == Kind::UnmergedReference && reference.is_some_and(|reference| reference.pieces().is_none())
+        {
+            return Err(Damage("operands upon a value in a value log").into());
         }
         act(index, Operation { keyspace: KeyspaceId(keyspace), kind, key, value })?;
         index += 1;

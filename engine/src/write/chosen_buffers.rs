@@ -5,7 +5,7 @@
 
 use std::ops::Deref;
 
-use testudo_base::{Error, KeyspaceId, Result, Seqno, sync::Arc};
+use testudo_base::{Error, KeyspaceId, Kind, Result, Seqno, sync::Arc};
 
 use crate::{
     store::view::{KeyspaceCore, View, WriteBuffer},
@@ -46,13 +46,14 @@ pub(crate) fn choose_buffers(
 
 impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
     /// Inserts the operations, of which the first has the seqno `first`. Versions at or before `keep_from`,
-    /// the newest snapshot, are kept.
+    /// the newest snapshot, are kept. `is_buffered`: its large values may go to value logs.
     #[inline]
     pub(crate) fn insert(
         &self,
         first: Seqno,
         operations: &[Operation<'_>],
         keep_from: Option<Seqno>,
+        is_buffered: bool,
     ) -> Inserted {
         let mut inserted = Inserted::default();
         for (seqno, operation) in (first.0..).zip(operations) {
@@ -60,6 +61,9 @@ impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
             let buffer = self.of(keyspace);
             let outcome = buffer.table.insert(Seqno(seqno), kind, key, value, keep_from);
             buffer.record_value(outcome.stacked_bytes.max(value.len()));
+            if kind == Kind::Value && is_buffered {
+                buffer.record_large(key, value);
+            }
             inserted.memory_bytes += outcome.memory_bytes_added;
             inserted.user_bytes += key.len() + value.len();
         }
@@ -68,7 +72,7 @@ impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
 
     /// The buffer of a keyspace. REQUIRES: it is one of the commit's.
     #[inline]
-    fn of(&self, keyspace: KeyspaceId) -> &WriteBuffer {
+    pub(crate) fn of(&self, keyspace: KeyspaceId) -> &WriteBuffer {
         match self {
             Self::One(view) => &view.active,
             Self::Many(buffers) => {

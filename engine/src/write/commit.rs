@@ -1,6 +1,7 @@
 //! The sequence of a commit, which is the same for one operation, a batch and a read-modify-write:
 //!
-//! `admission -> stripes -> seqno and log space -> log bytes -> memtable -> visible -> durable if asked for`
+//! `admission -> stripes -> large values -> seqno and log space -> log bytes -> memtable -> visible`
+//! `-> durable if asked for`
 //!
 //! Everything is copied outside the commit lock. A commit is visible to plain reads operation by operation,
 //! and to snapshots all at once.
@@ -87,9 +88,9 @@ impl Store {
         self.commit(&terms, lock, || {
             let is_long = kind == Kind::Operands && self.may_merge_long(keyspace, key, value.len());
             if is_long {
-                self.write_merged(keyspaces, operations, bytes).map(Some)
+                self.write_merged(keyspaces, operations, bytes, durability).map(Some)
             } else {
-                self.write_and_record(keyspaces, operations, bytes).map(Some)
+                self.write_and_record(keyspaces, operations, bytes, durability).map(Some)
             }
         })
     }
@@ -119,8 +120,8 @@ impl Store {
         let keys = || operations.iter().map(|operation| (operation.keyspace, operation.key));
         let lock = || self.commits.stripes.lock_many(keys());
         self.commit(&terms, lock, || match limits {
-            Limits::OfUsers => self.write_merged(keyspaces, operations, bytes).map(Some),
-            Limits::None => self.write(keyspaces, operations, bytes).map(Some),
+            Limits::OfUsers => self.write_merged(keyspaces, operations, bytes, durability).map(Some),
+            Limits::None => self.write(keyspaces, operations, bytes, durability).map(Some),
         })
     }
 
@@ -130,9 +131,10 @@ impl Store {
         keyspaces: &[Arc<KeyspaceCore>],
         operations: &[Operation<'_>],
         bytes: usize,
+        durability: Durability,
     ) -> Result<Seqno> {
         if keyspaces.iter().all(|keyspace| !keyspace.full_merge.has_operator()) {
-            return self.write(keyspaces, operations, bytes);
+            return self.write(keyspaces, operations, bytes, durability);
         }
         let merged = self.merge_long(keyspaces, operations)?;
         let mut whole = operations.to_vec();
@@ -140,7 +142,7 @@ impl Store {
             whole[*index] = Operation { kind: Kind::Value, value, ..whole[*index] };
         }
         let bytes = whole.iter().map(operation_bytes).sum();
-        self.write_and_record(keyspaces, &whole, bytes)
+        self.write_and_record(keyspaces, &whole, bytes, durability)
     }
 
     /// As [`Store::write`]; whole values that may get operands are noted.
@@ -149,8 +151,9 @@ impl Store {
         keyspaces: &[Arc<KeyspaceCore>],
         operations: &[Operation<'_>],
         bytes: usize,
+        durability: Durability,
     ) -> Result<Seqno> {
-        let last = self.write(keyspaces, operations, bytes)?;
+        let last = self.write(keyspaces, operations, bytes, durability)?;
         for operation in operations {
             let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
             keyspace.into_iter().for_each(|keyspace| self.record_long(keyspace, operation));
@@ -165,18 +168,29 @@ impl Store {
         keyspaces: &[Arc<KeyspaceCore>],
         operations: &[Operation<'_>],
         bytes: usize,
+        durability: Durability,
     ) -> Result<Seqno> {
         debug_assert_eq!(operations.iter().map(operation_bytes).sum::<usize>(), bytes, "of their encoding");
         let wal = self.wal()?;
         // Among many keyspaces a view is in no cache; others must not wait for that.
         keyspaces.iter().for_each(|keyspace| _ = keyspace.view.load().active.first_commit());
+        let mut logged = self.log_values(keyspaces, operations, durability)?;
         let early = if planted!("buffer-chosen-early") { Some(choose_buffers(keyspaces)?) } else { None };
-        let commit = self.commits.lock();
+        let mut commit = self.commits.lock();
         // Whoever closes the store waits for the commits that got here before, and for no others.
         if !planted!("late-commit-at-close") {
             self.check_writable()?;
         }
-        let buffers = early.map_or_else(|| choose_buffers(keyspaces), Ok)?;
+        let mut buffers = early.map_or_else(|| choose_buffers(keyspaces), Ok)?;
+        while logged.as_ref().is_some_and(|logged| !logged.are_of(&buffers)) {
+            // A buffer was sealed since; its value log takes no more.
+            drop(commit);
+            logged = self.log_values(keyspaces, operations, durability)?;
+            commit = self.commits.lock();
+            self.check_writable()?;
+            buffers = choose_buffers(keyspaces)?;
+        }
+        let bytes = logged.as_ref().map_or(bytes, |logged| bytes - logged.saved_bytes());
         let reservation = wal.reserve(bytes, u32_of(operations.len()))?;
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
         let underway = self.commits.in_flight.enter(first);
@@ -184,12 +198,16 @@ impl Store {
         let keep_from = self.snapshots.newest().filter(|_| !planted!("version-pruned-under-snapshot"));
         drop(commit);
         let underway = Some(underway).filter(|_| !planted!("batch-published-half") || operations.len() == 1);
-        reservation.fill(|mut out| {
-            for operation in operations {
-                out = encode_operation(out, operation);
+        reservation.fill(|mut out| match &logged {
+            Some(logged) => logged.encode(operations, out),
+            None => {
+                for operation in operations {
+                    out = encode_operation(out, operation);
+                }
             }
         });
-        let inserted = buffers.insert(first, operations, keep_from);
+        let inserted = buffers.insert(first, operations, keep_from, !self.is_synced(durability));
+        logged.into_iter().for_each(|logged| logged.note(first));
         drop(underway);
         self.account(operations.len(), inserted);
         if inserted.memory_bytes > 0 {
@@ -218,7 +236,7 @@ impl Store {
 
     /// Makes a commit durable, if it or the store asks for that.
     fn after_commit(&self, seqno: Seqno, durability: Durability) -> Result<()> {
-        if durability == Durability::Sync || self.default_durability == Durability::Sync {
+        if self.is_synced(durability) {
             if planted!("acknowledged-before-sync") {
                 return self.wal()?.write_all();
             }

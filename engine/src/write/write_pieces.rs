@@ -140,7 +140,8 @@ impl Store {
         self.admit(bytes, Intent::Write)?;
         self.await_own_share(pieces);
         let _locked = self.commits.stripes.lock_one(pieces.id, key);
-        self.write_and_record(std::slice::from_ref(pieces), std::slice::from_ref(&operation), bytes)?;
+        let (pieces, operations) = (std::slice::from_ref(pieces), std::slice::from_ref(&operation));
+        self.write_and_record(pieces, operations, bytes, Durability::Buffered)?;
         Ok(())
     }
 

@@ -421,7 +421,7 @@ fn check_lengths(db: &Db, keyspace: &Keyspace, rounds: &[u8], what: &str) {
 
 #[test]
 fn values_outside_the_runs_stay_there_while_their_keyspace_moves() {
-    const COUNT: u32 = 1500;
+    const COUNT: u32 = 2500;
     let medium = Placement::inline().with_small_ratio(1.0).unwrap();
     for placement in [Placement::separate(), Placement::hybrid(), medium] {
         for (tree, other) in [(TURTLE, LEVELED), (LEVELED, SPLINTER)] {

@@ -28,6 +28,7 @@ struct Span {
     value_start: usize,
     end: usize,
     kind: Kind,
+    seqno: Seqno,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +52,8 @@ impl Batch {
         self.bytes.extend_from_slice(view.key());
         let value_start = self.bytes.len();
         self.bytes.extend_from_slice(view.value());
-        self.spans.push(Span { start, value_start, end: self.bytes.len(), kind: view.kind() });
+        let (kind, seqno) = (view.kind(), view.seqno());
+        self.spans.push(Span { start, value_start, end: self.bytes.len(), kind, seqno });
         self.spans.len() < entries_max && self.bytes.len() < BATCH_BYTES_MAX
     }
 
@@ -92,6 +94,11 @@ impl MemtableCursor {
             entries_max: FIRST_BATCH_ENTRIES,
             bound: Vec::new(),
         }
+    }
+
+    /// When the entry was written that the cursor stands on.
+    pub fn seqno(&self) -> Option<Seqno> {
+        self.batch.spans.get(self.at).map(|span| span.seqno)
     }
 
     /// Fills the batch from `start` on and stands on its first entry.

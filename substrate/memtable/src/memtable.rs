@@ -185,6 +185,25 @@ impl Memtable {
         }
     }
 
+    /// Shows the kind, the seqno and the length of the value of each entry as it was at `at`, in the order of
+    /// keys.
+    pub fn for_each_version(&self, at: Seqno, mut show: impl FnMut(Kind, Seqno, usize)) {
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let start = last.take();
+            self.visit_from(start.as_deref().unwrap_or_default(), start.is_some(), at, |view| {
+                show(view.kind(), view.seqno(), view.value().len());
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(view.key());
+                true
+            });
+            if last.is_none() {
+                return;
+            }
+        }
+    }
+
     /// As [`Table::visit_below`].
     pub(crate) fn visit_below(&self, end: Option<&[u8]>, at: Seqno, visit: impl FnMut(View<'_>) -> bool) {
         if let Some(table) = self.table() {

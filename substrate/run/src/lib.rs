@@ -48,7 +48,7 @@ pub use page_update::PageUpdate;
 pub use reader::Run;
 pub use rescue::found_pages::FoundPage;
 pub use rescue::inspect::{BlockContents, inspect_block};
-pub use rescue::lenient_cursor::{LenientCursor, LostPages, block_keys, read_leniently};
+pub use rescue::lenient_cursor::{LenientCursor, LostPages, block_keys, every_entry, read_leniently};
 pub use rescue::lenient_filter::LenientFilter;
 pub use run_layout::RunLayout;
 pub use writer::{RunOrigin, RunWriter};

@@ -7,14 +7,15 @@
 //!
 //! **Invariants**
 //! - Pages are sealed with the place where they are written: space is taken before a block is sealed.
-//! - At most one buffer is on its way to the device, while the next one is filled.
+//! - At most one buffer is on its way to the device, or as many as the writer was given, while the next one
+//!   is filled.
 //! - Dropping an unfinished writer gives its space back, after what was on its way there has ended; nothing
 //!   refers to it.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use testudo_base::{
-    Entry, Error, ErrorKind, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
+    Entry, Error, ErrorKind, Incarnation, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
     checksum::hash_key,
     key,
     num::{u32_of, u64_of, usize_of},
@@ -24,20 +25,26 @@ use testudo_env::AlignedBuffer;
 use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, seal_pages};
 
 use crate::{
-    KeyBounds, KeyEnds, Run, RunLayout, RunRecord, RunRef,
+    RunLayout,
     format::{
-        block::{CONTINUATION_BYTES, IndexEntry},
+        block::CONTINUATION_BYTES,
         builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
-        footer::{BlockPosition, Footer},
-        long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
+        footer::BlockPosition,
+        long_separators::{MAX_SEPARATOR_BYTES, Separator},
     },
     spans::locate,
 };
+
+mod ending;
 
 /// Bytes collected before they go to the device, at most.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Where there is not enough space for what is expected, a run begins with this much and takes what it needs.
 const PAGES_MIN: u32 = 4;
+/// An index page has at least so many entries, if their keys are short.
+const INDEX_ENTRIES_MIN: usize = 64;
+/// Pages of an index that was begun, and of a footer.
+const ENDING_PAGES: usize = 3;
 
 /// What a run is to say about itself.
 #[derive(Clone, Debug)]
@@ -48,7 +55,7 @@ pub struct RunOrigin {
     pub keyspace: KeyspaceId,
     /// Name of that keyspace.
     pub keyspace_name: Arc<str>,
-    /// Its age, see [`RunRef::newest_seqno`].
+    /// Its age, see [`RunRef::newest_seqno`](crate::RunRef::newest_seqno).
     pub newest_seqno: Seqno,
 }
 
@@ -70,12 +77,16 @@ const MAX_BORDER_BYTES: usize = 64;
 pub struct RunWriter {
     layout: RunLayout,
     /// Before `extents`, for that is the order in which they are dropped.
-    on_its_way: Option<PageWrite>,
+    on_its_way: VecDeque<PageWrite>,
+    /// So many, at most.
+    writes_max: usize,
     data: Arc<DataFile>,
     origin: RunOrigin,
     /// Of the data file's writer.
     incarnation: u32,
     extents: Vec<Arc<Extent>>,
+    /// So many of the first ones the durable state refers to.
+    referred_extents: usize,
     /// Pages in `extents`.
     taken_pages: u32,
     /// Pages sealed so far.
@@ -120,11 +131,13 @@ impl RunWriter {
         Ok(Self {
             layout: RunLayout::default(),
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
-            on_its_way: None,
+            on_its_way: VecDeque::new(),
+            writes_max: 1,
             data,
             origin,
             incarnation,
             extents,
+            referred_extents: 0,
             next_page: 0,
             // A small run needs no more than its pages, index, filter and footer.
             buffer: AlignedBuffer::unfilled(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
@@ -152,6 +165,51 @@ impl RunWriter {
     pub fn with_layout(self, layout: RunLayout) -> Self {
         debug_assert_eq!(self.entries, 0, "before the first entry");
         Self { layout, ..self }
+    }
+
+    /// The space that it has taken so far.
+    pub fn extents(&self) -> &[Arc<Extent>] {
+        &self.extents
+    }
+
+    /// Low 32 bits of the incarnation that its pages state.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    /// With so many buffers besides the one that is filled, of about so many bytes, at most what others have.
+    /// REQUIRES: it has no entry yet.
+    #[must_use]
+    pub fn with_buffers(self, writes_max: usize, bytes: usize) -> Self {
+        debug_assert_eq!(self.entries, 0, "before the first entry");
+        let bytes = bytes.next_multiple_of(PAGE_SIZE).clamp(4 * PAGE_SIZE, BUFFER_BYTES);
+        Self { buffer: AlignedBuffer::unfilled(bytes), writes_max, ..self }
+    }
+
+    /// None of its entries is newer: known at the end only, if they come from commits.
+    pub fn set_newest_seqno(&mut self, seqno: Seqno) {
+        self.origin.newest_seqno = seqno;
+    }
+
+    /// From now on the durable state refers to the space that it has taken, until an edit refers to the run
+    /// instead. Whoever calls this keeps that space.
+    pub fn note_referred(&mut self) {
+        self.referred_extents = self.extents.len();
+    }
+
+    /// Whether an entry of so many bytes fits into the space that was taken so far, with index and footer.
+    pub fn has_room_for(&self, entry_bytes: usize) -> bool {
+        let open = usize::from(!self.block.is_empty() || self.block.has_continuation());
+        let ending = self.index.len() / INDEX_ENTRIES_MIN + ENDING_PAGES;
+        let pages = entry_bytes.div_ceil(PAGE_PAYLOAD_BYTES) + 1 + open + ending;
+        usize_of(u64::from(self.taken_pages - self.next_page)) >= pages
+    }
+
+    /// Writes all that was pushed, so that it can be read back without an index. The next entry begins a new
+    /// page.
+    pub fn write_out(&mut self) -> Result<()> {
+        self.finish_block()?;
+        self.write_rest()
     }
 
     /// Bytes of data blocks so far, the one being built excluded.
@@ -374,13 +432,13 @@ impl RunWriter {
     /// Lets the full buffer go to the device and takes another one.
     fn write_buffer(&mut self) -> Result<()> {
         let first = self.next_page - u32_of(self.buffered_pages);
-        let spare = self.await_write()?;
+        let spare = if self.on_its_way.len() >= self.writes_max { self.await_write()? } else { None };
         match locate(self.extents.iter().map(|extent| extent.span()), first) {
             Some((physical, room)) if usize_of(u64::from(room)) >= self.buffered_pages => {
                 let spare = spare.unwrap_or_else(|| AlignedBuffer::unfilled(self.buffer.len()));
                 let full = std::mem::replace(&mut self.buffer, spare);
                 let length = self.buffered_pages * PAGE_SIZE;
-                self.on_its_way = Some(self.data.start_write(physical, full, length));
+                self.on_its_way.push_back(self.data.start_write(physical, full, length));
             }
             _ => write_across(&self.data, &self.extents, first, self.buffered())?,
         }
@@ -393,190 +451,25 @@ impl RunWriter {
         let first = self.next_page - u32_of(self.buffered_pages);
         write_across(&self.data, &self.extents, first, self.buffered())?;
         self.buffered_pages = 0;
-        self.await_write().map(|_| ())
+        while !self.on_its_way.is_empty() {
+            self.await_write()?;
+        }
+        Ok(())
     }
 
     fn buffered(&self) -> &[u8] {
         &self.buffer[..self.buffered_pages * PAGE_SIZE]
     }
 
-    /// Waits for the buffer that is on its way, if there is one, and takes it back.
+    /// Waits for the buffer that has been on its way longest, if there is one, and takes it back.
     fn await_write(&mut self) -> Result<Option<AlignedBuffer>> {
-        self.on_its_way.take().map(PageWrite::wait).transpose()
+        self.on_its_way.pop_front().map(PageWrite::wait).transpose()
     }
 
     fn address(&self, kind: PageKind, page: u32) -> PageAddress {
         let (physical, _) = locate(self.extents.iter().map(|e| e.span()), page).expect("space was taken");
         let (generation, keyspace) = (self.origin.id, self.origin.keyspace);
         PageAddress { page: physical, generation, keyspace, incarnation: self.incarnation, kind }
-    }
-
-    fn write_index(&mut self) -> Result<Vec<(Separator, BlockPosition)>> {
-        let mut top: Vec<(Separator, BlockPosition)> = Vec::new();
-        let mut block = BlockBuilder::default();
-        let mut first: Option<Separator> = None;
-        // From the first entry of the open index block to the last one.
-        let mut way: Option<Fork> = None;
-        let mut value = Vec::new();
-        for WrittenBlock { separator, position, continued_from } in std::mem::take(&mut self.index) {
-            value.clear();
-            let continued_from = continued_from.as_ref().map(|(border, pages)| (&**border, *pages));
-            let fork = separator.fork;
-            IndexEntry { position, continued_from, fork }.encode(&mut value);
-            let entry = Entry { key: &separator.bytes, kind: Kind::Value, value: &value };
-            way = match (way, fork) {
-                (Some(way), Some(fork)) => Some(way.then(fork)),
-                (_, fork) => fork,
-            };
-            if !block.push(&entry) {
-                top.push((
-                    first.take().unwrap_or_default(),
-                    self.write_block_of(PageKind::Index, &mut block)?,
-                ));
-                block.push(&entry);
-            }
-            if first.is_none() {
-                first = Some(Separator { bytes: separator.bytes, fork: way.filter(|_| fork.is_some()) });
-                way = None;
-            }
-        }
-        if let Some(first) = first {
-            top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
-        }
-        // The run keeps it, and most runs have one.
-        top.shrink_to_fit();
-        Ok(top)
-    }
-
-    fn write_filter(&mut self) -> Result<(u32, u32)> {
-        let mut filter = Vec::new();
-        testudo_filter::build(&self.hashes, testudo_filter::Precision::default(), &mut filter);
-        let first = self.next_page;
-        for partition in filter.chunks(testudo_filter::PARTITION_BYTES) {
-            self.write_block(PageKind::Filter, partition)?;
-        }
-        Ok((first, self.next_page - first))
-    }
-
-    /// Writes what is left and returns the run. Durable after the data file is synced. `covered_range` is
-    /// that of [`RunRecord`].
-    ///
-    /// REQUIRES: at least one entry was pushed.
-    pub fn finish(self, covered_range: Option<KeyBounds>) -> Result<Arc<Run>> {
-        self.finish_as(covered_range, false)
-    }
-
-    /// As [`RunWriter::finish`], for a run of values that other runs refer to.
-    pub fn finish_value_segment(self) -> Result<Arc<Run>> {
-        self.finish_as(None, true)
-    }
-
-    fn finish_as(mut self, covered_range: Option<KeyBounds>, is_value_segment: bool) -> Result<Arc<Run>> {
-        if self.entries == 0 {
-            return Err(Error::invalid("a run needs at least one entry"));
-        }
-        debug_assert!(self.tombstones <= self.entries, "tombstones are entries");
-        self.finish_block()?;
-        debug_assert_eq!(
-            u64::from(self.next_page) * u64_of(PAGE_SIZE),
-            self.data_bytes,
-            "data blocks come first"
-        );
-        let data_pages = self.next_page;
-        let index = self.write_index()?;
-        // Who looks for a value knows that it is there.
-        let (filter_page, filter_pages) = if is_value_segment || !self.layout.has_filter {
-            (self.next_page, 0)
-        } else {
-            self.write_filter()?
-        };
-        let footer = Footer { filter_page, filter_pages, index };
-        let reference = self.write_footer(data_pages, &footer, covered_range, is_value_segment)?;
-        self.write_rest()?;
-        self.cut_space();
-        for (page, kind, bytes) in std::mem::take(&mut self.admitted) {
-            self.data.admit(&self.address(kind, page), &bytes);
-        }
-        Ok(Arc::new(Run::written(self.data, reference, self.extents, footer)))
-    }
-
-    /// Writes the footer, which states the run's whole reference, its own place included.
-    fn write_footer(
-        &mut self,
-        data_pages: u32,
-        footer: &Footer,
-        covered_range: Option<KeyBounds>,
-        is_value_segment: bool,
-    ) -> Result<RunRef> {
-        let mut record = RunRecord {
-            store: self.data.store(),
-            reference: RunRef {
-                id: self.origin.id,
-                keyspace: self.origin.keyspace,
-                incarnation: self.incarnation,
-                newest_seqno: self.origin.newest_seqno,
-                spans: Vec::new(),
-                data_pages,
-                footer_page: self.next_page,
-                footer_pages: 0,
-                entries: self.entries,
-                tombstones: self.tombstones,
-                user_bytes: self.user_bytes,
-                keys: KeyEnds::of(&self.first_key, &self.previous_key),
-                has_continued_values: self.has_continued_values,
-                replaced: None,
-            },
-            keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),
-            covered_range,
-            is_value_segment,
-        };
-        // More pages may mean more spans to state, and so a longer footer.
-        let mut pages = 1;
-        loop {
-            self.take_space(pages)?;
-            record.reference.footer_pages = u32_of(pages);
-            record.reference.spans = self.spans_of(self.next_page + u32_of(pages));
-            let payload = footer.encode(&record);
-            let needed = (payload.len() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
-            if needed <= pages {
-                self.write_block_in(PageKind::Footer, &payload, pages)?;
-                return Ok(record.reference);
-            }
-            pages = needed;
-        }
-    }
-
-    /// The first `pages` pages of what was taken.
-    fn spans_of(&self, pages: u32) -> Vec<ExtentSpan> {
-        let mut left = pages;
-        let mut spans = Vec::new();
-        for span in self.extents.iter().map(|extent| extent.span()) {
-            let page_count = span.page_count.min(left);
-            if page_count > 0 {
-                spans.push(ExtentSpan { page_count, ..span });
-            }
-            left -= page_count;
-        }
-        debug_assert_eq!(left, 0, "space was taken");
-        spans.shrink_to_fit();
-        spans
-    }
-
-    /// Gives back the pages that were taken but not needed.
-    fn cut_space(&mut self) {
-        let mut needed = self.next_page;
-        let table = Arc::clone(self.data.extents());
-        let taken = std::mem::take(&mut self.extents);
-        for extent in taken {
-            if needed == 0 {
-                break;
-            }
-            let pages = extent.span().page_count.min(needed);
-            self.extents.push(table.shorten(extent, pages));
-            needed -= pages;
-        }
-        debug_assert_eq!(needed, 0, "space was taken");
-        self.extents.shrink_to_fit();
     }
 }
 

@@ -97,6 +97,8 @@ pub struct DataFile {
     io: IoCounters,
     streams: Arc<StreamMemory>,
     growing: Mutex<()>,
+    /// Held during a sync; what became of one that failed.
+    sync_failure: Mutex<Option<Error>>,
     /// Bytes by which the file may still grow.
     growth: AtomicU64,
     writer: Option<Incarnation>,
@@ -137,6 +139,7 @@ impl DataFile {
             io,
             streams,
             growing: Mutex::new(()),
+            sync_failure: Mutex::new(None),
             growth: u64::MAX.into(),
             writer,
             run_memory_bytes: 0.into(),
@@ -333,6 +336,11 @@ impl DataFile {
         &*self.file
     }
 
+    /// The file itself, for whoever reads pages of it that may be damaged.
+    pub fn shared_file(&self) -> Arc<dyn File> {
+        Arc::clone(&self.file)
+    }
+
     /// Starts what [`DataFile::write_pages`] does, for the first `length` bytes of `buffer`.
     pub fn start_write(self: &Arc<Self>, first_page: u64, buffer: AlignedBuffer, length: usize) -> PageWrite {
         self.io.written_bytes.fetch_add(u64_of(length), Relaxed);
@@ -340,10 +348,21 @@ impl DataFile {
         PageWrite { data: Arc::clone(self), first_page, length, pending }
     }
 
-    /// Makes all written pages durable.
+    /// Makes all written pages durable. Once it has failed it fails for good, but for want of space:
+    /// the system tells of a failure once, and then takes what was lost for written.
     pub fn sync(&self) -> Result<()> {
+        let mut failure = self.sync_failure.lock();
+        if let Some(failure) = failure.as_ref().filter(|_| !planted!("failed-data-sync-forgotten")) {
+            return Err(failure.clone());
+        }
         self.io.syncs.fetch_add(1, Relaxed);
-        self.file.sync().map_err(|e| Error::io(DATA_FILE, e))
+        let synced = self.file.sync().map_err(|e| Error::io(DATA_FILE, e));
+        if let Err(error) = &synced
+            && error.kind() != ErrorKind::OutOfSpace
+        {
+            *failure = Some(error.clone());
+        }
+        synced
     }
 
     /// Takes `page_count` pages, growing the file if there is no room. `OutOfSpace` if that fails.
@@ -556,3 +575,6 @@ fn priority(kind: PageKind) -> Priority {
         PageKind::Index | PageKind::Filter | PageKind::Footer => Priority::Structure,
     }
 }
+
+#[cfg(test)]
+mod tests;

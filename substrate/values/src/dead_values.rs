@@ -26,6 +26,26 @@ impl DeadValues {
         Self { count, dead: 0, words: Vec::new() }
     }
 
+    /// All of `count` values.
+    pub(crate) fn all_of(count: u32) -> Self {
+        let mut all = Self::none_of(count);
+        for number in 0..count {
+            let is_new = all.insert(number);
+            debug_assert!(is_new, "each once");
+        }
+        all
+    }
+
+    /// Value `number` lives after all; `false` if there is no such value that is dead.
+    pub(crate) fn remove(&mut self, number: u32) -> bool {
+        if !self.contains(number) {
+            return false;
+        }
+        self.words[usize_of(u64::from(number / WORD_BITS))] &= !(1 << (number % WORD_BITS));
+        self.dead -= 1;
+        true
+    }
+
     /// How many values there are, dead ones included.
     pub fn count(&self) -> u32 {
         self.count

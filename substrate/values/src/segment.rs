@@ -4,7 +4,7 @@
 //! - The run holds every value that is not dead, and may hold dead ones: `dead_bytes` of `stored_bytes`.
 
 use testudo_base::{
-    Cursor, Error, ExtentSpan, Kind, MAX_VALUE_BYTES, PAGE_BYTES, Result, RunId, ValueReference,
+    Cursor, Entry, Error, ExtentSpan, Kind, MAX_VALUE_BYTES, PAGE_BYTES, Result, RunId, ValueReference,
     codec::Damage, num::usize_of, planted, sync::Arc,
 };
 use testudo_run::{Access, Lookup, ReadAhead, Run, RunCursor, RunOrigin, RunWriter};
@@ -15,11 +15,36 @@ use crate::DeadValues;
 /// Bytes read at once when a segment is rewritten.
 const REWRITE_READ_BYTES: usize = 256 << 10;
 
+/// What becomes of the values of a segment, and by what they are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentClass {
+    /// They stay, under the keys of their entries.
+    Sorted,
+    /// They come back to their keys at the bottom of the tree.
+    Transient,
+    /// They stay, and were written by commits, in the order in which they came: under their numbers.
+    Logged,
+}
+
+/// Under what a value of a [`SegmentClass::Logged`] segment is found.
+pub(crate) fn number_key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+/// Whether an entry is a value under its own number, as all are of a [`SegmentClass::Logged`] segment, as far
+/// as it can be told: the end of it may be missing.
+pub fn is_under_its_number(entry: &Entry<'_>) -> bool {
+    let is_own = |number| entry.key == number_key(number);
+    entry.kind == Kind::Referred
+        && ValueReference::split(entry.value)
+            .map_or(entry.key.len() == size_of::<u32>(), |(reference, _)| is_own(reference.number))
+}
+
 /// A value segment at one moment.
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub(crate) id: RunId,
-    pub(crate) is_transient: bool,
+    pub(crate) class: SegmentClass,
     pub(crate) run: Arc<Run>,
     pub(crate) dead: DeadValues,
     pub(crate) stored_bytes: u64,
@@ -48,7 +73,39 @@ impl Segment {
 
     /// Whether its values come back to their keys at the bottom of the tree.
     pub fn is_transient(&self) -> bool {
-        self.is_transient
+        self.class == SegmentClass::Transient
+    }
+
+    /// Whether its values were written by commits, in the order in which they came.
+    pub fn is_logged(&self) -> bool {
+        self.class == SegmentClass::Logged
+    }
+
+    /// Where the value is found that `reference` leads to. `numbered` is room for the answer.
+    pub(crate) fn place_of<'k>(
+        &self,
+        key: &'k [u8],
+        reference: &ValueReference,
+        numbered: &'k mut [u8; 4],
+    ) -> &'k [u8] {
+        if !self.is_logged() {
+            return key;
+        }
+        *numbered = number_key(reference.number);
+        numbered
+    }
+
+    /// The same segment, of which only the values live to which one of `living` leads.
+    pub fn with_living(&self, living: impl Iterator<Item = ValueReference>) -> Self {
+        let mut dead = DeadValues::all_of(self.dead.count());
+        let mut living_bytes = 0;
+        for reference in living {
+            debug_assert_eq!(reference.segment, self.id, "of this segment");
+            if dead.remove(reference.number) {
+                living_bytes += u64::from(reference.length);
+            }
+        }
+        Self { dead, dead_bytes: self.stored_bytes - living_bytes, ..self.clone() }
     }
 
     /// The run that it is in.
@@ -102,7 +159,8 @@ impl Segment {
         reference: &ValueReference,
         access: Access<'_>,
     ) -> Result<Option<Vec<u8>>> {
-        match self.run.get_known(key, access)? {
+        let mut numbered = [0; 4];
+        match self.run.get_known(self.place_of(key, reference, &mut numbered), access)? {
             Lookup::Waiting => Ok(None),
             found => self.value_found(found, reference).map(Some),
         }
@@ -177,7 +235,7 @@ impl Segment {
     pub(crate) fn moved(&self, rewritten: &Rewritten) -> Self {
         Self {
             id: self.id,
-            is_transient: self.is_transient,
+            class: self.class,
             run: Arc::clone(&rewritten.run),
             dead: self.dead.clone(),
             stored_bytes: rewritten.stored_bytes,

@@ -1,8 +1,8 @@
 //! The object of a value segment in the manifest.
 //!
-//! Little-endian: segment id u64 · 1 if it is transient, else 0 u8 · bytes of values in the run u64 ·
-//! bytes of dead ones u64 · values ever written u32 · words of the set of dead ones u32, 0 if there are
-//! none · the words u64 each, the first value's bit the lowest · reference to the run.
+//! Little-endian: segment id u64 · class u8 (0 sorted, 1 transient, 2 logged) · bytes of values in the run
+//! u64 · bytes of dead ones u64 · values ever written u32 · words of the set of dead ones u32, 0 if there
+//! are none · the words u64 each, the first value's bit the lowest · reference to the run.
 //!
 //! **Invariants**
 //! - Reading never panics: an object that contradicts itself is [`Damage`].
@@ -14,14 +14,14 @@ use testudo_base::{
 };
 use testudo_run::{Run, RunRef};
 
-use crate::{DeadValues, Segment};
+use crate::{DeadValues, Segment, SegmentClass};
 
 /// What an object says.
 #[derive(Clone, Debug)]
 pub struct SegmentRecord {
     /// The segment.
     pub id: RunId,
-    is_transient: bool,
+    class: SegmentClass,
     /// The run that it is in.
     pub run: RunRef,
     pub(crate) dead: DeadValues,
@@ -34,7 +34,11 @@ impl Segment {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         codec::put_u64(&mut out, self.id.0);
-        out.push(u8::from(self.is_transient));
+        out.push(match self.class {
+            SegmentClass::Sorted => 0,
+            SegmentClass::Transient => 1,
+            SegmentClass::Logged => 2,
+        });
         codec::put_u64(&mut out, self.stored_bytes);
         codec::put_u64(&mut out, self.dead_bytes);
         self.dead.encode(&mut out);
@@ -44,26 +48,32 @@ impl Segment {
 
     /// The segment of a record whose run was opened.
     pub fn opened(record: SegmentRecord, run: Arc<Run>) -> Result<Self, Damage> {
-        let SegmentRecord { id, is_transient, dead, stored_bytes, dead_bytes, .. } = record;
-        let segment = Self { id, is_transient, run, dead, stored_bytes, dead_bytes };
+        let SegmentRecord { id, class, dead, stored_bytes, dead_bytes, .. } = record;
+        let segment = Self { id, class, run, dead, stored_bytes, dead_bytes };
         segment.check().map(|()| segment)
     }
 }
 
 impl SegmentRecord {
+    /// Whether its values are found by their numbers.
+    pub fn is_logged(&self) -> bool {
+        self.class == SegmentClass::Logged
+    }
+
     /// Reads the bytes of an object.
     pub fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(bytes);
         let id = RunId(reader.u64()?);
-        let is_transient = match reader.u8()? {
-            0 => false,
-            1 => true,
+        let class = match reader.u8()? {
+            0 => SegmentClass::Sorted,
+            1 => SegmentClass::Transient,
+            2 => SegmentClass::Logged,
             _ => return Err(Damage("a value segment is of an unknown class")),
         };
         let (stored_bytes, dead_bytes) = (reader.u64()?, reader.u64()?);
         let dead = DeadValues::decode(&mut reader)?;
         let run = RunRef::decode(&mut reader)?;
         reader.finish()?;
-        Ok(Self { id, is_transient, run, dead, stored_bytes, dead_bytes })
+        Ok(Self { id, class, run, dead, stored_bytes, dead_bytes })
     }
 }

@@ -90,10 +90,15 @@ impl SegmentSet {
         let segments: Vec<&Arc<Segment>> =
             wanted.iter().map(|(_, reference)| self.known(reference.segment)).collect::<Result<_>>()?;
         let Some(first) = segments.first() else { return Ok(Vec::new()) };
+        let mut numbered = vec![[0; 4]; wanted.len()];
         let keys: Vec<KnownKey<'_>> = segments
             .iter()
             .zip(wanted)
-            .map(|(segment, (key, _))| KnownKey { run: segment.run(), key })
+            .zip(&mut numbered)
+            .map(|((segment, (key, reference)), numbered)| KnownKey {
+                run: segment.run(),
+                key: segment.place_of(key, reference, numbered),
+            })
             .collect();
         let found = get_known_together(first.run().data(), &keys)?;
         let values = found.into_iter().zip(segments).zip(wanted);

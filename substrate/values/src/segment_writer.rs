@@ -7,7 +7,7 @@ use testudo_base::{Entry, Kind, Result, RunId, Seqno, ValueReference, num::u32_o
 use testudo_run::{RunOrigin, RunWriter};
 use testudo_storage::DataFile;
 
-use crate::{DeadValues, Segment};
+use crate::{DeadValues, Segment, SegmentClass};
 
 /// A segment in the making.
 #[derive(Debug)]
@@ -73,7 +73,8 @@ impl SegmentWriter {
     /// Writes what is left. Durable after the data file is synced. REQUIRES: a value was pushed.
     pub fn finish(self) -> Result<Segment> {
         let Self { id, is_transient, writer, count, stored_bytes, .. } = self;
+        let class = if is_transient { SegmentClass::Transient } else { SegmentClass::Sorted };
         let (run, dead) = (writer.finish_value_segment()?, DeadValues::none_of(count));
-        Ok(Segment { id, is_transient, run, dead, stored_bytes, dead_bytes: 0 })
+        Ok(Segment { id, class, run, dead, stored_bytes, dead_bytes: 0 })
     }
 }

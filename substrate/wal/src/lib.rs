@@ -28,8 +28,8 @@ mod wal;
 pub use append::reservation::Reservation;
 pub use inspect::{HeaderContents, SegmentPiece, inspect_segment, inspect_segment_header};
 pub use recovery::evidence::{DurabilityListener, LogEvidence, NoListener};
-pub use recovery::replay::{Record, ReplayEnd, TornTail, replay};
-pub use recovery::rewrite::rewrite_unproven;
+pub use recovery::replay::{Record, ReplayEnd, TornTail, Verdict, replay};
+pub use recovery::rewrite::{cut_segment, rewrite_unproven};
 pub use recovery::survey::{LogEvent, LogHole, LogSurvey, SurveyedSegment, survey_log};
 pub use segment::store::{SegmentInfo, list_segments, remove_segments};
 pub use segment::wal_format::{

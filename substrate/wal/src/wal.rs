@@ -6,7 +6,9 @@
 //! **Invariants**
 //! - Buffers leave the tail, and are written, in order, because both happen under the lock of the writer.
 //! - `durable_seqno` only grows, and only after the sync that makes it true.
-//! - Lock order: `writer`, then the locks of the segment store or `tail`. `tail` is never held over I/O.
+//! - Records are written after what they refer to, and synced after it ([`DurabilityListener`]).
+//! - Lock order: `writer`, then the locks of the segment store, of the listener or `tail`. `tail` is never
+//!   held over I/O.
 
 use std::{fmt, path::Path, time::Duration};
 
@@ -403,10 +405,11 @@ impl Wal {
         let (count, covered) = self.seal_active();
         debug_assert!(covered >= self.durable_seqno(), "what is durable stays so");
         let began = self.group.covers(covered).then(|| self.segments.monotonic());
+        self.listener.before_syncing().map_err(|error| self.fail(error))?;
         self.write_oldest(&mut writer, count)?;
         let unsynced = writer.take_unsynced().map_err(|error| self.fail(error))?;
         let newest_segment = writer.newest_number();
-        // The writer is free during the sync: full buffers can be written meanwhile.
+        // The writer is free during the sync of the log: full buffers can be written meanwhile.
         drop(writer);
         for segment in unsynced {
             let synced = segment.file.sync();
@@ -432,8 +435,11 @@ impl Wal {
         (tail.sealed_count(), tail.last_seqno())
     }
 
-    /// Writes up to `count` sealed buffers, oldest first.
+    /// Writes up to `count` sealed buffers, oldest first. REQUIRES: so many were sealed before.
     fn write_oldest(&self, writer: &mut SegmentWriter, count: usize) -> Result<()> {
+        if count > 0 {
+            self.listener.before_writing().map_err(|error| self.fail(error))?;
+        }
         for _ in 0..count {
             let Some(mut records) = self.tail.lock().pop_sealed() else { break };
             let seqnos = (records.first_seqno, records.last_seqno);

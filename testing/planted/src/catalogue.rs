@@ -50,6 +50,36 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("record-checksum-ignored", "recovery takes a torn record for a commit", &["crash"]),
     bug("damage-taken-for-torn-tail", "damage within the log cuts it off silently", &["corruption"]),
     bug("seqno-reused", "the first seqno after recovery is that of the last commit before it", &["crash"]),
+    bug(
+        "unproven-values-believed",
+        "recovery builds on values that stand in caches alone",
+        &["engine/tests/store/value_logs.rs"],
+    ),
+    bug(
+        "replay-trusts-references",
+        "recovery takes a commit whose value is missing",
+        &["engine/tests/store/value_logs.rs"],
+    ),
+    bug(
+        "values-synced-after-record",
+        "a record is durable before the value that it refers to",
+        &["engine/tests/store/value_logs.rs"],
+    ),
+    bug(
+        "failed-data-sync-forgotten",
+        "the data file is synced after a sync that failed",
+        &["substrate/storage/src/data_file/tests.rs"],
+    ),
+    bug(
+        "value-log-not-in-edit",
+        "the space of a value log can be reused before the log is replayed",
+        &["crash"],
+    ),
+    bug(
+        "value-of-sealed-buffer",
+        "a value goes to the value log of a buffer that its write does not go to",
+        &["schedules/value-logs"],
+    ),
     // What the files of a store prove of each other.
     bug("watermark-ignored", "what the file `watermark` proves is not asked for", &["files"]),
     bug("old-superblock-believed", "a superblock that is many edits behind is believed", &["files"]),

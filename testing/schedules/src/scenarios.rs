@@ -5,7 +5,7 @@
 
 use testudo::{
     Durability::{Buffered, Sync},
-    Tree,
+    Placement, Tree,
 };
 
 use crate::world::{World, judge, open, read_image};
@@ -14,7 +14,7 @@ use crate::world::{World, judge, open, read_image};
 pub(crate) type Scenario = fn();
 
 /// All scenarios of the whole store.
-pub(crate) const SCENARIOS: [(&str, Scenario); 13] = [
+pub(crate) const SCENARIOS: [(&str, Scenario); 14] = [
     ("registers", registers),
     ("swaps", swaps),
     ("batches", batches),
@@ -28,6 +28,7 @@ pub(crate) const SCENARIOS: [(&str, Scenario); 13] = [
     ("snapshots", snapshots),
     ("hot-key", hot_key),
     ("jobs", jobs),
+    ("value-logs", value_logs),
 ];
 
 const KEYS: [&str; 2] = ["a", "b"];
@@ -284,6 +285,35 @@ fn pressure() {
         client.look(&mut held, &main, &KEYS);
     });
     world.crash_and_check(&["main"], &KEYS);
+}
+
+/// Large values that commits append to value logs while buffers are sealed and flushed.
+fn value_logs() {
+    const MANY: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    let long = |value: &str| format!("{value}{}", ".".repeat(30_000));
+    let mut world = World::new();
+    let main = world.keyspace_with("main", Placement::separate());
+    // So much of it that the next buffer gets a value log.
+    let first = world.client(9);
+    for key in MANY {
+        first.insert(&main, key, &long(&format!("0{key}")));
+    }
+    first.flush();
+    for (writer, keys) in [("x", ["a", "b", "c"]), ("y", ["d", "e", "f"])] {
+        let main = main.clone();
+        world.start(move |client| {
+            for key in keys {
+                client.insert(&main, key, &long(&format!("{writer}{key}")));
+            }
+        });
+    }
+    world.start(move |client| {
+        for key in ["a", "d", "e"] {
+            client.flush();
+            client.get(&main, key);
+        }
+    });
+    world.close_and_check(&["main"], &MANY);
 }
 
 /// Snapshots that are held over overwrites and flushes.

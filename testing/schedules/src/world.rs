@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use shuttle::thread::JoinHandle;
-use testudo::{Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Snapshot, Tree};
+use testudo::{Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Placement, Snapshot, Tree};
 use testudo_env::{CrashPolicy, MemEnv};
 
 use crate::{
@@ -68,6 +68,10 @@ impl World {
 
     pub(crate) fn keyspace(&self, name: &str) -> Keyspace {
         self.db.keyspace(name, options).expect("a keyspace")
+    }
+
+    pub(crate) fn keyspace_with(&self, name: &str, placement: Placement) -> Keyspace {
+        self.db.keyspace(name, || options().placement(placement)).expect("a keyspace")
     }
 
     pub(crate) fn client(&self, number: usize) -> Client {

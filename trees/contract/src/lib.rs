@@ -24,7 +24,7 @@ use std::{fmt, sync::Arc};
 use testudo_base::{Cursor, ExtentSpan, Result, RunId, Seqno, key};
 use testudo_run::{Access, Lookup, ScanLimits};
 use testudo_storage::{Change, PageAddress};
-use testudo_values::SegmentSet;
+use testudo_values::{Segment, SegmentSet};
 
 pub use job::{Job, Prepared};
 pub use movable::{Heading, Movable, Piece};
@@ -55,6 +55,15 @@ pub trait Updates: Send + Sync + fmt::Debug {
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64;
     /// The first and the last key; `None` if there are no updates.
     fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)>;
+    /// The value segment in which values of them lie already, if there is one. It becomes the tree's if the
+    /// tree takes its references. What is dead in it is what none of the updates has.
+    fn value_segment(&self) -> Option<Segment> {
+        None
+    }
+    /// As [`Updates::cursor`], but with references to the values that lie there.
+    fn cursor_with_references(&self) -> Box<dyn Cursor + Send> {
+        self.cursor()
+    }
     /// Keys where work on them may be cut into parts, ascending. Between two there is an eighth of all at
     /// most, as far as can be told.
     fn borders(&self) -> Vec<Vec<u8>> {

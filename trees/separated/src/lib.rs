@@ -15,6 +15,6 @@ mod resolve;
 mod tree;
 mod updates;
 
-pub use objects::{read_layout, split_objects};
+pub use objects::{logged_runs, put_value_log, read_layout, release_value_log, split_objects, value_logs};
 pub use placing::Settings;
 pub use tree::SeparatedTree;

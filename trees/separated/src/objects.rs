@@ -1,15 +1,16 @@
-//! The objects of value segments, beside those of the tree.
+//! The objects of value segments and value logs, beside those of the tree.
 //!
 //! **Invariants**
-//! - The highest bit of an object's id says that it is a segment's; the others are the segment's id.
+//! - The highest bit of an object's id says that it is a segment's or, with the third highest, a value log's;
+//!   the others are the id of that.
 
 use std::collections::BTreeMap;
 
-use testudo_base::{Error, KeyspaceId, ObjectId, Result, codec::Damage, sync::Arc};
+use testudo_base::{Error, KeyspaceId, ObjectId, Result, RunId, codec::Damage, sync::Arc};
 use testudo_contract::{PartUse, RunUse};
-use testudo_run::Run;
+use testudo_run::{Run, RunRef};
 use testudo_storage::{Change, DataFile};
-use testudo_values::{Segment, SegmentRecord, SegmentSet};
+use testudo_values::{Segment, SegmentRecord, SegmentSet, ValueLogRecord};
 
 /// Set in the ids of segments' objects.
 const SEGMENT_BIT: u64 = 1 << 63;
@@ -17,10 +18,50 @@ const SEGMENT_BIT: u64 = 1 << 63;
 /// Objects of a keyspace, by id.
 pub(crate) type Objects = BTreeMap<ObjectId, Arc<[u8]>>;
 
-/// The objects of the tree, and those of its segments.
+/// Set as well in those of value logs. Run ids never come so far: those of readers begin with the bit above
+/// it, and without this one.
+const VALUE_LOG_BIT: u64 = 1 << 61;
+
+/// The objects of the tree, and those of its segments. Those of value logs are in neither.
 pub fn split_objects(mut objects: Objects) -> (Objects, Objects) {
-    let segments = objects.split_off(&ObjectId(SEGMENT_BIT));
+    let mut segments = objects.split_off(&ObjectId(SEGMENT_BIT));
+    segments.retain(|id, _| !is_value_log(*id));
     (objects, segments)
+}
+
+fn is_value_log(id: ObjectId) -> bool {
+    id.0 & SEGMENT_BIT != 0 && id.0 & VALUE_LOG_BIT != 0
+}
+
+fn object_of_log(record: &ValueLogRecord) -> ObjectId {
+    ObjectId(SEGMENT_BIT | VALUE_LOG_BIT | record.id.0)
+}
+
+/// The value logs of a keyspace.
+///
+/// Errors: [`Damage`] if an object contradicts itself.
+pub fn value_logs(objects: &Objects) -> std::result::Result<Vec<ValueLogRecord>, Damage> {
+    let of_logs = objects.range(ObjectId(SEGMENT_BIT)..).filter(|(id, _)| is_value_log(**id));
+    let record_of = |(id, bytes): (&ObjectId, &Arc<[u8]>)| {
+        let record = ValueLogRecord::decode(bytes)?;
+        let is_its_own = object_of_log(&record) == *id;
+        is_its_own.then_some(record).ok_or(Damage("the object of a value log is another one's"))
+    };
+    of_logs.map(record_of).collect()
+}
+
+/// The changes with which a value log becomes part of the durable state.
+pub fn put_value_log(record: &ValueLogRecord) -> Vec<Change> {
+    let mut changes = vec![Change::PutObject(record.keyspace, object_of_log(record), record.encode())];
+    changes.extend(record.spans.iter().map(|span| Change::References(*span, 1)));
+    changes
+}
+
+/// The changes with which it is no part of it any more.
+pub fn release_value_log(record: &ValueLogRecord) -> Vec<Change> {
+    let mut changes: Vec<_> = record.spans.iter().map(|span| Change::References(*span, -1)).collect();
+    changes.push(Change::DeleteObject(record.keyspace, object_of_log(record)));
+    changes
 }
 
 fn object_of(segment: &Segment) -> ObjectId {
@@ -57,6 +98,16 @@ pub fn read_layout(objects: &Objects) -> std::result::Result<Vec<PartUse>, Damag
         Ok(PartUse::Run(RunUse { reference, counts_in }))
     };
     objects.iter().map(part).collect()
+}
+
+/// The segments whose values lie under their numbers, and the runs that they are in. For salvage.
+///
+/// Errors: [`Damage`] if an object contradicts itself.
+pub fn logged_runs(objects: &Objects) -> std::result::Result<Vec<(RunId, RunRef)>, Damage> {
+    let of_segments = objects.range(ObjectId(SEGMENT_BIT)..).filter(|(id, _)| !is_value_log(**id));
+    let records = of_segments.map(|(id, bytes)| record_of(*id, bytes));
+    let logged = records.filter(|record| record.as_ref().map_or(true, SegmentRecord::is_logged));
+    logged.map(|record| record.map(|record| (record.id, record.run))).collect()
 }
 
 /// The changes from the segments `old` to `new`: pages that are given back, and the rest.

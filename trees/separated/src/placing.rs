@@ -50,12 +50,12 @@ struct Made {
 impl Values {
     /// Of a state with these segments, for `work`, which takes about `outlying_bytes` outside.
     pub(crate) fn new(
-        segments: &SegmentSet,
+        segments: SegmentSet,
         work: &Work,
         settings: Settings,
         outlying_bytes: u64,
     ) -> Arc<Self> {
-        let (segments, work) = (Arc::new(segments.clone()), work.clone());
+        let (segments, work) = (Arc::new(segments), work.clone());
         Arc::new(Self { segments, work, settings, outlying_bytes, made: Arc::default() })
     }
 

@@ -6,7 +6,7 @@
 //! - The segments of a state are those to which the entries of its tree refer.
 
 use testudo_base::{
-    Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, ValueReference, planted, sync::Arc,
+    Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, ValueReference, num::low64, planted, sync::Arc,
 };
 use testudo_contract::{
     Job, LeastGain, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats,
@@ -21,7 +21,7 @@ use crate::{
     placing::{Settings, Values, segment_origin},
     reclaim::{Target, gain_bytes, pick},
     resolve::{damaged, resolve},
-    updates::SeparatedUpdates,
+    updates::{ReferringUpdates, SeparatedUpdates},
 };
 
 /// Values that a check reads together, and bytes of them.
@@ -58,7 +58,14 @@ struct InnerWork {
 impl InnerWork {
     /// What the work did to values, once it is done.
     fn end(&self) -> Result<OfValues> {
-        Ok(OfValues { made: self.values.take_made()?, drops: self.work.progress.take_reference_drops() })
+        self.end_with(None)
+    }
+
+    /// The same for updates of which values lay in a segment already, which is the tree's from now on.
+    fn end_with(&self, logged: Option<Segment>) -> Result<OfValues> {
+        let mut made = self.values.take_made()?;
+        made.extend(logged);
+        Ok(OfValues { made, drops: self.work.progress.take_reference_drops() })
     }
 }
 
@@ -85,10 +92,23 @@ impl SeparatedTree {
     /// What the tree works with. What it writes is placed by `placement`, and about `outlying_bytes` of what
     /// comes in go outside by that.
     fn inner_work(&self, work: &Work, placement: Placement, outlying_bytes: u64) -> InnerWork {
+        self.inner_work_with(None, work, placement, outlying_bytes)
+    }
+
+    /// The same for updates of which values lie in a segment already.
+    fn inner_work_with(
+        &self,
+        logged: Option<&Segment>,
+        work: &Work,
+        placement: Placement,
+        outlying_bytes: u64,
+    ) -> InnerWork {
         // What an attempt before this one has left is of merges that came to nothing.
         let _ = work.progress.take_reference_drops();
         let settings = Settings { placement, ..self.settings };
-        let values = Values::new(&self.segments, work, settings, outlying_bytes);
+        let mut segments = self.segments.clone();
+        logged.into_iter().for_each(|logged| segments.insert(logged.clone()));
+        let values = Values::new(segments, work, settings, outlying_bytes);
         let work = Work { values: Some(Arc::<Values>::clone(&values)), ..work.clone() };
         InnerWork { work, values }
     }
@@ -211,26 +231,32 @@ impl Tree for SeparatedTree {
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let placement = self.settings.placement;
-        let mut outlying_bytes = 0;
-        let updates = if placement.is_inline() {
-            updates
-        } else {
-            let updates = SeparatedUpdates::new(updates, placement)?;
-            outlying_bytes = updates.outlying_bytes();
-            // The tree expects what stays.
-            work.progress.expect(outlying_bytes);
-            Arc::new(updates)
-        };
-        let inner = self.inner_work(work, placement, outlying_bytes);
-        let edit = self.tree.apply(&inner.work, updates)?;
-        self.with_segments(edit, inner.end()?, work.keyspace)
+        if placement.is_inline() {
+            let inner = self.inner_work(work, placement, 0);
+            let edit = self.tree.apply(&inner.work, updates)?;
+            return self.with_segments(edit, inner.end()?, work.keyspace);
+        }
+        let logged = updates.value_segment();
+        let updates = SeparatedUpdates::new(updates, placement)?;
+        let outlying_bytes = updates.outlying_bytes();
+        // The tree expects what stays.
+        work.progress.expect(outlying_bytes);
+        let inner = self.inner_work_with(logged.as_ref(), work, placement, outlying_bytes);
+        let edit = self.tree.apply(&inner.work, Arc::new(updates))?;
+        self.with_segments(edit, inner.end_with(logged)?, work.keyspace)
     }
 
     fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         // What lies on top must take little more space than it does.
-        let inner = self.inner_work_sparing(work);
-        let edit = self.tree.apply_on_top(&inner.work, updates)?;
-        self.with_segments(edit, inner.end()?, work.keyspace)
+        let logged = updates.value_segment().filter(|_| !self.settings.placement.is_inline());
+        let Some(logged) = logged else {
+            let inner = self.inner_work_sparing(work);
+            let edit = self.tree.apply_on_top(&inner.work, updates)?;
+            return self.with_segments(edit, inner.end()?, work.keyspace);
+        };
+        let inner = self.inner_work_with(Some(&logged), work, Placement::inline(), 0);
+        let edit = self.tree.apply_on_top(&inner.work, Arc::new(ReferringUpdates(updates)))?;
+        self.with_segments(edit, inner.end_with(Some(logged))?, work.keyspace)
     }
 
     fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
@@ -339,9 +365,16 @@ impl Tree for SeparatedTree {
     }
 
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
-        let mut bytes = self.tree.bytes_between(low, high)?;
+        let of_tree = self.tree.bytes_between(low, high)?;
+        let mut bytes = of_tree;
         for segment in self.segments.iter() {
-            bytes += segment.run().bytes_between(low, high)?;
+            bytes += if segment.is_logged() {
+                // Its values have no order; it is taken to be spread over the tree as this is.
+                let (part, whole) = (u128::from(of_tree), u128::from(self.tree.stats().stored_bytes.max(1)));
+                low64(u128::from(segment.run().reference().stored_bytes()) * part.min(whole) / whole)
+            } else {
+                segment.run().bytes_between(low, high)?
+            };
         }
         Ok(bytes)
     }

@@ -4,7 +4,7 @@
 //! is estimated by a few hundred of their entries.
 //!
 //! **Invariants**
-//! - Cursors show what those over the plain updates show.
+//! - Cursors show what those over the plain updates show, or references to where that lies already.
 
 use testudo_base::{
     Cursor, Result, Seqno,
@@ -51,9 +51,11 @@ impl SeparatedUpdates {
         Ok(Self { plain, sampled_bytes, staying_bytes })
     }
 
-    /// Bytes that go outside.
+    /// Bytes that go outside, but for those that lie there already.
     pub(crate) fn outlying_bytes(&self) -> u64 {
-        self.plain.bytes() - self.bytes()
+        let logged = self.plain.value_segment();
+        let logged_bytes = logged.map_or(0, |segment| segment.stored_bytes() - segment.dead_bytes());
+        (self.plain.bytes() - self.bytes()).saturating_sub(logged_bytes)
     }
 
     fn staying_of(&self, bytes: u64) -> u64 {
@@ -62,9 +64,39 @@ impl SeparatedUpdates {
     }
 }
 
+/// Updates with references to the values that lie in a segment already, as large as they are.
+#[derive(Debug)]
+pub(crate) struct ReferringUpdates(pub(crate) Arc<dyn Updates>);
+
+impl Updates for ReferringUpdates {
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        self.0.cursor_with_references()
+    }
+
+    fn sealed_seqno(&self) -> Seqno {
+        self.0.sealed_seqno()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
+        self.0.bytes_between(low, high)
+    }
+
+    fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.0.key_range()
+    }
+
+    fn borders(&self) -> Vec<Vec<u8>> {
+        self.0.borders()
+    }
+}
+
 impl Updates for SeparatedUpdates {
     fn cursor(&self) -> Box<dyn Cursor + Send> {
-        self.plain.cursor()
+        self.plain.cursor_with_references()
     }
 
     fn sealed_seqno(&self) -> Seqno {

@@ -12,7 +12,11 @@ use super::Site;
 use crate::{
     KeyspaceOptions,
     copy::long_work::Meter,
-    open::{replay::check_commit, tree_families::stored_tree},
+    open::{
+        found_values::FoundValues,
+        replay::{check_commit, flushed_of},
+        tree_families::stored_tree,
+    },
 };
 
 /// The page cache that trees are opened with; they do not read pages.
@@ -107,11 +111,16 @@ impl Site<'_> {
         let (segment, start) = (state.log_segment, state.log_seqno);
         let hole = |why| Error::corruption(segment_file_name(segment), 0, why);
         let mut is_first = true;
+        let flushed_so_far = flushed_of(state);
+        let mut found = match &self.evidence.data {
+            Some(data) => FoundValues::of_state(data, self.evidence.store, state),
+            None => FoundValues::default(),
+        };
         let take = |record: Record<'_>| {
             if std::mem::take(&mut is_first) && record.first_seqno.0 > start.0.saturating_add(1) {
                 return Err(hole("commits before the first one of the log are missing"));
             }
-            check_commit(&record, state.next_keyspace)
+            check_commit(&record, state.next_keyspace, &flushed_so_far, &mut found)
         };
         let (env, directory) = (&*self.options.env, self.options.directory.as_path());
         let end = testudo_wal::replay(env, directory, self.evidence.store, &self.evidence.of_log, take)?;

@@ -15,15 +15,22 @@ impl Site<'_> {
     /// Checks all runs of all trees.
     pub(super) fn check_pages(&mut self, meter: &mut Meter<'_, '_>) -> Result<()> {
         let plan = self.plan;
-        let sources = || plan.keyspaces.values().flat_map(|keyspace| &keyspace.sources);
+        // The log says what is missing of a value log that was not closed.
+        let runs = || {
+            plan.keyspaces.values().flat_map(|keyspace| {
+                let logged = keyspace.logged.iter().filter(|source| !source.is_open);
+                let logged = logged.map(|source| &source.reference);
+                keyspace.sources.iter().map(|source| &source.reference).chain(logged)
+            })
+        };
         let Some(data) = self.evidence.data.clone() else {
             let action = "salvage gives back what the log holds";
             self.report.needs_salvage(DATA_FILE, 0, "the file is missing", action);
             return Ok(());
         };
-        meter.expect_more(sources().map(|source| source.reference.stored_bytes()).sum());
-        for source in sources() {
-            self.check_run(&data, &source.reference, meter)?;
+        meter.expect_more(runs().map(RunRef::stored_bytes).sum());
+        for reference in runs() {
+            self.check_run(&data, reference, meter)?;
         }
         Ok(())
     }

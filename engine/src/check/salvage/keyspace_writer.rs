@@ -13,8 +13,9 @@ use crate::{
     check::salvage::{
         decide::{LogReach, Verdict, decide},
         log::{Logged, decode_scratch},
+        logged_values::LoggedValues,
         plan::KeyspacePlan,
-        report::KeyspaceSalvage,
+        report::{KeyspaceSalvage, LostRange},
         sweep::{Answer, Sweep},
         target::Target,
     },
@@ -61,22 +62,24 @@ impl<'t> KeyspaceWriter<'t> {
         mut self,
         plan: &mut KeyspacePlan,
         (data, store): (Option<Arc<dyn File>>, StoreId),
+        values: &LoggedValues,
         operations: Option<&Keyspace>,
         meter: &mut Meter<'_, '_>,
     ) -> Result<KeyspaceSalvage> {
         let mut operations = operations.map(Keyspace::iter).transpose()?;
         let mut operation = next_operation(&mut operations)?;
-        let mut sweep = Sweep::new(plan, data, store);
+        let mut sweep = Sweep::new(plan, data, store, values);
         while let Some(key) = sweep.next_key(operation.as_ref().map(|operation| operation.key.as_slice())) {
-            let answer = sweep.take(&key);
-            let of_log = match operation.take_if(|operation| operation.key == key) {
+            let answer = sweep.take(&key)?;
+            let mut of_log = match operation.take_if(|operation| operation.key == key) {
                 Some(found) => {
                     operation = next_operation(&mut operations)?;
                     found.operations
                 }
                 None => Vec::new(),
             };
-            self.write_key(&key, answer, of_log)?;
+            of_log.iter_mut().try_for_each(|operation| operation.read_value(&key, values))?;
+            sweep.lost.extend(self.write_key(&key, answer, of_log)?);
             if sweep.bytes_read > 0 {
                 meter.advance(std::mem::take(&mut sweep.bytes_read))?;
             }
@@ -87,8 +90,14 @@ impl<'t> KeyspaceWriter<'t> {
         Ok(self.report)
     }
 
-    fn write_key(&mut self, key: &[u8], answer: Answer, of_log: Vec<Logged>) -> Result<()> {
-        let Some(verdict) = decide(answer, of_log, self.log) else { return Ok(()) };
+    /// Writes what is left of a key; says what is not.
+    fn write_key(&mut self, key: &[u8], answer: Answer, of_log: Vec<Logged>) -> Result<Option<LostRange>> {
+        let (verdict, lost) = decide(answer, of_log, self.log);
+        let written = verdict.map_or(Ok(()), |verdict| self.write_verdict(key, verdict));
+        written.map(|()| lost)
+    }
+
+    fn write_verdict(&mut self, key: &[u8], verdict: Verdict) -> Result<()> {
         let Verdict { mut kind, mut value, is_older, is_uncertain } = verdict;
         if let Some(settled) =
             self.into.core.full_merge.try_full_merge(&Entry { key, kind, value: &value }, true)

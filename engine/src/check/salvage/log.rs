@@ -3,12 +3,13 @@
 //!
 //! **Invariants**
 //! - Operations are taken in the order of their seqnos, so that the last one written for a key is the newest.
+//! - A value that lies in a value log stays a reference: it is read once it is known that it counts.
 //! - Scratch keyspaces are gone when the target is finished.
 
 use std::collections::BTreeMap;
 
 use testudo_base::{
-    KeyspaceId, Kind, Result, Seqno,
+    KeyspaceId, Kind, Result, Seqno, ValueReference,
     codec::{self, Damage, Reader},
     num::{u64_of, usize_of},
 };
@@ -18,8 +19,9 @@ use crate::{
     Batch, Keyspace, KeyspaceOptions,
     check::salvage::{
         evidence::Evidence,
+        logged_values::LoggedValues,
         plan::Plan,
-        report::{LogSalvage, LostCommits},
+        report::{LogSalvage, LostCommits, LostRange},
         target::Target,
     },
     copy::long_work::Meter,
@@ -49,6 +51,22 @@ pub(crate) struct Logged {
     pub(crate) seqno: Seqno,
     pub(crate) kind: Kind,
     pub(crate) value: Vec<u8>,
+    /// Its value was not found.
+    pub(crate) lost: Option<LostRange>,
+}
+
+impl Logged {
+    /// Puts the value in the place of a reference to it, if it is in a value log.
+    pub(crate) fn read_value(&mut self, key: &[u8], values: &LoggedValues) -> Result<()> {
+        let reference = ValueReference::of(self.kind, &self.value).ok().flatten();
+        let is_logged = |reference: &ValueReference| reference.pieces().is_none();
+        let Some(reference) = reference.filter(is_logged) else { return Ok(()) };
+        match values.read(&reference)? {
+            Some(value) => (self.kind, self.value) = (Kind::Value, value),
+            None => self.lost = Some(values.lost(key, &reference, "the value lay in a value log")),
+        }
+        Ok(())
+    }
 }
 
 /// The operations on a key as scratch keeps them, oldest first, each: seqno u64, kind u8, length u32, value.
@@ -61,7 +79,7 @@ pub(crate) fn decode_scratch(bytes: &[u8]) -> std::result::Result<Vec<Logged>, D
         let kind = Kind::from_u8(reader.u8()?).ok_or(Damage("unknown kind of operation"))?;
         let length = reader.u32()?;
         let value = reader.take(usize_of(length.into()))?.to_vec();
-        operations.push(Logged { seqno, kind, value });
+        operations.push(Logged { seqno, kind, value, lost: None });
     }
     Ok(operations)
 }

@@ -6,17 +6,21 @@
 //!
 //! **Invariants**
 //! - Only what verifies for this store and its place is believed.
+//! - A value of a run without a footer comes with the pages in which it goes on, unless these lie elsewhere.
 //! - Memory: a footer for each run, and for each sequence of pages of one run its bounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{
     KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result, RunId, StoreId,
     num::{u32_of, u64_of, usize_of},
 };
 use testudo_env::{AlignedBuffer, File};
-use testudo_run::{FoundPage, ReplacedPageRecord, RunRecord, Writing, block_keys, read_leniently};
+use testudo_run::{
+    FoundPage, ReplacedPageRecord, RunRecord, Writing, block_keys, every_entry, read_leniently,
+};
 use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages};
+use testudo_values::is_under_its_number;
 
 use crate::copy::long_work::Meter;
 
@@ -36,6 +40,8 @@ pub(crate) struct Fragment {
     pub(crate) keys: Option<(Vec<u8>, Vec<u8>)>,
     /// It is a page that was replaced.
     pub(crate) is_replaced: bool,
+    /// All its entries are values under their own numbers.
+    pub(crate) is_logged: bool,
 }
 
 /// What a search found.
@@ -43,6 +49,8 @@ pub(crate) struct Fragment {
 pub(crate) struct Found {
     /// Runs with a valid footer that were not given back, by id.
     pub(crate) runs: BTreeMap<RunId, RunRecord>,
+    /// Those whose values lie under their numbers.
+    pub(crate) logged: BTreeSet<RunId>,
     /// Data blocks of runs without a footer.
     pub(crate) orphans: Vec<Fragment>,
     /// Runs that had been given back for certain.
@@ -108,11 +116,12 @@ pub(crate) fn scan(
             }
             continue;
         }
+        let is_logged = kind == PageKind::Data && every_entry(payload_of(&bytes), is_under_its_number);
+        let goes_on = kind == PageKind::Data && keys.is_none();
         let (first_page, is_replaced) = (page, false);
-        add(
-            &mut fragments,
-            Fragment { first_page, page_count, run, keyspace, incarnation, keys, is_replaced },
-        );
+        let next =
+            Fragment { first_page, page_count, run, keyspace, incarnation, keys, is_replaced, is_logged };
+        add(&mut fragments, next, goes_on);
     }
     Ok(sort_out(records, fragments, replaced))
 }
@@ -133,14 +142,15 @@ fn identity(store: StoreId, header: &PageHeader) -> PageIdentity {
     PageIdentity { store, kind, page, generation, keyspace, incarnation }
 }
 
-/// Adds a block to the fragment before it, if it continues that.
-fn add(fragments: &mut Vec<Fragment>, next: Fragment) {
+/// Adds a block to the fragment before it, if it continues that. `goes_on`: it only has the end of a value.
+fn add(fragments: &mut Vec<Fragment>, next: Fragment, goes_on: bool) {
     if let Some(last) = fragments.last_mut()
         && last.first_page + u64::from(last.page_count) == next.first_page
         && (last.run, last.keyspace, last.incarnation) == (next.run, next.keyspace, next.incarnation)
     {
         let joined = match (&mut last.keys, &next.keys) {
             (None, None) => true,
+            (Some(_), None) => goes_on,
             (Some((_, end)), Some((first, last_key))) if *end < *first => {
                 end.clone_from(last_key);
                 true
@@ -149,6 +159,7 @@ fn add(fragments: &mut Vec<Fragment>, next: Fragment) {
         };
         if let Some(page_count) = last.page_count.checked_add(next.page_count).filter(|_| joined) {
             last.page_count = page_count;
+            last.is_logged &= next.is_logged || goes_on;
             return;
         }
     }
@@ -182,6 +193,15 @@ fn sort_out(
             found.runs.insert(id, record);
         }
     }
+    // Of one without a page that can be read nobody knows; then whoever refers to a value of it tells.
+    found.logged =
+        found.runs.iter().filter(|(_, record)| record.is_value_segment).map(|(id, _)| *id).collect();
+    for fragment in fragments.iter().filter(|fragment| fragment.keys.is_some() && !fragment.is_logged) {
+        let of = found.runs.get(&fragment.run).map(|record| record.reference.incarnation);
+        if of == Some(fragment.incarnation) {
+            found.logged.remove(&fragment.run);
+        }
+    }
     found.orphans = fragments;
     found.orphans.retain(|fragment| fragment.keys.is_some() && !with_footer.contains_key(&fragment.run));
     let lone =
@@ -194,6 +214,7 @@ fn sort_out(
         incarnation: page.writing.incarnation,
         keys: Some(page.keys),
         is_replaced: true,
+        is_logged: false,
     }));
     found
 }

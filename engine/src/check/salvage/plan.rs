@@ -4,6 +4,7 @@
 //! - With a manifest that counts, exactly its runs count, for exactly the keys that their tree gives them.
 //! - Without one all runs found count; ages and authorities decide between them. Fragments of runs without a
 //!   footer count where nothing of a later run covers them.
+//! - What has values under their numbers is no source: its keys are not those of users.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ use crate::{
         report::{NameSource, SalvageMethod},
     },
     copy::long_work::Meter,
-    open::tree_families::stored_layout,
+    open::tree_families::{Objects, stored_layout},
 };
 
 /// A run, or a fragment of one, that is read.
@@ -47,6 +48,16 @@ impl Source {
     }
 }
 
+/// Where values lie under their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct LoggedSource {
+    /// By which references name it; without a manifest only its entries tell.
+    pub(crate) segment: RunId,
+    pub(crate) reference: RunRef,
+    /// Values were still appended to it: it may have pages that were never written.
+    pub(crate) is_open: bool,
+}
+
 /// What is known of a keyspace.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyspacePlan {
@@ -56,6 +67,8 @@ pub(crate) struct KeyspacePlan {
     /// The trees hold everything up to here.
     pub(crate) flushed: Seqno,
     pub(crate) sources: Vec<Source>,
+    /// Where values lie under their numbers.
+    pub(crate) logged: Vec<LoggedSource>,
     /// Sorted by their low bound.
     pub(crate) authorities: Vec<CoveredRange>,
 }
@@ -153,8 +166,12 @@ impl Plan {
     }
 
     fn source_bytes(&self) -> u64 {
-        let sources = self.keyspaces.values().flat_map(|keyspace| &keyspace.sources);
-        sources.map(|source| u64::from(source.reference.data_pages) * PAGE_BYTES).sum()
+        let keyspaces = self.keyspaces.values();
+        let references = keyspaces.flat_map(|keyspace| {
+            let logged = keyspace.logged.iter().map(|source| &source.reference);
+            keyspace.sources.iter().map(|source| &source.reference).chain(logged)
+        });
+        references.map(|reference| u64::from(reference.data_pages) * PAGE_BYTES).sum()
     }
 
     fn take_catalogue(&mut self, evidence: &mut Evidence) {
@@ -188,7 +205,12 @@ impl Plan {
         let Some(manifest) = &evidence.manifest else { return false };
         let mut layouts = BTreeMap::new();
         for (&id, keyspace) in &self.keyspaces {
-            match stored_layout(&keyspace.options, manifest.state.objects_of(id)) {
+            let objects = manifest.state.objects_of(id);
+            let layout = stored_logged(&objects).and_then(|logged| {
+                let layout = stored_layout(&keyspace.options, objects)?;
+                Ok((layout, logged))
+            });
+            match layout {
                 Ok(layout) => layouts.insert(id, layout),
                 Err(Damage(why)) => {
                     evidence.findings.push(format!("manifest: tree of keyspace {id}: {why}"));
@@ -197,14 +219,18 @@ impl Plan {
                 }
             };
         }
-        for (id, layout) in layouts {
+        for (id, (layout, logged)) in layouts {
             let Some(keyspace) = self.keyspaces.get_mut(&id) else { continue };
-            keyspace.sources.extend(layout.into_iter().map(|PartUse::Run(run)| Source {
+            let of_logged: BTreeSet<RunId> = logged.iter().map(|source| source.reference.id).collect();
+            let layout =
+                layout.into_iter().filter(|PartUse::Run(run)| !of_logged.contains(&run.reference.id));
+            keyspace.sources.extend(layout.map(|PartUse::Run(run)| Source {
                 reference: run.reference,
                 counts_in: Some(run.counts_in),
                 is_orphan: false,
                 is_value_segment: false,
             }));
+            keyspace.logged.extend(logged);
         }
         true
     }
@@ -223,9 +249,9 @@ impl Plan {
     }
 
     fn take_found(&mut self, found: Found) {
-        for record in found.runs.into_values() {
+        for (id, record) in found.runs {
             let Some(keyspace) = self.keyspace(record.reference.keyspace) else { continue };
-            keyspace.take_run(record);
+            keyspace.take_run(record, found.logged.contains(&id));
         }
         for keyspace in self.keyspaces.values_mut() {
             keyspace.authorities.sort_by(|a, b| a.bounds.low.cmp(&b.bounds.low));
@@ -256,14 +282,19 @@ impl KeyspacePlan {
             options: KeyspaceOptions::default(),
             flushed: Seqno(0),
             sources: Vec::new(),
+            logged: Vec::new(),
             authorities: Vec::new(),
         }
     }
 
-    fn take_run(&mut self, record: RunRecord) {
+    fn take_run(&mut self, record: RunRecord, is_logged: bool) {
         let RunRecord { reference, keyspace_name, covered_range, is_value_segment, .. } = record;
         if self.name_from == NameSource::Invented && !keyspace_name.is_empty() {
             (self.name, self.name_from) = (keyspace_name, NameSource::Run);
+        }
+        if is_logged {
+            self.logged.push(LoggedSource { segment: reference.id, reference, is_open: false });
+            return;
         }
         if let Some(bounds) = covered_range {
             let age = (reference.newest_seqno, reference.version());
@@ -304,6 +335,10 @@ impl KeyspacePlan {
             has_continued_values: false,
             replaced: fragment.is_replaced.then(|| Arc::new(ReplacedPages::lone_page(writing))),
         };
+        if fragment.is_logged {
+            self.logged.push(LoggedSource { segment: reference.id, reference, is_open: true });
+            return;
+        }
         let is_later = |covered_range: &CoveredRange| later_run(covered_range, fragment.run);
         let left = uncovered(&range_of(&reference), &self.authorities, is_later);
         if !left.is_empty() {
@@ -311,6 +346,15 @@ impl KeyspacePlan {
             self.sources.push(Source { reference, counts_in, is_orphan: true, is_value_segment: false });
         }
     }
+}
+
+/// What of a keyspace has values under their numbers.
+fn stored_logged(objects: &Objects) -> std::result::Result<Vec<LoggedSource>, Damage> {
+    let segments = testudo_separated::logged_runs(objects)?.into_iter();
+    let segments = segments.map(|(segment, reference)| LoggedSource { segment, reference, is_open: false });
+    let open = testudo_separated::value_logs(objects)?.into_iter();
+    let open = open.map(|log| LoggedSource { segment: log.id, reference: log.as_run(), is_open: true });
+    Ok(segments.chain(open).collect())
 }
 
 fn later_run(covered_range: &CoveredRange, run: RunId) -> bool {

@@ -10,7 +10,8 @@
 //! - An entry counts unless a newer bottom run says that its key is gone; of those that count the newest
 //!   wins.
 //! - A gap matters as far as nothing newer covers it, or operands stand upon what is missing.
-//! - Values of value segments are no entries; they stand where an entry refers to them.
+//! - Values of value segments are no entries; they stand where an entry refers to them. Those that lie under
+//!   their numbers are not among the sources.
 //! - Operands are stacked only upon what their tree has below them: elsewhere nobody knows which of them a
 //!   run repeats.
 
@@ -20,7 +21,7 @@ use std::{
 };
 
 use testudo_base::{
-    Kind, StoreId, ValueReference,
+    Kind, Result, StoreId, ValueReference,
     num::low64,
     operands_format::{begin_stack, with_value_read},
     sync::Arc,
@@ -31,6 +32,7 @@ use testudo_storage::DATA_FILE;
 
 use crate::check::salvage::{
     key_ranges::{Age, CoveredRange, after, uncovered},
+    logged_values::LoggedValues,
     plan::{KeyspacePlan, Source},
     report::LostRange,
 };
@@ -46,6 +48,8 @@ pub(crate) struct Answer {
     pub(crate) is_uncertain: bool,
     /// The age of the newest run that may have had something newer, but cannot be read here.
     pub(crate) gap: Option<Age>,
+    /// The value of the newest entry is missing: to be told if nothing else has a newer one.
+    pub(crate) lost: Option<LostRange>,
 }
 
 struct OpenSource {
@@ -70,6 +74,7 @@ impl Gap {
 pub(crate) struct Sweep<'p> {
     data: Option<Arc<dyn File>>,
     store: StoreId,
+    values: &'p LoggedValues,
     authorities: &'p [CoveredRange],
     next_covered_range: usize,
     active_authorities: Vec<usize>,
@@ -87,10 +92,16 @@ pub(crate) struct Sweep<'p> {
 
 impl<'p> Sweep<'p> {
     /// Over everything in `plan`, whose sources it takes.
-    pub(crate) fn new(plan: &'p mut KeyspacePlan, data: Option<Arc<dyn File>>, store: StoreId) -> Self {
+    pub(crate) fn new(
+        plan: &'p mut KeyspacePlan,
+        data: Option<Arc<dyn File>>,
+        store: StoreId,
+        values: &'p LoggedValues,
+    ) -> Self {
         Self {
             data,
             store,
+            values,
             waiting: std::mem::take(&mut plan.sources),
             authorities: &plan.authorities,
             next_covered_range: 0,
@@ -220,28 +231,32 @@ impl<'p> Sweep<'p> {
     }
 
     /// What the runs say of `key`, the one that [`Self::next_key`] gave; moves on behind it.
-    pub(crate) fn take(&mut self, key: &[u8]) -> Answer {
+    ///
+    /// Errors: `Corruption`, `Io` from the target.
+    pub(crate) fn take(&mut self, key: &[u8]) -> Result<Answer> {
         let mut holders = Vec::new();
         while let Some(Reverse((_, index))) = self.heads.pop_if_equal(key) {
             holders.push(index);
         }
         let covered_range = self.authorities_at(key);
         let mut answer = self.judge(key, &holders, &covered_range);
-        self.read_value(key, &holders, &mut answer);
+        self.read_value(key, &holders, &mut answer)?;
         for index in holders {
             self.advance(index);
         }
         self.gaps.retain(|gap| gap.bounds.high.as_deref().is_none_or(|high| key < high));
-        answer
+        Ok(answer)
     }
 
     /// Puts the value in the place of a reference to it, if one of the sources has it.
-    fn read_value(&mut self, key: &[u8], holders: &[usize], answer: &mut Answer) {
-        let Some((kind @ (Kind::Reference | Kind::UnmergedReference), bytes)) = &answer.entry else { return };
+    fn read_value(&self, key: &[u8], holders: &[usize], answer: &mut Answer) -> Result<()> {
+        let Some((kind @ (Kind::Reference | Kind::UnmergedReference), bytes)) = &answer.entry else {
+            return Ok(());
+        };
         let wanted = ValueReference::of(*kind, bytes).ok().flatten();
         if wanted.is_some_and(|reference| reference.pieces().is_some()) {
             // Its pieces are entries of another keyspace.
-            return;
+            return Ok(());
         }
         let entries = holders.iter().filter_map(|index| self.open.get(index)?.cursor.entry());
         let mut values = entries.filter(|entry| entry.kind == Kind::Referred);
@@ -249,26 +264,27 @@ impl<'p> Sweep<'p> {
             let (reference, value) = ValueReference::split_referred(entry.value).ok()?;
             (Some(reference) == wanted).then_some(value)
         });
+        let value = match (value, wanted) {
+            (Some(value), _) => Some(value.to_vec()),
+            (None, Some(reference)) => self.values.read(&reference)?,
+            (None, None) => None,
+        };
         let read = value.and_then(|value| match kind {
-            Kind::Reference => Some((Kind::Value, value.to_vec())),
-            _ => Some((Kind::Unmerged, with_value_read(bytes, value).ok()?)),
+            Kind::Reference => Some((Kind::Value, value)),
+            _ => Some((Kind::Unmerged, with_value_read(bytes, &value).ok()?)),
         });
         if read.is_none() {
             // The page that had it was reported, unless a newer run covers its keys.
-            if !self.gaps.iter().any(|gap| gap.may_have_held(key)) {
-                self.lost.push(LostRange {
-                    low: key.to_vec(),
-                    high: Some(after(key)),
-                    records_about: 1,
-                    bytes_about: wanted.map_or(0, |reference| u64::from(reference.length)),
-                    file: DATA_FILE.to_owned(),
-                    offset: 0,
-                    why: "the value lies in a value segment, and was not found there".to_owned(),
-                });
+            if let Some(reference) = wanted
+                && !self.gaps.iter().any(|gap| gap.may_have_held(key))
+            {
+                let of = "the value lies in a value segment";
+                answer.lost = Some(self.values.lost(key, &reference, of));
             }
             answer.gap = answer.gap.max(answer.age);
         }
         answer.entry = read;
+        Ok(())
     }
 
     /// Ages of the bottom runs that know everything about `key`.
@@ -303,6 +319,7 @@ impl<'p> Sweep<'p> {
             age,
             is_uncertain: false,
             gap,
+            lost: None,
         };
         if answer.entry.as_ref().is_some_and(|(kind, _)| *kind == Kind::Operands) {
             let mut sources: Vec<_> = known().collect();

@@ -13,6 +13,7 @@ use crate::{
         evidence::Evidence,
         keyspace_writer::{KeyspaceWriter, Older, keyspace_like},
         log::SortedLog,
+        logged_values::LoggedValues,
         plan::{KeyspacePlan, Plan},
         report::{KeyspaceSalvage, NameSource, SalvageReport},
         target::Target,
@@ -27,7 +28,7 @@ pub(crate) fn write_all(
     target: &Target,
     evidence: Evidence,
     plan: Plan,
-    log: SortedLog,
+    (log, values): (SortedLog, LoggedValues),
     meter: &mut Meter<'_, '_>,
 ) -> Result<SalvageReport> {
     let SortedLog { scratch: mut operations_of, whole_after, report: log } = log;
@@ -53,9 +54,10 @@ pub(crate) fn write_all(
         let writer = KeyspaceWriter::new(target, into, reach, older, empty_report(id, &keyspace));
         let operations = operations_of.remove(&id);
         let source = (evidence.data.clone(), evidence.store);
-        report.keyspaces.push(writer.write(&mut keyspace, source, operations.as_ref(), meter)?);
+        report.keyspaces.push(writer.write(&mut keyspace, source, &values, operations.as_ref(), meter)?);
         operations.map_or(Ok(()), |scratch| drop_scratch(target, scratch))?;
     }
+    values.drop_scratch(target)?;
     target.db.flush()?;
     Ok(report)
 }

@@ -1,3 +1,5 @@
+use testudo_base::{RunId, ValueReference};
+
 use super::*;
 
 #[test]
@@ -6,8 +8,27 @@ fn a_commit_for_a_keyspace_that_the_manifest_cannot_know_is_damage() {
     let mut payload = vec![0; batch_format::operation_bytes(&operation)];
     batch_format::encode_operation(&mut payload, &operation);
     let record = Record { first_seqno: Seqno(5), seqno_count: 1, payload: &payload, place: (3, 4096) };
-    assert!(check_commit(&record, KeyspaceId(8)).is_ok());
-    let error = check_commit(&record, KeyspaceId(7)).unwrap_err();
+    let (flushed, mut found) = (Flushed::new(), FoundValues::default());
+    assert_eq!(check_commit(&record, KeyspaceId(8), &flushed, &mut found).unwrap(), Verdict::Taken);
+    let error = check_commit(&record, KeyspaceId(7), &flushed, &mut found).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert_eq!(error.location(), Some(("wal-00000000000000000003.log", 4096)));
+}
+
+#[test]
+fn a_commit_whose_value_is_missing_is_unbacked_unless_its_keyspace_has_flushed_it() {
+    let mut reference = Vec::new();
+    ValueReference { segment: RunId(5), number: 0, length: 900 }.encode(&mut reference);
+    let operation =
+        Operation { keyspace: KeyspaceId(7), kind: Kind::Reference, key: b"k", value: &reference };
+    let mut payload = vec![0; batch_format::operation_bytes(&operation)];
+    batch_format::encode_operation(&mut payload, &operation);
+    let record = Record { first_seqno: Seqno(5), seqno_count: 1, payload: &payload, place: (3, 4096) };
+    let verdict = |flushed: &[(KeyspaceId, Seqno)]| {
+        let flushed = flushed.iter().copied().collect();
+        check_commit(&record, KeyspaceId(8), &flushed, &mut FoundValues::default()).unwrap()
+    };
+    assert_eq!(verdict(&[(KeyspaceId(7), Seqno(4))]), Verdict::Unbacked);
+    assert_eq!(verdict(&[(KeyspaceId(7), Seqno(5))]), Verdict::Taken);
+    assert_eq!(verdict(&[]), Verdict::Taken, "it was dropped");
 }

@@ -140,6 +140,15 @@ fn it_agrees_with_a_map_of_all_versions_at_every_snapshot() {
         for at in snapshots.into_iter().chain([u64::MAX]) {
             model.compare(&table, at);
         }
+        let (mut shown, mut expected) = (Vec::new(), Vec::new());
+        table.for_each_version(Seqno(u64::MAX), |kind, seqno, length| shown.push((kind, seqno, length)));
+        let mut cursor = table.cursor(Seqno(u64::MAX));
+        cursor.seek_first().unwrap();
+        while let Some(entry) = cursor.entry() {
+            expected.push((entry.kind, cursor.seqno().unwrap(), entry.value.len()));
+            cursor.next().unwrap();
+        }
+        assert_eq!(shown, expected);
         let keys = model.0.len();
         let user_bytes: usize = model.scan(u64::MAX).map(|(key, _, value)| key.len() + value.len()).sum();
         assert_eq!((table.len(), table.user_bytes()), (keys, user_bytes as u64));

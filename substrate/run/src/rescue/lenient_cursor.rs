@@ -249,6 +249,16 @@ pub fn block_keys(payload: &[u8]) -> std::result::Result<(Vec<u8>, Vec<u8>), Dam
     Ok((first, last))
 }
 
+/// Whether `holds` for every entry of a block. Of a value that goes on in the next pages it sees only what is
+/// here.
+pub fn every_entry(payload: &[u8], mut holds: impl FnMut(&Entry<'_>) -> bool) -> bool {
+    let Ok(block) = Block::parse(payload) else { return false };
+    (0..block.count()).all(|slot| {
+        let (Ok((key, kind)), Ok(cell)) = (full_key(&block, slot), block.cell(slot)) else { return false };
+        holds(&Entry { key: &key, kind, value: cell.value })
+    })
+}
+
 fn full_key(block: &Block<'_>, slot: usize) -> std::result::Result<(Vec<u8>, Kind), Damage> {
     let cell = block.cell(slot)?;
     if block.prefix().len() + cell.suffix.len() > MAX_KEY_BYTES {

@@ -115,6 +115,14 @@ impl ManifestState {
         Ok(())
     }
 
+    /// Applies changes to a copy of a state.
+    ///
+    /// Errors: `Corruption` if they do not fit it.
+    pub fn apply_all(&mut self, changes: &[Change]) -> Result<(), testudo_base::Error> {
+        let damaged = |Damage(why)| testudo_base::Error::new(testudo_base::ErrorKind::Corruption, why);
+        changes.iter().try_for_each(|change| self.apply(change)).map_err(damaged)
+    }
+
     fn remove_object(&mut self, id: (KeyspaceId, ObjectId)) -> Option<()> {
         let bytes = self.objects.remove(&id)?;
         self.object_bytes -= u64_of(bytes.len());

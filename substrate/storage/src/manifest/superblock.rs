@@ -59,7 +59,11 @@ const REPLACED_PAGES: u64 = 4;
 const PIECES: u64 = 8;
 /// Values may go on in the next page of a run (decision 0051). Stated as the others.
 const CONTINUED_VALUES: u64 = 16;
-const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES | VALUE_SEGMENTS | REPLACED_PAGES | PIECES | CONTINUED_VALUES;
+/// The log may refer to values in value logs, and segments have values under their numbers (decision 0052).
+/// Stated as the others.
+const VALUE_LOGS: u64 = 32;
+const KNOWN_REQUIRED_FEATURES: u64 =
+    KIND_BYTES | VALUE_SEGMENTS | REPLACED_PAGES | PIECES | CONTINUED_VALUES | VALUE_LOGS;
 
 /// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

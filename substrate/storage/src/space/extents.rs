@@ -76,6 +76,8 @@ struct Live {
     durable_references: u32,
     handle: Weak<Extent>,
     held: bool,
+    /// What is to become of it, see [`Extents::shorten_later`].
+    shortened: Option<(u32, Weak<Extent>)>,
 }
 
 #[derive(Debug)]
@@ -146,6 +148,7 @@ impl Extents {
                     durable_references: references,
                     handle: Weak::new(),
                     held: false,
+                    shortened: None,
                 };
                 (span.first_page, entry)
             })
@@ -186,6 +189,7 @@ impl Extents {
             durable_references: 0,
             handle: Arc::downgrade(&extent),
             held: true,
+            shortened: None,
         };
         let before = table.live.range(..span.first_page).next_back();
         debug_assert!(
@@ -282,10 +286,38 @@ impl Extents {
         shortened
     }
 
+    /// A hold on the first `page_count` pages (at least one) of an extent that the durable state refers to,
+    /// as it will be: the edit that no longer refers to the extent, and then to these pages, cuts it. Until
+    /// then the extent must be held.
+    pub fn shorten_later(self: &Arc<Self>, extent: &Extent, page_count: u32) -> Arc<Extent> {
+        let shortened = Arc::new(Extent::new(ExtentSpan { page_count, ..extent.span }, self));
+        let mut table = self.table.lock();
+        let entry = table.live.get_mut(&extent.span.first_page).expect("what is held is live");
+        debug_assert!((1..entry.page_count).contains(&page_count), "some pages stay, and not all");
+        entry.shortened = Some((page_count, Arc::downgrade(&shortened)));
+        shortened
+    }
+
+    /// Cuts an extent to the pages that are left of it, if `span` are those.
+    fn shorten_now(table: &mut Table, span: ExtentSpan) {
+        let Some(entry) = table.live.get_mut(&span.first_page) else { return };
+        if entry.page_count == span.page_count || entry.durable_references > 0 {
+            return;
+        }
+        if let Some((page_count, handle)) = entry.shortened.take_if(|(pages, _)| *pages == span.page_count) {
+            let rest = u64::from(entry.page_count - page_count);
+            entry.page_count = page_count;
+            entry.held = handle.strong_count() > 0;
+            entry.handle = handle;
+            table.free.release(span.end_page(), rest);
+        }
+    }
+
     /// Applies the reference changes of an edit that has just become durable.
     pub fn apply_durable(&self, deltas: impl Iterator<Item = (ExtentSpan, i32)>) {
         let mut table = self.table.lock();
         for (span, delta) in deltas {
+            Self::shorten_now(&mut table, span);
             let entry = table.live.get_mut(&span.first_page).expect("delta for an extent that is not live");
             assert_eq!(entry.page_count, span.page_count, "delta for another span");
             entry.durable_references =

@@ -43,6 +43,20 @@ pub trait DurabilityListener: fmt::Debug + Send + Sync {
     /// Number of the newest manifest edit that is durable.
     fn newest_edit(&self) -> u64;
 
+    /// Records are about to be written that were reserved before: what they refer to is written first.
+    ///
+    /// Errors: they end the log, as a write that failed does.
+    fn before_writing(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The same before records that were reserved are made durable: what they refer to is made durable first.
+    ///
+    /// Errors: they end the log, as a sync that failed does.
+    fn before_syncing(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Everything up to `seqno`, of which the last part is in segment `segment`, is durable. Called by each
     /// round of syncing before anybody is told. Must not write to the log.
     ///

@@ -2,7 +2,8 @@
 //! durable.
 //!
 //! **Invariants**
-//! - Commits are delivered in order, each seqno at most once. Nothing is written.
+//! - Commits are delivered in order, each seqno at most once, unless it is found unbacked. Nothing is
+//!   written.
 //! - Where the prefix ends, everything after it is searched for a proof that the missing commit had been
 //!   durable: a valid record or segment header of the same incarnation that says so. With a proof it is
 //!   `Corruption`, without one it is the torn tail that a crash leaves.
@@ -46,6 +47,21 @@ pub struct Record<'a> {
     pub place: (u64, u64),
 }
 
+/// What is said of a commit that is read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is one.
+    Taken,
+    /// What it refers to is not there: as if the record were not valid.
+    Unbacked,
+}
+
+impl From<()> for Verdict {
+    fn from((): ()) -> Self {
+        Self::Taken
+    }
+}
+
 /// Where a crash cut the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
@@ -66,22 +82,26 @@ pub struct ReplayEnd {
     pub last_segment: u64,
     /// What was cut off, if anything was.
     pub torn_tail: Option<TornTail>,
+    /// Number of a segment, and where the record in it begins that was found unbacked and ended the prefix.
+    /// Before anything is written, [`crate::cut_segment`] has to take it away.
+    pub unbacked: Option<(u64, u64)>,
     /// The segments that were found, oldest first, for [`crate::WalStart`].
     pub segments: Vec<SegmentInfo>,
 }
 
-/// Reads the log of `store_id` and hands every commit to `deliver`. `evidence` is what the rest of the
-/// store knows of it.
+/// Reads the log of `store_id` and hands every commit to `deliver`, which returns a [`Verdict`] or nothing.
+/// `evidence` is what the rest of the store knows of it.
 ///
 /// Errors: `Corruption` with file and offset if durable commits are damaged or missing, or the log is not
 /// that of this copy of the store; `Unsupported` for another format, `Io`, and whatever `deliver` returns.
-pub fn replay(
+pub fn replay<V: Into<Verdict>>(
     env: &dyn Env,
     dir: &Path,
     store_id: StoreId,
     evidence: &LogEvidence,
-    deliver: impl FnMut(Record<'_>) -> Result<()>,
+    mut deliver: impl FnMut(Record<'_>) -> Result<V>,
 ) -> Result<ReplayEnd> {
+    let deliver = |record: Record<'_>| deliver(record).map(Into::into);
     let first_segment = evidence.first_segment;
     let mut numbers = list_segments(env, dir)?;
     numbers.retain(|&number| number >= first_segment);
@@ -92,8 +112,17 @@ pub fn replay(
     }
     let newest = numbers.last().copied().unwrap_or(first_segment.saturating_sub(1));
     let segments = Vec::new();
-    let mut replay =
-        Replay { store_id, evidence, deliver, current: 0, chain: None, stop: None, next_seqno: 0, segments };
+    let mut replay = Replay {
+        store_id,
+        evidence,
+        deliver,
+        current: 0,
+        chain: None,
+        stop: None,
+        next_seqno: 0,
+        unbacked: None,
+        segments,
+    };
     for &number in &numbers {
         replay.read_segment(SegmentReader::open(env, dir, number)?, number)?;
     }
@@ -126,12 +155,13 @@ struct Replay<'e, F> {
     current: u64,
     chain: Option<Chain>,
     stop: Option<Stop>,
-    /// The first seqno that was not delivered.
+    /// The first seqno that was not delivered, or was found unbacked.
     next_seqno: u64,
+    unbacked: Option<(u64, u64)>,
     segments: Vec<SegmentInfo>,
 }
 
-impl<F: FnMut(Record<'_>) -> Result<()>> Replay<'_, F> {
+impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
     fn read_segment(&mut self, mut reader: SegmentReader, number: u64) -> Result<()> {
         self.current = number;
         let mut info = SegmentInfo { number, first_seqno: Seqno(0), last_seqno: Seqno(0), bytes: 0 };
@@ -295,7 +325,11 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<'_, F> {
         if header.kind == RecordKind::Commit && !is_repeated {
             let (first_seqno, seqno_count) = (header.first_seqno, header.seqno_count);
             let place = (self.current, offset);
-            (self.deliver)(Record { first_seqno, seqno_count, payload, place })?;
+            let verdict = (self.deliver)(Record { first_seqno, seqno_count, payload, place })?;
+            if verdict == Verdict::Unbacked {
+                self.unbacked = Some(place);
+                return Ok(None);
+            }
         }
         if let Some(edit) = header.stated_edit() {
             self.check_edit(edit, reader, offset)?;
@@ -339,6 +373,7 @@ impl<F: FnMut(Record<'_>) -> Result<()>> Replay<'_, F> {
                 offset: stop.offset,
                 ignored_segments: stop.ignored_segments,
             }),
+            unbacked: self.unbacked,
             segments: self.segments,
         }
     }

@@ -40,7 +40,7 @@ pub fn rewrite_unproven(env: &dyn Env, dir: &Path, first_segment: u64) -> Result
         if is_proven(&headers[index + 1..]) {
             continue;
         }
-        copied += match copy(env, dir, number) {
+        copied += match copy(env, dir, number, u64::MAX) {
             Err(error) if error.kind() == ErrorKind::OutOfSpace => {
                 remove_leftovers(env, dir)?;
                 sync(env, dir, number)?;
@@ -51,6 +51,33 @@ pub fn rewrite_unproven(env: &dyn Env, dir: &Path, first_segment: u64) -> Result
     }
     env.sync_dir(dir).map_err(|error| Error::io(dir.display().to_string(), error))?;
     Ok(copied)
+}
+
+/// Takes away what a segment has from `offset` on: a record to which replay said
+/// [`crate::Verdict::Unbacked`], and what follows it. Durable on return.
+///
+/// Errors: `Io`; the call can be repeated.
+pub fn cut_segment(env: &dyn Env, dir: &Path, number: u64, offset: u64) -> Result<()> {
+    match copy(env, dir, number, offset) {
+        Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+            remove_leftovers(env, dir)?;
+            cut_in_place(env, dir, number, offset)?;
+        }
+        outcome => _ = outcome?,
+    }
+    env.sync_dir(dir).map_err(|error| Error::io(dir.display().to_string(), error))
+}
+
+/// On a full device: only the record itself goes; nothing behind it is read without it.
+fn cut_in_place(env: &dyn Env, dir: &Path, number: u64, offset: u64) -> Result<()> {
+    let name = segment_file_name(number);
+    let failed = |error| Error::io(name.as_str(), error);
+    let file = open(env, dir, &name, OpenMode::Write)?;
+    let page_start = offset & !(PAGE_BYTES - 1);
+    let mut page = AlignedBuffer::for_bytes(PAGE_BYTES);
+    file.read_at(page_start, &mut page).map_err(failed)?;
+    page[usize_of(offset - page_start)..].fill(0);
+    file.write_at(page_start, &page).and_then(|()| file.sync()).map_err(failed)
 }
 
 /// Whether a later header states that everything before the first of them was durable.
@@ -90,8 +117,8 @@ fn sync(env: &dyn Env, dir: &Path, number: u64) -> Result<()> {
     open(env, dir, &name, OpenMode::Write)?.sync().map_err(|error| Error::io(name, error))
 }
 
-/// Copies a segment, holes left out, syncs the copy and gives it the segment's name.
-fn copy(env: &dyn Env, dir: &Path, number: u64) -> Result<u64> {
+/// Copies a segment up to `limit`, holes left out, syncs the copy and gives it the segment's name.
+fn copy(env: &dyn Env, dir: &Path, number: u64, limit: u64) -> Result<u64> {
     let name = segment_file_name(number);
     let copy_name = format!("{name}{COPY_SUFFIX}");
     let from = open(env, dir, &name, OpenMode::Read)?;
@@ -112,6 +139,8 @@ fn copy(env: &dyn Env, dir: &Path, number: u64) -> Result<u64> {
         }
         let chunk = &mut buffer[..usize_of(CHUNK_BYTES.min(end - offset))];
         from.read_at(offset, chunk).map_err(|error| Error::io(name.as_str(), error))?;
+        let kept = usize_of(limit.saturating_sub(offset)).min(chunk.len());
+        chunk[kept..].fill(0);
         let used = chunk.as_chunks::<PAGE_SIZE>().0.iter().rposition(|page| *page != [0; PAGE_SIZE]);
         let used = used.map_or(0, |last| (last + 1) * PAGE_SIZE);
         if used > 0 {

@@ -40,6 +40,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "folded",
             "wal_bytes",
             "wal_syncs",
+            "value_log",
             "data_bytes",
             "manifest_bytes_written",
             "device_bytes_written",

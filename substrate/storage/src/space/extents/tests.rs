@@ -57,6 +57,40 @@ fn shortening_gives_the_tail_back_at_once() {
 }
 
 #[test]
+fn a_referenced_extent_is_shortened_by_the_edit_that_says_so() {
+    for is_held_on in [false, true] {
+        let extents = table();
+        let extent = extents.take(40).unwrap().remove(0);
+        let span = extent.span();
+        extents.apply_durable([(span, 1)].into_iter());
+        let short = extents.shorten_later(&extent, 3);
+        assert_eq!(extents.stats().free_bytes, 60 * PAGE_BYTES, "nothing was cut yet");
+        extents.apply_durable([(span, -1), (short.span(), 1)].into_iter());
+        assert_eq!(extents.stats().live_bytes, 3 * PAGE_BYTES);
+        assert_eq!(extents.stats().free_bytes, 97 * PAGE_BYTES);
+        drop(extent);
+        let short_span = short.span();
+        let kept = Some(short).filter(|_| is_held_on);
+        assert_eq!(extents.stats().live_bytes, 3 * PAGE_BYTES);
+        extents.apply_durable([(short_span, -1)].into_iter());
+        drop(kept);
+        assert_eq!(extents.stats().free_bytes, 100 * PAGE_BYTES);
+    }
+}
+
+#[test]
+fn an_extent_that_was_not_shortened_after_all_goes_whole() {
+    let extents = table();
+    let extent = extents.take(40).unwrap().remove(0);
+    let span = extent.span();
+    extents.apply_durable([(span, 1)].into_iter());
+    drop(extents.shorten_later(&extent, 3));
+    extents.apply_durable([(span, -1)].into_iter());
+    drop(extent);
+    assert_eq!(extents.stats().free_bytes, 100 * PAGE_BYTES);
+}
+
+#[test]
 fn recovery_finds_the_gaps_between_live_extents() {
     let live = [
         (ExtentSpan { first_page: 10, page_count: 10 }, 1),

@@ -71,7 +71,8 @@ fn path(number: u64) -> PathBuf {
 fn empty_directory_has_an_empty_log() {
     let env = new_env(1);
     let end = read_from(&env, 5).unwrap();
-    let nothing = ReplayEnd { last_seqno: Seqno(0), last_segment: 4, torn_tail: None, segments: Vec::new() };
+    let (torn_tail, unbacked, segments) = (None, None, Vec::new());
+    let nothing = ReplayEnd { last_seqno: Seqno(0), last_segment: 4, torn_tail, unbacked, segments };
     assert_eq!(end, nothing);
 }
 
@@ -424,8 +425,10 @@ fn error_of_the_receiver_ends_replay() {
     let env = new_env(1);
     let wal = open(&env, WalStart::new_store(Incarnation(1)));
     wal.sync_to(commit(&wal, 5, 1)).unwrap();
-    let error = replay(&*env, &dir(), STORE, &LogEvidence::starting_at(1), |_| Err(Error::invalid("enough")))
-        .unwrap_err();
+    let error = replay(&*env, &dir(), STORE, &LogEvidence::starting_at(1), |_| -> Result<()> {
+        Err(Error::invalid("enough"))
+    })
+    .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 

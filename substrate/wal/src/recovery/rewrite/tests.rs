@@ -2,7 +2,7 @@ use testudo_base::{Incarnation, Seqno, StoreId};
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 use super::*;
-use crate::{LogEvidence, NoListener, ReplayEnd, Wal, WalOptions, WalStart, replay};
+use crate::{LogEvidence, NoListener, ReplayEnd, Verdict, Wal, WalOptions, WalStart, replay};
 
 const STORE: StoreId = StoreId(77);
 
@@ -111,4 +111,45 @@ fn after_a_failed_sync_the_copy_is_what_survives() {
     drop(wal);
     rewrite_unproven(&*env, dir(), 1).unwrap();
     assert_eq!(read(&env.crash_image(&CrashPolicy::LOSE_ALL, 5)).last_seqno, seqno);
+}
+
+/// Reads the log as if what this commit refers to were missing.
+fn read_without(env: &MemEnv, missing: u64) -> Result<ReplayEnd> {
+    replay(env, dir(), STORE, &LogEvidence::starting_at(1), |record| {
+        Ok(if record.first_seqno.0 == missing { Verdict::Unbacked } else { Verdict::Taken })
+    })
+}
+
+#[test]
+fn an_unbacked_commit_ends_the_log_and_is_cut_off_for_good() {
+    for (synced, written, missing) in [(3, 20, 4), (3, 20, 11), (20, 1, 21)] {
+        let env = MemEnv::new(1);
+        log(&env, synced, written);
+        let end = read_without(&env, missing).unwrap();
+        assert_eq!(end.last_seqno, Seqno(missing - 1));
+        let (segment, offset) = end.unbacked.unwrap();
+        cut_segment(&*env, dir(), segment, offset).unwrap();
+        let lost = env.crash_image(&CrashPolicy::LOSE_ALL, 1);
+        for env in [&env, &lost] {
+            let found = read(env);
+            assert_eq!((found.last_seqno, found.unbacked), (Seqno(missing - 1), None));
+        }
+        // The next incarnation goes on where the log was cut.
+        let start = WalStart::after(&end, Incarnation(2));
+        let wal = Wal::create(env.clone(), dir(), options(), start, Arc::new(NoListener)).unwrap();
+        wal.begin().unwrap();
+        let seqno = commit(&wal);
+        assert_eq!(seqno, Seqno(missing));
+        wal.sync_to(seqno).unwrap();
+        assert_eq!(read(&env).last_seqno, seqno);
+    }
+}
+
+#[test]
+fn a_commit_that_had_been_durable_is_never_unbacked() {
+    let env = MemEnv::new(1);
+    log(&env, 20, 1);
+    for missing in [1, 7, 19] {
+        assert_eq!(read_without(&env, missing).unwrap_err().kind(), ErrorKind::Corruption);
+    }
 }

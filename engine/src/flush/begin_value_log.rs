@@ -1,0 +1,160 @@
+//! When write buffers get value logs, and when the durable state lets go of them (decision 0052).
+//!
+//! **Invariants**
+//! - Nothing is appended to a value log before an edit has taken its space into the durable state.
+//! - A value log leaves the durable state with the edit that has in a tree what refers to it.
+
+use testudo_base::{ErrorKind, Result, Seqno, planted, sync::Arc};
+use testudo_run::RunOrigin;
+use testudo_separated::{put_value_log, release_value_log};
+use testudo_storage::Change;
+use testudo_values::{ValueLog, ValueLogRecord};
+
+use crate::store::{
+    Store,
+    view::{KeyspaceCore, WriteBuffer},
+};
+
+/// A buffer gets a value log if the one before got this part of all write memory in large values, within
+/// bounds …
+const PART_OF_MEMORY: u64 = 64;
+const LARGE_BYTES_MIN: u64 = 4 << 10;
+const LARGE_BYTES_MAX: u64 = 1 << 20;
+/// … one in so many of its bytes was of these …
+const LARGE_PART: u64 = 4;
+/// … and they are at most three halves of the bytes that live in it: where more are overwritten there
+/// is less to write at the flush.
+const WRITTEN_PARTS: u64 = 3;
+const LIVING_PARTS: u64 = 2;
+/// None has more space: no run does.
+const CAPACITY_MAX: u64 = 900 << 20;
+/// More keyspaces do not have value logs at the same time.
+const VALUE_LOGS_MAX: usize = 8;
+/// None is begun on a device that has not so many times its space.
+const FREE_TIMES: u64 = 8;
+
+impl Store {
+    /// The changes with which the durable state has no value log of a keyspace. REQUIRES: `flush_lock`
+    /// is held.
+    pub(crate) fn without_value_logs(&self, keyspace: &KeyspaceCore) -> Vec<Change> {
+        let _commit = self.commits.lock();
+        keyspace.value_logs().iter().flat_map(release_value_log).collect()
+    }
+
+    /// Gives every keyspace a spare value log that should have one.
+    pub(crate) fn prepare_value_logs(&self) -> Result<()> {
+        self.keyspaces().iter().try_for_each(|keyspace| self.prepare_value_log(keyspace))
+    }
+
+    /// Gives a keyspace a spare value log, if its active buffer has got so many large values that the next
+    /// one should have one.
+    ///
+    /// Errors: those of files; they also poison the store.
+    pub(crate) fn prepare_value_log(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        let view = keyspace.view.load();
+        let large_bytes = view.active.large_bytes();
+        let part = self.backpressure.write_buffers() / PART_OF_MEMORY;
+        let table_bytes = view.active.table.user_bytes();
+        let is_worth_it = large_bytes >= part.clamp(LARGE_BYTES_MIN, LARGE_BYTES_MAX)
+            && large_bytes * LARGE_PART >= table_bytes
+            && large_bytes * LIVING_PARTS <= table_bytes * WRITTEN_PARTS;
+        if !is_worth_it || self.log.wal.is_none() || self.nearly_full.is_on() || self.space.is_short() {
+            return Ok(());
+        }
+        let capacity = (large_bytes + large_bytes / 8).min(CAPACITY_MAX);
+        let has_space = self.env.free_bytes(&self.directory).is_ok_and(|free| free / FREE_TIMES >= capacity);
+        if !has_space {
+            return Ok(());
+        }
+        let _flush = self.flush_lock.lock();
+        let has_one = keyspace.spare_value_log.lock().is_some() || self.value_logs.count() >= VALUE_LOGS_MAX;
+        if keyspace.is_dropped() || has_one || self.has_failed() {
+            return Ok(());
+        }
+        self.beginning.begin().inspect_err(|error| self.poison(error))?;
+        let origin = RunOrigin {
+            id: self.run_ids.take(),
+            keyspace: keyspace.id,
+            keyspace_name: Arc::clone(&keyspace.name),
+            newest_seqno: Seqno(0),
+        };
+        let log = match ValueLog::begin(&self.data, origin, capacity) {
+            // The values go into the log.
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(()),
+            outcome => Arc::new(outcome.inspect_err(|error| self.poison(error))?),
+        };
+        if !planted!("value-log-not-in-edit") {
+            // The file is as long as the edit says.
+            self.data.sync().inspect_err(|error| self.poison(error))?;
+            let mut edit = put_value_log(log.record());
+            edit.push(Change::NextRun(self.run_ids.next()));
+            self.commit_edit(&edit).inspect_err(|error| self.poison(error))?;
+        }
+        self.value_logs.add(&log);
+        *keyspace.spare_value_log.lock() = Some(log);
+        Ok(())
+    }
+
+    /// Gives up value logs that nothing was appended to, of keyspaces that are idle or of all, and those that
+    /// the opening found and nothing needs.
+    pub(crate) fn give_up_unused_value_logs(&self, of_all: bool) -> Result<()> {
+        if self.log.wal.is_none() || (self.value_logs.count() == 0 && !self.has_found_value_logs()) {
+            return Ok(());
+        }
+        let _flush = self.flush_lock.lock();
+        if self.has_failed() {
+            return Ok(());
+        }
+        let mut recovered = Vec::new();
+        let now = self.background_time();
+        let mut unused: Vec<Arc<ValueLog>> = Vec::new();
+        for keyspace in self.keyspaces() {
+            if of_all || keyspace.idle.lock().is_idle(now) {
+                unused.extend(keyspace.spare_value_log.lock().take());
+                let _commit = self.commits.lock();
+                unused.extend(keyspace.view.load().active.give_up_unused_log());
+            }
+            if self.is_recovered_in(&keyspace, None) {
+                recovered.append(&mut keyspace.found_value_logs.lock());
+            }
+        }
+        let of_unused = unused.iter().map(|log| log.record());
+        let records = of_unused.chain(recovered.iter().map(|found| &found.record));
+        let edit: Vec<_> = records.flat_map(release_value_log).collect();
+        if !edit.is_empty() {
+            self.commit_edit(&edit).inspect_err(|error| self.poison(error))?;
+            unused.iter().for_each(|log| log.give_up());
+        }
+        Ok(())
+    }
+
+    /// The changes with which value logs leave the durable state: those of buffers that are `flushed`, and
+    /// those that the opening found, once nothing that recovery took from them waits to be flushed.
+    pub(crate) fn released_value_logs(&self, keyspace: &KeyspaceCore, flushed: &WriteBuffer) -> Vec<Change> {
+        let log = flushed.value_log().map(|log| log.record().clone());
+        let mut released: Vec<ValueLogRecord> = log.into_iter().collect();
+        if self.is_recovered_in(keyspace, Some(flushed)) {
+            released.extend(keyspace.found_value_logs.lock().iter().map(|found| found.record.clone()));
+        }
+        released.iter().flat_map(release_value_log).collect()
+    }
+
+    /// The edit before was that of [`Store::released_value_logs`].
+    pub(crate) fn forget_released_value_logs(&self, keyspace: &KeyspaceCore, flushed: &WriteBuffer) {
+        flushed.value_log().into_iter().for_each(|log| log.give_up());
+        if self.is_recovered_in(keyspace, Some(flushed)) {
+            keyspace.found_value_logs.lock().clear();
+        }
+    }
+
+    /// Whether the tree has, with `flushed`, everything that recovery took from the log.
+    fn is_recovered_in(&self, keyspace: &KeyspaceCore, flushed: Option<&WriteBuffer>) -> bool {
+        let Some(recovered) = self.log.recovered_until() else { return false };
+        let view = keyspace.view.load();
+        let is_flushed = |buffer: &Arc<WriteBuffer>| {
+            flushed.is_some_and(|flushed| std::ptr::eq(Arc::as_ptr(buffer), flushed))
+        };
+        let mut waiting = view.buffers().filter(|buffer| !is_flushed(buffer));
+        waiting.all(|buffer| buffer.first_commit().is_none_or(|first| first > recovered))
+    }
+}

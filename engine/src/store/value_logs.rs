@@ -1,0 +1,118 @@
+//! The value logs of an open store: which there are, and what is written of them before the log names it
+//! (decision 0052).
+//!
+//! A write buffer has one if the buffer before it got many large values. Commits without durability append
+//! to it; what finds no room, or waits for the device anyway, goes into the log as any other value does.
+//!
+//! ```text
+//! begin (edit: its space is the durable state's) -> spare of its keyspace -> of the active buffer
+//!   -> of a sealed one -> a value segment, by the edit of the flush that gives the tree its references
+//! ```
+//!
+//! **Invariants**
+//! - Whatever a record of the log refers to is written before the record, and synced before it.
+//! - A value log is in the durable state as long as a record refers to it that may be replayed.
+
+use testudo_base::{
+    Result, ValueReference,
+    num::u64_of,
+    planted,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
+use testudo_storage::{DataFile, Extent};
+use testudo_values::{ValueLog, ValueLogRecord};
+
+/// Those that commits append to, or that are about to become segments.
+#[derive(Debug)]
+pub(crate) struct ValueLogs {
+    data: Arc<DataFile>,
+    open: Mutex<Vec<Weak<ValueLog>>>,
+    /// Something was appended that is not known to be synced.
+    is_unsynced: AtomicBool,
+    /// Held while they are synced: whoever comes meanwhile waits for it.
+    syncing: Mutex<()>,
+    /// Bytes of values that were appended.
+    bytes: AtomicU64,
+}
+
+impl ValueLogs {
+    pub(crate) fn new(data: &Arc<DataFile>) -> Arc<Self> {
+        let open = Mutex::default();
+        Arc::new(Self {
+            data: Arc::clone(data),
+            open,
+            is_unsynced: false.into(),
+            syncing: Mutex::default(),
+            bytes: 0.into(),
+        })
+    }
+
+    pub(crate) fn add(&self, log: &Arc<ValueLog>) {
+        self.open.lock().push(Arc::downgrade(log));
+    }
+
+    /// Bytes of values that were appended.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// How many there are that have become no segments yet.
+    pub(crate) fn count(&self) -> usize {
+        let mut open = self.open.lock();
+        open.retain(|log| log.upgrade().is_some_and(|log| log.is_open()));
+        open.len()
+    }
+
+    /// Appends a value. Before the log gets a record that refers to it.
+    ///
+    /// Errors: `Io`.
+    pub(crate) fn append(&self, log: &ValueLog, value: &[u8]) -> Result<Option<ValueReference>> {
+        let appended = log.append(value)?;
+        if appended.is_some() {
+            self.is_unsynced.store(true, Release);
+            self.bytes.fetch_add(u64_of(value.len()), Relaxed);
+        }
+        Ok(appended)
+    }
+
+    /// Writes everything that was appended before.
+    pub(crate) fn write_out(&self) -> Result<()> {
+        if !self.is_unsynced.load(Acquire) {
+            return Ok(());
+        }
+        let open: Vec<Arc<ValueLog>> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
+        open.iter().try_for_each(|log| log.write_out().map(|_| ()))
+    }
+
+    /// Makes everything durable that was appended before.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let _syncing = self.syncing.lock();
+        if !self.is_unsynced.load(Acquire) || planted!("values-synced-after-record") {
+            return Ok(());
+        }
+        self.write_out()?;
+        // What comes from here on is for the next one.
+        self.is_unsynced.store(false, Release);
+        self.write_appended_meanwhile()?;
+        self.data.sync()
+    }
+
+    /// What was appended before the mark was taken away, and after it was written.
+    fn write_appended_meanwhile(&self) -> Result<()> {
+        let open: Vec<Arc<ValueLog>> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
+        open.iter().try_for_each(|log| log.write_out().map(|_| ()))
+    }
+}
+
+/// A value log that the opening found, with what holds its pages.
+#[derive(Debug)]
+pub(crate) struct FoundValueLog {
+    pub(crate) record: ValueLogRecord,
+    pub(crate) _extents: Vec<Arc<Extent>>,
+}

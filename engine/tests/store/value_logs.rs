@@ -1,0 +1,338 @@
+//! Values that commits write once, into value logs: what is written, what survives, and who gives it up.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel};
+use testudo_env::{CrashPolicy, MemEnv};
+
+const VALUE_BYTES: usize = 1_000;
+
+fn open(machine: &Arc<MemEnv>) -> Db {
+    Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(4 << 20).open().unwrap()
+}
+
+fn hybrid(tree: Tree) -> KeyspaceOptions {
+    KeyspaceOptions::default().tree(tree).placement(Placement::hybrid())
+}
+
+fn trees() -> [Tree; 4] {
+    [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::treeline()]
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{:08}", number * 7919 % 1_000_003).into_bytes()
+}
+
+fn value(number: u64, round: u64) -> Vec<u8> {
+    format!("{number}/{round}/").into_bytes().into_iter().cycle().take(VALUE_BYTES).collect()
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn insert(keyspace: &Keyspace, model: &mut Model, numbers: std::ops::Range<u64>, round: u64) {
+    for number in numbers {
+        let (key, value) = (key(number), value(number, round));
+        keyspace.insert(&key, &value).unwrap();
+        model.insert(key, value);
+    }
+}
+
+fn check(keyspace: &Keyspace, model: &Model) {
+    for (key, value) in model {
+        assert_eq!(keyspace.get(key).unwrap().as_deref(), Some(value.as_slice()));
+    }
+    let entries = keyspace.iter().unwrap().map(Result::unwrap);
+    let entries: Model = entries.map(|e| (e.key().to_vec(), e.value().unwrap().to_vec())).collect();
+    assert!(entries == *model);
+}
+
+fn verify(db: &Db) {
+    let report = db.verify(VerifyLevel::Full).unwrap();
+    assert!(report.is_valid(), "{:?}", report.findings);
+}
+
+#[test]
+fn large_values_are_written_once() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", hybrid(tree)).unwrap();
+        let mut model = Model::new();
+        insert(&keyspace, &mut model, 0..20_000, 0);
+        db.flush().unwrap();
+        let stats = db.stats();
+        let user_bytes = stats.user_bytes_written as f64;
+        let written = stats.device_bytes_written as f64;
+        assert!(written < 1.45 * user_bytes, "{tree}: {} times", written / user_bytes);
+        check(&keyspace, &model);
+        verify(&db);
+        drop((keyspace, db));
+        let db = open(&machine);
+        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+        verify(&db);
+    }
+}
+
+/// A store whose value logs have what is not flushed yet; with all that was written.
+fn with_value_logs(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace, Model) {
+    let machine = MemEnv::new(1);
+    let db = open(&machine);
+    let keyspace = db.keyspace("k", hybrid(tree)).unwrap();
+    let mut model = Model::new();
+    insert(&keyspace, &mut model, 0..1_000, 0);
+    db.flush().unwrap();
+    let before = db.stats().value_log_bytes;
+    insert(&keyspace, &mut model, 500..1_300, 1);
+    assert_eq!(db.stats().value_log_bytes - before, 800_000, "all of them are in the value log");
+    (machine, db, keyspace, model)
+}
+
+#[test]
+fn what_a_store_has_not_flushed_when_it_is_closed_is_there_again() {
+    for tree in trees() {
+        let (machine, db, keyspace, mut model) = with_value_logs(tree);
+        drop(keyspace);
+        db.close().unwrap();
+        for round in 0..3 {
+            let db = open(&machine);
+            let keyspace = db.open_keyspace("k").unwrap().unwrap();
+            check(&keyspace, &model);
+            insert(&keyspace, &mut model, 2_000 + 10 * round..2_010 + 10 * round, 0);
+            verify(&db);
+            drop(keyspace);
+            db.close().unwrap();
+        }
+        let db = open(&machine);
+        db.flush().unwrap();
+        verify(&db);
+        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+    }
+}
+
+#[test]
+fn what_was_synced_survives_with_its_values() {
+    for tree in trees() {
+        let (machine, db, keyspace, model) = with_value_logs(tree);
+        db.persist(Durability::Sync).unwrap();
+        keyspace.insert("later", "lost").unwrap();
+        let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
+        let db = open(&image);
+        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+        verify(&db);
+    }
+}
+
+#[test]
+fn a_commit_counts_only_with_its_values() {
+    let tree = Tree::turtle();
+    let (machine, db, keyspace, _) = with_value_logs(tree);
+    db.persist(Durability::Sync).unwrap();
+    let numbers: Vec<u64> = (3_000..3_200).collect();
+    for (at, number) in numbers.iter().enumerate() {
+        keyspace.insert(key(*number), value(*number, 0)).unwrap();
+        if at % 20 == 0 {
+            // Writes the log, and syncs nothing.
+            db.step().unwrap();
+        }
+    }
+    db.step().unwrap();
+    let mut cuts = std::collections::BTreeSet::new();
+    for seed in 0..80 {
+        let image = machine.crash_image(&CrashPolicy::random(seed), seed);
+        let mut survivors = None;
+        for opening in 0..3 {
+            let db = open(&image);
+            let keyspace = db.open_keyspace("k").unwrap().unwrap();
+            let has = |number: &u64| match keyspace.get(key(*number)).unwrap() {
+                Some(found) => *found == *value(*number, 0),
+                None => false,
+            };
+            let count = numbers.iter().take_while(|number| has(number)).count();
+            assert!(numbers[count..].iter().all(|number| !has(number)), "seed {seed}: no prefix");
+            assert_eq!(*survivors.get_or_insert(count), count, "seed {seed}, opening {opening}");
+            keyspace.insert(format!("opening {opening}"), value(opening, 1)).unwrap();
+            for before in 0..=opening {
+                assert!(keyspace.contains_key(format!("opening {before}")).unwrap());
+            }
+            verify(&db);
+            drop(keyspace);
+            db.close().unwrap();
+        }
+        cuts.extend(survivors);
+    }
+    assert!(cuts.len() > 3, "the log ends in several places: {cuts:?}");
+}
+
+#[test]
+fn what_recovery_has_shown_is_durable_though_it_stood_in_caches() {
+    for tree in trees() {
+        let (machine, db, _keyspace, model) = with_value_logs(tree);
+        db.step().unwrap();
+        // The process dies after a sync that failed: what was written looks clean, and is not on the device.
+        let image = machine.live_image();
+        image.fail_sync("/db/data", &CrashPolicy::LOSE_ALL, false, 1).unwrap();
+        let db = open(&image);
+        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+        let image = image.crash_image(&CrashPolicy::LOSE_ALL, 1);
+        let db = open(&image);
+        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+        verify(&db);
+    }
+}
+
+#[test]
+fn a_damaged_value_of_a_commit_that_was_synced_is_told() {
+    let (machine, db, keyspace, _) = with_value_logs(Tree::leveled());
+    db.persist(Durability::Sync).unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let bytes = machine.file_bytes("/db/data").unwrap();
+    let pattern = b"/1/1000/1/1000/1/1000";
+    let at = bytes.windows(pattern.len()).position(|window| window == pattern).unwrap();
+    machine.corrupt("/db/data", u64::try_from(at).unwrap(), 1).unwrap();
+    let builder = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(4 << 20);
+    let error = builder.open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(error.location().unwrap().0.starts_with("wal-"), "{error}");
+}
+
+#[test]
+fn synced_commits_have_their_values_in_the_log() {
+    let (machine, db, keyspace, mut model) = with_value_logs(Tree::turtle());
+    let before = db.stats().value_log_bytes;
+    for number in 5_000..5_050 {
+        let mut batch = db.batch().durability(Durability::Sync);
+        batch.insert(&keyspace, key(number), value(number, 0));
+        batch.commit().unwrap();
+        model.insert(key(number), value(number, 0));
+        insert(&keyspace, &mut model, number + 1_000..number + 1_001, 0);
+    }
+    assert_eq!(db.stats().value_log_bytes - before, 50_000);
+    check(&keyspace, &model);
+    db.flush().unwrap();
+    verify(&db);
+    check(&keyspace, &model);
+    drop(machine);
+}
+
+#[test]
+fn snapshots_copies_and_other_settings_do_not_notice() {
+    for tree in trees() {
+        let (machine, db, keyspace, mut model) = with_value_logs(tree);
+        let (held, snapshot) = (model.clone(), db.snapshot().unwrap());
+        db.checkpoint("/copy").unwrap();
+        let copy = Db::builder(Path::new("/copy")).env(machine.clone()).memory_bytes(4 << 20).open().unwrap();
+        check(&copy.open_keyspace("k").unwrap().unwrap(), &model);
+        verify(&copy);
+        drop(copy);
+        keyspace.set_placement(Placement::inline()).unwrap();
+        insert(&keyspace, &mut model, 0..700, 2);
+        db.flush().unwrap();
+        keyspace.set_placement(Placement::hybrid()).unwrap();
+        insert(&keyspace, &mut model, 300..1_000, 3);
+        db.flush().unwrap();
+        insert(&keyspace, &mut model, 300..1_000, 4);
+        db.flush().unwrap();
+        check(&keyspace, &model);
+        verify(&db);
+        for (key, value) in &held {
+            assert_eq!(snapshot.get(&keyspace, key).unwrap().as_deref(), Some(value.as_slice()));
+        }
+        drop(snapshot);
+        let other = db.keyspace("other", hybrid(tree)).unwrap();
+        insert(&other, &mut Model::new(), 0..1_000, 0);
+        db.flush().unwrap();
+        insert(&other, &mut Model::new(), 0..1_000, 1);
+        drop(other);
+        db.drop_keyspace("other").unwrap();
+        verify(&db);
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open(&machine);
+        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+        verify(&db);
+    }
+}
+
+#[test]
+fn space_of_overwritten_values_comes_back() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", hybrid(tree)).unwrap();
+        let mut model = Model::new();
+        for round in 0..8 {
+            insert(&keyspace, &mut model, 0..4_000, round);
+        }
+        db.flush().unwrap();
+        db.settle().unwrap();
+        check(&keyspace, &model);
+        verify(&db);
+        let stats = keyspace.stats();
+        assert!(stats.dead_value_bytes * 5 < stats.value_bytes, "{tree}: {stats:?}");
+        let live_bytes = db.stats().live_bytes;
+        assert!(live_bytes < 4_000 * 1_000 * 5 / 4, "{tree}: {live_bytes}");
+    }
+}
+
+/// A reader in batches of many values, of which the device loses the last: the log ends before the batch, and
+/// nobody reads the value log again for each value that is missing.
+#[test]
+fn a_torn_batch_is_read_once() {
+    let (machine, db, keyspace, _) = with_value_logs(Tree::turtle());
+    db.persist(Durability::Sync).unwrap();
+    let mut batch = db.batch();
+    for number in 3_000..3_100 {
+        batch.insert(&keyspace, key(number), value(number, 0));
+    }
+    batch.commit().unwrap();
+    db.step().unwrap();
+    let mut torn = 0;
+    for seed in 0..40 {
+        let image = machine.crash_image(&CrashPolicy::random(seed), seed);
+        let db = open(&image);
+        let keyspace = db.open_keyspace("k").unwrap().unwrap();
+        let found = (3_000..3_100).filter(|number| keyspace.contains_key(key(*number)).unwrap()).count();
+        assert!(found == 0 || found == 100, "seed {seed}: half a batch");
+        torn += usize::from(found == 0);
+        verify(&db);
+    }
+    assert!(torn > 3, "{torn}");
+}
+
+#[test]
+fn memory_that_is_too_small_for_recovery_loses_nothing() {
+    let (machine, db, keyspace, mut model) = with_value_logs(Tree::turtle());
+    let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
+    let mut of_other = Model::new();
+    db.persist(Durability::Sync).unwrap();
+    insert(&other, &mut of_other, 0..100, 0);
+    insert(&keyspace, &mut model, 4_000..4_010, 0);
+    insert(&other, &mut of_other, 100..800, 0);
+    db.step().unwrap();
+    drop((keyspace, other));
+    // The process dies after a sync of the data that failed, and comes back with less memory; then
+    // power is lost.
+    let image = machine.live_image();
+    image.fail_sync("/db/data", &CrashPolicy::LOSE_ALL, false, 1).unwrap();
+    let lost = open(&image.crash_image(&CrashPolicy::LOSE_ALL, 1));
+    let lost = lost.open_keyspace("k").unwrap().unwrap();
+    assert!(!lost.contains_key(key(4_000)).unwrap(), "the device has not got its value");
+    for operations in (0..4_000).step_by(7) {
+        let image = image.live_image();
+        image.crash_after(operations);
+        let builder = Db::builder(Path::new("/db")).env(image.clone()).memory_bytes(1 << 20);
+        let is_open = builder.open().is_ok_and(|db| db.stats().flushes > 1);
+        let image = image.crash_image(&CrashPolicy::LOSE_ALL, operations);
+        let builder = Db::builder(Path::new("/db")).env(image).memory_bytes(1 << 20);
+        let db = builder.open().unwrap_or_else(|error| panic!("after {operations}: {error}"));
+        if is_open {
+            check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+            check(&db.open_keyspace("other").unwrap().unwrap(), &of_other);
+            return;
+        }
+    }
+    panic!("it never opened");
+}

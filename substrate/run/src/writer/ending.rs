@@ -1,0 +1,196 @@
+//! What a run ends with: index, filter and footer; and what becomes of its space.
+//!
+//! **Invariants**
+//! - The footer states the run's whole reference, its own place included.
+
+use std::sync::Arc;
+
+use testudo_base::{
+    Entry, Error, ExtentSpan, Kind, PAGE_SIZE, Result,
+    num::{u32_of, u64_of},
+};
+use testudo_storage::{PAGE_HEADER_BYTES, PageKind};
+
+use super::{RunWriter, WrittenBlock};
+use crate::{
+    KeyBounds, KeyEnds, Run, RunRecord, RunRef,
+    format::{
+        block::IndexEntry,
+        builder::BlockBuilder,
+        footer::{BlockPosition, Footer},
+        long_separators::{Fork, Separator},
+    },
+};
+
+impl RunWriter {
+    fn write_index(&mut self) -> Result<Vec<(Separator, BlockPosition)>> {
+        let mut top: Vec<(Separator, BlockPosition)> = Vec::new();
+        let mut block = BlockBuilder::default();
+        let mut first: Option<Separator> = None;
+        // From the first entry of the open index block to the last one.
+        let mut way: Option<Fork> = None;
+        let mut value = Vec::new();
+        for WrittenBlock { separator, position, continued_from } in std::mem::take(&mut self.index) {
+            value.clear();
+            let continued_from = continued_from.as_ref().map(|(border, pages)| (&**border, *pages));
+            let fork = separator.fork;
+            IndexEntry { position, continued_from, fork }.encode(&mut value);
+            let entry = Entry { key: &separator.bytes, kind: Kind::Value, value: &value };
+            way = match (way, fork) {
+                (Some(way), Some(fork)) => Some(way.then(fork)),
+                (_, fork) => fork,
+            };
+            if !block.push(&entry) {
+                top.push((
+                    first.take().unwrap_or_default(),
+                    self.write_block_of(PageKind::Index, &mut block)?,
+                ));
+                block.push(&entry);
+            }
+            if first.is_none() {
+                first = Some(Separator { bytes: separator.bytes, fork: way.filter(|_| fork.is_some()) });
+                way = None;
+            }
+        }
+        if let Some(first) = first {
+            top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
+        }
+        // The run keeps it, and most runs have one.
+        top.shrink_to_fit();
+        Ok(top)
+    }
+
+    fn write_filter(&mut self) -> Result<(u32, u32)> {
+        let mut filter = Vec::new();
+        testudo_filter::build(&self.hashes, testudo_filter::Precision::default(), &mut filter);
+        let first = self.next_page;
+        for partition in filter.chunks(testudo_filter::PARTITION_BYTES) {
+            self.write_block(PageKind::Filter, partition)?;
+        }
+        Ok((first, self.next_page - first))
+    }
+
+    /// Writes what is left and returns the run. Durable after the data file is synced. `covered_range` is
+    /// that of [`RunRecord`].
+    ///
+    /// REQUIRES: at least one entry was pushed.
+    pub fn finish(self, covered_range: Option<KeyBounds>) -> Result<Arc<Run>> {
+        self.finish_as(covered_range, false)
+    }
+
+    /// As [`RunWriter::finish`], for a run of values that other runs refer to.
+    pub fn finish_value_segment(self) -> Result<Arc<Run>> {
+        self.finish_as(None, true)
+    }
+
+    fn finish_as(mut self, covered_range: Option<KeyBounds>, is_value_segment: bool) -> Result<Arc<Run>> {
+        if self.entries == 0 {
+            return Err(Error::invalid("a run needs at least one entry"));
+        }
+        debug_assert!(self.tombstones <= self.entries, "tombstones are entries");
+        self.finish_block()?;
+        debug_assert_eq!(
+            u64::from(self.next_page) * u64_of(PAGE_SIZE),
+            self.data_bytes,
+            "data blocks come first"
+        );
+        let data_pages = self.next_page;
+        let index = self.write_index()?;
+        // Who looks for a value knows that it is there.
+        let (filter_page, filter_pages) = if is_value_segment || !self.layout.has_filter {
+            (self.next_page, 0)
+        } else {
+            self.write_filter()?
+        };
+        let footer = Footer { filter_page, filter_pages, index };
+        let reference = self.write_footer(data_pages, &footer, covered_range, is_value_segment)?;
+        self.write_rest()?;
+        self.cut_space();
+        for (page, kind, bytes) in std::mem::take(&mut self.admitted) {
+            self.data.admit(&self.address(kind, page), &bytes);
+        }
+        Ok(Arc::new(Run::written(self.data, reference, self.extents, footer)))
+    }
+
+    /// Writes the footer, which states the run's whole reference, its own place included.
+    fn write_footer(
+        &mut self,
+        data_pages: u32,
+        footer: &Footer,
+        covered_range: Option<KeyBounds>,
+        is_value_segment: bool,
+    ) -> Result<RunRef> {
+        let mut record = RunRecord {
+            store: self.data.store(),
+            reference: RunRef {
+                id: self.origin.id,
+                keyspace: self.origin.keyspace,
+                incarnation: self.incarnation,
+                newest_seqno: self.origin.newest_seqno,
+                spans: Vec::new(),
+                data_pages,
+                footer_page: self.next_page,
+                footer_pages: 0,
+                entries: self.entries,
+                tombstones: self.tombstones,
+                user_bytes: self.user_bytes,
+                keys: KeyEnds::of(&self.first_key, &self.previous_key),
+                has_continued_values: self.has_continued_values,
+                replaced: None,
+            },
+            keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),
+            covered_range,
+            is_value_segment,
+        };
+        // More pages may mean more spans to state, and so a longer footer.
+        let mut pages = 1;
+        loop {
+            self.take_space(pages)?;
+            record.reference.footer_pages = u32_of(pages);
+            record.reference.spans = self.spans_of(self.next_page + u32_of(pages));
+            let payload = footer.encode(&record);
+            let needed = (payload.len() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
+            if needed <= pages {
+                self.write_block_in(PageKind::Footer, &payload, pages)?;
+                return Ok(record.reference);
+            }
+            pages = needed;
+        }
+    }
+
+    /// The first `pages` pages of what was taken.
+    fn spans_of(&self, pages: u32) -> Vec<ExtentSpan> {
+        let mut left = pages;
+        let mut spans = Vec::new();
+        for span in self.extents.iter().map(|extent| extent.span()) {
+            let page_count = span.page_count.min(left);
+            if page_count > 0 {
+                spans.push(ExtentSpan { page_count, ..span });
+            }
+            left -= page_count;
+        }
+        debug_assert_eq!(left, 0, "space was taken");
+        spans.shrink_to_fit();
+        spans
+    }
+
+    /// Gives back the pages that were taken but not needed.
+    fn cut_space(&mut self) {
+        let mut needed = self.next_page;
+        let table = Arc::clone(self.data.extents());
+        let taken = std::mem::take(&mut self.extents);
+        for (number, extent) in taken.into_iter().enumerate() {
+            if needed == 0 {
+                break;
+            }
+            let pages = extent.span().page_count.min(needed);
+            let is_referred = number < self.referred_extents && pages < extent.span().page_count;
+            let kept =
+                if is_referred { table.shorten_later(&extent, pages) } else { table.shorten(extent, pages) };
+            self.extents.push(kept);
+            needed -= pages;
+        }
+        debug_assert_eq!(needed, 0, "space was taken");
+        self.extents.shrink_to_fit();
+    }
+}

@@ -1,0 +1,235 @@
+//! The value log of a write buffer: large values of commits, written once, in the order in which they come
+//! (PAPERS P2, decision 0052).
+//!
+//! A commit appends its large values here and writes references to them into the log. The buffer has the
+//! values as well, so that nobody reads a value log while its store is open. When the buffer is flushed, the
+//! value log becomes a value segment as it is, and the tree gets the references.
+//!
+//! **Invariants**
+//! - A value is appended before the log record that names it is reserved, and written before that is.
+//! - It has the space that it began with, to which the durable state refers, and takes no more for values.
+
+use testudo_base::{
+    Entry, Error, ErrorKind, ExtentSpan, Kind, Result, Seqno, ValueReference,
+    num::{u32_of, u64_of, usize_of},
+    sync::{Arc, Mutex},
+};
+use testudo_run::{RunLayout, RunOrigin, RunWriter};
+use testudo_storage::{DataFile, Extent};
+
+use crate::{DeadValues, Segment, SegmentClass, ValueLogRecord, segment::number_key};
+
+/// Bytes of a value that references and the page's own take, about.
+const OVERHEAD_BYTES: usize = 32;
+/// Buffers of a value log on their way to the device, at most: commits do not wait for each …
+const WRITES_MAX: usize = 4;
+/// … and one in so many bytes of it that fit into a buffer.
+const PART_OF_BUFFER: u64 = 32;
+
+/// A value log that commits append to.
+#[derive(Debug)]
+pub struct ValueLog {
+    record: ValueLogRecord,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Its space, until no durable state names it any more.
+    extents: Vec<Arc<Extent>>,
+    /// `None` once it has become a segment, or has failed to, or was given up.
+    writer: Option<RunWriter>,
+    count: u32,
+    stored_bytes: u64,
+    /// Something was appended since all of it was written.
+    is_dirty: bool,
+    /// Which commits have which values.
+    placed: Vec<(Seqno, u32)>,
+    logged: Option<Arc<LoggedValues>>,
+    /// Kept for the next entry.
+    bytes: Vec<u8>,
+}
+
+/// What has become of a value log.
+#[derive(Debug)]
+pub struct LoggedValues {
+    segment: Segment,
+    numbers: Numbers,
+}
+
+/// Which writes have which values.
+#[derive(Debug)]
+enum Numbers {
+    /// One number for each seqno from the first one on; [`NO_VALUE`] where a write has none.
+    Dense { first: Seqno, numbers: Vec<u32> },
+    /// By seqno.
+    Sparse(Vec<(Seqno, u32)>),
+}
+
+/// No value has this number: each takes some space.
+const NO_VALUE: u32 = u32::MAX;
+/// Numbers have a place for each seqno if one in so many has a value.
+const DENSE_PART: u64 = 8;
+
+impl Numbers {
+    fn of(mut placed: Vec<(Seqno, u32)>) -> Self {
+        placed.sort_unstable_by_key(|(seqno, _)| *seqno);
+        let (Some(first), Some(last)) = (placed.first(), placed.last()) else { return Self::Sparse(placed) };
+        let (first, length) = (first.0, last.0.0 - first.0.0 + 1);
+        if length / DENSE_PART > u64_of(placed.len()) {
+            return Self::Sparse(placed);
+        }
+        let mut numbers = vec![NO_VALUE; usize_of(length)];
+        for (seqno, number) in placed {
+            numbers[usize_of(seqno.0 - first.0)] = number;
+        }
+        Self::Dense { first, numbers }
+    }
+
+    fn get(&self, seqno: Seqno) -> Option<u32> {
+        match self {
+            Self::Dense { first, numbers } => {
+                let at = seqno.0.checked_sub(first.0)?;
+                numbers.get(usize_of(at)).copied().filter(|number| *number != NO_VALUE)
+            }
+            Self::Sparse(placed) => {
+                let found = placed.binary_search_by_key(&seqno, |(seqno, _)| *seqno);
+                found.ok().map(|at| placed[at].1)
+            }
+        }
+    }
+}
+
+impl LoggedValues {
+    /// The segment, of which all values live.
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Where the value of the write with this seqno is, which is so long.
+    pub fn reference_of(&self, seqno: Seqno, length: usize) -> Option<ValueReference> {
+        let number = self.numbers.get(seqno)?;
+        Some(ValueReference { segment: self.segment.id, number, length: u32_of(length) })
+    }
+}
+
+impl ValueLog {
+    /// Takes space for about `capacity_bytes` of values. Nothing may be appended before the durable state
+    /// refers to [`ValueLog::record`].
+    ///
+    /// Errors: `OutOfSpace`, `Io`.
+    pub fn begin(data: &Arc<DataFile>, origin: RunOrigin, capacity_bytes: u64) -> Result<Self> {
+        let (id, keyspace) = (origin.id, origin.keyspace);
+        let layout = RunLayout { has_filter: false, ..RunLayout::default() };
+        let mut writer = RunWriter::new(Arc::clone(data), origin, capacity_bytes)?
+            .with_layout(layout)
+            .with_buffers(WRITES_MAX, usize_of(capacity_bytes / PART_OF_BUFFER));
+        writer.note_referred();
+        let extents = writer.extents().to_vec();
+        let spans: Vec<ExtentSpan> = extents.iter().map(|extent| extent.span()).collect();
+        let pages: u64 = spans.iter().map(|span| u64::from(span.page_count)).sum();
+        if pages * testudo_base::PAGE_BYTES < capacity_bytes {
+            return Err(Error::new(ErrorKind::OutOfSpace, "there is not enough space for a value log"));
+        }
+        let record = ValueLogRecord { id, keyspace, incarnation: writer.incarnation(), spans };
+        let state = State {
+            extents,
+            writer: Some(writer),
+            count: 0,
+            stored_bytes: 0,
+            is_dirty: false,
+            placed: Vec::new(),
+            logged: None,
+            bytes: Vec::new(),
+        };
+        Ok(Self { record, state: Mutex::new(state) })
+    }
+
+    /// What the durable state has to know of it.
+    pub fn record(&self) -> &ValueLogRecord {
+        &self.record
+    }
+
+    /// Appends a value, if there is room for it; what leads to it from now on.
+    ///
+    /// Errors: `Io`; then what was appended before may be lost.
+    pub fn append(&self, value: &[u8]) -> Result<Option<ValueReference>> {
+        let mut state = self.state.lock();
+        let State { writer, count, bytes, .. } = &mut *state;
+        let Some(writer) = writer.as_mut().filter(|writer| writer.has_room_for(value.len() + OVERHEAD_BYTES))
+        else {
+            return Ok(None);
+        };
+        let reference =
+            ValueReference { segment: self.record.id, number: *count, length: u32_of(value.len()) };
+        bytes.clear();
+        reference.encode(bytes);
+        bytes.extend_from_slice(value);
+        writer.push(&Entry { key: &number_key(*count), kind: Kind::Referred, value: bytes })?;
+        *count += 1;
+        state.stored_bytes += u64::from(reference.length);
+        state.is_dirty = true;
+        Ok(Some(reference))
+    }
+
+    /// Whether it is neither a segment nor given up.
+    pub fn is_open(&self) -> bool {
+        self.state.lock().writer.is_some()
+    }
+
+    /// Whether nothing was appended.
+    pub fn is_unused(&self) -> bool {
+        self.state.lock().count == 0
+    }
+
+    /// Holds its space no more. REQUIRES: no durable state refers to it any more.
+    pub fn give_up(&self) {
+        let mut state = self.state.lock();
+        state.writer = None;
+        state.logged = None;
+        state.extents.clear();
+    }
+
+    /// The write with this seqno has the value that `reference` leads to. REQUIRES: nobody flushes its buffer
+    /// before.
+    pub fn note(&self, seqno: Seqno, reference: ValueReference) {
+        self.state.lock().placed.push((seqno, reference.number));
+    }
+
+    /// Writes everything that was appended, so that it survives the end of the process; whether there was
+    /// anything.
+    pub fn write_out(&self) -> Result<bool> {
+        let mut state = self.state.lock();
+        let is_dirty = std::mem::take(&mut state.is_dirty);
+        if let Some(writer) = state.writer.as_mut().filter(|_| is_dirty) {
+            writer.write_out()?;
+        }
+        Ok(is_dirty)
+    }
+
+    /// Makes it a segment, once; `None` if it has no values. Durable after the data file is synced. REQUIRES:
+    /// nothing is appended or noted any more.
+    ///
+    /// Errors: `OutOfSpace`, `Io`; it is `None` from then on.
+    pub fn finish(&self) -> Result<Option<Arc<LoggedValues>>> {
+        let mut state = self.state.lock();
+        if let Some(mut writer) = state.writer.take().filter(|_| state.count > 0) {
+            let placed = std::mem::take(&mut state.placed);
+            writer.set_newest_seqno(placed.iter().map(|(seqno, _)| *seqno).max().unwrap_or_default());
+            let run = writer.finish_value_segment()?;
+            let segment = Segment {
+                id: self.record.id,
+                class: SegmentClass::Logged,
+                run,
+                dead: DeadValues::none_of(state.count),
+                stored_bytes: state.stored_bytes,
+                dead_bytes: 0,
+            };
+            state.logged = Some(Arc::new(LoggedValues { segment, numbers: Numbers::of(placed) }));
+        }
+        Ok(state.logged.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+use std::path::Path;
+
+use testudo_base::{Incarnation, KeyspaceId, RunId, StoreId};
+use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
+
+use super::*;
+use crate::ValueLogReader;
+
+const STORE: StoreId = StoreId(7);
+
+fn data_file() -> Arc<DataFile> {
+    let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+    let file = MemEnv::new(1).open(Path::new("/data"), options).unwrap();
+    DataFile::new(file, STORE, 1 << 20, [].into_iter(), Some(Incarnation(3))).unwrap()
+}
+
+fn origin() -> RunOrigin {
+    RunOrigin { id: RunId(5), keyspace: KeyspaceId(1), keyspace_name: "k".into(), newest_seqno: Seqno(0) }
+}
+
+fn value(number: usize) -> Vec<u8> {
+    let length = [97, 1, 5_000, 300, 9_000, 20_000, 114, 4_000][number % 8];
+    (0..length).map(|at| u8::try_from((at * 7 + number) % 251).unwrap()).collect()
+}
+
+#[test]
+fn what_was_written_out_is_read_back_without_an_index() {
+    for every in [1, 2, 3, 7, 1_000] {
+        let data = data_file();
+        let log = ValueLog::begin(&data, origin(), 1 << 20).unwrap();
+        let mut references = Vec::new();
+        for number in 0..60 {
+            references.push(log.append(&value(number)).unwrap().unwrap());
+            if number % every == 0 {
+                log.write_out().unwrap();
+            }
+        }
+        log.write_out().unwrap();
+        let mut reader = ValueLogReader::new(data.shared_file(), STORE, log.record().clone());
+        for (number, reference) in references.iter().enumerate() {
+            assert_eq!(reader.read(reference), Some(value(number)), "{number}, written every {every}");
+        }
+        for (number, reference) in references.iter().enumerate().rev() {
+            assert_eq!(reader.read(reference), Some(value(number)), "{number}, backwards");
+        }
+        let beyond = ValueReference { number: 60, ..references[0] };
+        assert_eq!(reader.read(&beyond), None);
+        let (noted, living) = (Seqno(9), references[7]);
+        log.note(noted, living);
+        let logged = log.finish().unwrap().unwrap();
+        assert_eq!(logged.reference_of(noted, value(7).len()), Some(living));
+        assert_eq!(logged.reference_of(Seqno(8), 1), None);
+        for (number, reference) in references.iter().enumerate() {
+            let read = logged.segment().read(b"any", reference, testudo_run::Access::Blocking).unwrap();
+            assert_eq!(read, Some(value(number)));
+        }
+    }
+}
+
+#[test]
+fn a_value_log_takes_no_more_than_its_space() {
+    let data = data_file();
+    let log = ValueLog::begin(&data, origin(), 64 << 10).unwrap();
+    let pages: u64 = log.record().spans.iter().map(|span| u64::from(span.page_count)).sum();
+    let mut bytes = 0;
+    for number in 0.. {
+        let value = value(number);
+        if log.append(&value).unwrap().is_none() {
+            break;
+        }
+        bytes += testudo_base::num::u64_of(value.len());
+    }
+    assert!(bytes <= pages * testudo_base::PAGE_BYTES && bytes >= 40 << 10, "{bytes}");
+    let segment = log.finish().unwrap().unwrap().segment().clone();
+    assert_eq!(segment.stored_bytes(), bytes);
+    let living = segment.with_living(std::iter::empty());
+    assert!(living.is_dead() && living.dead_bytes() == bytes);
+}

@@ -1,0 +1,96 @@
+//! Reads back what a value log has, for recovery.
+//!
+//! **Invariants**
+//! - What it returns is what was appended: pages that are missing, torn or of somebody else have no values.
+//! - Who asks for values about in the order of their numbers gets them by one pass.
+
+use std::collections::VecDeque;
+
+use testudo_base::{StoreId, ValueReference, sync::Arc};
+use testudo_env::File;
+use testudo_run::LenientCursor;
+
+use crate::ValueLogRecord;
+
+/// Bytes of values that were passed and may still be asked for, at most, but for one: commits come in another
+/// order than their values, by a few places.
+const PASSED_BYTES: usize = 1 << 20;
+
+/// A reader of one value log.
+pub struct ValueLogReader {
+    file: Arc<dyn File>,
+    store: StoreId,
+    record: ValueLogRecord,
+    cursor: LenientCursor,
+    /// What the cursor passed and nobody has asked for, by number.
+    passed: VecDeque<(ValueReference, Vec<u8>)>,
+    passed_bytes: usize,
+    /// The greatest number that the cursor has passed.
+    last_passed: Option<u32>,
+}
+
+impl ValueLogReader {
+    /// Reads nothing yet.
+    pub fn new(file: Arc<dyn File>, store: StoreId, record: ValueLogRecord) -> Self {
+        let cursor = LenientCursor::new(Arc::clone(&file), store, &record.as_run());
+        Self { file, store, record, cursor, passed: VecDeque::new(), passed_bytes: 0, last_passed: None }
+    }
+
+    /// The value that `reference` leads to, if it is there.
+    pub fn read(&mut self, reference: &ValueReference) -> Option<Vec<u8>> {
+        let lies_ahead = self.last_passed.is_none_or(|last| reference.number > last);
+        let read = self.read_on(reference);
+        if read.is_some() || lies_ahead {
+            return read;
+        }
+        // It was asked for before, or came long before others; or it is not there.
+        self.cursor = LenientCursor::new(Arc::clone(&self.file), self.store, &self.record.as_run());
+        self.passed.clear();
+        self.passed_bytes = 0;
+        self.last_passed = None;
+        self.read_on(reference)
+    }
+
+    /// The value, if it was passed lately or lies ahead.
+    fn read_on(&mut self, reference: &ValueReference) -> Option<Vec<u8>> {
+        if let Ok(at) = self.passed.binary_search_by_key(&reference.number, |(passed, _)| passed.number) {
+            let (stated, value) = self.passed.remove(at)?;
+            self.passed_bytes -= value.len();
+            return Some(value).filter(|_| stated == *reference);
+        }
+        loop {
+            // The cursor stands on the first entry that nobody has asked for, if on any.
+            if let Some(entry) = self.cursor.entry() {
+                let (stated, value) = ValueReference::split_referred(entry.value).ok()?;
+                if stated.number > reference.number {
+                    return None;
+                }
+                let value = value.to_vec();
+                self.cursor.advance();
+                self.last_passed = Some(stated.number);
+                if stated.number == reference.number {
+                    return Some(value).filter(|_| stated == *reference);
+                }
+                self.keep(stated, value);
+            } else {
+                self.cursor.advance();
+                self.cursor.entry()?;
+            }
+        }
+    }
+
+    fn keep(&mut self, reference: ValueReference, value: Vec<u8>) {
+        self.passed_bytes += value.len();
+        self.passed.push_back((reference, value));
+        while self.passed.len() > 1 && self.passed_bytes > PASSED_BYTES {
+            let oldest = self.passed.pop_front();
+            self.passed_bytes -= oldest.map_or(0, |(_, value)| value.len());
+        }
+    }
+}
+
+impl std::fmt::Debug for ValueLogReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ValueLogReader({})", self.record.id)
+    }
+}
