@@ -119,7 +119,7 @@ impl Store {
             }
         }
         let of_unused = unused.iter().map(|log| log.record());
-        let records = of_unused.chain(recovered.iter().map(|found| &found.record));
+        let records = of_unused.chain(&recovered);
         let edit: Vec<_> = records.flat_map(release_value_log).collect();
         if !edit.is_empty() {
             self.commit_edit(&edit).inspect_err(|error| self.poison(error))?;
@@ -134,7 +134,7 @@ impl Store {
         let log = flushed.value_log().map(|log| log.record().clone());
         let mut released: Vec<ValueLogRecord> = log.into_iter().collect();
         if self.is_recovered_in(keyspace, Some(flushed)) {
-            released.extend(keyspace.found_value_logs.lock().iter().map(|found| found.record.clone()));
+            released.extend(keyspace.found_value_logs.lock().iter().cloned());
         }
         released.iter().flat_map(release_value_log).collect()
     }

@@ -15,7 +15,7 @@ use testudo_separated::release_value_log;
 use testudo_storage::ManifestState;
 use testudo_values::{ValueLogReader, ValueLogRecord};
 
-use crate::store::{Store, value_logs::FoundValueLog, view::KeyspaceCore};
+use crate::store::{Store, view::KeyspaceCore};
 
 /// Reads values of value logs.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl FoundValues {
         let mut found = Self::default();
         for keyspace in store.keyspaces() {
             for log in keyspace.found_value_logs.lock().iter() {
-                found.add(&store.data.shared_file(), store.id, log.record.clone());
+                found.add(&store.data.shared_file(), store.id, log.clone());
             }
         }
         found
@@ -56,19 +56,18 @@ impl FoundValues {
     }
 }
 
-/// Holds the value logs that the objects of a keyspace name.
+/// Tells a keyspace of the value logs that its objects name.
 ///
 /// Errors: `Corruption` if they contradict themselves or the live extents.
-pub(crate) fn hold_value_logs(store: &Store, keyspace: &KeyspaceCore, id: KeyspaceId) -> Result<()> {
+pub(crate) fn find_value_logs(store: &Store, keyspace: &KeyspaceCore, id: KeyspaceId) -> Result<()> {
     let objects = store.manifest.with_state(|state| state.objects_of(id));
     let damaged = |why| Error::new(ErrorKind::Corruption, format!("manifest: keyspace {id}: {why}"));
     let records = testudo_separated::value_logs(&objects).map_err(|Damage(why)| damaged(why))?;
-    for record in records {
-        let held = record.spans.iter().map(|span| store.data.extents().hold(*span));
-        let extents: Option<Vec<_>> = held.collect();
-        let _extents = extents.ok_or_else(|| damaged("the space of a value log is not live"))?;
-        keyspace.found_value_logs.lock().push(FoundValueLog { record, _extents });
+    let mut spans = records.iter().flat_map(|record| &record.spans);
+    if !spans.all(|span| store.data.extents().hold(*span).is_some()) {
+        return Err(damaged("the space of a value log is not live"));
     }
+    *keyspace.found_value_logs.lock() = records;
     Ok(())
 }
 
@@ -83,9 +82,9 @@ pub(crate) fn settle_found_values(store: &Store) -> Result<()> {
         outcome => outcome?,
     }
     let found = |keyspace: Arc<KeyspaceCore>| std::mem::take(&mut *keyspace.found_value_logs.lock());
-    let found: Vec<FoundValueLog> = store.keyspaces().into_iter().flat_map(found).collect();
+    let found: Vec<ValueLogRecord> = store.keyspaces().into_iter().flat_map(found).collect();
     store.beginning.begin()?;
-    let edit: Vec<_> = found.iter().flat_map(|found| release_value_log(&found.record)).collect();
+    let edit: Vec<_> = found.iter().flat_map(release_value_log).collect();
     store.commit_edit(&edit)
 }
 

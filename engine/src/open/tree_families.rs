@@ -21,7 +21,7 @@ use testudo_storage::{Change, DataFile, KeyspaceRecord};
 
 use crate::{
     handles::options::{KeyspaceOptions, Passage, Tree},
-    open::{found_values::hold_value_logs, options_format::Unreadable},
+    open::{found_values::find_value_logs, options_format::Unreadable},
     store::{Store, view::KeyspaceCore},
 };
 
@@ -228,7 +228,7 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
         if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
             return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));
         }
-        hold_value_logs(store, &core, id)?;
+        find_value_logs(store, &core, id)?;
         store.pieces.adopt(&core);
         catalogue.by_id.insert(id, core);
     }

@@ -21,12 +21,12 @@ use testudo_base::{
         Arc, Mutex, Weak,
         atomic::{
             AtomicBool, AtomicU64,
-            Ordering::{Acquire, Relaxed, Release},
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
 };
-use testudo_storage::{DataFile, Extent};
-use testudo_values::{ValueLog, ValueLogRecord};
+use testudo_storage::DataFile;
+use testudo_values::ValueLog;
 
 /// Those that commits append to, or that are about to become segments.
 #[derive(Debug)]
@@ -35,8 +35,6 @@ pub(crate) struct ValueLogs {
     open: Mutex<Vec<Weak<ValueLog>>>,
     /// Something was appended that is not known to be synced.
     is_unsynced: AtomicBool,
-    /// Held while they are synced: whoever comes meanwhile waits for it.
-    syncing: Mutex<()>,
     /// Bytes of values that were appended.
     bytes: AtomicU64,
 }
@@ -44,13 +42,7 @@ pub(crate) struct ValueLogs {
 impl ValueLogs {
     pub(crate) fn new(data: &Arc<DataFile>) -> Arc<Self> {
         let open = Mutex::default();
-        Arc::new(Self {
-            data: Arc::clone(data),
-            open,
-            is_unsynced: false.into(),
-            syncing: Mutex::default(),
-            bytes: 0.into(),
-        })
+        Arc::new(Self { data: Arc::clone(data), open, is_unsynced: false.into(), bytes: 0.into() })
     }
 
     pub(crate) fn add(&self, log: &Arc<ValueLog>) {
@@ -83,36 +75,24 @@ impl ValueLogs {
 
     /// Writes everything that was appended before.
     pub(crate) fn write_out(&self) -> Result<()> {
-        if !self.is_unsynced.load(Acquire) {
-            return Ok(());
-        }
-        let open: Vec<Arc<ValueLog>> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
-        open.iter().try_for_each(|log| log.write_out().map(|_| ()))
+        if self.is_unsynced.load(Acquire) { self.write_all_out() } else { Ok(()) }
     }
 
-    /// Makes everything durable that was appended before.
+    /// Makes everything durable that was appended before. REQUIRES: one at a time, and nobody writes out
+    /// meanwhile: the log's right to write is held.
+    ///
+    /// Errors: those of files; they end the log.
     pub(crate) fn sync(&self) -> Result<()> {
-        let _syncing = self.syncing.lock();
-        if !self.is_unsynced.load(Acquire) || planted!("values-synced-after-record") {
+        // What is appended from here on is for the next one.
+        if planted!("values-synced-after-record") || !self.is_unsynced.swap(false, AcqRel) {
             return Ok(());
         }
-        self.write_out()?;
-        // What comes from here on is for the next one.
-        self.is_unsynced.store(false, Release);
-        self.write_appended_meanwhile()?;
+        self.write_all_out()?;
         self.data.sync()
     }
 
-    /// What was appended before the mark was taken away, and after it was written.
-    fn write_appended_meanwhile(&self) -> Result<()> {
+    fn write_all_out(&self) -> Result<()> {
         let open: Vec<Arc<ValueLog>> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
-        open.iter().try_for_each(|log| log.write_out().map(|_| ()))
+        open.iter().try_for_each(|log| log.write_out())
     }
-}
-
-/// A value log that the opening found, with what holds its pages.
-#[derive(Debug)]
-pub(crate) struct FoundValueLog {
-    pub(crate) record: ValueLogRecord,
-    pub(crate) _extents: Vec<Arc<Extent>>,
 }

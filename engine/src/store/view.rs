@@ -26,7 +26,7 @@ use testudo_values::{PairClass, Placement, ValueLog, ValueLogRecord};
 use crate::{
     flush::idle::Idle,
     handles::options::KeyspaceOptions,
-    store::{Store, budget::OwnShare, drop_totals::DropTotals, value_logs::FoundValueLog},
+    store::{Store, budget::OwnShare, drop_totals::DropTotals},
 };
 
 /// A memtable and when it was first written.
@@ -184,7 +184,7 @@ pub(crate) struct KeyspaceCore {
     /// For the buffer that comes next.
     pub(crate) spare_value_log: Mutex<Option<Arc<ValueLog>>>,
     /// What the opening found, until nothing of it waits to be flushed.
-    pub(crate) found_value_logs: Mutex<Vec<FoundValueLog>>,
+    pub(crate) found_value_logs: Mutex<Vec<ValueLogRecord>>,
 }
 
 impl KeyspaceCore {
@@ -230,7 +230,7 @@ impl KeyspaceCore {
         let of_buffers = view.buffers().filter_map(|buffer| buffer.value_log());
         let mut records: Vec<_> = of_buffers.map(|log| log.record().clone()).collect();
         records.extend(self.spare_value_log.lock().iter().map(|log| log.record().clone()));
-        records.extend(self.found_value_logs.lock().iter().map(|found| found.record.clone()));
+        records.extend(self.found_value_logs.lock().iter().cloned());
         records
     }
 

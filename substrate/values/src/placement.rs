@@ -30,6 +30,9 @@ const IN_PLACE_LEVELS_MAX: u32 = 2;
 /// segments, and the tree merges references to them. Those of medium pairs go to value segments, too, but
 /// come back to their keys where these reach the bottom of the tree, or the level above it if
 /// [`Placement::with_in_place_levels`] says so. Those of small pairs stay with their keys.
+///
+/// Commits that are not synced write the values of large pairs once, in the order in which they come. So a
+/// scan over keys that came in another order reads a page for each such value that it looks at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     large_ratio: f64,

@@ -196,15 +196,14 @@ impl ValueLog {
         self.state.lock().placed.push((seqno, reference.number));
     }
 
-    /// Writes everything that was appended, so that it survives the end of the process; whether there was
-    /// anything.
-    pub fn write_out(&self) -> Result<bool> {
+    /// Writes everything that was appended, so that it survives the end of the process.
+    pub fn write_out(&self) -> Result<()> {
         let mut state = self.state.lock();
         let is_dirty = std::mem::take(&mut state.is_dirty);
         if let Some(writer) = state.writer.as_mut().filter(|_| is_dirty) {
             writer.write_out()?;
         }
-        Ok(is_dirty)
+        Ok(())
     }
 
     /// Makes it a segment, once; `None` if it has no values. Durable after the data file is synced. REQUIRES:
