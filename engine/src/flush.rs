@@ -9,6 +9,7 @@ pub(crate) mod commit_flush;
 pub(crate) mod flush_sealed;
 pub(crate) mod give_back;
 pub(crate) mod govern;
+pub(crate) mod govern_values;
 pub(crate) mod hold_space;
 pub(crate) mod idle;
 pub(crate) mod jobs;

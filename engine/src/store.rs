@@ -17,6 +17,7 @@ pub(crate) mod governor;
 pub(crate) mod health;
 pub(crate) mod held_space;
 pub(crate) mod in_flight;
+pub(crate) mod keyspace_settings;
 pub(crate) mod log;
 pub(crate) mod merging;
 mod metadata;

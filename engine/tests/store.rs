@@ -19,6 +19,8 @@ mod memory;
 mod merge;
 #[path = "store/moving.rs"]
 mod moving;
+#[path = "store/moving_values.rs"]
+mod moving_values;
 #[path = "store/outlying_scans.rs"]
 mod outlying_scans;
 #[path = "store/placement.rs"]

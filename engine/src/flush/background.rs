@@ -159,6 +159,7 @@ fn flush_loop(store: &Store) -> Result<()> {
     while !store.health.is_closing() && !store.has_failed() {
         check_device_space(store)?;
         store.govern_memory();
+        store.govern_values()?;
         store.seal_if_full();
         let worked = (|| Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
         if is_stalled(&worked) {
@@ -257,6 +258,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
             store.manifest.state_watermark()?;
         }
         store.govern_memory();
+        store.govern_values()?;
         store.seal_if_full();
         if store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()? {
             return Ok(true);

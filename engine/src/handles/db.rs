@@ -15,18 +15,13 @@ use testudo_base::{
 use testudo_contract::LeastGain;
 use testudo_env::{DirLock, Thread};
 use testudo_storage::Change;
-use testudo_values::Placement;
 
 use crate::{
     Batch, DbBuilder, DbStats, IntoKeyspaceOptions, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot,
-    Tree, VerifyLevel, VerifyReport,
+    VerifyLevel, VerifyReport,
     flush::background,
-    handles::options::{Durability, Passage},
-    open::{
-        self, Opened, directory,
-        settings::Settings,
-        tree_families::{Objects, empty_tree, next_tree, put_object, stored_tree},
-    },
+    handles::options::Durability,
+    open::{self, Opened, directory, settings::Settings, tree_families::empty_tree},
     store::{Store, executor::Pool, pieces::check_keyspace_name, view::KeyspaceCore},
     unobserved,
     write::space_guard::Intent,
@@ -274,7 +269,7 @@ impl Db {
     /// Creates those that are missing. REQUIRES: `flush_lock` is held.
     fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let store = self.store();
-        let options = &options.with_passage(Passage::Never);
+        let options = &options.as_chosen();
         let missing: BTreeSet<&str> = {
             let catalogue = store.catalogue.read();
             names.iter().copied().filter(|name| !catalogue.by_name.contains_key(*name)).collect()
@@ -295,7 +290,7 @@ impl Db {
         };
         let mut edit: Vec<Change> = ids.clone().zip(&missing).map(create).collect();
         edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
-        self.commit_or_poison(&edit)?;
+        store.commit_catalogue(&edit)?;
         let core = |(id, name): (KeyspaceId, &str)| {
             KeyspaceCore::new(store, id, name, *options, empty_tree(store, options, id))
         };
@@ -308,60 +303,6 @@ impl Db {
         drop(catalogue);
         store.fit_caches();
         Ok(())
-    }
-
-    /// Stores a keyspace in a tree of another kind.
-    pub(crate) fn set_tree(&self, core: &KeyspaceCore, tree: Tree) -> Result<()> {
-        self.set_options(core, |present, objects| next_tree(&present, tree, core.id, objects))
-    }
-
-    /// Puts the values of a keyspace somewhere else from now on.
-    pub(crate) fn set_placement(&self, core: &KeyspaceCore, placement: Placement) -> Result<()> {
-        self.set_options(core, |present, _| Ok((present.placement(placement), None)))
-    }
-
-    /// Opens the tree of a keyspace with other options, and with a change of its objects.
-    fn set_options(
-        &self,
-        core: &KeyspaceCore,
-        next: impl FnOnce(KeyspaceOptions, &Objects) -> Result<(KeyspaceOptions, Option<Change>)>,
-    ) -> Result<()> {
-        let store = self.store();
-        store.wal()?;
-        let _flush = Some(store.flush_lock.lock()).filter(|_| !planted!("tree-set-during-a-round"));
-        if core.is_dropped() {
-            return Err(Error::invalid("the keyspace was dropped"));
-        }
-        store.check_writable()?;
-        let present = *core.view.load().options;
-        // Between rounds the durable objects are those of the published tree.
-        let mut objects = store.manifest.with_state(|state| state.objects_of(core.id));
-        let (options, border) = next(present, &objects)?;
-        if options == present {
-            return Ok(());
-        }
-        store.space.check(&*store.env, Intent::Write)?;
-        objects.extend(border.iter().filter_map(put_object));
-        let tree = stored_tree(&store.data, &options, core.id, objects)?;
-        let edit = [Change::SetOptions(core.id, options.encode())].into_iter().chain(border);
-        self.commit_or_poison(&edit.collect::<Vec<_>>())?;
-        let commit = store.commits.lock();
-        core.publish_options(tree, options);
-        core.expect_jobs();
-        drop(commit);
-        store.background.wake_all();
-        Ok(())
-    }
-
-    /// Commits a change of the catalogue. The log notes it, so that whatever is committed from now on
-    /// proves it.
-    fn commit_or_poison(&self, edit: &[Change]) -> Result<()> {
-        let store = self.store();
-        let outcome = store.commit_edit(edit).and_then(|()| store.wal()?.record_edit());
-        if let Err(error) = &outcome {
-            self.store().poison(error);
-        }
-        outcome
     }
 
     /// Drops the keyspace called `name` with everything in it; `false` if there is none. Durable on return.
@@ -385,7 +326,7 @@ impl Db {
         let mut edit = core.view.load().tree.release();
         edit.extend(store.without_value_logs(&core));
         edit.push(Change::DropKeyspace(core.id));
-        self.commit_or_poison(&edit)?;
+        store.commit_catalogue(&edit)?;
         let mut catalogue = store.catalogue.write();
         catalogue.by_name.remove(name);
         catalogue.by_id.remove(&core.id);

@@ -133,7 +133,7 @@ impl Iter {
     fn new_front(&self) -> Front {
         let end = self.bounds.high.as_deref().map(Arc::from);
         let limits = ScanLimits { entries: self.expected_entries, end };
-        Front::new(sources_of(&self.pinned, &limits), self.expected_entries)
+        Front::new(sources_of(&self.pinned, &limits), self.expected_entries, &self.pinned)
     }
 
     fn forward(&mut self) -> Result<Option<Entry>> {

@@ -13,10 +13,7 @@ use testudo_contract::OutlineLine;
 use crate::{
     Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Placement, Slice, Tree,
     handles::{
-        key_range::bounds_of_prefix,
-        options::{Durability, Passage},
-        snapshot::Pinned,
-        value_reader::ValueReader,
+        key_range::bounds_of_prefix, options::Durability, snapshot::Pinned, value_reader::ValueReader,
     },
     read::{self, Found, ManyFound},
     store::{pieces::PIECES_KEYSPACE, pieces_format::PIECE_BYTES, view::KeyspaceCore},
@@ -63,7 +60,7 @@ impl Keyspace {
 
     /// Its present settings; while it moves, with the tree where it goes.
     pub fn options(&self) -> KeyspaceOptions {
-        self.core.view.load().options.with_passage(Passage::Never)
+        self.core.view.load().options.as_chosen()
     }
 
     /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on
@@ -99,7 +96,7 @@ impl Keyspace {
     /// is stored of the tree contradicts itself.
     pub fn set_tree(&self, tree: Tree) -> Result<()> {
         KeyspaceOptions::default().tree(tree).validate()?;
-        self.db.set_tree(&self.core, tree)
+        self.db.store().set_tree(&self.core, tree)
     }
 
     /// Puts values where `placement` says from now on. Durable on return; readers and writers go on
@@ -120,7 +117,7 @@ impl Keyspace {
     ///
     /// Errors: `Invalid` if the keyspace was dropped; others as [`Keyspace::set_tree`].
     pub fn set_placement(&self, placement: Placement) -> Result<()> {
-        self.db.set_placement(&self.core, placement)
+        self.db.store().set_placement(&self.core, placement)
     }
 
     fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {

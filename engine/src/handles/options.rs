@@ -6,7 +6,7 @@ use testudo_base::{
     Error, Result,
     num::{u16_of, u32_of, u64_of, usize_of},
 };
-use testudo_values::Placement;
+use testudo_values::{LargeValues, Placement};
 
 use crate::open::tree_families;
 
@@ -286,6 +286,9 @@ pub struct KeyspaceOptions {
     tree: Tree,
     merge_operator: Option<OperatorName>,
     placement: Placement,
+    large_values: LargeValues,
+    /// What that had cost more than the other way when it was last written down.
+    value_excess: u64,
     passage: Passage,
 }
 
@@ -323,9 +326,10 @@ impl<F: FnOnce() -> KeyspaceOptions> IntoKeyspaceOptions for F {
 }
 
 impl KeyspaceOptions {
-    /// As Parallax stores data: in [`Tree::leveled`], with [`Placement::hybrid`].
+    /// As Parallax stores data: in [`Tree::leveled`], with its thresholds, which move by themselves
+    /// ([`Placement::automatic`]).
     pub fn parallax() -> Self {
-        Self::default().tree(Tree::leveled()).placement(Placement::hybrid())
+        Self::default().tree(Tree::leveled()).placement(Placement::automatic())
     }
 
     /// Stores the keyspace in this tree. Default: [`Tree::turtle`].
@@ -365,6 +369,42 @@ impl KeyspaceOptions {
     /// The tree.
     pub fn chosen_tree(&self) -> Tree {
         self.tree
+    }
+
+    /// Where the thresholds of the placement are at present.
+    pub(crate) fn placement_in_force(&self) -> Placement {
+        match self.large_values {
+            LargeValues::Outside => self.placement,
+            LargeValues::WithKeys => self.placement.without_large(),
+        }
+    }
+
+    /// Where values of large pairs are.
+    pub(crate) fn large_values(&self) -> LargeValues {
+        self.large_values
+    }
+
+    /// The same for a keyspace that has them there from now on.
+    #[must_use]
+    pub(crate) fn with_large_values(self, large_values: LargeValues) -> Self {
+        Self { large_values, value_excess: 0, ..self }
+    }
+
+    /// What it had cost to have them there more than the other way would have, when it was last written down.
+    pub(crate) fn value_excess(&self) -> u64 {
+        self.value_excess
+    }
+
+    /// The same with that as it is now.
+    #[must_use]
+    pub(crate) fn with_value_excess(self, value_excess: u64) -> Self {
+        Self { value_excess, ..self }
+    }
+
+    /// The same as users have chosen it: without what has become of the keyspace since.
+    #[must_use]
+    pub(crate) fn as_chosen(self) -> Self {
+        Self { passage: Passage::Never, ..self.with_large_values(LargeValues::Outside) }
     }
 
     /// Whether the keyspace has moved.

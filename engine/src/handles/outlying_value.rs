@@ -24,9 +24,8 @@ use testudo_base::{
     },
 };
 use testudo_contract::Tree;
-use testudo_run::Access;
 use testudo_storage::StreamLease;
-use testudo_values::SegmentSet;
+use testudo_values::{LargeValues, SegmentSet, ValueCosts};
 
 use crate::{
     Slice,
@@ -71,6 +70,8 @@ pub(crate) struct OutlyingScan {
     open: Arc<Open>,
     tree: Arc<dyn Tree>,
     full_merge: Arc<FullMerge>,
+    /// Where it is counted what values outside cost scans.
+    costs: Option<(Arc<ValueCosts>, LargeValues)>,
     /// One more than the number of the value that was looked at last; 0: none was.
     looked: AtomicU64,
 }
@@ -78,16 +79,29 @@ pub(crate) struct OutlyingScan {
 impl OutlyingScan {
     /// Of a scan of `pinned`.
     pub(crate) fn of(pinned: &Pinned) -> Arc<Self> {
+        let costs = pinned.view.tree.value_costs().cloned();
         Arc::new(Self {
             open: Arc::clone(pinned.open()),
             tree: Arc::clone(&pinned.view.tree),
             full_merge: Arc::clone(&pinned.view.full_merge),
+            costs: costs.map(|costs| (costs, pinned.view.options.large_values())),
             looked: 0.into(),
         })
     }
 
     fn segments(&self) -> Result<&SegmentSet> {
         self.tree.value_segments().ok_or_else(stray_reference)
+    }
+
+    /// Values of several references, read together.
+    fn read(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
+        let (values, reads) = self.segments()?.read_together(wanted)?;
+        match &self.costs {
+            Some((costs, LargeValues::Outside)) => costs.note_reads(reads),
+            Some((costs, LargeValues::WithKeys)) => costs.note_stray_reads(reads),
+            None => {}
+        }
+        Ok(values)
     }
 }
 
@@ -186,21 +200,20 @@ impl TakenAhead {
         if let Slot::Read(_) = slots.slots[index] {
             return Ok(slots.take(index).expect("it was read"));
         }
-        let segments = self.scan.segments()?;
         if reads_ahead {
-            self.read_from(index, segments, &mut slots);
+            self.read_from(index, &mut slots)?;
             if let Some(value) = slots.take(index) {
                 return Ok(value);
             }
         }
-        let value = segments.read(self.key(index), &self.wanted[index].reference, Access::Blocking)?;
+        let mut alone = self.scan.read(&[(self.key(index), self.wanted[index].reference)])?;
         slots.forget(index);
-        Ok(value.expect("a blocking read waits for its page"))
+        Ok(alone.pop().expect("each reference has its value"))
     }
 
     /// Reads values from `index` on, as far as that goes without errors.
-    fn read_from(&self, index: usize, segments: &SegmentSet, slots: &mut Slots) {
-        let data = segments.iter().next().map(|segment| segment.run().data());
+    fn read_from(&self, index: usize, slots: &mut Slots) -> Result<()> {
+        let data = self.scan.segments()?.iter().next().map(|segment| segment.run().data());
         if slots.lease.is_none() {
             slots.lease = data.and_then(|data| data.lease_stream(AHEAD_BYTES));
         }
@@ -218,12 +231,13 @@ impl TakenAhead {
                 wanted.push((self.key(at), reference));
             }
         }
-        if let Ok(values) = segments.read_together(&wanted) {
+        if let Ok(values) = self.scan.read(&wanted) {
             let shift = usize::from(planted!("values-ahead-shifted") && chosen.len() > 2);
             let places = chosen.iter().cycle().skip(shift);
             places.zip(values).for_each(|(at, value)| slots.slots[*at] = Slot::Read(value));
         }
         slots.give_back_lease();
+        Ok(())
     }
 
     /// What the entry is with the value that its reference leads to.

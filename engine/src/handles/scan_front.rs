@@ -15,6 +15,8 @@ use testudo_base::{
     num::{u64_of, usize_of},
 };
 
+use testudo_values::{LargeValues, PairClass, Placement, ValueCosts};
+
 use crate::{
     Slice,
     handles::{
@@ -24,6 +26,7 @@ use crate::{
         snapshot::Pinned,
     },
     read::{operands_over_pieces, reference_in_pieces, stray_reference},
+    store::view::View,
 };
 
 /// Entries that are taken ahead at most.
@@ -49,6 +52,36 @@ pub(crate) struct Front {
     outlying: u64,
     /// Once there are such.
     scan: Option<Arc<OutlyingScan>>,
+    /// Counts values of large pairs that lie with their keys, if that is to be counted.
+    watch: Option<Watch>,
+}
+
+/// What scans would have paid if values of large pairs lay outside (decision 0053).
+struct Watch {
+    placement: Placement,
+    costs: Arc<ValueCosts>,
+    /// Such values that were passed.
+    passed: u64,
+}
+
+impl Watch {
+    fn of(pinned: &Pinned) -> Option<Self> {
+        let View { options, tree, .. } = &*pinned.view;
+        let are_with_keys = options.large_values() == LargeValues::WithKeys;
+        let costs = tree.value_costs().filter(|_| are_with_keys)?;
+        Some(Self { placement: options.chosen_placement(), costs: Arc::clone(costs), passed: 0 })
+    }
+
+    fn pass(&mut self, entry: &testudo_base::Entry<'_>) {
+        let is_large = || self.placement.class_of(entry.key.len(), entry.value.len()) == PairClass::Large;
+        self.passed += u64::from(entry.kind == Kind::Value && is_large());
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.costs.note_reads(self.passed);
+    }
 }
 
 /// One entry of those that were taken, its value aside if it lies outside.
@@ -94,7 +127,7 @@ pub(crate) fn owned_alone(
 impl Front {
     /// In front of everything that `sources` have once they are sought. `expected`: entries that the scan is
     /// for, if that is known.
-    pub(crate) fn new(sources: Sources, expected: Option<u64>) -> Self {
+    pub(crate) fn new(sources: Sources, expected: Option<u64>, pinned: &Pinned) -> Self {
         Self {
             sources,
             is_passed: false,
@@ -106,6 +139,7 @@ impl Front {
             returned: 0,
             outlying: 0,
             scan: None,
+            watch: Watch::of(pinned),
         }
     }
 
@@ -172,6 +206,7 @@ impl Front {
             }
             if entry.kind != Kind::Tombstone {
                 self.is_passed = true;
+                self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
                 return Ok(Some(owned(&entry, pinned)));
             }
             self.sources.next()?;
@@ -200,6 +235,7 @@ impl Front {
                 }
                 taken.push(Taken::Outside(entry.key.to_vec().into()));
             } else if entry.kind != Kind::Tombstone {
+                self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
                 bytes += u64_of(entry.value.len());
                 taken.push(Taken::Entry(owned(&entry, pinned)));
             }

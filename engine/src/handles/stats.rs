@@ -1,9 +1,11 @@
 //! Statistics of a store and of a keyspace, as plain data.
 
 use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
+use testudo_values::LargeValues;
 
 use crate::{
-    flush::stages::Stage,
+    flush::{govern_values::price_of_moving, stages::Stage},
+    open::tree_families::is_of_family,
     store::{Store, view::KeyspaceCore},
     warm::restore_state::RestoreState,
 };
@@ -281,7 +283,8 @@ fn rounded(value: f64) -> u64 {
 pub struct KeyspaceStats {
     /// Name of its tree; while it moves, of the tree where it goes.
     pub tree: String,
-    /// Name of the tree that it leaves, if it is moving to one of another family.
+    /// Name of the tree that it leaves, if it is moving to one of another family; `tree` itself if values
+    /// come back to their keys ([`Placement::automatic`](crate::Placement::automatic)).
     pub moving_from: Option<String>,
     /// While it moves: entries that have moved.
     pub moved_bytes: u64,
@@ -328,6 +331,13 @@ pub struct KeyspaceStats {
     pub transient_value_bytes: u64,
     /// Of those, values to which no entry of the tree refers any more.
     pub dead_transient_value_bytes: u64,
+    /// Whether values of large pairs are with their keys because its thresholds have moved: 1, else 0.
+    pub large_values_with_keys: u64,
+    /// If its thresholds move: what having values of large pairs where they are has cost scans and merges
+    /// more than the other way would have, in bytes as [`Placement`](crate::Placement) and decision 0053 say.
+    pub large_values_excess_bytes: u64,
+    /// At how much excess they move.
+    pub large_values_limit_bytes: u64,
     /// Its memtables.
     pub memtable_bytes: u64,
     /// Keys in its memtables; a count.
@@ -358,9 +368,14 @@ impl KeyspaceStats {
         let dropped = core.drops.get();
         let flushed = store.manifest.with_state(|state| state.keyspaces.get(&core.id).map(|k| k.flushed));
         let moving = tree.moving.unwrap_or_default();
+        let chosen = view.options.chosen_tree();
+        let left = |left| if is_of_family(left, chosen) { chosen } else { left };
+        let large_values = view.options.large_values();
+        let costs = view.tree.value_costs();
+        let limit = costs.map_or(0, |_| price_of_moving(&*view.tree, large_values));
         Self {
-            tree: view.options.chosen_tree().to_string(),
-            moving_from: view.options.moving_from().map(|tree| tree.to_string()),
+            tree: chosen.to_string(),
+            moving_from: view.options.moving_from().map(|tree| left(tree).to_string()),
             moved_bytes: moving.moved_bytes,
             left_bytes: moving.left_bytes,
             height: u64::from(tree.height),
@@ -382,6 +397,9 @@ impl KeyspaceStats {
             overflow_pages: tree.overflow_pages,
             transient_value_bytes: tree.transient_value_bytes,
             dead_transient_value_bytes: tree.dead_transient_value_bytes,
+            large_values_with_keys: (large_values == LargeValues::WithKeys).into(),
+            large_values_excess_bytes: costs.map_or(0, |costs| costs.excess(large_values)),
+            large_values_limit_bytes: limit,
             memtable_bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),
             memtable_entries: view.buffers().map(|buffer| u64_of(buffer.table.len())).sum(),
             dropped_before_flush_entries: dropped.in_buffers.dropped_entries,

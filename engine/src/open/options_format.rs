@@ -4,7 +4,9 @@
 //!   operator, its name (UTF-8), up to the end.
 //! - Before a tree, unless values are placed as they are by default: 128 u8 · length of the placement u16 ·
 //!   large ratio f64 · prefix bytes u32 · small ratio f64, unless it is 0 · levels with medium values in
-//!   place u32, unless it is 1; then the small ratio stands before it even if it is 0.
+//!   place u32, unless it is 1; then the small ratio stands before it even if it is 0. If the thresholds
+//!   move: both of these and behind them where values of large pairs are, u8: 0 outside, 1 with their keys;
+//!   and what that has cost more than the other way, u64.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
 //! - Of a keyspace that moves between two trees (4), or has moved: the settings are the options of both,
@@ -20,9 +22,10 @@ use testudo_base::{
     Error, ErrorKind, KeyspaceId,
     codec::{self, Damage, Reader},
     num::{u16_of, u64_of, usize_of},
+    planted,
 };
 
-use testudo_values::Placement;
+use testudo_values::{LargeValues, Placement};
 
 use crate::handles::options::{KeyspaceOptions, Passage, Tree};
 
@@ -72,12 +75,18 @@ impl KeyspaceOptions {
             let mut settings = Vec::new();
             codec::put_u64(&mut settings, placement.large_ratio().to_bits());
             codec::put_u32(&mut settings, placement.prefix_bytes());
-            let has_levels = placement.in_place_levels() != Placement::default().in_place_levels();
+            let has_levels =
+                placement.moves() || placement.in_place_levels() != Placement::default().in_place_levels();
             if placement.small_ratio() > 0.0 || has_levels {
                 codec::put_u64(&mut settings, placement.small_ratio().to_bits());
             }
             if has_levels {
                 codec::put_u32(&mut settings, placement.in_place_levels());
+            }
+            if placement.moves() {
+                let are_with_keys = self.large_values() == LargeValues::WithKeys;
+                settings.push(u8::from(are_with_keys && !planted!("moved-thresholds-forgotten")));
+                codec::put_u64(&mut settings, self.value_excess());
             }
             out.push(PLACED);
             put_short(&mut out, &settings);
@@ -117,9 +126,10 @@ impl KeyspaceOptions {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
         let mut reader = Reader::new(bytes);
         let mut tag = reader.u8()?;
-        let mut placement = Placement::default();
+        let (mut placement, mut large_values, mut value_excess) =
+            (Placement::default(), LargeValues::Outside, 0);
         if tag == PLACED {
-            placement = decode_placement(short(&mut reader)?)?;
+            (placement, large_values, value_excess) = decode_placement(short(&mut reader)?)?;
             tag = reader.u8()?;
         }
         let mut passage = Passage::Never;
@@ -167,20 +177,25 @@ impl KeyspaceOptions {
         };
         let name = std::str::from_utf8(operator).map_err(|_| Damage("a name is not UTF-8"))?;
         let options = Self::default().tree(tree).placement(placement).with_passage(passage);
+        let options = options.with_large_values(large_values).with_value_excess(value_excess);
         let options = if name.is_empty() { options } else { options.merge_operator(name) };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
     }
 }
 
-fn decode_placement(settings: &[u8]) -> Result<Placement, Unreadable> {
+fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Unreadable> {
+    let newer = || Unreadable::Newer("a placement of values that is not known here");
+    let excess_of = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).map_err(|_| newer());
     let mut reader = Reader::new(settings);
     let (large_ratio, prefix_bytes) = (f64::from_bits(reader.u64()?), reader.u32()?);
     let small_ratio = if reader.is_empty() { 0.0 } else { f64::from_bits(reader.u64()?) };
-    let in_place_levels = match reader.rest().len() {
-        0 => None,
-        4 => Some(reader.u32()?),
-        _ => return Err(Unreadable::Newer("a placement of values that is not known here")),
+    let in_place_levels = if reader.is_empty() { None } else { Some(reader.u32().map_err(|_| newer())?) };
+    let (large_values, value_excess) = match reader.rest().split_first() {
+        None => (None, 0),
+        Some((0, excess)) => (Some(LargeValues::Outside), excess_of(excess)?),
+        Some((1, excess)) => (Some(LargeValues::WithKeys), excess_of(excess)?),
+        Some(_) => return Err(newer()),
     };
     let placement = Placement::default().with_large_ratio(large_ratio);
     let placement = placement.and_then(|placement| placement.with_small_ratio(small_ratio));
@@ -189,7 +204,9 @@ fn decode_placement(settings: &[u8]) -> Result<Placement, Unreadable> {
         Some(levels) => placement.with_in_place_levels(levels),
         None => Ok(placement),
     });
-    placement.map_err(|_| Damage("a placement is out of bounds").into())
+    let placement = placement.map_err(|_| Damage("a placement is out of bounds"))?;
+    let placement = placement.with_moving_thresholds(large_values.is_some());
+    Ok((placement, large_values.unwrap_or_default(), value_excess))
 }
 
 /// One of the trees of a keyspace that moves.

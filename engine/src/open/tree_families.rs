@@ -16,8 +16,9 @@ use testudo_contract::{PartUse, Tree as TreeState};
 use testudo_lsm::{LsmOptions, LsmTree};
 pub(crate) use testudo_migrating::Objects;
 use testudo_migrating::{Course, Migrating, Slot};
-use testudo_separated::{SeparatedTree, split_objects};
+use testudo_separated::{SeparatedTree, Watched, split_objects};
 use testudo_storage::{Change, DataFile, KeyspaceRecord};
+use testudo_values::ValueCosts;
 
 use crate::{
     handles::options::{KeyspaceOptions, Passage, Tree},
@@ -147,6 +148,11 @@ fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
     }
 }
 
+/// Whether two trees are of the same family.
+pub(crate) fn is_of_family(tree: Tree, other: Tree) -> bool {
+    within_family(tree, other).is_some()
+}
+
 /// What it takes to set a keyspace with these options and objects to another tree: its next options, and what
 /// changes in its objects. Between families that is the border, which jobs then move.
 ///
@@ -182,6 +188,24 @@ pub(crate) fn next_tree(
     let (course, ..) = Course::divide(objects).map_err(damaged)?;
     let options = present.tree(back).with_passage(Passage::from_tree(tree));
     Ok((options, Some(course.turned().put(id))))
+}
+
+/// The options and the change with which a keyspace is written anew, whole, as a keyspace moves from one tree
+/// to another: here to one of the same kind.
+///
+/// Errors: `Corruption` if the objects contradict each other.
+pub(crate) fn rewritten_tree(
+    options: &KeyspaceOptions,
+    id: KeyspaceId,
+    objects: &Objects,
+) -> Result<(KeyspaceOptions, Option<Change>)> {
+    let (objects, segments) = split_objects(objects.clone());
+    if objects.is_empty() || segments.is_empty() {
+        return Ok((*options, None));
+    }
+    let (slot, _) = Slot::at_rest(objects).map_err(|why| damaged_objects(id, why))?;
+    let options = options.with_passage(Passage::from_tree(options.chosen_tree()));
+    Ok((options, Some(Course::beginning(slot).put(id))))
 }
 
 /// The options of a keyspace that has just arrived where it went, if `tree`, its next one, says so.
@@ -299,9 +323,15 @@ fn tree_at_rest(
 /// How a keyspace separates its values. A segment holds what a few runs of the tree do.
 fn separation_of(options: &KeyspaceOptions) -> testudo_separated::Settings {
     let segment_bytes = options.chosen_tree().run_bytes().saturating_mul(RUNS_OF_A_SEGMENT);
+    let chosen = options.chosen_placement();
     testudo_separated::Settings {
-        placement: options.chosen_placement(),
+        placement: options.placement_in_force(),
         segment_bytes: segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+        watched: chosen.moves().then(|| Watched {
+            placement: chosen,
+            large_values: options.large_values(),
+            costs: Arc::new(ValueCosts::beginning_at(options.large_values(), options.value_excess())),
+        }),
     }
 }
 

@@ -17,7 +17,6 @@ use testudo_storage::Manifest;
 use super::{Read, read, status_format::Status};
 use crate::{
     DbStats, KeyspaceOptions, KeyspaceStats,
-    handles::options::Passage,
     open::{
         assemble::assemble,
         directory::{self, LOCK_FILE},
@@ -140,7 +139,7 @@ fn keyspaces(store: &Store, status: Option<&Status>) -> Vec<KeyspaceInspection> 
         };
         KeyspaceInspection {
             name: core.name.to_string(),
-            options: view.options.with_passage(Passage::Never),
+            options: view.options.as_chosen(),
             stats,
             outline: view.tree.outline(),
         }

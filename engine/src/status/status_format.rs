@@ -139,6 +139,7 @@ stat_fields!(KeyspaceStats {
     entries, tombstones,
     stored_bytes, value_segments, value_bytes, dead_value_bytes, retained_bytes, retained_damaged_runs,
     frozen_levels, replaced_pages, overflow_pages, transient_value_bytes, dead_transient_value_bytes,
+    large_values_with_keys, large_values_excess_bytes, large_values_limit_bytes,
     memtable_bytes, memtable_entries,
     dropped_before_flush_entries, dropped_before_flush_bytes, dropped_in_merges_entries,
     dropped_in_merges_bytes, folded_entries, folded_bytes, flushed_seqno,

@@ -230,7 +230,7 @@ impl Store {
             tree = tree.stack(&self.work(core, Arc::new(Progress::default())), &updates)?;
         }
         let active = if view.active.is_flushed() {
-            WriteBuffer::new(self.new_table(&view.full_merge), view.options.chosen_placement(), None)
+            WriteBuffer::new(self.new_table(&view.full_merge), view.options.placement_in_force(), None)
         } else {
             Arc::clone(&view.active)
         };

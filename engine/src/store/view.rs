@@ -199,7 +199,7 @@ impl KeyspaceCore {
         let name: Arc<str> = Arc::from(name);
         let full_merge = store.full_merge(&name, &options);
         let view = View {
-            active: WriteBuffer::new(store.new_table(&full_merge), options.chosen_placement(), None),
+            active: WriteBuffer::new(store.new_table(&full_merge), options.placement_in_force(), None),
             sealed: Vec::new(),
             tree,
             records: store.new_records(id),
@@ -289,7 +289,7 @@ impl KeyspaceCore {
         let mut sealed = vec![Arc::clone(&view.active)];
         sealed.extend(view.sealed.iter().cloned());
         let next = View {
-            active: WriteBuffer::new(table, view.options.chosen_placement(), value_log),
+            active: WriteBuffer::new(table, view.options.placement_in_force(), value_log),
             sealed,
             tree: Arc::clone(&view.tree),
             records: view.records.clone(),

@@ -131,7 +131,10 @@ fn medium_values_are_read_from_where_they_are_on_their_way_to_the_bottom() {
 #[test]
 fn presets_of_keyspaces_are_known_by_their_names() {
     let parallax: KeyspaceOptions = "parallax".parse().unwrap();
-    assert_eq!((parallax.chosen_tree(), parallax.chosen_placement()), (Tree::leveled(), Placement::hybrid()));
+    assert_eq!(
+        (parallax.chosen_tree(), parallax.chosen_placement()),
+        (Tree::leveled(), Placement::automatic())
+    );
     assert_eq!("turtle".parse::<KeyspaceOptions>().unwrap(), KeyspaceOptions::default());
     let error = "oak".parse::<KeyspaceOptions>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);

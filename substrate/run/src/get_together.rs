@@ -48,14 +48,24 @@ impl Wanted {
     }
 }
 
-/// What each of the runs says of its key: [`Lookup::Absent`] if it does not hold it after all. All runs are
-/// in `data`. What is in the cache is not read, and single pages go there; those of longer values never do.
+/// What several lookups have found.
+#[derive(Debug, Default)]
+pub struct FoundTogether {
+    /// What each of the runs says of its key: [`Lookup::Absent`] if it does not hold it after all.
+    pub found: Vec<Lookup>,
+    /// Places of the device that were read for them.
+    pub reads: u64,
+}
+
+/// Looks up keys of which all runs are in `data`. What is in the cache is not read, and single pages go
+/// there; those of longer values never do.
 ///
 /// Errors: `Io`, `Corruption`; then nothing is known of any key.
-pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<Vec<Lookup>> {
-    let mut batch = Batch { data, keys, found: vec![Lookup::Absent; keys.len()], unfinished: Vec::new() };
+pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<FoundTogether> {
+    let (found, unfinished) = (vec![Lookup::Absent; keys.len()], Vec::new());
+    let mut batch = Batch { data, keys, found, unfinished, reads: 0 };
     let wanted = batch.wanted_blocks()?;
-    let buffer = read_all(data, &wanted)?;
+    let buffer = batch.read_all(&wanted)?;
     let blocks: Vec<(&Wanted, &[u8])> = pages_of(&wanted, &buffer).collect();
     for (block, bytes) in &blocks {
         for &at in &block.keys {
@@ -65,7 +75,7 @@ pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<Vec<
     if !batch.unfinished.is_empty() {
         batch.complete_values(&blocks)?;
     }
-    Ok(batch.found)
+    Ok(FoundTogether { found: batch.found, reads: batch.reads })
 }
 
 /// The keys that are looked up together.
@@ -75,6 +85,7 @@ struct Batch<'b> {
     found: Vec<Lookup>,
     /// Parts of values that are in other pages, in their order.
     unfinished: Vec<Part>,
+    reads: u64,
 }
 
 /// A part of the value of a key, in a page behind that of its block.
@@ -166,7 +177,7 @@ impl Batch<'_> {
             }
         }
         let wanted = each_once(wanted);
-        let buffer = read_all(self.data, &wanted)?;
+        let buffer = self.read_all(&wanted)?;
         for (block, bytes) in pages_of(&wanted, &buffer) {
             for &number in &block.keys {
                 let part = &mut unfinished[number];
@@ -179,6 +190,21 @@ impl Batch<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Batch<'_> {
+    /// Reads blocks, one behind the other, verifies them, and puts into the cache what is to be kept there.
+    fn read_all(&mut self, wanted: &[Wanted]) -> Result<AlignedBuffer> {
+        let mut buffer = AlignedBuffer::unfilled(wanted.iter().map(Wanted::bytes).sum());
+        self.reads += read_into(self.data, wanted, &mut buffer)?;
+        for (block, bytes) in pages_of(wanted, &buffer) {
+            self.data.verify(bytes, &block.address)?;
+            if block.is_kept {
+                self.data.admit(&block.address, bytes);
+            }
+        }
+        Ok(buffer)
     }
 }
 
@@ -215,20 +241,8 @@ fn pages_of<'p>(wanted: &'p [Wanted], buffer: &'p [u8]) -> impl Iterator<Item = 
     })
 }
 
-/// Reads blocks, one behind the other, verifies them, and puts into the cache what is to be kept there.
-fn read_all(data: &DataFile, wanted: &[Wanted]) -> Result<AlignedBuffer> {
-    let mut buffer = AlignedBuffer::unfilled(wanted.iter().map(Wanted::bytes).sum());
-    read_into(data, wanted, &mut buffer)?;
-    for (block, bytes) in pages_of(wanted, &buffer) {
-        data.verify(bytes, &block.address)?;
-        if block.is_kept {
-            data.admit(&block.address, bytes);
-        }
-    }
-    Ok(buffer)
-}
-
-fn read_into(data: &DataFile, wanted: &[Wanted], buffer: &mut [u8]) -> Result<()> {
+/// Reads blocks; in how many places.
+fn read_into(data: &DataFile, wanted: &[Wanted], buffer: &mut [u8]) -> Result<u64> {
     // Where each read begins in the file, and which bytes of the buffer it fills.
     let mut reads: Vec<(u64, Range<usize>)> = Vec::new();
     let mut end = 0;
@@ -250,7 +264,9 @@ fn read_into(data: &DataFile, wanted: &[Wanted], buffer: &mut [u8]) -> Result<()
         rest = behind;
     }
     if requests.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
-    data.read_many(&mut requests).into_iter().collect()
+    let places = u64_of(requests.len());
+    data.read_many(&mut requests).into_iter().collect::<Result<()>>()?;
+    Ok(places)
 }

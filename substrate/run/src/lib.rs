@@ -42,7 +42,7 @@ pub use format::replaced_pages::{
     OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, Writing,
 };
 pub use format::run_ref::RunRef;
-pub use get_together::{KnownKey, get_known_together};
+pub use get_together::{FoundTogether, KnownKey, get_known_together};
 pub use lookup::{Access, Lookup, LookupProgress, Reached};
 pub use page_update::PageUpdate;
 pub use reader::Run;

@@ -5,6 +5,9 @@
 //! back the space of dead values for it. Medium ones are not: their values lie elsewhere until they come to
 //! the bottom of the tree.
 //!
+//! Values of large pairs cost scans more than values beside their keys. Where the thresholds move
+//! (decision 0053) a keyspace has them outside as long as that spares merges more than it costs scans.
+//!
 //! **Invariants**
 //! - Ratios are between 0 and 1.
 
@@ -32,13 +35,17 @@ const IN_PLACE_LEVELS_MAX: u32 = 2;
 /// [`Placement::with_in_place_levels`] says so. Those of small pairs stay with their keys.
 ///
 /// Commits that are not synced write the values of large pairs once, in the order in which they come. So a
-/// scan over keys that came in another order reads a page for each such value that it looks at.
+/// scan over keys that came in another order reads a page for each such value that it looks at. Where
+/// [`Placement::with_moving_thresholds`] says so, that is measured: once scans have paid more for it than
+/// merges were spared, the values come back to their keys, and pairs count as medium at most from then on;
+/// once merges have paid more, values of large pairs go outside again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     large_ratio: f64,
     small_ratio: f64,
     prefix_bytes: u32,
     in_place_levels: u32,
+    moves: bool,
 }
 
 /// How large a pair of key and value is, as a [`Placement`] sees it.
@@ -64,12 +71,24 @@ impl Default for Placement {
 impl Placement {
     /// Every value with its key.
     pub fn inline() -> Self {
-        Self { large_ratio: 0.0, small_ratio: 0.0, prefix_bytes: PREFIX_BYTES, in_place_levels: 1 }
+        Self {
+            large_ratio: 0.0,
+            small_ratio: 0.0,
+            prefix_bytes: PREFIX_BYTES,
+            in_place_levels: 1,
+            moves: false,
+        }
     }
 
     /// By the thresholds of Parallax: pairs of more than 60 bytes are medium, those of more than 600 large.
     pub fn hybrid() -> Self {
         Self { large_ratio: LARGE_RATIO, small_ratio: SMALL_RATIO, ..Self::inline() }
+    }
+
+    /// As [`Placement::hybrid`], but with thresholds that move by themselves: values of large pairs are with
+    /// their keys where scans would pay more for them than merges do.
+    pub fn automatic() -> Self {
+        Self::hybrid().with_moving_thresholds(true)
     }
 
     /// All values but the shortest in value segments.
@@ -122,6 +141,24 @@ impl Placement {
         Ok(Self { in_place_levels, ..self })
     }
 
+    /// Whether the keyspace itself finds out if values of large pairs are better off with their keys, by what
+    /// scans and merges pay for them.
+    #[must_use]
+    pub fn with_moving_thresholds(self, moves: bool) -> Self {
+        Self { moves, ..self }
+    }
+
+    /// The same with no pair large: where the thresholds have moved to for scans.
+    #[must_use]
+    pub fn without_large(self) -> Self {
+        Self { large_ratio: 0.0, ..self }
+    }
+
+    /// Whether the thresholds move by themselves.
+    pub fn moves(&self) -> bool {
+        self.moves
+    }
+
     /// The ratio below which a pair is large.
     pub fn large_ratio(&self) -> f64 {
         self.large_ratio
@@ -165,8 +202,13 @@ impl Placement {
 }
 
 /// Placements that have names.
-fn presets() -> [(&'static str, Placement); 3] {
-    [("inline", Placement::inline()), ("hybrid", Placement::hybrid()), ("separate", Placement::separate())]
+fn presets() -> [(&'static str, Placement); 4] {
+    [
+        ("inline", Placement::inline()),
+        ("hybrid", Placement::hybrid()),
+        ("automatic", Placement::automatic()),
+        ("separate", Placement::separate()),
+    ]
 }
 
 impl fmt::Display for Placement {
@@ -174,9 +216,12 @@ impl fmt::Display for Placement {
         match presets().iter().find(|(_, preset)| preset == self) {
             Some((name, _)) => f.write_str(name),
             None => {
-                let Self { large_ratio, small_ratio, prefix_bytes, in_place_levels } = self;
+                let Self { large_ratio, small_ratio, prefix_bytes, in_place_levels, moves } = self;
                 write!(f, "large below {large_ratio}, small from {small_ratio}, prefix of {prefix_bytes}")?;
-                if *in_place_levels > 1 { write!(f, ", {in_place_levels} levels in place") } else { Ok(()) }
+                if *in_place_levels > 1 {
+                    write!(f, ", {in_place_levels} levels in place")?;
+                }
+                if *moves { f.write_str(", moving") } else { Ok(()) }
             }
         }
     }

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{Error, ErrorKind, ReferenceDrop, Result, RunId, ValueReference, planted, sync::Arc};
-use testudo_run::{Access, KnownKey, get_known_together};
+use testudo_run::{Access, FoundTogether, KnownKey, get_known_together};
 
-use crate::{Rewritten, Segment};
+use crate::{Rewritten, Segment, ValueCosts};
 
 /// Segments by id. Copies share them.
 #[derive(Clone, Debug, Default)]
@@ -83,13 +83,14 @@ impl SegmentSet {
         self.known(reference.segment)?.read(key, reference, access)
     }
 
-    /// The values of keys to which these references lead, read together.
+    /// The values of keys to which these references lead, read together; and in how many places of the
+    /// device.
     ///
     /// Errors: as [`SegmentSet::read`]; one of any value is that of all.
-    pub fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
+    pub fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<(Vec<Vec<u8>>, u64)> {
         let segments: Vec<&Arc<Segment>> =
             wanted.iter().map(|(_, reference)| self.known(reference.segment)).collect::<Result<_>>()?;
-        let Some(first) = segments.first() else { return Ok(Vec::new()) };
+        let Some(first) = segments.first() else { return Ok((Vec::new(), 0)) };
         let mut numbered = vec![[0; 4]; wanted.len()];
         let keys: Vec<KnownKey<'_>> = segments
             .iter()
@@ -100,9 +101,21 @@ impl SegmentSet {
                 key: segment.place_of(key, reference, numbered),
             })
             .collect();
-        let found = get_known_together(first.run().data(), &keys)?;
+        let FoundTogether { found, reads } = get_known_together(first.run().data(), &keys)?;
         let values = found.into_iter().zip(segments).zip(wanted);
-        values.map(|((found, segment), (_, reference))| segment.value_found(found, reference)).collect()
+        let values = values.map(|((found, segment), (_, reference))| segment.value_found(found, reference));
+        Ok((values.collect::<Result<_>>()?, reads))
+    }
+
+    /// What it costs to bring all values back to their keys that do not come back by themselves.
+    pub fn cost_of_bringing_back(&self) -> u64 {
+        let staying = self.iter().filter(|segment| !segment.is_transient());
+        let costs = staying.map(|segment| {
+            let values = u64::from(segment.dead().count() - segment.dead().dead());
+            let bytes = segment.stored_bytes() - segment.dead_bytes();
+            ValueCosts::of_moving(values, bytes, segment.is_logged())
+        });
+        costs.sum()
     }
 
     fn known(&self, id: RunId) -> Result<&Arc<Segment>> {

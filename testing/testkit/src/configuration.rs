@@ -25,6 +25,11 @@ fn medium() -> Placement {
     Placement::inline().with_small_ratio(1.0).unwrap_or_default()
 }
 
+/// Values are outside or with their keys, as scans and merges would have it.
+fn moving() -> Placement {
+    Placement::separate().with_moving_thresholds(true)
+}
+
 /// Every tree under test, small enough for splits, joins and deep paths to happen within few records.
 pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let turtle =
@@ -57,6 +62,8 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("treeline-small", treeline(48 << 10, 2, 1)),
         ("turtle-separate", turtle(4 << 10, 4).placement(Placement::separate())),
         ("leveled-separate", leveled(4 << 10, 2, 1).placement(Placement::separate())),
+        ("leveled-moving", leveled(4 << 10, 2, 1).placement(moving())),
+        ("turtle-moving", turtle(4 << 10, 4).placement(moving())),
         ("splinter-medium", splinter(4 << 10, 4).placement(medium())),
         ("leveled-medium", leveled(4 << 10, 2, 1).placement(medium())),
     ]

@@ -172,7 +172,8 @@ impl Store for EngineStore {
         let keyspace = self.keyspace(slot)?;
         let in_place_levels = 1 + u32::from(slot % 2);
         let hybrid = Placement::hybrid().with_in_place_levels(in_place_levels)?;
-        let placements = [Placement::inline(), Placement::separate(), hybrid];
+        let moving = Placement::separate().with_moving_thresholds(true);
+        let placements = [Placement::inline(), Placement::separate(), hybrid, moving];
         // One in so many choices leaves the placement as it is.
         let other = (usize::from(choice) / presets.len()).checked_sub(1);
         if let Some(placement) = other.and_then(|other| placements.get(other)) {

@@ -19,8 +19,9 @@ use crate::{
 
 /// Slots for snapshots.
 const SNAPSHOT_SLOTS: u64 = 3;
-/// Trees that a keyspace is switched between.
-const TREE_CHOICES: u64 = 12;
+/// Five trees that a keyspace is switched between, each with four placements and with the one that it has,
+/// which is as likely as two others.
+const TREE_CHOICES: u64 = 30;
 /// Stems that many keys share.
 const PREFIXES: [&str; 5] = ["", "a", "b/", "user/", "user/with-a-long-shared-prefix/and-more-of-it/"];
 

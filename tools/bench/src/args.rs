@@ -52,7 +52,7 @@ pub enum BenchCommand {
 /// Where the store of a run lives and what it may use.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArgs {
-    /// Tree of the keyspaces; parallax is leveled with --placement hybrid
+    /// Tree of the keyspaces; parallax is leveled with --placement automatic
     #[arg(long, default_value = "turtle")]
     pub tree: String,
     /// Memory budget of the store

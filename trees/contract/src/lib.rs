@@ -24,7 +24,7 @@ use std::{fmt, sync::Arc};
 use testudo_base::{Cursor, ExtentSpan, Result, RunId, Seqno, key};
 use testudo_run::{Access, Lookup, ScanLimits};
 use testudo_storage::{Change, PageAddress};
-use testudo_values::{Segment, SegmentSet};
+use testudo_values::{Segment, SegmentSet, ValueCosts};
 
 pub use job::{Job, Prepared};
 pub use movable::{Heading, Movable, Piece};
@@ -276,6 +276,10 @@ pub trait Tree: Send + Sync + fmt::Debug {
     }
     /// The values that its entries refer to, if it keeps some outside its runs.
     fn value_segments(&self) -> Option<&SegmentSet> {
+        None
+    }
+    /// What it costs to have the values of large pairs where they are, if its keyspace moves them by that.
+    fn value_costs(&self) -> Option<&Arc<ValueCosts>> {
         None
     }
     /// Checks the structure; with `deep` also every page and the order of all keys.

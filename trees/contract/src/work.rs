@@ -136,6 +136,16 @@ pub trait OutlyingValues: Send + Sync + fmt::Debug {
     ///
     /// Errors: `Corruption` if it is not there; `Io`.
     fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>>;
+    /// The values of several keys, read together.
+    ///
+    /// Errors: as [`OutlyingValues::read`]; one of any value is that of all.
+    fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>>;
+    /// The reference of an entry whose value comes back to its key where a whole range is written anew.
+    ///
+    /// Errors: `Corruption` if it cannot be read.
+    fn comes_back(&self, entry: &Entry<'_>) -> Result<Option<ValueReference>>;
+    /// How many times as large a range of the tree, which has so many bytes, becomes by that; at least 1.
+    fn parts_with_values(&self, tree_bytes: u64) -> u64;
     /// About how many bytes of values the work takes outside, which updates do not count.
     fn outlying_bytes(&self) -> u64;
     /// Who puts the values of a sequence of runs where they belong. `newest_seqno`: how new the runs are.

@@ -115,12 +115,15 @@ impl Migrating {
         if rest.is_empty() {
             return Ok(Done::Moved { from, course, piece: None, next: None });
         }
-        let next = movable(&from).next_border(&rest, course.heading, self.piece_bytes())?;
+        // Values that come back to their keys make a piece larger than what it is read from.
+        let parts =
+            work.values.as_ref().map_or(1, |values| values.parts_with_values(from.stats().stored_bytes));
+        let next = movable(&from).next_border(&rest, course.heading, self.piece_bytes() / parts)?;
         let bounds = course.piece_up_to(next.as_deref());
         let bytes = from.bytes_between(bounds.low.as_deref(), bounds.high.as_deref())?;
         work.progress.expect(bytes);
-        let run_bytes = movable(&self.to).run_bytes();
-        let target = bytes.div_ceil(bytes.div_ceil(run_bytes).max(1)).clamp(1, run_bytes);
+        let (run_bytes, written_bytes) = (movable(&self.to).run_bytes(), bytes.saturating_mul(parts));
+        let target = written_bytes.div_ceil(written_bytes.div_ceil(run_bytes).max(1)).clamp(1, run_bytes);
         let newest = newest_seqno(&from).max(newest_seqno(&self.to));
         let all =
             if planted!("drops-of-piece-lost") { from.cursor() } else { movable(&from).merging_cursor(work) };

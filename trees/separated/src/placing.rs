@@ -5,6 +5,9 @@
 //! takes its place. Each sequence of runs that is written has a [`Placer`]; they share the segments that are
 //! being written.
 //!
+//! Where the thresholds of a keyspace move, what is written is counted for what it costs to have values of
+//! large pairs outside, or beside their keys (decision 0053).
+//!
 //! **Invariants**
 //! - The keys of a segment ascend: a sequence takes an open segment only if all keys of that come before.
 //! - A value is written before the reference to it is shown to anybody.
@@ -12,21 +15,45 @@
 use std::collections::BTreeMap;
 
 use testudo_base::{
-    Entry, Error, ErrorKind, Kind, Result, RunId, Seqno, ValueReference,
-    codec::Damage,
+    Entry, Kind, Result, RunId, Seqno, ValueReference,
+    num::{u64_of, usize_of},
     sync::{Arc, Mutex},
 };
 use testudo_contract::{Height, OutlyingValues, PlaceValues, Work};
 use testudo_run::{Access, RunOrigin};
-use testudo_values::{PairClass, Placement, Segment, SegmentReader, SegmentSet, SegmentWriter};
+use testudo_values::{
+    LargeValues, PairClass, Placement, Segment, SegmentReader, SegmentSet, SegmentWriter, ValueCosts,
+};
+
+use crate::resolve::damaged;
 
 /// How values are separated.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which values.
+    /// Which values, where the thresholds are at present.
     pub placement: Placement,
     /// Bytes of values of a full segment.
     pub segment_bytes: u64,
+    /// If the thresholds move.
+    pub watched: Option<Watched>,
+}
+
+/// What is counted of a keyspace whose thresholds move.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// By which pairs count as large.
+    pub placement: Placement,
+    /// Where their values are.
+    pub large_values: LargeValues,
+    /// What that costs, and what the other way would.
+    pub costs: Arc<ValueCosts>,
+}
+
+impl Settings {
+    /// Whether values that lie outside come back to their keys where all of a range is written anew.
+    pub(crate) fn brings_back(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.large_values == LargeValues::WithKeys)
+    }
 }
 
 /// The values of a state, and where those go that a piece of work writes.
@@ -75,6 +102,30 @@ impl OutlyingValues for Values {
         Ok(value.expect("a blocking read waits for its page"))
     }
 
+    fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
+        self.segments.read_together(wanted).map(|(values, _)| values)
+    }
+
+    fn comes_back(&self, entry: &Entry<'_>) -> Result<Option<ValueReference>> {
+        if entry.kind != Kind::Reference || !self.settings.brings_back() {
+            return Ok(None);
+        }
+        let reference = ValueReference::of(entry.kind, entry.value).map_err(damaged)?;
+        Ok(reference.filter(|reference| {
+            let segment = self.segments.get(reference.segment);
+            // Those of transient segments come back by themselves.
+            reference.pieces().is_none() && segment.is_some_and(|segment| !segment.is_transient())
+        }))
+    }
+
+    fn parts_with_values(&self, tree_bytes: u64) -> u64 {
+        if !self.settings.brings_back() {
+            return 1;
+        }
+        let totals = self.segments.totals();
+        1 + (totals.value_bytes - totals.dead_bytes) / tree_bytes.max(1)
+    }
+
     fn outlying_bytes(&self) -> u64 {
         self.outlying_bytes
     }
@@ -83,7 +134,8 @@ impl OutlyingValues for Values {
         Box::new(Placer {
             segments: Arc::clone(&self.segments),
             work: self.work.clone(),
-            settings: self.settings,
+            settings: self.settings.clone(),
+            merged_bytes: 0,
             newest_seqno,
             keeps_medium: match height {
                 Height::Bottom => true,
@@ -121,6 +173,8 @@ struct Placer {
     segments: Arc<SegmentSet>,
     work: Work,
     settings: Settings,
+    /// Bytes of values of large pairs that it has written with their keys, or would have.
+    merged_bytes: u64,
     newest_seqno: Seqno,
     /// Values of medium pairs are with their keys.
     keeps_medium: bool,
@@ -170,9 +224,25 @@ impl Placer {
         Ok(())
     }
 
+    /// Counts an entry for what it costs to have values of large pairs where they are.
+    #[inline]
+    fn count(&mut self, entry: &Entry<'_>) {
+        let Some(watched) = &self.settings.watched else { return };
+        let value_bytes = match (entry.kind, watched.large_values) {
+            (Kind::Value, LargeValues::WithKeys) => entry.value.len(),
+            (Kind::Reference, LargeValues::Outside) => match ValueReference::of(entry.kind, entry.value) {
+                Ok(Some(reference)) if reference.pieces().is_none() => usize_of(u64::from(reference.length)),
+                _ => return,
+            },
+            _ => return,
+        };
+        if watched.placement.class_of(entry.key.len(), value_bytes) == PairClass::Large {
+            self.merged_bytes += u64_of(value_bytes);
+        }
+    }
+
     /// The value of a reference, if it is one to a transient segment.
     fn read_transient(&mut self, entry: &Entry<'_>) -> Result<Option<&[u8]>> {
-        let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"));
         let (reference, _) = ValueReference::split(entry.value).map_err(damaged)?;
         let Some(segment) = self.segments.get(reference.segment).filter(|segment| segment.is_transient())
         else {
@@ -186,6 +256,7 @@ impl Placer {
 
 impl PlaceValues for Placer {
     fn place(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, &[u8])>> {
+        self.count(entry);
         if entry.kind == Kind::Reference && self.keeps_medium {
             return Ok(self.read_transient(entry)?.map(|value| (Kind::Value, value)));
         }
@@ -201,6 +272,9 @@ impl PlaceValues for Placer {
 
 impl Drop for Placer {
     fn drop(&mut self) {
+        if let Some(watched) = &self.settings.watched {
+            watched.costs.note_merged(self.merged_bytes);
+        }
         self.made.open.lock().extend(self.large.take().into_iter().chain(self.medium.take()));
     }
 }

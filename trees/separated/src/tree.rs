@@ -14,7 +14,7 @@ use testudo_contract::{
 };
 use testudo_run::{Access, Lookup, LookupProgress, ScanLimits};
 use testudo_storage::{DataFile, PageAddress};
-use testudo_values::{Placement, Rewritten, Segment, SegmentSet};
+use testudo_values::{Placement, Rewritten, Segment, SegmentSet, ValueCosts};
 
 use crate::{
     objects::{Objects, changes_between, load},
@@ -105,7 +105,7 @@ impl SeparatedTree {
     ) -> InnerWork {
         // What an attempt before this one has left is of merges that came to nothing.
         let _ = work.progress.take_reference_drops();
-        let settings = Settings { placement, ..self.settings };
+        let settings = Settings { placement, ..self.settings.clone() };
         let mut segments = self.segments.clone();
         logged.into_iter().for_each(|logged| segments.insert(logged.clone()));
         let values = Values::new(segments, work, settings, outlying_bytes);
@@ -118,6 +118,11 @@ impl SeparatedTree {
         self.inner_work(work, Placement::inline(), 0)
     }
 
+    /// What the updates have in a segment already, if the tree takes it.
+    fn logged_of(&self, updates: &dyn Updates) -> Option<Segment> {
+        updates.value_segment().filter(|_| self.settings.placement.large_ratio() > 0.0)
+    }
+
     /// The edit of the tree with what becomes of segments.
     fn with_segments(&self, edit: TreeEdit, of_values: OfValues, keyspace: KeyspaceId) -> Result<TreeEdit> {
         let mut segments = self.segments.clone();
@@ -126,7 +131,7 @@ impl SeparatedTree {
         let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
         changes.extend(edit.changes);
         changes.extend(rest);
-        let tree = Arc::new(Self { tree: edit.tree, segments, settings: self.settings });
+        let tree = Arc::new(Self { tree: edit.tree, segments, settings: self.settings.clone() });
         Ok(TreeEdit { tree, changes })
     }
 
@@ -138,7 +143,7 @@ impl SeparatedTree {
         }
         let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
         changes.extend(rest);
-        let tree = Self { tree: Arc::clone(&self.tree), segments, settings: self.settings };
+        let tree = Self { tree: Arc::clone(&self.tree), segments, settings: self.settings.clone() };
         Some(TreeEdit { tree: Arc::new(tree), changes })
     }
 
@@ -170,6 +175,9 @@ impl SeparatedTree {
     fn rewrite(&self, work: &Work, target: Target) -> Result<Option<Rewritten>> {
         let Some(segment) = target.find(&self.segments) else { return Ok(None) };
         let newest_seqno = segment.run().reference().newest_seqno;
+        if let Some(watched) = &self.settings.watched {
+            watched.costs.note_rewritten(segment.stored_bytes() - segment.dead_bytes());
+        }
         segment.rewrite(segment_origin(work, newest_seqno)).map(Some)
     }
 
@@ -236,7 +244,7 @@ impl Tree for SeparatedTree {
             let edit = self.tree.apply(&inner.work, updates)?;
             return self.with_segments(edit, inner.end()?, work.keyspace);
         }
-        let logged = updates.value_segment();
+        let logged = self.logged_of(&*updates);
         let updates = SeparatedUpdates::new(updates, placement)?;
         let outlying_bytes = updates.outlying_bytes();
         // The tree expects what stays.
@@ -248,8 +256,7 @@ impl Tree for SeparatedTree {
 
     fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         // What lies on top must take little more space than it does.
-        let logged = updates.value_segment().filter(|_| !self.settings.placement.is_inline());
-        let Some(logged) = logged else {
+        let Some(logged) = self.logged_of(&*updates) else {
             let inner = self.inner_work_sparing(work);
             let edit = self.tree.apply_on_top(&inner.work, updates)?;
             return self.with_segments(edit, inner.end()?, work.keyspace);
@@ -289,7 +296,7 @@ impl Tree for SeparatedTree {
 
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
         let tree = self.tree.stack(work, updates)?;
-        Ok(Arc::new(Self { tree, segments: self.segments.clone(), settings: self.settings }))
+        Ok(Arc::new(Self { tree, segments: self.segments.clone(), settings: self.settings.clone() }))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
@@ -402,6 +409,10 @@ impl Tree for SeparatedTree {
 
     fn value_segments(&self) -> Option<&SegmentSet> {
         Some(&self.segments)
+    }
+
+    fn value_costs(&self) -> Option<&Arc<ValueCosts>> {
+        self.settings.watched.as_ref().map(|watched| &watched.costs)
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {

@@ -25,6 +25,8 @@ const REFERENCE_BYTES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct SeparatedUpdates {
     plain: Arc<dyn Updates>,
+    /// References are shown to what lies in a segment already.
+    refers: bool,
     /// Bytes of sampled entries, and what stays of them.
     sampled_bytes: u64,
     staying_bytes: u64,
@@ -48,12 +50,13 @@ impl SeparatedUpdates {
                 cursor.next()?;
             }
         }
-        Ok(Self { plain, sampled_bytes, staying_bytes })
+        let refers = placement.large_ratio() > 0.0;
+        Ok(Self { plain, refers, sampled_bytes, staying_bytes })
     }
 
     /// Bytes that go outside, but for those that lie there already.
     pub(crate) fn outlying_bytes(&self) -> u64 {
-        let logged = self.plain.value_segment();
+        let logged = self.plain.value_segment().filter(|_| self.refers);
         let logged_bytes = logged.map_or(0, |segment| segment.stored_bytes() - segment.dead_bytes());
         (self.plain.bytes() - self.bytes()).saturating_sub(logged_bytes)
     }
@@ -96,7 +99,7 @@ impl Updates for ReferringUpdates {
 
 impl Updates for SeparatedUpdates {
     fn cursor(&self) -> Box<dyn Cursor + Send> {
-        self.plain.cursor_with_references()
+        if self.refers { self.plain.cursor_with_references() } else { self.plain.cursor() }
     }
 
     fn sealed_seqno(&self) -> Seqno {

@@ -1,13 +1,95 @@
 //! A range of keys, whole, as runs of the bottom of a tree that has nothing there yet.
 //!
+//! Values that come back to their keys lie in any order: many are read together, ahead of the runs.
+//!
 //! **Invariants**
 //! - The runs cover the range from end to end, even if it has no key: a dead run may still have some.
 
-use testudo_base::{Cursor, Entry, Kind, PAGE_BYTES, Result, Seqno, num::u64_of};
+use testudo_base::{Cursor, Entry, Kind, PAGE_BYTES, Result, Seqno, ValueReference, num::u64_of, planted};
 use testudo_contract::{Height, Work};
 use testudo_run::{KeyBounds, RunLayout};
 
 use crate::{FencedRun, RunSequence, SequenceOrigin};
+
+/// Values that come back are read together up to so many bytes …
+const AHEAD_BYTES: u64 = 256 << 10;
+/// … and so many entries.
+const AHEAD_ENTRIES: usize = 1024;
+
+/// The runs that are being written.
+struct Writing<'w> {
+    runs: RunSequence<'w>,
+    target: u64,
+}
+
+impl Writing<'_> {
+    fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let resolved = self.runs.resolve_operands(entry)?;
+        let entry = match &resolved {
+            None => *entry,
+            Some((kind, value)) => Entry { kind: *kind, value, ..*entry },
+        };
+        self.runs.push(&entry)?;
+        self.runs.report(u64_of(entry.user_bytes()));
+        let open_bytes = self.runs.open_bytes();
+        if open_bytes >= PAGE_BYTES && open_bytes + PAGE_BYTES > self.target {
+            self.runs.cut();
+        }
+        Ok(())
+    }
+}
+
+/// Entries that wait for values that come back, or behind such.
+#[derive(Default)]
+struct Ahead {
+    entries: Vec<Waiting>,
+    value_bytes: u64,
+}
+
+/// One of them.
+struct Waiting {
+    key: Vec<u8>,
+    kind: Kind,
+    value: Vec<u8>,
+    comes_back: Option<ValueReference>,
+}
+
+impl Ahead {
+    fn take(&mut self, entry: &Entry<'_>, comes_back: Option<ValueReference>) {
+        let own_bytes = u64_of(entry.value.len());
+        self.value_bytes += comes_back.map_or(own_bytes, |reference| u64::from(reference.length));
+        let (key, value) = (entry.key.to_vec(), entry.value.to_vec());
+        self.entries.push(Waiting { key, kind: entry.kind, value, comes_back });
+    }
+
+    fn is_full(&self) -> bool {
+        self.value_bytes >= AHEAD_BYTES || self.entries.len() >= AHEAD_ENTRIES
+    }
+
+    /// Writes all of them.
+    fn write(&mut self, work: &Work, writing: &mut Writing<'_>) -> Result<()> {
+        let Self { entries, .. } = std::mem::take(self);
+        let wanted: Vec<(&[u8], ValueReference)> = entries
+            .iter()
+            .filter_map(|waiting| waiting.comes_back.map(|reference| (waiting.key.as_slice(), reference)))
+            .collect();
+        let values =
+            work.values.as_ref().map_or_else(|| Ok(Vec::new()), |values| values.read_together(&wanted))?;
+        let shift = usize::from(planted!("values-that-come-back-shifted") && values.len() > 2);
+        let mut values = values.iter().cycle().skip(shift);
+        for Waiting { key, kind, value, comes_back } in &entries {
+            let entry = Entry { key, kind: *kind, value };
+            if comes_back.is_some() {
+                let value = values.next().expect("each reference has its value");
+                writing.runs.note_came_back(&entry);
+                writing.push(&Entry { kind: Kind::Value, value, ..entry })?;
+            } else {
+                writing.push(&entry)?;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Writes what the cursor has, all of it inside `bounds`, as runs of about `target` bytes that are as new as
 /// `newest_seqno`.
@@ -21,23 +103,24 @@ pub fn write_bottom(
 ) -> Result<Vec<FencedRun>> {
     let (height, keeps_tombstones) = (Height::Bottom, false);
     let origin = SequenceOrigin { newest_seqno, target, height, keeps_tombstones, layout };
-    let mut runs = RunSequence::new(work, origin, bounds.clone(), None)?;
+    let mut writing = Writing { runs: RunSequence::new(work, origin, bounds.clone(), None)?, target };
+    let mut ahead = Ahead::default();
     cursor.seek_first()?;
     while let Some(entry) = cursor.entry() {
         debug_assert!(bounds.contains(entry.key), "the cursor stays inside");
-        let resolved = runs.resolve_operands(&entry)?;
-        let entry = match &resolved {
-            None => entry,
-            Some((kind, value)) => Entry { kind: *kind, value, ..entry },
-        };
-        runs.push(&entry)?;
-        runs.report(u64_of(entry.user_bytes()));
-        let open_bytes = runs.open_bytes();
-        if open_bytes >= PAGE_BYTES && open_bytes + PAGE_BYTES > target {
-            runs.cut();
+        let comes_back = work.values.as_ref().map_or(Ok(None), |values| values.comes_back(&entry))?;
+        if comes_back.is_none() && ahead.entries.is_empty() {
+            writing.push(&entry)?;
+        } else {
+            ahead.take(&entry, comes_back);
+            if ahead.is_full() {
+                ahead.write(work, &mut writing)?;
+            }
         }
         cursor.next()?;
     }
+    ahead.write(work, &mut writing)?;
+    let Writing { runs, .. } = writing;
     let written = runs.finish()?;
     if !written.is_empty() {
         return Ok(written);

@@ -68,10 +68,20 @@ impl<'w> Resolver<'w> {
     ) -> Result<()> {
         let placed = self.placing.as_mut().map_or(Ok(None), |placing| placing.place(entry))?;
         let written = placed.map_or(*entry, |(kind, value)| Entry { kind, value, ..*entry });
-        let comes_back = written.kind != Kind::Reference && entry.kind == Kind::Reference;
-        if comes_back && !planted!("value-that-came-back-lives-on") {
-            self.drops.note_reference(entry);
+        if written.kind != Kind::Reference && entry.kind == Kind::Reference {
+            note_came_back(&mut self.drops, entry);
         }
         write(&written)
+    }
+
+    /// The value of this entry, which is a reference, is written with its key.
+    pub(crate) fn note_came_back(&mut self, entry: &Entry<'_>) {
+        note_came_back(&mut self.drops, entry);
+    }
+}
+
+fn note_came_back(drops: &mut MergeDrops, entry: &Entry<'_>) {
+    if !planted!("value-that-came-back-lives-on") {
+        drops.note_reference(entry);
     }
 }

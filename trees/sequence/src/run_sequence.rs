@@ -167,6 +167,11 @@ impl<'w> RunSequence<'w> {
         self.resolver.resolve_operands(entry)
     }
 
+    /// The value of this entry, which is a reference, is pushed next.
+    pub fn note_came_back(&mut self, entry: &Entry<'_>) {
+        self.resolver.note_came_back(entry);
+    }
+
     /// Bytes that flow in were passed.
     pub fn report(&self, bytes: u64) {
         self.work.progress.advance(bytes);

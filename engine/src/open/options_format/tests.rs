@@ -1,5 +1,7 @@
 use testudo_base::{ErrorKind, KeyspaceId, codec::Damage};
 
+use testudo_values::LargeValues;
+
 use super::{MOVING, PLACED, Unreadable, put_short};
 use crate::{KeyspaceOptions, Placement, Tree, handles::options::Passage};
 
@@ -40,6 +42,14 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
             b"\x80\x14\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\0\0\0\0\0\0\xe0\x3f\x01\0\0\
               \x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
         ),
+        (
+            options()
+                .placement(Placement::separate().with_moving_thresholds(true))
+                .with_large_values(LargeValues::WithKeys)
+                .with_value_excess(7),
+            b"\x80\x21\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x01\x07\0\0\0\0\0\0\0\x01\0\0\
+              \x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
+        ),
     ]
 }
 
@@ -55,7 +65,9 @@ fn options_have_the_bytes_that_they_always_had() {
 fn every_preset_is_read_back() {
     for (name, tree) in Tree::presets() {
         for options in [KeyspaceOptions::default(), KeyspaceOptions::default().merge_operator("append")] {
-            for placement in [Placement::inline(), Placement::hybrid(), Placement::separate()] {
+            for placement in
+                [Placement::inline(), Placement::hybrid(), Placement::automatic(), Placement::separate()]
+            {
                 let options = options.tree(tree).placement(placement);
                 assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options), "{name}");
             }

@@ -154,7 +154,7 @@ fn check(run: &Arc<Run>, model: &Model) {
         let keys: Vec<&Vec<u8>> = model.keys().collect();
         for keys in keys.chunks(batch.max(1)) {
             let known: Vec<KnownKey<'_>> = keys.iter().map(|key| KnownKey { run, key }).collect();
-            let values = get_known_together(run.data(), &known).unwrap().into_iter().map(found);
+            let values = get_known_together(run.data(), &known).unwrap().found.into_iter().map(found);
             assert!(values.eq(keys.iter().map(|key| Some(model[*key].clone()))), "{batch} together");
         }
     }

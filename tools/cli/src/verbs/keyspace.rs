@@ -31,7 +31,7 @@ enum Command {
         /// Name of the keyspace
         #[arg(value_parser = parse_name)]
         name: String,
-        /// Kind of tree; parallax is leveled with --placement hybrid
+        /// Kind of tree; parallax is leveled with --placement automatic
         #[arg(long, default_value = "turtle")]
         tree: KeyspaceOptions,
         /// Where values are put: inline, hybrid (large and medium ones in value segments) or separate

@@ -112,7 +112,9 @@ impl Component {
         for segment in &segments {
             firsts.push(count);
             count += segment.runs.len();
-            bytes += segment.runs.iter().map(|held| held.bytes).sum::<u64>();
+            // The removal of the empty key has none, and of a part of a run it is an estimate. Whether there
+            // is something must not depend on either.
+            bytes += segment.runs.iter().map(|held| held.bytes.max(1)).sum::<u64>();
         }
         Self { segments, firsts, count, bytes, buffer: None }
     }
@@ -147,7 +149,7 @@ impl Component {
         self.count
     }
 
-    /// About how many bytes of entries count.
+    /// About how many bytes of entries count; 0 only if it is empty.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -295,7 +295,7 @@ fn open(family: Family, placement: Placement, work: &Work, objects: &Objects) ->
             LsmTree::open(options, &work.data, KEYSPACE, objects).unwrap()
         }
     };
-    let settings = Settings { placement, segment_bytes: 16 << 10 };
+    let settings = Settings { placement, segment_bytes: 16 << 10, watched: None };
     SeparatedTree::open(tree, settings, &work.data, KEYSPACE, &segments).unwrap()
 }
 

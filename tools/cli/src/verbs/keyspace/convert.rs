@@ -44,6 +44,11 @@ pub(super) fn run(context: &mut Context, store: &StoreArguments, name: &str, tar
             document["left_bytes"] = json!(left_bytes);
         }
         context.console.json(&document)?;
+    } else if moving_from.as_ref() == Some(tree) {
+        let name = escape(name.as_bytes());
+        context.console.line(format_args!(
+            "values of '{name}' come back to their keys whenever the store is open for writing"
+        ))?;
     } else if let Some(from) = moving_from {
         let name = escape(name.as_bytes());
         context.console.line(format_args!(

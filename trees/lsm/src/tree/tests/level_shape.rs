@@ -46,3 +46,24 @@ fn an_idle_tree_that_was_overwritten_has_nearly_everything_at_the_bottom() {
     assert!(bed.tree.pick_job(true).is_none(), "it has an end");
     bed.check(&mut random);
 }
+
+/// The removal of the empty key has no bytes, but it is there.
+#[test]
+fn what_has_no_bytes_is_not_passed_by_what_is_newer() {
+    for repeats in 1..6 {
+        let mut bed = Bed::new(options(16 << 10, 6, 1));
+        let mut random = SplitMix::new(3);
+        bed.apply(Batch::from([(b"".to_vec(), Some(vec![1])), (b"a".to_vec(), Some(vec![1]))]));
+        for round in 0..repeats {
+            bed.apply(Batch::from([(b"".to_vec(), None)]));
+            bed.check(&mut random);
+            let value = vec![round; 100 << round];
+            bed.apply(Batch::from([(b"".to_vec(), Some(value.clone())), (b"b".to_vec(), Some(value))]));
+            bed.check(&mut random);
+        }
+        bed.reopen();
+        bed.check(&mut random);
+        bed.run_jobs();
+        bed.check(&mut random);
+    }
+}

@@ -1,0 +1,153 @@
+//! Other settings for a keyspace that is in use.
+//!
+//! **Invariants**
+//! - Settings change between flushes, with an edit that is durable before anybody sees them.
+
+use std::time::Duration;
+
+use testudo_base::{Error, Result, planted, sync::Arc};
+use testudo_storage::Change;
+use testudo_values::{LargeValues, Placement};
+
+use crate::{
+    KeyspaceOptions, Tree,
+    flush::govern_values::price_of_moving,
+    open::tree_families::{Objects, is_of_family, next_tree, put_object, rewritten_tree, stored_tree},
+    store::{Store, view::KeyspaceCore},
+    write::space_guard::Intent,
+};
+
+/// Changes of less than such a part of what it costs to move are not written down.
+const PARTS_OF_PRICE: u64 = 64;
+
+/// Between looks whether others have moved the rest of a keyspace.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Whether the keyspace is being written anew for its values, and so cannot go to `tree`.
+fn is_rewritten(core: &KeyspaceCore, tree: Tree) -> bool {
+    let view = core.view.load();
+    let present = view.options.chosen_tree();
+    view.options.moving_from().is_some_and(|left| is_of_family(left, present)) && !is_of_family(present, tree)
+}
+
+/// The settings with what the keyspace has paid by now.
+fn options_now(core: &KeyspaceCore) -> KeyspaceOptions {
+    let view = core.view.load();
+    let excess = view.tree.value_costs().map_or(0, |costs| costs.excess(view.options.large_values()));
+    view.options.with_value_excess(excess)
+}
+
+impl Store {
+    /// Stores a keyspace in a tree of another kind.
+    pub(crate) fn set_tree(&self, core: &KeyspaceCore, tree: Tree) -> Result<()> {
+        if is_rewritten(core, tree) {
+            self.end_rewriting(core, tree)?;
+        }
+        self.set_options(core, |present, objects| next_tree(&present, tree, core.id, objects))
+    }
+
+    /// Puts the values of a keyspace somewhere else from now on.
+    pub(crate) fn set_placement(&self, core: &KeyspaceCore, placement: Placement) -> Result<()> {
+        self.set_options(core, |present, _| {
+            let is_present = placement == present.chosen_placement();
+            let chosen = present.placement(placement).with_large_values(LargeValues::Outside);
+            Ok((if is_present { present } else { chosen }, None))
+        })
+    }
+
+    /// Moves the thresholds of a keyspace. Values that lie outside come back to their keys as all of it is
+    /// written anew, piece by piece.
+    pub(crate) fn set_large_values(&self, core: &KeyspaceCore, large_values: LargeValues) -> Result<()> {
+        self.set_options(core, |present, objects| {
+            let next = present.with_large_values(large_values);
+            if !present.chosen_placement().moves() || present.moving_from().is_some() {
+                return Ok((present, None));
+            }
+            match large_values {
+                LargeValues::Outside => Ok((next, None)),
+                LargeValues::WithKeys => rewritten_tree(&next, core.id, objects),
+            }
+        })
+    }
+
+    /// Lets a keyspace of which values come back to their keys arrive, so that it can go to `tree`: what has
+    /// not moved yet goes without its values, which is little, and the caller takes part in it. The values
+    /// come back on the way to `tree`.
+    fn end_rewriting(&self, core: &KeyspaceCore, tree: Tree) -> Result<()> {
+        let set = |large_values| {
+            self.set_options(core, |present, _| {
+                let moves = present.chosen_placement().moves();
+                Ok((if moves { present.with_large_values(large_values) } else { present }, None))
+            })
+        };
+        let before = core.view.load().options.large_values();
+        set(LargeValues::Outside)?;
+        while is_rewritten(core, tree) && !core.is_dropped() {
+            self.check_open()?;
+            if !self.run_job(|_| false)? {
+                self.env.sleep(PAUSE);
+            }
+        }
+        set(before)
+    }
+
+    /// Opens the tree of a keyspace with other options, and with a change of its objects.
+    fn set_options(
+        &self,
+        core: &KeyspaceCore,
+        next: impl FnOnce(KeyspaceOptions, &Objects) -> Result<(KeyspaceOptions, Option<Change>)>,
+    ) -> Result<()> {
+        self.wal()?;
+        let _flush = Some(self.flush_lock.lock()).filter(|_| !planted!("tree-set-during-a-round"));
+        if core.is_dropped() {
+            return Err(Error::invalid("the keyspace was dropped"));
+        }
+        self.check_writable()?;
+        let present = options_now(core);
+        // Between rounds the durable objects are those of the published tree.
+        let mut objects = self.manifest.with_state(|state| state.objects_of(core.id));
+        let (options, border) = next(present, &objects)?;
+        if options == present {
+            return Ok(());
+        }
+        self.space.check(&*self.env, Intent::Write)?;
+        objects.extend(border.iter().filter_map(put_object));
+        let tree = stored_tree(&self.data, &options, core.id, objects)?;
+        let edit = [Change::SetOptions(core.id, options.encode())].into_iter().chain(border);
+        self.commit_catalogue(&edit.collect::<Vec<_>>())?;
+        let commit = self.commits.lock();
+        core.publish_options(tree, options);
+        core.expect_jobs();
+        drop(commit);
+        self.background.wake_all();
+        Ok(())
+    }
+
+    /// Writes down what keyspaces whose thresholds move have paid so far, if that has changed by much. When
+    /// the store is closed.
+    pub(crate) fn keep_value_costs(&self) -> Result<()> {
+        if self.log.wal.is_none() {
+            return Ok(());
+        }
+        let _flush = self.flush_lock.lock();
+        let changed = |core: &Arc<KeyspaceCore>| {
+            let view = core.view.load();
+            let now = options_now(core);
+            let least = price_of_moving(&*view.tree, now.large_values()) / PARTS_OF_PRICE;
+            let by = now.value_excess().abs_diff(view.options.value_excess());
+            (!core.is_dropped() && by > least).then(|| Change::SetOptions(core.id, now.encode()))
+        };
+        let edit: Vec<Change> = self.keyspaces().iter().filter_map(changed).collect();
+        if edit.is_empty() || self.has_failed() { Ok(()) } else { self.commit_catalogue(&edit) }
+    }
+
+    /// Commits a change of the catalogue. The log notes it, so that whatever is committed from now on
+    /// proves it.
+    pub(crate) fn commit_catalogue(&self, edit: &[Change]) -> Result<()> {
+        let outcome = self.commit_edit(edit).and_then(|()| self.wal()?.record_edit());
+        if let Err(error) = &outcome {
+            self.poison(error);
+        }
+        outcome
+    }
+}

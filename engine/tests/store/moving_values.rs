@@ -1,0 +1,315 @@
+//! Values of large pairs that move between value segments and their keys, by what scans and merges pay.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, KeyspaceStats, Placement, Tree, VerifyLevel};
+use testudo_env::{CrashPolicy, MemEnv};
+
+const KEYS: u64 = 2_000;
+const VALUE_BYTES: usize = 1_000;
+
+fn open(machine: &Arc<MemEnv>) -> Db {
+    Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(1 << 20).open().unwrap()
+}
+
+fn trees() -> [Tree; 5] {
+    let (leaf_bytes, run_bytes) = (16 << 10, 16 << 10);
+    [
+        Tree::Turtle { leaf_bytes, max_pivots: 8 },
+        Tree::Splinter { leaf_bytes, max_pivots: 8 },
+        Tree::Leveled { run_bytes, growth_factor: 4, level1_flushes: 2 },
+        Tree::Lsbm { run_bytes, growth_factor: 4, level1_flushes: 2, retained_percent: 10 },
+        Tree::Treeline { run_bytes, growth_factor: 4, level1_flushes: 2 },
+    ]
+}
+
+fn automatic(tree: Tree) -> KeyspaceOptions {
+    KeyspaceOptions::default().tree(tree).placement(Placement::automatic())
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{:08}", number * 7919 % 1_000_003).into_bytes()
+}
+
+/// Every fourth value is of a small pair.
+fn value(number: u64, round: u64) -> Vec<u8> {
+    let length = if number.is_multiple_of(4) { 20 } else { VALUE_BYTES };
+    format!("{number}/{round}/").into_bytes().into_iter().cycle().take(length).collect()
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn insert(keyspace: &Keyspace, model: &mut Model, numbers: impl Iterator<Item = u64>, round: u64) {
+    for number in numbers {
+        let (key, value) = (key(number), value(number, round));
+        keyspace.insert(&key, &value).unwrap();
+        model.insert(key, value);
+    }
+}
+
+fn scanned(keyspace: &Keyspace) -> Model {
+    let entries = keyspace.iter().unwrap().map(Result::unwrap);
+    entries.map(|entry| (entry.key().to_vec(), entry.value().unwrap().to_vec())).collect()
+}
+
+fn check(db: &Db, keyspace: &Keyspace, model: &Model) {
+    for (key, value) in model {
+        assert_eq!(keyspace.get(key).unwrap().as_deref(), Some(value.as_slice()));
+    }
+    let report = db.verify(VerifyLevel::Full).unwrap();
+    assert!(report.is_valid(), "{:?}", report.findings);
+    db.check_invariants().unwrap();
+}
+
+fn are_with_keys(keyspace: &Keyspace) -> bool {
+    keyspace.stats().large_values_with_keys == 1
+}
+
+/// A keyspace of a tree, loaded, with its values outside.
+fn loaded(machine: &Arc<MemEnv>, options: KeyspaceOptions) -> (Db, Keyspace, Model) {
+    let db = open(machine);
+    let keyspace = db.keyspace("k", options).unwrap();
+    let mut model = Model::new();
+    insert(&keyspace, &mut model, 0..KEYS, 0);
+    db.flush().unwrap();
+    let KeyspaceStats { value_bytes, value_segments, .. } = keyspace.stats();
+    assert!(value_segments > 0 && value_bytes > KEYS * 600, "{value_bytes} bytes are outside");
+    (db, keyspace, model)
+}
+
+/// Scans until the values begin to move.
+fn scan_until_they_move(db: &Db, keyspace: &Keyspace, model: &Model) {
+    for _ in 0..20 {
+        assert!(scanned(keyspace) == *model);
+        db.step().unwrap();
+        if are_with_keys(keyspace) {
+            return;
+        }
+    }
+    panic!("scans pay for nothing: {:?}", keyspace.stats());
+}
+
+/// Steps until nothing moves any more.
+fn arrive(db: &Db, keyspace: &Keyspace) {
+    for _ in 0..20_000 {
+        if keyspace.stats().moving_from.is_none() {
+            return;
+        }
+        db.step().unwrap();
+    }
+    panic!("they never arrive");
+}
+
+#[test]
+fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritten() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
+        check(&db, &keyspace, &model);
+        assert!(!are_with_keys(&keyspace), "{tree}: gets move nothing");
+        let snapshot = db.snapshot().unwrap();
+        let before = model.clone();
+        scan_until_they_move(&db, &keyspace, &model);
+        insert(&keyspace, &mut model, (0..KEYS).step_by(5), 1);
+        arrive(&db, &keyspace);
+        assert!(are_with_keys(&keyspace));
+        db.flush().unwrap();
+        db.settle().unwrap();
+        let stats = keyspace.stats();
+        assert!(stats.value_bytes - stats.transient_value_bytes == 0, "{tree}: {stats:?}");
+        assert!(scanned(&keyspace) == model, "{tree}");
+        check(&db, &keyspace, &model);
+        let entries = snapshot.range(&keyspace, ..).unwrap().map(Result::unwrap);
+        let kept: Model = entries.map(|e| (e.key().to_vec(), e.value().unwrap().to_vec())).collect();
+        assert!(kept == before, "{tree}");
+        drop(snapshot);
+        assert_eq!(keyspace.options(), automatic(tree), "users see what they have chosen");
+        // Nobody scans any more.
+        for round in 2..40 {
+            insert(&keyspace, &mut model, (0..KEYS).step_by(3), round);
+            db.flush().unwrap();
+            db.step().unwrap();
+            if !are_with_keys(&keyspace) {
+                break;
+            }
+        }
+        assert!(!are_with_keys(&keyspace), "{tree}: merges pay for nothing: {:?}", keyspace.stats());
+        insert(&keyspace, &mut model, 0..KEYS, 50);
+        db.flush().unwrap();
+        db.settle().unwrap();
+        let stats = keyspace.stats();
+        assert!(stats.value_bytes > stats.transient_value_bytes, "{tree}: {stats:?}");
+        check(&db, &keyspace, &model);
+        assert!(scanned(&keyspace) == model, "{tree}");
+    }
+}
+
+#[test]
+fn placements_that_stay_are_not_moved() {
+    for placement in [Placement::hybrid(), Placement::separate()] {
+        let machine = MemEnv::new(1);
+        let options = KeyspaceOptions::default().tree(Tree::turtle()).placement(placement);
+        let (db, keyspace, model) = loaded(&machine, options);
+        for _ in 0..10 {
+            assert!(scanned(&keyspace) == model);
+            db.step().unwrap();
+        }
+        let stats = keyspace.stats();
+        assert_eq!((stats.large_values_with_keys, stats.large_values_limit_bytes), (0, 0));
+    }
+}
+
+/// Scans of keys alone, and of values in memory, pay nothing.
+#[test]
+fn scans_that_read_no_values_from_the_device_move_nothing() {
+    let machine = MemEnv::new(1);
+    let (db, keyspace, _) = loaded(&machine, automatic(Tree::leveled()));
+    for _ in 0..20 {
+        assert!(keyspace.iter().unwrap().map(|entry| entry.unwrap().key().len()).sum::<usize>() > 0);
+        db.step().unwrap();
+    }
+    assert_eq!(keyspace.stats().large_values_excess_bytes, 0);
+    let few = || keyspace.range(key(1)..).unwrap().take(3).map(|e| e.unwrap().value().unwrap().len()).sum();
+    let _: usize = few();
+    let paid = keyspace.stats().large_values_excess_bytes;
+    for _ in 0..20 {
+        let _: usize = few();
+    }
+    assert_eq!(keyspace.stats().large_values_excess_bytes, paid, "they are in the cache");
+    assert!(!are_with_keys(&keyspace));
+}
+
+/// Stores that are opened for a short while each, as by a command line, come to a decision, too.
+#[test]
+fn what_was_paid_is_kept_when_a_store_is_closed() {
+    let machine = MemEnv::new(1);
+    let (db, keyspace, model) = loaded(&machine, automatic(Tree::leveled()));
+    let KeyspaceStats { large_values_excess_bytes, large_values_limit_bytes, .. } = keyspace.stats();
+    // Two bytes of device for each of the values, and a read for those that commits have written.
+    assert!(large_values_limit_bytes > KEYS * 1_500, "{large_values_limit_bytes}");
+    assert_eq!(large_values_excess_bytes, 0);
+    drop((db, keyspace));
+    for _ in 0..40 {
+        let db = open(&machine);
+        let keyspace = db.open_keyspace("k").unwrap().unwrap();
+        let paid = keyspace.stats().large_values_excess_bytes;
+        let fifth = keyspace.iter().unwrap().take(400).map(|e| e.unwrap().value().unwrap().len());
+        assert!(fifth.sum::<usize>() > 0);
+        assert!(keyspace.stats().large_values_excess_bytes >= paid);
+        db.step().unwrap();
+        if are_with_keys(&keyspace) {
+            arrive(&db, &keyspace);
+            assert!(scanned(&keyspace) == model);
+            assert_eq!(keyspace.stats().value_segments, 0);
+            return;
+        }
+        keyspace.set_tree(Tree::lsbm()).unwrap();
+        assert!(keyspace.stats().large_values_excess_bytes > paid, "other settings forget nothing");
+    }
+    panic!("they never move");
+}
+
+#[test]
+fn a_crash_on_the_way_loses_nothing_and_they_go_on() {
+    for tree in trees() {
+        for moment in [1, 2, 3, 5, 8, 13] {
+            let machine = MemEnv::new(moment);
+            let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
+            scan_until_they_move(&db, &keyspace, &model);
+            for _ in 0..moment {
+                db.step().unwrap();
+            }
+            insert(&keyspace, &mut model, (0..KEYS).step_by(3), 1);
+            db.persist(Durability::Sync).unwrap();
+            for policy in [CrashPolicy::LOSE_ALL, CrashPolicy::KEEP_ALL] {
+                let image = machine.crash_image(&policy, moment);
+                let db = open(&image);
+                let keyspace = db.open_keyspace("k").unwrap().unwrap();
+                assert!(are_with_keys(&keyspace), "{tree}: what was decided holds");
+                check(&db, &keyspace, &model);
+                arrive(&db, &keyspace);
+                db.settle().unwrap();
+                check(&db, &keyspace, &model);
+                assert!(scanned(&keyspace) == model, "{tree}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_placement_on_the_way_ends_it() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
+        scan_until_they_move(&db, &keyspace, &model);
+        db.step().unwrap();
+        keyspace.set_placement(Placement::automatic()).unwrap();
+        assert!(are_with_keys(&keyspace), "{tree}: that is what it has");
+        keyspace.set_placement(Placement::hybrid()).unwrap();
+        assert!(!are_with_keys(&keyspace));
+        insert(&keyspace, &mut model, (0..KEYS).step_by(2), 1);
+        db.flush().unwrap();
+        arrive(&db, &keyspace);
+        check(&db, &keyspace, &model);
+        assert!(keyspace.stats().value_bytes > 0);
+        // And to another tree.
+        keyspace.set_placement(Placement::automatic()).unwrap();
+        let other = if tree == trees()[0] { trees()[2] } else { trees()[0] };
+        keyspace.set_tree(other).unwrap();
+        arrive(&db, &keyspace);
+        check(&db, &keyspace, &model);
+        assert!(scanned(&keyspace) == model, "{tree}");
+    }
+}
+
+/// Nobody has to wait with a change of the tree for what the store does by itself.
+#[test]
+fn another_tree_can_be_chosen_on_the_way() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
+        scan_until_they_move(&db, &keyspace, &model);
+        for _ in 0..3 {
+            db.step().unwrap();
+        }
+        insert(&keyspace, &mut model, (0..KEYS).step_by(4), 1);
+        assert_eq!(keyspace.stats().moving_from, Some(tree.to_string()));
+        for other in [trees()[0], trees()[2], trees()[4], trees()[1]] {
+            keyspace.set_tree(other).unwrap();
+            assert_eq!(keyspace.options().chosen_tree().to_string(), other.to_string());
+            assert!(are_with_keys(&keyspace));
+            check(&db, &keyspace, &model);
+            db.step().unwrap();
+        }
+        arrive(&db, &keyspace);
+        check(&db, &keyspace, &model);
+        // Where it turned round, some were left behind. They come back once that has cost scans enough.
+        for _ in 0..20 {
+            assert!(scanned(&keyspace) == model, "{tree}");
+            db.flush().unwrap();
+            db.step().unwrap();
+            arrive(&db, &keyspace);
+        }
+        db.settle().unwrap();
+        let stats = keyspace.stats();
+        assert_eq!(stats.value_bytes, stats.transient_value_bytes, "{tree}: they came back");
+        check(&db, &keyspace, &model);
+        assert!(scanned(&keyspace) == model, "{tree}");
+    }
+}
+
+#[test]
+fn values_that_stay_go_to_another_tree_as_references() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let (db, keyspace, model) = loaded(&machine, automatic(tree));
+        keyspace.set_placement(Placement::automatic()).unwrap();
+        let other = if tree == trees()[0] { trees()[2] } else { trees()[0] };
+        keyspace.set_tree(other).unwrap();
+        arrive(&db, &keyspace);
+        check(&db, &keyspace, &model);
+        assert!(scanned(&keyspace) == model, "{tree}");
+    }
+}
