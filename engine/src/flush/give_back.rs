@@ -33,9 +33,9 @@ impl Store {
 
     /// The same for a store that is about to be closed.
     pub(crate) fn give_back_at_close(&self) -> Result<()> {
-        self.keep_value_costs()?;
         self.give_up_unused_value_logs(true)?;
-        self.give_back_space()
+        self.give_back_space()?;
+        self.keep_value_costs()
     }
 
     /// Gives all free space back to the file system, unless the store has failed: pages of an edit that

@@ -7,40 +7,77 @@
 //! **Invariants**
 //! - Called between flushes, by whoever flushes. Nothing is decided while a keyspace moves.
 
-use testudo_base::{ErrorKind, Result};
+use testudo_base::{Result, sync::Arc};
 use testudo_contract::Tree;
 use testudo_values::LargeValues;
 
 use crate::store::{Store, view::KeyspaceCore};
 
-/// What a small keyspace must have paid at least before its values go outside again.
+/// What a small keyspace must have paid at least before its values move.
 const LEAST_PRICE: u64 = 1 << 20;
+/// Values that are longer than this on average stay outside: scans read pages for them one way or the other,
+/// and a piece of the tree would become too large by them.
+const LONG_BYTES: u64 = 4 << 10;
+/// Values that stayed outside are worth a second way through the keyspace if their cost is such a part of it.
+const STRAY_PARTS: u64 = 16;
+/// None move where the device would have less than this left of what is free.
+const FREE_PARTS: u64 = 4;
 
-/// By how much the present way must have cost more than the other one before the values move.
-pub(crate) fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> u64 {
-    match present {
+/// By how much the present way must have cost more than the other one before the values move; `None` if they
+/// do not.
+pub(crate) fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
+    let price = match present {
         LargeValues::Outside => {
-            tree.value_segments().map_or(0, testudo_values::SegmentSet::cost_of_bringing_back)
+            let staying = tree.value_segments()?.staying();
+            if staying.values == 0 || staying.bytes / staying.values > LONG_BYTES {
+                return None;
+            }
+            staying.cost + 2 * bytes_of_runs(tree)
         }
         // Going outside costs nothing by itself. But to come back from there would, as much as all of it
         // has to be read and written.
-        LargeValues::WithKeys => (2 * tree.stats().stored_bytes).max(LEAST_PRICE),
-    }
+        LargeValues::WithKeys => 2 * tree.stats().stored_bytes,
+    };
+    Some(price.max(LEAST_PRICE))
+}
+
+/// Bytes of a tree without the values outside it.
+fn bytes_of_runs(tree: &dyn Tree) -> u64 {
+    let outside = tree.value_segments().map_or(0, |segments| segments.totals().device_bytes);
+    tree.stats().stored_bytes.saturating_sub(outside)
 }
 
 impl Store {
     /// Moves the values of keyspaces for which that has become worth it.
     ///
-    /// Errors: those of an edit, which also poison the store. Where there is no space nothing moves.
+    /// Errors: those that also poison the store. Where there is no space nothing moves.
     pub(crate) fn govern_values(&self) -> Result<()> {
-        for keyspace in self.keyspaces() {
-            let Some(large_values) = better_place(&keyspace) else { continue };
-            match self.set_large_values(&keyspace, large_values) {
-                Err(error) if matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Invalid) => {}
-                outcome => outcome?,
+        if self.nearly_full.is_on() || self.space.is_short() {
+            return Ok(());
+        }
+        let better = |keyspace: &Arc<KeyspaceCore>| {
+            better_place(keyspace).map(|large_values| (Arc::clone(keyspace), large_values))
+        };
+        let moving: Vec<_> = self.catalogue.read().by_id.values().filter_map(better).collect();
+        for (keyspace, large_values) in moving {
+            if large_values == LargeValues::WithKeys && !self.has_space_for(&keyspace) {
+                continue;
             }
+            // Nobody has asked for it: what does not fail for good is tried again, or told by who reads.
+            let outcome = self.set_large_values(&keyspace, large_values);
+            outcome.or_else(|error| if self.has_failed() { Err(error) } else { Ok(()) })?;
         }
         Ok(())
+    }
+
+    /// Whether the device has space for the keyspace with its values beside those outside, most of which die
+    /// late: they lie in the order in which they came.
+    fn has_space_for(&self, keyspace: &KeyspaceCore) -> bool {
+        let view = keyspace.view.load();
+        let staying = view.tree.value_segments().map_or(0, |segments| segments.staying().bytes);
+        let needed = staying + bytes_of_runs(&*view.tree);
+        let free = self.env.free_bytes(&self.directory).unwrap_or(0);
+        needed < free - free / FREE_PARTS
     }
 }
 
@@ -49,8 +86,8 @@ impl Store {
 fn are_strays_dear(tree: &dyn Tree, paid: u64) -> bool {
     paid > 0
         && tree.value_segments().is_some_and(|segments| {
-            let cost = segments.cost_of_bringing_back();
-            cost > 0 && paid >= cost + 2 * tree.stats().stored_bytes
+            let (cost, all) = (segments.staying().cost, 2 * tree.stats().stored_bytes);
+            cost * STRAY_PARTS >= all && paid >= cost + all
         })
 }
 
@@ -62,11 +99,15 @@ fn better_place(keyspace: &KeyspaceCore) -> Option<LargeValues> {
     if view.options.moving_from().is_some() || keyspace.is_dropped() {
         return None;
     }
+    let Some(price) = price_of_moving(&*view.tree, present) else {
+        costs.forget();
+        return None;
+    };
     let excess = costs.settle(present);
     if present == LargeValues::WithKeys && are_strays_dear(&*view.tree, costs.of_strays()) {
         return Some(present);
     }
-    (excess > 0 && excess >= price_of_moving(&*view.tree, present)).then_some(match present {
+    (excess >= price).then_some(match present {
         LargeValues::Outside => LargeValues::WithKeys,
         LargeValues::WithKeys => LargeValues::Outside,
     })

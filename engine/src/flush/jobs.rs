@@ -254,6 +254,15 @@ impl Store {
         }
     }
 
+    /// Does a job of this keyspace; `false` if it has none, or one is under way.
+    pub(crate) fn run_job_of(&self, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
+        if let Some(job) = self.background.jobs.take_kept() {
+            return self.install_job(job).map(|()| true);
+        }
+        let underway = self.background.jobs.begin(keyspace);
+        underway.map_or(Ok(false), |underway| self.do_due_job(underway))
+    }
+
     /// Does a job that is due although its keyspace is not idle; `false` if there is none.
     fn do_due_job(&self, underway: Underway) -> Result<bool> {
         let tree = Arc::clone(&underway.keyspace.view.load().tree);
@@ -279,12 +288,15 @@ impl Store {
         let arrived = options_on_arrival(&keyspace.view.load().options, &*edit.tree);
         changes.extend(arrived.map(|options| Change::SetOptions(keyspace.id, options.encode())));
         self.commit_edit(&changes)?;
+        let costs = arrived.and_then(|_| edit.tree.value_costs().cloned());
         let commit = self.commits.lock();
         match arrived {
             Some(options) => keyspace.publish_options(edit.tree, options),
             None => keyspace.publish(edit.tree, None, None),
         }
         drop(commit);
+        // What moving has cost is no reason to move again.
+        costs.iter().for_each(|costs| costs.forget());
         self.count_dropped(keyspace, Dropped { in_merges: drops, ..Dropped::default() });
         self.counters.jobs.fetch_add(1, Relaxed);
         self.fit_caches();

@@ -15,7 +15,7 @@ use testudo_run::{KeyBounds, ScanLimits};
 use crate::handles::{
     entry::Entry,
     outlying_value::OutlyingScan,
-    scan_front::{Front, owned_alone},
+    scan_front::{Front, Watch, owned_alone},
     scan_sources::{Sources, sources_of},
     snapshot::Pinned,
 };
@@ -38,6 +38,7 @@ pub struct Iter {
     back_is_returned: bool,
     /// Once the back has come across a value that lies outside the tree.
     back_scan: Option<Arc<OutlyingScan>>,
+    back_watch: Option<Watch>,
     /// Keys at or beyond it were returned from the back.
     back_key: Option<Vec<u8>>,
     /// At most so many entries will be asked for, as far as is known.
@@ -62,6 +63,7 @@ impl Iter {
             back: None,
             back_is_returned: false,
             back_scan: None,
+            back_watch: None,
             back_key: None,
             expected_entries: None,
             has_ended,
@@ -158,6 +160,7 @@ impl Iter {
                 sources
             }
             None => {
+                self.back_watch = Watch::of(&self.pinned);
                 let mut sources = sources_of(&self.pinned, &ScanLimits::default());
                 // After an error it goes on below what it has returned.
                 match self.back_key.as_ref().or(self.bounds.high.as_ref()) {
@@ -180,6 +183,7 @@ impl Iter {
                 back_key.clear();
                 back_key.extend_from_slice(entry.key);
                 self.back_is_returned = true;
+                self.back_watch.iter_mut().for_each(|watch| watch.pass(&entry));
                 return owned_alone(&entry, &self.pinned, &mut self.back_scan).map(Some);
             }
             sources.prev()?;

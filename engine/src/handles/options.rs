@@ -218,7 +218,8 @@ impl fmt::Debug for OperatorName {
     }
 }
 
-/// Whether a keyspace has moved from one family of trees to another.
+/// Whether a keyspace has moved from one tree to another of another family, or of the same so that its values
+/// come back to their keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Passage {
     #[default]

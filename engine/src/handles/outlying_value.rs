@@ -95,7 +95,12 @@ impl OutlyingScan {
 
     /// Values of several references, read together.
     fn read(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
-        let (values, reads) = self.segments()?.read_together(wanted)?;
+        let segments = self.segments()?;
+        let (values, reads) = segments.read_together(wanted)?;
+        let reads = match &self.costs {
+            Some(_) => reads * u64_of(segments.count_staying(wanted)) / u64_of(wanted.len().max(1)),
+            None => 0,
+        };
         match &self.costs {
             Some((costs, LargeValues::Outside)) => costs.note_reads(reads),
             Some((costs, LargeValues::WithKeys)) => costs.note_stray_reads(reads),

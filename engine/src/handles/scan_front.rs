@@ -29,6 +29,8 @@ use crate::{
     store::view::View,
 };
 
+/// Values are counted so many together.
+const COUNTED_TOGETHER: u64 = 64;
 /// Entries that are taken ahead at most.
 const AHEAD_ENTRIES: u64 = 64;
 
@@ -57,7 +59,7 @@ pub(crate) struct Front {
 }
 
 /// What scans would have paid if values of large pairs lay outside (decision 0053).
-struct Watch {
+pub(crate) struct Watch {
     placement: Placement,
     costs: Arc<ValueCosts>,
     /// Such values that were passed.
@@ -65,16 +67,21 @@ struct Watch {
 }
 
 impl Watch {
-    fn of(pinned: &Pinned) -> Option<Self> {
+    /// Of a scan of `pinned`, if that is to be counted.
+    pub(crate) fn of(pinned: &Pinned) -> Option<Self> {
         let View { options, tree, .. } = &*pinned.view;
         let are_with_keys = options.large_values() == LargeValues::WithKeys;
         let costs = tree.value_costs().filter(|_| are_with_keys)?;
         Some(Self { placement: options.chosen_placement(), costs: Arc::clone(costs), passed: 0 })
     }
 
-    fn pass(&mut self, entry: &testudo_base::Entry<'_>) {
+    /// An entry is returned.
+    pub(crate) fn pass(&mut self, entry: &testudo_base::Entry<'_>) {
         let is_large = || self.placement.class_of(entry.key.len(), entry.value.len()) == PairClass::Large;
         self.passed += u64::from(entry.kind == Kind::Value && is_large());
+        if self.passed >= COUNTED_TOGETHER {
+            self.costs.note_reads(std::mem::take(&mut self.passed));
+        }
     }
 }
 

@@ -336,7 +336,7 @@ pub struct KeyspaceStats {
     /// If its thresholds move: what having values of large pairs where they are has cost scans and merges
     /// more than the other way would have, in bytes as [`Placement`](crate::Placement) and decision 0053 say.
     pub large_values_excess_bytes: u64,
-    /// At how much excess they move.
+    /// At how much excess they move; 0 if they do not: there are none, or they are long.
     pub large_values_limit_bytes: u64,
     /// Its memtables.
     pub memtable_bytes: u64,
@@ -372,7 +372,7 @@ impl KeyspaceStats {
         let left = |left| if is_of_family(left, chosen) { chosen } else { left };
         let large_values = view.options.large_values();
         let costs = view.tree.value_costs();
-        let limit = costs.map_or(0, |_| price_of_moving(&*view.tree, large_values));
+        let limit = costs.and_then(|_| price_of_moving(&*view.tree, large_values)).unwrap_or(0);
         Self {
             tree: chosen.to_string(),
             moving_from: view.options.moving_from().map(|tree| left(tree).to_string()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testudo_base::{Error, Result, planted, sync::Arc};
 use testudo_storage::Change;
-use testudo_values::{LargeValues, Placement};
+use testudo_values::{LargeValues, Placement, ValueCosts};
 
 use crate::{
     KeyspaceOptions, Tree,
@@ -23,11 +23,10 @@ const PARTS_OF_PRICE: u64 = 64;
 /// Between looks whether others have moved the rest of a keyspace.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether the keyspace is being written anew for its values, and so cannot go to `tree`.
-fn is_rewritten(core: &KeyspaceCore, tree: Tree) -> bool {
-    let view = core.view.load();
-    let present = view.options.chosen_tree();
-    view.options.moving_from().is_some_and(|left| is_of_family(left, present)) && !is_of_family(present, tree)
+/// Whether a keyspace is being written anew for its values, and so cannot go to `tree`.
+fn is_rewritten(options: &KeyspaceOptions, tree: Tree) -> bool {
+    let present = options.chosen_tree();
+    options.moving_from().is_some_and(|left| is_of_family(left, present)) && !is_of_family(present, tree)
 }
 
 /// The settings with what the keyspace has paid by now.
@@ -38,12 +37,25 @@ fn options_now(core: &KeyspaceCore) -> KeyspaceOptions {
 }
 
 impl Store {
-    /// Stores a keyspace in a tree of another kind.
-    pub(crate) fn set_tree(&self, core: &KeyspaceCore, tree: Tree) -> Result<()> {
-        if is_rewritten(core, tree) {
-            self.end_rewriting(core, tree)?;
+    /// Stores a keyspace in a tree of another kind. While all of it is written anew for its values it cannot
+    /// go to a third tree: what has not moved yet then goes without its values, and the caller takes part in
+    /// it. Values come back on the way to the other tree.
+    pub(crate) fn set_tree(&self, core: &Arc<KeyspaceCore>, tree: Tree) -> Result<()> {
+        loop {
+            let mut is_in_the_way = false;
+            self.set_options(core, |present, objects| {
+                is_in_the_way = is_rewritten(&present, tree);
+                if is_in_the_way { Ok((present, None)) } else { next_tree(&present, tree, core.id, objects) }
+            })?;
+            if !is_in_the_way {
+                return Ok(());
+            }
+            let _paused = core.view.load().tree.value_costs().map(ValueCosts::pause);
+            if !self.run_job_of(core)? {
+                self.check_open()?;
+                self.env.sleep(PAUSE);
+            }
         }
-        self.set_options(core, |present, objects| next_tree(&present, tree, core.id, objects))
     }
 
     /// Puts the values of a keyspace somewhere else from now on.
@@ -68,27 +80,6 @@ impl Store {
                 LargeValues::WithKeys => rewritten_tree(&next, core.id, objects),
             }
         })
-    }
-
-    /// Lets a keyspace of which values come back to their keys arrive, so that it can go to `tree`: what has
-    /// not moved yet goes without its values, which is little, and the caller takes part in it. The values
-    /// come back on the way to `tree`.
-    fn end_rewriting(&self, core: &KeyspaceCore, tree: Tree) -> Result<()> {
-        let set = |large_values| {
-            self.set_options(core, |present, _| {
-                let moves = present.chosen_placement().moves();
-                Ok((if moves { present.with_large_values(large_values) } else { present }, None))
-            })
-        };
-        let before = core.view.load().options.large_values();
-        set(LargeValues::Outside)?;
-        while is_rewritten(core, tree) && !core.is_dropped() {
-            self.check_open()?;
-            if !self.run_job(|_| false)? {
-                self.env.sleep(PAUSE);
-            }
-        }
-        set(before)
     }
 
     /// Opens the tree of a keyspace with other options, and with a change of its objects.
@@ -126,14 +117,16 @@ impl Store {
     /// Writes down what keyspaces whose thresholds move have paid so far, if that has changed by much. When
     /// the store is closed.
     pub(crate) fn keep_value_costs(&self) -> Result<()> {
-        if self.log.wal.is_none() {
+        // Where space is short there are better uses for it.
+        if self.log.wal.is_none() || self.nearly_full.is_on() || self.space.is_short() {
             return Ok(());
         }
         let _flush = self.flush_lock.lock();
         let changed = |core: &Arc<KeyspaceCore>| {
             let view = core.view.load();
             let now = options_now(core);
-            let least = price_of_moving(&*view.tree, now.large_values()) / PARTS_OF_PRICE;
+            let price = price_of_moving(&*view.tree, now.large_values());
+            let least = price.unwrap_or(u64::MAX) / PARTS_OF_PRICE;
             let by = now.value_excess().abs_diff(view.options.value_excess());
             (!core.is_dropped() && by > least).then(|| Change::SetOptions(core.id, now.encode()))
         };

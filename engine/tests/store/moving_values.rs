@@ -115,6 +115,12 @@ fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritte
         insert(&keyspace, &mut model, (0..KEYS).step_by(5), 1);
         arrive(&db, &keyspace);
         assert!(are_with_keys(&keyspace));
+        let KeyspaceStats { large_values_excess_bytes, large_values_limit_bytes, .. } = keyspace.stats();
+        assert!(
+            large_values_excess_bytes * 8 <= large_values_limit_bytes,
+            "{tree}: what moving has written is no reason to move back: {large_values_excess_bytes} of \
+             {large_values_limit_bytes}"
+        );
         db.flush().unwrap();
         db.settle().unwrap();
         let stats = keyspace.stats();
@@ -158,6 +164,34 @@ fn placements_that_stay_are_not_moved() {
         }
         let stats = keyspace.stats();
         assert_eq!((stats.large_values_with_keys, stats.large_values_limit_bytes), (0, 0));
+    }
+}
+
+/// Values that come back by themselves, and those that scans read a page for anyway, are left where they are.
+#[test]
+fn medium_and_long_values_are_not_moved() {
+    for length in [150, 9_000] {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", automatic(Tree::leveled().with_run_bytes(16 << 10))).unwrap();
+        for number in 0..1_000 {
+            keyspace.insert(key(number), vec![7; length]).unwrap();
+            if number % 100 == 0 {
+                db.flush().unwrap();
+            }
+        }
+        db.flush().unwrap();
+        assert!(keyspace.stats().value_bytes > 0, "{length}: some are outside");
+        for _ in 0..20 {
+            assert_eq!(scanned(&keyspace).len(), 1_000);
+            assert_eq!(
+                keyspace.iter().unwrap().rev().map(|e| e.unwrap().value().unwrap().len()).max(),
+                Some(length)
+            );
+            db.step().unwrap();
+        }
+        let stats = keyspace.stats();
+        assert_eq!((stats.large_values_with_keys, stats.large_values_limit_bytes), (0, 0), "{length}");
     }
 }
 

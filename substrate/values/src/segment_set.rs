@@ -34,6 +34,17 @@ pub struct SegmentTotals {
     pub device_bytes: u64,
 }
 
+/// Values that live and do not come back to their keys by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StayingValues {
+    /// How many.
+    pub values: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// What it costs to bring all of them back, as [`ValueCosts`] counts.
+    pub cost: u64,
+}
+
 impl SegmentSet {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
@@ -107,15 +118,25 @@ impl SegmentSet {
         Ok((values.collect::<Result<_>>()?, reads))
     }
 
-    /// What it costs to bring all values back to their keys that do not come back by themselves.
-    pub fn cost_of_bringing_back(&self) -> u64 {
-        let staying = self.iter().filter(|segment| !segment.is_transient());
-        let costs = staying.map(|segment| {
+    /// The values that do not come back to their keys by themselves.
+    pub fn staying(&self) -> StayingValues {
+        let mut staying = StayingValues::default();
+        for segment in self.iter().filter(|segment| !segment.is_transient()) {
             let values = u64::from(segment.dead().count() - segment.dead().dead());
             let bytes = segment.stored_bytes() - segment.dead_bytes();
-            ValueCosts::of_moving(values, bytes, segment.is_logged())
-        });
-        costs.sum()
+            staying.values += values;
+            staying.bytes += bytes;
+            staying.cost += ValueCosts::of_moving(values, bytes, segment.is_logged());
+        }
+        staying
+    }
+
+    /// How many of these references lead to values that do not come back to their keys by themselves.
+    pub fn count_staying(&self, wanted: &[(&[u8], ValueReference)]) -> usize {
+        let stays = |reference: &ValueReference| {
+            self.get(reference.segment).is_some_and(|segment| !segment.is_transient())
+        };
+        wanted.iter().filter(|(_, reference)| stays(reference)).count()
     }
 
     fn known(&self, id: RunId) -> Result<&Arc<Segment>> {

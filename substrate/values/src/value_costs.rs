@@ -9,9 +9,12 @@
 //! - What is left of one side is what it has cost more than the other since the two were last even: who was
 //!   ahead gets no credit for later.
 
-use testudo_base::sync::atomic::{
-    AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
+use testudo_base::sync::{
+    Arc,
+    atomic::{
+        AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
 };
 
 /// A read of a value somewhere else takes as long as reading or writing so many bytes on the way: about
@@ -36,6 +39,23 @@ pub struct ValueCosts {
     outside: AtomicU64,
     with_keys: AtomicU64,
     strays: AtomicU64,
+    /// How many want no values to come back for the moment.
+    pauses: AtomicU64,
+}
+
+/// While it lives, no values come back to their keys.
+#[derive(Debug)]
+pub struct Paused(Arc<ValueCosts>);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        self.0.pauses.fetch_sub(1, AcqRel);
+    }
+}
+
+/// Takes off what was seen, or as much as others have left of it. What they count meanwhile stays.
+fn take_off(sum: &AtomicU64, seen: u64) {
+    let _ = sum.fetch_update(AcqRel, Acquire, |sum| Some(sum.saturating_sub(seen)));
 }
 
 impl ValueCosts {
@@ -83,7 +103,7 @@ impl ValueCosts {
         }
     }
 
-    /// The same, and forgets on both sides what evens out. Asked by one at a time.
+    /// The same, and forgets on both sides what evens out.
     pub fn settle(&self, present: LargeValues) -> u64 {
         let (outside, with_keys) = (self.outside.load(Acquire), self.with_keys.load(Acquire));
         let (paid, spared) = match present {
@@ -91,11 +111,28 @@ impl ValueCosts {
             LargeValues::WithKeys => (with_keys, outside),
         };
         let excess = paid.saturating_sub(spared);
-        // What others count meanwhile is added to what is left.
         let settled = |side: LargeValues, seen: u64| if side == present { seen - excess } else { seen };
-        self.outside.fetch_sub(settled(LargeValues::Outside, outside), AcqRel);
-        self.with_keys.fetch_sub(settled(LargeValues::WithKeys, with_keys), AcqRel);
+        take_off(&self.outside, settled(LargeValues::Outside, outside));
+        take_off(&self.with_keys, settled(LargeValues::WithKeys, with_keys));
         excess
+    }
+
+    /// Both ways begin anew: what was counted says nothing of what comes.
+    pub fn forget(&self) {
+        for sum in [&self.outside, &self.with_keys, &self.strays] {
+            sum.store(0, Release);
+        }
+    }
+
+    /// Until what is returned is dropped, no values come back to their keys.
+    pub fn pause(self: &Arc<Self>) -> Paused {
+        self.pauses.fetch_add(1, AcqRel);
+        Paused(Arc::clone(self))
+    }
+
+    /// Whether somebody has asked for that.
+    pub fn is_paused(&self) -> bool {
+        self.pauses.load(Acquire) > 0
     }
 
     /// What it costs to bring values back to their keys: so many of so many bytes, each in a place of its own

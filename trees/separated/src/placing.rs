@@ -52,7 +52,9 @@ pub struct Watched {
 impl Settings {
     /// Whether values that lie outside come back to their keys where all of a range is written anew.
     pub(crate) fn brings_back(&self) -> bool {
-        self.watched.as_ref().is_some_and(|watched| watched.large_values == LargeValues::WithKeys)
+        self.watched.as_ref().is_some_and(|watched| {
+            watched.large_values == LargeValues::WithKeys && !watched.costs.is_paused()
+        })
     }
 }
 

@@ -302,13 +302,15 @@ impl Tree for SeparatedTree {
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         // Writers wait for the jobs of a tree that is behind, and for none of these.
         let tree_bytes = self.tree.stats().stored_bytes;
-        let of_segments =
-            pick(&self.segments, tree_bytes, is_idle).filter(|_| self.behind_bytes() == 0).map(|segment| {
-                Job {
-                    what: "rewrite a value segment",
-                    debt_bytes: segment.dead_bytes(),
-                    target: Opaque::new(Target::of(segment)),
-                }
+        // What lives of it is about to come back to its keys.
+        let dies_anyway = self.tree.is_moving() && self.settings.brings_back();
+        let of_segments = pick(&self.segments, tree_bytes, is_idle)
+            .filter(|segment| segment.is_transient() || !dies_anyway)
+            .filter(|_| self.behind_bytes() == 0)
+            .map(|segment| Job {
+                what: "rewrite a value segment",
+                debt_bytes: segment.dead_bytes(),
+                target: Opaque::new(Target::of(segment)),
             });
         let jobs = of_segments.into_iter().chain(self.tree.pick_job(is_idle));
         jobs.max_by_key(|job| job.debt_bytes)

@@ -34,8 +34,9 @@ enum Command {
         /// Kind of tree; parallax is leveled with --placement automatic
         #[arg(long, default_value = "turtle")]
         tree: KeyspaceOptions,
-        /// Where values are put: inline, hybrid (large and medium ones in value segments) or separate
-        /// [default: inline, for parallax hybrid]
+        /// Where values are put: inline, hybrid (large and medium ones in value segments), automatic (the
+        /// same, but large ones come back to their keys if that suits scans and merges better) or separate
+        /// [default: inline, for parallax automatic]
         #[arg(long)]
         placement: Option<Placement>,
         #[arg(long, value_name = "NAME", help = merge_operator_help())]
@@ -58,7 +59,7 @@ enum Command {
         /// Kind of tree
         #[arg(long, required_unless_present = "placement")]
         tree: Option<Tree>,
-        /// Where values are put: inline, hybrid (large and medium ones in value segments) or separate
+        /// Where values are put: inline, hybrid, automatic or separate, as for create
         #[arg(long)]
         placement: Option<Placement>,
         /// Wait until all of it has moved
