@@ -61,6 +61,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "transient_value",
             "dead_value",
             "dead_transient_value",
+            "large_values",
             "retained",
             "replaced",
             "overflow",
