@@ -99,11 +99,15 @@ fn better_place(keyspace: &KeyspaceCore) -> Option<LargeValues> {
     if view.options.moving_from().is_some() || keyspace.is_dropped() {
         return None;
     }
+    let excess = costs.settle(present);
+    if excess == 0 && costs.of_strays() == 0 {
+        // As nearly always. The price is a sum over the whole tree.
+        return None;
+    }
     let Some(price) = price_of_moving(&*view.tree, present) else {
         costs.forget();
         return None;
     };
-    let excess = costs.settle(present);
     if present == LargeValues::WithKeys && are_strays_dear(&*view.tree, costs.of_strays()) {
         return Some(present);
     }

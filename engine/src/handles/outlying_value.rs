@@ -97,14 +97,13 @@ impl OutlyingScan {
     fn read(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
         let segments = self.segments()?;
         let (values, reads) = segments.read_together(wanted)?;
-        let reads = match &self.costs {
-            Some(_) => reads * u64_of(segments.count_staying(wanted)) / u64_of(wanted.len().max(1)),
-            None => 0,
-        };
-        match &self.costs {
-            Some((costs, LargeValues::Outside)) => costs.note_reads(reads),
-            Some((costs, LargeValues::WithKeys)) => costs.note_stray_reads(reads),
-            None => {}
+        if let Some((costs, large_values)) = &self.costs {
+            // Values of transient segments come back by themselves, and cost nobody anything for long.
+            let reads = reads * u64_of(segments.count_staying(wanted)) / u64_of(wanted.len().max(1));
+            match large_values {
+                LargeValues::Outside => costs.note_reads(reads),
+                LargeValues::WithKeys => costs.note_stray_reads(reads),
+            }
         }
         Ok(values)
     }

@@ -38,7 +38,8 @@ const IN_PLACE_LEVELS_MAX: u32 = 2;
 /// scan over keys that came in another order reads a page for each such value that it looks at. Where
 /// [`Placement::with_moving_thresholds`] says so, that is measured: once scans have paid more for it than
 /// merges were spared, the values come back to their keys, and pairs count as medium at most from then on;
-/// once merges have paid more, values of large pairs go outside again.
+/// once merges have paid more, values of large pairs go outside again. Values of more than 4 KiB on average
+/// stay outside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     large_ratio: f64,

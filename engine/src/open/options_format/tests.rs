@@ -47,8 +47,8 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
                 .placement(Placement::separate().with_moving_thresholds(true))
                 .with_large_values(LargeValues::WithKeys)
                 .with_value_excess(7),
-            b"\x80\x21\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x01\x07\0\0\0\0\0\0\0\x01\0\0\
-              \x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
+            b"\x80\x21\0\0\0\0\0\0\0\xf0\x3f\x0c\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\
+              \x01\x07\0\0\0\0\0\0\0\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0",
         ),
     ]
 }
