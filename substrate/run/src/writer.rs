@@ -199,7 +199,9 @@ impl RunWriter {
 
     /// Whether an entry of so many bytes fits into the space that was taken so far, with index and footer.
     pub fn has_room_for(&self, entry_bytes: usize) -> bool {
-        let open = usize::from(!self.block.is_empty() || self.block.has_continuation());
+        // A long value makes its block as long.
+        let is_open = !self.block.is_empty() || self.block.has_continuation();
+        let open = if is_open { self.block.payload_bytes().div_ceil(PAGE_PAYLOAD_BYTES) } else { 0 };
         let ending = self.index.len() / INDEX_ENTRIES_MIN + ENDING_PAGES;
         let pages = entry_bytes.div_ceil(PAGE_PAYLOAD_BYTES) + 1 + open + ending;
         usize_of(u64::from(self.taken_pages - self.next_page)) >= pages

@@ -76,3 +76,22 @@ fn a_value_log_takes_no_more_than_its_space() {
     let living = segment.with_living(std::iter::empty());
     assert!(living.is_dead() && living.dead_bytes() == bytes);
 }
+
+/// A long value that waits to be written takes all of its pages already.
+#[test]
+fn what_was_appended_lies_in_the_space_that_the_durable_state_names() {
+    let lengths =
+        [[300_000, 300_000], [300_000, 600_000], [100, 900_000], [70_000, 30_000], [900_000, 9_000]];
+    for lengths in lengths {
+        let data = data_file();
+        let log = ValueLog::begin(&data, origin(), 1 << 20).unwrap();
+        let value = |number: usize| vec![7; lengths[number % 2]];
+        let appended = (0..).map_while(|number| log.append(&value(number)).unwrap());
+        let references: Vec<ValueReference> = appended.collect();
+        log.write_out().unwrap();
+        let mut reader = ValueLogReader::new(data.shared_file(), STORE, log.record().clone());
+        for (number, reference) in references.iter().enumerate() {
+            assert_eq!(reader.read(reference), Some(value(number)), "{number} of {lengths:?}");
+        }
+    }
+}
