@@ -36,8 +36,9 @@ fn stays_within(bytes: u64, case: &str, prepare: impl FnOnce(&Path), body: impl 
     }
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().join("db");
-    prepare(&place);
+    // What is prepared, such as the length of a manifest, depends on what else the device does.
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    prepare(&place);
     let mut child = Command::new(std::env::current_exe().expect("its path"));
     child.args(["--exact", case, "--nocapture"]).env(CASE, case).env(PLACE, place);
     // Which heap a thread gets is chance, and each keeps up to a mebibyte of its own.

@@ -10,7 +10,7 @@ use testudo_base::{
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
 };
-use testudo_contract::{Task, Work};
+use testudo_contract::{Task, Updates as _, Work};
 use testudo_values::LoggedValues;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
         commit_flush::{Flushed, references_of},
         updates::MemtableUpdates,
     },
+    open::tree_families::with_placement,
     store::{
         Store,
         drop_totals::Dropped,
@@ -67,7 +68,9 @@ impl Applying {
             let updates = MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at());
             let updates =
                 Arc::new(updates.with_logged(logged_values(buffer)?, placement == Placement::OnTop));
-            let tree = Arc::clone(&keyspace.view.load().tree);
+            let view = keyspace.view.load();
+            // What is small has all values with their keys.
+            let tree = with_placement(Arc::clone(&view.tree), &view.options, updates.bytes());
             Some(match placement {
                 Placement::InTree => tree.apply(work, updates)?,
                 Placement::OnTop => tree.apply_on_top(work, updates)?,

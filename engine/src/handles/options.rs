@@ -350,7 +350,7 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Puts values where `placement` says: see [`Placement`]. Default: [`Placement::inline`].
+    /// Puts values where `placement` says: see [`Placement`]. Default: [`Placement::large`].
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;

@@ -2,11 +2,13 @@
 //!
 //! - turtle (1) and splinter (2): tree u8 · leaf bytes u64 · most pivots u64 · if there is a merge
 //!   operator, its name (UTF-8), up to the end.
-//! - Before a tree, unless values are placed as they are by default: 128 u8 · length of the placement u16 ·
-//!   large ratio f64 · prefix bytes u32 · small ratio f64, unless it is 0 · levels with medium values in
-//!   place u32, unless it is 1; then the small ratio stands before it even if it is 0. If the thresholds
-//!   move: both of these and behind them where values of large pairs are, u8: 0 outside, 1 with their keys;
-//!   and what that has cost more than the other way, u64.
+//! - Before a tree, unless all values are with their keys: 129 u8 where large pairs are those below 0.02
+//!   with a prefix of 12 bytes, by a threshold that moves, their values outside, and nothing was paid for
+//!   that; or 128 u8 · length of the placement u16 · large ratio f64 · prefix bytes u32 · small ratio
+//!   f64, unless it is 0 · levels with medium values in place u32, unless it is 1; then the small ratio
+//!   stands before it even if it is 0. If the thresholds move: both of these and behind them where values
+//!   of large pairs are, u8: 0 outside, 1 with their keys; and what that has cost more than the other
+//!   way, u64.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
 //! - Of a keyspace that moves between two trees (4), or has moved: the settings are the options of both,
@@ -37,6 +39,8 @@ const LSBM: u8 = 5;
 const TREELINE: u8 = 6;
 /// A placement comes first, then a tree.
 const PLACED: u8 = 128;
+/// The one of [`Placement::large`], as keyspaces begin with it.
+const LARGE: u8 = 129;
 
 /// Why the options of a keyspace cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +75,15 @@ impl KeyspaceOptions {
         let operator = self.merge_operator_name().unwrap_or_default().as_bytes();
         let mut out = Vec::new();
         let placement = self.chosen_placement();
-        if placement != Placement::default() {
+        let is_as_begun = self.large_values() == LargeValues::Outside && self.value_excess() == 0;
+        if placement == Placement::large() && is_as_begun {
+            out.push(LARGE);
+        } else if placement != Placement::inline() {
             let mut settings = Vec::new();
             codec::put_u64(&mut settings, placement.large_ratio().to_bits());
             codec::put_u32(&mut settings, placement.prefix_bytes());
             let has_levels =
-                placement.moves() || placement.in_place_levels() != Placement::default().in_place_levels();
+                placement.moves() || placement.in_place_levels() != Placement::inline().in_place_levels();
             if placement.small_ratio() > 0.0 || has_levels {
                 codec::put_u64(&mut settings, placement.small_ratio().to_bits());
             }
@@ -92,7 +99,7 @@ impl KeyspaceOptions {
             put_short(&mut out, &settings);
         }
         if self.passage() != Passage::Never {
-            let of_tree = |tree| Self::default().tree(tree).encode();
+            let of_tree = |tree| Self::default().tree(tree).placement(Placement::inline()).encode();
             let mut settings = Vec::new();
             put_short(&mut settings, &self.moving_from().map(of_tree).unwrap_or_default());
             put_short(&mut settings, &of_tree(self.chosen_tree()));
@@ -127,9 +134,12 @@ impl KeyspaceOptions {
         let mut reader = Reader::new(bytes);
         let mut tag = reader.u8()?;
         let (mut placement, mut large_values, mut value_excess) =
-            (Placement::default(), LargeValues::Outside, 0);
+            (Placement::inline(), LargeValues::Outside, 0);
         if tag == PLACED {
             (placement, large_values, value_excess) = decode_placement(short(&mut reader)?)?;
+            tag = reader.u8()?;
+        } else if tag == LARGE {
+            placement = Placement::large();
             tag = reader.u8()?;
         }
         let mut passage = Passage::Never;
@@ -197,7 +207,7 @@ fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Un
         Some((1, excess)) => (Some(LargeValues::WithKeys), excess_of(excess)?),
         Some(_) => return Err(newer()),
     };
-    let placement = Placement::default().with_large_ratio(large_ratio);
+    let placement = Placement::inline().with_large_ratio(large_ratio);
     let placement = placement.and_then(|placement| placement.with_small_ratio(small_ratio));
     let placement = placement.and_then(|placement| placement.with_prefix_bytes(prefix_bytes));
     let placement = placement.and_then(|placement| match in_place_levels {
@@ -211,7 +221,7 @@ fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Un
 
 /// One of the trees of a keyspace that moves.
 fn tree_at_rest(bytes: &[u8]) -> Result<Tree, Unreadable> {
-    if let Some(&(MOVING | PLACED)) = bytes.first() {
+    if let Some(&(MOVING | PLACED | LARGE)) = bytes.first() {
         return Err(Damage("a keyspace moves between trees that move, or have a placement").into());
     }
     let options = KeyspaceOptions::decode(bytes)?;

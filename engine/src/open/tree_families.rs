@@ -16,7 +16,7 @@ use testudo_contract::{PartUse, Tree as TreeState};
 use testudo_lsm::{LsmOptions, LsmTree};
 pub(crate) use testudo_migrating::Objects;
 use testudo_migrating::{Course, Migrating, Slot};
-use testudo_separated::{SeparatedTree, Watched, split_objects};
+use testudo_separated::{SeparatedTree, Watched, is_too_small_for_segments, split_objects};
 use testudo_storage::{Change, DataFile, KeyspaceRecord};
 use testudo_values::ValueCosts;
 
@@ -267,10 +267,21 @@ pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions, id: KeyspaceI
         Settings::BeTree(settings) => BeTree::empty(settings, &store.data),
         Settings::Lsm(settings) => LsmTree::empty(settings, &store.data),
     };
-    if options.chosen_placement().is_inline() {
+    with_placement(tree, options, 0)
+}
+
+/// A tree that puts values outside its runs, if that is worth it once it has `more_bytes` more.
+pub(crate) fn with_placement(
+    tree: Arc<dyn TreeState>,
+    options: &KeyspaceOptions,
+    more_bytes: u64,
+) -> Arc<dyn TreeState> {
+    if options.chosen_placement().is_inline() || tree.value_segments().is_some() {
         return tree;
     }
-    SeparatedTree::empty(tree, separation_of(options))
+    let is_small = options.chosen_placement().moves()
+        && is_too_small_for_segments(segment_bytes(options), tree.stats().stored_bytes + more_bytes);
+    if is_small { tree } else { SeparatedTree::empty(tree, separation_of(options)) }
 }
 
 /// The tree of a keyspace as its objects describe it.
@@ -282,10 +293,10 @@ pub(crate) fn stored_tree(
 ) -> Result<Arc<dyn TreeState>> {
     let (objects, segments) = split_objects(objects);
     let tree = tree_of_runs(data, options, id, objects)?;
-    // Values that lie outside stay there until they are written anew, whatever the placement is by now.
-    if options.chosen_placement().is_inline() && segments.is_empty() {
-        return Ok(tree);
+    if segments.is_empty() {
+        return Ok(with_placement(tree, options, 0));
     }
+    // Values that lie outside stay there until they are written anew, whatever the placement is by now.
     Ok(SeparatedTree::open(tree, separation_of(options), data, id, &segments)?)
 }
 
@@ -320,13 +331,18 @@ fn tree_at_rest(
     }
 }
 
-/// How a keyspace separates its values. A segment holds what a few runs of the tree do.
+/// Bytes of values of a full segment: as many as a few runs of the tree have.
+fn segment_bytes(options: &KeyspaceOptions) -> u64 {
+    let bytes = options.chosen_tree().run_bytes().saturating_mul(RUNS_OF_A_SEGMENT);
+    bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
+
+/// How a keyspace separates its values.
 fn separation_of(options: &KeyspaceOptions) -> testudo_separated::Settings {
-    let segment_bytes = options.chosen_tree().run_bytes().saturating_mul(RUNS_OF_A_SEGMENT);
     let chosen = options.chosen_placement();
     testudo_separated::Settings {
         placement: options.placement_in_force(),
-        segment_bytes: segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+        segment_bytes: segment_bytes(options),
         watched: chosen.moves().then(|| Watched {
             placement: chosen,
             large_values: options.large_values(),

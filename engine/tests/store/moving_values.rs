@@ -199,7 +199,7 @@ fn medium_and_long_values_are_not_moved() {
 #[test]
 fn scans_that_read_no_values_from_the_device_move_nothing() {
     let machine = MemEnv::new(1);
-    let (db, keyspace, _) = loaded(&machine, automatic(Tree::leveled()));
+    let (db, keyspace, _) = loaded(&machine, automatic(Tree::leveled().with_run_bytes(16 << 10)));
     for _ in 0..20 {
         assert!(keyspace.iter().unwrap().map(|entry| entry.unwrap().key().len()).sum::<usize>() > 0);
         db.step().unwrap();
@@ -219,7 +219,7 @@ fn scans_that_read_no_values_from_the_device_move_nothing() {
 #[test]
 fn what_was_paid_is_kept_when_a_store_is_closed() {
     let machine = MemEnv::new(1);
-    let (db, keyspace, model) = loaded(&machine, automatic(Tree::leveled()));
+    let (db, keyspace, model) = loaded(&machine, automatic(Tree::leveled().with_run_bytes(16 << 10)));
     let KeyspaceStats { large_values_excess_bytes, large_values_limit_bytes, .. } = keyspace.stats();
     // Two bytes of device for each of the values, and a read for those that commits have written.
     assert!(large_values_limit_bytes > KEYS * 1_500, "{large_values_limit_bytes}");
@@ -322,6 +322,37 @@ fn another_tree_can_be_chosen_on_the_way() {
         db.settle().unwrap();
         let stats = keyspace.stats();
         assert_eq!(stats.value_bytes, stats.transient_value_bytes, "{tree}: they came back");
+        check(&db, &keyspace, &model);
+        assert!(scanned(&keyspace) == model, "{tree}");
+    }
+}
+
+/// Segments of their own pay for values of large keyspaces that come in many at a time.
+#[test]
+fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let options = KeyspaceOptions::default().tree(tree);
+        assert_eq!(options.chosen_placement(), Placement::large());
+        let keyspace = db.keyspace("k", options).unwrap();
+        let mut model = Model::new();
+        // Less than two segments, of four runs each.
+        insert(&keyspace, &mut model, 0..100, 0);
+        db.flush().unwrap();
+        db.settle().unwrap();
+        assert_eq!(keyspace.stats().value_segments, 0, "{tree}: the keyspace is small");
+        insert(&keyspace, &mut model, 100..KEYS, 0);
+        db.flush().unwrap();
+        db.settle().unwrap();
+        let segments = keyspace.stats().value_segments;
+        assert!(segments > 0, "{tree}: the keyspace is large");
+        for number in 0..20 {
+            insert(&keyspace, &mut model, KEYS + 2 * number..KEYS + 2 * number + 2, 0);
+            db.flush().unwrap();
+        }
+        let of_merges = keyspace.stats().value_segments - segments;
+        assert!(of_merges < 10, "{tree}: {of_merges} segments for 20 flushes of two values");
         check(&db, &keyspace, &model);
         assert!(scanned(&keyspace) == model, "{tree}");
     }

@@ -141,6 +141,32 @@ fn presets_of_keyspaces_are_known_by_their_names() {
     assert!(error.to_string().contains("turtle") && error.to_string().contains("parallax"), "{error}");
 }
 
+/// The page of its reference serves many others, but that of a value does not.
+#[test]
+fn values_outside_are_cached_as_records() {
+    let machine = MemEnv::new(1);
+    let open = || Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(64 << 20).open().unwrap();
+    let db = open();
+    let keyspace = db.keyspace("k", separated(Tree::turtle())).unwrap();
+    let value = |number: u64| vec![number.to_le_bytes()[0]; 2_000];
+    for number in 0..500 {
+        keyspace.insert(key(number), value(number)).unwrap();
+    }
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open();
+    let keyspace = db.open_keyspace("k").unwrap().unwrap();
+    db.flush().unwrap();
+    for round in 0..2 {
+        for number in 0..500 {
+            assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), value(number));
+        }
+        let stats = db.stats();
+        assert!(stats.record_inserts >= 500, "{} are cached", stats.record_inserts);
+        assert!(stats.record_hits >= round * 490, "{} were found there", stats.record_hits);
+    }
+}
+
 #[test]
 fn snapshots_keep_the_values_that_they_show() {
     for tree in trees() {
@@ -182,7 +208,8 @@ fn a_placement_that_changes_holds_for_what_is_written_from_then_on() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
-        let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap();
+        let options = KeyspaceOptions::default().tree(tree).placement(Placement::inline());
+        let keyspace = db.keyspace("k", options).unwrap();
         let mut model = fill(&db, &keyspace, 0..2);
         assert_eq!(keyspace.stats().value_segments, 0);
         for (round, placement) in

@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
-    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, ScrubOptions, Tree, VerifyLevel,
-    backup::Repository, salvage, unobserved,
+    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, ScrubOptions, Tree,
+    VerifyLevel, backup::Repository, salvage, unobserved,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
@@ -300,7 +300,8 @@ fn runs_of_another_tree_whose_values_go_on_in_next_pages_are_updated_rightly() {
     let machine = MemEnv::new(1);
     let db = builder(&machine, "/db").open().unwrap();
     let leveled = Tree::Leveled { run_bytes: 192 << 10, growth_factor: 4, level1_flushes: 1 };
-    let users = db.keyspace("users", KeyspaceOptions::default().tree(leveled)).unwrap();
+    let options = KeyspaceOptions::default().tree(leveled).placement(Placement::inline());
+    let users = db.keyspace("users", options).unwrap();
     let mut subject = Subject { machine, db, users, model: Model::new() };
     (0..1500).for_each(|number| subject.insert(number * 40, &vec![number.to_le_bytes()[0]; 1_100]));
     subject.settle();

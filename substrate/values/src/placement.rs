@@ -39,7 +39,8 @@ const IN_PLACE_LEVELS_MAX: u32 = 2;
 /// [`Placement::with_moving_thresholds`] says so, that is measured: once scans have paid more for it than
 /// merges were spared, the values come back to their keys, and pairs count as medium at most from then on;
 /// once merges have paid more, values of large pairs go outside again. Values of more than 4 KiB on average
-/// stay outside.
+/// stay outside. Thresholds that move put no values outside in keyspaces of a few MiB, and in flushes of some
+/// hundred KiB: there is little to spare, and many small segments would cost more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     large_ratio: f64,
@@ -65,7 +66,7 @@ impl Eq for Placement {}
 
 impl Default for Placement {
     fn default() -> Self {
-        Self::inline()
+        Self::large()
     }
 }
 
@@ -84,6 +85,12 @@ impl Placement {
     /// By the thresholds of Parallax: pairs of more than 60 bytes are medium, those of more than 600 large.
     pub fn hybrid() -> Self {
         Self { large_ratio: LARGE_RATIO, small_ratio: SMALL_RATIO, ..Self::inline() }
+    }
+
+    /// Values of large pairs, by the threshold of Parallax, as long as they are better off outside: it moves
+    /// by itself. The default.
+    pub fn large() -> Self {
+        Self { large_ratio: LARGE_RATIO, ..Self::inline() }.with_moving_thresholds(true)
     }
 
     /// As [`Placement::hybrid`], but with thresholds that move by themselves: values of large pairs are with
@@ -203,9 +210,10 @@ impl Placement {
 }
 
 /// Placements that have names.
-fn presets() -> [(&'static str, Placement); 4] {
+fn presets() -> [(&'static str, Placement); 5] {
     [
         ("inline", Placement::inline()),
+        ("large", Placement::large()),
         ("hybrid", Placement::hybrid()),
         ("automatic", Placement::automatic()),
         ("separate", Placement::separate()),

@@ -8,7 +8,7 @@ use testudo_base::{
     codec::Damage, num::usize_of, planted, sync::Arc,
 };
 use testudo_run::{Access, Lookup, ReadAhead, Run, RunCursor, RunOrigin, RunWriter};
-use testudo_storage::DATA_FILE;
+use testudo_storage::{DATA_FILE, Neighbours};
 
 use crate::DeadValues;
 
@@ -150,7 +150,8 @@ impl Segment {
         Ok(())
     }
 
-    /// The value of `key` that `reference` leads to; `None` if a page is missing and was noted.
+    /// The value of `key` that `reference` leads to, and how many others of its page were asked for; `None`
+    /// if a page is missing and was noted.
     ///
     /// Errors: `Corruption` if it is not there.
     pub(crate) fn read(
@@ -158,11 +159,17 @@ impl Segment {
         key: &[u8],
         reference: &ValueReference,
         access: Access<'_>,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<(Vec<u8>, Neighbours)>> {
         let mut numbered = [0; 4];
         match self.run.get_known(self.place_of(key, reference, &mut numbered), access)? {
             Lookup::Waiting => Ok(None),
-            found => self.value_found(found, reference).map(Some),
+            found => {
+                let neighbours = match found {
+                    Lookup::Found(.., neighbours) => neighbours,
+                    _ => Neighbours::default(),
+                };
+                Ok(Some((self.value_found(found, reference)?, neighbours)))
+            }
         }
     }
 

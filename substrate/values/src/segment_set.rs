@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use testudo_base::{Error, ErrorKind, ReferenceDrop, Result, RunId, ValueReference, planted, sync::Arc};
 use testudo_run::{Access, FoundTogether, KnownKey, get_known_together};
+use testudo_storage::Neighbours;
 
 use crate::{Rewritten, Segment, ValueCosts};
 
-/// Segments by id. Copies share them.
+/// Segments by id. Copies share them until one is changed.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentSet {
-    segments: BTreeMap<RunId, Arc<Segment>>,
+    segments: Arc<BTreeMap<RunId, Arc<Segment>>>,
 }
 
 /// What all segments of a set come to.
@@ -63,7 +64,7 @@ impl SegmentSet {
 
     /// Adds one, in the place of another one with its id.
     pub fn insert(&mut self, segment: Segment) {
-        self.segments.insert(segment.id(), Arc::new(segment));
+        Arc::make_mut(&mut self.segments).insert(segment.id(), Arc::new(segment));
     }
 
     /// What they come to.
@@ -82,7 +83,8 @@ impl SegmentSet {
         totals
     }
 
-    /// The value of `key` that `reference` leads to; `None` if a page is missing and was noted.
+    /// The value of `key` that `reference` leads to, and how many others of its page were asked for; `None`
+    /// if a page is missing and was noted.
     ///
     /// Errors: `Corruption` if it is not there; `Io`.
     pub fn read(
@@ -90,7 +92,7 @@ impl SegmentSet {
         key: &[u8],
         reference: &ValueReference,
         access: Access<'_>,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<(Vec<u8>, Neighbours)>> {
         self.known(reference.segment)?.read(key, reference, access)
     }
 
@@ -164,7 +166,7 @@ impl SegmentSet {
                 }
             }
             if segment.is_dead() || planted!("segment-freed-early") {
-                self.segments.remove(&segment.id());
+                Arc::make_mut(&mut self.segments).remove(&segment.id());
             } else if segment.dead().dead() > dead_before {
                 self.insert(segment);
             }

@@ -20,9 +20,14 @@ pub struct Configuration {
     pub profile: Profile,
 }
 
+/// Every value is with its key.
+fn inline() -> KeyspaceOptions {
+    KeyspaceOptions::default().placement(Placement::inline())
+}
+
 /// Nearly every value is medium.
 fn medium() -> Placement {
-    Placement::inline().with_small_ratio(1.0).unwrap_or_default()
+    Placement::inline().with_small_ratio(1.0).unwrap_or_else(|_| Placement::inline())
 }
 
 /// Values are outside or with their keys, as scans and merges would have it.
@@ -32,20 +37,18 @@ fn moving() -> Placement {
 
 /// Every tree under test, small enough for splits, joins and deep paths to happen within few records.
 pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
-    let turtle =
-        |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes, max_pivots });
-    let splinter =
-        |leaf_bytes, max_pivots| KeyspaceOptions::default().tree(Tree::Splinter { leaf_bytes, max_pivots });
+    let turtle = |leaf_bytes, max_pivots| inline().tree(Tree::Turtle { leaf_bytes, max_pivots });
+    let splinter = |leaf_bytes, max_pivots| inline().tree(Tree::Splinter { leaf_bytes, max_pivots });
     let lsbm = |run_bytes, growth_factor, level1_flushes| {
         let retained_percent = 100;
         let tree = Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent };
-        KeyspaceOptions::default().tree(tree)
+        inline().tree(tree)
     };
     let leveled = |run_bytes, growth_factor, level1_flushes| {
-        KeyspaceOptions::default().tree(Tree::Leveled { run_bytes, growth_factor, level1_flushes })
+        inline().tree(Tree::Leveled { run_bytes, growth_factor, level1_flushes })
     };
     let treeline = |run_bytes, growth_factor, level1_flushes| {
-        KeyspaceOptions::default().tree(Tree::Treeline { run_bytes, growth_factor, level1_flushes })
+        inline().tree(Tree::Treeline { run_bytes, growth_factor, level1_flushes })
     };
     vec![
         ("turtle-narrow", turtle(4 << 10, 4)),

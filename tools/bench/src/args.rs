@@ -64,7 +64,8 @@ pub struct StoreArgs {
     /// Bytes of a full leaf, or of a run of a leveled tree [default: the tree's]
     #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
     pub leaf_bytes: Option<u64>,
-    /// Where values are put: inline, hybrid or separate [default: inline, for parallax hybrid]
+    /// Where values are put: inline, large, hybrid, automatic or separate [default: large, for parallax
+    /// automatic]
     #[arg(long)]
     pub placement: Option<Placement>,
     /// Directory of the store, kept at the end; without it a new one is made and removed again

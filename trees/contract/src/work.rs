@@ -150,6 +150,9 @@ pub trait OutlyingValues: Send + Sync + fmt::Debug {
     fn outlying_bytes(&self) -> u64;
     /// Who puts the values of a sequence of runs where they belong. `newest_seqno`: how new the runs are.
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues>;
+    /// The same for pages that are updated in a run of the bottom: it brings values back, and puts none
+    /// outside, so that an update that comes to nothing leaves nothing behind.
+    fn placing_in_pages(&self, newest_seqno: Seqno) -> Box<dyn PlaceValues>;
 }
 
 /// Puts values where they belong while runs are written, whose entries come in the order of their keys.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Error, ErrorKind, Result};
+use testudo_base::{Cursor, Error, ErrorKind, Result, RunId};
 use testudo_contract::{
     Job, Moving, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats,
     Updates, Work,
@@ -264,6 +264,10 @@ impl Tree for Migrating {
             self.tree_of(side).check_invariants(deep)?;
         }
         if deep { self.check_cut() } else { Ok(()) }
+    }
+
+    fn is_spare(&self, run: RunId) -> bool {
+        self.from.is_spare(run) || self.to.is_spare(run)
     }
 
     fn is_moving(&self) -> bool {

@@ -16,5 +16,5 @@ mod tree;
 mod updates;
 
 pub use objects::{logged_runs, put_value_log, read_layout, release_value_log, split_objects, value_logs};
-pub use placing::{Settings, Watched};
+pub use placing::{Settings, Watched, is_too_small_for_segments};
 pub use tree::SeparatedTree;

@@ -49,7 +49,23 @@ pub struct Watched {
     pub costs: Arc<ValueCosts>,
 }
 
+/// By thresholds that move, nothing goes outside in keyspaces of less than so many segments …
+const SEGMENTS_MIN: u64 = 2;
+/// … nor of updates of which less than this part of a segment would.
+const SEGMENT_PARTS: u64 = 16;
+
+/// Whether values of a keyspace of so many bytes are not worth segments of their own. Where thresholds move,
+/// its tree does without a [`SeparatedTree`](crate::SeparatedTree) then.
+pub fn is_too_small_for_segments(segment_bytes: u64, keyspace_bytes: u64) -> bool {
+    keyspace_bytes < SEGMENTS_MIN * segment_bytes
+}
+
 impl Settings {
+    /// Whether so many bytes of values that come in together are.
+    pub(crate) fn are_many(&self, outlying_bytes: u64) -> bool {
+        self.watched.is_none() || outlying_bytes >= self.segment_bytes / SEGMENT_PARTS
+    }
+
     /// Whether values that lie outside come back to their keys where all of a range is written anew.
     pub(crate) fn brings_back(&self) -> bool {
         self.watched.as_ref().is_some_and(|watched| {
@@ -88,6 +104,22 @@ impl Values {
         Arc::new(Self { segments, work, settings, outlying_bytes, made: Arc::default() })
     }
 
+    fn placer(&self, placement: Placement, newest_seqno: Seqno, keeps_medium: bool) -> Placer {
+        Placer {
+            segments: Arc::clone(&self.segments),
+            work: self.work.clone(),
+            settings: Settings { placement, ..self.settings.clone() },
+            merged_bytes: 0,
+            newest_seqno,
+            keeps_medium,
+            made: Arc::clone(&self.made),
+            large: None,
+            medium: None,
+            readers: BTreeMap::new(),
+            reference: Vec::new(),
+        }
+    }
+
     /// The segments that the work has written. REQUIRES: it has ended well.
     pub(crate) fn take_made(&self) -> Result<Vec<Segment>> {
         let mut made = std::mem::take(&mut *self.made.full.lock());
@@ -101,7 +133,7 @@ impl Values {
 impl OutlyingValues for Values {
     fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>> {
         let value = self.segments.read(key, reference, Access::Blocking)?;
-        Ok(value.expect("a blocking read waits for its page"))
+        Ok(value.expect("a blocking read waits for its page").0)
     }
 
     fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
@@ -133,23 +165,16 @@ impl OutlyingValues for Values {
     }
 
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues> {
-        Box::new(Placer {
-            segments: Arc::clone(&self.segments),
-            work: self.work.clone(),
-            settings: self.settings.clone(),
-            merged_bytes: 0,
-            newest_seqno,
-            keeps_medium: match height {
-                Height::Bottom => true,
-                Height::Next => self.settings.placement.in_place_levels() > 1,
-                Height::Upper => false,
-            },
-            made: Arc::clone(&self.made),
-            large: None,
-            medium: None,
-            readers: BTreeMap::new(),
-            reference: Vec::new(),
-        })
+        let keeps_medium = match height {
+            Height::Bottom => true,
+            Height::Next => self.settings.placement.in_place_levels() > 1,
+            Height::Upper => false,
+        };
+        Box::new(self.placer(self.settings.placement, newest_seqno, keeps_medium))
+    }
+
+    fn placing_in_pages(&self, newest_seqno: Seqno) -> Box<dyn PlaceValues> {
+        Box::new(self.placer(Placement::inline(), newest_seqno, true))
     }
 }
 

@@ -4,22 +4,26 @@ use testudo_base::{
     Entry, Error, ErrorKind, Kind, Result, ValueReference, codec::Damage, operands_format::with_value_read,
 };
 use testudo_run::Access;
+use testudo_storage::Neighbours;
 use testudo_values::SegmentSet;
 
-/// The entry of the tree with the value that it refers to; `None` if a page is missing and was noted.
+/// The entry of the tree with the value that it refers to, and how many others of that value's page were
+/// asked for; `None` if a page is missing and was noted.
 pub(crate) fn resolve(
     segments: &SegmentSet,
     entry: &Entry<'_>,
     access: Access<'_>,
-) -> Result<Option<(Kind, Vec<u8>)>> {
+) -> Result<Option<(Kind, Vec<u8>, Neighbours)>> {
     let reference = ValueReference::of(entry.kind, entry.value).map_err(damaged)?;
     let Some(reference) = reference else {
         return Err(damaged(Damage("a value of a segment where entries are")));
     };
-    let Some(value) = segments.read(entry.key, &reference, access)? else { return Ok(None) };
+    let Some((value, neighbours)) = segments.read(entry.key, &reference, access)? else { return Ok(None) };
     Ok(Some(match entry.kind {
-        Kind::UnmergedReference => (Kind::Unmerged, with_value_read(entry.value, &value).map_err(damaged)?),
-        _ => (Kind::Value, value),
+        Kind::UnmergedReference => {
+            (Kind::Unmerged, with_value_read(entry.value, &value).map_err(damaged)?, neighbours)
+        }
+        _ => (Kind::Value, value, neighbours),
     }))
 }
 

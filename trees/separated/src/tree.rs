@@ -6,7 +6,8 @@
 //! - The segments of a state are those to which the entries of its tree refer.
 
 use testudo_base::{
-    Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, ValueReference, num::low64, planted, sync::Arc,
+    Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, RunId, ValueReference, num::low64, planted,
+    sync::Arc,
 };
 use testudo_contract::{
     Job, LeastGain, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats,
@@ -206,7 +207,7 @@ impl SeparatedTree {
 impl Tree for SeparatedTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         match self.tree.get(key, hash, access)? {
-            Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, neighbours)
+            Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, _)
                 if !ValueReference::is_to_pieces(kind, &value) =>
             {
                 let entry = Entry { key, kind, value: &value };
@@ -218,7 +219,8 @@ impl Tree for SeparatedTree {
                 };
                 Ok(match resolve(&self.segments, &entry, access)? {
                     None => Lookup::Waiting,
-                    Some((kind, value)) => Lookup::Found(kind, value, neighbours),
+                    // Whether the value's page serves is what counts, not whether that of its reference does.
+                    Some((kind, value, neighbours)) => Lookup::Found(kind, value, neighbours),
                 })
             }
             other => Ok(other),
@@ -238,15 +240,22 @@ impl Tree for SeparatedTree {
     }
 
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
-        let placement = self.settings.placement;
-        if placement.is_inline() {
-            let inner = self.inner_work(work, placement, 0);
-            let edit = self.tree.apply(&inner.work, updates)?;
-            return self.with_segments(edit, inner.end()?, work.keyspace);
-        }
         let logged = self.logged_of(&*updates);
+        let placement = self.settings.placement;
+        let with_keys = |updates| {
+            let inner = self.inner_work_sparing(work);
+            let edit = self.tree.apply(&inner.work, updates)?;
+            self.with_segments(edit, inner.end()?, work.keyspace)
+        };
+        if placement.is_inline() {
+            return with_keys(updates);
+        }
+        let plain = Arc::clone(&updates);
         let updates = SeparatedUpdates::new(updates, placement)?;
         let outlying_bytes = updates.outlying_bytes();
+        if logged.is_none() && !self.settings.are_many(outlying_bytes) {
+            return with_keys(plain);
+        }
         // The tree expects what stays.
         work.progress.expect(outlying_bytes);
         let inner = self.inner_work_with(logged.as_ref(), work, placement, outlying_bytes);
@@ -300,6 +309,9 @@ impl Tree for SeparatedTree {
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
+        if self.segments.is_empty() {
+            return self.tree.pick_job(is_idle);
+        }
         // Writers wait for the jobs of a tree that is behind, and for none of these.
         let tree_bytes = self.tree.stats().stored_bytes;
         // What lives of it is about to come back to its keys.
@@ -403,6 +415,10 @@ impl Tree for SeparatedTree {
         let mut parts = self.tree.parts();
         parts.extend(self.segments.iter().map(|segment| Part::Run(Arc::clone(segment.run()))));
         parts
+    }
+
+    fn is_spare(&self, run: RunId) -> bool {
+        self.tree.is_spare(run)
     }
 
     fn is_moving(&self) -> bool {

@@ -2,11 +2,12 @@
 //!
 //! **Invariants**
 //! - The run is one of the bottom: nothing older lies below, tombstones end.
-//! - Values outside the runs are for whoever writes runs anew.
+//! - Nothing is put outside for pages, which may not be written after all: it would be dead without being
+//!   counted.
 //! - If it comes to nothing, no drop was told and no page that anybody uses was written.
 
 use testudo_base::{Cursor, DropSink, Entry, Kind, MergeDrops, Result, Seqno, num::u64_of, sync::Arc};
-use testudo_contract::{Height, Work};
+use testudo_contract::Work;
 use testudo_run::{EntryList, MergeCursor, PageUpdate, Run};
 
 use crate::resolver::Resolver;
@@ -39,10 +40,6 @@ pub fn update_pages<C: Cursor>(
     limits: PageUpdateLimits,
     may_end: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<PagesUpdated>> {
-    // What was put outside for pages that are not written after all would be dead without being counted.
-    if work.values.is_some() {
-        return Ok(None);
-    }
     let Some(mut update) = PageUpdate::begin(run)? else { return Ok(None) };
     let blocks = u64_of(update.blocks());
     if u64::from(update.extra_pages()) * limits.extra_parts > blocks {
@@ -70,7 +67,7 @@ pub fn update_pages<C: Cursor>(
         return Ok(None);
     }
     let old = update.read(&changed)?;
-    let mut resolver = Resolver::new(work, newest_seqno.max(run.reference().newest_seqno), Height::Bottom);
+    let mut resolver = Resolver::in_pages(work, newest_seqno.max(run.reference().newest_seqno));
     let (mut inserted, mut new) = (0, EntryList::default());
     for (number, (block, from)) in shares.iter().enumerate() {
         let to = shares.get(number + 1).map_or(list.len(), |(_, next)| *next);

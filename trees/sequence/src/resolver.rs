@@ -26,6 +26,12 @@ impl<'w> Resolver<'w> {
         Self { work, is_leaf: height == Height::Bottom, drops: MergeDrops::default(), placing }
     }
 
+    /// For pages of a run of the bottom, which are written or not: values go nowhere.
+    pub(crate) fn in_pages(work: &'w Work, newest_seqno: Seqno) -> Self {
+        let placing = work.values.as_ref().map(|values| values.placing_in_pages(newest_seqno));
+        Self { work, is_leaf: true, drops: MergeDrops::default(), placing }
+    }
+
     /// What is written in the place of operands, if it is not they.
     ///
     /// Errors: those of reading a value that operands change.

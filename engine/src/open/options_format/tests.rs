@@ -2,13 +2,14 @@ use testudo_base::{ErrorKind, KeyspaceId, codec::Damage};
 
 use testudo_values::LargeValues;
 
-use super::{MOVING, PLACED, Unreadable, put_short};
+use super::{LARGE, MOVING, PLACED, Unreadable, put_short};
 use crate::{KeyspaceOptions, Placement, Tree, handles::options::Passage};
 
 /// Bytes that the first versions wrote.
 fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
-    let options = KeyspaceOptions::default;
+    let options = || KeyspaceOptions::default().placement(Placement::inline());
     vec![
+        (KeyspaceOptions::default(), b"\x81\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (options(), b"\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (
             options().tree(Tree::Splinter { leaf_bytes: 4096, max_pivots: 4 }).merge_operator("add-u64"),
@@ -66,7 +67,9 @@ fn every_preset_is_read_back() {
     for (name, tree) in Tree::presets() {
         for options in [KeyspaceOptions::default(), KeyspaceOptions::default().merge_operator("append")] {
             for placement in
-                [Placement::inline(), Placement::hybrid(), Placement::automatic(), Placement::separate()]
+                [Placement::inline(), Placement::large(), Placement::hybrid(), Placement::automatic()]
+                    .into_iter()
+                    .chain([Placement::separate()])
             {
                 let options = options.tree(tree).placement(placement);
                 assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options), "{name}");
@@ -106,7 +109,7 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
 
 #[test]
 fn what_a_newer_version_wrote_is_told_from_damage() {
-    for tag in (7..=u8::MAX).filter(|tag| *tag != PLACED) {
+    for tag in (7..=u8::MAX).filter(|tag| ![PLACED, LARGE].contains(tag)) {
         let Err(Unreadable::Newer(what)) = KeyspaceOptions::decode(&[tag, 0, 0, 0]) else {
             panic!("tree {tag} is not known");
         };
@@ -158,7 +161,7 @@ fn options_of_keyspaces_that_move_or_have_moved_are_kept() {
 /// A version after this one may move to trees that are not known here.
 #[test]
 fn moves_that_are_not_known_are_newer_and_impossible_ones_are_damage() {
-    let known = KeyspaceOptions::default().encode();
+    let known = KeyspaceOptions::default().placement(Placement::inline()).encode();
     let moving = |left: &[u8], tree: &[u8], more: &[u8]| {
         let mut settings = Vec::new();
         put_short(&mut settings, left);
@@ -175,7 +178,8 @@ fn moves_that_are_not_known_are_newer_and_impossible_ones_are_damage() {
     {
         assert!(matches!(newer, Err(Unreadable::Newer(_))), "{newer:?}");
     }
-    let nested = KeyspaceOptions::default().with_passage(Passage::Ended).encode();
+    let nested = KeyspaceOptions::default().placement(Placement::inline());
+    let nested = nested.with_passage(Passage::Ended).encode();
     let merging = KeyspaceOptions::default().merge_operator("append").encode();
     for damaged in [moving(&nested, &known, b""), moving(&known, &merging, b""), moving(&known, b"", b"")] {
         assert!(matches!(damaged, Err(Unreadable::Damaged(_))), "{damaged:?}");

@@ -47,8 +47,8 @@ fn made(reference: ValueReference) -> ReferenceDrop {
 fn check_read(segments: &SegmentSet, references: &[ValueReference], numbers: impl Iterator<Item = u64>) {
     for number in numbers {
         let reference = &references[usize::try_from(number).unwrap()];
-        let read = segments.read(&key(number), reference, Access::Blocking).unwrap();
-        assert_eq!(read, Some(value(number)));
+        let (read, _) = segments.read(&key(number), reference, Access::Blocking).unwrap().unwrap();
+        assert_eq!(read, value(number));
     }
 }
 

@@ -35,8 +35,8 @@ enum Command {
         #[arg(long, default_value = "turtle")]
         tree: KeyspaceOptions,
         /// Where values are put: inline, hybrid (large and medium ones in value segments), automatic (the
-        /// same, but large ones come back to their keys if that suits scans and merges better) or separate
-        /// [default: inline, for parallax automatic]
+        /// same, but large ones come back to their keys if that suits scans and merges better), large (so
+        /// large ones alone) or separate [default: large, for parallax automatic]
         #[arg(long)]
         placement: Option<Placement>,
         #[arg(long, value_name = "NAME", help = merge_operator_help())]
@@ -59,7 +59,7 @@ enum Command {
         /// Kind of tree
         #[arg(long, required_unless_present = "placement")]
         tree: Option<Tree>,
-        /// Where values are put: inline, hybrid, automatic or separate, as for create
+        /// Where values are put: inline, large, hybrid, automatic or separate, as for create
         #[arg(long)]
         placement: Option<Placement>,
         /// Wait until all of it has moved
@@ -95,7 +95,7 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             store.close(db, outcome)?;
             if context.json {
                 let mut document = json!({ "keyspace": name, "tree": tree.to_string() });
-                if !placement.is_inline() {
+                if placement != Placement::default() {
                     document["placement"] = json!(placement.to_string());
                 }
                 if let Some(operator) = merge_operator {

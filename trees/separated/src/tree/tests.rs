@@ -221,7 +221,8 @@ impl Bed {
         while let Some(entry) = cursor.entry() {
             let value = match entry.kind {
                 Kind::Reference | Kind::UnmergedReference => {
-                    let (kind, value) = resolve(segments, &entry, Access::Blocking).unwrap().unwrap();
+                    let found = resolve(segments, &entry, Access::Blocking).unwrap();
+                    let (kind, value, _) = found.unwrap();
                     value_of(&Entry { kind, value: &value, ..entry })
                 }
                 _ => value_of(&entry),
