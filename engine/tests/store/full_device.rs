@@ -5,7 +5,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Tree};
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree};
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, SplitMix};
 
 const MEMORY: u64 = 1 << 20;
@@ -134,7 +134,7 @@ fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
     const RECORDS: u64 = 15_000;
     let machine = MemEnv::new(5);
     let tree = Tree::Turtle { leaf_bytes: 64 << 10, max_pivots: 16 };
-    let options = || KeyspaceOptions::default().tree(tree);
+    let options = || KeyspaceOptions::default().tree(tree).placement(Placement::inline());
     let scattered = |number: u64| format!("key{:016x}", SplitMix::new(number).next_u64()).into_bytes();
     let db = open(&machine).unwrap();
     let keyspace = db.keyspace("a", options).unwrap();
