@@ -327,6 +327,8 @@ impl Db {
         edit.extend(store.without_value_logs(&core));
         edit.push(Change::DropKeyspace(core.id));
         store.commit_catalogue(&edit)?;
+        // Who still has a handle has the values in memory.
+        core.give_up_value_logs();
         let mut catalogue = store.catalogue.write();
         catalogue.by_name.remove(name);
         catalogue.by_id.remove(&core.id);

@@ -234,6 +234,14 @@ impl KeyspaceCore {
         records
     }
 
+    /// Holds the space of its value logs no more. REQUIRES: no durable state refers to it any more.
+    pub(crate) fn give_up_value_logs(&self) {
+        let spare = self.spare_value_log.lock().take();
+        let view = self.view.load();
+        let of_buffers = view.buffers().filter_map(|buffer| buffer.value_log());
+        of_buffers.chain(&spare).for_each(|log| log.give_up());
+    }
+
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Acquire)
     }

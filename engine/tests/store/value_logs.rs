@@ -336,3 +336,15 @@ fn memory_that_is_too_small_for_recovery_loses_nothing() {
     }
     panic!("it never opened");
 }
+
+#[test]
+fn a_keyspace_that_was_dropped_holds_no_space_for_values_to_come() {
+    for tree in trees() {
+        let (_, db, keyspace, model) = with_value_logs(tree);
+        let stored = keyspace.stats().stored_bytes;
+        assert!(db.drop_keyspace("k").unwrap());
+        let held = db.stats().held_bytes;
+        assert!(held <= stored + (64 << 10), "{tree}: {held} bytes are held, and its tree has {stored}");
+        check(&keyspace, &model);
+    }
+}

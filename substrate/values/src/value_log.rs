@@ -8,10 +8,12 @@
 //! **Invariants**
 //! - A value is appended before the log record that names it is reserved, and written before that is.
 //! - It has the space that it began with, to which the durable state refers, and takes no more for values.
+//! - Once something could not be written it fails for good: nobody takes the rest for all of it.
 
 use testudo_base::{
     Entry, Error, ErrorKind, ExtentSpan, Kind, Result, Seqno, ValueReference,
     num::{u32_of, u64_of, usize_of},
+    planted,
     sync::{Arc, Mutex},
 };
 use testudo_run::{RunLayout, RunOrigin, RunWriter};
@@ -43,6 +45,8 @@ struct State {
     stored_bytes: u64,
     /// Something was appended since all of it was written.
     is_dirty: bool,
+    /// Why something that was appended may not have been written.
+    failure: Option<Error>,
     /// Which commits have which values.
     placed: Vec<(Seqno, u32)>,
     logged: Option<Arc<LoggedValues>>,
@@ -113,6 +117,20 @@ impl LoggedValues {
     }
 }
 
+impl State {
+    /// Errors: what could not be written.
+    fn check(&self) -> Result<()> {
+        let failure = self.failure.as_ref().filter(|_| !planted!("failed-value-forgotten"));
+        failure.map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// Remembers it if something could not be written.
+    fn note(&mut self, written: Result<()>) -> Result<()> {
+        self.failure = written.as_ref().err().cloned();
+        written
+    }
+}
+
 impl ValueLog {
     /// Takes space for about `capacity_bytes` of values. Nothing may be appended before the durable state
     /// refers to [`ValueLog::record`].
@@ -138,6 +156,7 @@ impl ValueLog {
             count: 0,
             stored_bytes: 0,
             is_dirty: false,
+            failure: None,
             placed: Vec::new(),
             logged: None,
             bytes: Vec::new(),
@@ -152,9 +171,10 @@ impl ValueLog {
 
     /// Appends a value, if there is room for it; what leads to it from now on.
     ///
-    /// Errors: `Io`; then what was appended before may be lost.
+    /// Errors: `Io`; then what was appended before may be lost, and everything else but giving it up fails.
     pub fn append(&self, value: &[u8]) -> Result<Option<ValueReference>> {
         let mut state = self.state.lock();
+        state.check()?;
         let State { writer, count, bytes, .. } = &mut *state;
         let Some(writer) = writer.as_mut().filter(|writer| writer.has_room_for(value.len() + OVERHEAD_BYTES))
         else {
@@ -165,8 +185,9 @@ impl ValueLog {
         bytes.clear();
         reference.encode(bytes);
         bytes.extend_from_slice(value);
-        writer.push(&Entry { key: &number_key(*count), kind: Kind::Referred, value: bytes })?;
+        let pushed = writer.push(&Entry { key: &number_key(*count), kind: Kind::Referred, value: bytes });
         *count += 1;
+        state.note(pushed)?;
         state.stored_bytes += u64::from(reference.length);
         state.is_dirty = true;
         Ok(Some(reference))
@@ -199,11 +220,13 @@ impl ValueLog {
     /// Writes everything that was appended, so that it survives the end of the process.
     pub fn write_out(&self) -> Result<()> {
         let mut state = self.state.lock();
+        state.check()?;
         let is_dirty = std::mem::take(&mut state.is_dirty);
-        if let Some(writer) = state.writer.as_mut().filter(|_| is_dirty) {
-            writer.write_out()?;
-        }
-        Ok(())
+        let written = match state.writer.as_mut().filter(|_| is_dirty) {
+            Some(writer) => writer.write_out(),
+            None => Ok(()),
+        };
+        state.note(written)
     }
 
     /// Makes it a segment, once; `None` if it has no values. Durable after the data file is synced. REQUIRES:
@@ -212,6 +235,7 @@ impl ValueLog {
     /// Errors: `OutOfSpace`, `Io`; it is `None` from then on.
     pub fn finish(&self) -> Result<Option<Arc<LoggedValues>>> {
         let mut state = self.state.lock();
+        state.check()?;
         if let Some(mut writer) = state.writer.take().filter(|_| state.count > 0) {
             let placed = std::mem::take(&mut state.placed);
             writer.set_newest_seqno(placed.iter().map(|(seqno, _)| *seqno).max().unwrap_or_default());

@@ -71,6 +71,11 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/storage/src/data_file/tests.rs"],
     ),
     bug(
+        "failed-value-forgotten",
+        "a value log that could not be written is synced as if it were whole",
+        &["substrate/values/src/value_log/tests.rs"],
+    ),
+    bug(
         "value-log-not-in-edit",
         "the space of a value log can be reused before the log is replayed",
         &["crash"],

@@ -280,9 +280,12 @@ impl Tree for SeparatedTree {
     }
 
     fn reclaim_bytes(&self) -> u64 {
-        let segment_bytes = self.segments.iter().map(|segment| segment.rewritten_bytes());
-        let of_segments = segment_bytes.max().unwrap_or_default().min(2 * self.settings.segment_bytes);
-        self.tree.reclaim_bytes().max(of_segments)
+        // One that a commit's buffer has filled may be much longer than those that flushes fill.
+        let of_segments = self.segments.iter().map(|segment| match segment.rewritten_bytes() {
+            bytes if segment.is_logged() => bytes,
+            bytes => bytes.min(2 * self.settings.segment_bytes),
+        });
+        self.tree.reclaim_bytes().max(of_segments.max().unwrap_or_default())
     }
 
     fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>> {

@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use testudo_base::{Incarnation, KeyspaceId, RunId, StoreId};
-use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
+use testudo_base::{ErrorKind, Incarnation, KeyspaceId, RunId, StoreId};
+use testudo_env::{Env, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, OpenMode, OpenOptions};
 
 use super::*;
 use crate::ValueLogReader;
@@ -94,4 +94,24 @@ fn what_was_appended_lies_in_the_space_that_the_durable_state_names() {
             assert_eq!(reader.read(reference), Some(value(number)), "{number} of {lengths:?}");
         }
     }
+}
+
+/// The kernel tells of a write that failed once, to whoever waits for it first.
+#[test]
+fn a_value_log_that_could_not_be_written_is_never_taken_for_whole() {
+    let env = FaultyEnv::new(MemEnv::new(1));
+    let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+    let file = env.open(Path::new("/data"), options).unwrap();
+    let data = DataFile::new(file, STORE, 1 << 20, [].into_iter(), Some(Incarnation(3))).unwrap();
+    let log = ValueLog::begin(&data, origin(), 4 << 20).unwrap();
+    log.append(&value(0)).unwrap();
+    log.write_out().unwrap();
+    env.set_plan(Some(FaultPlan::once(0, FaultError::Device).of_class(IoClass::Write)));
+    let failed = (0..500).find_map(|_| log.append(&[7; 9_000]).err());
+    assert_eq!(failed.expect("a write fails").kind(), ErrorKind::Io);
+    assert_eq!(env.failures().len(), 1, "once");
+    assert!(log.is_open(), "so that whoever syncs the log asks it");
+    assert_eq!(log.write_out().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(log.append(b"more").unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(log.finish().unwrap_err().kind(), ErrorKind::Io);
 }
