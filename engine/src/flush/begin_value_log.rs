@@ -10,9 +10,12 @@ use testudo_separated::{put_value_log, release_value_log};
 use testudo_storage::Change;
 use testudo_values::{ValueLog, ValueLogRecord};
 
-use crate::store::{
-    Store,
-    view::{KeyspaceCore, WriteBuffer},
+use crate::{
+    open::tree_families::with_placement,
+    store::{
+        Store,
+        view::{KeyspaceCore, WriteBuffer},
+    },
 };
 
 /// A buffer gets a value log if the one before got this part of all write memory in large values, within
@@ -58,7 +61,15 @@ impl Store {
         let is_worth_it = large_bytes >= part.clamp(LARGE_BYTES_MIN, LARGE_BYTES_MAX)
             && large_bytes * LARGE_PART >= table_bytes
             && large_bytes * LIVING_PARTS <= table_bytes * WRITTEN_PARTS;
-        if !is_worth_it || self.log.wal.is_none() || self.nearly_full.is_on() || self.space.is_short() {
+        // A tree that stays small takes no values that lie outside.
+        let takes_values =
+            || with_placement(Arc::clone(&view.tree), &view.options, table_bytes).value_segments().is_some();
+        if !is_worth_it
+            || !takes_values()
+            || self.log.wal.is_none()
+            || self.nearly_full.is_on()
+            || self.space.is_short()
+        {
             return Ok(());
         }
         let capacity = (large_bytes + large_bytes / 8).min(CAPACITY_MAX);

@@ -32,7 +32,9 @@ fn is_rewritten(options: &KeyspaceOptions, tree: Tree) -> bool {
 /// The settings with what the keyspace has paid by now.
 fn options_now(core: &KeyspaceCore) -> KeyspaceOptions {
     let view = core.view.load();
-    let excess = view.tree.value_costs().map_or(0, |costs| costs.excess(view.options.large_values()));
+    // A small tree counts nothing.
+    let known = view.options.value_excess();
+    let excess = view.tree.value_costs().map_or(known, |costs| costs.excess(view.options.large_values()));
     view.options.with_value_excess(excess)
 }
 

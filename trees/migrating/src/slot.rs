@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{Cursor, ObjectId, Result, codec::Damage};
+use testudo_base::{Cursor, ObjectId, Result, RunId, codec::Damage};
 use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
     TreeStats, Updates, Work,
@@ -152,6 +152,10 @@ impl Tree for Slotted {
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         self.tree.pick_job(is_idle)
+    }
+
+    fn is_spare(&self, run: RunId) -> bool {
+        self.tree.is_spare(run)
     }
 
     fn has_new_reasons(&self) -> bool {

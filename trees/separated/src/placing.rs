@@ -174,7 +174,10 @@ impl OutlyingValues for Values {
     }
 
     fn placing_in_pages(&self, newest_seqno: Seqno) -> Box<dyn PlaceValues> {
-        Box::new(self.placer(Placement::inline(), newest_seqno, true))
+        // What comes to nothing is merged and counted after all.
+        let mut placer = self.placer(Placement::inline(), newest_seqno, true);
+        placer.settings.watched = None;
+        Box::new(placer)
     }
 }
 

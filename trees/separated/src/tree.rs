@@ -228,7 +228,9 @@ impl Tree for SeparatedTree {
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
-        self.tree.may_hold_more(key, bytes) || self.segments.totals().value_bytes > bytes
+        // One value at most lies below the operands of a key.
+        let longest = self.segments.iter().map(|segment| segment.stored_bytes()).max().unwrap_or_default();
+        longest > bytes || self.tree.may_hold_more(key, bytes - longest)
     }
 
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
