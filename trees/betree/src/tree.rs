@@ -10,8 +10,8 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, KeyspaceId, Kind, ObjectId, Result, codec::Damage, num::u64_of, operands_format::begin_stack,
-    planted,
+    Cursor, KeyspaceId, Kind, ObjectId, Result, RunId, codec::Damage, num::u64_of,
+    operands_format::begin_stack, planted,
 };
 use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
@@ -352,6 +352,10 @@ impl Tree for BeTree {
         let mut lines = Vec::new();
         outline_node(&self.root, 0, &mut lines);
         lines
+    }
+
+    fn is_spare(&self, _: RunId) -> bool {
+        false
     }
 
     fn parts(&self) -> Vec<Part> {

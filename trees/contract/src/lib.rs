@@ -266,9 +266,7 @@ pub trait Tree: Send + Sync + fmt::Debug {
     fn parts(&self) -> Vec<Part>;
     /// Whether no answer needs this run: queries ask it in the place of others, and do without it where it is
     /// damaged ([`Run::note_damage`](testudo_run::Run::note_damage)).
-    fn is_spare(&self, _run: RunId) -> bool {
-        false
-    }
+    fn is_spare(&self, run: RunId) -> bool;
     /// Every span that it refers to, once per reference. Checks compare it with the manifest, so that a part
     /// that [`Tree::parts`] leaves out is found.
     fn references(&self) -> Vec<ExtentSpan> {

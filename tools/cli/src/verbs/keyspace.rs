@@ -94,10 +94,9 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             let outcome = create(&db, store, name, options);
             store.close(db, outcome)?;
             if context.json {
-                let mut document = json!({ "keyspace": name, "tree": tree.to_string() });
-                if placement != Placement::default() {
-                    document["placement"] = json!(placement.to_string());
-                }
+                let mut document = json!({
+                    "keyspace": name, "tree": tree.to_string(), "placement": placement.to_string(),
+                });
                 if let Some(operator) = merge_operator {
                     document["merge_operator"] = json!(operator);
                 }
