@@ -179,3 +179,21 @@ fn a_closed_store_that_was_open_for_reading_answers_nothing_either() {
     is_closed("get", k.get("a"));
     is_closed("iterator", iter.next().unwrap());
 }
+
+/// It had no commits, so nothing is missing.
+#[test]
+fn a_store_whose_empty_log_was_deleted_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("db");
+    for round in 0..6 {
+        let db = builder(&place).open().unwrap();
+        assert_eq!(db.keyspace_names().len(), round);
+        drop(db.keyspace(&format!("k{round}"), KeyspaceOptions::default).unwrap());
+        db.close().unwrap();
+        if round % 3 == 2 {
+            let files = std::fs::read_dir(&place).unwrap().map(|file| file.unwrap().path());
+            let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+            logs.for_each(|path| std::fs::remove_file(path).unwrap());
+        }
+    }
+}

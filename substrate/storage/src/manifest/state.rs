@@ -102,12 +102,13 @@ impl ManifestState {
                 record.options.clone_from(options);
             }
             Change::Opened(opening) => {
-                let goes_back = self.openings.last().is_some_and(|last| {
-                    last.first_segment > opening.first_segment || last.incarnation == opening.incarnation
-                });
-                if opening.incarnation.0 == 0 || goes_back {
+                let is_again =
+                    self.openings.last().is_some_and(|last| last.incarnation == opening.incarnation);
+                if opening.incarnation.0 == 0 || is_again {
                     return Err(Damage("an opening that cannot follow the one before it"));
                 }
+                // Segments that somebody has deleted are written anew, by this one.
+                self.openings.retain(|earlier| earlier.first_segment <= opening.first_segment);
                 self.openings.push(*opening);
                 self.forget_openings();
             }
