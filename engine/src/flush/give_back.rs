@@ -8,6 +8,11 @@ use testudo_base::{ErrorKind, Result};
 
 use crate::store::Store;
 
+/// One byte in so many of the data file is left free: what is written next needs space again.
+const FREE_PART: u64 = 64;
+/// … and so many bytes anyway.
+const FREE_BYTES: u64 = 1 << 20;
+
 impl Store {
     /// What was written in vain on a full device goes back to the file system at once: log and manifest may
     /// need it. Nothing goes back when the edit itself failed: it may be durable all the same, and then
@@ -20,12 +25,13 @@ impl Store {
         Ok(())
     }
 
-    /// Gives space back to the file system if a good part of that of the file is free.
+    /// Gives space back to the file system if more than a little of that of the file is free. REQUIRES: there
+    /// is nothing to do that would take it again soon.
     pub(crate) fn give_back_space(&self) -> Result<()> {
         self.give_up_unused_value_logs(false)?;
         let stats = self.data.space_stats();
         let space_bytes = stats.file_bytes - stats.hole_bytes;
-        if stats.free_bytes > space_bytes / 8 && stats.free_bytes > 1 << 20 {
+        if stats.free_bytes > (space_bytes / FREE_PART).max(FREE_BYTES) {
             self.give_back_all_space()?;
         }
         Ok(())

@@ -5,7 +5,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree};
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel};
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, SplitMix};
 
 const MEMORY: u64 = 1 << 20;
@@ -157,6 +157,69 @@ fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
             assert!(reserve.len() >= 256 << 10, "{number}: {} bytes are left of the reserve", reserve.len());
         }
         db.check_invariants().unwrap();
+    }
+}
+
+/// Large values lie outside by default: in segments and value logs, of many MiB each.
+#[test]
+fn removals_make_room_where_values_lie_outside() {
+    const RECORDS: u64 = 20_000;
+    let scattered = |number: u64| format!("key{:016x}", SplitMix::new(number).next_u64()).into_bytes();
+    let value = |number: u64, round: u64| -> Vec<u8> {
+        format!("{number}/{round}/").into_bytes().into_iter().cycle().take(1_100).collect()
+    };
+    let open = |machine: &Arc<MemEnv>| {
+        Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(16 << 20).open().unwrap()
+    };
+    for tree in [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::lsbm(), Tree::treeline()] {
+        let machine = MemEnv::new(5);
+        let db = open(&machine);
+        let keyspace = db.keyspace("a", || KeyspaceOptions::default().tree(tree)).unwrap();
+        (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), value(number, 0)).unwrap());
+        db.flush().unwrap();
+        let outside = keyspace.stats().value_bytes;
+        assert!(outside > RECORDS * 1_100 / 4, "{tree}: {outside} bytes lie outside");
+        drop(keyspace);
+        db.close().unwrap();
+        for free in [2 << 20, 12 << 20, 24 << 20] {
+            let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, free);
+            machine.space_limit(Some(machine.used_bytes() + free));
+            let db = open(&machine);
+            let keyspace = db.open_keyspace("a").unwrap().unwrap();
+            let mut values: Vec<_> = (0..RECORDS).map(|number| Some(value(number, 0))).collect();
+            let mut random = SplitMix::new(free);
+            let refused = (1..).find_map(|round| {
+                let number = random.next_u64() % RECORDS;
+                let value = value(number, round);
+                let refused = keyspace.insert(scattered(number), &value).err();
+                values[usize::try_from(number).unwrap()] = Some(value).filter(|_| refused.is_none());
+                refused.map(|error| (number, error))
+            });
+            let (number, error) = refused.unwrap();
+            assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+            values[usize::try_from(number).unwrap()] =
+                keyspace.get(scattered(number)).unwrap().map(|v| v.to_vec());
+            for number in 0..RECORDS / 2 {
+                keyspace.remove(scattered(number)).unwrap();
+                values[usize::try_from(number).unwrap()] = None;
+            }
+            // An eighth comes again, for which work in the background makes room.
+            for number in 0..RECORDS / 8 {
+                let again = value(number, 0);
+                let mut inserted = keyspace.insert(scattered(number), &again);
+                if inserted.is_err() {
+                    while matches!(db.step(), Ok(true)) {}
+                    inserted = keyspace.insert(scattered(number), &again);
+                }
+                assert!(inserted.is_ok(), "{tree}, {free} free, {number}: {inserted:?}");
+                values[usize::try_from(number).unwrap()] = Some(again);
+            }
+            for (number, expected) in (0..).zip(&values) {
+                assert!(keyspace.get(scattered(number)).unwrap().as_deref() == expected.as_deref());
+            }
+            let report = db.verify(VerifyLevel::Full).unwrap();
+            assert!(report.is_valid(), "{tree}, {free} free: {:?}", report.findings);
+        }
     }
 }
 

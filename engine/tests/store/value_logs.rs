@@ -348,3 +348,47 @@ fn a_keyspace_that_was_dropped_holds_no_space_for_values_to_come() {
         check(&keyspace, &model);
     }
 }
+
+/// Such a segment would have few pages, and one would come with every small flush.
+#[test]
+fn few_values_in_a_value_log_get_no_segment_of_their_own() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(32 << 20).open().unwrap();
+        let keyspace = db.keyspace("k", || KeyspaceOptions::default().tree(tree)).unwrap();
+        let mut model = Model::new();
+        for round in 0..12 {
+            insert(&keyspace, &mut model, round * 3_000..(round + 1) * 3_000, 0);
+            db.flush().unwrap();
+        }
+        let before = keyspace.stats();
+        assert!(before.value_segments > 0, "{tree}: {before:?}");
+        for round in 1..4 {
+            let logged = db.stats().value_log_bytes;
+            insert(&keyspace, &mut model, 0..20, round);
+            assert_eq!(db.stats().value_log_bytes > logged, round == 1, "{tree}, {round}");
+            db.flush().unwrap();
+            assert_eq!(keyspace.stats().value_segments, before.value_segments, "{tree}, {round}");
+        }
+        check(&keyspace, &model);
+        verify(&db);
+        drop(keyspace);
+        db.close().unwrap();
+        check(&open(&machine).open_keyspace("k").unwrap().unwrap(), &model);
+    }
+}
+
+#[test]
+fn a_keyspace_that_stays_small_begins_no_value_log() {
+    for tree in trees() {
+        let db = open(&MemEnv::new(1));
+        let keyspace = db.keyspace("k", || KeyspaceOptions::default().tree(tree)).unwrap();
+        let mut model = Model::new();
+        for round in 0..8 {
+            insert(&keyspace, &mut model, 0..1_000, round);
+            db.flush().unwrap();
+        }
+        assert_eq!(db.stats().value_log_bytes, 0, "{tree}");
+        check(&keyspace, &model);
+    }
+}

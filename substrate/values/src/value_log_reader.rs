@@ -14,7 +14,7 @@ use crate::ValueLogRecord;
 
 /// Bytes of values that were passed and may still be asked for, at most, but for one: commits come in another
 /// order than their values, by a few places.
-const PASSED_BYTES: usize = 1 << 20;
+const PASSED_BYTES: usize = 4 << 20;
 
 /// A reader of one value log.
 pub struct ValueLogReader {

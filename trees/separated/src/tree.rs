@@ -255,7 +255,8 @@ impl Tree for SeparatedTree {
         let plain = Arc::clone(&updates);
         let updates = SeparatedUpdates::new(updates, placement)?;
         let outlying_bytes = updates.outlying_bytes();
-        if logged.is_none() && !self.settings.are_many(outlying_bytes) {
+        let logged_bytes = logged.as_ref().map_or(0, |logged| logged.stored_bytes() - logged.dead_bytes());
+        if !self.settings.are_many(outlying_bytes + logged_bytes) {
             return with_keys(plain);
         }
         // The tree expects what stays.

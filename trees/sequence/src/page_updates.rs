@@ -6,7 +6,9 @@
 //!   counted.
 //! - If it comes to nothing, no drop was told and no page that anybody uses was written.
 
-use testudo_base::{Cursor, DropSink, Entry, Kind, MergeDrops, Result, Seqno, num::u64_of, sync::Arc};
+use testudo_base::{
+    Cursor, DropSink, Entry, Kind, MergeDrops, PAGE_BYTES, Result, Seqno, num::u64_of, sync::Arc,
+};
 use testudo_contract::Work;
 use testudo_run::{EntryList, MergeCursor, PageUpdate, Run};
 
@@ -49,6 +51,8 @@ pub fn update_pages<C: Cursor>(
     let mut merge = MergeCursor::with_sink(incoming, 0, MergeDrops::default());
     let mut list = EntryList::default();
     let mut shares: Vec<(usize, usize)> = Vec::new();
+    // Each page may get an overflow page, no more.
+    let mut room = most * 2 * PAGE_BYTES;
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
         let goes_on =
@@ -58,6 +62,10 @@ pub fn update_pages<C: Cursor>(
         }
         if u64_of(shares.len()) > most || (entry.kind == Kind::Tombstone && !may_end(entry.key)) {
             return Ok(None);
+        }
+        if entry.kind == Kind::Value {
+            let Some(rest) = room.checked_sub(u64_of(entry.user_bytes())) else { return Ok(None) };
+            room = rest;
         }
         list.push(&entry);
         merge.next()?;
