@@ -142,6 +142,7 @@ fn log_loop(store: &Store) -> Result<()> {
             wal.write_all()?;
             written = now;
         }
+        store.value_logs.sync_early()?;
         if now.saturating_sub(synced) >= LOG_SYNC_INTERVAL {
             wal.sync_all()?;
             synced = now;

@@ -2,15 +2,19 @@
 //!
 //! **Invariants**
 //! - Nothing is appended to a value log before an edit has taken its space into the durable state.
+//! - One is begun by the edit of a flush wherever flushes follow each other: nobody waits for another sync.
 //! - A value log leaves the durable state with the edit that has in a tree what refers to it.
 
 use testudo_base::{ErrorKind, Result, Seqno, planted, sync::Arc};
+use testudo_contract::Tree;
 use testudo_run::RunOrigin;
 use testudo_separated::{put_value_log, release_value_log};
 use testudo_storage::Change;
 use testudo_values::{ValueLog, ValueLogRecord};
 
 use crate::{
+    flush::commit_flush::Flushed,
+    handles::options::KeyspaceOptions,
     open::tree_families::with_placement,
     store::{
         Store,
@@ -50,50 +54,22 @@ impl Store {
     }
 
     /// Gives a keyspace a spare value log, if its active buffer has got so many large values that the next
-    /// one should have one.
+    /// one should have one. Waits for the device: where one flush follows another, each begins the next value
+    /// log by its own edit ([`Store::begin_value_logs`]).
     ///
     /// Errors: those of files; they also poison the store.
     pub(crate) fn prepare_value_log(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        if keyspace.spare_value_log.lock().is_some() {
+            return Ok(());
+        }
         let view = keyspace.view.load();
-        let large_bytes = view.active.large_bytes();
-        let part = self.backpressure.write_buffers() / PART_OF_MEMORY;
-        let table_bytes = view.active.table.user_bytes();
-        let is_worth_it = large_bytes >= part.clamp(LARGE_BYTES_MIN, LARGE_BYTES_MAX)
-            && large_bytes * LARGE_PART >= table_bytes
-            && large_bytes * LIVING_PARTS <= table_bytes * WRITTEN_PARTS;
-        // A tree that stays small takes no values that lie outside.
-        let takes_values =
-            || with_placement(Arc::clone(&view.tree), &view.options, table_bytes).value_segments().is_some();
-        if !is_worth_it
-            || !takes_values()
-            || self.log.wal.is_none()
-            || self.nearly_full.is_on()
-            || self.space.is_short()
-        {
+        let Some(capacity) = self.value_log_capacity(&view.active, &view.tree, &view.options) else {
             return Ok(());
-        }
-        let capacity = (large_bytes + large_bytes / 8).min(CAPACITY_MAX);
-        let has_space = self.env.free_bytes(&self.directory).is_ok_and(|free| free / FREE_TIMES >= capacity);
-        if !has_space {
-            return Ok(());
-        }
+        };
         let _flush = self.flush_lock.lock();
-        let has_one = keyspace.spare_value_log.lock().is_some() || self.value_logs.count() >= VALUE_LOGS_MAX;
-        if keyspace.is_dropped() || has_one || self.has_failed() {
-            return Ok(());
-        }
         self.beginning.begin().inspect_err(|error| self.poison(error))?;
-        let origin = RunOrigin {
-            id: self.run_ids.take(),
-            keyspace: keyspace.id,
-            keyspace_name: Arc::clone(&keyspace.name),
-            newest_seqno: Seqno(0),
-        };
-        let log = match ValueLog::begin(&self.data, origin, capacity) {
-            // The values go into the log.
-            Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(()),
-            outcome => Arc::new(outcome.inspect_err(|error| self.poison(error))?),
-        };
+        let begun = self.begin_value_log(keyspace, capacity).inspect_err(|error| self.poison(error))?;
+        let Some(log) = begun else { return Ok(()) };
         if !planted!("value-log-not-in-edit") {
             // The file is as long as the edit says.
             self.data.sync().inspect_err(|error| self.poison(error))?;
@@ -101,9 +77,93 @@ impl Store {
             edit.push(Change::NextRun(self.run_ids.next()));
             self.commit_edit(&edit).inspect_err(|error| self.poison(error))?;
         }
+        self.keep_value_log(keyspace, log);
+        Ok(())
+    }
+
+    /// Begins a spare value log for each of the keyspaces of a round that is written on and of which what is
+    /// flushed had so many large values; with the changes by which the edit of the round has them, each where
+    /// its keyspace is in `flushed`. REQUIRES: `flush_lock` is held; they are kept after that edit
+    /// ([`Store::keep_value_log`]).
+    ///
+    /// Errors: those of files.
+    pub(crate) fn begin_value_logs(
+        &self,
+        flushed: &[Flushed],
+        edit: &mut Vec<Change>,
+    ) -> Result<Vec<Option<Arc<ValueLog>>>> {
+        let mut begun = Vec::with_capacity(flushed.len());
+        for Flushed { keyspace, buffer, edit: tree_edit, .. } in flushed {
+            let view = keyspace.view.load();
+            let tree = tree_edit.as_ref().map_or(&view.tree, |edit| &edit.tree);
+            let is_written = view.active.first_commit().is_some();
+            let capacity = is_written.then(|| self.value_log_capacity(buffer, tree, &view.options)).flatten();
+            let log = match capacity {
+                Some(capacity) => self.begin_value_log(keyspace, capacity)?,
+                None => None,
+            };
+            if !planted!("value-log-not-in-edit") {
+                edit.extend(log.iter().flat_map(|log| put_value_log(log.record())));
+            }
+            begun.push(log);
+        }
+        Ok(begun)
+    }
+
+    /// The next buffer of the keyspace gets this value log. REQUIRES: the durable state has it.
+    pub(crate) fn keep_value_log(&self, keyspace: &KeyspaceCore, log: Arc<ValueLog>) {
         self.value_logs.add(&log);
         *keyspace.spare_value_log.lock() = Some(log);
-        Ok(())
+    }
+
+    /// How much space a value log is worth to a buffer that is to get as much as `buffer` did, if any.
+    fn value_log_capacity(
+        &self,
+        buffer: &WriteBuffer,
+        tree: &Arc<dyn Tree>,
+        options: &KeyspaceOptions,
+    ) -> Option<u64> {
+        let large_bytes = buffer.large_bytes();
+        let part = self.backpressure.write_buffers() / PART_OF_MEMORY;
+        let table_bytes = buffer.table.user_bytes();
+        let is_worth_it = large_bytes >= part.clamp(LARGE_BYTES_MIN, LARGE_BYTES_MAX)
+            && large_bytes * LARGE_PART >= table_bytes
+            && large_bytes * LIVING_PARTS <= table_bytes * WRITTEN_PARTS;
+        // A tree that stays small takes no values that lie outside.
+        let takes_values =
+            || with_placement(Arc::clone(tree), options, table_bytes).value_segments().is_some();
+        if !is_worth_it
+            || !takes_values()
+            || self.log.wal.is_none()
+            || self.nearly_full.is_on()
+            || self.space.is_short()
+        {
+            return None;
+        }
+        let capacity = (large_bytes + large_bytes / 8).min(CAPACITY_MAX);
+        let has_space = self.env.free_bytes(&self.directory).is_ok_and(|free| free / FREE_TIMES >= capacity);
+        has_space.then_some(capacity)
+    }
+
+    /// A value log that the durable state does not have yet; `None` if the keyspace has a spare one, or there
+    /// is no space. REQUIRES: `flush_lock` is held.
+    fn begin_value_log(&self, keyspace: &KeyspaceCore, capacity: u64) -> Result<Option<Arc<ValueLog>>> {
+        debug_assert!(self.flush_lock.is_locked(), "one is begun at a time");
+        let has_one = keyspace.spare_value_log.lock().is_some() || self.value_logs.count() >= VALUE_LOGS_MAX;
+        if keyspace.is_dropped() || has_one || self.has_failed() {
+            return Ok(None);
+        }
+        let origin = RunOrigin {
+            id: self.run_ids.take(),
+            keyspace: keyspace.id,
+            keyspace_name: Arc::clone(&keyspace.name),
+            newest_seqno: Seqno(0),
+        };
+        match ValueLog::begin(&self.data, origin, capacity) {
+            // The values go into the log.
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(None),
+            outcome => outcome.map(|log| Some(Arc::new(log))),
+        }
     }
 
     /// Gives up value logs that nothing was appended to, of keyspaces that are idle or of all, and those that

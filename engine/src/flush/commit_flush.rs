@@ -38,7 +38,9 @@ pub(crate) struct Flushed {
 impl Store {
     /// Makes a round of flushed buffers durable, shows it to readers, and releases the log that it held.
     pub(crate) fn commit_flushed(&self, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
-        let edit = self.edit_of(&mut flushed);
+        let mut edit = self.edit_of(&mut flushed);
+        let begun = self.begin_value_logs(&flushed, &mut edit)?;
+        edit.push(Change::NextRun(self.run_ids.next()));
         if !planted!("data-unsynced-at-edit") {
             self.data.sync()?;
         }
@@ -52,6 +54,9 @@ impl Store {
         flushed
             .iter()
             .for_each(|flushed| self.forget_released_value_logs(&flushed.keyspace, &flushed.buffer));
+        for (flushed, log) in flushed.iter().zip(begun) {
+            log.into_iter().for_each(|log| self.keep_value_log(&flushed.keyspace, log));
+        }
         let records = self.advance_records(&flushed)?;
         let retired = self.publish_flushed(flushed, records);
         self.pieces.expect_sweep();
@@ -76,7 +81,6 @@ impl Store {
             let flushed = if is_too_high { self.last_seqno() } else { buffer.sealed_at() };
             edit.push(Change::Flushed(keyspace.id, flushed));
         }
-        edit.push(Change::NextRun(self.run_ids.next()));
         edit
     }
 

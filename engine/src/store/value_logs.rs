@@ -28,6 +28,10 @@ use testudo_base::{
 use testudo_storage::DataFile;
 use testudo_values::ValueLog;
 
+/// Bytes of values after which the device gets them for good, though nobody asks for it: a sync of all that a
+/// write buffer has would keep everybody waiting who writes meanwhile.
+const SYNCED_TOGETHER: u64 = 16 << 20;
+
 /// Those that commits append to, or that are about to become segments.
 #[derive(Debug)]
 pub(crate) struct ValueLogs {
@@ -37,12 +41,15 @@ pub(crate) struct ValueLogs {
     is_unsynced: AtomicBool,
     /// Bytes of values that were appended.
     bytes: AtomicU64,
+    /// How many there were when the data file was synced last.
+    synced_bytes: AtomicU64,
 }
 
 impl ValueLogs {
     pub(crate) fn new(data: &Arc<DataFile>) -> Arc<Self> {
         let open = Mutex::default();
-        Arc::new(Self { data: Arc::clone(data), open, is_unsynced: false.into(), bytes: 0.into() })
+        let data = Arc::clone(data);
+        Arc::new(Self { data, open, is_unsynced: false.into(), bytes: 0.into(), synced_bytes: 0.into() })
     }
 
     pub(crate) fn add(&self, log: &Arc<ValueLog>) {
@@ -88,6 +95,19 @@ impl ValueLogs {
             return Ok(());
         }
         self.write_all_out()?;
+        self.synced_bytes.store(self.bytes(), Relaxed);
+        self.data.sync()
+    }
+
+    /// Syncs what was written of them, if that is much. Nothing may rely on it.
+    ///
+    /// Errors: those of files; the data file does not forget them.
+    pub(crate) fn sync_early(&self) -> Result<()> {
+        let bytes = self.bytes();
+        if bytes - self.synced_bytes.load(Relaxed).min(bytes) < SYNCED_TOGETHER {
+            return Ok(());
+        }
+        self.synced_bytes.store(bytes, Relaxed);
         self.data.sync()
     }
 
