@@ -202,9 +202,6 @@ fn job_loop(store: &Store) -> Result<()> {
 /// While the device is full: gives free space of the data file back, and checks whether there is space again.
 /// Also where write buffers may be full: the device might have less space than they have become large.
 fn check_device_space(store: &Store) -> Result<()> {
-    if store.space.is_short() || store.nearly_full.is_short() {
-        store.give_up_unused_value_logs(true)?;
-    }
     if store.space.is_short() && !store.nearly_full.is_on() {
         store.give_back_all_space()?;
         store.space.refill()?;

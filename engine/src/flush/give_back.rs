@@ -8,9 +8,11 @@ use testudo_base::{ErrorKind, Result};
 
 use crate::store::Store;
 
-/// One byte in so many of the data file is left free: what is written next needs space again.
-const FREE_PART: u64 = 64;
-/// … and so many bytes anyway.
+/// Free space that stays is one byte in so many of the data file: what is written next needs space again …
+const FREE_PART: u64 = 8;
+/// … and if nothing is written for now.
+const FREE_PART_CLOSED: u64 = 64;
+/// So many bytes may stay anyway.
 const FREE_BYTES: u64 = 1 << 20;
 
 impl Store {
@@ -25,22 +27,26 @@ impl Store {
         Ok(())
     }
 
-    /// Gives space back to the file system if more than a little of that of the file is free. REQUIRES: there
-    /// is nothing to do that would take it again soon.
+    /// Gives space back to the file system if a good part of that of the file is free.
     pub(crate) fn give_back_space(&self) -> Result<()> {
         self.give_up_unused_value_logs(false)?;
+        self.give_back_beyond(FREE_PART)
+    }
+
+    /// Gives all free space back if it is more than one byte in `part` of the file.
+    fn give_back_beyond(&self, part: u64) -> Result<()> {
         let stats = self.data.space_stats();
         let space_bytes = stats.file_bytes - stats.hole_bytes;
-        if stats.free_bytes > (space_bytes / FREE_PART).max(FREE_BYTES) {
+        if stats.free_bytes > (space_bytes / part).max(FREE_BYTES) {
             self.give_back_all_space()?;
         }
         Ok(())
     }
 
-    /// The same for a store that is about to be closed.
+    /// The same, down to less, for a store that is about to be closed.
     pub(crate) fn give_back_at_close(&self) -> Result<()> {
         self.give_up_unused_value_logs(true)?;
-        self.give_back_space()?;
+        self.give_back_beyond(FREE_PART_CLOSED)?;
         self.keep_value_costs()
     }
 
