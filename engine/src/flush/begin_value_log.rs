@@ -1,8 +1,9 @@
 //! When write buffers get value logs, and when the durable state lets go of them (decision 0052).
 //!
+//! A flush begins the next one by its own edit; only the first is begun where a buffer is sealed.
+//!
 //! **Invariants**
 //! - Nothing is appended to a value log before an edit has taken its space into the durable state.
-//! - One is begun by the edit of a flush wherever flushes follow each other: nobody waits for another sync.
 //! - A value log leaves the durable state with the edit that has in a tree what refers to it.
 
 use testudo_base::{ErrorKind, Result, Seqno, planted, sync::Arc};
