@@ -38,8 +38,8 @@ pub enum Policy {
 pub struct BeTreeOptions {
     /// What is merged and flushed when.
     pub policy: Policy,
-    /// Bytes of a full leaf, and of a buffered run (L in the paper). Default 2 MiB: large enough for
-    /// sequential I/O, small enough that a leaf rewrite is a few milliseconds.
+    /// Bytes of a full leaf (L in the paper); runs of tiers have a quarter of it. Default 2 MiB: large enough
+    /// for sequential I/O, small enough that a leaf rewrite is a few milliseconds.
     pub leaf_bytes: u64,
     /// Most children of a node (ρ in the paper). Default 64, as in the paper.
     pub max_pivots: usize,
@@ -48,6 +48,10 @@ pub struct BeTreeOptions {
     pub stagger: u64,
 }
 
+/// Runs of a tier that hold as much as a leaf.
+const RUNS_OF_A_LEAF: u64 = 4;
+/// Smaller runs than this are mostly pages that are not full.
+const TIER_RUN_BYTES_MIN: u64 = 64 << 10;
 /// Bytes of merging that cost as much as one more source costs a scan: a page read and an entry to compare.
 const CHARGE_BYTES: u64 = 32 << 10;
 /// Buffers that scans had to read fewer times than this are not flushed for their sake.
@@ -105,12 +109,10 @@ impl BeTreeOptions {
         (self.leaf_bytes / 32).max(1)
     }
 
-    /// Bytes of a full run of a tier.
+    /// Bytes of a full run of a tier: fewer than of a leaf, because a run goes when the last of its pivots is
+    /// flushed. Most tiers would else be one or two runs, of which half is dead.
     pub(crate) fn tier_run_bytes(&self) -> u64 {
-        match self.policy {
-            Policy::Turtle => self.leaf_bytes,
-            Policy::Splinter => splinter::tier_run_bytes(self),
-        }
+        (self.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(self.leaf_bytes)
     }
 
     /// How many rewrites of a record a doubling of the flush distance spares.

@@ -1,4 +1,4 @@
-//! How much of what flowed into leaves replaced what they held, as the last rewrites have shown.
+//! How much of what comes in replaces something, as the last merges have shown.
 //!
 //! **Invariants**
 //! - It is advice, kept in memory only: losing it costs time or space, never an answer.
@@ -16,13 +16,13 @@ impl Overwrites {
     /// Nothing was seen yet.
     pub const UNKNOWN: Self = Self(None);
 
-    /// After `incoming` bytes went into leaves and `dropped` bytes were left out.
-    pub fn after(self, incoming: u64, dropped: u64) -> Self {
+    /// After `incoming` bytes, or entries, of which `replacing` replaced something.
+    pub fn after(self, incoming: u64, replacing: u64) -> Self {
         if incoming == 0 {
             return self;
         }
         debug_assert!(self.0.is_none_or(|share| share <= ALL), "a share is no more than all");
-        let seen = low64(u128::from(dropped.min(incoming)) * u128::from(ALL) / u128::from(incoming));
+        let seen = low64(u128::from(replacing.min(incoming)) * u128::from(ALL) / u128::from(incoming));
         Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }
 

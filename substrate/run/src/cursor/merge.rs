@@ -109,6 +109,19 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         self.order.first().is_some_and(|&source| source + 1 == self.sources.len())
     }
 
+    /// Whether the current entry is the newest source's.
+    #[inline]
+    pub fn stands_on_newest(&self) -> bool {
+        self.order.first() == Some(&0)
+    }
+
+    /// Whether an older source has an entry of the current key too.
+    #[inline]
+    pub fn hides_older(&self) -> bool {
+        let &[current, next, ..] = self.order.as_slice() else { return false };
+        self.heads[next] == self.heads[current] && self.key_of(next) == self.key_of(current)
+    }
+
     /// Whether the oldest source has an entry of the current key, and a newer one too.
     pub fn hides_oldest(&self) -> bool {
         let (Some((&current, others)), Some(oldest)) =

@@ -1,7 +1,7 @@
 //! A simulation of the policies over byte counts: no records, no runs, no files, but the same decisions.
 //!
-//! Keys are spread evenly, so a flow of bytes divides among the children of a node as their ranges do. What
-//! overwrites is found out by leaves alone: merges of tiers drop nothing. It costs microseconds for each
+//! Keys are spread evenly, so a flow of bytes divides among the children of a node as their ranges do. Only
+//! leaves drop what was replaced: merges of tiers drop nothing. It costs microseconds for each
 //! checkpoint, so trees can be far larger than any machine.
 //!
 //! **Invariants**
@@ -85,6 +85,14 @@ struct SimTier {
     new_share: f64,
     /// It has yet to be written.
     is_new: bool,
+}
+
+/// What goes down for one pivot.
+struct SimFlow {
+    bytes: u64,
+    new_share: f64,
+    /// Of the newest part of it alone.
+    newest_share: f64,
 }
 
 #[derive(Debug)]
@@ -214,11 +222,14 @@ impl SimulatedTree {
 
     fn flush_all(&mut self, node: &mut SimNode, pivots: &[usize]) {
         for &pivot in pivots {
+            let newest = node.tiers.iter().find(|tier| tier.bytes[pivot] > 0);
+            let newest_share = newest.map_or(1.0, |tier| tier.new_share);
             let (bytes, mut new_bytes) = (node.pending_of(pivot), 0.0);
             for tier in &mut node.tiers {
                 new_bytes += std::mem::take(&mut tier.bytes[pivot]) as f64 * tier.new_share;
             }
-            self.flush(node, pivot, bytes, new_bytes / bytes.max(1) as f64);
+            let new_share = new_bytes / bytes.max(1) as f64;
+            self.flush(node, pivot, &SimFlow { bytes, new_share, newest_share });
         }
         node.tiers.retain(|tier| tier.total() > 0);
     }
@@ -235,14 +246,14 @@ impl SimulatedTree {
         }
     }
 
-    fn flush(&mut self, node: &mut SimNode, pivot: usize, bytes: u64, new_share: f64) {
+    fn flush(&mut self, node: &mut SimNode, pivot: usize, flow: &SimFlow) {
+        let &SimFlow { bytes, new_share, newest_share } = flow;
         match &mut node.pivots[pivot].child {
             SimChild::Node(child) => self.push(child, bytes, new_share),
             SimChild::Leaf(held) => {
-                let dropped = bytes - part_of(bytes, new_share);
-                *held += bytes - dropped;
+                *held += part_of(bytes, new_share);
                 let held = *held;
-                node.overwrites = node.overwrites.after(bytes, dropped);
+                node.overwrites = node.overwrites.after(bytes, part_of(bytes, 1.0 - newest_share));
                 self.record_written(0, held);
             }
         }

@@ -37,10 +37,6 @@ const MAX_TIERS: u64 = 12;
 const DUE_BYTES_MAX: u64 = 16 << 20;
 /// Shares of a leaf are counted in these.
 const SIXTEENTHS: u64 = 16;
-/// Runs of a tier that hold as much as a leaf.
-const RUNS_OF_A_LEAF: u64 = 4;
-/// Smaller runs than this are mostly pages that are not full.
-const TIER_RUN_BYTES_MIN: u64 = 64 << 10;
 /// Sixteenths of its leaves that a node buffers on average if everything in it is new.
 const BUFFERED_IF_NEW: u64 = 16;
 /// The same if everything in it replaces something.
@@ -53,12 +49,6 @@ const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
 const IDLE_BYTES_MAX: u64 = 16 << 20;
 /// Leaves of bytes that one piece of idle work writes.
 const IDLE_LEAVES: u64 = 4;
-
-/// Runs of tiers are smaller than leaves, because a run goes when the last of its pivots is flushed: most
-/// tiers would else be one or two runs, of which half is dead.
-pub(super) fn tier_run_bytes(options: &BeTreeOptions) -> u64 {
-    (options.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(options.leaf_bytes)
-}
 
 /// The most tiers that a node should have.
 fn most_tiers(stagger: u64) -> u64 {

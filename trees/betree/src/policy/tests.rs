@@ -4,6 +4,12 @@ const OPTIONS: BeTreeOptions =
     BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };
 
 #[test]
+fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny() {
+    let of_leaf = |leaf_bytes| BeTreeOptions { leaf_bytes, ..OPTIONS }.tier_run_bytes();
+    assert_eq!([2 << 20, 128 << 10, 4 << 10].map(of_leaf), [512 << 10, 64 << 10, 4 << 10]);
+}
+
+#[test]
 fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
     let options = BeTreeOptions::new(Policy::Turtle);
     assert!(!options.scans_are_worth_a_flush(31, 1), "a few scans say nothing");

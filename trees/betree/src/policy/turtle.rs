@@ -7,8 +7,8 @@
 //! a rewrite of half of the buffer at once.
 //!
 //! Where what comes in replaces what leaves hold, either the old or the new is dead weight until they meet.
-//! So half as much waits there as in the paper, and is merged less in return (decision 0029). What still
-//! waits goes down once the tree is idle.
+//! So three eighths as much wait there as in the paper, and are merged less in return (decision 0029). What
+//! still waits goes down once the tree is idle.
 //!
 //! **Invariants**
 //! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less where it overwrites.
@@ -23,12 +23,12 @@ use testudo_sequence::Overwrites;
 /// Shares of a leaf are counted in these.
 const SIXTEENTHS: u64 = 16;
 /// Of a leaf, what waits for it before it is rewritten, if all of that replaces something.
-const WAITING_IF_OVERWRITING: u64 = 8;
+const WAITING_IF_OVERWRITING: u64 = 6;
 /// Parts of a node's buffer that a tier is merged up to, if everything is new.
 const TIERS_IF_NEW: u64 = 8;
 /// The same if everything replaces something: less waits then, and merging it less pays for rewriting leaves
 /// more often.
-const TIERS_IF_OVERWRITING: u64 = 24;
+const TIERS_IF_OVERWRITING: u64 = 32;
 /// Leaves of bytes that one piece of idle work writes.
 const IDLE_LEAVES: u64 = 4;
 /// Most tiers of a node: whatever passes the node looks into all of them.

@@ -19,7 +19,7 @@ use crate::{
     },
     update::{
         plan::{PlanChild, PlanNode, PlanTier, active_bounds},
-        write::Outputs,
+        write::{Arrivals, Output, Outputs},
     },
 };
 
@@ -123,7 +123,7 @@ impl Assembly {
 
     fn build_pivots(&mut self, base: &Node, children: Vec<PlanChild>) -> Result<(Vec<NewPivot>, Overwrites)> {
         let mut pivots: Vec<NewPivot> = Vec::with_capacity(children.len());
-        let (mut incoming, mut dropped) = (0, 0);
+        let mut arrivals = Arrivals::default();
         for (old, child) in children.into_iter().enumerate() {
             let low = base.pivots[old].low.clone();
             match child {
@@ -133,11 +133,9 @@ impl Assembly {
                     pivots
                         .extend(pieces.into_iter().map(|piece| NewPivot { pivot: child_pivot(piece), old }));
                 }
-                PlanChild::Output { output, bytes, held_bytes, cut } => {
-                    let mut runs = std::mem::take(&mut self.outputs[output]);
-                    let written: u64 = runs.iter().map(|fenced| fenced.run.reference().user_bytes).sum();
-                    incoming += bytes - held_bytes;
-                    dropped += bytes.saturating_sub(written);
+                PlanChild::Output { output, cut } => {
+                    let Output { mut runs, arrivals: of_leaf } = std::mem::take(&mut self.outputs[output]);
+                    arrivals += of_leaf;
                     let behind = cut.map(|cut| {
                         let first = runs.partition_point(|fenced| fenced.low < cut);
                         leaf_pivots(cut, runs.split_off(first))
@@ -152,7 +150,7 @@ impl Assembly {
                 PlanChild::Leaf { .. } => unreachable!("every planned leaf was written"),
             }
         }
-        Ok((pivots, base.overwrites.after(incoming, dropped)))
+        Ok((pivots, base.overwrites.after(arrivals.entries, arrivals.replacing)))
     }
 
     fn build_tiers(&mut self, base: &Node, tiers: Vec<PlanTier>, pivots: &[NewPivot]) -> Result<Vec<Tier>> {
@@ -160,10 +158,12 @@ impl Assembly {
         for tier in tiers {
             let (runs, full): (Vec<FencedRun>, Vec<Option<Share>>) = match tier {
                 PlanTier::Existing(tier) => (tier.runs, tier.shares),
-                PlanTier::Output { output, shares } => (std::mem::take(&mut self.outputs[output]), shares),
+                PlanTier::Output { output, shares } => {
+                    (std::mem::take(&mut self.outputs[output].runs), shares)
+                }
                 PlanTier::Trimmed { tier: Tier { mut runs, shares }, at, output } => {
                     let output = output.expect("every planned tier was written");
-                    let mut trimmed = std::mem::take(&mut self.outputs[output]);
+                    let mut trimmed = std::mem::take(&mut self.outputs[output].runs);
                     if let Some(first) = trimmed.first_mut() {
                         first.low = runs[at].low.clone();
                     }

@@ -74,11 +74,9 @@ pub(crate) enum PlanChild {
         /// is older. Also if that is nothing: older than what still waits for it.
         cut: Option<Fence>,
     },
-    /// Being written; the number of the output, and how many bytes of what flow into it.
+    /// Being written; the number of the output.
     Output {
         output: usize,
-        bytes: u64,
-        held_bytes: u64,
         cut: Option<Fence>,
     },
     /// In the place of a leaf stand these, all of them written before.

@@ -36,11 +36,34 @@ use crate::{
     },
 };
 
-/// Runs written for each destination.
-pub(crate) type Outputs = Vec<Vec<FencedRun>>;
+/// What was written for each destination.
+pub(crate) type Outputs = Vec<Output>;
 
-/// Where the runs of a part are put.
-type PartResult = Arc<Mutex<Option<Result<Vec<FencedRun>>>>>;
+/// What was written for one destination.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) runs: Vec<FencedRun>,
+    pub(crate) arrivals: Arrivals,
+}
+
+/// Of what has come into a leaf, the newest part: what is coming in now. The older ones say what came long
+/// ago.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrivals {
+    pub(crate) entries: u64,
+    /// Those that replace something older, wherever it was.
+    pub(crate) replacing: u64,
+}
+
+impl std::ops::AddAssign for Arrivals {
+    fn add_assign(&mut self, other: Self) {
+        self.entries += other.entries;
+        self.replacing += other.replacing;
+    }
+}
+
+/// Where what was written of a part is put.
+type PartResult = Arc<Mutex<Option<Result<Output>>>>;
 
 /// One destination: a tier or a leaf.
 #[derive(Debug)]
@@ -51,6 +74,8 @@ struct Destination {
     /// For a leaf: the keys that belong to it, in one range or two that become leaves of different age.
     leaf_bounds: Vec<Bounds>,
     height: Height,
+    /// It is a leaf, and not only made of others.
+    has_arrivals: bool,
     /// Where a tier may be cut.
     boundaries: Vec<Boundary>,
 }
@@ -63,6 +88,7 @@ struct Piece {
     /// The keys that can be in it; for a leaf, those that belong to it.
     bounds: Bounds,
     height: Height,
+    has_arrivals: bool,
     /// If it is a part of a leaf: about how many bytes flow into all of it.
     leaf_bytes: Option<u64>,
     /// Of all sources of the destination: its runs are equally new, wherever it was cut.
@@ -98,14 +124,16 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     results.into_iter().map(joined).collect()
 }
 
-/// The runs of one destination, out of those of its parts.
-fn joined(parts: Vec<PartResult>) -> Result<Vec<FencedRun>> {
+/// What was written for one destination, out of its parts.
+fn joined(parts: Vec<PartResult>) -> Result<Output> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
-    let mut runs = Vec::new();
+    let mut whole = Output::default();
     for part in parts {
-        runs.extend(part.lock().take().unwrap_or_else(|| Err(missing()))?);
+        let Output { runs, arrivals } = part.lock().take().unwrap_or_else(|| Err(missing()))?;
+        whole.runs.extend(runs);
+        whole.arrivals += arrivals;
     }
-    Ok(runs)
+    Ok(whole)
 }
 
 /// The pieces of a destination of a tree that has `keys`, in key order.
@@ -115,9 +143,9 @@ fn cut_destination(
     keys: &Bounds,
     options: &BeTreeOptions,
 ) -> Result<Vec<Piece>> {
-    let Destination { layers, bytes, mut leaf_bounds, height, boundaries } = destination;
+    let Destination { layers, bytes, mut leaf_bounds, height, has_arrivals, boundaries } = destination;
     if leaf_bounds.len() > 1 {
-        return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds)).collect();
+        return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds, has_arrivals)).collect();
     }
     let newest_seqno = newest_of(&layers);
     let leaf = leaf_bounds.pop();
@@ -130,18 +158,19 @@ fn cut_destination(
     };
     if parts.len() <= 1 {
         let bounds = leaf.unwrap_or_default();
-        return Ok(vec![Piece { layers, bytes, bounds, height, leaf_bytes: None, newest_seqno }]);
+        let leaf_bytes = None;
+        return Ok(vec![Piece { layers, bytes, bounds, height, has_arrivals, leaf_bytes, newest_seqno }]);
     }
     let leaf_bytes = leaf.map(|_| bytes);
     let piece = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
-        Piece { layers, bytes, bounds, height, leaf_bytes, newest_seqno }
+        Piece { layers, bytes, bounds, height, has_arrivals, leaf_bytes, newest_seqno }
     };
     Ok(parts.into_iter().map(piece).collect())
 }
 
 /// What of the layers of a leaf is within `bounds`, as a leaf that is no newer than that.
-fn leaf_piece(layers: &[Layer], bounds: Bounds) -> Result<Piece> {
+fn leaf_piece(layers: &[Layer], bounds: Bounds, has_arrivals: bool) -> Result<Piece> {
     let mut layers: Vec<Layer> = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
     layers.retain(|layer| !layer.is_empty());
     let mut bytes = 0;
@@ -149,7 +178,8 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds) -> Result<Piece> {
         bytes += slice.bytes_within(&Bounds::default())?;
     }
     let newest_seqno = newest_of(&layers);
-    Ok(Piece { layers, bytes, bounds, height: Height::Bottom, leaf_bytes: None, newest_seqno })
+    let height = Height::Bottom;
+    Ok(Piece { layers, bytes, bounds, height, has_arrivals, leaf_bytes: None, newest_seqno })
 }
 
 fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
@@ -161,14 +191,14 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
             let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
             let boundaries = boundaries_of(&plan.base, inputs);
             *tier = PlanTier::Output { output: destinations.len(), shares };
-            let (leaf_bounds, height) = (Vec::new(), of_tiers);
-            destinations.push(Destination { layers, bytes, leaf_bounds, height, boundaries });
+            let (leaf_bounds, height, has_arrivals) = (Vec::new(), of_tiers, false);
+            destinations.push(Destination { layers, bytes, leaf_bounds, height, has_arrivals, boundaries });
         } else if let PlanTier::Trimmed { tier, at, output } = tier {
             *output = Some(destinations.len());
             let layers = vec![alive_of_run(&plan.base, tier, *at)];
             let bytes = tier.runs[*at].run.reference().user_bytes;
-            let (leaf_bounds, height, boundaries) = (Vec::new(), of_tiers, Vec::new());
-            destinations.push(Destination { layers, bytes, leaf_bounds, height, boundaries });
+            let (leaf_bounds, height, has_arrivals, boundaries) = (Vec::new(), of_tiers, false, Vec::new());
+            destinations.push(Destination { layers, bytes, leaf_bounds, height, has_arrivals, boundaries });
         }
     }
     for pivot in 0..plan.children.len() {
@@ -176,16 +206,23 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
         match &mut plan.children[pivot] {
             PlanChild::Node(plan) => collect(plan, destinations),
             PlanChild::Leaf { layers, bytes, held_bytes, cut } => {
-                let (layers, bytes, held_bytes) = (std::mem::take(layers), *bytes, *held_bytes);
+                let (layers, bytes, has_arrivals) = (std::mem::take(layers), *bytes, *bytes > *held_bytes);
                 let cut = cut.take();
                 let leaf_bounds = match &cut {
                     None => vec![bounds],
                     Some(key) => bounds.cut_at(key),
                 };
                 let output = destinations.len();
-                plan.children[pivot] = PlanChild::Output { output, bytes, held_bytes, cut };
+                plan.children[pivot] = PlanChild::Output { output, cut };
                 let (height, boundaries) = (Height::Bottom, Vec::new());
-                destinations.push(Destination { layers, bytes, leaf_bounds, height, boundaries });
+                destinations.push(Destination {
+                    layers,
+                    bytes,
+                    leaf_bounds,
+                    height,
+                    has_arrivals,
+                    boundaries,
+                });
             }
             PlanChild::Untouched(_) | PlanChild::Cut(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
         }
@@ -242,8 +279,8 @@ fn continues(left: &RunSlice, right: &RunSlice) -> bool {
 }
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
-fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec<FencedRun>> {
-    let Piece { mut layers, mut bytes, bounds, height, leaf_bytes, newest_seqno } = piece;
+fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Output> {
+    let Piece { mut layers, mut bytes, bounds, height, has_arrivals, leaf_bytes, newest_seqno } = piece;
     let is_leaf = height == Height::Bottom;
     let staying = if is_leaf { take_trivial_move(&mut layers, options)? } else { None };
     if let Some(run) = &staying {
@@ -267,23 +304,39 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Vec
     };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), staying)?;
     merge.seek_first()?;
-    let reported = write_entries(&mut merge, &mut runs, cutter, rewrites_leaf)?;
+    let mut arrivals = Arrivals::default();
+    let counted = has_arrivals.then_some(&mut arrivals);
+    let reported = write_entries(&mut merge, &mut runs, cutter, Entering { rewrites_leaf, counted })?;
     let runs = runs.finish()?;
     work.progress.record_drops(merge.into_sink());
     work.progress.advance(bytes.saturating_sub(reported));
-    Ok(runs)
+    Ok(Output { runs, arrivals })
+}
+
+/// What goes into a merge.
+struct Entering<'a> {
+    /// Its oldest source is the leaf as it was.
+    rewrites_leaf: bool,
+    /// Where what the newest source brings is counted, if it is.
+    counted: Option<&'a mut Arrivals>,
 }
 
 /// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
-/// `rewrites_leaf`: its oldest source is the leaf as it was.
 fn write_entries<C: Cursor>(
     merge: &mut MergeCursor<C, MergeDrops>,
     runs: &mut RunSequence<'_>,
     mut cutter: RunCutter,
-    rewrites_leaf: bool,
+    entering: Entering<'_>,
 ) -> Result<u64> {
+    let Entering { rewrites_leaf, mut counted } = entering;
     let mut reported = 0;
     while let Some(entry) = merge.entry() {
+        if let Some(arrivals) = &mut counted
+            && merge.stands_on_newest()
+        {
+            arrivals.entries += 1;
+            arrivals.replacing += u64::from(merge.hides_older());
+        }
         let resolved = runs.resolve_operands(&entry)?;
         let entry = match &resolved {
             None => entry,

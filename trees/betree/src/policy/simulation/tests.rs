@@ -40,7 +40,7 @@ fn after_a_switch_no_checkpoint_is_far_dearer_than_before() {
 fn a_turtle_tree_that_is_overwritten_takes_a_bounded_part_more_than_its_data() {
     // (data, flush distance, bytes written at most for each byte that came in)
     for (data_bytes, flush_bytes, written_max) in
-        [(496 << 20, 25 << 20, 3.1), (2_480 << 20, 64 << 20, 3.5), (10_000 << 20, 64 << 20, 4.1)]
+        [(496 << 20, 25 << 20, 3.5), (2_480 << 20, 64 << 20, 3.9), (10_000 << 20, 64 << 20, 4.4)]
     {
         let mut tree = SimulatedTree::new(BeTreeOptions::new(Policy::Turtle));
         let load = SimulatedLoad {
@@ -51,11 +51,11 @@ fn a_turtle_tree_that_is_overwritten_takes_a_bounded_part_more_than_its_data() {
         };
         tree.apply(&load);
         let overwriting = SimulatedLoad { overwrite_percent: 100, ..load };
-        tree.apply(&SimulatedLoad { incoming_bytes: data_bytes * 2, ..overwriting });
-        // At several moments, because nodes flush at different ones.
-        for _ in 0..6 {
-            let costs = tree.apply(&SimulatedLoad { incoming_bytes: data_bytes / 3, ..overwriting });
-            assert!(costs.space < 1.35, "{data_bytes}: {costs:?}");
+        // From the first overwrite on: that part of the tree still waits as new hides nothing.
+        for eighth in 0..16 {
+            let costs = tree.apply(&SimulatedLoad { incoming_bytes: data_bytes / 8, ..overwriting });
+            let space_max = if eighth < 8 { 1.28 } else { 1.25 };
+            assert!(costs.space < space_max, "{data_bytes}: {costs:?}");
         }
         let costs = tree.apply(&SimulatedLoad { incoming_bytes: data_bytes * 2, ..overwriting });
         assert!(costs.write_amplification() < written_max, "{data_bytes}: {costs:?}");

@@ -105,12 +105,6 @@ fn what_overwrites_must_stay_small() {
 }
 
 #[test]
-fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny() {
-    let of_leaf = |leaf_bytes| tier_run_bytes(&BeTreeOptions { leaf_bytes, ..OPTIONS });
-    assert_eq!([2 << 20, 128 << 10, 4 << 10].map(of_leaf), [512 << 10, 64 << 10, 4 << 10]);
-}
-
-#[test]
 fn sequential_updates_go_straight_into_the_last_leaf() {
     assert_eq!(flushed(9000, &[10, 10, 9000], &[3200; 3], all_new()), vec![2]);
     assert_eq!(flushed(100, &[100], &[0], Overwrites::UNKNOWN), vec![0], "there is nothing to rewrite");
