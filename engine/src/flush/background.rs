@@ -1,8 +1,9 @@
 //! The background threads of a store, and the same work step by step where there are none.
 //!
-//! *log thread*: writes full log buffers, everything every 100 ms, and syncs every 500 ms. *flush thread*:
-//! flushes sealed buffers, shortens the log, gives space back. *job threads*: do the trees' own work, beside
-//! flushes. *warm thread*: reads back what was hot, see `warm.rs`.
+//! *log thread*: writes full log buffers, and everything every 100 ms. *sync thread*: syncs the log every
+//! 500 ms, creates its next segment ahead, states what is durable; so buffers are written while the device
+//! syncs. *flush thread*: flushes sealed buffers, shortens the log, gives space back. *job threads*: do the
+//! trees' own work, beside flushes. *warm thread*: reads back what was hot, see `warm.rs`.
 //!
 //! **Invariants**
 //! - A panic or an error in the background poisons the store; the threads then end.
@@ -26,10 +27,18 @@ use crate::{
 
 /// How long written commits may stay in the log's buffers.
 const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the sync thread looks whether anything is due.
+const SYNC_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long they may stay unsynced.
 const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the superblock may not know that something new is durable.
 const WATERMARK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long log buffers are kept that were needed while the device was slow.
+const LOG_TRIM_INTERVAL: Duration = Duration::from_secs(5);
+/// Most log buffers, and most where the device has little space: they must be no more than what is kept back
+/// there. At full speed a few fill in the time that a busy device takes for one sync (0.1 s and more).
+const LOG_BUFFERS: usize = 16;
+const LOG_BUFFERS_IF_SHORT: usize = 4;
 /// The same in stepped execution, in steps.
 const WATERMARK_STEPS: u32 = 8;
 /// How long the flush thread sleeps when nobody wakes it.
@@ -101,7 +110,8 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
     let warm: Option<(&str, Body)> =
         store.warm.is_on().then_some(("testudo-warm", warm::background::warm_loop));
     let job_threads = (store.background.job_executor.workers() / 2).max(1);
-    let mut bodies: Vec<(&str, Body)> = vec![("testudo-log", log_loop), ("testudo-flush", flush_loop)];
+    let mut bodies: Vec<(&str, Body)> =
+        vec![("testudo-log", log_loop), ("testudo-sync", sync_loop), ("testudo-flush", flush_loop)];
     bodies.extend(std::iter::repeat_n::<(&str, Body)>(("testudo-jobs", job_loop), job_threads));
     if store.log.wal.is_none() {
         // A reader writes nothing, and so has no work but to become warm.
@@ -128,10 +138,7 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
 fn log_loop(store: &Store) -> Result<()> {
     let wal = store.wal()?;
     let mut written = store.env.monotonic();
-    let mut synced = written;
-    let mut stated = written;
     while !store.health.is_closing() && !store.has_failed() {
-        store.publish_status();
         // Reads bring footers of runs into memory.
         store.fit_caches();
         if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
@@ -142,7 +149,19 @@ fn log_loop(store: &Store) -> Result<()> {
             wal.write_all()?;
             written = now;
         }
+    }
+    Ok(())
+}
+
+fn sync_loop(store: &Store) -> Result<()> {
+    let wal = store.wal()?;
+    let mut synced = store.env.monotonic();
+    let (mut stated, mut trimmed) = (synced, synced);
+    while !store.health.is_closing() && !store.has_failed() {
+        store.publish_status();
+        wal.prepare_segment()?;
         store.value_logs.sync_early()?;
+        let now = store.env.monotonic();
         if now.saturating_sub(synced) >= LOG_SYNC_INTERVAL {
             wal.sync_all()?;
             synced = now;
@@ -151,6 +170,11 @@ fn log_loop(store: &Store) -> Result<()> {
             store.manifest.state_watermark()?;
             stated = now;
         }
+        if now.saturating_sub(trimmed) >= LOG_TRIM_INTERVAL {
+            wal.trim_buffers();
+            trimmed = now;
+        }
+        wait_for(&store.background.sync_wakeup, SYNC_CHECK_INTERVAL);
     }
     Ok(())
 }
@@ -193,7 +217,7 @@ fn job_loop(store: &Store) -> Result<()> {
         let is_flushing = store.backpressure.is_flushing();
         let worked = if is_flushing { Ok(false) } else { watch.run_job(store) };
         if is_stalled(&worked) || !worked? {
-            wait_for(&store.background.job_wakeup);
+            wait_for(&store.background.job_wakeup, IDLE_INTERVAL);
         }
     }
     Ok(())
@@ -212,23 +236,27 @@ fn check_device_space(store: &Store) -> Result<()> {
     fit_reserve(store)
 }
 
-/// Lets the reserve grow with what the store holds, and at once where the device has not plenty of space.
+/// Lets the reserve grow with what the store holds, and at once where the device has not plenty of space;
+/// there the log has fewer buffers.
 fn fit_reserve(store: &Store) -> Result<()> {
     // A device that cannot say how much space it has may have little.
     let free_bytes = store.env.free_bytes(&store.directory).unwrap_or(0);
-    store.space.fit(store.stored_bytes(), free_bytes, &store.memory.shares())
+    let shares = store.memory.shares();
+    let is_plenty = free_bytes >= shares.plenty_bytes();
+    store.wal()?.set_buffer_count(if is_plenty { LOG_BUFFERS } else { LOG_BUFFERS_IF_SHORT });
+    store.space.fit(store.stored_bytes(), is_plenty, &shares)
 }
 
 /// Sleeps until there is something to be flushed, or for [`IDLE_INTERVAL`].
 fn wait_for_work(store: &Store) {
-    wait_for(&store.background.wakeup);
+    wait_for(&store.background.wakeup, IDLE_INTERVAL);
 }
 
-/// Sleeps until somebody wakes it, or for [`IDLE_INTERVAL`].
-fn wait_for(wakeup: &Wakeup) {
+/// Sleeps until somebody wakes it, at most for so long.
+fn wait_for(wakeup: &Wakeup, timeout: Duration) {
     let mut is_woken = wakeup.is_woken.lock();
     if !*is_woken {
-        wakeup.changed.wait_for(&mut is_woken, IDLE_INTERVAL);
+        wakeup.changed.wait_for(&mut is_woken, timeout);
     }
     *is_woken = false;
 }
@@ -254,6 +282,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
     let outcome = (|| {
         wal.write_all()?;
+        wal.prepare_segment()?;
         check_device_space(store)?;
         if store.background.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
             store.manifest.state_watermark()?;

@@ -25,6 +25,8 @@ pub(crate) struct BackgroundWork {
     pub(crate) wakeup: Wakeup,
     /// Wakes the job threads.
     pub(crate) job_wakeup: Wakeup,
+    /// Wakes the sync thread.
+    pub(crate) sync_wakeup: Wakeup,
     pub(crate) jobs: Arc<JobsUnderway>,
 }
 
@@ -37,6 +39,7 @@ impl BackgroundWork {
             steps: 0.into(),
             wakeup: Wakeup::default(),
             job_wakeup: Wakeup::default(),
+            sync_wakeup: Wakeup::default(),
             jobs: Arc::default(),
         }
     }
@@ -50,6 +53,7 @@ impl BackgroundWork {
     pub(crate) fn wake_all(&self) {
         self.wakeup.wake();
         self.job_wakeup.wake();
+        self.sync_wakeup.wake();
     }
 }
 

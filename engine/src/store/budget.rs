@@ -32,8 +32,9 @@ pub(crate) struct Budget {
     /// The governor sets the share. Changed under its lock.
     is_auto: AtomicBool,
     governor: Mutex<Governor>,
-    /// Bytes of metadata that the caches make room for.
+    /// Bytes of metadata that the caches make room for, and of log buffers beyond the usual few.
     metadata: AtomicU64,
+    log_buffers: AtomicU64,
     /// Held while everything is made to follow; taken before the locks of pool and page cache.
     rebalancing: Mutex<()>,
 }
@@ -49,6 +50,7 @@ impl Budget {
             is_auto: true.into(),
             governor: Mutex::default(),
             metadata: 0.into(),
+            log_buffers: 0.into(),
             rebalancing: Mutex::new(()),
         })
     }
@@ -110,14 +112,15 @@ impl Budget {
         self.governor.lock().last()
     }
 
-    /// Takes over how much metadata there is; whether the caches have to follow. Little changes are not worth
-    /// it.
-    pub(crate) fn note_metadata(&self, bytes: u64) -> bool {
-        let noted = self.metadata.load(Acquire);
+    /// Takes over how much metadata there is, and how many bytes of log buffers beyond the usual few; whether
+    /// the caches have to follow. Little changes are not worth it.
+    pub(crate) fn note_metadata(&self, metadata: u64, log_buffers: u64) -> bool {
+        let before = self.metadata.load(Acquire) + self.log_buffers.load(Acquire);
         let step = (self.total() / METADATA_STEPS).max(METADATA_STEP_MIN);
-        let is_other = noted.abs_diff(bytes) >= step;
+        let is_other = before.abs_diff(metadata + log_buffers) >= step;
         if is_other {
-            self.metadata.store(bytes, Release);
+            self.metadata.store(metadata, Release);
+            self.log_buffers.store(log_buffers, Release);
         }
         is_other
     }
@@ -129,7 +132,8 @@ impl Budget {
 
     /// How it is divided now.
     pub(crate) fn shares(&self) -> MemoryShares {
-        MemoryShares::of(self.total(), self.write_share(), self.metadata.load(Acquire))
+        let (metadata, log_buffers) = (self.metadata.load(Acquire), self.log_buffers.load(Acquire));
+        MemoryShares::of(self.total(), self.write_share(), metadata, log_buffers)
     }
 
     #[inline]

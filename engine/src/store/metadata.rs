@@ -1,4 +1,5 @@
-//! Metadata: what a store has in memory whether it is used or not, and how caches make room for it.
+//! Metadata: what a store has in memory whether it is used or not, and how caches make room for it; and for
+//! log buffers beyond the usual few, while they are there.
 //!
 //! Runs are counted exactly. Nodes follow from the bytes of their objects, and for a keyspace there is a
 //! constant: both as measured, with what an allocator and ordered maps take.
@@ -30,10 +31,13 @@ impl Store {
             + self.manifest.with_state(|state| of_objects(state.objects.len(), state.object_bytes()))
     }
 
-    /// Lets the caches follow what metadata takes. REQUIRES: of the locks of the store none is held but
-    /// `flush_lock`.
+    /// Lets the caches follow what metadata and log buffers take. REQUIRES: of the locks of the store none is
+    /// held but `flush_lock`.
     pub(crate) fn fit_caches(&self) {
-        if self.memory.note_metadata(self.metadata_bytes()) && !planted!("metadata-not-made-room-for") {
+        let log_buffers = self.log.wal.as_ref().map_or(0, |wal| wal.extra_buffer_bytes());
+        if self.memory.note_metadata(self.metadata_bytes(), log_buffers)
+            && !planted!("metadata-not-made-room-for")
+        {
             self.rebalance_memory();
         }
     }

@@ -11,7 +11,8 @@
 //!
 //! Half of the first 1/12 is for metadata: what trees and keyspaces have in memory whether it is used or not.
 //! If there is more of it, the caches have that much less; where these have the least, write buffers give way
-//! too, until metadata has half of what the reserve leaves.
+//! too, until metadata has half of what the reserve leaves. So has the log if a busy device lets more of its
+//! buffers fill than the reserve counts on.
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.
@@ -78,7 +79,7 @@ pub(crate) struct MemoryShares {
     pub(crate) caches: u64,
     /// For everything that is neither.
     pub(crate) reserve: u64,
-    /// For metadata beyond what the reserve has for it.
+    /// For metadata and log buffers beyond what the reserve has for them.
     pub(crate) metadata: u64,
     pub(crate) wal_buffer_bytes: usize,
 }
@@ -93,11 +94,13 @@ impl MemoryShares {
         Ok(())
     }
 
-    /// Divides `total` where there are so many bytes of metadata. REQUIRES: it was checked.
-    pub(crate) fn of(total: u64, write_share: Share, metadata: u64) -> Self {
+    /// Divides `total` where there are so many bytes of metadata, and of log buffers beyond the usual few.
+    /// REQUIRES: it was checked.
+    pub(crate) fn of(total: u64, write_share: Share, metadata: u64, log_buffers: u64) -> Self {
         let working = (total / 12).min(48 << 20);
         let reserve = working + (total / 8).min(6 << 20);
-        let metadata = metadata.saturating_sub(working / 2).min((total - reserve) / 2);
+        let metadata = metadata.saturating_sub(working / 2).saturating_add(log_buffers);
+        let metadata = metadata.min((total - reserve) / 2);
         let write_max = total - reserve - metadata - MIN_CACHE_BYTES;
         let write_buffers = write_share.part_of(total).max(total / 64).clamp(MIN_WRITE_BYTES, write_max);
         let caches = total - reserve - metadata - write_buffers;

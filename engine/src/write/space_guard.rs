@@ -107,11 +107,10 @@ impl SpaceGuard {
         self.reserve.as_ref().map_or(0, |reserve| reserve.whole_bytes())
     }
 
-    /// Fits the reserve to a store that holds `stored_bytes`, on a device with `free_bytes`.
-    pub(crate) fn fit(&self, stored_bytes: u64, free_bytes: u64, shares: &MemoryShares) -> Result<()> {
+    /// Fits the reserve to a store that holds `stored_bytes`, on a device that has plenty of space or not.
+    pub(crate) fn fit(&self, stored_bytes: u64, is_plenty: bool, shares: &MemoryShares) -> Result<()> {
         let Some(reserve) = &self.reserve else { return Ok(()) };
         let most = shares.reserve_bytes_max();
-        let is_plenty = free_bytes >= shares.plenty_bytes();
         let part = (stored_bytes / RESERVE_PARTS).next_power_of_two();
         let wanted = if is_plenty { part.clamp(RESERVE_BYTES_MIN, most) } else { most };
         reserve.resize(wanted).map_err(|e| Error::io("reserve", e))

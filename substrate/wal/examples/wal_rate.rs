@@ -139,6 +139,7 @@ fn run(
             } else {
                 wal.write_all()?
             }
+            wal.prepare_segment()?;
             wal.release_before(wal.first_needed_segment(wal.last_reserved_seqno()))?;
         }
         Ok(())

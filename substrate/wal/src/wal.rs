@@ -49,7 +49,8 @@ pub struct WalOptions {
     pub segment_bytes: u64,
     /// Size of one buffer, rounded up to whole pages. 1 MiB: what a device writes at full speed.
     pub buffer_bytes: usize,
-    /// Number of buffers, at least 1. 4: writers fill one while others are written.
+    /// Most buffers, at least 1. 4: writers fill one while others are written. [`Wal::set_buffer_count`]
+    /// changes it.
     pub buffer_count: usize,
 }
 
@@ -254,6 +255,21 @@ impl Wal {
         self.segments.set_segment_bytes(whole_segment(segment_bytes));
     }
 
+    /// Changes [`WalOptions::buffer_count`]. Buffers beyond four are created only while the device is slow.
+    pub fn set_buffer_count(&self, count: usize) {
+        self.tail.lock().set_count_max(count);
+    }
+
+    /// Gives up buffers that were not needed since the last call.
+    pub fn trim_buffers(&self) {
+        self.tail.lock().trim();
+    }
+
+    /// Bytes of the buffers that [`Wal::trim_buffers`] could give up.
+    pub fn extra_buffer_bytes(&self) -> u64 {
+        u64_of(self.tail.lock().extra_bytes())
+    }
+
     /// Whether [`Wal::reserve`] would have to wait for a buffer.
     pub fn would_block(&self, payload_bytes: usize) -> bool {
         self.tail.lock().is_full(usize_of(record_bytes(u64_of(payload_bytes))))
@@ -282,15 +298,21 @@ impl Wal {
         self.sync_to(self.last_reserved_seqno())
     }
 
-    /// Writes the full buffers; for the flushing side to call when [`Wal::wait_for_sealed`] says so. Also
-    /// creates the next segment ahead of its use.
+    /// Writes the full buffers; for the flushing side to call when [`Wal::wait_for_sealed`] says so.
     pub fn write_sealed(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         // Not more than there are now: a round of syncing may be waiting for the writer.
         let count = self.tail.lock().sealed_count();
         self.write_oldest(&mut writer, count)?;
-        let number = writer.segment_to_prepare();
         MutexGuard::unlock_fair(writer);
+        Ok(())
+    }
+
+    /// Creates the next segment ahead of its use, if that is near: a new file is synced, which takes as long
+    /// as the device is busy. For the flushing side to call from time to time, on another thread than the one
+    /// that writes.
+    pub fn prepare_segment(&self) -> Result<()> {
+        let number = self.lock_writer()?.segment_to_prepare();
         // A failure to create ahead is not a failure of the log: the segment is tried again when needed.
         let _ = number.map(|number| self.segments.prepare(number));
         Ok(())

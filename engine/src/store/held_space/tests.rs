@@ -7,7 +7,7 @@ use super::*;
 use crate::store::shares::Share;
 
 fn shares(total: u64) -> MemoryShares {
-    MemoryShares::of(total, Share::of(0.45).unwrap(), 0)
+    MemoryShares::of(total, Share::of(0.45).unwrap(), 0, 0)
 }
 
 fn metadata(log_bytes: u64, manifest_growth_bytes: u64) -> Metadata {

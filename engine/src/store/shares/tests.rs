@@ -11,7 +11,7 @@ fn shares_add_up_and_leave_something_to_everyone() {
         MemoryShares::check_total(total).unwrap();
         for share in [0.0, 0.01, 0.45, 0.7, 0.9] {
             for metadata in [0, total / 16, total / 4, total, u64::MAX] {
-                let shares = MemoryShares::of(total, Share::of(share).unwrap(), metadata);
+                let shares = MemoryShares::of(total, Share::of(share).unwrap(), metadata, total / 21);
                 let of_caches = shares.chunks() + shares.page_cache() + shares.page_tables();
                 assert_eq!(of_caches + shares.reserve + shares.metadata, total, "{share} {metadata}");
                 assert!(shares.chunks() > shares.write_buffers, "{total} {share} {metadata}");
@@ -23,17 +23,19 @@ fn shares_add_up_and_leave_something_to_everyone() {
 
 #[test]
 fn caches_give_way_to_metadata_before_write_buffers_do() {
-    let of = |metadata: u64| MemoryShares::of(96 << 20, Share::DEFAULT, metadata);
+    let of = |metadata: u64| MemoryShares::of(96 << 20, Share::DEFAULT, metadata, 0);
     assert_eq!(of(4 << 20), of(0), "a little of it has its place anyway");
     assert_eq!(of(14 << 20).caches, of(0).caches - (10 << 20));
     assert_eq!(of(14 << 20).write_buffers, of(0).write_buffers);
     assert_eq!(of(1 << 30).caches, MIN_CACHE_BYTES);
+    let with_log = MemoryShares::of(96 << 20, Share::DEFAULT, 0, 3 << 20);
+    assert_eq!(with_log.caches, of(0).caches - (3 << 20), "as does the log, all of it");
     assert!(of(1 << 30).write_buffers > of(0).write_buffers / 10 * 9, "metadata never has more than half");
 }
 
 #[test]
 fn write_buffers_grow_with_their_share() {
-    let of = |share: f64| MemoryShares::of(256 << 20, Share::of(share).unwrap(), 0).write_buffers;
+    let of = |share: f64| MemoryShares::of(256 << 20, Share::of(share).unwrap(), 0, 0).write_buffers;
     assert!([0.0, 0.1, 0.45, 0.8].windows(2).all(|pair| of(pair[0]) < of(pair[1])));
     assert_eq!(of(0.5), 128 << 20);
 }

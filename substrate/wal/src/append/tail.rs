@@ -3,8 +3,12 @@
 //! **Invariants**
 //! - Seqnos are assigned in the order of the bytes: a record's place in (sealed buffers, active buffer) and
 //!   its seqno grow together.
-//! - At most `buffer_count` buffers exist, the one being written included. A record longer than a buffer gets
-//!   a buffer of its own size in the place of an ordinary one.
+//! - At most as many buffers are created as are allowed, the one being written included; if fewer are allowed
+//!   later, those beyond that go as they become empty. A record longer than a buffer gets a buffer of its own
+//!   size in the place of an ordinary one.
+//!
+//! A few buffers are always there. The others are created while the device is slow, and go once they were not
+//! needed for a while.
 
 use std::collections::VecDeque;
 
@@ -29,18 +33,26 @@ pub(crate) struct Tail {
     next_seqno: u64,
     sealed: VecDeque<SealedRecords>,
     empty: Vec<EmptyBuffer>,
-    /// Buffers that may still be created.
-    unborn_count: usize,
+    /// Buffers that there are, and that there may be.
+    count: usize,
+    count_max: usize,
+    /// The fewest that were empty since the last [`Tail::trim`].
+    least_empty: usize,
     buffer_bytes: usize,
 }
 
+/// Buffers that are kept when they are not needed.
+const KEPT_COUNT: usize = 4;
+
 impl Tail {
-    pub(crate) fn new(buffer_bytes: usize, buffer_count: usize, next_seqno: Seqno) -> Self {
+    pub(crate) fn new(buffer_bytes: usize, count_max: usize, next_seqno: Seqno) -> Self {
         Self {
             active: None,
             sealed: VecDeque::new(),
             empty: Vec::new(),
-            unborn_count: buffer_count,
+            count: 0,
+            count_max,
+            least_empty: 0,
             buffer_bytes,
             next_seqno: next_seqno.0,
         }
@@ -69,7 +81,7 @@ impl Tail {
     /// Whether [`Tail::claim`] would find no room for `bytes`.
     pub(crate) fn is_full(&self, bytes: usize) -> bool {
         let has_room = self.active.as_ref().is_some_and(|(buffer, _)| buffer.free_bytes() >= bytes);
-        !has_room && self.empty.is_empty() && self.unborn_count == 0
+        !has_room && self.empty.is_empty() && self.count >= self.count_max
     }
 
     /// Seals the active buffer, if there is one with records.
@@ -97,11 +109,32 @@ impl Tail {
 
     /// Takes back a buffer that was written.
     pub(crate) fn recycle(&mut self, buffer: EmptyBuffer) {
-        if buffer.capacity() == self.buffer_bytes {
+        if buffer.capacity() == self.buffer_bytes && self.count <= self.count_max {
             self.empty.push(buffer);
         } else {
-            self.unborn_count += 1;
+            self.count -= 1;
         }
+    }
+
+    /// Changes how many buffers there may be, at least one.
+    pub(crate) fn set_count_max(&mut self, count_max: usize) {
+        self.count_max = count_max.max(1);
+        while self.count > self.count_max && self.empty.pop().is_some() {
+            self.count -= 1;
+        }
+    }
+
+    /// Gives up buffers that were not needed since the last call, but for a few.
+    pub(crate) fn trim(&mut self) {
+        let spare = self.least_empty.min(self.count.saturating_sub(KEPT_COUNT)).min(self.empty.len());
+        self.empty.truncate(self.empty.len() - spare);
+        self.count -= spare;
+        self.least_empty = self.empty.len();
+    }
+
+    /// Bytes of the buffers beyond those that are always there.
+    pub(crate) fn extra_bytes(&self) -> usize {
+        self.count.saturating_sub(KEPT_COUNT) * self.buffer_bytes
     }
 
     /// The last seqno that was assigned.
@@ -111,8 +144,12 @@ impl Tail {
 
     fn take_empty(&mut self, bytes: usize) -> Option<EmptyBuffer> {
         let reused = self.empty.pop();
+        self.least_empty = self.least_empty.min(self.empty.len());
         if reused.is_none() {
-            self.unborn_count = self.unborn_count.checked_sub(1)?;
+            if self.count >= self.count_max {
+                return None;
+            }
+            self.count += 1;
         }
         match reused {
             Some(buffer) if bytes <= self.buffer_bytes => Some(buffer),

@@ -254,6 +254,7 @@ fn segment_created_ahead_is_used_and_does_no_harm_if_it_is_not() {
     for _ in 0..26 {
         commit(&wal, &[3; 1000]);
         wal.write_all().unwrap();
+        wal.prepare_segment().unwrap();
         let listed = crate::list_segments(&*env, &dir()).unwrap().len();
         assert!(listed <= wal.segments().len() + 1);
     }
@@ -459,6 +460,7 @@ fn run_writers(wal: &Arc<Wal>, writers: usize, commits: usize) {
                 } else {
                     wal.write_all().unwrap();
                 }
+                wal.prepare_segment().unwrap();
             }
         });
         let handles: Vec<_> = (0..writers)

@@ -42,6 +42,47 @@ fn no_more_buffers_exist_than_allowed_even_with_records_longer_than_a_buffer() {
     assert!(claim(&mut tail, 8, 1).is_none());
 }
 
+/// Lets `count` full buffers pile up, and writes them.
+fn pile_up(tail: &mut Tail, count: usize) {
+    (0..count).for_each(|_| drop(claim(tail, SIZE, 1)));
+    tail.seal();
+    while let Some(records) = tail.pop_sealed() {
+        tail.recycle(records.buffer.recycle());
+    }
+}
+
+#[test]
+fn buffers_that_a_slow_device_needed_go_when_they_are_not_needed_any_more() {
+    let mut tail = Tail::new(SIZE, 12, Seqno(1));
+    pile_up(&mut tail, 10);
+    tail.trim();
+    assert_eq!(tail.extra_bytes(), 6 * SIZE, "they were needed just now");
+    pile_up(&mut tail, 7);
+    tail.trim();
+    assert_eq!(tail.extra_bytes(), 3 * SIZE);
+    pile_up(&mut tail, 1);
+    tail.trim();
+    assert_eq!(tail.extra_bytes(), 0);
+    pile_up(&mut tail, 20);
+    assert_eq!(tail.extra_bytes(), 8 * SIZE);
+}
+
+#[test]
+fn fewer_buffers_can_be_allowed_while_they_are_full() {
+    let mut tail = Tail::new(SIZE, 12, Seqno(1));
+    (0..10).for_each(|_| drop(claim(&mut tail, SIZE, 1)));
+    tail.set_count_max(4);
+    assert!(claim(&mut tail, SIZE, 1).is_none());
+    for _ in 0..6 {
+        let records = tail.pop_sealed().unwrap();
+        tail.recycle(records.buffer.recycle());
+        assert!(tail.is_full(SIZE));
+    }
+    let records = tail.pop_sealed().unwrap();
+    tail.recycle(records.buffer.recycle());
+    assert!(claim(&mut tail, SIZE, 1).is_some());
+}
+
 #[test]
 fn sealing_without_records_does_nothing() {
     let mut tail = Tail::new(SIZE, 1, Seqno(1));

@@ -228,7 +228,8 @@ fn measure(bench: &Bench<'_>, plan: Plan<'_>, subject: usize) -> Result<f64> {
 /// What the log thread of a store does. A failure comes out where commits are made.
 fn write_full_buffers(log: &Wal, is_done: &AtomicBool) {
     while !is_done.load(Relaxed) {
-        if log.wait_for_sealed(WRITE_INTERVAL) && log.write_sealed().is_err() {
+        let is_sealed = log.wait_for_sealed(WRITE_INTERVAL);
+        if is_sealed && log.write_sealed().and_then(|()| log.prepare_segment()).is_err() {
             return;
         }
     }
