@@ -38,7 +38,7 @@ pub enum Policy {
 pub struct BeTreeOptions {
     /// What is merged and flushed when.
     pub policy: Policy,
-    /// Bytes of a full leaf (L in the paper); runs of tiers have a quarter of it. Default 2 MiB: large enough
+    /// Bytes of a full leaf (L in the paper), and the most of a run of a tier. Default 2 MiB: large enough
     /// for sequential I/O, small enough that a leaf rewrite is a few milliseconds.
     pub leaf_bytes: u64,
     /// Most children of a node (ρ in the paper). Default 64, as in the paper.
@@ -109,10 +109,15 @@ impl BeTreeOptions {
         (self.leaf_bytes / 32).max(1)
     }
 
-    /// Bytes of a full run of a tier: fewer than of a leaf, because a run goes when the last of its pivots is
-    /// flushed. Most tiers would else be one or two runs, of which half is dead.
-    pub(crate) fn tier_run_bytes(&self) -> u64 {
-        (self.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(self.leaf_bytes)
+    /// Bytes of a full run of a tier. Fewer than of a leaf save space, because a run goes when the last of
+    /// its pivots is flushed: most tiers would else be one or two runs, of which half is dead. Scans open
+    /// fewer runs if they are long, so a turtle tree has small ones only where it overwrites.
+    pub(crate) fn tier_run_bytes(&self, overwrites: Overwrites) -> u64 {
+        let small = (self.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(self.leaf_bytes);
+        match self.policy {
+            Policy::Turtle => overwrites.surely().between(self.leaf_bytes, small),
+            Policy::Splinter => small,
+        }
     }
 
     /// How many rewrites of a record a doubling of the flush distance spares.

@@ -283,7 +283,7 @@ impl Tree for BeTree {
     }
 
     fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
-        on_top_bytes(memory_bytes, self.options.sparing().tier_run_bytes())
+        on_top_bytes(memory_bytes, self.options.sparing().tier_run_bytes(self.root.overwrites))
     }
 
     fn reclaim_bytes(&self) -> u64 {

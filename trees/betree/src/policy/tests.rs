@@ -4,9 +4,16 @@ const OPTIONS: BeTreeOptions =
     BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };
 
 #[test]
-fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny() {
-    let of_leaf = |leaf_bytes| BeTreeOptions { leaf_bytes, ..OPTIONS }.tier_run_bytes();
-    assert_eq!([2 << 20, 128 << 10, 4 << 10].map(of_leaf), [512 << 10, 64 << 10, 4 << 10]);
+fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny_or_a_turtle_tree_grows() {
+    let of_leaf = |policy, leaf_bytes, replacing| {
+        let overwrites = Overwrites::UNKNOWN.after(100, replacing);
+        BeTreeOptions { policy, leaf_bytes, ..OPTIONS }.tier_run_bytes(overwrites)
+    };
+    for (policy, replacing) in [(Policy::Splinter, 0), (Policy::Splinter, 100), (Policy::Turtle, 100)] {
+        let of_leaf = |leaf_bytes| of_leaf(policy, leaf_bytes, replacing);
+        assert_eq!([2 << 20, 128 << 10, 4 << 10].map(of_leaf), [512 << 10, 64 << 10, 4 << 10]);
+    }
+    assert_eq!(of_leaf(Policy::Turtle, 2 << 20, 0), 2 << 20);
 }
 
 #[test]

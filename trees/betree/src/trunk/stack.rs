@@ -19,7 +19,7 @@ pub(crate) fn stack(
     updates: &dyn Updates,
     options: &BeTreeOptions,
 ) -> Result<Node> {
-    let runs = write_updates(work, updates, options.tier_run_bytes())?;
+    let runs = write_updates(work, updates, options.tier_run_bytes(root.overwrites))?;
     let mut node = root.clone();
     if !runs.is_empty() {
         let bytes = runs.iter().map(|fenced| fenced.run.reference().user_bytes).sum::<u64>();

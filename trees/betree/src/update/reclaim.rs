@@ -334,7 +334,7 @@ pub(crate) fn pick(
         find_places(root, &mut places);
         // For removals alone: what writes fill to the last leaves nothing for what removals need.
         if limits.least_gain > LeastGain::Worthwhile {
-            each_mergeable(root, &places, options.tier_run_bytes(), &mut |merge| {
+            each_mergeable(root, &places, options.tier_run_bytes(root.overwrites), &mut |merge| {
                 let (nodes, newest, oldest) = (merge.nodes, merge.newest, merge.oldest);
                 let gain_bytes = merge.freed_bytes.saturating_sub(merge.written_bytes);
                 choice.offer(Target::Tiers { nodes, newest, oldest }, merge.written_bytes, gain_bytes);

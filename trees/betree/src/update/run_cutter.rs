@@ -31,9 +31,8 @@ pub(crate) struct RunCutter {
 }
 
 impl RunCutter {
-    /// For a destination into which about so many bytes flow.
-    pub(crate) fn new(incoming: u64, is_leaf: bool, options: &BeTreeOptions) -> Self {
-        let run_bytes = if is_leaf { options.leaf_bytes } else { options.tier_run_bytes() };
+    /// For a destination into which about so many bytes flow, and whose runs have about `run_bytes` at most.
+    pub(crate) fn new(incoming: u64, run_bytes: u64, options: &BeTreeOptions) -> Self {
         debug_assert!(run_bytes > 0, "a run holds something");
         let runs = incoming.div_ceil(run_bytes).max(1);
         let target = (incoming / runs).clamp(1, run_bytes);
@@ -42,7 +41,7 @@ impl RunCutter {
 
     /// For a part of a leaf, which becomes runs as large as those of the whole, of so many bytes, would be.
     pub(crate) fn of_part(incoming: u64, whole: u64, options: &BeTreeOptions) -> Self {
-        let of_whole = Self::new(whole, true, options);
+        let of_whole = Self::new(whole, options.leaf_bytes, options);
         let runs = ((incoming + of_whole.target / 2) / of_whole.target).max(1);
         Self::with_target(incoming, of_whole.run_bytes, (incoming / runs).max(1), options)
     }

@@ -73,11 +73,19 @@ struct Destination {
     bytes: u64,
     /// For a leaf: the keys that belong to it, in one range or two that become leaves of different age.
     leaf_bounds: Vec<Bounds>,
-    height: Height,
-    /// It is a leaf, and not only made of others.
-    has_arrivals: bool,
+    what: What,
     /// Where a tier may be cut.
     boundaries: Vec<Boundary>,
+}
+
+/// What a destination is, and so are its pieces.
+#[derive(Clone, Copy, Debug)]
+struct What {
+    height: Height,
+    /// About the most bytes of a run.
+    run_bytes: u64,
+    /// It is a leaf, and not only made of others.
+    has_arrivals: bool,
 }
 
 /// What one worker writes: a destination, or a part of one.
@@ -87,8 +95,7 @@ struct Piece {
     bytes: u64,
     /// The keys that can be in it; for a leaf, those that belong to it.
     bounds: Bounds,
-    height: Height,
-    has_arrivals: bool,
+    what: What,
     /// If it is a part of a leaf: about how many bytes flow into all of it.
     leaf_bytes: Option<u64>,
     /// Of all sources of the destination: its runs are equally new, wherever it was cut.
@@ -98,7 +105,7 @@ struct Piece {
 /// Writes every new tier and leaf of the plan; the plan then names outputs instead of flows.
 pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptions) -> Result<Outputs> {
     let mut destinations = Vec::new();
-    collect(plan, &mut destinations);
+    collect(plan, options, &mut destinations);
     let total = destinations.iter().map(|destination| destination.bytes).sum();
     work.progress.expect(total);
     let all_bytes = work.bytes_with_values(total);
@@ -143,9 +150,9 @@ fn cut_destination(
     keys: &Bounds,
     options: &BeTreeOptions,
 ) -> Result<Vec<Piece>> {
-    let Destination { layers, bytes, mut leaf_bounds, height, has_arrivals, boundaries } = destination;
+    let Destination { layers, bytes, mut leaf_bounds, what, boundaries } = destination;
     if leaf_bounds.len() > 1 {
-        return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds, has_arrivals)).collect();
+        return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds, what)).collect();
     }
     let newest_seqno = newest_of(&layers);
     let leaf = leaf_bounds.pop();
@@ -158,19 +165,18 @@ fn cut_destination(
     };
     if parts.len() <= 1 {
         let bounds = leaf.unwrap_or_default();
-        let leaf_bytes = None;
-        return Ok(vec![Piece { layers, bytes, bounds, height, has_arrivals, leaf_bytes, newest_seqno }]);
+        return Ok(vec![Piece { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno }]);
     }
     let leaf_bytes = leaf.map(|_| bytes);
     let piece = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
-        Piece { layers, bytes, bounds, height, has_arrivals, leaf_bytes, newest_seqno }
+        Piece { layers, bytes, bounds, what, leaf_bytes, newest_seqno }
     };
     Ok(parts.into_iter().map(piece).collect())
 }
 
 /// What of the layers of a leaf is within `bounds`, as a leaf that is no newer than that.
-fn leaf_piece(layers: &[Layer], bounds: Bounds, has_arrivals: bool) -> Result<Piece> {
+fn leaf_piece(layers: &[Layer], bounds: Bounds, what: What) -> Result<Piece> {
     let mut layers: Vec<Layer> = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
     layers.retain(|layer| !layer.is_empty());
     let mut bytes = 0;
@@ -178,12 +184,13 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds, has_arrivals: bool) -> Result<Pi
         bytes += slice.bytes_within(&Bounds::default())?;
     }
     let newest_seqno = newest_of(&layers);
-    let height = Height::Bottom;
-    Ok(Piece { layers, bytes, bounds, height, has_arrivals, leaf_bytes: None, newest_seqno })
+    Ok(Piece { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno })
 }
 
-fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
-    let of_tiers = if plan.base.height == 1 { Height::Next } else { Height::Upper };
+fn collect(plan: &mut PlanNode, options: &BeTreeOptions, destinations: &mut Vec<Destination>) {
+    let height = if plan.base.height == 1 { Height::Next } else { Height::Upper };
+    let run_bytes = options.tier_run_bytes(plan.base.overwrites);
+    let tiers = What { height, run_bytes, has_arrivals: false };
     for tier in &mut plan.tiers {
         let bytes = tier.active_bytes();
         if let PlanTier::Merge(inputs) = tier {
@@ -191,20 +198,25 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
             let layers = inputs.iter().map(|input| active_layer(&plan.base, input)).collect();
             let boundaries = boundaries_of(&plan.base, inputs);
             *tier = PlanTier::Output { output: destinations.len(), shares };
-            let (leaf_bounds, height, has_arrivals) = (Vec::new(), of_tiers, false);
-            destinations.push(Destination { layers, bytes, leaf_bounds, height, has_arrivals, boundaries });
+            destinations.push(Destination {
+                layers,
+                bytes,
+                leaf_bounds: Vec::new(),
+                what: tiers,
+                boundaries,
+            });
         } else if let PlanTier::Trimmed { tier, at, output } = tier {
             *output = Some(destinations.len());
             let layers = vec![alive_of_run(&plan.base, tier, *at)];
             let bytes = tier.runs[*at].run.reference().user_bytes;
-            let (leaf_bounds, height, has_arrivals, boundaries) = (Vec::new(), of_tiers, false, Vec::new());
-            destinations.push(Destination { layers, bytes, leaf_bounds, height, has_arrivals, boundaries });
+            let (leaf_bounds, boundaries) = (Vec::new(), Vec::new());
+            destinations.push(Destination { layers, bytes, leaf_bounds, what: tiers, boundaries });
         }
     }
     for pivot in 0..plan.children.len() {
         let bounds = leaf_bounds(plan, pivot);
         match &mut plan.children[pivot] {
-            PlanChild::Node(plan) => collect(plan, destinations),
+            PlanChild::Node(plan) => collect(plan, options, destinations),
             PlanChild::Leaf { layers, bytes, held_bytes, cut } => {
                 let (layers, bytes, has_arrivals) = (std::mem::take(layers), *bytes, *bytes > *held_bytes);
                 let cut = cut.take();
@@ -214,15 +226,9 @@ fn collect(plan: &mut PlanNode, destinations: &mut Vec<Destination>) {
                 };
                 let output = destinations.len();
                 plan.children[pivot] = PlanChild::Output { output, cut };
-                let (height, boundaries) = (Height::Bottom, Vec::new());
-                destinations.push(Destination {
-                    layers,
-                    bytes,
-                    leaf_bounds,
-                    height,
-                    has_arrivals,
-                    boundaries,
-                });
+                let what = What { height: Height::Bottom, run_bytes: options.leaf_bytes, has_arrivals };
+                let boundaries = Vec::new();
+                destinations.push(Destination { layers, bytes, leaf_bounds, what, boundaries });
             }
             PlanChild::Untouched(_) | PlanChild::Cut(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
         }
@@ -280,7 +286,8 @@ fn continues(left: &RunSlice, right: &RunSlice) -> bool {
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
 fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Output> {
-    let Piece { mut layers, mut bytes, bounds, height, has_arrivals, leaf_bytes, newest_seqno } = piece;
+    let Piece { mut layers, mut bytes, bounds, what, leaf_bytes, newest_seqno } = piece;
+    let What { height, run_bytes, has_arrivals } = what;
     let is_leaf = height == Height::Bottom;
     let staying = if is_leaf { take_trivial_move(&mut layers, options)? } else { None };
     if let Some(run) = &staying {
@@ -293,7 +300,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Out
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
     let cutter = match leaf_bytes {
         Some(whole) => RunCutter::of_part(bytes, whole, options),
-        None => RunCutter::new(bytes, is_leaf, options),
+        None => RunCutter::new(bytes, run_bytes, options),
     };
     let origin = SequenceOrigin {
         newest_seqno,

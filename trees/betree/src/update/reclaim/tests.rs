@@ -3,6 +3,8 @@
 //! **Invariants**
 //! - Steps are told apart by the leaf that they merge.
 
+use testudo_sequence::Overwrites;
+
 use super::*;
 use crate::Policy;
 
@@ -170,5 +172,5 @@ fn a_part_of_a_run_takes_its_share_of_what_the_run_takes() {
 
 /// As the tree asks for it.
 fn on_top_bytes(memory_bytes: u64, options: &BeTreeOptions) -> u64 {
-    testudo_sequence::on_top_bytes(memory_bytes, options.sparing().tier_run_bytes())
+    testudo_sequence::on_top_bytes(memory_bytes, options.sparing().tier_run_bytes(Overwrites::UNKNOWN))
 }

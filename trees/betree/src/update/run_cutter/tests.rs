@@ -1,3 +1,5 @@
+use testudo_sequence::Overwrites;
+
 use super::*;
 use crate::Policy;
 
@@ -18,6 +20,12 @@ use Stretch::{Dropped, New, Old};
 /// Leaves of 64 KiB.
 fn options(policy: Policy) -> BeTreeOptions {
     BeTreeOptions { leaf_bytes: 64 * KIB, ..BeTreeOptions::new(policy) }
+}
+
+/// For a leaf of a turtle tree.
+fn leaf_cutter(incoming: u64) -> RunCutter {
+    let options = options(Policy::Turtle);
+    RunCutter::new(incoming, options.leaf_bytes, &options)
 }
 
 /// Cuts what comes into the destination that `cutter` is for; the KiB of entries in each run, as text.
@@ -48,7 +56,7 @@ fn runs_of(mut cutter: RunCutter, page_fill: u64, stretches: &[Stretch]) -> Stri
 }
 
 fn leaves(incoming_kib: u64, stretches: &[Stretch]) -> String {
-    runs_of(RunCutter::new(incoming_kib * KIB, true, &options(Policy::Turtle)), 100, stretches)
+    runs_of(leaf_cutter(incoming_kib * KIB), 100, stretches)
 }
 
 #[test]
@@ -78,18 +86,17 @@ fn more_than_was_expected_is_cut_at_one_and_a_half_leaves() {
 
 #[test]
 fn half_empty_pages_do_not_cut_what_was_joined() {
-    let cutter = RunCutter::new(64 * KIB, true, &options(Policy::Turtle));
+    let cutter = leaf_cutter(64 * KIB);
     assert_eq!(runs_of(cutter, 50, &[New(64)]), "64");
 }
 
 #[test]
 fn tiers_of_the_splinter_policy_have_smaller_runs() {
     let options = BeTreeOptions { leaf_bytes: 2048 * KIB, ..options(Policy::Splinter) };
-    let run_kib = options.tier_run_bytes() / KIB;
-    assert!(run_kib < 2048);
-    let cutter = |is_leaf| RunCutter::new(2048 * KIB, is_leaf, &options);
-    assert_eq!(runs_of(cutter(true), 100, &[New(2048)]), "2048");
-    assert_eq!(runs_of(cutter(false), 100, &[New(2048)]), "509 509 509 521");
+    let cutter = |run_bytes| RunCutter::new(2048 * KIB, run_bytes, &options);
+    assert_eq!(runs_of(cutter(options.leaf_bytes), 100, &[New(2048)]), "2048");
+    let run_bytes = options.tier_run_bytes(Overwrites::UNKNOWN);
+    assert_eq!(runs_of(cutter(run_bytes), 100, &[New(2048)]), "509 509 509 521");
 }
 
 #[test]
@@ -104,7 +111,7 @@ fn old_entries_behind_a_long_stretch_of_new_ones_begin_a_leaf() {
 
 #[test]
 fn what_was_cut_elsewhere_does_not_count() {
-    let mut cutter = RunCutter::new(10 * KIB, true, &options(Policy::Turtle));
+    let mut cutter = leaf_cutter(10 * KIB);
     (0..90).for_each(|_| cutter.record_written(KIB, false));
     assert!(!cutter.cuts_after(90 * KIB, 10 * KIB));
     cutter.record_other_cut();
