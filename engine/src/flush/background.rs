@@ -35,10 +35,6 @@ const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
 const WATERMARK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long log buffers are kept that were needed while the device was slow.
 const LOG_TRIM_INTERVAL: Duration = Duration::from_secs(5);
-/// Most log buffers, and most where the device has little space: they must be no more than what is kept back
-/// there. At full speed a few fill in the time that a busy device takes for one sync (0.1 s and more).
-const LOG_BUFFERS: usize = 16;
-const LOG_BUFFERS_IF_SHORT: usize = 4;
 /// The same in stepped execution, in steps.
 const WATERMARK_STEPS: u32 = 8;
 /// How long the flush thread sleeps when nobody wakes it.
@@ -243,7 +239,7 @@ fn fit_reserve(store: &Store) -> Result<()> {
     let free_bytes = store.env.free_bytes(&store.directory).unwrap_or(0);
     let shares = store.memory.shares();
     let is_plenty = free_bytes >= shares.plenty_bytes();
-    store.wal()?.set_buffer_count(if is_plenty { LOG_BUFFERS } else { LOG_BUFFERS_IF_SHORT });
+    store.wal()?.set_buffer_count(shares.wal_buffer_count(is_plenty));
     store.space.fit(store.stored_bytes(), is_plenty, &shares)
 }
 

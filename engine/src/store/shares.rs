@@ -29,6 +29,10 @@ const MIN_WRITE_BYTES: u64 = 64 << 10;
 /// Least memory for caches, however large the share of write buffers.
 const MIN_CACHE_BYTES: u64 = 256 << 10;
 
+/// Most log buffers, where the device has plenty of space and where not.
+const WAL_BUFFERS: usize = 16;
+const WAL_BUFFERS_IF_SHORT: usize = 4;
+
 /// A part of the budget, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share(u32);
@@ -132,6 +136,15 @@ impl MemoryShares {
     /// Size of a log segment: about what one checkpoint writes.
     pub(crate) fn wal_segment_bytes(&self) -> u64 {
         self.flush_distance().clamp(1 << 20, 64 << 20)
+    }
+
+    /// How many log buffers there may be: sixteen, or what a sixteenth of the budget holds. At full speed
+    /// many fill in the time that a busy device takes for one sync (0.1 s and more). Where the device has not
+    /// plenty of space they must be no more than what is kept back there.
+    pub(crate) fn wal_buffer_count(&self, is_plenty: bool) -> usize {
+        let most = if is_plenty { WAL_BUFFERS } else { WAL_BUFFERS_IF_SHORT };
+        let in_budget = self.total / 16 / testudo_base::num::u64_of(self.wal_buffer_bytes);
+        testudo_base::num::usize_of(in_budget).clamp(WAL_BUFFERS_IF_SHORT, most)
     }
 
     /// Most bytes that the log may hold before what pins it is flushed.

@@ -41,6 +41,18 @@ fn write_buffers_grow_with_their_share() {
 }
 
 #[test]
+fn log_buffers_take_a_sixteenth_at_most_where_there_is_that_much() {
+    for total in [1 << 20, 10 << 20, 64 << 20, 256 << 20, 1 << 30] {
+        let shares = MemoryShares::of(total, Share::DEFAULT, 0, 0);
+        let bytes = |is_plenty| (shares.wal_buffer_count(is_plenty) * shares.wal_buffer_bytes) as u64;
+        assert!(bytes(true) <= total / 16, "{total}");
+        assert!(bytes(false) <= shares.reserve_bytes_max() / 2 || total < 8 << 20, "{total}");
+    }
+    let count = |total| MemoryShares::of(total, Share::DEFAULT, 0, 0).wal_buffer_count(true);
+    assert_eq!([1 << 20, 256 << 20].map(count), [4, 16]);
+}
+
+#[test]
 fn shares_and_budgets_out_of_bounds_are_invalid() {
     for share in [-0.1, 0.91, 1.0, f64::NAN, f64::INFINITY] {
         assert!(Share::of(share).is_err(), "{share}");
