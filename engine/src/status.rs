@@ -2,7 +2,7 @@
 //! use by it.
 //!
 //! A store that is open for writing is locked, and most of what people ask about it stands only in its
-//! memory. So its log thread writes the statistics of `stats()` into a file beside the others, once a second
+//! memory. So its sync thread writes the statistics of `stats()` into a file beside the others, once a second
 //! at most and only if they changed (decision 0035). [`inspect_store`] reads them together with the manifest,
 //! without the lock.
 //!
@@ -36,7 +36,7 @@ use self::{
 
 /// It is written at most this often.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Collecting statistics takes at most this part of the log thread's time.
+/// Collecting statistics takes at most this part of the sync thread's time.
 const PART_OF_TIME: u32 = 100;
 
 impl Store {

@@ -27,16 +27,16 @@ use crate::{
 
 /// How long written commits may stay in the log's buffers.
 const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often the sync thread looks whether anything is due.
-const SYNC_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long they may stay unsynced.
 const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the superblock may not know that something new is durable.
 const WATERMARK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long log buffers are kept that were needed while the device was slow.
-const LOG_TRIM_INTERVAL: Duration = Duration::from_secs(5);
 /// The same in stepped execution, in steps.
 const WATERMARK_STEPS: u32 = 8;
+/// How long log buffers are kept that were needed while the device was slow.
+const LOG_TRIM_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the sync thread looks whether anything is due.
+const SYNC_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the flush thread sleeps when nobody wakes it.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 

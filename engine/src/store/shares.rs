@@ -21,6 +21,7 @@
 //! - The shares add up to the budget.
 
 use testudo_base::{Error, Result};
+use testudo_wal::USUAL_BUFFERS;
 
 /// Least budget: what one tree needs to work at all.
 const MIN_BYTES: u64 = 1 << 20;
@@ -29,9 +30,8 @@ const MIN_WRITE_BYTES: u64 = 64 << 10;
 /// Least memory for caches, however large the share of write buffers.
 const MIN_CACHE_BYTES: u64 = 256 << 10;
 
-/// Most log buffers, where the device has plenty of space and where not.
+/// Most log buffers, where the device has plenty of space.
 const WAL_BUFFERS: usize = 16;
-const WAL_BUFFERS_IF_SHORT: usize = 4;
 
 /// A part of the budget, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,9 +142,9 @@ impl MemoryShares {
     /// many fill in the time that a busy device takes for one sync (0.1 s and more). Where the device has not
     /// plenty of space they must be no more than what is kept back there.
     pub(crate) fn wal_buffer_count(&self, is_plenty: bool) -> usize {
-        let most = if is_plenty { WAL_BUFFERS } else { WAL_BUFFERS_IF_SHORT };
+        let most = if is_plenty { WAL_BUFFERS } else { USUAL_BUFFERS };
         let in_budget = self.total / 16 / testudo_base::num::u64_of(self.wal_buffer_bytes);
-        testudo_base::num::usize_of(in_budget).clamp(WAL_BUFFERS_IF_SHORT, most)
+        testudo_base::num::usize_of(in_budget).clamp(USUAL_BUFFERS, most)
     }
 
     /// Most bytes that the log may hold before what pins it is flushed.

@@ -26,6 +26,7 @@ mod segment;
 mod wal;
 
 pub use append::reservation::Reservation;
+pub use append::tail::USUAL_BUFFERS;
 pub use inspect::{HeaderContents, SegmentPiece, inspect_segment, inspect_segment_header};
 pub use recovery::evidence::{DurabilityListener, LogEvidence, NoListener};
 pub use recovery::replay::{Record, ReplayEnd, TornTail, Verdict, replay};

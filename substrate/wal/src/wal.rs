@@ -26,7 +26,11 @@ use testudo_base::{
 use testudo_env::Env;
 
 use crate::{
-    append::{group_commit::GroupCommit, reservation::Reservation, tail::Tail},
+    append::{
+        group_commit::GroupCommit,
+        reservation::Reservation,
+        tail::{Tail, USUAL_BUFFERS},
+    },
     poison::Poison,
     recovery::{evidence::DurabilityListener, replay::ReplayEnd},
     segment::{
@@ -49,15 +53,14 @@ pub struct WalOptions {
     pub segment_bytes: u64,
     /// Size of one buffer, rounded up to whole pages. 1 MiB: what a device writes at full speed.
     pub buffer_bytes: usize,
-    /// Most buffers, at least 1. 4: writers fill one while others are written. [`Wal::set_buffer_count`]
-    /// changes it.
+    /// Most buffers, at least 1; [`USUAL_BUFFERS`]. [`Wal::set_buffer_count`] changes it.
     pub buffer_count: usize,
 }
 
 impl WalOptions {
     /// The defaults, for this store.
     pub fn new(store_id: StoreId) -> Self {
-        Self { store_id, segment_bytes: 64 << 20, buffer_bytes: 1 << 20, buffer_count: 4 }
+        Self { store_id, segment_bytes: 64 << 20, buffer_bytes: 1 << 20, buffer_count: USUAL_BUFFERS }
     }
 }
 
@@ -255,7 +258,8 @@ impl Wal {
         self.segments.set_segment_bytes(whole_segment(segment_bytes));
     }
 
-    /// Changes [`WalOptions::buffer_count`]. Buffers beyond four are created only while the device is slow.
+    /// Changes [`WalOptions::buffer_count`]. Those beyond [`USUAL_BUFFERS`] are created only while the device
+    /// is slow.
     pub fn set_buffer_count(&self, count: usize) {
         self.tail.lock().set_count_max(count);
     }

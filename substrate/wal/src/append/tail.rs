@@ -41,8 +41,8 @@ pub(crate) struct Tail {
     buffer_bytes: usize,
 }
 
-/// Buffers that are kept when they are not needed.
-const KEPT_COUNT: usize = 4;
+/// Buffers that are kept when they are not needed: writers fill one while others are written.
+pub const USUAL_BUFFERS: usize = 4;
 
 impl Tail {
     pub(crate) fn new(buffer_bytes: usize, count_max: usize, next_seqno: Seqno) -> Self {
@@ -126,7 +126,7 @@ impl Tail {
 
     /// Gives up buffers that were not needed since the last call, but for a few.
     pub(crate) fn trim(&mut self) {
-        let spare = self.least_empty.min(self.count.saturating_sub(KEPT_COUNT)).min(self.empty.len());
+        let spare = self.least_empty.min(self.count.saturating_sub(USUAL_BUFFERS)).min(self.empty.len());
         self.empty.truncate(self.empty.len() - spare);
         self.count -= spare;
         self.least_empty = self.empty.len();
@@ -134,7 +134,7 @@ impl Tail {
 
     /// Bytes of the buffers beyond those that are always there.
     pub(crate) fn extra_bytes(&self) -> usize {
-        self.count.saturating_sub(KEPT_COUNT) * self.buffer_bytes
+        self.count.saturating_sub(USUAL_BUFFERS) * self.buffer_bytes
     }
 
     /// The last seqno that was assigned.
