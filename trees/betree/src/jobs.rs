@@ -193,21 +193,30 @@ fn find_tombstones(node: &Arc<Node>) -> Option<(&Arc<Node>, usize)> {
     node.child_nodes().find_map(find_tombstones)
 }
 
-/// The children of a node for which it pays to flush what scans look into on the way to them.
+/// The children of a node for which it pays to flush what scans look into on the way to them; with any, also
+/// those for which it nearly does, since a job costs syncs and an edit however many there are.
 fn scanned_pivots(node: &Node, options: &BeTreeOptions) -> Vec<usize> {
-    let is_due = |pivot: &usize| {
-        let charges = node.scan_charges.of(*pivot);
-        if charges == 0 {
+    let is_worth = |pivot: usize, charged_kib: u32| {
+        if charged_kib == 0 {
             return false;
         }
-        let waiting = node.pending_of(*pivot);
-        let below = match &node.pivots[*pivot].child {
+        let waiting = node.pending_of(pivot);
+        let below = match &node.pivots[pivot].child {
             Child::Leaf(Some(run)) => run.reference().user_bytes,
             _ => 0,
         };
-        waiting > 0 && options.scans_are_worth_a_flush(charges, waiting + below)
+        waiting > 0 && options.scans_are_worth_a_flush(charged_kib, waiting + below)
     };
-    (0..node.pivots.len()).filter(is_due).take(FLUSHED_AT_ONCE).collect()
+    let charged = |pivot: usize| node.scan_charges.of(pivot);
+    let (due, others): (Vec<usize>, Vec<usize>) =
+        (0..node.pivots.len()).partition(|pivot| is_worth(*pivot, charged(*pivot)));
+    if due.is_empty() {
+        return due;
+    }
+    let nearly = others.into_iter().filter(|pivot| is_worth(*pivot, charged(*pivot) / 3 * 4));
+    let mut pivots: Vec<usize> = due.into_iter().chain(nearly).take(FLUSHED_AT_ONCE).collect();
+    pivots.sort_unstable();
+    pivots
 }
 
 /// A node with such children, and which.

@@ -52,10 +52,17 @@ pub struct BeTreeOptions {
 const RUNS_OF_A_LEAF: u64 = 4;
 /// Smaller runs than this are mostly pages that are not full.
 const TIER_RUN_BYTES_MIN: u64 = 64 << 10;
-/// Bytes of merging that cost as much as one more source costs a scan: a page read and an entry to compare.
-const CHARGE_BYTES: u64 = 32 << 10;
-/// Buffers that scans had to read fewer times than this are not flushed for their sake.
-const MIN_CHARGES: u32 = 32;
+/// KiB of merging that cost as much as one more source costs a scan: finding an entry in memory…
+const LOOK_KIB: u32 = 4;
+/// …or in a page that is read for it.
+const READ_KIB: u32 = 32;
+/// Buffers that have cost scans less than this are not flushed for their sake.
+const CHARGES_KIB_MIN: u32 = 1 << 10;
+
+/// What a scan is charged for looking into one tier, in KiB of merging.
+pub(crate) fn look_kib(has_read: bool) -> u32 {
+    if has_read { READ_KIB } else { LOOK_KIB }
+}
 
 /// What flushing is decided by, of one node.
 #[derive(Debug)]
@@ -253,10 +260,10 @@ impl BeTreeOptions {
         }
     }
 
-    /// Whether flushing so many bytes costs no more than scans would have saved by it. `charges`: how many
-    /// times a scan had to read the buffer.
-    pub(crate) fn scans_are_worth_a_flush(&self, charges: u32, bytes: u64) -> bool {
-        charges >= MIN_CHARGES && u64::from(charges) * CHARGE_BYTES >= bytes
+    /// Whether flushing so many bytes costs no more than scans would have saved by it, which have been
+    /// charged so many KiB for looking into the buffer.
+    pub(crate) fn scans_are_worth_a_flush(&self, charged_kib: u32, bytes: u64) -> bool {
+        charged_kib >= CHARGES_KIB_MIN && u64::from(charged_kib) << 10 >= bytes
     }
 
     /// Whether two neighbouring leaves are worth joining.

@@ -71,8 +71,8 @@ impl LevelParts {
 }
 
 impl ScanParts for LevelParts {
-    fn enter(&self, entrance: Entrance<'_>, goes_on: bool) -> PartSources {
-        let Self { levels, charges, buffered } = self;
+    fn enter(&mut self, entrance: Entrance<'_>, goes_on: bool) -> PartSources {
+        let Self { levels, charges, buffered } = &*self;
         let behind = match entrance {
             Entrance::At(key) => levels.bottom.runs_up_to(key),
             Entrance::Before(key) => levels.bottom.runs_below(key),

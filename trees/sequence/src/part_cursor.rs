@@ -51,7 +51,9 @@ pub struct PartSources {
 /// The parts of a tree.
 pub trait ScanParts: Send {
     /// The part where `entrance` leads. `goes_on`: a scan comes from the part beside it.
-    fn enter(&self, entrance: Entrance<'_>, goes_on: bool) -> PartSources;
+    fn enter(&mut self, entrance: Entrance<'_>, goes_on: bool) -> PartSources;
+    /// The sources of that part stand where they should, and know what was read for it.
+    fn on_positioned(&mut self, _sources: &[SequenceCursor]) {}
     /// The leaf of the part that begins at `border`, if it has one.
     fn leaf_at(&self, border: &[u8]) -> Option<FencedRun>;
 }
@@ -129,12 +131,14 @@ impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
             _ => 0,
         };
         self.merge = MergeCursor::with_sink(sources, shared, self.sink.clone());
-        let data = &self.data;
+        let (data, parts) = (&self.data, &mut self.parts);
         self.merge.place(direction, |sources| {
             for source in &mut *sources {
                 source.begin(target);
             }
-            seek_together(sources, data)
+            seek_together(sources, data)?;
+            parts.on_positioned(sources);
+            Ok(())
         })
     }
 

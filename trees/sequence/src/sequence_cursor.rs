@@ -31,6 +31,8 @@ pub struct SequenceCursor {
     /// Which way it is being positioned.
     direction: Direction,
     stands: bool,
+    /// A page was read since that began.
+    has_read: bool,
 }
 
 impl SequenceCursor {
@@ -51,6 +53,7 @@ impl SequenceCursor {
             cursor: None,
             direction: Direction::Forward,
             stands: false,
+            has_read: false,
         }
     }
 
@@ -124,7 +127,7 @@ impl SequenceCursor {
 
     /// Starts to position it; [`BatchedSeek::progress`] ends that.
     pub fn begin(&mut self, target: Target<'_>) {
-        self.stands = false;
+        (self.stands, self.has_read) = (false, false);
         self.direction = match target {
             Target::First | Target::From(_) => Direction::Forward,
             Target::Last | Target::Before(_) => Direction::Backward,
@@ -153,6 +156,11 @@ impl SequenceCursor {
             Some(at) => self.begin_in(at, target),
             None => self.cursor = None,
         }
+    }
+
+    /// Whether a page had to be read to position it.
+    pub fn has_read(&self) -> bool {
+        self.has_read
     }
 
     /// Starts to position the run at `at`, none of whose entries before its fence is looked for.
@@ -260,6 +268,7 @@ impl BatchedSeek for SequenceCursor {
     }
 
     fn on_page(&mut self, bytes: &[u8]) -> Result<()> {
+        self.has_read = true;
         self.cursor.as_mut().map_or(Ok(()), |cursor| cursor.on_page(bytes))
     }
 

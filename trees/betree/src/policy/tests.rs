@@ -19,10 +19,10 @@ fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny_or_a_turtle_tree_grows(
 #[test]
 fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
     let options = BeTreeOptions::new(Policy::Turtle);
-    assert!(!options.scans_are_worth_a_flush(31, 1), "a few scans say nothing");
-    assert!(options.scans_are_worth_a_flush(32, 1 << 20));
-    assert!(!options.scans_are_worth_a_flush(127, 4 << 20));
-    assert!(options.scans_are_worth_a_flush(128, 4 << 20));
+    assert!(!options.scans_are_worth_a_flush(1023, 1), "a few scans say nothing");
+    assert!(options.scans_are_worth_a_flush(1024, 1 << 20));
+    assert!(!options.scans_are_worth_a_flush(4095, 4 << 20));
+    assert!(options.scans_are_worth_a_flush(4096, 4 << 20));
 }
 
 #[test]

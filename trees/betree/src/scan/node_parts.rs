@@ -8,18 +8,32 @@
 
 use std::sync::Arc;
 
-use testudo_base::num::{u32_of, u64_of};
+use testudo_base::num::u64_of;
 use testudo_run::Run;
 use testudo_sequence::{
     Bounds, Entrance, Fence, FencedRun, PartRange, PartSources, ScanParts, SequenceCursor, runs_within,
 };
 
-use crate::trunk::node::{Child, Node};
+use crate::{
+    policy::look_kib,
+    trunk::node::{Child, Node},
+};
 
 /// The leaves at and below a root, each with what waits for it.
 #[derive(Debug)]
 pub(crate) struct NodeParts {
     root: Arc<Node>,
+    /// Whom the scan will be charged to, on the way to where it begins.
+    looks: Vec<Look>,
+}
+
+/// What a scan looks into of one node.
+#[derive(Debug)]
+struct Look {
+    node: Arc<Node>,
+    pivot: usize,
+    /// How many sources that are.
+    tiers: usize,
 }
 
 /// The child of `node` where an entrance leads.
@@ -40,7 +54,7 @@ fn leaf_of(run: &Arc<Run>) -> FencedRun {
 
 impl NodeParts {
     pub(crate) fn new(root: &Arc<Node>) -> Self {
-        Self { root: Arc::clone(root) }
+        Self { root: Arc::clone(root), looks: Vec::new() }
     }
 
     /// The nodes down to the leaf, each with the child that is taken; and the part.
@@ -64,10 +78,10 @@ impl NodeParts {
 }
 
 impl ScanParts for NodeParts {
-    /// Where a scan begins, it is charged for what it has to look into.
-    fn enter(&self, entrance: Entrance<'_>, goes_on: bool) -> PartSources {
+    fn enter(&mut self, entrance: Entrance<'_>, goes_on: bool) -> PartSources {
         let (path, range) = self.path(entrance);
         let PartRange { low, high } = &range;
+        self.looks.clear();
         let mut cursors = Vec::with_capacity(16);
         let mut waiting_bytes = Vec::with_capacity(16);
         for (depth, (node, pivot)) in path.iter().enumerate() {
@@ -90,8 +104,8 @@ impl ScanParts for NodeParts {
                 }
             }
             if !goes_on && cursors.len() > before {
-                node.scan_charges.charge(*pivot, node.pivots.len(), u32_of(cursors.len() - before));
-                self.root.scan_charges.note();
+                let tiers = cursors.len() - before;
+                self.looks.push(Look { node: Arc::clone(node), pivot: *pivot, tiers });
             }
             if let Child::Leaf(Some(run)) = &node.pivots[*pivot].child {
                 cursors.push(SequenceCursor::leaf(&leaf_of(run)));
@@ -99,6 +113,16 @@ impl ScanParts for NodeParts {
             }
         }
         PartSources { range, cursors, waiting_bytes }
+    }
+
+    /// Where a scan begins, it is charged for what it had to look into.
+    fn on_positioned(&mut self, sources: &[SequenceCursor]) {
+        let mut sources = sources.iter();
+        for Look { node, pivot, tiers } in self.looks.drain(..) {
+            let cost = sources.by_ref().take(tiers).map(|source| look_kib(source.has_read())).sum();
+            node.scan_charges.charge(pivot, node.pivots.len(), cost);
+            self.root.scan_charges.note();
+        }
     }
 
     fn leaf_at(&self, border: &[u8]) -> Option<FencedRun> {

@@ -1,7 +1,7 @@
 //! How often scans had to look into the buffers on the way to a child, and so what flushing them would save.
 //!
-//! A point query is spared most sources by their filters; a scan reads a page of every tier that holds
-//! anything for the part where it begins. Each such look is charged to the child; when the charges of a child
+//! A point query is spared most sources by their filters; a scan looks into every tier that holds anything for
+//! the part where it begins. Each such look is charged to the child, more if a page had to be read for it; when the charges of a child
 //! amount to the price of writing its waiting entries further down, that is done, as a job, while nothing
 //! more urgent is to do. (LevelDB compacts a file after so many seeks that missed in it, by the same
 //! reckoning.)
@@ -14,7 +14,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
-/// Charges of a node's children, by pivot.
+/// Charges of a node's children, by pivot, in KiB of merging.
 #[derive(Debug, Default)]
 pub(crate) struct ScanCharges {
     by_pivot: OnceLock<Box<[AtomicU32]>>,
@@ -30,16 +30,17 @@ impl Clone for ScanCharges {
 }
 
 impl ScanCharges {
-    /// A scan looked into `tiers` of the node, which has `pivots` children, on its way to `pivot`.
-    pub(crate) fn charge(&self, pivot: usize, pivots: usize, tiers: u32) {
+    /// A scan looked into the node, which has `pivots` children, on its way to `pivot`; that cost as much as
+    /// merging so many KiB.
+    pub(crate) fn charge(&self, pivot: usize, pivots: usize, kib: u32) {
         debug_assert!(pivot < pivots, "a child of the node");
         let charges = self.by_pivot.get_or_init(|| (0..pivots).map(|_| AtomicU32::new(0)).collect());
         if let Some(charge) = charges.get(pivot) {
-            charge.fetch_add(tiers, Relaxed);
+            charge.fetch_add(kib, Relaxed);
         }
     }
 
-    /// What was charged for `pivot`.
+    /// KiB that were charged for `pivot`.
     pub(crate) fn of(&self, pivot: usize) -> u32 {
         self.by_pivot.get().and_then(|charges| charges.get(pivot)).map_or(0, |charge| charge.load(Relaxed))
     }

@@ -45,3 +45,38 @@ fn many_scans_have_buffers_flushed_and_few_do_not() {
     assert!(after.buffered_bytes < before.buffered_bytes / 10, "{before:?} {after:?}");
     bed.check(&mut SplitMix::new(1));
 }
+
+/// Rounds of scans everywhere until they pay for a flush, with a cache of so many bytes.
+fn rounds_until_a_flush(cache_bytes: u64) -> u64 {
+    let mut bed = filled();
+    bed.cool(cache_bytes);
+    (1..2000)
+        .find(|_| {
+            scan_everywhere(&bed, 1, 5000);
+            bed.tree.pick_job(false).is_some()
+        })
+        .expect("scans pay some day")
+}
+
+#[test]
+fn looks_into_memory_pay_for_a_flush_later_than_looks_that_read() {
+    let (reading, in_memory) = (rounds_until_a_flush(64 << 10), rounds_until_a_flush(16 << 20));
+    assert!(in_memory > reading * 3, "{reading} and {in_memory} rounds");
+}
+
+#[test]
+fn who_is_nearly_due_is_flushed_along() {
+    let mut bed = filled();
+    let (mut random, mut jobs, before) = (SplitMix::new(3), 0_u64, bed.tree.stats());
+    while bed.tree.stats().buffered_bytes > before.buffered_bytes / 10 {
+        bed.tree.cursor().seek(&key(random.below(30_015))).unwrap();
+        let Some(job) = bed.tree.pick_job(false) else { continue };
+        let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
+        let edit = bed.tree.install(&bed.work, prepared).unwrap();
+        bed.publish(edit.expect("nothing came in between"));
+        jobs += 1;
+    }
+    let outline = bed.tree.outline();
+    let leaves: u64 = outline.iter().filter(|line| line.what == "leaf").map(|line| line.count).sum();
+    assert!(jobs * 3 <= leaves, "{jobs} jobs for {leaves} leaves");
+}
