@@ -53,7 +53,7 @@ const RUNS_OF_A_LEAF: u64 = 4;
 /// Smaller runs than this are mostly pages that are not full.
 const TIER_RUN_BYTES_MIN: u64 = 64 << 10;
 /// KiB of merging that cost as much as one more source costs a scan: finding an entry in memory…
-const LOOK_KIB: u32 = 4;
+const LOOK_KIB: u32 = 2;
 /// …or in a page that is read for it.
 const READ_KIB: u32 = 32;
 /// Buffers that have cost scans less than this are not flushed for their sake.

@@ -1,10 +1,10 @@
 //! How often scans had to look into the buffers on the way to a child, and so what flushing them would save.
 //!
-//! A point query is spared most sources by their filters; a scan looks into every tier that holds anything for
-//! the part where it begins. Each such look is charged to the child, more if a page had to be read for it; when the charges of a child
-//! amount to the price of writing its waiting entries further down, that is done, as a job, while nothing
-//! more urgent is to do. (LevelDB compacts a file after so many seeks that missed in it, by the same
-//! reckoning.)
+//! A point query is spared most sources by their filters; a scan looks into every tier that holds anything
+//! for the part where it begins. Each such look is charged to the child, more if a page had to be read for
+//! it. When the charges of a child amount to the price of writing its waiting entries further down, that is
+//! done, as a job, while nothing more urgent is to do. (LevelDB compacts a file after so many seeks that
+//! missed in it, by the same reckoning.)
 //!
 //! **Invariants**
 //! - Charges are advice: losing them costs time, never an answer.
