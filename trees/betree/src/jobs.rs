@@ -47,6 +47,8 @@ enum Action {
     FlushTombstones { tier: usize },
     /// Scans had to look into what waits for these pivots.
     FlushScanned { pivots: Vec<usize> },
+    /// Scans had to look into several tiers above leaves: these become one.
+    MergeScanned,
     /// Nothing comes in.
     CompactIdle(NodeWork),
 }
@@ -61,6 +63,7 @@ impl Action {
             Self::DoDue(NodeWork::Flush(_)) => "flush pivots",
             Self::FlushTombstones { .. } => "flush tombstones",
             Self::FlushScanned { .. } => "flush what scans look into",
+            Self::MergeScanned => "merge what scans look into",
             Self::CompactIdle(_) => "compact while idle",
         }
     }
@@ -70,7 +73,7 @@ impl Action {
         let pending =
             |pivots: &mut dyn Iterator<Item = usize>| pivots.map(|pivot| node.pending_of(pivot)).sum();
         match self {
-            Self::ShrinkRoot | Self::Join => pending(&mut (0..node.pivots.len())),
+            Self::ShrinkRoot | Self::Join | Self::MergeScanned => pending(&mut (0..node.pivots.len())),
             Self::FlushTombstones { tier } => node.tiers[*tier].active_bytes(),
             Self::FlushBeyondBound { pivots }
             | Self::FlushScanned { pivots }
@@ -119,6 +122,9 @@ pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> 
     }
     if let Some((node, pivots)) = find_scanned(root, options) {
         return Some(Action::FlushScanned { pivots }.on(node));
+    }
+    if let Some(node) = find_scanned_tiers(root, options) {
+        return Some(Action::MergeScanned.on(node));
     }
     let (node, work) = is_idle.then(|| find_idle_work(root, options))??;
     Some(Action::CompactIdle(work).on(node))
@@ -228,6 +234,17 @@ fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a
     node.child_nodes().find_map(|child| find_scanned(child, options))
 }
 
+/// A node above leaves of which it pays to merge all tiers into one: scans then look into that alone, for the
+/// price of a part of what flushing it would cost.
+fn find_scanned_tiers<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a Arc<Node>> {
+    if node.height > 1 {
+        return node.child_nodes().find_map(|child| find_scanned_tiers(child, options));
+    }
+    let charged_kib = (0..node.pivots.len()).map(|pivot| u64::from(node.scan_charges.of(pivot))).sum();
+    let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
+    options.scans_are_worth_a_merge(charged_kib, &tier_bytes).then_some(node)
+}
+
 /// A node to which something is worth doing while nothing comes in, the uppermost first: what it lets out may
 /// be let out below at once.
 fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
@@ -310,6 +327,7 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
         Action::FlushBeyondBound { pivots } | Action::FlushScanned { pivots } => {
             flush(&mut plan, &mut pivots.iter().copied())?
         }
+        Action::MergeScanned => plan.merge_tiers(0..=node.tiers.len() - 1),
         Action::DoDue(work) | Action::CompactIdle(work) => plan.do_work(work.clone(), options, depth)?,
     }
     let above = |bounds: &Bounds| -> Vec<Layer> {

@@ -266,6 +266,19 @@ impl BeTreeOptions {
         charged_kib >= CHARGES_KIB_MIN && u64::from(charged_kib) << 10 >= bytes
     }
 
+    /// Whether merging all tiers of a node into one costs no more than scans would have saved by it, which
+    /// have been charged so many KiB for looking into them. They were charged for each by its bytes, about:
+    /// the less of a tier is in memory, the more often a page of it is read. What is left to look into costs
+    /// as much as the largest tier did.
+    pub(crate) fn scans_are_worth_a_merge(&self, charged_kib: u64, tier_bytes: &[u64]) -> bool {
+        let (total, largest) =
+            (tier_bytes.iter().sum::<u64>(), tier_bytes.iter().max().copied().unwrap_or(0));
+        let saved = u128::from(charged_kib << 10) * u128::from(total - largest);
+        tier_bytes.len() > 1
+            && charged_kib >= u64::from(CHARGES_KIB_MIN)
+            && saved >= u128::from(total) * u128::from(total)
+    }
+
     /// Whether two neighbouring leaves are worth joining.
     pub(crate) fn leaves_should_join(&self, left: u64, right: u64) -> bool {
         left.min(right) < self.leaf_bytes / 4 && self.fit_one_leaf(left + right)

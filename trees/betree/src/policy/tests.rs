@@ -26,6 +26,24 @@ fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
 }
 
 #[test]
+fn tiers_that_scans_look_into_are_merged_when_that_costs_no_more_than_the_looks_it_saves() {
+    let is_worth = |charged_kib, tiers: &[u64]| {
+        BeTreeOptions::new(Policy::Turtle).scans_are_worth_a_merge(charged_kib, tiers)
+    };
+    let equal = [4 << 20; 4];
+    // Three of four looks are saved.
+    let price_kib = (16 << 10) * 4 / 3;
+    assert!(!is_worth(price_kib, &equal));
+    assert!(is_worth(price_kib + 1, &equal));
+    assert!(!is_worth(u64::from(u32::MAX), &equal[..1]), "one tier stays one");
+    assert!(!is_worth(u64::from(u32::MAX), &[]));
+    assert!(!is_worth(1023, &[1, 1]), "a few scans say nothing");
+    assert!(is_worth(1024, &[1, 1]));
+    // A small tier beside a large one costs scans little.
+    assert!(!is_worth(price_kib * 10, &[1 << 16, 16 << 20]));
+}
+
+#[test]
 fn what_another_policy_has_left_beyond_the_bound_goes_down_little_by_little() {
     let mut pending = [20_000u64; 8];
     let leaf_bytes = [Some(100_000); 8];

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{ObjectId, Result};
+use testudo_base::{ObjectId, Result, num::u32_of};
 use testudo_sequence::{Fence, FencedRun, Overwrites, bytes_of_runs, clip_runs, runs_within};
 
 use crate::{
@@ -112,9 +112,15 @@ impl Assembly {
         };
         let mut node = self.join_nodes(node);
         if self.keeps_scan_charges && node.pivots.len() == olds.len() {
+            // What was charged for tiers that were merged is paid.
+            let is_same = |(new, old): (&Pivot, &usize)| new.is_same(&base.pivots[*old]);
+            let (left, before) = match node.pivots.iter().zip(&olds).all(is_same) {
+                true => (u32_of(node.tiers.len()), u32_of(base.tiers.len()).max(1)),
+                false => (1, 1),
+            };
             let charge = |(new, old): (usize, &usize)| match node.pending_of(new) {
                 0 => 0,
-                _ => base.scan_charges.of(*old),
+                _ => base.scan_charges.of(*old) / before * left.min(before),
             };
             node.scan_charges = olds.iter().enumerate().map(charge).collect();
         }

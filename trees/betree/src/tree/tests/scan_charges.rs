@@ -80,3 +80,26 @@ fn who_is_nearly_due_is_flushed_along() {
     let leaves: u64 = outline.iter().filter(|line| line.what == "leaf").map(|line| line.count).sum();
     assert!(jobs * 3 <= leaves, "{jobs} jobs for {leaves} leaves");
 }
+
+#[test]
+fn tiers_that_scans_look_into_become_one_before_leaves_are_written_anew() {
+    let mut bed = filled();
+    let tiers = |bed: &Bed| bed.tree.outline().iter().filter(|line| line.what == "tier").count();
+    let (before, tiers_before) = (bed.tree.stats(), tiers(&bed));
+    let (mut random, mut done) = (SplitMix::new(5), Vec::new());
+    while tiers(&bed) * 2 > tiers_before {
+        bed.tree.cursor().seek(&key(random.below(30_015))).unwrap();
+        let Some(job) = bed.tree.pick_job(false) else { continue };
+        done.push(job.what);
+        let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
+        let edit = bed.tree.install(&bed.work, prepared).unwrap();
+        bed.publish(edit.expect("nothing came in between"));
+    }
+    let after = bed.tree.stats();
+    assert_eq!(done.first(), Some(&"merge what scans look into"), "{done:?}");
+    assert!(
+        after.leaf_bytes - before.leaf_bytes <= before.buffered_bytes / 4,
+        "{before:?} {after:?} {done:?}"
+    );
+    bed.check(&mut SplitMix::new(1));
+}
