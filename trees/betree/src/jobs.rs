@@ -1,6 +1,6 @@
 //! Work that a Bε-tree does by itself: what updates make due where the policy leaves that to jobs, joining
-//! small neighbours, shrinking the root, flushing tombstones and what scans look into, compacting what is
-//! idle.
+//! small neighbours, shrinking the root, flushing tombstones, merging and flushing what scans look into,
+//! compacting what is idle.
 //!
 //! A job changes the subtree of one node. It is planned and written from there ([`prepare`]), and becomes
 //! part of the tree as it is then, if that node is still in it ([`planned_from_root`]), below the tiers that
