@@ -45,10 +45,8 @@ enum Action {
     DoDue(NodeWork),
     /// Tombstones are many in this tier.
     FlushTombstones { tier: usize },
-    /// Scans had to look into what waits for these pivots.
-    FlushScanned { pivots: Vec<usize> },
-    /// Scans had to look into several tiers above leaves: these become one.
-    MergeScanned,
+    /// Scans had to look into what waits for these pivots, or into these tiers.
+    SpareScans(NodeWork),
     /// Nothing comes in.
     CompactIdle(NodeWork),
 }
@@ -62,8 +60,8 @@ impl Action {
             Self::DoDue(NodeWork::Merge(_)) => "merge tiers",
             Self::DoDue(NodeWork::Flush(_)) => "flush pivots",
             Self::FlushTombstones { .. } => "flush tombstones",
-            Self::FlushScanned { .. } => "flush what scans look into",
-            Self::MergeScanned => "merge what scans look into",
+            Self::SpareScans(NodeWork::Flush(_)) => "flush what scans look into",
+            Self::SpareScans(NodeWork::Merge(_)) => "merge what scans look into",
             Self::CompactIdle(_) => "compact while idle",
         }
     }
@@ -73,13 +71,15 @@ impl Action {
         let pending =
             |pivots: &mut dyn Iterator<Item = usize>| pivots.map(|pivot| node.pending_of(pivot)).sum();
         match self {
-            Self::ShrinkRoot | Self::Join | Self::MergeScanned => pending(&mut (0..node.pivots.len())),
+            Self::ShrinkRoot | Self::Join => pending(&mut (0..node.pivots.len())),
             Self::FlushTombstones { tier } => node.tiers[*tier].active_bytes(),
             Self::FlushBeyondBound { pivots }
-            | Self::FlushScanned { pivots }
+            | Self::SpareScans(NodeWork::Flush(pivots))
             | Self::DoDue(NodeWork::Flush(pivots))
             | Self::CompactIdle(NodeWork::Flush(pivots)) => pending(&mut pivots.iter().copied()),
-            Self::DoDue(NodeWork::Merge(tiers)) | Self::CompactIdle(NodeWork::Merge(tiers)) => {
+            Self::SpareScans(NodeWork::Merge(tiers))
+            | Self::DoDue(NodeWork::Merge(tiers))
+            | Self::CompactIdle(NodeWork::Merge(tiers)) => {
                 node.tiers[tiers.clone()].iter().map(Tier::active_bytes).sum()
             }
         }
@@ -120,11 +120,8 @@ pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> 
     if let Some((node, tier)) = find_tombstones(root) {
         return Some(Action::FlushTombstones { tier }.on(node));
     }
-    if let Some((node, pivots)) = find_scanned(root, options) {
-        return Some(Action::FlushScanned { pivots }.on(node));
-    }
-    if let Some(node) = find_scanned_tiers(root, options) {
-        return Some(Action::MergeScanned.on(node));
+    if let Some((node, work)) = find_scanned(root, options).or_else(|| find_scanned_tiers(root, options)) {
+        return Some(Action::SpareScans(work).on(node));
     }
     let (node, work) = is_idle.then(|| find_idle_work(root, options))??;
     Some(Action::CompactIdle(work).on(node))
@@ -226,23 +223,24 @@ fn scanned_pivots(node: &Node, options: &BeTreeOptions) -> Vec<usize> {
 }
 
 /// A node with such children, and which.
-fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, Vec<usize>)> {
+fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
     let pivots = scanned_pivots(node, options);
     if !pivots.is_empty() {
-        return Some((node, pivots));
+        return Some((node, NodeWork::Flush(pivots)));
     }
     node.child_nodes().find_map(|child| find_scanned(child, options))
 }
 
 /// A node above leaves of which it pays to merge all tiers into one: scans then look into that alone, for the
 /// price of a part of what flushing it would cost.
-fn find_scanned_tiers<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<&'a Arc<Node>> {
+fn find_scanned_tiers<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
     if node.height > 1 {
         return node.child_nodes().find_map(|child| find_scanned_tiers(child, options));
     }
     let charged_kib = (0..node.pivots.len()).map(|pivot| u64::from(node.scan_charges.of(pivot))).sum();
     let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
-    options.scans_are_worth_a_merge(charged_kib, &tier_bytes).then_some(node)
+    let is_worth = options.scans_are_worth_a_merge(charged_kib, &tier_bytes);
+    is_worth.then(|| (node, NodeWork::Merge(0..=tier_bytes.len() - 1)))
 }
 
 /// A node to which something is worth doing while nothing comes in, the uppermost first: what it lets out may
@@ -324,11 +322,10 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
             let shares = &node.tiers[*tier].shares;
             flush(&mut plan, &mut (0..shares.len()).filter(|&pivot| shares[pivot].is_some()))?;
         }
-        Action::FlushBeyondBound { pivots } | Action::FlushScanned { pivots } => {
-            flush(&mut plan, &mut pivots.iter().copied())?
+        Action::FlushBeyondBound { pivots } => flush(&mut plan, &mut pivots.iter().copied())?,
+        Action::SpareScans(work) | Action::DoDue(work) | Action::CompactIdle(work) => {
+            plan.do_work(work.clone(), options, depth)?
         }
-        Action::MergeScanned => plan.merge_tiers(0..=node.tiers.len() - 1),
-        Action::DoDue(work) | Action::CompactIdle(work) => plan.do_work(work.clone(), options, depth)?,
     }
     let above = |bounds: &Bounds| -> Vec<Layer> {
         path.iter().flat_map(|(node, pivot)| waiting_for(node, *pivot, bounds)).collect()

@@ -3,7 +3,8 @@
 //! A point query is spared most sources by their filters; a scan looks into every tier that holds anything
 //! for the part where it begins. Each such look is charged to the child, more if a page had to be read for
 //! it. When the charges of a child amount to the price of writing its waiting entries further down, that is
-//! done, as a job, while nothing more urgent is to do. (LevelDB compacts a file after so many seeks that
+//! done, as a job, while nothing more urgent is to do; before that, tiers above leaves become one, as that
+//! costs less. (LevelDB compacts a file after so many seeks that
 //! missed in it, by the same reckoning.)
 //!
 //! **Invariants**
