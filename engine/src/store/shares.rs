@@ -3,16 +3,17 @@
 //! | share | for |
 //! |---|---|
 //! | as set or chosen by the governor, 45 % at first | write buffers |
-//! | 1/12, at most 48 MiB | log buffers, streams of scans and background work, nodes, tables |
-//! | 1/8, at most 6 MiB | the process itself: code, stacks, what its allocator keeps |
+//! | 1/6, but of more than 12 MiB 1/12, at most 48 MiB | log buffers, streams, nodes, tables |
+//! | 1/6, at most 10 MiB | the process itself: code, stacks, what its allocator keeps |
 //! | a quarter of the rest | pages in any case: indexes and filters at least |
 //! | a 32nd of the rest | tables of the page cache |
 //! | what is left | cached records and more pages, which also have what write buffers do not use |
 //!
-//! Half of the first 1/12 is for metadata: what trees and keyspaces have in memory whether it is used or not.
-//! If there is more of it, the caches have that much less; where these have the least, write buffers give way
-//! too, until metadata has half of what the reserve leaves. So has the log if a busy device lets more of its
-//! buffers fill than the reserve counts on.
+//! Half of the first of these two is for metadata: what trees and keyspaces have in memory whether it is used
+//! or not. If there is more of it, the caches have that much less; where these have the least, write buffers
+//! give way too, until metadata has half of what the reserve leaves. So has the log if a busy device lets
+//! more of its buffers fill than the reserve counts on. Both reserves are what was measured (decision
+//! 0036): streams and the process need about as much with 64 MiB as with 256.
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.
@@ -101,8 +102,8 @@ impl MemoryShares {
     /// Divides `total` where there are so many bytes of metadata, and of log buffers beyond the usual few.
     /// REQUIRES: it was checked.
     pub(crate) fn of(total: u64, write_share: Share, metadata: u64, log_buffers: u64) -> Self {
-        let working = (total / 12).min(48 << 20);
-        let reserve = working + (total / 8).min(6 << 20);
+        let working = (total / 6).min(12 << 20).max((total / 12).min(48 << 20));
+        let reserve = working + (total / 6).min(10 << 20);
         let metadata = metadata.saturating_sub(working / 2).saturating_add(log_buffers);
         let metadata = metadata.min((total - reserve) / 2);
         let write_max = total - reserve - metadata - MIN_CACHE_BYTES;

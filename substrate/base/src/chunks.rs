@@ -15,9 +15,9 @@
 //!
 //! **Invariants**
 //! - A chunk belongs to the pool or to one user, never to both.
-//! - `total_bytes` counts all large chunks that are alive, whoever has them, what pages have borrowed, and
-//!   the most that the allocator's smaller chunks and charges ever were together: what it once got in small
-//!   pieces it does not give back.
+//! - `total_bytes` counts all large chunks and slices that are alive, whoever has them, what pages have
+//!   borrowed, and the most that the allocator's smaller chunks and charges ever were together: what it once
+//!   got in small pieces it does not give back.
 //! - What is free in chunks that are cut into pieces counts in the total, and not as used.
 //! - Idle chunks are freed as soon as the total is above the bound.
 //! - No lock of the pool is held while a [`Borrower`] is asked.
@@ -199,6 +199,25 @@ impl ChunkPool {
         debug_assert!(before >= bytes, "what is taken back was charged");
     }
 
+    /// Counts a [`LargeSlice`] that a user of chunks needs beside them.
+    pub fn charge_slice(&self, bytes: u64) {
+        if bytes >= u64_of(MAPPED_BYTES_MIN) {
+            self.chunk_bytes.fetch_add(bytes, Relaxed);
+        } else {
+            self.charge(bytes);
+        }
+    }
+
+    /// Takes the charge of a slice back.
+    pub fn discharge_slice(&self, bytes: u64) {
+        if bytes >= u64_of(MAPPED_BYTES_MIN) {
+            let before = self.chunk_bytes.fetch_sub(bytes, Relaxed);
+            debug_assert!(before >= bytes, "what is taken back was charged");
+        } else {
+            self.discharge(bytes);
+        }
+    }
+
     /// A chunk of `bytes`, a multiple of eight, whatever the bound: borrowers give up as much as they can.
     ///
     /// REQUIRES: no lock of a borrower is held.
@@ -325,12 +344,7 @@ impl ChunkPool {
     fn make(&self, bytes: usize) -> Chunk {
         debug_assert!(bytes > 0 && bytes.is_multiple_of(8), "a chunk consists of whole words");
         let chunk = Chunk::new(bytes);
-        let bytes = u64_of(chunk.bytes());
-        if chunk.bytes() >= MAPPED_BYTES_MIN {
-            self.chunk_bytes.fetch_add(bytes, Relaxed);
-        } else {
-            self.charge(bytes);
-        }
+        self.charge_slice(u64_of(chunk.bytes()));
         chunk
     }
 
@@ -341,11 +355,8 @@ impl ChunkPool {
                 self.give_back_piece(piece);
             } else if chunk.bytes() == CHUNK_BYTES {
                 self.idle.lock().push(chunk);
-            } else if chunk.bytes() >= MAPPED_BYTES_MIN {
-                let before = self.chunk_bytes.fetch_sub(u64_of(chunk.bytes()), Relaxed);
-                debug_assert!(before >= u64_of(chunk.bytes()), "a chunk goes back to the pool that made it");
             } else {
-                self.discharge(u64_of(chunk.bytes()));
+                self.discharge_slice(u64_of(chunk.bytes()));
             }
         }
         self.trim(0);

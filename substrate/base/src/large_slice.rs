@@ -4,8 +4,9 @@
 //! An allocator keeps large pieces that were freed between others that were not: GNU's raises the size from
 //! which it asks the system each time such a piece is freed, and from then on takes everything below it from
 //! heaps that cannot shrink. A store whose memory moves between write buffers, records and pages would hold
-//! it twice. So large slices are mappings of their own, nobody's but the system's; small ones come from the
-//! allocator.
+//! it twice. Pieces of 32 to 128 KiB never leave those heaps, and what lives long among them keeps all that
+//! is around it. So large slices are mappings of their own, nobody's but the system's; small ones come from
+//! the allocator.
 //!
 //! A fresh mapping costs a page fault for each 4 KiB, and its end makes the other cores forget addresses.
 //! What runs, readers of logs and stores that are opened and closed need again and again is therefore kept
@@ -25,7 +26,7 @@ use bytemuck::{AnyBitPattern, Zeroable};
 mod kept_mappings;
 
 /// Bytes from which on a slice is a mapping.
-pub const MAPPED_BYTES_MIN: usize = 128 << 10;
+pub const MAPPED_BYTES_MIN: usize = 32 << 10;
 
 /// A slice of plain elements; see the head of `large_slice.rs`.
 pub struct LargeSlice<T> {
@@ -58,6 +59,25 @@ impl<T> LargeSlice<T> {
         slice
     }
 
+    /// `len` elements of the default value, which need not be zeroes. Aborts if there is no memory, as an
+    /// allocation does.
+    pub fn of_default(len: usize) -> Self
+    where
+        T: Default,
+    {
+        let () = Self::IS_PLAIN;
+        let Some(mapping) = Self::mapping_for(len) else {
+            return Self::of_box((0..len).map(|_| T::default()).collect());
+        };
+        let start: NonNull<T> = mapping.start.cast();
+        // SAFETY: the mapping has room for `len` elements, and nobody else has it.
+        let places = unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<mem::MaybeUninit<T>>(), len) };
+        for place in places {
+            place.write(T::default());
+        }
+        Self { start, len, mapping: Some(mapping) }
+    }
+
     /// `len` elements that hold what an earlier owner left or zeroes, for who writes before it reads. Aborts
     /// if there is no memory, as an allocation does.
     pub fn unfilled(len: usize) -> Self
@@ -78,14 +98,21 @@ impl<T> LargeSlice<T> {
         T: Zeroable,
     {
         let () = Self::IS_PLAIN;
-        let bytes = len.checked_mul(size_of::<T>()).expect("a size that memory can have");
-        if bytes >= MAPPED_BYTES_MIN
-            && let Some(mapping) = kept_mappings::take(bytes)
-        {
-            return Self { start: mapping.start.cast(), len, mapping: Some(mapping) };
+        match Self::mapping_for(len) {
+            Some(mapping) => Self { start: mapping.start.cast(), len, mapping: Some(mapping) },
+            None => Self::of_box(bytemuck::zeroed_slice_box(len)),
         }
-        let start = NonNull::from(Box::leak(bytemuck::zeroed_slice_box::<T>(len))).cast();
-        Self { start, len, mapping: None }
+    }
+
+    /// A mapping for so many elements, if they are to lie in one and the system has it.
+    fn mapping_for(len: usize) -> Option<Mapping> {
+        let bytes = len.checked_mul(size_of::<T>()).expect("a size that memory can have");
+        (bytes >= MAPPED_BYTES_MIN).then(|| kept_mappings::take(bytes)).flatten()
+    }
+
+    fn of_box(elements: Box<[T]>) -> Self {
+        let len = elements.len();
+        Self { start: NonNull::from(Box::leak(elements)).cast(), len, mapping: None }
     }
 
     /// The first element. Stays valid while the slice lives.

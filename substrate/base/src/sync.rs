@@ -47,13 +47,31 @@ pub const fn scaled(many: usize, few: usize) -> usize {
     if cfg!(testudo_shuttle) { few } else { many }
 }
 
+/// Elements with locks or atomics that threads share: a [`LargeSlice`](crate::LargeSlice), where threads are
+/// not a scheduler's.
+#[cfg(not(testudo_shuttle))]
+pub type SharedSlice<T> = crate::LargeSlice<T>;
+/// Elements with locks or atomics that threads share, where these are a scheduler's.
+#[cfg(testudo_shuttle)]
+pub type SharedSlice<T> = Box<[T]>;
+
+/// So many elements of the default value.
+#[must_use]
+pub fn shared_slice<T: Default>(count: usize) -> SharedSlice<T> {
+    #[cfg(testudo_shuttle)]
+    let elements = (0..count).map(|_| T::default()).collect();
+    #[cfg(not(testudo_shuttle))]
+    let elements = crate::LargeSlice::of_default(count);
+    elements
+}
+
 /// So many atomic words of zero, in memory that the system hands out zeroed where it can: what is never
 /// touched then takes no time and no memory.
 #[must_use]
-pub fn zeroed_words(count: usize) -> Box<[atomic::AtomicU32]> {
+pub fn zeroed_words(count: usize) -> SharedSlice<atomic::AtomicU32> {
     #[cfg(testudo_shuttle)]
-    let words = (0..count).map(|_| atomic::AtomicU32::new(0)).collect();
+    let words = shared_slice(count);
     #[cfg(not(testudo_shuttle))]
-    let words = bytemuck::zeroed_slice_box(count);
+    let words = crate::LargeSlice::zeroed(count);
     words
 }

@@ -7,6 +7,7 @@
 //! - Epochs are counted in evicted bytes, so that the memory that the remembered records had is known.
 
 use testudo_base::{
+    LargeSlice,
     chunks::{ChunkPool, Division},
     num::{u64_of, usize_of},
     sync::Arc,
@@ -23,7 +24,7 @@ const RECORD_BYTES: u64 = 128;
 #[derive(Debug)]
 pub(crate) struct Ghosts {
     /// Low bits of the tag, then the epoch; 0 is nothing.
-    places: Box<[u32]>,
+    places: LargeSlice<u32>,
     epoch: u16,
     /// Bytes evicted in this epoch.
     evicted_bytes: u64,
@@ -35,8 +36,8 @@ impl Ghosts {
     /// Those of one of `shards` shards.
     pub(crate) fn new(pool: &Arc<ChunkPool>, shards: u64) -> Self {
         let count = Division::ghost_bytes(pool.limit_bytes()).min(1 << 40) / RECORD_BYTES / shards;
-        let places: Box<[u32]> = (0..count.max(1)).map(|_| 0).collect();
-        pool.charge(u64_of(size_of_val(&*places)));
+        let places = LargeSlice::zeroed(usize_of(count.max(1)));
+        pool.charge_slice(u64_of(size_of_val(&*places)));
         Self { places, epoch: 1, evicted_bytes: 0, shards, pool: Arc::clone(pool) }
     }
 
@@ -73,7 +74,7 @@ impl Ghosts {
 
 impl Drop for Ghosts {
     fn drop(&mut self) {
-        self.pool.discharge(u64_of(size_of_val(&*self.places)));
+        self.pool.discharge_slice(u64_of(size_of_val(&*self.places)));
     }
 }
 

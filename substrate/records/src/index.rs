@@ -11,12 +11,12 @@ use testudo_base::{
     chunks::ChunkPool,
     num::{low32, u64_of, usize_of},
     sync::{
-        Arc,
+        Arc, SharedSlice,
         atomic::{
             AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
         },
-        scaled,
+        scaled, shared_slice,
     },
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct Bucket([AtomicU64; WAYS]);
 
 #[derive(Debug)]
 pub(crate) struct Index {
-    buckets: Box<[Bucket]>,
+    buckets: SharedSlice<Bucket>,
     pool: Arc<ChunkPool>,
 }
 
@@ -74,8 +74,8 @@ impl Bucket {
 
 impl Index {
     pub(crate) fn new(bucket_count: usize, pool: &Arc<ChunkPool>) -> Self {
-        let buckets: Box<[Bucket]> = (0..bucket_count.max(1)).map(|_| Bucket::default()).collect();
-        pool.charge(u64_of(size_of_val(&*buckets)));
+        let buckets = shared_slice(bucket_count.max(1));
+        pool.charge_slice(u64_of(size_of_val(&*buckets)));
         Self { buckets, pool: Arc::clone(pool) }
     }
 
@@ -117,7 +117,7 @@ impl Index {
 
 impl Drop for Index {
     fn drop(&mut self) {
-        self.pool.discharge(self.bytes());
+        self.pool.discharge_slice(self.bytes());
     }
 }
 

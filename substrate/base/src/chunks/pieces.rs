@@ -13,15 +13,16 @@ use std::sync::atomic::AtomicU64 as Word;
 use super::CHUNK_BYTES;
 use crate::{
     LargeSlice,
-    large_slice::MAPPED_BYTES_MIN,
     num::{u32_of, usize_of},
     sync::Arc,
 };
 
 /// Pieces are multiples of this, and begin at multiples of it within their chunk.
 pub const PIECE_BYTES: usize = CHUNK_BYTES / 64;
-/// Longest piece; from there on chunks are mappings of their own.
-const LONGEST: usize = MAPPED_BYTES_MIN / PIECE_BYTES;
+/// From here on chunks are mappings of their own, of which a process can have some 65,000.
+const WHOLE_BYTES_MIN: usize = CHUNK_BYTES / 2;
+/// Parts of the longest piece, and one more.
+const LONGEST: usize = WHOLE_BYTES_MIN / PIECE_BYTES;
 const WORDS: usize = PIECE_BYTES / 8;
 
 /// A piece of a chunk.
@@ -37,7 +38,7 @@ pub(super) struct Piece {
 impl Piece {
     /// Whether a chunk of `bytes` is a piece of a larger one.
     pub(super) fn is_size(bytes: usize) -> bool {
-        (PIECE_BYTES..MAPPED_BYTES_MIN).contains(&bytes)
+        (PIECE_BYTES..WHOLE_BYTES_MIN).contains(&bytes)
     }
 
     #[inline]

@@ -126,9 +126,23 @@ fn small_pieces_count_as_the_most_that_they_were() {
     assert_eq!((pool.used_bytes(), pool.total_bytes()), (0, 2 * CHUNK));
     let chunks = [pool.take_spare(CHUNK_BYTES), pool.take_spare(CHUNK_BYTES)];
     assert!(chunks.iter().all(Option::is_some) && pool.take_spare(CHUNK_BYTES).is_none());
-    let small = pool.take_spare(CHUNK_BYTES / 4).expect("small pieces have what is left of small pieces");
+    let small = pool.take_spare(CHUNK_BYTES / 16).expect("small pieces have what is left of small pieces");
     pool.give_back([small]);
     let large = pool.take(3 * CHUNK_BYTES);
     pool.give_back([large]);
     assert_eq!(pool.total_bytes(), 4 * CHUNK, "large chunks go back to the system");
+}
+
+#[test]
+fn large_slices_count_only_while_they_live() {
+    let pool = ChunkPool::new(4 * CHUNK);
+    for bytes in [CHUNK, 3 * CHUNK, MAPPED_BYTES_MIN as u64] {
+        pool.charge_slice(bytes);
+        assert_eq!((pool.total_bytes(), pool.used_bytes()), (bytes, bytes));
+        pool.discharge_slice(bytes);
+        assert_eq!((pool.total_bytes(), pool.used_bytes()), (0, 0));
+    }
+    pool.charge_slice(MAPPED_BYTES_MIN as u64 - 8);
+    pool.discharge_slice(MAPPED_BYTES_MIN as u64 - 8);
+    assert_eq!(pool.total_bytes(), MAPPED_BYTES_MIN as u64 - 8, "the allocator may keep it");
 }

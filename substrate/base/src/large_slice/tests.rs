@@ -31,6 +31,25 @@ fn a_slice_of_zeroes_is_one_also_when_its_memory_was_used_before() {
 }
 
 #[test]
+fn a_slice_of_defaults_is_one_whatever_its_memory_held() {
+    #[derive(Debug, PartialEq)]
+    struct Seven(u64);
+    impl Default for Seven {
+        fn default() -> Self {
+            Self(7)
+        }
+    }
+    for len in [0, 1, MAPPED_BYTES_MIN / 8 - 1, MAPPED_BYTES_MIN / 8, 3 * MAPPED_BYTES_MIN / 8] {
+        for _ in 0..4 {
+            let mut slice = LargeSlice::<Seven>::of_default(len);
+            assert_eq!(slice.len(), len);
+            assert!(slice.iter().all(|word| *word == Seven(7)));
+            slice.iter_mut().for_each(|word| word.0 = 8);
+        }
+    }
+}
+
+#[test]
 #[cfg(all(target_os = "linux", not(miri)))]
 fn slices_that_follow_each_other_do_not_fault_their_pages_in_again() {
     const BYTES: usize = 400 << 10;

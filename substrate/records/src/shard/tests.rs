@@ -120,3 +120,17 @@ fn what_is_too_large_for_a_segment_is_not_cached() {
     shard.lock().insert(&record, 0);
     assert_eq!(shard.stats().records, 0);
 }
+
+#[test]
+fn an_index_that_grew_leaves_the_memory_of_the_smaller_ones() {
+    let pool = ChunkPool::new(64 << 20);
+    let shard = Shard::new(&pool, Spare::new(&pool), 256 << 10, 1);
+    let index_bytes = || shard.layout_full().index.bytes();
+    (0..200_000).for_each(|number| insert(&shard, number));
+    assert!(index_bytes() > 1 << 20, "it grew");
+    let segments = shard.layout_full().segments.iter().flatten().count();
+    let chunks = u64_of(segments) * (256 << 10);
+    let others = pool.total_bytes() - chunks - index_bytes();
+    // Those that lay in small pieces, and ghosts.
+    assert!(others < index_bytes() / 3, "{others} bytes beside segments and index");
+}

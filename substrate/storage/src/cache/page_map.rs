@@ -9,7 +9,7 @@
 use testudo_base::{
     num::{u64_of, usize_of},
     sync::{
-        OnceLock,
+        OnceLock, SharedSlice,
         atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst},
         scaled, zeroed_words,
     },
@@ -81,7 +81,7 @@ impl Entry<'_> {
 
 #[derive(Debug)]
 pub(crate) struct PageMap {
-    tables: Box<[OnceLock<Box<[AtomicU32]>>]>,
+    tables: Box<[OnceLock<SharedSlice<AtomicU32>>]>,
     /// How many of them are there.
     made: AtomicU64,
 }

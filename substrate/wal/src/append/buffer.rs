@@ -21,7 +21,7 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
-    PAGE_SIZE,
+    LargeSlice, PAGE_SIZE,
     sync::{
         Backoff, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -44,11 +44,12 @@ thread_local! {
         Cell::new(THREAD_COUNT.fetch_add(1, Ordering::Relaxed) % COUNTER_COUNT);
 }
 
+#[derive(bytemuck::Zeroable)]
 #[repr(C, align(4096))]
 struct Page(UnsafeCell<[u8; PAGE_SIZE]>);
 
 struct Memory {
-    pages: Box<[Page]>,
+    pages: LargeSlice<Page>,
     filled: [CachePadded<AtomicUsize>; COUNTER_COUNT],
 }
 
@@ -58,7 +59,7 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     fn new(bytes: usize) -> Box<Self> {
-        let pages = (0..bytes.div_ceil(PAGE_SIZE)).map(|_| Page(UnsafeCell::new([0; PAGE_SIZE]))).collect();
+        let pages = LargeSlice::zeroed(bytes.div_ceil(PAGE_SIZE));
         Box::new(Self { pages, filled: Default::default() })
     }
 

@@ -22,7 +22,7 @@ fn pieces_of_any_size_are_nobody_elses_and_chunks_come_back_whole() {
     for step in 0..20_000_u64 {
         // More and more, then less and less.
         if rng.below(100) < if step < 10_000 { 60 } else { 40 } {
-            let bytes = (PIECE_BYTES + rng.below(MAPPED_BYTES_MIN - PIECE_BYTES)) / 8 * 8;
+            let bytes = (PIECE_BYTES + rng.below(WHOLE_BYTES_MIN - PIECE_BYTES)) / 8 * 8;
             let piece = pieces.take(bytes).unwrap_or_else(|| {
                 cut += 1;
                 pieces.cut(LargeSlice::unfilled_words(CHUNK_BYTES / 8), bytes)
