@@ -33,6 +33,8 @@ mod refused_entries;
 mod removals_make_room;
 #[path = "store/resting.rs"]
 mod resting;
+#[path = "store/rounds_of_many.rs"]
+mod rounds_of_many;
 #[path = "store/scan_reads.rs"]
 mod scan_reads;
 #[path = "store/seek.rs"]

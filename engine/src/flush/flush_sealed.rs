@@ -1,4 +1,5 @@
-//! Flushing: sealed buffers go into their trees, in rounds that share one sync and one manifest edit.
+//! Flushing: sealed buffers go into their trees, in rounds. Up to 512 of them share one sync and one manifest
+//! edit.
 //!
 //! | step | file |
 //! |---|---|
@@ -15,7 +16,7 @@
 
 use testudo_base::{
     Error, ErrorKind, Result, planted,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed, scaled},
 };
 use testudo_contract::Progress;
 
@@ -27,6 +28,10 @@ use crate::{
     store::Store,
     write::backpressure::Part,
 };
+
+/// Keyspaces that are flushed with one edit. For each of them the new nodes, the edit and its encoding take
+/// a few KiB until it is durable.
+const GROUP_KEYSPACES: usize = scaled(512, 2);
 
 fn is_full(error: &Error) -> bool {
     error.kind() == ErrorKind::OutOfSpace
@@ -82,7 +87,7 @@ impl Store {
         let started = self.env.monotonic();
         self.data.begin_round();
         self.backpressure.flush_started(&*self.env, parts.clone());
-        let outcome = self.flush_where_it_fits(waiting, &parts);
+        let outcome = self.flush_in_groups(&waiting, &parts);
         match &outcome {
             Ok(()) => self.health.set_stall(None),
             // Writers are stopped until there is space again, not for good.
@@ -93,6 +98,18 @@ impl Store {
         self.counters.stages.record_round(bytes, self.env.monotonic().saturating_sub(started));
         self.backpressure.flush_ended(&*self.env);
         outcome
+    }
+
+    /// Flushes what waits, so many keyspaces with one edit. On a device that is nearly full it stops after
+    /// the first edit: the next round goes on.
+    fn flush_in_groups(&self, waiting: &[Waiting], parts: &[Part]) -> Result<()> {
+        for (waiting, parts) in waiting.chunks(GROUP_KEYSPACES).zip(parts.chunks(GROUP_KEYSPACES)) {
+            self.flush_where_it_fits(waiting.to_vec(), parts)?;
+            if self.nearly_full.is_short() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The data file gives back what a round that has succeeded took too much.

@@ -1,13 +1,13 @@
-//! Metadata: what a store has in memory whether it is used or not, and how caches make room for it; and for
-//! log buffers beyond the usual few, while they are there.
+//! Metadata: what a store has in memory whether it is used or not, and how caches make room for it; for what
+//! flushes need beside it; and for log buffers beyond the usual few, while they are there.
 //!
 //! Runs are counted exactly. Nodes follow from the bytes of their objects, and for a keyspace there is a
-//! constant: both as measured, with what an allocator and ordered maps take.
+//! constant: both as measured, with what an allocator and ordered maps take. So is what flushes need.
 //!
 //! **Invariants**
 //! - Counting is a matter of a few numbers, however large the store is.
 
-use testudo_base::{num::u64_of, planted};
+use testudo_base::{num::u64_of, planted, sync::atomic::Ordering::Relaxed};
 
 use crate::store::{
     Store,
@@ -20,24 +20,37 @@ const KEYSPACE_BYTES: usize = size_of::<KeyspaceCore>() + size_of::<View>() + si
 const OBJECT_BYTES: u64 = 300;
 /// The bytes of an object are in memory as they are, and again as a node, which takes about twice as many.
 const OBJECT_COPIES: u64 = 3;
+/// What flushes of many keyspaces need for each: its part of a manifest that is written anew, and what
+/// they leave unused in the heaps of the allocator.
+const FLUSH_BYTES: u64 = 2 << 10;
+/// For so many keyspaces the reserve has room.
+const FEW_KEYSPACES: u64 = 128;
 
 impl Store {
     /// Bytes of memory that metadata takes now.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        let keyspaces = u64_of(self.catalogue.read().by_id.len());
         let of_objects = |count: usize, bytes: u64| u64_of(count) * OBJECT_BYTES + bytes * OBJECT_COPIES;
         self.data.run_memory_bytes()
-            + keyspaces * u64_of(KEYSPACE_BYTES)
+            + self.keyspace_count() * u64_of(KEYSPACE_BYTES)
             + self.manifest.with_state(|state| of_objects(state.objects.len(), state.object_bytes()))
+    }
+
+    /// Bytes of memory that flushes need beside that; nothing before the first one.
+    fn flush_bytes(&self) -> u64 {
+        let has_flushed = self.counters.flushes.load(Relaxed) > 0;
+        u64::from(has_flushed) * self.keyspace_count().saturating_sub(FEW_KEYSPACES) * FLUSH_BYTES
+    }
+
+    fn keyspace_count(&self) -> u64 {
+        u64_of(self.catalogue.read().by_id.len())
     }
 
     /// Lets the caches follow what metadata and log buffers take. REQUIRES: of the locks of the store none is
     /// held but `flush_lock`.
     pub(crate) fn fit_caches(&self) {
         let log_buffers = self.log.wal.as_ref().map_or(0, |wal| wal.extra_buffer_bytes());
-        if self.memory.note_metadata(self.metadata_bytes(), log_buffers)
-            && !planted!("metadata-not-made-room-for")
-        {
+        let metadata = self.metadata_bytes() + self.flush_bytes();
+        if self.memory.note_metadata(metadata, log_buffers) && !planted!("metadata-not-made-room-for") {
             self.rebalance_memory();
         }
     }

@@ -3,8 +3,8 @@
 //! | share | for |
 //! |---|---|
 //! | as set or chosen by the governor, 45 % at first | write buffers |
-//! | 1/6, but of more than 12 MiB 1/12, at most 48 MiB | log buffers, streams, nodes, tables |
-//! | 1/6, at most 10 MiB | the process itself: code, stacks, what its allocator keeps |
+//! | 1/12, at most 48 MiB; more from 32 MiB on, up to 12 MiB | log buffers, streams, nodes, tables |
+//! | 1/8, at most 10 MiB | the process itself: code, stacks, what its allocator keeps |
 //! | a quarter of the rest | pages in any case: indexes and filters at least |
 //! | a 32nd of the rest | tables of the page cache |
 //! | what is left | cached records and more pages, which also have what write buffers do not use |
@@ -13,7 +13,8 @@
 //! or not. If there is more of it, the caches have that much less; where these have the least, write buffers
 //! give way too, until metadata has half of what the reserve leaves. So has the log if a busy device lets
 //! more of its buffers fill than the reserve counts on. Both reserves are what was measured (decision
-//! 0036): streams and the process need about as much with 64 MiB as with 256.
+//! 0036): streams and the process need about as much with 64 MiB as with 256. Less than 32 MiB cannot hold
+//! them anyway, and is better used.
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.
@@ -102,8 +103,9 @@ impl MemoryShares {
     /// Divides `total` where there are so many bytes of metadata, and of log buffers beyond the usual few.
     /// REQUIRES: it was checked.
     pub(crate) fn of(total: u64, write_share: Share, metadata: u64, log_buffers: u64) -> Self {
-        let working = (total / 6).min(12 << 20).max((total / 12).min(48 << 20));
-        let reserve = working + (total / 6).min(10 << 20);
+        let beyond_small = total.saturating_sub(32 << 20);
+        let working = (total / 12 + beyond_small / 5).min(12 << 20).max((total / 12).min(48 << 20));
+        let reserve = working + (total / 8).min(10 << 20);
         let metadata = metadata.saturating_sub(working / 2).saturating_add(log_buffers);
         let metadata = metadata.min((total - reserve) / 2);
         let write_max = total - reserve - metadata - MIN_CACHE_BYTES;

@@ -92,7 +92,7 @@ fn the_flush_thread_compacts_what_rests_while_others_write() {
                 machine.sleep(Duration::from_millis(5));
             }
         });
-        let deadline = machine.monotonic() + Duration::from_secs(120);
+        let deadline = machine.monotonic() + Duration::from_secs(600);
         while resting.stats().buffered_runs > before / 2 && machine.monotonic() < deadline {
             machine.sleep(Duration::from_millis(20));
         }

@@ -30,8 +30,8 @@ use crate::{
 /// What [`Table::bytes_between`] counts for each entry beside key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 8;
 
-/// What the top level costs the process, as a multiple of its bytes: pieces of many sizes, allocated by one
-/// thread and freed by another, leave as much memory unused in the heaps of the allocator.
+/// What table and top level cost the process, as a multiple of their bytes: pieces of many sizes, allocated
+/// by one thread and freed by another, leave as much memory unused in the heaps of the allocator.
 const INDEX_COST: u64 = 2;
 
 /// Top, leaves and records; see [`crate::Memtable`] for what its methods do.
@@ -46,12 +46,16 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// What it takes itself, with thousands of keyspaces much.
+    const OWN_BYTES: u64 = u64_of(size_of::<Self>()) * INDEX_COST;
+
     pub(crate) fn new(pool: Arc<ChunkPool>, full_merge: Arc<FullMerge>) -> Self {
         let arena = Arena::new(pool);
         let top = Top::new(&arena);
         let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
         let index = AtomicI64::new(0);
         let table = Self { top: TopLock::new(top), arena, index_bytes: index, full_merge };
+        table.arena.pool().charge(Self::OWN_BYTES);
         table.count_index(index_bytes);
         table
     }
@@ -322,5 +326,6 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         self.count_index(-self.index_bytes.load(Ordering::Relaxed));
+        self.arena.pool().discharge(Self::OWN_BYTES);
     }
 }

@@ -1,0 +1,63 @@
+//! Rounds of flushing in which more keyspaces take part than one edit has.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use testudo::{Db, Durability, KeyspaceOptions, VerifyLevel};
+use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
+
+/// More than twice what one edit has.
+const KEYSPACES: u32 = 1_100;
+
+fn open(env: Arc<dyn Env>) -> Db {
+    Db::builder("/db").memory_bytes(16 << 20).env(env).open().unwrap()
+}
+
+fn fill(db: &Db) {
+    for number in 0..KEYSPACES {
+        let keyspace = db.keyspace(&format!("k{number}"), KeyspaceOptions::default).unwrap();
+        keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap();
+    }
+}
+
+fn check(db: &Db) {
+    for number in 0..KEYSPACES {
+        let keyspace = db.keyspace(&format!("k{number}"), KeyspaceOptions::default).unwrap();
+        assert_eq!(keyspace.get(number.to_be_bytes()).unwrap().unwrap(), [7; 100], "{number}");
+    }
+}
+
+#[test]
+fn a_round_of_many_keyspaces_has_several_edits() {
+    let machine = MemEnv::new(1);
+    let db = open(machine.clone());
+    fill(&db);
+    let before = db.stats().flushes;
+    db.flush().unwrap();
+    assert_eq!(db.stats().flushes - before, 3);
+    check(&db);
+    // Once the round has ended the log is not needed any more.
+    let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
+    check(&open(image));
+}
+
+#[test]
+fn nothing_is_lost_if_an_edit_within_a_round_fails() {
+    for edits_before in 0..3 {
+        let machine = MemEnv::new(1);
+        let faulty = FaultyEnv::new(machine.clone());
+        let db = open(faulty.clone());
+        fill(&db);
+        db.persist(Durability::Sync).unwrap();
+        let plan =
+            FaultPlan::once(edits_before, FaultError::Device).of_class(IoClass::Sync).on_path("manifest");
+        faulty.set_plan(Some(plan));
+        db.flush().unwrap_err();
+        assert_eq!(faulty.failures().len(), 1);
+        let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
+        let reopened = open(image);
+        check(&reopened);
+        assert!(reopened.verify(VerifyLevel::Full).unwrap().findings.is_empty());
+    }
+}
