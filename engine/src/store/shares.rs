@@ -3,7 +3,7 @@
 //! | share | for |
 //! |---|---|
 //! | as set or chosen by the governor, 45 % at first | write buffers |
-//! | 1/12, at most 48 MiB; more from 32 MiB on, up to 12 MiB | log buffers, streams, nodes, tables |
+//! | 1/12, at most 48 MiB; more from 32 MiB on, up to 14 MiB | log buffers, streams, nodes, tables |
 //! | 1/8, at most 10 MiB | the process itself: code, stacks, what its allocator keeps |
 //! | a quarter of the rest | pages in any case: indexes and filters at least |
 //! | a 32nd of the rest | tables of the page cache |
@@ -104,7 +104,7 @@ impl MemoryShares {
     /// REQUIRES: it was checked.
     pub(crate) fn of(total: u64, write_share: Share, metadata: u64, log_buffers: u64) -> Self {
         let beyond_small = total.saturating_sub(32 << 20);
-        let working = (total / 12 + beyond_small / 5).min(12 << 20).max((total / 12).min(48 << 20));
+        let working = (total / 12 + beyond_small / 4).min(14 << 20).max((total / 12).min(48 << 20));
         let reserve = working + (total / 8).min(10 << 20);
         let metadata = metadata.saturating_sub(working / 2).saturating_add(log_buffers);
         let metadata = metadata.min((total - reserve) / 2);

@@ -25,14 +25,14 @@ fn shares_add_up_and_leave_something_to_everyone() {
 fn caches_give_way_to_metadata_before_write_buffers_do() {
     let of = |metadata: u64| MemoryShares::of(96 << 20, Share::DEFAULT, metadata, 0);
     assert_eq!(of(4 << 20), of(0), "a little of it has its place anyway");
-    assert_eq!(of(14 << 20).caches, of(0).caches - (8 << 20));
+    assert_eq!(of(14 << 20).caches, of(0).caches - (7 << 20));
     assert_eq!(of(14 << 20).write_buffers, of(0).write_buffers);
     assert_eq!(of(1 << 30).caches, MIN_CACHE_BYTES);
     let with_log = MemoryShares::of(96 << 20, Share::DEFAULT, 0, 3 << 20);
     assert_eq!(with_log.caches, of(0).caches - (3 << 20), "as does the log, all of it");
     let most = of(1 << 30);
     assert_eq!(most.metadata, (most.total - most.reserve) / 2, "metadata never has more than half");
-    assert!(most.write_buffers > of(0).write_buffers / 20 * 17);
+    assert!(most.write_buffers > of(0).write_buffers / 5 * 4);
 }
 
 #[test]
