@@ -12,7 +12,7 @@
 //! **Invariants**
 //! - One round at a time (`flush_lock`); of each keyspace only the oldest sealed buffer takes part.
 //! - The log is synced before a run is written: no run on disk holds what the log could still lose.
-//! - A failure before the edit is committed changes nothing; a failed commit poisons the store.
+//! - A failure before an edit is committed changes nothing of its buffers; a failed commit poisons the store.
 
 use testudo_base::{
     Error, ErrorKind, Result, planted,
@@ -102,8 +102,13 @@ impl Store {
 
     /// Flushes what waits, so many keyspaces with one edit. On a device that is nearly full it stops after
     /// the first edit: the next round goes on.
+    ///
+    /// What recovery has read may stand in caches only, so all of it has one edit (`replay.rs`): no commit
+    /// becomes durable in some of its keyspaces and is lost in others.
     fn flush_in_groups(&self, waiting: &[Waiting], parts: &[Part]) -> Result<()> {
-        for (waiting, parts) in waiting.chunks(GROUP_KEYSPACES).zip(parts.chunks(GROUP_KEYSPACES)) {
+        let is_recovery = self.log.wal.is_none();
+        let most = if is_recovery { waiting.len() } else { GROUP_KEYSPACES };
+        for (waiting, parts) in waiting.chunks(most).zip(parts.chunks(most)) {
             self.flush_where_it_fits(waiting.to_vec(), parts)?;
             if self.nearly_full.is_short() {
                 break;

@@ -2,16 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
-use testudo::{Db, Durability, KeyspaceOptions, VerifyLevel};
+use testudo::{Db, Durability, KeyspaceOptions, Placement, VerifyLevel};
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 /// More than twice what one edit has.
 const KEYSPACES: u32 = 1_100;
 
 fn open(env: Arc<dyn Env>) -> Db {
-    Db::builder("/db").memory_bytes(16 << 20).env(env).open().unwrap()
+    Db::builder("/db").memory_bytes(32 << 20).env(env).open().unwrap()
 }
 
 fn fill(db: &Db) {
@@ -60,4 +60,28 @@ fn nothing_is_lost_if_an_edit_within_a_round_fails() {
         check(&reopened);
         assert!(reopened.verify(VerifyLevel::Full).unwrap().findings.is_empty());
     }
+}
+
+/// Values that recovery has found in a value log may stand in caches only: a commit must not be durable in
+/// some of its keyspaces and lost in others.
+#[test]
+fn what_recovery_has_found_in_value_logs_is_flushed_with_one_edit() {
+    let machine = MemEnv::new(1);
+    let db = open(machine.clone());
+    let large = KeyspaceOptions::default().placement(Placement::hybrid());
+    let values = db.keyspace("values", large).unwrap();
+    let write = |numbers: Range<u32>| {
+        numbers.for_each(|number| values.insert(number.to_be_bytes(), [7; 1_000]).unwrap());
+    };
+    write(0..1_000);
+    db.flush().unwrap();
+    let before = db.stats().value_log_bytes;
+    write(1_000..1_100);
+    assert_eq!(db.stats().value_log_bytes - before, 100_000);
+    fill(&db);
+    db.persist(Durability::Sync).unwrap();
+    let reopened = open(machine.crash_image(&CrashPolicy::LOSE_ALL, 1));
+    assert_eq!(reopened.stats().flushes, 1);
+    check(&reopened);
+    assert_eq!(reopened.open_keyspace("values").unwrap().unwrap().iter().unwrap().count(), 1_100);
 }
