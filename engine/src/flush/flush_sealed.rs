@@ -1,4 +1,4 @@
-//! Flushing: sealed buffers go into their trees, in rounds. Up to 512 of them share one sync and one manifest
+//! Flushing: sealed buffers go into their trees, in rounds. Up to 512 buffers share one sync and one manifest
 //! edit.
 //!
 //! | step | file |

@@ -166,8 +166,8 @@ pub struct DbStats {
     /// Bytes at which the write buffer of a single keyspace is flushed (χ).
     pub flush_distance_bytes: u64,
     /// Memory of what cannot leave it, by estimate: keyspaces, nodes of trees, references to runs, the state
-    /// of the manifest. What it takes beyond a 24th of the budget (of a small one a twelfth) the
-    /// caches have less.
+    /// of the manifest. What it takes beyond a 24th of the budget (with 32 to 168 MiB beyond more,
+    /// up to 7 MiB) the caches have less.
     pub metadata_bytes: u64,
     /// Live snapshots.
     pub snapshots: u64,
