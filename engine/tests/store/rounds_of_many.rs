@@ -37,7 +37,6 @@ fn a_round_of_many_keyspaces_has_several_edits() {
     db.flush().unwrap();
     assert_eq!(db.stats().flushes - before, 3);
     check(&db);
-    // Once the round has ended the log is not needed any more.
     let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
     check(&open(image));
 }

@@ -21,7 +21,7 @@ use crate::{
 pub const PIECE_BYTES: usize = CHUNK_BYTES / 64;
 /// From here on chunks are mappings of their own, of which a process can have some 65,000.
 const WHOLE_BYTES_MIN: usize = CHUNK_BYTES / 2;
-/// Parts of the longest piece, and one more.
+/// Parts of the longest piece.
 const LONGEST: usize = WHOLE_BYTES_MIN / PIECE_BYTES;
 const WORDS: usize = PIECE_BYTES / 8;
 
