@@ -163,6 +163,9 @@ pub struct YcsbArgs {
     /// Updates a second beside the reads of range-hot
     #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_positive)]
     pub updates_beside: u64,
+    /// Part of the key space that is hot in range-hot, 0.001 to 0.5
+    #[arg(long, value_name = "F", default_value = "0.05", value_parser = parse_hot_share)]
+    pub hot_share: f64,
     /// Of --reopen-each: this process runs only the workload of this index, in a directory of the first one
     #[arg(long, value_name = "INDEX", hide = true, requires = "reopen_each")]
     pub step: Option<usize>,
@@ -404,8 +407,8 @@ pub enum Workload {
     Absent,
     /// Removes every second record, each thread those of its share, until they are gone; nothing can follow
     DeleteEverySecond,
-    /// Reads, 98 % of them in one twentieth of the key space, beside uniform updates (--updates-beside),
-    /// which one more thread does and which are not counted among its operations
+    /// Reads, 98 % of them in one part of the key space (--hot-share), beside uniform updates
+    /// (--updates-beside), which one more thread does and which are not counted among its operations
     RangeHot,
     /// As range-hot, with scans of exactly --scan-length records instead of reads
     RangeHotScans,
@@ -423,7 +426,7 @@ pub enum Distribution {
     Uniform,
     /// θ = 0.99 from the newest record back
     Latest,
-    /// 98 % alike in a contiguous twentieth of the key space, 2 % alike over all
+    /// 98 % alike in a contiguous part of the key space (--hot-share), 2 % alike over all
     RangeHot,
     /// Four fifths in one of 30 ranges of the key space, some of its keys more than others
     Mixgraph,
@@ -444,6 +447,13 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('s').parse::<f64>() {
         Ok(seconds) if (0.0..=1e7).contains(&seconds) => Ok(seconds),
         _ => Err(format!("{text:?} is not a number of seconds")),
+    }
+}
+
+fn parse_hot_share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.001..=0.5).contains(&share) => Ok(share),
+        _ => Err(format!("{text:?} is not a part from 0.001 to 0.5")),
     }
 }
 

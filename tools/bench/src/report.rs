@@ -71,6 +71,12 @@ pub(crate) struct Report {
     /// Time that the workload ran before it was measured.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) warmup_seconds: f64,
+    /// Updates a second beside what is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) updates_beside: Option<u64>,
+    /// Part of the key space that is hot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hot_share: Option<f64>,
     pub(crate) memory_bytes: u64,
     pub(crate) ops: u64,
     pub(crate) seconds: f64,

@@ -54,10 +54,11 @@ fn mixes_and_hot_ranges_are_verbs_of_their_own() {
     assert_eq!((mixed.mix, mixed.records, mixed.workloads.len()), (Some(Mix::Sd), Some(5_000), 7));
     let missing = parse("mixed --records 5k").unwrap_err();
     assert!(missing.contains("--mix <MIX>"), "{missing}");
-    let Ok(BenchCommand::Rangehot(hot)) = parse("rangehot --updates-beside 4k") else {
+    let Ok(BenchCommand::Rangehot(hot)) = parse("rangehot --updates-beside 4k --hot-share 0.01") else {
         panic!("bench rangehot is not understood")
     };
     assert_eq!((hot.workloads, hot.updates_beside), (vec![Workload::Load, Workload::RangeHot], 4_000));
+    assert!((hot.hot_share - 0.01).abs() < 1e-9, "{}", hot.hot_share);
     let Ok(BenchCommand::Mixgraph(graph)) = parse("mixgraph --seconds 5") else {
         panic!("bench mixgraph is not understood")
     };
@@ -77,6 +78,7 @@ fn a_bad_value_is_refused_with_the_name_of_its_flag() {
         ("ycsb --ops 1 --seconds 1", "--seconds"),
         ("ycsb --reopen-each --plot p", "--plot"),
         ("ycsb --step 1", "--reopen-each"),
+        ("ycsb --hot-share 0.7", "--hot-share"),
         ("ycsb --sequential-share 101", "--sequential-share"),
         ("ycsb --sequential-share 5 --ordered-load", "--ordered-load"),
         ("replay x --value-scale nan", "--value-scale"),

@@ -280,6 +280,10 @@ impl<'a, S: Subject> RunState<'a, S> {
         report.note_rates(&rates, self.args.reopen_each || workload.has_updates_beside());
         if workload.has_updates_beside() {
             report.live_bytes_by_second = live_bytes_by_second;
+            report.updates_beside = Some(self.args.updates_beside);
+        }
+        if self.distribution(workload) == Distribution::RangeHot {
+            report.hot_share = Some(self.args.hot_share);
         }
         if workload == Workload::Load && self.args.ordered_load {
             (report.ordered_load, report.threads) = (true, 1);
@@ -367,7 +371,12 @@ impl<'a, S: Subject> RunState<'a, S> {
             target,
             complaints,
             workload,
-            picker: Picker::new(self.distribution(workload), self.population(workload).max(1), target.keys),
+            picker: Picker::new(
+                self.distribution(workload),
+                self.population(workload).max(1),
+                target.keys,
+                self.args.hot_share,
+            ),
             threads,
             writers,
             update_interval: workload

@@ -371,4 +371,5 @@ fn updates_beside_a_hot_range_come_at_their_rate() {
         (result["ops_per_second"].as_f64().unwrap(), result["last_10s_rate"].as_f64().unwrap());
     assert!((rate * seconds / reads - 1.0).abs() < 0.01, "{result}");
     assert!(last > 0.0 && result["first_10s_rate"] == result["last_10s_rate"], "all of it: {result}");
+    assert_eq!((&result["updates_beside"], &result["hot_share"]), (&1_000.into(), &0.05.into()));
 }

@@ -8,6 +8,8 @@
 //! - A picked record was acknowledged before the pick.
 //! - Ranks are spread over the records by a bijection, so no two hot ranks share a record.
 
+use std::ops::Range;
+
 use testudo_env::SplitMix;
 
 use super::{keys::KeyMaker, mixgraph::KeyModel};
@@ -77,15 +79,15 @@ pub(crate) enum Picker {
     Zipfian { zipf: Zipf, stride: u64 },
     Uniform,
     Latest { zipf: Zipf },
-    RangeHot { keys: KeyMaker },
+    RangeHot { keys: KeyMaker, hot: Range<f64> },
     Mixgraph(Box<KeyModel>),
 }
 
-/// The hot range: a twentieth of the key space, from two fifths of it on.
-const HOT_RANGE: std::ops::Range<f64> = 0.4..0.45;
+/// Where in the key space the hot range begins.
+const HOT_FROM: f64 = 0.4;
 const HOT_PERCENT: u64 = 98;
-/// Draws for one pick. One in twenty hits, so only a store of very few records ever takes so many.
-const DRAWS_MAX: u32 = 1_000;
+/// Draws for one pick. One in a thousand hits at least, so only a store of few records ever takes so many.
+const DRAWS_MAX: u32 = 10_000;
 
 impl Picker {
     /// Zipfian among `records`, at least 1.
@@ -94,12 +96,13 @@ impl Picker {
     }
 
     /// For a store that holds `records` records under `keys`, at least 1, and may grow.
-    pub(crate) fn new(distribution: Distribution, records: u64, keys: KeyMaker) -> Self {
+    /// `hot_share` is the part of the key space that is hot in a hot range.
+    pub(crate) fn new(distribution: Distribution, records: u64, keys: KeyMaker, hot_share: f64) -> Self {
         match distribution {
             Distribution::Zipfian => Self::zipfian(records),
             Distribution::Uniform => Self::Uniform,
             Distribution::Latest => Self::Latest { zipf: Zipf::new(records) },
-            Distribution::RangeHot => Self::RangeHot { keys },
+            Distribution::RangeHot => Self::RangeHot { keys, hot: hot_range(hot_share) },
             Distribution::Mixgraph => Self::Mixgraph(Box::new(KeyModel::new(records, keys))),
         }
     }
@@ -111,8 +114,8 @@ impl Picker {
             Self::Zipfian { zipf, stride } => scatter(zipf.rank(random), *stride, zipf.count),
             Self::Uniform => below(random, acknowledged),
             Self::Latest { zipf } => acknowledged - 1 - zipf.rank(random),
-            Self::RangeHot { keys } if below(random, 100) < HOT_PERCENT => {
-                pick_hot(random, acknowledged, keys)
+            Self::RangeHot { keys, hot } if below(random, 100) < HOT_PERCENT => {
+                pick_hot(random, acknowledged, keys, hot)
             }
             Self::RangeHot { .. } => below(random, acknowledged),
             Self::Mixgraph(model) => model.pick(random),
@@ -120,10 +123,16 @@ impl Picker {
     }
 }
 
-/// A record of the hot range. Drawing until one lies there takes no memory, and about 0.1 µs.
-fn pick_hot(random: &mut SplitMix, acknowledged: u64, keys: &KeyMaker) -> u64 {
+/// The hot range, in parts of the key space.
+fn hot_range(share: f64) -> Range<f64> {
+    HOT_FROM..HOT_FROM + share
+}
+
+/// A record of the hot range. Drawing until one lies there takes no memory, and for a twentieth of the key
+/// space about 0.1 µs.
+fn pick_hot(random: &mut SplitMix, acknowledged: u64, keys: &KeyMaker, hot: &Range<f64>) -> u64 {
     let mut draw = || below(random, acknowledged);
-    let is_hot = |record: &u64| HOT_RANGE.contains(&keys.fraction(*record));
+    let is_hot = |record: &u64| hot.contains(&keys.fraction(*record));
     let draws = (0..DRAWS_MAX).map(|_| draw()).find(is_hot);
     draws.unwrap_or_else(draw)
 }

@@ -2,11 +2,11 @@ use std::collections::HashSet;
 
 use testudo_env::SplitMix;
 
-use super::{HOT_RANGE, Picker, THETA, Zipf, scatter, stride_of, zeta};
+use super::{Picker, THETA, Zipf, hot_range, scatter, stride_of, zeta};
 use crate::{Distribution, workloads::ycsb::keys::KeyMaker};
 
 fn picker(distribution: Distribution, records: u64) -> Picker {
-    Picker::new(distribution, records, KeyMaker::new(24).unwrap())
+    Picker::new(distribution, records, KeyMaker::new(24).unwrap(), 0.05)
 }
 
 #[test]
@@ -78,21 +78,26 @@ fn latest_prefers_the_newest() {
 }
 
 #[test]
-fn a_hot_range_is_a_twentieth_of_the_key_space_and_gets_nearly_all_picks() {
-    let (records, picks) = (100_000, 100_000);
+fn a_hot_range_is_the_part_that_was_asked_for_and_gets_nearly_all_picks() {
     let keys = KeyMaker::new(24).unwrap();
-    let hot: HashSet<u64> =
-        (0..records).filter(|record| HOT_RANGE.contains(&keys.fraction(*record))).collect();
-    assert!((4_800..5_200).contains(&hot.len()), "{}", hot.len());
-    let picker = picker(Distribution::RangeHot, records);
-    let mut random = SplitMix::new(4);
-    let mut counts = vec![0u32; 100_000];
-    for _ in 0..picks {
-        counts[usize::try_from(picker.pick(&mut random, records)).unwrap()] += 1;
+    for (share, records) in [(0.02, 200_000), (0.05, 100_000), (0.5, 50_000)] {
+        let range = hot_range(share);
+        let hot: HashSet<u64> =
+            (0..records).filter(|record| range.contains(&keys.fraction(*record))).collect();
+        let found = hot.len() as f64 / (share * records as f64);
+        assert!((0.95..1.05).contains(&found), "{share}: {}", hot.len());
+        let picker = Picker::new(Distribution::RangeHot, records, keys, share);
+        let mut random = SplitMix::new(4);
+        let mut counts = vec![0u32; usize::try_from(records).unwrap()];
+        for _ in 0..100_000 {
+            counts[usize::try_from(picker.pick(&mut random, records)).unwrap()] += 1;
+        }
+        let hits: u32 = hot.iter().map(|record| counts[usize::try_from(*record).unwrap()]).sum();
+        // 98 % of all, and as much of the rest as is hot.
+        let due = 98_000.0 + 2_000.0 * share;
+        assert!((f64::from(hits) - due).abs() < 200.0, "{share}: {hits}");
+        let most = hot.iter().map(|record| counts[usize::try_from(*record).unwrap()]).max().unwrap();
+        let each = due / hot.len() as f64;
+        assert!(f64::from(most) < each * 3.0 + 12.0, "{share}: alike, {each} each, not {most}");
     }
-    let hits: u32 = hot.iter().map(|record| counts[usize::try_from(*record).unwrap()]).sum();
-    // 98 % of all, and a twentieth of the rest.
-    assert!((98_000..98_250).contains(&hits), "{hits}");
-    let most = hot.iter().map(|record| counts[usize::try_from(*record).unwrap()]).max();
-    assert!(most < Some(60), "alike: twenty each, not {most:?}");
 }
