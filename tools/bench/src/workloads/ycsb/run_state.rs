@@ -12,7 +12,7 @@ use std::{
 
 use clap::ValueEnum;
 use testudo::{Error, Result};
-use testudo_base::num::usize_of;
+use testudo_base::num::{u64_of, usize_of};
 use testudo_env::{Env, SplitMix};
 
 use super::{
@@ -51,6 +51,7 @@ const IDLE_FOR: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 /// Told apart from the seed of what is measured.
 const WARMUP_SEED: u64 = 0x9e37_79b9;
+const WORKLOAD_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// An open store with what is known about it.
 pub(crate) struct RunState<'a, S: Subject> {
@@ -65,6 +66,8 @@ pub(crate) struct RunState<'a, S: Subject> {
     main: Target<S::Records>,
     seq: Option<Target<S::Records>>,
     backup: Option<BackupCheck<'a>>,
+    /// The number of the next workload of the run.
+    number: usize,
 }
 
 impl<'a, S: Subject> RunState<'a, S> {
@@ -105,8 +108,9 @@ impl<'a, S: Subject> RunState<'a, S> {
         let lengths = Lengths::of_flags(args.value_bytes, args.mix);
         let main = Target { keyspaces, keys, lengths, oracle: Oracle::new(0) };
         let backup = args.backup_to.as_deref().map(|repository| BackupCheck::new(context, repository));
+        let number = args.step.unwrap_or(0);
         let mut state =
-            Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup };
+            Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup, number };
         state.find_records()?;
         Ok(state)
     }
@@ -163,7 +167,7 @@ impl<'a, S: Subject> RunState<'a, S> {
 
     /// Closes the store and opens it again; `report` gets the time of the latter, and what is wrong then.
     pub(crate) fn reopen(self, report: &mut Report) -> Result<Self> {
-        let Self { args, context, settings, dir, db, records, main, seq, backup, .. } = self;
+        let Self { args, context, settings, dir, db, records, main, seq, backup, number, .. } = self;
         drop((main.keyspaces, seq));
         db.close()?;
         let started = context.env.monotonic();
@@ -171,7 +175,8 @@ impl<'a, S: Subject> RunState<'a, S> {
         let open_seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
         report.reopen_seconds = Some(open_seconds);
         let main = Target { keyspaces: main_keyspaces(&db, args)?, ..main };
-        let state = Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup };
+        let state =
+            Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup, number };
         let complaints = Complaints::default();
         state.spot_check(&state.main, &complaints)?;
         report.wrong_answers += complaints.count();
@@ -313,7 +318,14 @@ impl<'a, S: Subject> RunState<'a, S> {
         if (fills || last) && self.args.settle_seconds > 0.0 && !report.interrupted {
             self.wait_for_compactions(&mut report, &before, started)?;
         }
+        self.number += 1;
         Ok(report)
+    }
+
+    /// The seed of the next workload. Each has its own: if it drew what the one before has drawn, it would
+    /// find all of it in memory, also after a warm restart.
+    fn seed(&self) -> u64 {
+        self.args.seed.wrapping_add(u64_of(self.number).wrapping_mul(WORKLOAD_SEED))
     }
 
     /// The switches of trees that are due in a workload, if any.
@@ -340,7 +352,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         let deadline = started + Duration::from_secs_f64(self.args.warmup_seconds);
         let shared = self.shared(workload, complaints, (u64::MAX, Some(deadline)));
         // The measured part shall not repeat it.
-        let shared = Shared { seed: self.args.seed.wrapping_add(WARMUP_SEED), ..shared };
+        let shared = Shared { seed: shared.seed.wrapping_add(WARMUP_SEED), ..shared };
         let tallies = run_threads(&shared, started, Asides::default(), rates)?;
         tallies.into_iter().find_map(|tally| tally.error).map_or(Ok(()), Err)
     }
@@ -392,7 +404,7 @@ impl<'a, S: Subject> RunState<'a, S> {
                 .rate
                 .map(|rate| Duration::from_nanos(u64::from(self.args.threads) * 1_000_000_000 / rate)),
             scan_length: self.args.scan_length,
-            seed: self.args.seed,
+            seed: self.seed(),
             stop: self.context.stop_flag(),
             failed: AtomicBool::new(false),
         }
