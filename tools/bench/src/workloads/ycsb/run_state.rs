@@ -51,6 +51,7 @@ const IDLE_FOR: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 /// Told apart from the seed of what is measured.
 const WARMUP_SEED: u64 = 0x9e37_79b9;
+/// What tells the seeds of workloads apart that follow each other.
 const WORKLOAD_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// An open store with what is known about it.
