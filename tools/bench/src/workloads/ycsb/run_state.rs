@@ -51,8 +51,6 @@ const IDLE_FOR: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 /// Told apart from the seed of what is measured.
 const WARMUP_SEED: u64 = 0x9e37_79b9;
-/// What tells the seeds of workloads apart that follow each other.
-const WORKLOAD_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// An open store with what is known about it.
 pub(crate) struct RunState<'a, S: Subject> {
@@ -324,9 +322,11 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     /// The seed of the next workload. Each has its own: if it drew what the one before has drawn, it would
-    /// find all of it in memory, also after a warm restart.
+    /// find all of it in memory, also after a warm restart. Workers take the numbers that follow it, which must
+    /// not be those of a neighbour.
     fn seed(&self) -> u64 {
-        self.args.seed.wrapping_add(u64_of(self.number).wrapping_mul(WORKLOAD_SEED))
+        let mut seeds = SplitMix::new(self.args.seed);
+        (0..=self.number).fold(0, |_, _| seeds.next_u64())
     }
 
     /// The switches of trees that are due in a workload, if any.
