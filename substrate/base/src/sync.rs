@@ -42,6 +42,13 @@ pub fn is_held<T>(lock: &Mutex<T>) -> bool {
     is_locked
 }
 
+/// Where another thread may come between, for code that meets others without anything of this module.
+#[inline]
+pub fn step() {
+    #[cfg(testudo_shuttle)]
+    yield_now();
+}
+
 /// `many` as it is, or `few` where looking at each of them is a step of the schedule.
 pub const fn scaled(many: usize, few: usize) -> usize {
     if cfg!(testudo_shuttle) { few } else { many }

@@ -65,8 +65,14 @@ fn main() {
             let stats = cache.stats();
             let (hits, misses) = (stats.hits - before.0, stats.misses - before.1);
             before = (stats.hits, stats.misses);
-            let share = 100 * hits / (hits + misses).max(1);
-            println!("{read} reads: {share} % hits, {} records, {} bytes", stats.records, pool.total_bytes());
+            let share = 1000 * hits / (hits + misses).max(1);
+            println!(
+                "{read} reads: {}.{} % hits, {} records, {} bytes",
+                share / 10,
+                share % 10,
+                stats.records,
+                pool.total_bytes()
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ use testudo_base::KeyspaceId;
 pub struct HotRecord {
     /// Its keyspace.
     pub keyspace: KeyspaceId,
-    /// How well it was used, from 0 to 3.
+    /// How well it was used, from 0 to 3; 0 if it was not used again since it came.
     pub priority: u8,
     /// Its key.
     pub key: Vec<u8>,

@@ -12,22 +12,22 @@ use crate::{
     hot_record::HotRecord,
     keyspace_records::KeyspaceRecords,
     record_cache::RecordCache,
-    segment::FIRST_PLACE,
+    segment::{FIRST_PLACE, Part},
     shard::{Layout, Shard},
     slot::Location,
 };
 
 impl RecordCache {
     /// Lets `act` see the records that are true for these states of their keyspaces, until it returns
-    /// `false`: first those that were used since they came, of each shard the newest first. Others come and
-    /// go meanwhile: a few may be missing or come twice.
+    /// `false`: first the main ones and those that were used since they came, of each shard the newest first.
+    /// Others come and go meanwhile: a few may be missing or come twice.
     pub fn each_hot_record(
         &self,
         states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
         mut act: impl FnMut(&HotRecord) -> bool,
     ) {
         for is_used in [true, false] {
-            for (layout, segments) in self.shards().iter().map(Shard::newest_segments) {
+            for (layout, segments) in self.shards().iter().map(Shard::best_segments) {
                 for location in segments.into_iter().flat_map(|segment| places(&layout, segment)) {
                     let record = hot_record(&layout, location, states);
                     if let Some(record) = record.filter(|record| (record.priority > 0) == is_used)
@@ -64,8 +64,9 @@ fn hot_record(
     let (_, slot) = layout.index.bucket(segment.header(at.place).tag).way_to(at)?;
     let (keyspace, flushes) = segment.owner(at.place);
     states.get(&keyspace).filter(|records| records.covers(flushes))?;
-    let (key, value) = (segment.key(at.place), segment.value(at.place));
-    Some(HotRecord { keyspace, priority: slot.priority(), key, value })
+    let (key, value) = (segment.key(at.place), segment.value(at.place, flushes)?);
+    let priority = if segment.part == Part::Main { slot.priority().max(1) } else { slot.priority() };
+    Some(HotRecord { keyspace, priority, key, value })
 }
 
 #[cfg(test)]

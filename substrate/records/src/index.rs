@@ -1,7 +1,7 @@
 //! The index of a shard: buckets of eight slots, one cache line each.
 //!
-//! A key has one bucket; where that is full, the least used record of the bucket is forgotten. So there are
-//! no chains, and a look-up costs one cache line.
+//! A key has one bucket; where that is full, the record of the bucket that is worth least is forgotten. So
+//! there are no chains, and a look-up costs one cache line.
 //!
 //! **Invariants**
 //! - Slots are changed under the lock of the shard, but for priorities, which readers raise.
@@ -62,12 +62,13 @@ impl Bucket {
         Some((way, slots[way]))
     }
 
-    /// The way for a new record: an empty one, or that of one of the least used records.
-    pub(crate) fn way_for(&self, tag: u32) -> (usize, Slot) {
+    /// The way for a new record: an empty one, or that of one of the records that are worth least.
+    pub(crate) fn way_for<W: Ord>(&self, tag: u32, worth: impl Fn(Slot) -> W) -> (usize, Slot) {
         let slots = self.load();
         let first = usize_of(u64::from(tag)) % WAYS;
-        let use_of = |way: &usize| if slots[*way].is_empty() { 0 } else { 1 + slots[*way].priority() };
-        let way = (0..WAYS).map(|turn| (first + turn) % WAYS).min_by_key(use_of).expect("a bucket has ways");
+        let worth_of = |way: &usize| (!slots[*way].is_empty()).then(|| worth(slots[*way]));
+        let way =
+            (0..WAYS).map(|turn| (first + turn) % WAYS).min_by_key(worth_of).expect("a bucket has ways");
         (way, slots[way])
     }
 }
@@ -93,15 +94,15 @@ impl Index {
     }
 
     /// The same slots over another number of buckets, and how many they are; what does not fit is forgotten.
-    pub(crate) fn resized(&self, bucket_count: usize) -> (Self, usize) {
+    pub(crate) fn resized<W: Ord>(&self, bucket_count: usize, worth: impl Fn(Slot) -> W) -> (Self, usize) {
         let next = Self::new(bucket_count, &self.pool);
         let mut count = 0;
         for slot in self.buckets.iter().flat_map(Bucket::load).filter(|slot| !slot.is_empty()) {
             let bucket = next.bucket(slot.tag());
-            let (way, present) = bucket.way_for(slot.tag());
+            let (way, present) = bucket.way_for(slot.tag(), &worth);
             if present.is_empty() {
                 count += 1;
-            } else if present.priority() >= slot.priority() {
+            } else if worth(present) >= worth(slot) {
                 continue;
             }
             bucket.set(way, slot);

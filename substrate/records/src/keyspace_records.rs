@@ -29,11 +29,12 @@ use testudo_base::{
 };
 
 use crate::{
+    ghosts::Evicted,
     hot_record::{HotRecord, RestoredRecord},
     index::tag_of,
     record_cache::{RecordCache, hash_in},
-    segment::Record,
-    shard::{Found, Shard},
+    segment::{Part, Record},
+    shard::{Found, Shard, Standing},
     slot::PRIORITY_MAX,
 };
 
@@ -104,12 +105,17 @@ impl KeyspaceRecords {
             counters.misses.fetch_add(1, Relaxed);
             return None;
         };
+        // Nothing if a flush replaces it right now: then it is of a later state.
+        let Some(value) = found.segment.value(found.slot.location().place, found.flushes) else {
+            counters.misses.fetch_add(1, Relaxed);
+            return None;
+        };
         counters.hits.fetch_add(1, Relaxed);
         if found.flushes == RESTORED_STATE {
             counters.restored_hits.fetch_add(1, Relaxed);
         }
         found.bucket.raise(found.way, found.slot);
-        Some(found.segment.value(found.slot.location().place))
+        Some(value)
     }
 
     /// A read was answered without the cache.
@@ -136,13 +142,12 @@ impl KeyspaceRecords {
         if !self.shared.is_cached.load(Relaxed) {
             self.shared.is_cached.store(true, Relaxed);
         }
-        let mut priority = 0;
-        if neighbours == 0 && shard.recall(tag) {
+        let evicted = shard.recall(tag);
+        if neighbours == 0 && evicted == Some(Evicted::Recently) {
             let pool = self.cache.pool();
             pool.division().record_was_missed(pool.limit_bytes());
-            priority = 1;
         }
-        shard.insert(&self.record(tag, key, value), priority);
+        shard.insert(&self.record(tag, key, value), standing_of(evicted));
     }
 
     /// The keyspace.
@@ -177,7 +182,8 @@ impl KeyspaceRecords {
         }
         self.shared.is_cached.store(true, Relaxed);
         let record = Record { flushes: RESTORED_STATE, ..self.record(tag, &hot.key, &hot.value) };
-        if !shard.restore(&record, hot.priority.min(PRIORITY_MAX)) {
+        let part = if hot.priority > 0 { Part::Main } else { Part::Probation };
+        if !shard.restore(&record, Standing { part, priority: hot.priority.min(PRIORITY_MAX) }) {
             return RestoredRecord::Full;
         }
         self.cache.counters().restored.fetch_add(1, Relaxed);
@@ -256,11 +262,20 @@ impl KeyspaceRecords {
     fn replace(&self, hash: u64, key: &[u8], value: Option<&[u8]>, admits: bool) {
         let tag = tag_of(hash);
         let mut shard = self.cache.shard(hash).lock();
-        let priority = shard.remove(tag, self.shared.keyspace, key);
-        if let Some(value) = value.filter(|_| priority.is_some() || admits) {
-            shard.insert(&self.record(tag, key, value), priority.unwrap_or(0));
+        if value.is_some_and(|value| shard.replace(&self.record(tag, key, value))) {
+            return;
+        }
+        let present = shard.remove(tag, self.shared.keyspace, key);
+        if let Some(value) = value.filter(|_| present.is_some() || admits) {
+            let standing = present.unwrap_or_else(|| standing_of(shard.recall(tag)));
+            shard.insert(&self.record(tag, key, value), standing);
         }
     }
+}
+
+/// Where a record begins that was not in the cache.
+fn standing_of(evicted: Option<Evicted>) -> Standing {
+    if evicted.is_some() { Standing::RETURNED } else { Standing::NEW }
 }
 
 impl Batch {

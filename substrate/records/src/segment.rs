@@ -4,20 +4,27 @@
 //! word 0, then records: | tag 32, key bytes 16, value bytes 16 | keyspace 32, flushes 32 | key | value |
 //! ```
 //!
-//! Key and value begin at words of their own.
+//! Key and value begin at words of their own. A value can be replaced by another of as many words. Who reads
+//! one looks at the number of its state before and after, and has nothing if that has changed meanwhile.
 //!
 //! **Invariants**
-//! - A record is written before any slot leads to it, and never changed.
+//! - A record is written before any slot leads to it. What changes later are the length of its value, the
+//!   value and the flushes, under the lock of the shard, to those of a later state.
 //! - The chunk goes back to the pool, and the number to the shard, when the last reader has let go of the
 //!   segment.
 
-use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64 as Word,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
 
 use testudo_base::{
     KeyspaceId,
     chunks::{Chunk, ChunkPool},
     num::{low32, u64_of, usize_of},
-    sync::{Arc, Mutex},
+    planted,
+    sync::{Arc, Mutex, step},
 };
 
 const HEADER_WORDS: usize = 2;
@@ -26,6 +33,9 @@ const WORD: usize = 8;
 pub(crate) const FIRST_PLACE: usize = 1;
 /// Longest key, and longest value: their lengths have 16 bits each.
 const LENGTH_MAX: usize = u16::MAX as usize;
+
+/// Stands for the flushes of a record while it is changed: later than every state.
+const CHANGING: u32 = u32::MAX;
 
 /// Where chunks and numbers of a shard's segments go when these end.
 #[derive(Debug)]
@@ -50,6 +60,14 @@ impl Record<'_> {
         (self.key.len() <= LENGTH_MAX && self.value.len() <= LENGTH_MAX)
             .then(|| words_of(self.key.len(), self.value.len()))
     }
+
+    fn first_word(&self) -> u64 {
+        u64::from(self.tag) << 32 | u64_of(self.key.len()) << 16 | u64_of(self.value.len())
+    }
+
+    fn owner(&self, flushes: u32) -> u64 {
+        u64::from(self.keyspace.0) << 32 | u64::from(flushes)
+    }
 }
 
 fn words_of(key_bytes: usize, value_bytes: usize) -> usize {
@@ -70,17 +88,26 @@ impl Header {
     }
 }
 
+/// The part of a shard's records that a segment is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Those that were not used again yet.
+    Probation,
+    Main,
+}
+
 #[derive(Debug)]
 pub(crate) struct Segment {
     id: u32,
+    pub(crate) part: Part,
     /// `None` once the memory was taken out, or on its way back.
     chunk: Option<Chunk>,
     home: Arc<Home>,
 }
 
 impl Segment {
-    pub(crate) fn new(id: u32, chunk: Chunk, home: Arc<Home>) -> Arc<Self> {
-        Arc::new(Self { id, chunk: Some(chunk), home })
+    pub(crate) fn new(id: u32, part: Part, chunk: Chunk, home: Arc<Home>) -> Arc<Self> {
+        Arc::new(Self { id, part, chunk: Some(chunk), home })
     }
 
     #[inline]
@@ -95,13 +122,25 @@ impl Segment {
             record.words().is_some_and(|words| place >= FIRST_PLACE && place + words <= self.words().len()),
             "the room is there"
         );
-        let lengths = u64_of(record.key.len()) << 16 | u64_of(record.value.len());
         let words = &self.words()[place..];
-        words[0].store(u64::from(record.tag) << 32 | lengths, Relaxed);
-        words[1].store(u64::from(record.keyspace.0) << 32 | u64::from(record.flushes), Relaxed);
+        words[0].store(record.first_word(), Relaxed);
+        words[1].store(record.owner(record.flushes), Relaxed);
         let (key_words, value_words) = words[HEADER_WORDS..].split_at(record.key.len().div_ceil(WORD));
         put(key_words, record.key);
         put(value_words, record.value);
+    }
+
+    /// Gives a record the value that its key has in a later state. REQUIRES: `record` takes as many words as
+    /// what is there; the lock of the shard is held.
+    pub(crate) fn rewrite(&self, place: usize, record: &Record<'_>) {
+        debug_assert!(record.words() == Some(self.header(place).words()), "the next record stays whole");
+        let words = &self.words()[place..];
+        words[1].store(record.owner(CHANGING), Relaxed);
+        fence(Release);
+        words[0].store(record.first_word(), Relaxed);
+        step();
+        put(&words[HEADER_WORDS + record.key.len().div_ceil(WORD)..], record.value);
+        words[1].store(record.owner(record.flushes), Release);
     }
 
     /// Copies `count` words of `from` here. REQUIRES: as [`Segment::write`].
@@ -127,7 +166,7 @@ impl Segment {
     #[inline]
     pub(crate) fn flushes_of(&self, place: usize, keyspace: KeyspaceId, key: &[u8]) -> Option<u32> {
         let words = &self.words()[place..];
-        let owner = words[1].load(Relaxed);
+        let owner = words[1].load(Acquire);
         let is_its = owner >> 32 == u64::from(keyspace.0)
             && self.header(place).key_bytes == key.len()
             && equals(&words[HEADER_WORDS..], key);
@@ -136,7 +175,7 @@ impl Segment {
 
     /// The keyspace of the record, and the number of the state that it is of.
     pub(crate) fn owner(&self, place: usize) -> (KeyspaceId, u32) {
-        let owner = self.words()[place + 1].load(Relaxed);
+        let owner = self.words()[place + 1].load(Acquire);
         (KeyspaceId(low32(owner >> 32)), low32(owner))
     }
 
@@ -146,12 +185,16 @@ impl Segment {
         self.bytes(place + HEADER_WORDS, header.key_bytes)
     }
 
-    /// The record's value.
+    /// The record's value, unless it is no longer that of state `flushes`.
     #[inline]
-    pub(crate) fn value(&self, place: usize) -> Vec<u8> {
+    pub(crate) fn value(&self, place: usize, flushes: u32) -> Option<Vec<u8>> {
         let header = self.header(place);
         let start = place + HEADER_WORDS + header.key_bytes.div_ceil(WORD);
-        self.bytes(start, header.value_bytes)
+        step();
+        let value = self.bytes(start, header.value_bytes);
+        fence(Acquire);
+        let now = low32(self.words()[place + 1].load(Relaxed));
+        (now == flushes || planted!("torn-record-read")).then_some(value)
     }
 
     #[inline]

@@ -1,9 +1,13 @@
-//! A shard: a log of segments, and the index of their records.
+//! A shard: two logs of segments, and the index of their records. S3-FIFO (Yang and others, SOSP 2023), with
+//! logs for queues.
 //!
-//! New records go to the end of the log. When it may not grow, its oldest segment ends: records that were
-//! used since they were written are carried to the end of the log with one use less, the others die. That is
-//! a clock whose hand is the end of the log (FIFO with reinsertion), with two bits of use for each record;
-//! TreeLine, section on the record cache.
+//! New records go to the end of the log of those on probation, which has a tenth of the segments. When a
+//! segment is needed that the pool does not spare, the oldest one ends: of those on probation if they have
+//! more than their tenth, else of the main ones. Records on probation that were used go to the end of the
+//! main log. Main ones that were used since they were written are carried on there with one use less, a clock
+//! with two bits of use (TreeLine, section on the record cache). The others die, and are remembered: one that
+//! comes again soon enough belongs to the main ones at once. So what is asked for once passes through, also
+//! what a flush brings, and what stays was asked for again.
 //!
 //! Readers take the published layout and look into its index and its segments, without a lock. Who changes
 //! anything holds the lock of the log. A layout keeps its segments alive: a reader never sees a segment that
@@ -14,6 +18,7 @@
 //!   or nothing.
 //! - While a record is carried on, its slot leads to the old place or the new one, never nowhere.
 //! - At most three quarters of a segment are carried on, so that each one that ends makes room.
+//! - A record stays in its part when it is replaced.
 
 use std::{collections::VecDeque, mem};
 
@@ -25,14 +30,18 @@ use testudo_base::{
 };
 
 use crate::{
-    ghosts::Ghosts,
+    ghosts::{Evicted, Ghosts},
     index::{Bucket, Index},
-    segment::{FIRST_PLACE, Home, Record, Segment},
+    segment::{FIRST_PLACE, Home, Part, Record, Segment},
     slot::{Location, SEGMENTS_MAX, Slot},
 };
 
 /// Buckets of a new shard, and of an empty one.
 const FIRST_BUCKETS: usize = scaled(32, 2);
+/// One of so many segments is for records on probation.
+const PROBATION_SHARE: usize = 10;
+/// Most segments that end for one that is needed: each leaves a quarter at least, in one log or the other.
+const ENDED_MAX: usize = 8;
 
 /// What readers look into.
 #[derive(Clone, Debug)]
@@ -50,15 +59,36 @@ struct Closed {
     end: usize,
 }
 
+/// The log of a part.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Oldest first.
+    closed: VecDeque<Closed>,
+    /// The segment that grows, and where.
+    open: Option<Closed>,
+}
+
+impl Queue {
+    fn len(&self) -> usize {
+        self.closed.len() + usize::from(self.open.is_some())
+    }
+
+    fn newest_first(&self) -> impl Iterator<Item = &Closed> {
+        self.open.iter().chain(self.closed.iter().rev())
+    }
+
+    fn close_open(&mut self) {
+        self.closed.extend(self.open.take());
+    }
+}
+
 /// What changes under the lock.
 #[derive(Debug)]
 struct Log {
     /// The published layout.
     layout: Arc<Layout>,
-    /// Oldest first.
-    closed: VecDeque<Closed>,
-    /// The segment that grows, and where.
-    open: Option<Closed>,
+    probation: Queue,
+    main: Queue,
     /// Numbers from here on were never used.
     next_id: u32,
     /// Slots in use.
@@ -66,6 +96,22 @@ struct Log {
     ghosts: Ghosts,
     inserted: u64,
     evicted: u64,
+}
+
+impl Log {
+    fn queue(&mut self, part: Part) -> &mut Queue {
+        match part {
+            Part::Probation => &mut self.probation,
+            Part::Main => &mut self.main,
+        }
+    }
+
+    /// The part of which a segment ends next.
+    fn next_to_end(&self) -> Part {
+        let probation = self.probation.len();
+        let share = ((probation + self.main.len()) / PROBATION_SHARE).max(1);
+        if probation > share || self.main.closed.is_empty() { Part::Probation } else { Part::Main }
+    }
 }
 
 /// Statistics of a shard.
@@ -111,6 +157,12 @@ impl Layout {
         self.segments.get(usize_of(u64::from(at.segment)))?.as_ref()
     }
 
+    /// What is known of the use of the record to which a slot leads.
+    fn standing_of(&self, slot: Slot) -> Standing {
+        let part = self.segment(slot.location()).map_or(Part::Probation, |segment| segment.part);
+        Standing { part, priority: slot.priority() }
+    }
+
     /// The record of `key`: its bucket and way, its slot, and the flushes that its state contains.
     #[inline]
     pub(crate) fn find(&self, tag: u32, keyspace: KeyspaceId, key: &[u8]) -> Option<Found<'_>> {
@@ -150,8 +202,8 @@ impl Shard {
         let layout = Arc::new(layout);
         let log = Log {
             layout: Arc::clone(&layout),
-            closed: VecDeque::new(),
-            open: None,
+            probation: Queue::default(),
+            main: Queue::default(),
             next_id: 0,
             records: 0,
             ghosts: Ghosts::new(pool, shards),
@@ -175,11 +227,11 @@ impl Shard {
         self.layout.load_full()
     }
 
-    /// The segments of this moment, newest first, each with where its last record ends; and the layout that
-    /// keeps them.
-    pub(crate) fn newest_segments(&self) -> (Arc<Layout>, Vec<(u32, usize)>) {
+    /// The segments of this moment, the main ones first and of each part the newest, each with where its last
+    /// record ends; and the layout that keeps them.
+    pub(crate) fn best_segments(&self) -> (Arc<Layout>, Vec<(u32, usize)>) {
         let log = self.log.lock();
-        let segments = log.open.iter().chain(log.closed.iter().rev());
+        let segments = log.main.newest_first().chain(log.probation.newest_first());
         (Arc::clone(&log.layout), segments.map(|segment| (segment.id, segment.end)).collect())
     }
 
@@ -190,9 +242,9 @@ impl Shard {
 
     pub(crate) fn stats(&self) -> ShardStats {
         let log = self.log.lock();
-        let segments = u64_of(log.closed.len() + usize::from(log.open.is_some()));
+        let segments = u64_of(log.probation.len() + log.main.len());
         ShardStats {
-            bytes: segments * u64_of(self.segment_bytes) + log.layout.index.bytes(),
+            bytes: segments * u64_of(self.segment_bytes) + log.layout.index.bytes() + log.ghosts.bytes(),
             records: u64_of(log.records),
             inserted: log.inserted,
             evicted: log.evicted,
@@ -206,11 +258,25 @@ pub(crate) struct Writer<'a> {
     log: MutexGuard<'a, Log>,
 }
 
-/// A record on its way from a segment that ends to the end of the log.
+/// A record on its way from a segment that ends to the end of the main log.
 struct Carried {
     tag: u32,
     from: Location,
     words: usize,
+    /// What it has to its credit there.
+    priority: u8,
+}
+
+/// What is known of the use of a record; more is worth more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Standing {
+    pub(crate) part: Part,
+    pub(crate) priority: u8,
+}
+
+impl Standing {
+    pub(crate) const NEW: Self = Self { part: Part::Probation, priority: 0 };
+    pub(crate) const RETURNED: Self = Self { part: Part::Main, priority: 0 };
 }
 
 impl Writer<'_> {
@@ -219,14 +285,16 @@ impl Writer<'_> {
     }
 
     /// Caches a record. REQUIRES: none of its key is cached.
-    pub(crate) fn insert(&mut self, record: &Record<'_>, priority: u8) {
+    pub(crate) fn insert(&mut self, record: &Record<'_>, standing: Standing) {
         let Some(words) = record.words().filter(|words| words * 8 <= self.shard.segment_bytes / 8) else {
             return;
         };
-        let Some(at) = self.place(words) else { return };
+        let Some(at) = self.place(standing.part, words) else { return };
         self.log.layout.segment(at).expect("the segment is there").write(at.place, record);
-        let (way, replaced) = self.log.layout.index.bucket(record.tag).way_for(record.tag);
-        self.log.layout.index.bucket(record.tag).set(way, Slot::new(record.tag, priority, at));
+        let layout = &self.log.layout;
+        let (way, replaced) =
+            layout.index.bucket(record.tag).way_for(record.tag, |slot| layout.standing_of(slot));
+        self.log.layout.index.bucket(record.tag).set(way, Slot::new(record.tag, standing.priority, at));
         self.log.inserted += 1;
         if replaced.is_empty() {
             self.log.records += 1;
@@ -244,41 +312,57 @@ impl Writer<'_> {
 
     /// Caches a record of an earlier cache if that takes memory from nobody; `false` if there is none.
     /// REQUIRES: as [`Writer::insert`].
-    pub(crate) fn restore(&mut self, record: &Record<'_>, priority: u8) -> bool {
+    pub(crate) fn restore(&mut self, record: &Record<'_>, standing: Standing) -> bool {
         let Some(words) = record.words() else { return true };
         let segment_words = self.shard.segment_bytes / 8;
-        let has_room = self.log.open.is_some_and(|open| open.end + words <= segment_words);
-        if !has_room {
+        let open = self.log.queue(standing.part).open;
+        if open.is_none_or(|open| open.end + words > segment_words) {
             let chunk = self.shard.home.pool.take_for_records(self.shard.segment_bytes);
-            if chunk.and_then(|chunk| self.begin_segment(chunk)).is_none() {
+            if chunk.and_then(|chunk| self.begin_segment(standing.part, chunk)).is_none() {
                 return false;
             }
         }
-        self.insert(record, priority);
+        self.insert(record, standing);
         true
     }
 
-    /// Whether a record with this tag was evicted a short while ago.
-    pub(crate) fn recall(&mut self, tag: u32) -> bool {
+    /// When a record with this tag was evicted, if that is remembered.
+    pub(crate) fn recall(&mut self, tag: u32) -> Option<Evicted> {
         self.log.ghosts.recall(tag)
     }
 
+    /// Puts another value of its key in place of a record, if there is one of the same size: a record that
+    /// went to the end of the log would leave a gap where it was.
+    pub(crate) fn replace(&mut self, record: &Record<'_>) -> bool {
+        let layout = &self.log.layout;
+        let Some(found) = layout.find(record.tag, record.keyspace, record.key) else { return false };
+        let place = found.slot.location().place;
+        let is_as_large = Some(found.segment.header(place).words()) == record.words();
+        if is_as_large {
+            found.segment.rewrite(place, record);
+            // What is read and written so often that write buffers answer for it is not used here. Among the
+            // main ones it has a turn for each time that it was written.
+            if found.segment.part == Part::Main && found.slot.priority() == 0 {
+                found.bucket.raise(found.way, found.slot);
+            }
+        }
+        is_as_large
+    }
+
     /// Forgets the record of `key`; returns how well it was used, if there was one.
-    pub(crate) fn remove(&mut self, tag: u32, keyspace: KeyspaceId, key: &[u8]) -> Option<u8> {
+    pub(crate) fn remove(&mut self, tag: u32, keyspace: KeyspaceId, key: &[u8]) -> Option<Standing> {
         let Found { bucket, way, slot, .. } = self.log.layout.find(tag, keyspace, key)?;
+        let standing = self.log.layout.standing_of(slot);
         bucket.set(way, Slot::EMPTY);
         self.log.records -= 1;
-        Some(slot.priority())
+        Some(standing)
     }
 
     /// Gives memory back to the pool; `false` if there is none to give.
     pub(crate) fn give_up_segment(&mut self) -> bool {
         // As many segments as it takes until what they leave behind is one less.
-        for _ in 0..6 {
-            if self.log.closed.is_empty() {
-                self.close_open();
-            }
-            let Some(chunk) = self.end_oldest() else { return false };
+        for _ in 0..ENDED_MAX {
+            let Some(chunk) = self.end_one() else { return false };
             if let Some(chunk) = chunk {
                 self.shard.home.pool.give_back([chunk]);
                 self.shrink_index();
@@ -288,54 +372,43 @@ impl Writer<'_> {
         true
     }
 
-    /// Room for a record, at the end of the log.
-    fn place(&mut self, words: usize) -> Option<Location> {
-        for _ in 0..3 {
-            if let Some(at) = self.place_in_open(words) {
+    /// Room for a record, at the end of the log of a part.
+    fn place(&mut self, part: Part, words: usize) -> Option<Location> {
+        for _ in 0..ENDED_MAX {
+            if let Some(at) = self.place_in_open(part, words) {
                 return Some(at);
             }
             let chunk = self.shard.home.pool.take_for_records(self.shard.segment_bytes);
-            match chunk {
-                Some(chunk) => self.begin_segment(chunk)?,
-                None => {
-                    if self.log.closed.is_empty() {
-                        self.close_open();
-                    }
-                    let chunk = self.end_oldest()?;
-                    if let Some(at) = self.place_in_open(words) {
-                        self.keep_spare(chunk);
-                        return Some(at);
-                    }
-                    self.begin_segment(chunk?)?;
-                }
+            let chunk = if chunk.is_some() { chunk } else { self.end_one()? };
+            if let Some(at) = self.place_in_open(part, words) {
+                self.keep_spare(chunk);
+                return Some(at);
+            }
+            if let Some(chunk) = chunk {
+                self.begin_segment(part, chunk)?;
             }
         }
         None
     }
 
-    fn place_in_open(&mut self, words: usize) -> Option<Location> {
+    fn place_in_open(&mut self, part: Part, words: usize) -> Option<Location> {
         let segment_words = self.shard.segment_bytes / 8;
-        let open = self.log.open.as_mut().filter(|open| open.end + words <= segment_words)?;
+        let open = self.log.queue(part).open.as_mut().filter(|open| open.end + words <= segment_words)?;
         debug_assert!(words > 0 && open.end >= FIRST_PLACE, "behind what is there");
         let at = Location { segment: open.id, place: open.end };
         open.end += words;
         Some(at)
     }
 
-    fn close_open(&mut self) {
-        let open = self.log.open.take();
-        self.log.closed.extend(open);
-    }
-
-    /// Begins the next segment of the log.
-    fn begin_segment(&mut self, chunk: Chunk) -> Option<()> {
+    /// Begins the next segment of a part.
+    fn begin_segment(&mut self, part: Part, chunk: Chunk) -> Option<()> {
         let mut layout = (*self.log.layout).clone();
-        self.open_in(&mut layout, chunk)?;
+        self.open_in(&mut layout, part, chunk)?;
         self.publish(layout);
         Some(())
     }
 
-    fn open_in(&mut self, layout: &mut Layout, chunk: Chunk) -> Option<()> {
+    fn open_in(&mut self, layout: &mut Layout, part: Part, chunk: Chunk) -> Option<()> {
         let free = self.shard.home.free_ids.lock().pop();
         let id = free.unwrap_or(self.log.next_id);
         if id == SEGMENTS_MAX {
@@ -347,10 +420,11 @@ impl Writer<'_> {
         if layout.segments.len() <= index {
             layout.segments.resize(index + 1, None);
         }
-        layout.segments[index] = Some(Segment::new(id, chunk, Arc::clone(&self.shard.home)));
+        layout.segments[index] = Some(Segment::new(id, part, chunk, Arc::clone(&self.shard.home)));
         self.shard.home.pool.division().records_grew(u64_of(self.shard.segment_bytes));
-        self.close_open();
-        self.log.open = Some(Closed { id, end: FIRST_PLACE });
+        let queue = self.log.queue(part);
+        queue.close_open();
+        queue.open = Some(Closed { id, end: FIRST_PLACE });
         Some(())
     }
 
@@ -379,23 +453,34 @@ impl Writer<'_> {
         }
     }
 
-    /// Ends the oldest segment: its used records are carried on, its memory is returned unless a reader still
-    /// has it or it is kept as the spare one. `None` if there is no such segment.
-    fn end_oldest(&mut self) -> Option<Option<Chunk>> {
-        let Closed { id, end } = self.log.closed.pop_front()?;
+    /// Ends the oldest segment of a part: its used records are carried on, its memory is returned unless a
+    /// reader still has it or it is kept as the spare one. `None` if there is no segment.
+    fn end_one(&mut self) -> Option<Option<Chunk>> {
+        let part = self.log.next_to_end();
+        let queue = self.log.queue(part);
+        if queue.closed.is_empty() {
+            queue.close_open();
+        }
+        let Some(Closed { id, end }) = queue.closed.pop_front() else {
+            // All that is left is a main segment that still grows.
+            self.log.main.close_open();
+            return if self.log.main.closed.is_empty() { None } else { self.end_one() };
+        };
         let mut layout = (*self.log.layout).clone();
         let old = layout.segments[usize_of(u64::from(id))].take().expect("a closed segment is there");
         self.shard.home.pool.division().records_shrank(u64_of(self.shard.segment_bytes));
         let carried = self.judge(&old, id, end);
         let mut took_spare = false;
-        for Carried { tag, from, words } in carried {
-            let mut at = self.place_in_open(words);
+        for carried in carried {
+            let mut at = self.place_in_open(Part::Main, carried.words);
             if at.is_none() && !took_spare {
                 took_spare = true;
                 let chunk = self.take_spare();
-                at = self.open_in(&mut layout, chunk).and_then(|()| self.place_in_open(words));
+                at = self
+                    .open_in(&mut layout, Part::Main, chunk)
+                    .and_then(|()| self.place_in_open(Part::Main, carried.words));
             }
-            self.carry(&layout, &old, &Carried { tag, from, words }, at);
+            self.carry(&layout, &old, &carried, at);
         }
         self.publish(layout);
         let chunk = Arc::try_unwrap(old).ok().and_then(Segment::into_chunk);
@@ -421,7 +506,9 @@ impl Writer<'_> {
             let Some((way, slot)) = index.bucket(header.tag).way_to(from) else { continue };
             if slot.priority() > 0 && words <= left {
                 left -= words;
-                carried.push(Carried { tag: header.tag, from, words });
+                // Uses on probation have brought it to the main ones. There it has to be used anew.
+                let priority = if old.part == Part::Main { slot.priority() - 1 } else { 0 };
+                carried.push(Carried { tag: header.tag, from, words, priority });
             } else {
                 index.bucket(header.tag).set(way, Slot::EMPTY);
                 self.log.records -= 1;
@@ -435,7 +522,7 @@ impl Writer<'_> {
     /// Moves a record to its new place, or forgets it if there is none.
     fn carry(&mut self, layout: &Layout, old: &Segment, carried: &Carried, to: Option<Location>) {
         let bucket = layout.index.bucket(carried.tag);
-        let (way, slot) = bucket.way_to(carried.from).expect("the lock is held");
+        let (way, _) = bucket.way_to(carried.from).expect("the lock is held");
         let Some(to) = to else {
             bucket.set(way, Slot::EMPTY);
             self.log.records -= 1;
@@ -444,11 +531,13 @@ impl Writer<'_> {
         };
         let segment = layout.segment(to).expect("the open segment is there");
         segment.copy(to.place, old, carried.from.place, carried.words);
-        bucket.set(way, Slot::new(carried.tag, slot.priority() - 1, to));
+        bucket.set(way, Slot::new(carried.tag, carried.priority, to));
     }
 
     fn resize_index(&mut self, bucket_count: usize) {
-        let (index, records) = self.log.layout.index.resized(bucket_count.max(FIRST_BUCKETS));
+        let layout = &self.log.layout;
+        let (index, records) =
+            layout.index.resized(bucket_count.max(FIRST_BUCKETS), |slot| layout.standing_of(slot));
         let before = mem::replace(&mut self.log.records, records);
         debug_assert!(records <= before, "none comes by resizing");
         self.log.evicted += u64_of(before - records);

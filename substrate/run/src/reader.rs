@@ -532,7 +532,13 @@ impl Run {
     fn passes_filter_if_worth(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
         let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
         let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
-        if let Some(passes) = self.with_present_block(PageKind::Filter, position, probe)? {
+        // Only for a key that it denies it was of use. Where all keys are there it shall not stay in memory.
+        let look = |page: &PageRef<'_>| {
+            let passes = probe(payload_of(page));
+            (passes, !passes)
+        };
+        let address = self.address(PageKind::Filter, position.page)?;
+        if let Some(passes) = self.data.look_at_cached_page(&address, look) {
             return Ok(Some(passes));
         }
         let left = self.filter_loads.load(Relaxed);

@@ -27,7 +27,11 @@ use testudo_base::{
     PAGE_SIZE, RunId,
     num::u64_of,
     planted,
-    sync::{Mutex, atomic::AtomicUsize, scaled},
+    sync::{
+        Mutex,
+        atomic::{AtomicU8, AtomicUsize},
+        scaled,
+    },
 };
 
 use self::{
@@ -86,19 +90,44 @@ impl PageCache {
     pub fn get(&self, page: u64, generation: RunId) -> Option<PageRef<'_>> {
         let stripe = stripe();
         let counts = self.counters.of(stripe);
-        if let Some(entry) = self.map.entry(page)
-            && let Trace::In(number) = entry.get()
-            && let Some(frame) = self.frames.frame(number)
-            && let Some(found) = frame.pin(stripe, page, generation)
-        {
-            if touch(frame.heat()) {
-                count(&counts.restored_hits);
-            }
-            count(&counts.hits);
-            return Some(found);
+        let Some((found, heat)) = self.find(page, generation, stripe) else {
+            count(&counts.misses);
+            return None;
+        };
+        if touch(heat) {
+            count(&counts.restored_hits);
         }
-        count(&counts.misses);
-        None
+        count(&counts.hits);
+        Some(found)
+    }
+
+    /// What `look` says of the page if it is here; that counts as a use if it says `true` of that.
+    #[inline]
+    pub fn look_at<R>(
+        &self,
+        page: u64,
+        generation: RunId,
+        look: impl FnOnce(&PageRef<'_>) -> (R, bool),
+    ) -> Option<R> {
+        let stripe = stripe();
+        let counts = self.counters.of(stripe);
+        let Some((found, heat)) = self.find(page, generation, stripe) else {
+            count(&counts.misses);
+            return None;
+        };
+        let (answer, is_use) = look(&found);
+        if is_use && touch(heat) {
+            count(&counts.restored_hits);
+        }
+        count(&counts.hits);
+        Some(answer)
+    }
+
+    #[inline]
+    fn find(&self, page: u64, generation: RunId, stripe: usize) -> Option<(PageRef<'_>, &AtomicU8)> {
+        let Trace::In(number) = self.map.entry(page)?.get() else { return None };
+        let frame = self.frames.frame(number)?;
+        Some((frame.pin(stripe, page, generation)?, frame.heat()))
     }
 
     /// Puts a verified page in and returns it; `None` if every frame is in use at the moment, or another

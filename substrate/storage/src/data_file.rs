@@ -180,6 +180,16 @@ impl DataFile {
         self.cache.get(address.page, address.generation)
     }
 
+    /// What `look` says of the page if the cache has it. That counts as a use of the page if it says `true`.
+    #[inline]
+    pub fn look_at_cached_page<R>(
+        &self,
+        address: &PageAddress,
+        look: impl FnOnce(&PageRef<'_>) -> (R, bool),
+    ) -> Option<R> {
+        self.cache.look_at(address.page, address.generation, look)
+    }
+
     /// Reads one page from the device into the cache, unless another thread does or just did. `act` sees its
     /// 4 KiB, and the page in the cache if there is room for it.
     ///

@@ -441,6 +441,11 @@ pub(crate) const BUGS: &[Bug] = &[
         &["schedules/records"],
     ),
     bug(
+        "torn-record-read",
+        "a cached record is read while a flush replaces it, half old and half new",
+        &["schedules/records"],
+    ),
+    bug(
         "hot-set-stamp-ignored",
         "records of an older state of a tree are put back into the record cache",
         &["hot-set"],

@@ -25,16 +25,17 @@ fn is_changed(key: usize, state: u64) -> bool {
     state.is_multiple_of(key as u64 + 1)
 }
 
-/// Values are long, so that a few of them fill a segment.
+/// Values are long, so that a few of them fill a segment, and say of which state they are at both ends. Some
+/// states have longer ones.
 fn value_in(key: usize, state: u64) -> Vec<u8> {
     let last = (0..=state).rev().find(|state| is_changed(key, *state)).expect("state 0 has all keys");
-    format!("{last}{}", ".".repeat(400)).into_bytes()
+    format!("{last}{}{last}", ".".repeat(if last == 3 { 500 } else { 400 })).into_bytes()
 }
 
 fn read(key: usize, (state, records): &State) {
     let hash = hash_key(KEYS[key]);
     match records.get(KEYS[key], hash) {
-        Some(value) => assert_eq!(value[0], value_in(key, *state)[0], "key {key} in state {state}"),
+        Some(value) => assert_eq!(value, value_in(key, *state), "key {key} in state {state}"),
         None => records.fill(KEYS[key], hash, &value_in(key, *state), 0),
     }
 }

@@ -1,9 +1,10 @@
 //! The border between single records and pages in the memory that both can use.
 //!
-//! Each cache remembers what it evicted last, up to an eighth of that memory ([`Division::ghost_bytes`]). A
-//! read of the device for something that is remembered is one that so much more memory would have saved, so
-//! it moves the border a step towards the cache that forgot. Where both gain the same from the next byte, the
-//! border stays (ARC, Megiddo and Modha, FAST 2003, over bytes in place of pages).
+//! Each cache remembers what it evicted last. What was evicted within the last eighth of that memory counts
+//! here ([`Division::ghost_bytes`]): a read of the device for such a record or page is one that so much more
+//! memory would have saved, so it moves the border a step towards the cache that forgot. Where both gain the
+//! same from the next byte, the border stays (ARC, Megiddo and Modha, FAST 2003, over bytes in place of
+//! pages).
 //!
 //! Nothing is moved when the border moves: whoever needs memory next and has less than its part gets it from
 //! the other.
@@ -21,10 +22,10 @@ const WHOLE_LOG: u32 = 24;
 const WHOLE: u64 = 1 << WHOLE_LOG;
 const FIRST: u64 = WHOLE / 2;
 const LEAST: u64 = WHOLE / 32;
-/// What a read that would have been saved moves, in bytes.
+/// What a read that would have been saved moves: so many bytes, or in a large memory one of so many parts, as
+/// many as 8 KiB were of the memory in which they were found to be right (decision 0037).
 const STEP_BYTES: u64 = 8 << 10;
-/// The part of the memory up to which each cache remembers what it evicted.
-const GHOST_PARTS: u64 = 8;
+const STEP_PARTS: u64 = 4096;
 
 /// Who has how much of the memory that records and pages can both use, and who should.
 #[derive(Debug)]
@@ -50,6 +51,9 @@ impl Default for Division {
 }
 
 impl Division {
+    /// One of this many parts of the memory is what evicted records or pages count up to.
+    pub const GHOST_PARTS: u16 = 8;
+
     /// Bytes of segments of records.
     fn record_bytes(&self) -> u64 {
         self.record_bytes.load(Relaxed)
@@ -80,9 +84,10 @@ impl Division {
         debug_assert!(before >= bytes, "what pages borrowed is counted");
     }
 
-    /// How many evicted bytes a cache should remember where all may have `limit_bytes`.
+    /// What was evicted within so many bytes of evictions says where the border should be, where all may have
+    /// `limit_bytes`.
     pub fn ghost_bytes(limit_bytes: u64) -> u64 {
-        limit_bytes / GHOST_PARTS
+        limit_bytes / u64::from(Self::GHOST_PARTS)
     }
 
     /// The device was read for a record that was evicted a short while ago.
@@ -140,9 +145,9 @@ impl Division {
     }
 }
 
-/// A step is a whole part at least.
+/// A step, in parts of the memory.
 fn step(limit_bytes: u64) -> u64 {
-    (STEP_BYTES * WHOLE / limit_bytes.max(1)).max(1)
+    (STEP_BYTES * WHOLE / limit_bytes.max(1)).max(WHOLE / STEP_PARTS)
 }
 
 #[cfg(test)]

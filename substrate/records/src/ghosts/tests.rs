@@ -5,15 +5,23 @@ use super::*;
 #[test]
 fn a_record_is_remembered_until_so_much_more_was_evicted() {
     let pool = ChunkPool::new(16 << 20);
-    let remembered = Division::ghost_bytes(16 << 20);
+    let recent = Division::ghost_bytes(16 << 20);
     let mut ghosts = Ghosts::new(&pool, 1);
+    assert_eq!(ghosts.recall(7), None);
+    assert_eq!(pool.total_bytes(), (16 << 20) / 64);
     ghosts.remember(7, 1024);
-    assert!(!ghosts.recall(8) && ghosts.recall(7) && !ghosts.recall(7), "once");
-    for (evicted, is_known) in [(remembered / 2, true), (remembered * 2, false)] {
+    assert_eq!([8, 7, 7].map(|tag| ghosts.recall(tag)), [None, Some(Evicted::Recently), None], "once");
+    let cases = [
+        (recent / 2, Some(Evicted::Recently)),
+        (recent * 2, Some(Evicted::Earlier)),
+        (7 << 21, Some(Evicted::Earlier)),
+        (9 << 21, None),
+    ];
+    for (evicted, expected) in cases {
         ghosts.remember(7, 1024);
         // All of one tag, so that they take no other place.
         (0..evicted / 1024).for_each(|_| ghosts.remember(1 << 20, 1024));
-        assert_eq!(ghosts.recall(7), is_known, "{evicted} bytes later");
+        assert_eq!(ghosts.recall(7), expected, "{evicted} bytes later");
     }
 }
 
@@ -22,5 +30,5 @@ fn tags_that_share_a_place_are_told_apart() {
     let pool = ChunkPool::new(16 << 20);
     let mut ghosts = Ghosts::new(&pool, 1);
     ghosts.remember(70, 100);
-    assert!(!ghosts.recall(71) && ghosts.recall(70));
+    assert!(ghosts.recall(71).is_none() && ghosts.recall(70).is_some());
 }

@@ -6,7 +6,7 @@ use super::*;
 fn records_of_all_lengths_stand_side_by_side() {
     let pool = ChunkPool::new(1 << 20);
     let home = Arc::new(Home { pool: Arc::clone(&pool), free_ids: Mutex::new(Vec::new()) });
-    let segment = Segment::new(7, pool.take(32 << 10), home);
+    let segment = Segment::new(7, Part::Main, pool.take(32 << 10), home);
     let text: Vec<u8> = (0..=255).collect();
     let record = |i: usize| Record {
         tag: u32::try_from(i).unwrap(),
@@ -34,9 +34,45 @@ fn records_of_all_lengths_stand_side_by_side() {
             *other.last_mut().unwrap() ^= 1;
             assert_eq!(segment.flushes_of(place, KeyspaceId(3), &other), None);
         }
-        assert_eq!(segment.value(place), value);
+        assert_eq!(segment.value(place, 9).as_deref(), Some(value));
+        assert_eq!(segment.value(place, 8), None);
         place += segment.header(place).words();
     }
+}
+
+#[test]
+fn readers_see_a_record_before_or_after_it_is_rewritten_never_between() {
+    let pool = ChunkPool::new(1 << 20);
+    let home = Arc::new(Home { pool: Arc::clone(&pool), free_ids: Mutex::new(Vec::new()) });
+    let segment = Segment::new(7, Part::Main, pool.take(32 << 10), home);
+    // Of as many words, and of 49 to 56 bytes.
+    let value = |flushes: u32| vec![flushes.to_le_bytes()[0]; 49 + usize_of(u64::from(flushes % 8))];
+    fn record(flushes: u32, value: &[u8]) -> Record<'_> {
+        Record { tag: 5, keyspace: KeyspaceId(3), flushes, key: b"key", value }
+    }
+    let first = value(0);
+    segment.write(FIRST_PLACE, &record(0, &first));
+    let last = 100_000;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut newest = 0;
+                while newest < last {
+                    let flushes = segment.flushes_of(FIRST_PLACE, KeyspaceId(3), b"key").unwrap();
+                    if flushes == CHANGING {
+                        continue;
+                    }
+                    assert!(flushes >= newest);
+                    newest = flushes;
+                    if let Some(seen) = segment.value(FIRST_PLACE, flushes) {
+                        assert_eq!(seen, value(flushes));
+                    }
+                }
+            });
+        }
+        (1..=last).for_each(|flushes| segment.rewrite(FIRST_PLACE, &record(flushes, &value(flushes))));
+    });
+    assert_eq!(segment.header(FIRST_PLACE).words(), record(last, &value(last)).words().unwrap());
 }
 
 #[test]
@@ -51,7 +87,7 @@ fn what_is_too_long_is_not_a_record() {
 fn memory_and_number_go_home_with_the_last_holder() {
     let pool = ChunkPool::new(1 << 20);
     let home = Arc::new(Home { pool: Arc::clone(&pool), free_ids: Mutex::new(Vec::new()) });
-    let segment = Segment::new(7, pool.take(4 << 10), Arc::clone(&home));
+    let segment = Segment::new(7, Part::Main, pool.take(4 << 10), Arc::clone(&home));
     let reader = Arc::clone(&segment);
     drop(segment);
     assert!(home.free_ids.lock().is_empty() && pool.used_bytes() == 4 << 10);

@@ -19,10 +19,14 @@ fn divided() -> Division {
 fn the_border_moves_towards_who_forgets_too_soon() {
     let division = divided();
     assert_eq!(border_mib(&division), 128);
-    (0..1024).for_each(|_| division.record_was_missed(LIMIT));
-    assert_eq!(border_mib(&division), 136, "8 KiB for each read that would have been saved");
-    (0..2048).for_each(|_| division.page_was_missed(LIMIT));
+    (0..128).for_each(|_| division.record_was_missed(LIMIT));
+    assert_eq!(border_mib(&division), 136, "a 4096th for each read that would have been saved");
+    (0..256).for_each(|_| division.page_was_missed(LIMIT));
     assert_eq!(border_mib(&division), 120);
+    let small = Division::default();
+    small.pages_grew(16 << 20);
+    (0..128).for_each(|_| small.record_was_missed(16 << 20));
+    assert_eq!(border_mib(&small), 9, "8 KiB in a small one");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! | range, large-range | 98 % of reads uniform in a range: a twentieth of the keys, or 0.8 of the memory |
 //! | latest | 95 % reads, the latest most often; 5 % inserts |
 //! | uniform | uniform reads |
+//! | updates | half zipfian reads, half zipfian updates |
 //! | scans | scans of 100 records that begin at zipfian ones |
 //! | mixed | reads of `range` and of `zipfian`, one after the other |
 //! | scans-and-reads | `scans` and `zipfian`, one after the other |
@@ -63,7 +64,7 @@ const WINDOWS: u64 = 80;
 const WORKERS: usize = 2;
 const SEED: u64 = 7;
 
-const CASES: [&str; 14] = [
+const CASES: [&str; 15] = [
     "zipfian",
     "zipfian-0.7",
     "zipfian-1.2",
@@ -72,6 +73,7 @@ const CASES: [&str; 14] = [
     "large-range",
     "latest",
     "uniform",
+    "updates",
     "scans",
     "mixed",
     "scans-and-reads",
@@ -164,6 +166,7 @@ fn source_of(case: &str, sizes: &Sizes) -> Source {
         }
         "latest" => Source::Latest { zipf, inserted: records / 2 },
         "uniform" => Source::Uniform,
+        "updates" => Source::Updates(zipf),
         "scans" => Source::Scans(zipf),
         "mixed" => Source::Mixed(Box::new([range, Source::Scattered(zipf)])),
         "scans-and-reads" => Source::Mixed(Box::new([Source::Scans(zipf), Source::Scattered(zipf)])),
@@ -222,8 +225,10 @@ fn compare(bench: &mut Bench<'_>, plan: &Plan, policies: &[(&'static str, Policy
 
 /// The least of what the policies with a fixed border need that admit every record.
 fn best_fixed(policies: &[(&'static str, Policy)], page_reads: impl Fn(usize) -> f64) -> Option<f64> {
-    let is_fixed =
-        |policy: &Policy| matches!(policy, Policy { border: Border::Fixed(_), admission: Admission::All });
+    let is_fixed = |policy: &Policy| {
+        let expected = Policy { border: policy.border, admission: Admission::All, has_probation: true };
+        matches!(policy.border, Border::Fixed(_)) && *policy == expected
+    };
     let fixed = (0..policies.len()).filter(|&at| is_fixed(&policies[at].1));
     fixed.map(page_reads).min_by(f64::total_cmp).filter(|&least| least > 0.0)
 }

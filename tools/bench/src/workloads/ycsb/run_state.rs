@@ -12,7 +12,7 @@ use std::{
 
 use clap::ValueEnum;
 use testudo::{Error, Result};
-use testudo_base::num::{u64_of, usize_of};
+use testudo_base::num::usize_of;
 use testudo_env::{Env, SplitMix};
 
 use super::{
@@ -322,8 +322,8 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     /// The seed of the next workload. Each has its own: if it drew what the one before has drawn, it would
-    /// find all of it in memory, also after a warm restart. Workers take the numbers that follow it, which must
-    /// not be those of a neighbour.
+    /// find all of it in memory, also after a warm restart. Workers take the numbers that follow it, which
+    /// must not be those of a neighbour.
     fn seed(&self) -> u64 {
         let mut seeds = SplitMix::new(self.args.seed);
         (0..=self.number).fold(0, |_, _| seeds.next_u64())

@@ -51,7 +51,7 @@ impl Memory {
             policy,
             records_target: sizes.memory_bytes * percent / 100,
             pages: Pages::new(sizes.records.div_ceil(sizes.records_per_page)),
-            records: Records::new(sizes.records, sizes.record_bytes),
+            records: Records::new(sizes.records, sizes.record_bytes, policy.has_probation),
         }
     }
 

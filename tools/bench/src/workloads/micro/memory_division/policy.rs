@@ -31,13 +31,15 @@ pub(super) enum Admission {
 pub(super) struct Policy {
     pub(super) border: Border,
     pub(super) admission: Admission,
+    /// Whether records come on probation (S3-FIFO). Otherwise the record cache is a clock.
+    pub(super) has_probation: bool,
 }
 
 /// The step that is compared with others.
 const STEP: u64 = 8192;
 
 /// All that are compared.
-pub(super) const POLICIES: [(&str, Policy); 29] = {
+pub(super) const POLICIES: [(&str, Policy); 31] = {
     use Admission::{All, Distilled, Sparse};
     [
         ("separate-45", policy(Border::Separate(45), All)),
@@ -56,6 +58,8 @@ pub(super) const POLICIES: [(&str, Policy); 29] = {
         ("fixed-90-sparse-4", policy(Border::Fixed(90), Sparse(4))),
         ("fixed-90-distilled-8", policy(Border::Fixed(90), Distilled(8))),
         ("ghosts", policy(ghosts(8, STEP), Sparse(4))),
+        ("ghosts-clock", Policy { has_probation: false, ..policy(ghosts(8, STEP), Sparse(4)) }),
+        ("fixed-90-clock", Policy { has_probation: false, ..policy(Border::Fixed(90), All) }),
         ("ghosts-all", policy(ghosts(8, STEP), All)),
         ("ghosts-sparse-1", policy(ghosts(8, STEP), Sparse(1))),
         ("ghosts-sparse-2", policy(ghosts(8, STEP), Sparse(2))),
@@ -73,7 +77,7 @@ pub(super) const POLICIES: [(&str, Policy); 29] = {
 };
 
 const fn policy(border: Border, admission: Admission) -> Policy {
-    Policy { border, admission }
+    Policy { border, admission, has_probation: true }
 }
 
 const fn ghosts(depth: u64, step: u64) -> Border {

@@ -1,12 +1,18 @@
-//! The record cache of the simulation: first in, first out, with reinsertion of records that were used.
+//! The record cache of the simulation: S3-FIFO, as the page cache, or a clock.
+//!
+//! A record comes on probation, to a tenth of the cache, and moves to the main set if it was used meanwhile.
+//! The main set is a clock with up to three turns of credit. A record that returns before as much was evicted
+//! as there is belongs to the main set at once. Without probation all belong to the main set.
 //!
 //! **Invariants**
-//! - A cached record is in the queue exactly once.
+//! - A cached record is in exactly one of the queues, once.
 
 use std::collections::VecDeque;
 
 use testudo_base::num::{u64_of, usize_of};
 
+/// Of this many records one is on probation.
+const PROBATION_SHARE: usize = 10;
 /// Most turns that a record has to its credit: two bits.
 const CREDIT_MAX: u8 = 3;
 
@@ -23,20 +29,27 @@ struct Record {
 pub(super) struct Records {
     record_bytes: u64,
     records: Vec<Record>,
-    queue: VecDeque<u64>,
+    has_probation: bool,
+    probation: VecDeque<u64>,
+    main: VecDeque<u64>,
     evictions: u64,
 }
 
 impl Records {
     /// For `count` records, each of which takes `record_bytes` in the cache.
-    pub(super) fn new(count: u64, record_bytes: u64) -> Self {
+    pub(super) fn new(count: u64, record_bytes: u64, has_probation: bool) -> Self {
         let records = vec![Record::default(); usize_of(count)];
-        Self { record_bytes, records, queue: VecDeque::new(), evictions: 0 }
+        let (probation, main) = (VecDeque::new(), VecDeque::new());
+        Self { record_bytes, records, has_probation, probation, main, evictions: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.probation.len() + self.main.len()
     }
 
     /// Memory of all records.
     pub(super) fn bytes(&self) -> u64 {
-        u64_of(self.queue.len()) * self.record_bytes
+        u64_of(self.len()) * self.record_bytes
     }
 
     /// Whether the record is cached.
@@ -59,25 +72,29 @@ impl Records {
 
     /// Puts a record in. REQUIRES: it is not cached.
     pub(super) fn insert(&mut self, number: u64) {
+        let returns = self.bytes_since_eviction(number).is_some_and(|bytes| bytes <= self.bytes());
+        let queue = if returns || !self.has_probation { &mut self.main } else { &mut self.probation };
+        queue.push_back(number);
         let record = &mut self.records[usize_of(number)];
         debug_assert!(!record.is_cached, "once");
         (record.is_cached, record.credit) = (true, 0);
-        self.queue.push_back(number);
     }
 
     /// Takes a record out; `false` if there is none.
     pub(super) fn evict(&mut self) -> bool {
-        while let Some(number) = self.queue.pop_front() {
+        loop {
+            let is_probation = self.main.is_empty() || self.probation.len() > self.len() / PROBATION_SHARE;
+            let queue = if is_probation { &mut self.probation } else { &mut self.main };
+            let Some(number) = queue.pop_front() else { return false };
             let record = &mut self.records[usize_of(number)];
             if record.credit == 0 {
                 self.evictions += 1;
                 (record.is_cached, record.evicted_at) = (false, self.evictions);
                 return true;
             }
-            record.credit -= 1;
-            self.queue.push_back(number);
+            record.credit = if is_probation { 0 } else { record.credit - 1 };
+            self.main.push_back(number);
         }
-        false
     }
 }
 

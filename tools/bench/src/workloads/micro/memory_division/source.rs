@@ -43,6 +43,8 @@ pub(super) enum Source {
         inserted: u64,
     },
     Uniform,
+    /// Half zipfian reads, half zipfian updates, hot records anywhere.
+    Updates(Zipf),
     /// Scans that begin at zipfian records.
     Scans(Zipf),
     /// One after the other.
@@ -110,6 +112,8 @@ impl Source {
                 Access::Read(place.scattered(inserted.saturating_sub(zipf.rank(random))))
             }
             Self::Uniform => Access::Read(below(random, place.records)),
+            Self::Updates(zipf) if random.percent(50) => Access::Write(place.scattered(zipf.rank(random))),
+            Self::Updates(zipf) => Access::Read(place.scattered(zipf.rank(random))),
             Self::Scans(zipf) => {
                 Access::Scan { first: place.scattered(zipf.rank(random)), count: SCAN_RECORDS }
             }

@@ -4,7 +4,7 @@ use super::*;
 fn memory(pages: u64, border: Border, admission: Admission) -> Memory {
     let sizes =
         Sizes { memory_bytes: pages * FRAME_BYTES, records: 400, records_per_page: 4, record_bytes: 151 };
-    Memory::new(sizes, Policy { border, admission })
+    Memory::new(sizes, Policy { border, admission, has_probation: true })
 }
 
 fn reads(memory: &mut Memory, records: &[u64]) -> Vec<u64> {

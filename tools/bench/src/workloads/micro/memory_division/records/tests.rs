@@ -1,8 +1,8 @@
 use super::*;
 
 #[test]
-fn used_records_are_put_in_again_once_for_each_use() {
-    let mut records = Records::new(3, 151);
+fn without_probation_used_records_are_put_in_again_once_for_each_use() {
+    let mut records = Records::new(3, 151, false);
     (0..3).for_each(|record| records.insert(record));
     assert!(records.touch(0) && records.touch(0) && records.touch(1));
     assert_eq!(records.bytes(), 3 * 151);
@@ -17,11 +17,35 @@ fn used_records_are_put_in_again_once_for_each_use() {
 }
 
 #[test]
-fn a_record_that_comes_again_has_no_credit_from_before() {
-    let mut records = Records::new(2, 151);
+fn records_that_nobody_uses_do_not_displace_those_that_were_used() {
+    for has_probation in [true, false] {
+        let mut records = Records::new(1000, 151, has_probation);
+        for record in 0..50 {
+            records.insert(record);
+            assert!(records.touch(record));
+        }
+        // One use is one turn of a clock.
+        for record in 50..1000 {
+            records.insert(record);
+            while records.bytes() > 100 * 151 {
+                assert!(records.evict());
+            }
+        }
+        let kept = (0..50).filter(|record| records.contains(*record)).count();
+        assert_eq!(kept, if has_probation { 50 } else { 0 });
+    }
+}
+
+#[test]
+fn a_record_that_comes_again_soon_belongs_to_the_main_set_without_credit_from_before() {
+    let mut records = Records::new(2, 151, true);
     assert!(!records.touch(0));
     records.insert(0);
     records.insert(1);
     assert!(records.evict());
     assert!(!records.contains(0) && records.contains(1));
+    records.insert(0);
+    assert!(records.main.contains(&0));
+    assert!(records.evict() && !records.contains(1));
+    assert!(records.evict() && !records.contains(0));
 }
