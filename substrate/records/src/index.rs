@@ -66,9 +66,10 @@ impl Bucket {
     pub(crate) fn way_for<W: Ord>(&self, tag: u32, worth: impl Fn(Slot) -> W) -> (usize, Slot) {
         let slots = self.load();
         let first = usize_of(u64::from(tag)) % WAYS;
-        let worth_of = |way: &usize| (!slots[*way].is_empty()).then(|| worth(slots[*way]));
-        let way =
-            (0..WAYS).map(|turn| (first + turn) % WAYS).min_by_key(worth_of).expect("a bucket has ways");
+        let ways = (0..WAYS).map(|turn| (first + turn) % WAYS);
+        let way = ways.clone().find(|way| slots[*way].is_empty());
+        let least = || ways.min_by_key(|way| worth(slots[*way])).expect("a bucket has ways");
+        let way = way.unwrap_or_else(least);
         (way, slots[way])
     }
 }

@@ -8,15 +8,15 @@
 //! ```text
 //! get, fill, advance ─▶ keyspace_records   which entries are true for which state of the tree
 //!                        └─▶ record_cache  shards, statistics, giving memory up
-//!                             └─▶ shard    the log of one shard, what is carried on and what dies
+//!                             └─▶ shard    the logs of one shard, what is carried on and what dies
 //!                                  ├─▶ index ─▶ slot     where a record is
 //!                                  └─▶ segment           its bytes
 //! ```
 //!
 //! **Invariants**
 //! - A cached record says what each state of its tree says from its own to the newest.
-//! - A segment is only ever written at its end, and its memory changes hands when nobody can read it any
-//!   more.
+//! - A segment is written at its end, and where a flush replaces a value by one of the same size. Its memory
+//!   changes hands when nobody can read it any more.
 //! - Locks are taken in the order shard, spare, pool or free ids; a memtable's arena may be locked before all
 //!   of them.
 

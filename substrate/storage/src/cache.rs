@@ -90,15 +90,15 @@ impl PageCache {
     pub fn get(&self, page: u64, generation: RunId) -> Option<PageRef<'_>> {
         let stripe = stripe();
         let counts = self.counters.of(stripe);
-        let Some((found, heat)) = self.find(page, generation, stripe) else {
-            count(&counts.misses);
-            return None;
-        };
-        if touch(heat) {
-            count(&counts.restored_hits);
+        if let Some((found, heat)) = self.find(page, generation, stripe) {
+            if touch(heat) {
+                count(&counts.restored_hits);
+            }
+            count(&counts.hits);
+            return Some(found);
         }
-        count(&counts.hits);
-        Some(found)
+        count(&counts.misses);
+        None
     }
 
     /// What `look` says of the page if it is here; that counts as a use if it says `true` of that.
