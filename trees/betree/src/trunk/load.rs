@@ -52,6 +52,14 @@ pub(crate) fn load_node(
         };
         pivots.push(Pivot { low, child });
     }
+    for (at, Pivot { child, .. }) in pivots.iter().enumerate() {
+        let end = pivots.get(at + 1).map(|next| &next.low).or(stored.high.as_ref());
+        if let Child::Node(child) = child
+            && child.high.as_ref() != end
+        {
+            return Err(damaged(keyspace, child.id, "does not end where its parent says"));
+        }
+    }
     let mut tiers = Vec::with_capacity(stored.tiers.len());
     for tier in stored.tiers {
         // Collected, they would keep the memory of the references, which is three times as much.
