@@ -49,6 +49,8 @@ const FORMAT_WITH_BASES: u8 = 2;
 pub(crate) const ROOT: ObjectId = ObjectId(0);
 /// No tree has more levels.
 const LEVELS_MAX: u32 = 64;
+/// More bytes than a flush or a level of any store has: what is counted with them does not overflow.
+const BYTES_MAX: u64 = 1 << 48;
 
 const PIECE_HAS_RUN: u8 = 1;
 const PIECE_HAS_HIGH: u8 = 2;
@@ -237,14 +239,14 @@ pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
     if tag != ROOT_TAG || !(FORMAT..=FORMAT_WITH_BUFFERS).contains(&format) {
         return Err(Damage("unknown format of a leveled tree"));
     }
-    let (next_object, flush_bytes) = (reader.u64()?, reader.u64()?);
+    let (next_object, flush_bytes) = (reader.u64()?, decode_bytes(&mut reader)?);
     let count = reader.u32()?;
     if count > LEVELS_MAX {
         return Err(Damage("a tree has an impossible number of levels"));
     }
     let mut levels = Vec::new();
     for _ in 0..count {
-        let began_bytes = reader.u64()?;
+        let began_bytes = decode_bytes(&mut reader)?;
         let (filling, emptying) = (decode_components(&mut reader)?, decode_components(&mut reader)?);
         levels.push(StoredLevel { began_bytes, filling, emptying });
     }
@@ -263,6 +265,11 @@ pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
         return Err(Damage("a compaction buffer is that of no sequence"));
     }
     Ok(StoredLevels { next_object, flush_bytes, levels, bottom, witnesses, buffers })
+}
+
+fn decode_bytes(reader: &mut Reader<'_>) -> Result<u64, Damage> {
+    let bytes = reader.u64()?;
+    if bytes > BYTES_MAX { Err(Damage("more bytes than a flush or a level can have")) } else { Ok(bytes) }
 }
 
 fn decode_components(reader: &mut Reader<'_>) -> Result<Vec<StoredComponent>, Damage> {
