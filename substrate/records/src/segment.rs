@@ -65,7 +65,7 @@ impl Record<'_> {
         u64::from(self.tag) << 32 | u64_of(self.key.len()) << 16 | u64_of(self.value.len())
     }
 
-    fn owner(&self, flushes: u32) -> u64 {
+    fn second_word(&self, flushes: u32) -> u64 {
         u64::from(self.keyspace.0) << 32 | u64::from(flushes)
     }
 }
@@ -124,7 +124,7 @@ impl Segment {
         );
         let words = &self.words()[place..];
         words[0].store(record.first_word(), Relaxed);
-        words[1].store(record.owner(record.flushes), Relaxed);
+        words[1].store(record.second_word(record.flushes), Relaxed);
         let (key_words, value_words) = words[HEADER_WORDS..].split_at(record.key.len().div_ceil(WORD));
         put(key_words, record.key);
         put(value_words, record.value);
@@ -135,12 +135,12 @@ impl Segment {
     pub(crate) fn rewrite(&self, place: usize, record: &Record<'_>) {
         debug_assert!(record.words() == Some(self.header(place).words()), "the next record stays whole");
         let words = &self.words()[place..];
-        words[1].store(record.owner(CHANGING), Relaxed);
+        words[1].store(record.second_word(CHANGING), Relaxed);
         fence(Release);
         words[0].store(record.first_word(), Relaxed);
         step();
         put(&words[HEADER_WORDS + record.key.len().div_ceil(WORD)..], record.value);
-        words[1].store(record.owner(record.flushes), Release);
+        words[1].store(record.second_word(record.flushes), Release);
     }
 
     /// Copies `count` words of `from` here. REQUIRES: as [`Segment::write`].

@@ -532,13 +532,14 @@ impl Run {
     fn passes_filter_if_worth(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
         let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
         let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
-        // Only for a key that it denies it was of use. Where all keys are there it shall not stay in memory.
-        let look = |page: &PageRef<'_>| {
-            let passes = probe(payload_of(page));
-            (passes, !passes)
-        };
         let address = self.address(PageKind::Filter, position.page)?;
-        if let Some(passes) = self.data.look_at_cached_page(&address, look) {
+        let mut passes = true;
+        // Only for a key that it denies it was of use. Where all keys are there it shall not stay in memory.
+        let is_use = |page: &PageRef<'_>| {
+            passes = probe(payload_of(page));
+            !passes
+        };
+        if self.data.cached_page_if(&address, is_use).is_some() {
             return Ok(Some(passes));
         }
         let left = self.filter_loads.load(Relaxed);

@@ -27,11 +27,7 @@ use testudo_base::{
     PAGE_SIZE, RunId,
     num::u64_of,
     planted,
-    sync::{
-        Mutex,
-        atomic::{AtomicU8, AtomicUsize},
-        scaled,
-    },
+    sync::{Mutex, atomic::AtomicUsize, scaled},
 };
 
 use self::{
@@ -88,10 +84,25 @@ impl PageCache {
     /// The page if it is here; this counts as a use.
     #[inline]
     pub fn get(&self, page: u64, generation: RunId) -> Option<PageRef<'_>> {
+        self.get_if(page, generation, |_| true)
+    }
+
+    /// The page if it is here; this counts as a use if `is_use` says so of the page.
+    #[inline]
+    pub fn get_if(
+        &self,
+        page: u64,
+        generation: RunId,
+        is_use: impl FnOnce(&PageRef<'_>) -> bool,
+    ) -> Option<PageRef<'_>> {
         let stripe = stripe();
         let counts = self.counters.of(stripe);
-        if let Some((found, heat)) = self.find(page, generation, stripe) {
-            if touch(heat) {
+        if let Some(entry) = self.map.entry(page)
+            && let Trace::In(number) = entry.get()
+            && let Some(frame) = self.frames.frame(number)
+            && let Some(found) = frame.pin(stripe, page, generation)
+        {
+            if is_use(&found) && touch(frame.heat()) {
                 count(&counts.restored_hits);
             }
             count(&counts.hits);
@@ -99,35 +110,6 @@ impl PageCache {
         }
         count(&counts.misses);
         None
-    }
-
-    /// What `look` says of the page if it is here; that counts as a use if it says `true` of that.
-    #[inline]
-    pub fn look_at<R>(
-        &self,
-        page: u64,
-        generation: RunId,
-        look: impl FnOnce(&PageRef<'_>) -> (R, bool),
-    ) -> Option<R> {
-        let stripe = stripe();
-        let counts = self.counters.of(stripe);
-        let Some((found, heat)) = self.find(page, generation, stripe) else {
-            count(&counts.misses);
-            return None;
-        };
-        let (answer, is_use) = look(&found);
-        if is_use && touch(heat) {
-            count(&counts.restored_hits);
-        }
-        count(&counts.hits);
-        Some(answer)
-    }
-
-    #[inline]
-    fn find(&self, page: u64, generation: RunId, stripe: usize) -> Option<(PageRef<'_>, &AtomicU8)> {
-        let Trace::In(number) = self.map.entry(page)?.get() else { return None };
-        let frame = self.frames.frame(number)?;
-        Some((frame.pin(stripe, page, generation)?, frame.heat()))
     }
 
     /// Puts a verified page in and returns it; `None` if every frame is in use at the moment, or another

@@ -180,14 +180,14 @@ impl DataFile {
         self.cache.get(address.page, address.generation)
     }
 
-    /// What `look` says of the page if the cache has it. That counts as a use of the page if it says `true`.
+    /// The same; it counts as a use of the page only if `is_use` says so.
     #[inline]
-    pub fn look_at_cached_page<R>(
+    pub fn cached_page_if(
         &self,
         address: &PageAddress,
-        look: impl FnOnce(&PageRef<'_>) -> (R, bool),
-    ) -> Option<R> {
-        self.cache.look_at(address.page, address.generation, look)
+        is_use: impl FnOnce(&PageRef<'_>) -> bool,
+    ) -> Option<PageRef<'_>> {
+        self.cache.get_if(address.page, address.generation, is_use)
     }
 
     /// Reads one page from the device into the cache, unless another thread does or just did. `act` sees its

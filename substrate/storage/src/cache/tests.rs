@@ -34,6 +34,22 @@ fn a_page_of_an_older_generation_is_not_served() {
 }
 
 #[test]
+fn a_page_that_is_looked_at_without_a_use_does_not_stay_for_it() {
+    let cache = PageCache::new(16 * 4096);
+    let (used, useless) = (10_000, 10_001);
+    for number in [used, useless] {
+        drop(cache.insert(number, RunId(1), &page(1), Priority::Structure));
+    }
+    for number in 0..2_000u64 {
+        drop(cache.insert(number, RunId(1), &page(byte(number)), Priority::Data));
+        drop(cache.get(number, RunId(1)));
+        assert!(cache.get_if(used, RunId(1), |_| true).is_some(), "after {number} others");
+        drop(cache.get_if(useless, RunId(1), |page| page[0] != 1));
+    }
+    assert!(cache.get(useless, RunId(1)).is_none());
+}
+
+#[test]
 fn pages_in_use_are_not_evicted_and_a_full_cache_says_so() {
     let cache = PageCache::new(16 * 4096);
     let held: Vec<_> =
