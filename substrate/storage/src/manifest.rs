@@ -32,7 +32,9 @@ use testudo_env::{Env, File, OpenMode, OpenOptions, read_sparse};
 use crate::{
     SUPERBLOCK_FILE, Superblock, SuperblockFile, Watermark,
     manifest::{
-        manifest_format::{Change, Decoded, RecordSeed, decode_record, encode_record},
+        manifest_format::{
+            Change, Decoded, RecordSeed, decode_record, encode_record, encode_record_in_pieces,
+        },
         state::ManifestState,
         survey::list_manifests,
         watermark::{WatermarkFile, read_watermark},
@@ -505,11 +507,12 @@ fn write_snapshot(
     };
     let file = file.map_err(|e| Error::io(&name, e))?;
     let seed = RecordSeed::new(store, number);
-    let record = padded(encode_record(&state.as_edit(), edit, seed));
-    file.write_at(0, &record).map_err(|e| Error::io(&name, e))?;
+    let write_at = |offset, piece: &[u8]| file.write_at(offset, piece);
+    let end = encode_record_in_pieces(state.changes(), edit, seed, write_at);
+    let end = end.map_err(|e| Error::io(&name, e))?;
     file.sync().map_err(|e| Error::io(&name, e))?;
     env.sync_dir(directory).map_err(|e| Error::io(&name, e))?;
-    Ok((file, seed, u64_of(record.len())))
+    Ok((file, seed, end))
 }
 
 /// The incarnation of the newest opening; 0 if there was none.

@@ -109,10 +109,14 @@ impl Levels {
         upper.chain(std::iter::once(&mut self.bottom))
     }
 
+    /// What moves have shown, level by level, the bottom last.
+    pub(crate) fn repeats(&self) -> impl Iterator<Item = Repeats> {
+        self.levels.iter().map(|level| level.repeats).chain([self.bottom_repeats])
+    }
+
     /// Sequences whose compaction buffers get nothing more.
     pub(crate) fn frozen(&self) -> usize {
-        let repeats = self.levels.iter().map(|level| level.repeats).chain([self.bottom_repeats]);
-        repeats.filter(|repeats| repeats.is_frozen()).count()
+        self.repeats().filter(|repeats| repeats.is_frozen()).count()
     }
 
     pub(crate) fn upper_bytes(&self) -> u64 {

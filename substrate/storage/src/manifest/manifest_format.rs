@@ -23,15 +23,17 @@
 //! - Decoding never allocates more than the bytes that are left.
 
 use testudo_base::{
-    ExtentSpan, Incarnation, KeyspaceId, ObjectId, Opening, RunId, Seqno, StoreId,
-    checksum::checksum64,
+    ExtentSpan, Incarnation, KeyspaceId, ObjectId, Opening, PAGE_SIZE, RunId, Seqno, StoreId,
+    checksum::{StreamChecksum, checksum64},
     codec::{self, Damage, Reader},
-    num::{low32, u32_of, usize_of},
+    num::{low32, u32_of, u64_of, usize_of},
     planted,
 };
 
 /// Bytes of a record before its payload.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
+/// Of a long record, so many are in memory at a time while it is written.
+const PIECE_BYTES: usize = 256 << 10;
 /// A record is never longer than this.
 pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
@@ -84,6 +86,20 @@ fn header_checksum(length: u32, edit_number: u64, seed: RecordSeed) -> u32 {
     low32(checksum64(&bytes, seed.0))
 }
 
+fn encode_header(
+    length: u32,
+    edit_number: u64,
+    payload_checksum: u64,
+    seed: RecordSeed,
+) -> [u8; RECORD_HEADER_BYTES] {
+    let mut out = [0; RECORD_HEADER_BYTES];
+    out[0..4].copy_from_slice(&length.to_le_bytes());
+    out[4..8].copy_from_slice(&header_checksum(length, edit_number, seed).to_le_bytes());
+    out[8..16].copy_from_slice(&edit_number.to_le_bytes());
+    out[16..24].copy_from_slice(&payload_checksum.to_le_bytes());
+    out
+}
+
 /// Encodes one record.
 pub(crate) fn encode_record(edit: &[Change], edit_number: u64, seed: RecordSeed) -> Vec<u8> {
     let mut out = vec![0u8; RECORD_HEADER_BYTES];
@@ -92,11 +108,45 @@ pub(crate) fn encode_record(edit: &[Change], edit_number: u64, seed: RecordSeed)
     }
     let length = u32_of(out.len() - RECORD_HEADER_BYTES);
     let payload_checksum = checksum64(&out[RECORD_HEADER_BYTES..], seed.0 ^ edit_number);
-    out[0..4].copy_from_slice(&length.to_le_bytes());
-    out[4..8].copy_from_slice(&header_checksum(length, edit_number, seed).to_le_bytes());
-    out[8..16].copy_from_slice(&edit_number.to_le_bytes());
-    out[16..24].copy_from_slice(&payload_checksum.to_le_bytes());
+    out[..RECORD_HEADER_BYTES].copy_from_slice(&encode_header(length, edit_number, payload_checksum, seed));
     out
+}
+
+/// Encodes one record, filled up with zeros, of which no more than about [`PIECE_BYTES`] are in memory at a
+/// time: `write_at` gets them, each piece with its offset. The header comes last, so that a record that is
+/// cut short is none. Returns its bytes.
+pub(crate) fn encode_record_in_pieces<E>(
+    changes: impl Iterator<Item = Change>,
+    edit_number: u64,
+    seed: RecordSeed,
+    mut write_at: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut payload_checksum = StreamChecksum::new(seed.0 ^ edit_number);
+    let (mut piece, mut written) = (vec![0u8; RECORD_HEADER_BYTES], 0);
+    let header_bytes_at = |written: u64| if written == 0 { RECORD_HEADER_BYTES } else { 0 };
+    for change in changes {
+        encode_change(&mut piece, &change);
+        if piece.len() >= PIECE_BYTES {
+            payload_checksum.update(&piece[header_bytes_at(written)..]);
+            write_at(written, &piece)?;
+            written += u64_of(piece.len());
+            piece.clear();
+        }
+    }
+    payload_checksum.update(&piece[header_bytes_at(written)..]);
+    let end = written + u64_of(piece.len());
+    let length = u32_of(usize_of(end) - RECORD_HEADER_BYTES);
+    let header = encode_header(length, edit_number, payload_checksum.value(), seed);
+    let filled = end.next_multiple_of(u64_of(PAGE_SIZE));
+    piece.resize(usize_of(filled - written), 0);
+    if written == 0 {
+        piece[..RECORD_HEADER_BYTES].copy_from_slice(&header);
+    }
+    write_at(written, &piece)?;
+    if written > 0 {
+        write_at(0, &header)?;
+    }
+    Ok(filled)
 }
 
 fn encode_change(out: &mut Vec<u8>, change: &Change) {

@@ -210,22 +210,26 @@ impl ManifestState {
 
     /// One edit that makes this state out of an empty one.
     pub fn as_edit(&self) -> Edit {
-        let mut edit = vec![
+        self.changes().collect()
+    }
+
+    /// The same, each change made when it is asked for: there may be many, with long objects.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change> + '_ {
+        let first = [
             Change::NextRun(self.next_run),
             Change::NextKeyspace(self.next_keyspace),
             Change::LogStart(self.log_segment, self.log_seqno),
         ];
-        edit.extend(self.openings.iter().copied().map(Change::Opened));
-        for (&id, record) in &self.keyspaces {
-            edit.push(Change::CreateKeyspace(id, record.name.clone(), record.options.clone()));
-            edit.push(Change::Flushed(id, record.flushed));
-        }
-        for (&(keyspace, object), bytes) in &self.objects {
-            edit.push(Change::PutObject(keyspace, object, bytes.to_vec()));
-        }
-        for (span, count) in self.live_spans() {
-            edit.push(Change::References(span, count.cast_signed()));
-        }
-        edit
+        let openings = self.openings.iter().copied().map(Change::Opened);
+        let keyspaces = self.keyspaces.iter().flat_map(|(&id, record)| {
+            let (name, options) = (record.name.clone(), record.options.clone());
+            [Change::CreateKeyspace(id, name, options), Change::Flushed(id, record.flushed)]
+        });
+        let objects = self
+            .objects
+            .iter()
+            .map(|(&(keyspace, object), bytes)| Change::PutObject(keyspace, object, bytes.to_vec()));
+        let references = self.live_spans().map(|(span, count)| Change::References(span, count.cast_signed()));
+        first.into_iter().chain(openings).chain(keyspaces).chain(objects).chain(references)
     }
 }

@@ -136,3 +136,24 @@ fn an_edit_whose_sync_failed_while_a_closed_store_was_opened_is_not_trusted() {
     let image = env.crash_image(&CrashPolicy::LOSE_ALL, 1);
     assert_eq!(Manifest::open(image, &directory, true).unwrap().with_state(Clone::clone), before);
 }
+
+#[test]
+fn a_record_in_pieces_is_the_one_that_is_made_at_once() {
+    let seed = RecordSeed::new(STORE, 3);
+    for (count, bytes) in [(0, 0), (3, 10), (40, 100_000), (600, 1_000), (2, 3 << 20), (1, (256 << 10) - 17)]
+    {
+        let edit: Vec<Change> = (0..count).map(|object| put(object, &vec![7; bytes])).collect();
+        let (mut file, mut longest) = (Vec::new(), 0);
+        let write_at = |offset, piece: &[u8]| {
+            let from = usize_of(offset);
+            file.resize(file.len().max(from + piece.len()), 0);
+            file[from..from + piece.len()].copy_from_slice(piece);
+            longest = longest.max(piece.len());
+            Ok::<(), ()>(())
+        };
+        let end = encode_record_in_pieces(edit.iter().cloned(), 5, seed, write_at).unwrap();
+        assert_eq!(end, u64_of(file.len()));
+        assert!(file == padded(encode_record(&edit, 5, seed)), "{count} objects of {bytes} bytes");
+        assert!(longest <= (256 << 10) + bytes + 2 * PAGE_SIZE, "{longest} bytes in memory at once");
+    }
+}

@@ -9,7 +9,9 @@
 //!   Sequences: count u32, newest first. A sequence: count u32 and objects u64 of its segments, in key order.
 //!   If there are compaction buffers the format is 2, and behind all that comes: count u32 of buffers,
 //!   each: number u32 of its sequence (in the order above: level by level, what fills before what is
-//!   emptied, the bottom last) · its object u64.
+//!   emptied, the bottom last) · its object u64. If moves have shown how much of what comes repeats keys, the
+//!   format is 3, and behind the buffers, whose count may be 0, comes for each level and for the bottom: keys
+//!   that came u64 · those of them that were there u64 · u8, 1 if the buffer gets nothing more.
 //! - a compaction buffer: u8 format, 1, or 2 if there are bases · count u32 of runs, each a run reference ·
 //!   count u32 of layers, newest first, each: count u32 of pieces in key order, each: fence · u8, 1 if it is
 //!   of a run + 2 if it has a high end + 4 if it is a base · number u32 of that run · that end, a fence
@@ -36,6 +38,7 @@ use crate::levels::{
     Level, Levels,
     compaction_buffer::{CompactionBuffer, Kept},
     component::{Component, Held, SEGMENT_RUNS_MAX, Segment},
+    repeats::{Inflow, Repeats},
 };
 
 /// What object 0 of a leveled tree begins with; no tree of another family begins so.
@@ -43,6 +46,8 @@ pub const ROOT_TAG: u8 = 0x4C;
 const FORMAT: u8 = 1;
 /// Of an object 0 that names compaction buffers.
 const FORMAT_WITH_BUFFERS: u8 = 2;
+/// Of an object 0 that says how much of what comes repeats keys; it names buffers as well.
+const FORMAT_WITH_REPEATS: u8 = 3;
 /// Of a compaction buffer with bases.
 const FORMAT_WITH_BASES: u8 = 2;
 /// The object that all others are found from.
@@ -51,6 +56,8 @@ pub(crate) const ROOT: ObjectId = ObjectId(0);
 const LEVELS_MAX: u32 = 64;
 /// More bytes than a flush or a level of any store has: what is counted with them does not overflow.
 const BYTES_MAX: u64 = 1 << 48;
+/// More keys than moves bring.
+const ENTRIES_MAX: u64 = 1 << 48;
 
 const PIECE_HAS_RUN: u8 = 1;
 const PIECE_HAS_HIGH: u8 = 2;
@@ -94,6 +101,7 @@ pub(crate) struct StoredLevel {
     pub(crate) began_bytes: u64,
     pub(crate) filling: Vec<StoredComponent>,
     pub(crate) emptying: Vec<StoredComponent>,
+    pub(crate) repeats: Repeats,
 }
 
 #[derive(Debug)]
@@ -105,13 +113,20 @@ pub(crate) struct StoredLevels {
     pub(crate) witnesses: Vec<StoredRun>,
     /// Number of the sequence, and the object of its compaction buffer.
     pub(crate) buffers: Vec<(usize, ObjectId)>,
+    pub(crate) bottom_repeats: Repeats,
 }
 
 pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
     let numbered = levels.components().enumerate();
     let buffers: Vec<(usize, ObjectId)> =
         numbered.filter_map(|(number, component)| Some((number, component.buffer()?.id))).collect();
-    let mut out = vec![ROOT_TAG, if buffers.is_empty() { FORMAT } else { FORMAT_WITH_BUFFERS }];
+    let has_repeats = levels.repeats().any(|repeats| !repeats.is_new());
+    let format = match (has_repeats, buffers.is_empty()) {
+        (true, _) => FORMAT_WITH_REPEATS,
+        (false, false) => FORMAT_WITH_BUFFERS,
+        (false, true) => FORMAT,
+    };
+    let mut out = vec![ROOT_TAG, format];
     codec::put_u64(&mut out, levels.next_object);
     codec::put_u64(&mut out, levels.flush_bytes);
     codec::put_u32(&mut out, u32_of(levels.levels.len()));
@@ -126,11 +141,18 @@ pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
     codec::put_u32(&mut out, u32_of(levels.witnesses.len()));
     let mut fences = FenceWriter::default();
     levels.witnesses.iter().for_each(|held| encode_run(&mut out, &mut fences, held));
-    if !buffers.is_empty() {
+    if format >= FORMAT_WITH_BUFFERS {
         codec::put_u32(&mut out, u32_of(buffers.len()));
         for (number, id) in buffers {
             codec::put_u32(&mut out, u32_of(number));
             codec::put_u64(&mut out, id.0);
+        }
+    }
+    if format == FORMAT_WITH_REPEATS {
+        for Repeats { seen, is_frozen } in levels.repeats() {
+            codec::put_u64(&mut out, seen.entries);
+            codec::put_u64(&mut out, seen.repeated);
+            codec::put_u8(&mut out, u8::from(is_frozen));
         }
     }
     out
@@ -236,7 +258,7 @@ fn encode_run(out: &mut Vec<u8>, fences: &mut FenceWriter, held: &Held) {
 pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
     let mut reader = Reader::new(bytes);
     let (tag, format) = (reader.u8()?, reader.u8()?);
-    if tag != ROOT_TAG || !(FORMAT..=FORMAT_WITH_BUFFERS).contains(&format) {
+    if tag != ROOT_TAG || !(FORMAT..=FORMAT_WITH_REPEATS).contains(&format) {
         return Err(Damage("unknown format of a leveled tree"));
     }
     let (next_object, flush_bytes) = (reader.u64()?, decode_bytes(&mut reader)?);
@@ -248,14 +270,20 @@ pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
     for _ in 0..count {
         let began_bytes = decode_bytes(&mut reader)?;
         let (filling, emptying) = (decode_components(&mut reader)?, decode_components(&mut reader)?);
-        levels.push(StoredLevel { began_bytes, filling, emptying });
+        levels.push(StoredLevel { began_bytes, filling, emptying, repeats: Repeats::default() });
     }
     let bottom = decode_component(&mut reader)?;
     let witnesses = decode_runs(&mut reader)?;
     let mut buffers = Vec::new();
-    if format == FORMAT_WITH_BUFFERS {
+    if format >= FORMAT_WITH_BUFFERS {
         for _ in 0..count_of(&mut reader, 12)? {
             buffers.push((usize_of(u64::from(reader.u32()?)), ObjectId(reader.u64()?)));
+        }
+    }
+    let mut bottom_repeats = Repeats::default();
+    if format == FORMAT_WITH_REPEATS {
+        for repeats in levels.iter_mut().map(|level| &mut level.repeats).chain([&mut bottom_repeats]) {
+            *repeats = decode_repeats(&mut reader)?;
         }
     }
     reader.finish()?;
@@ -264,7 +292,16 @@ pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
     if !are_in_order || buffers.last().is_some_and(|(number, _)| *number > sequences) {
         return Err(Damage("a compaction buffer is that of no sequence"));
     }
-    Ok(StoredLevels { next_object, flush_bytes, levels, bottom, witnesses, buffers })
+    Ok(StoredLevels { next_object, flush_bytes, levels, bottom, witnesses, buffers, bottom_repeats })
+}
+
+fn decode_repeats(reader: &mut Reader<'_>) -> Result<Repeats, Damage> {
+    let seen = Inflow { entries: reader.u64()?, repeated: reader.u64()? };
+    let flags = reader.u8()?;
+    if seen.entries > ENTRIES_MAX || seen.repeated > seen.entries || flags > 1 {
+        return Err(Damage("moves into a level cannot have shown that"));
+    }
+    Ok(Repeats { seen, is_frozen: flags == 1 })
 }
 
 fn decode_bytes(reader: &mut Reader<'_>) -> Result<u64, Damage> {

@@ -18,7 +18,6 @@ use crate::levels::{
         ROOT, StoredComponent, StoredLevels, StoredPiece, StoredRun, decode_buffer, decode_root,
         decode_segment,
     },
-    repeats::Repeats,
 };
 
 /// No tree will ever have had so many objects.
@@ -53,12 +52,11 @@ pub(crate) fn load_levels(
     let mut levels = Vec::with_capacity(stored.levels.len());
     for level in stored.levels {
         let (filling, emptying) = (loader.components(level.filling)?, loader.components(level.emptying)?);
-        let (began_bytes, repeats) = (level.began_bytes, Repeats::default());
-        levels.push(Level { filling, emptying, began_bytes, repeats });
+        levels.push(Level { filling, emptying, began_bytes: level.began_bytes, repeats: level.repeats });
     }
     let bottom = loader.component(stored.bottom)?;
     let witnesses = stored.witnesses.into_iter().map(|run| open(data, run)).collect::<Result<_>>()?;
-    let (overwrites, bottom_repeats) = (Overwrites::UNKNOWN, Repeats::default());
+    let (overwrites, bottom_repeats) = (Overwrites::UNKNOWN, stored.bottom_repeats);
     let mut levels =
         Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites, bottom_repeats };
     let mut opened = BTreeMap::new();

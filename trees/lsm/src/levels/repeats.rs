@@ -7,7 +7,7 @@
 //! without the bases queries would read all anew.
 //!
 //! **Invariants**
-//! - Advice, kept in memory only: an opened tree begins anew. No answer depends on it.
+//! - Advice: no answer depends on it. It is stored with the levels, so that an opened tree goes on with it.
 //! - A sequence that begins anew is not frozen.
 
 /// Keys that came into a sequence.
@@ -31,8 +31,8 @@ pub(crate) struct Retained {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repeats {
     /// Of the last moves, older ones counting less.
-    seen: Inflow,
-    is_frozen: bool,
+    pub(crate) seen: Inflow,
+    pub(crate) is_frozen: bool,
 }
 
 /// Frozen from so many repeated keys of a hundred on…
@@ -67,6 +67,11 @@ impl Repeats {
             percent => percent >= FROZEN_FROM_PERCENT && came > 0 && came >= bases,
         };
         Self { seen, is_frozen }
+    }
+
+    /// Whether nothing was seen yet.
+    pub(crate) fn is_new(self) -> bool {
+        self == Self::default()
     }
 
     /// Whether the buffer of the sequence gets nothing more.

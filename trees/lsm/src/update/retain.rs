@@ -24,6 +24,7 @@ use crate::{
         Levels,
         compaction_buffer::{CompactionBuffer, Kept, Layer, stacked},
         component::{Component, Held},
+        repeats::Repeats,
     },
     update::{
         destination::{Destination, Place},
@@ -221,8 +222,10 @@ impl Levels {
         }
     }
 
-    /// Gives all buffers up.
+    /// Gives all buffers up, with what was seen for them.
     pub(crate) fn forget_retained(&mut self) {
+        self.levels.iter_mut().for_each(|level| level.repeats = Repeats::default());
+        self.bottom_repeats = Repeats::default();
         self.components_mut().for_each(|component| component.set_buffer(None));
     }
 

@@ -83,3 +83,22 @@ fn a_buffer_has_its_bases_and_barriers_again_and_the_older_format_without_bases(
     older[0] = FORMAT;
     assert!(decode_buffer(&older).is_err(), "the older format has no bases");
 }
+
+#[test]
+fn a_root_has_again_what_moves_have_shown_and_an_older_format_where_that_is_nothing() {
+    let shown = |entries, repeated, is_frozen| Repeats { seen: Inflow { entries, repeated }, is_frozen };
+    let of = |repeats, bottom_repeats| {
+        let levels = vec![Level { repeats, ..Level::default() }];
+        encode_root(&Levels { levels, bottom_repeats, next_object: 7, ..Levels::default() })
+    };
+    assert_eq!(of(Repeats::default(), Repeats::default())[1], FORMAT);
+    let root = of(shown(90, 10, false), shown(8, 8, true));
+    let stored = decode_root(&root).unwrap();
+    assert_eq!((stored.levels[0].repeats, stored.bottom_repeats), (shown(90, 10, false), shown(8, 8, true)));
+    assert!((0..root.len()).all(|length| decode_root(&root[..length]).is_err()), "a part of a root");
+    let no_flag = [&root[..root.len() - 1], &[2]].concat();
+    assert!(decode_root(&no_flag).is_err());
+    for repeats in [shown(8, 9, false), shown(ENTRIES_MAX + 1, 0, false)] {
+        assert!(decode_root(&of(Repeats::default(), repeats)).is_err(), "{repeats:?}");
+    }
+}

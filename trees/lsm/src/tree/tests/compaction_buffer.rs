@@ -446,3 +446,26 @@ fn a_level_is_frozen_while_mostly_keys_come_that_it_has_and_much_is_retained() {
     bed.reopen();
     assert_eq!(bed.tree.stats().frozen_levels, 0);
 }
+
+#[test]
+fn an_opened_tree_is_frozen_where_it_was() {
+    let mut bed = filled(LsmOptions { freezing: Freezing::Measured, ..retaining(16 << 10, 4, 2) });
+    let is_frozen = |bed: &Bed| bed.tree.stats().frozen_levels > 0;
+    for round in 0.. {
+        assert!(round < 30, "no level froze");
+        scan_hot(&bed);
+        bed.apply_and_move(spread(round, 1_000));
+        bed.run_jobs();
+        if is_frozen(&bed) {
+            break;
+        }
+    }
+    bed.reopen();
+    assert!(is_frozen(&bed));
+    bed.options.retained_percent = 0;
+    bed.reopen();
+    bed.apply_and_move(spread(30, 1_000));
+    assert!(!is_frozen(&bed), "a plain leveled tree has nothing to freeze");
+    bed.reopen();
+    assert!(!is_frozen(&bed));
+}
