@@ -9,9 +9,9 @@
 //!   Sequences: count u32, newest first. A sequence: count u32 and objects u64 of its segments, in key order.
 //!   If there are compaction buffers the format is 2, and behind all that comes: count u32 of buffers,
 //!   each: number u32 of its sequence (in the order above: level by level, what fills before what is
-//!   emptied, the bottom last) · its object u64. If moves have shown how much of what comes repeats keys, the
-//!   format is 3, and behind the buffers, whose count may be 0, comes for each level and for the bottom: keys
-//!   that came u64 · those of them that were there u64 · u8, 1 if the buffer gets nothing more.
+//!   emptied, the bottom last) · its object u64. If moves have shown how much of what comes repeats keys,
+//!   the format is 3, and behind the buffers, whose count may be 0, comes for each level and for the bottom:
+//!   keys that came u64 · those of them that were there u64 · u8, 1 if the buffer gets nothing more.
 //! - a compaction buffer: u8 format, 1, or 2 if there are bases · count u32 of runs, each a run reference ·
 //!   count u32 of layers, newest first, each: count u32 of pieces in key order, each: fence · u8, 1 if it is
 //!   of a run + 2 if it has a high end + 4 if it is a base · number u32 of that run · that end, a fence
