@@ -229,7 +229,7 @@ impl LsmTree {
         if runs.is_empty() {
             return Ok(levels);
         }
-        let newest = Component::of_runs(held_runs(runs), &mut levels.next_object);
+        let newest = Component::of_runs(held_runs(runs), &mut levels.next_object)?;
         if levels.levels.is_empty() {
             levels.levels.push(Level::default());
         }

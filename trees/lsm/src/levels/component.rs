@@ -9,7 +9,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use testudo_base::{ObjectId, Result, Seqno};
+use testudo_base::{Error, ErrorKind, ObjectId, Result, Seqno};
 use testudo_run::Run;
 use testudo_sequence::{Bounds, Fence, FencedRun, RunSlice, Source};
 
@@ -234,10 +234,11 @@ impl Component {
     }
 
     /// The component in which `runs` stand in the place of those in `range`. Segments that change get ids
-    /// from `next_object` on.
-    pub(crate) fn splice(&self, range: Range<usize>, runs: Vec<Held>, next_object: &mut u64) -> Self {
+    /// from `next_object` on. `Corruption` if its fences do not ascend, which those of damaged objects may
+    /// not, although each object alone is right.
+    pub(crate) fn splice(&self, range: Range<usize>, runs: Vec<Held>, next_object: &mut u64) -> Result<Self> {
         if range.is_empty() && runs.is_empty() {
-            return self.clone();
+            return Ok(self.clone());
         }
         let segment_of = |run: usize| self.firsts.partition_point(|first| *first <= run).saturating_sub(1);
         let mut from = segment_of(range.start);
@@ -259,18 +260,21 @@ impl Component {
         let mut changed: Vec<Held> = old().take(range.start - first).cloned().collect();
         changed.extend(runs);
         changed.extend(old().skip(range.end - first).cloned());
-        debug_assert!(
-            changed.is_sorted_by(|a, b| a.fenced.low < b.fenced.low),
-            "the fences of a component ascend"
-        );
         let mut segments = self.segments[..from].to_vec();
+        let before = segments.last().and_then(|segment| segment.runs.last());
+        let behind = self.segments.get(to).and_then(|segment| segment.runs.first());
+        if !before.into_iter().chain(&changed).chain(behind).is_sorted_by(|a, b| a.fenced.low < b.fenced.low)
+        {
+            let message = "the fences of a level do not ascend where runs of it were written anew";
+            return Err(Error::new(ErrorKind::Corruption, message));
+        }
         segments.extend(cut_into_segments(changed, next_object));
         segments.extend_from_slice(&self.segments[to..]);
-        Self::of_segments(segments)
+        Ok(Self::of_segments(segments))
     }
 
     /// A component of these runs.
-    pub(crate) fn of_runs(runs: Vec<Held>, next_object: &mut u64) -> Self {
+    pub(crate) fn of_runs(runs: Vec<Held>, next_object: &mut u64) -> Result<Self> {
         Self::default().splice(0..0, runs, next_object)
     }
 
@@ -286,7 +290,7 @@ impl Component {
         }
         let rest: Vec<Held> = last.clipped_at(low)?.into_iter().collect();
         let buffer = self.buffer.as_ref().and_then(|buffer| buffer.from(low, next_object));
-        Ok(Self { buffer, ..self.splice(0..behind, rest, next_object) })
+        Ok(Self { buffer, ..self.splice(0..behind, rest, next_object)? })
     }
 }
 

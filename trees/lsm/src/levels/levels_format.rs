@@ -54,7 +54,7 @@ const FORMAT_WITH_BASES: u8 = 2;
 pub(crate) const ROOT: ObjectId = ObjectId(0);
 /// No tree has more levels.
 const LEVELS_MAX: u32 = 64;
-/// More bytes than a flush or a level of any store has: what is counted with them does not overflow.
+/// More bytes than a flush, a run or a level of any store has: what is counted with them does not overflow.
 const BYTES_MAX: u64 = 1 << 48;
 /// More keys than moves bring.
 const ENTRIES_MAX: u64 = 1 << 48;
@@ -306,7 +306,11 @@ fn decode_repeats(reader: &mut Reader<'_>) -> Result<Repeats, Damage> {
 
 fn decode_bytes(reader: &mut Reader<'_>) -> Result<u64, Damage> {
     let bytes = reader.u64()?;
-    if bytes > BYTES_MAX { Err(Damage("more bytes than a flush or a level can have")) } else { Ok(bytes) }
+    if bytes > BYTES_MAX {
+        Err(Damage("more bytes than a flush, a run or a level can have"))
+    } else {
+        Ok(bytes)
+    }
 }
 
 fn decode_components(reader: &mut Reader<'_>) -> Result<Vec<StoredComponent>, Damage> {
@@ -350,7 +354,7 @@ fn decode_runs(reader: &mut Reader<'_>) -> Result<Vec<StoredRun>, Damage> {
     let mut low = Fence::default();
     for _ in 0..count {
         low = decode_fence(reader, &low)?;
-        let (reference, bytes, flags) = (RunRef::decode(reader)?, reader.u64()?, reader.u8()?);
+        let (reference, bytes, flags) = (RunRef::decode(reader)?, decode_bytes(reader)?, reader.u8()?);
         let cover = match flags {
             0 => None,
             _ if flags & COVERS == 0 || flags > COVERS + COVER_HAS_LOW + COVER_HAS_HIGH => {

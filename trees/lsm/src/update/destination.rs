@@ -163,7 +163,7 @@ pub(crate) fn put_in_place(
         runs.push(next);
         range.end += 1;
     }
-    Ok(own.splice(range, runs, next_object))
+    own.splice(range, runs, next_object)
 }
 
 /// Whether runs of the bottom say of all keys of `cover` what a run as old as `age` said.

@@ -112,13 +112,13 @@ pub(crate) fn without_outside(levels: &Levels, keep: &KeyBounds) -> Result<Level
 fn restricted(component: &Component, keep: &Bounds, next_object: &mut u64) -> Result<Component> {
     let below = Bounds { low: None, high: keep.high.clone() };
     let behind = component.within(&below).end..component.len();
-    let kept = component.splice(behind, Vec::new(), next_object);
+    let kept = component.splice(behind, Vec::new(), next_object)?;
     let Some(low) = &keep.low else { return Ok(kept) };
     let kept = kept.from(Some(low), next_object)?;
     // Of long keys it is known only now that the first run ends before its fence.
     let extent = kept.get(0).map(Held::extent).transpose()?;
     let is_nothing = extent.is_some_and(|Extent { low, high }| high <= low);
-    Ok(kept.splice(0..usize::from(is_nothing), Vec::new(), next_object))
+    kept.splice(0..usize::from(is_nothing), Vec::new(), next_object)
 }
 
 /// The levels in which nothing outside `keep` counts.
@@ -140,7 +140,7 @@ pub(crate) fn cut_to(levels: &Levels, work: &Work, options: &LsmOptions, keep: &
     if let (Some(first), Some(before)) = (of_bottom.first_mut(), replaced.first()) {
         first.fenced.low = before.fenced.low.clone();
     }
-    next.bottom = next.bottom.splice(reaching, of_bottom, &mut next.next_object);
+    next.bottom = next.bottom.splice(reaching, of_bottom, &mut next.next_object)?;
     next.keep_witnesses(replaced);
     Ok(next)
 }

@@ -23,9 +23,9 @@ fn a_level_that_is_being_emptied_stays_as_it_is() {
     let mut bed = Bed::new(options(64 << 10, 4, 2));
     let mut levels = Levels { next_object: 1, ..Levels::default() };
     let small = (0..6).flat_map(|at| runs_of(&mut bed, at * 100..at * 100 + 20)).collect();
-    levels.bottom = Component::of_runs(small, &mut levels.next_object);
+    levels.bottom = Component::of_runs(small, &mut levels.next_object).unwrap();
     let waiting = runs_of(&mut bed, 50..900);
-    let emptying = vec![Component::of_runs(waiting, &mut levels.next_object)];
+    let emptying = vec![Component::of_runs(waiting, &mut levels.next_object).unwrap()];
     levels.levels.push(Level { filling: Vec::new(), emptying, began_bytes: 1 << 20, ..Level::default() });
     let tree = LsmTree::of(bed.options, &bed.work.data, levels, false);
     let job = Job { what: "join small runs", debt_bytes: 0, target: Opaque::new(Action::Join(0..6)) };

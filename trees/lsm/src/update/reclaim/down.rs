@@ -160,7 +160,7 @@ impl Levels {
             {
                 rest.extend(last.clipped_at(high)?);
             }
-            *component = component.splice(within, rest, next_object);
+            *component = component.splice(within, rest, next_object)?;
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
         if let Some(first) = runs.first_mut() {
             first.fenced.low = held.fenced.low.clone();
         }
-        *component = component.splice(at..at + 1, runs, next_object);
+        *component = component.splice(at..at + 1, runs, next_object)?;
         replaced = Some((held, is_bottom));
         break;
     }
