@@ -35,7 +35,7 @@ use testudo_base::{
 };
 use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
-use crate::{SUPERBLOCK_FILE, Watermark};
+use crate::{SUPERBLOCK_FILE, Watermark, manifest::watermark::COUNT_MAX};
 
 /// The on-disk format that this build writes and reads.
 pub const FORMAT_VERSION: u32 = 2;
@@ -137,7 +137,8 @@ fn decode_fields(slot: &[u8]) -> std::result::Result<(u32, u64, Option<Superbloc
     }
     let watermark = Watermark { edit, seqno };
     let incarnation = Incarnation(reader.u64()?);
-    let is_whole = reader.u64()? == checksum64(&slot[..BODY_BYTES], 0);
+    let is_possible = [generation, manifest, edit].iter().all(|count| *count <= COUNT_MAX);
+    let is_whole = reader.u64()? == checksum64(&slot[..BODY_BYTES], 0) && is_possible;
     let superblock = Superblock { store, generation, manifest, watermark, incarnation, is_closed };
     Ok((version, required, is_whole.then_some(superblock)))
 }

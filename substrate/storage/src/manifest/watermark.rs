@@ -43,6 +43,9 @@ const VERSION: u32 = 2;
 const SLOT_STRIDE: u64 = 512;
 const SLOT_BYTES: usize = 64;
 const CHECKED_BYTES: usize = SLOT_BYTES - 8;
+/// More than anything that is counted here or in the superblock comes to: what is counted on does not
+/// overflow.
+pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
 /// How much of a store is known to be durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +87,8 @@ fn decode(slot: &[u8; SLOT_BYTES], store: StoreId) -> Option<(u64, Watermark)> {
         let is_ours = is_ours && StoreId(reader.u128()?) == store;
         let round = reader.u64()?;
         let watermark = Watermark { edit: reader.u64()?, seqno: Seqno(reader.u64()?) };
-        if !is_ours || reader.u64()? != checksum64(&slot[..CHECKED_BYTES], 0) {
+        let is_whole = reader.u64()? == checksum64(&slot[..CHECKED_BYTES], 0);
+        if !is_ours || !is_whole || round.max(watermark.edit) > COUNT_MAX {
             return Err(Damage("not a watermark of this store"));
         }
         Ok((round, watermark))
