@@ -2,13 +2,13 @@
 //!
 //! - turtle (1) and splinter (2): tree u8 · leaf bytes u64 · most pivots u64 · if there is a merge
 //!   operator, its name (UTF-8), up to the end.
-//! - Before a tree, unless all values are with their keys: 129 u8 where large pairs are those below 0.02
+//! - Before a tree, unless all values are with their keys: 130 u8 where large pairs are those below a 128th
 //!   with a prefix of 12 bytes, by a threshold that moves, their values outside, and nothing was paid for
-//!   that; or 128 u8 · length of the placement u16 · large ratio f64 · prefix bytes u32 · small ratio
-//!   f64, unless it is 0 · levels with medium values in place u32, unless it is 1; then the small ratio
-//!   stands before it even if it is 0. If the thresholds move: both of these and behind them where values
-//!   of large pairs are, u8: 0 outside, 1 with their keys; and what that has cost more than the other
-//!   way, u64.
+//!   that; 129 u8 for the same below 0.02; or 128 u8 · length of the placement u16 · large ratio f64 ·
+//!   prefix bytes u32 · small ratio f64, unless it is 0 · levels with medium values in place u32, unless it
+//!   is 1; then the small ratio stands before it even if it is 0. If the thresholds move: both of these and
+//!   behind them where values of large pairs are, u8: 0 outside, 1 with their keys; and what that has cost
+//!   more than the other way, u64.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
 //! - Of a keyspace that moves between two trees (4), or has moved: the settings are the options of both,
@@ -39,8 +39,10 @@ const LSBM: u8 = 5;
 const TREELINE: u8 = 6;
 /// A placement comes first, then a tree.
 const PLACED: u8 = 128;
+/// The one of [`large_below_two_percent`], as keyspaces begin with it.
+const LARGE_BELOW_2_PERCENT: u8 = 129;
 /// The one of [`Placement::large`], as keyspaces begin with it.
-const LARGE: u8 = 129;
+const LARGE: u8 = 130;
 
 /// Why the options of a keyspace cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,11 @@ impl Unreadable {
     }
 }
 
+/// What [`Placement::large`] once was.
+fn large_below_two_percent() -> Placement {
+    Placement::large().with_large_ratio(0.02).expect("a ratio")
+}
+
 impl KeyspaceOptions {
     /// Bytes for the catalogue.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -78,6 +85,8 @@ impl KeyspaceOptions {
         let is_as_begun = self.large_values() == LargeValues::Outside && self.value_excess() == 0;
         if placement == Placement::large() && is_as_begun {
             out.push(LARGE);
+        } else if placement == large_below_two_percent() && is_as_begun {
+            out.push(LARGE_BELOW_2_PERCENT);
         } else if placement != Placement::inline() {
             let mut settings = Vec::new();
             codec::put_u64(&mut settings, placement.large_ratio().to_bits());
@@ -140,6 +149,9 @@ impl KeyspaceOptions {
             tag = reader.u8()?;
         } else if tag == LARGE {
             placement = Placement::large();
+            tag = reader.u8()?;
+        } else if tag == LARGE_BELOW_2_PERCENT {
+            placement = large_below_two_percent();
             tag = reader.u8()?;
         }
         let mut passage = Passage::Never;

@@ -160,7 +160,7 @@ fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
     }
 }
 
-/// Large values lie outside by default: in segments and value logs, of many MiB each.
+/// Large values lie outside: in segments and value logs, of many MiB each.
 #[test]
 fn removals_make_room_where_values_lie_outside() {
     const RECORDS: u64 = 20_000;
@@ -174,7 +174,9 @@ fn removals_make_room_where_values_lie_outside() {
     for tree in [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::lsbm(), Tree::treeline()] {
         let machine = MemEnv::new(5);
         let db = open(&machine);
-        let keyspace = db.keyspace("a", || KeyspaceOptions::default().tree(tree)).unwrap();
+        let placement = Placement::large().with_large_ratio(0.02).unwrap();
+        let options = KeyspaceOptions::default().tree(tree).placement(placement);
+        let keyspace = db.keyspace("a", options).unwrap();
         (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), value(number, 0)).unwrap());
         db.flush().unwrap();
         let outside = keyspace.stats().value_bytes;

@@ -333,8 +333,8 @@ fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
-        let options = KeyspaceOptions::default().tree(tree);
-        assert_eq!(options.chosen_placement(), Placement::large());
+        let placement = Placement::large().with_large_ratio(0.02).unwrap();
+        let options = KeyspaceOptions::default().tree(tree).placement(placement);
         let keyspace = db.keyspace("k", options).unwrap();
         let mut model = Model::new();
         // Less than two segments, of four runs each.

@@ -355,7 +355,9 @@ fn few_values_in_a_value_log_get_no_segment_of_their_own() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(32 << 20).open().unwrap();
-        let keyspace = db.keyspace("k", || KeyspaceOptions::default().tree(tree)).unwrap();
+        let placement = Placement::large().with_large_ratio(0.02).unwrap();
+        let options = KeyspaceOptions::default().tree(tree).placement(placement);
+        let keyspace = db.keyspace("k", options).unwrap();
         let mut model = Model::new();
         for round in 0..12 {
             insert(&keyspace, &mut model, round * 3_000..(round + 1) * 3_000, 0);

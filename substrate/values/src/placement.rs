@@ -21,6 +21,9 @@ const VALUE_BYTES_MIN: usize = 32;
 const LARGE_RATIO: f64 = 0.02;
 /// Below this one it calls a pair medium (T_SM).
 const SMALL_RATIO: f64 = 0.2;
+/// Below this ratio a pair is large by default: from 1,536 bytes on. Values that are shorter cost scans more
+/// outside, a page for each, than a load spares (decision 0053).
+const DEFAULT_LARGE_RATIO: f64 = 1.0 / 128.0;
 /// What Parallax takes for the bytes of a key that an index keeps.
 const PREFIX_BYTES: u32 = 12;
 /// Most of the lowest levels that can have the values of medium pairs (PAPERS P3).
@@ -87,10 +90,10 @@ impl Placement {
         Self { large_ratio: LARGE_RATIO, small_ratio: SMALL_RATIO, ..Self::inline() }
     }
 
-    /// Values of large pairs, by the threshold of Parallax, as long as they are better off outside: it moves
+    /// Values of pairs of more than 1,536 bytes, as long as they are better off outside: the threshold moves
     /// by itself. The default.
     pub fn large() -> Self {
-        Self { large_ratio: LARGE_RATIO, ..Self::inline() }.with_moving_thresholds(true)
+        Self { large_ratio: DEFAULT_LARGE_RATIO, ..Self::inline() }.with_moving_thresholds(true)
     }
 
     /// As [`Placement::hybrid`], but with thresholds that move by themselves: values of large pairs are with

@@ -2,14 +2,15 @@ use testudo_base::{ErrorKind, KeyspaceId, codec::Damage};
 
 use testudo_values::LargeValues;
 
-use super::{LARGE, MOVING, PLACED, Unreadable, put_short};
+use super::{LARGE, LARGE_BELOW_2_PERCENT, MOVING, PLACED, Unreadable, large_below_two_percent, put_short};
 use crate::{KeyspaceOptions, Placement, Tree, handles::options::Passage};
 
 /// Bytes that the first versions wrote.
 fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
     let options = || KeyspaceOptions::default().placement(Placement::inline());
     vec![
-        (KeyspaceOptions::default(), b"\x81\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
+        (KeyspaceOptions::default(), b"\x82\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
+        (options().placement(large_below_two_percent()), b"\x81\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (options(), b"\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (
             options().tree(Tree::Splinter { leaf_bytes: 4096, max_pivots: 4 }).merge_operator("add-u64"),
@@ -69,7 +70,7 @@ fn every_preset_is_read_back() {
             for placement in
                 [Placement::inline(), Placement::large(), Placement::hybrid(), Placement::automatic()]
                     .into_iter()
-                    .chain([Placement::separate()])
+                    .chain([Placement::separate(), large_below_two_percent()])
             {
                 let options = options.tree(tree).placement(placement);
                 assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options), "{name}");
@@ -109,7 +110,7 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
 
 #[test]
 fn what_a_newer_version_wrote_is_told_from_damage() {
-    for tag in (7..=u8::MAX).filter(|tag| ![PLACED, LARGE].contains(tag)) {
+    for tag in (7..=u8::MAX).filter(|tag| ![PLACED, LARGE, LARGE_BELOW_2_PERCENT].contains(tag)) {
         let Err(Unreadable::Newer(what)) = KeyspaceOptions::decode(&[tag, 0, 0, 0]) else {
             panic!("tree {tag} is not known");
         };
