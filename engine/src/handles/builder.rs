@@ -86,6 +86,19 @@ impl DbBuilder {
         self
     }
 
+    /// How much of its bytes on the device a Bε-tree may take beside, in hundredths, for leaves and runs
+    /// that were merged but that queries still find in memory: point reads are answered out of their pages
+    /// (LSbM §4, there for levels). Default 0. They are given up as soon as their pages are not in memory,
+    /// or space is short. More than 100 is taken for 100. It changes no answer. [`Tree::lsbm`] has it by
+    /// itself.
+    ///
+    /// [`Tree::lsbm`]: crate::Tree::lsbm
+    #[must_use]
+    pub fn retain_merged(mut self, percent: u32) -> Self {
+        self.0.retained_percent = percent.min(100);
+        self
+    }
+
     /// Whether single records that queries use stay in memory beside pages. Default `true`: a record takes
     /// far less of it than its page. `false` leaves the memory to pages, to measure what those do. It changes
     /// no answer.

@@ -46,6 +46,7 @@ pub(crate) fn assemble(
     let writer = Some(Incarnation(settings.env.random_u64().max(1)));
     let data = DataFile::new(file, manifest.store(), shares.page_cache(), live.into_iter(), writer)?;
     data.set_warms_merges(settings.warm_merges);
+    data.set_retained_percent(settings.retained_percent);
     let (executors, pool, is_stepped) = executors(settings)?;
     let next_run = if settings.read_only {
         // Whoever writes this store gives ids of its own, which copies of it know as well.

@@ -23,6 +23,7 @@ pub(crate) struct Settings {
     pub(crate) temporary: bool,
     pub(crate) warm_restart: bool,
     pub(crate) warm_merges: bool,
+    pub(crate) retained_percent: u32,
     pub(crate) record_cache: bool,
 }
 
@@ -40,6 +41,7 @@ impl Settings {
             temporary: false,
             warm_restart: true,
             warm_merges: false,
+            retained_percent: 0,
             record_cache: true,
         }
     }

@@ -105,6 +105,17 @@ impl Run {
         Ok((resident, u64::from(to.saturating_sub(from))))
     }
 
+    /// Whether most of its filter is in the page cache.
+    pub fn has_filter_in_memory(&self) -> Result<bool> {
+        let Some(footer) = self.footer_in_memory()?.filter(|_| self.filter_counts()) else {
+            return Ok(false);
+        };
+        let pages = footer.filter_page..footer.filter_page + footer.filter_pages;
+        let has = |page| Ok(u32::from(self.data().has_page(self.address(PageKind::Filter, page)?.page)));
+        let present = pages.map(has).sum::<Result<u32>>()?;
+        Ok(present * 2 > footer.filter_pages)
+    }
+
     /// Whether the data page is in the page cache that would have `key`. Reads nothing: one that the index
     /// pages in memory cannot find is not there.
     pub fn has_page_for(&self, key: &[u8]) -> Result<bool> {

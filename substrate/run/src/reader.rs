@@ -473,9 +473,16 @@ impl Run {
         if continued_bytes == 0 { found } else { self.completed(position, found?, continued_bytes, access) }
     }
 
-    /// As [`Run::get`], if that needs no page but one of data: `None` if a page of the filter or of the index
-    /// is not in memory. The progress of `access` stays as it is.
-    pub fn get_by_present_filter(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Option<Lookup>> {
+    /// As [`Run::get`], if that needs no page but one of data: `None` if a page of the filter, unless no
+    /// source is asked afterwards, or of the index is not in memory. The progress of `access` stays as it
+    /// is.
+    pub fn get_present(
+        &self,
+        key: &[u8],
+        hash: u64,
+        access: Access<'_>,
+        last: bool,
+    ) -> Result<Option<Lookup>> {
         if !self.may_hold(key) {
             return Ok(Some(Lookup::Absent));
         }
@@ -485,9 +492,9 @@ impl Run {
         if let Some(position) = self.filter_position(hash)? {
             let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
             match self.with_present_block(PageKind::Filter, position, probe)? {
-                None => return Ok(None),
+                None if !last => return Ok(None),
                 Some(false) => return Ok(Some(Lookup::Absent)),
-                Some(true) => {}
+                None | Some(true) => {}
             }
         }
         let (missing, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
@@ -495,18 +502,6 @@ impl Run {
             None => Ok(None),
             Some(pages) => self.search_pages(pages, key, access).map(Some),
         }
-    }
-
-    /// Whether most of its filter is in the page cache.
-    pub fn has_filter_in_memory(&self) -> Result<bool> {
-        let Some(footer) = self.footer_in_memory()?.filter(|_| self.filter_counts()) else {
-            return Ok(false);
-        };
-        let mut present = 0;
-        for page in footer.filter_page..footer.filter_page + footer.filter_pages {
-            present += u32::from(self.data.has_page(self.address(PageKind::Filter, page)?.page));
-        }
-        Ok(present * 2 > footer.filter_pages)
     }
 
     /// Whether the filter lets `hash` pass; `None` if its page was missing and has been noted.
@@ -517,7 +512,7 @@ impl Run {
     }
 
     /// Whether the filter knows every key: those that replaced pages have got, it does not.
-    fn filter_counts(&self) -> bool {
+    pub(crate) fn filter_counts(&self) -> bool {
         self.reference.replaced.is_none() || planted!("filter-of-replaced-pages-asked")
     }
 

@@ -19,7 +19,7 @@ use testudo_base::{
     planted,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
         is_held,
     },
 };
@@ -105,6 +105,7 @@ pub struct DataFile {
     /// Bytes of memory that open runs take beside their pages.
     run_memory_bytes: AtomicU64,
     warms_merges: AtomicBool,
+    retained_percent: AtomicU32,
 }
 
 impl DataFile {
@@ -144,6 +145,7 @@ impl DataFile {
             writer,
             run_memory_bytes: 0.into(),
             warms_merges: false.into(),
+            retained_percent: 0.into(),
         }))
     }
 

@@ -38,7 +38,7 @@ impl EngineOpener {
     pub fn builder(&self, env: Arc<dyn Env>, directory: &Path) -> DbBuilder {
         let builder = Db::builder(directory).memory_bytes(self.memory_bytes);
         // What is off by default is tried as well.
-        builder.env(env).merge_operator(chain_operator()).warm_merges(true)
+        builder.env(env).merge_operator(chain_operator()).warm_merges(true).retain_merged(100)
     }
 
     /// Opens the database itself.

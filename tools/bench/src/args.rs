@@ -157,6 +157,10 @@ pub struct YcsbArgs {
     /// What merges write in the place of pages in use stays in the page cache
     #[arg(long)]
     pub warm_merges: bool,
+    /// Hundredths of a Bε-tree's bytes that merged leaves and runs may take beside it while they are in
+    /// memory
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    pub retain_merged: u32,
     /// No single records are cached, only pages
     #[arg(long)]
     pub no_record_cache: bool,

@@ -36,6 +36,8 @@ pub struct Settings {
     pub warm_restart: bool,
     /// What merges write in the place of pages in use stays in memory, where a store can do that.
     pub warm_merges: bool,
+    /// Hundredths of a Bε-tree's bytes that merged runs may take beside it, where a store can do that.
+    pub retain_merged: u32,
     /// Single records are cached beside pages, where a store can do that.
     pub record_cache: bool,
     /// The machine.

@@ -10,8 +10,12 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, KeyspaceId, Kind, ObjectId, Result, RunId, codec::Damage, num::u64_of,
-    operands_format::begin_stack, planted,
+    Cursor, KeyspaceId, Kind, ObjectId, Result, RunId,
+    codec::Damage,
+    num::u64_of,
+    operands_format::begin_stack,
+    planted,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
@@ -19,7 +23,8 @@ use testudo_contract::{
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, Run, ScanLimits};
 use testudo_sequence::{
-    Bounds, Fence, FencedRun, Overwrites, PartCursor, RunSlice, Source, bytes_of_runs, on_top_bytes,
+    Bounds, CompactionBuffer, Fence, FencedRun, Overwrites, PartCursor, RunSlice, Source, bytes_of_runs,
+    decode_buffer, load_sparing_damaged, on_top_bytes,
 };
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
@@ -31,8 +36,8 @@ use crate::{
         invariants,
         load::{damaged, load_node},
         node::{Child, Node, Pivot, Share, Tier},
-        node_format::{ROOT_POINTER, decode_root_pointer},
-        references::{all_runs, changes_of, deletions_of},
+        node_format::{ROOT_POINTER, RootPointer, decode_root_pointer},
+        references::{Buffers, all_runs, changes_of, deletions_of},
         stack::stack,
     },
     update::{
@@ -40,6 +45,7 @@ use crate::{
         migrate,
         plan::{PlanNode, active_bounds},
         reclaim::{self, Target},
+        retain::{LiveRuns, buffer_after, retained_only_bytes},
         write::{Outputs, write_plan},
     },
 };
@@ -62,6 +68,10 @@ pub struct BeTree {
     is_stored: bool,
     /// Bytes of all entries, once somebody has asked.
     user_bytes: OnceLock<u64>,
+    /// The compaction buffer of the leaves.
+    retained: Option<Arc<CompactionBuffer>>,
+    /// Retained runs that were given up because they were damaged.
+    damaged_runs: Arc<AtomicU64>,
 }
 
 impl BeTree {
@@ -83,6 +93,8 @@ impl BeTree {
             next_object: 2,
             is_stored: false,
             user_bytes: OnceLock::new(),
+            retained: None,
+            damaged_runs: Arc::default(),
         })
     }
 
@@ -102,20 +114,43 @@ impl BeTree {
                 Err(damaged(keyspace, ROOT_POINTER, "is missing"))
             };
         };
-        let (root, next_object) =
+        let RootPointer { root, next_object, buffer } =
             decode_root_pointer(&pointer).map_err(|Damage(why)| damaged(keyspace, ROOT_POINTER, why))?;
         if objects.keys().next_back().is_some_and(|last| last.0 >= next_object) || next_object > MAX_OBJECT {
             return Err(damaged(keyspace, ROOT_POINTER, "the next object is there already"));
         }
         let root = load_node(data, keyspace, &mut objects, root, 0)?;
+        let retained = buffer.map(|id| {
+            let bytes = objects.remove(&id).ok_or_else(|| damaged(keyspace, id, "is missing"))?;
+            let stored = decode_buffer(&bytes).map_err(|Damage(why)| damaged(keyspace, id, why))?;
+            stored.open(id, data, &mut BTreeMap::new())
+        });
+        let retained = retained.transpose()?;
         if !objects.is_empty() || root.high.is_some() || !root.pivots[0].low.is_empty() {
             return Err(damaged(keyspace, root.id, "the tree does not reach all of its nodes or keys"));
         }
-        let (data, user_bytes) = (Arc::clone(data), OnceLock::new());
-        Ok(Arc::new(Self { data, options, root, next_object, is_stored: true, user_bytes }))
+        let (data, user_bytes, damaged_runs) = (Arc::clone(data), OnceLock::new(), Arc::default());
+        Ok(Arc::new(Self {
+            data,
+            options,
+            root,
+            next_object,
+            is_stored: true,
+            user_bytes,
+            retained,
+            damaged_runs,
+        }))
     }
 
-    /// Every run that it refers to, once per reference.
+    /// Bytes on the device of runs that only the compaction buffer has.
+    fn retained_only_bytes(&self) -> u64 {
+        match &self.retained {
+            None => 0,
+            Some(buffer) => retained_only_bytes(Some(buffer), &live_runs(&self.root)),
+        }
+    }
+
+    /// Every run of its nodes, once per reference.
     fn runs(&self) -> Vec<Arc<Run>> {
         let mut runs = Vec::new();
         all_runs(&self.root, &mut runs);
@@ -153,7 +188,11 @@ impl BeTree {
                 Child::Leaf(None) => return Ok(Lookup::Absent),
                 Child::Leaf(Some(run)) => {
                     *passed += 1;
-                    return if *passed > done { run.get_last(key, hash, access) } else { Ok(Lookup::Absent) };
+                    if *passed <= done {
+                        return Ok(Lookup::Absent);
+                    }
+                    let known = || self.retained.as_ref()?.get(key, hash, access);
+                    return run.get_last_unless_known(key, hash, access, known);
                 }
             }
         }
@@ -222,12 +261,34 @@ impl BeTree {
 
     /// The edit that makes `root`, which was put together by `assembly`, the tree.
     fn edit(&self, root: Arc<Node>, mut assembly: Assembly, keyspace: KeyspaceId) -> TreeEdit {
+        let (before, came) = (self.retained.as_ref(), std::mem::take(&mut assembly.came));
+        let retained = match self.data.retained_percent() {
+            0 => None,
+            percent => buffer_after(before, came, &live_runs(&root), percent, &mut assembly.next_object),
+        };
+        self.edit_retaining(root, retained, assembly, keyspace)
+    }
+
+    /// The same, with this compaction buffer.
+    fn edit_retaining(
+        &self,
+        root: Arc<Node>,
+        retained: Option<Arc<CompactionBuffer>>,
+        mut assembly: Assembly,
+        keyspace: KeyspaceId,
+    ) -> TreeEdit {
         debug_assert!(root.high.is_none() && root.pivots[0].low.is_empty(), "the root has all keys");
         debug_assert!(assembly.next_object >= self.next_object, "ids of objects are never used again");
         if !self.is_stored {
             assembly.replaced.clear();
         }
-        let changes = changes_of(&assembly, keyspace, root.id);
+        let old = self.retained.as_deref();
+        let known = retained.as_ref().map(|buffer| buffer.runs()).unwrap_or_default();
+        let is_given_up = |(id, run): &(RunId, &Arc<Run>)| run.is_known_damaged() && !known.contains_key(id);
+        let given_up = old.map(CompactionBuffer::runs).unwrap_or_default().into_iter().filter(is_given_up);
+        self.damaged_runs.fetch_add(u64_of(given_up.count()), Relaxed);
+        let buffers = Buffers { old: old.filter(|_| self.is_stored), new: retained.as_deref() };
+        let changes = changes_of(&assembly, keyspace, root.id, buffers);
         let tree = Self {
             data: Arc::clone(&self.data),
             options: self.options,
@@ -235,6 +296,8 @@ impl BeTree {
             next_object: assembly.next_object,
             is_stored: true,
             user_bytes: OnceLock::new(),
+            retained,
+            damaged_runs: Arc::clone(&self.damaged_runs),
         };
         TreeEdit { tree: Arc::new(tree), changes }
     }
@@ -258,7 +321,10 @@ impl Tree for BeTree {
     }
 
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
-        self.data.load_pages(pages)
+        self.data.load_pages(pages).or_else(|error| match &self.retained {
+            Some(buffer) => load_sparing_damaged(&self.data, pages, buffer.runs()),
+            None => Err(error),
+        })
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
@@ -291,7 +357,10 @@ impl Tree for BeTree {
     }
 
     fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>> {
-        reclaim::pick(&self.root, &self.options, limits)
+        match self.retained_only_bytes() {
+            0 => reclaim::pick(&self.root, &self.options, limits),
+            retained => Ok(Some(reclaim::giving_up(retained))),
+        }
     }
 
     fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
@@ -301,6 +370,10 @@ impl Tree for BeTree {
             Target::Leaves(path, count) => plan.join_into_leaf(path, *count, &self.options)?,
             Target::Tiers { nodes, newest, oldest } => plan.merge_between(nodes, *newest, *oldest),
             Target::Run(run) => plan.trim(*run),
+            Target::Retained => {
+                let assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
+                return Ok(self.edit_retaining(Arc::clone(&self.root), None, assembly, work.keyspace));
+            }
         }
         self.finish(plan, work, Origin::Job, &self.options.sparing())
     }
@@ -308,8 +381,9 @@ impl Tree for BeTree {
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
         let root = Arc::new(stack(&self.root, work, updates, &self.options)?);
         let (data, options) = (Arc::clone(&self.data), self.options);
-        let (next_object, is_stored) = (self.next_object, self.is_stored);
-        Ok(Arc::new(Self { data, options, root, next_object, is_stored, user_bytes: OnceLock::new() }))
+        let (next_object, is_stored, user_bytes) = (self.next_object, self.is_stored, OnceLock::new());
+        let (retained, damaged_runs) = (self.retained.clone(), Arc::clone(&self.damaged_runs));
+        Ok(Arc::new(Self { data, options, root, next_object, is_stored, user_bytes, retained, damaged_runs }))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
@@ -340,6 +414,9 @@ impl Tree for BeTree {
     fn stats(&self) -> TreeStats {
         let mut stats = TreeStats { height: self.root.height, ..TreeStats::default() };
         add_stats(&self.root, &mut stats);
+        stats.retained_bytes = self.retained_only_bytes();
+        stats.stored_bytes += stats.retained_bytes;
+        stats.retained_damaged_runs = self.damaged_runs.load(Relaxed);
         stats
     }
 
@@ -351,16 +428,26 @@ impl Tree for BeTree {
     fn outline(&self) -> Vec<OutlineLine> {
         let mut lines = Vec::new();
         outline_node(&self.root, 0, &mut lines);
+        lines.extend(self.retained.as_ref().map(|buffer| OutlineLine {
+            depth: 1,
+            what: "retained",
+            count: buffer.pieces(),
+            bytes: buffer.stored_bytes(),
+            entries: 0,
+        }));
         lines
     }
 
-    fn is_spare(&self, _: RunId) -> bool {
-        false
+    fn is_spare(&self, run: RunId) -> bool {
+        let is_retained = self.retained.as_ref().is_some_and(|buffer| buffer.runs().contains_key(&run));
+        is_retained && !live_runs(&self.root).contains_key(&run)
     }
 
     fn parts(&self) -> Vec<Part> {
         let left_out = usize::from(planted!("part-left-out"));
-        self.runs().into_iter().skip(left_out).map(Part::Run).collect()
+        let buffer = self.retained.as_ref().map(|buffer| buffer.runs()).unwrap_or_default();
+        let runs = self.runs().into_iter().chain(buffer.into_values().cloned());
+        runs.skip(left_out).map(Part::Run).collect()
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
@@ -394,18 +481,31 @@ impl Movable for BeTree {
 
     fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {
         let plan = migrate::plan_with_piece(&self.root, piece)?;
-        self.assemble(plan, Outputs::new(), work.keyspace, Origin::Job)
+        let mut assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
+        assembly.keeps_scan_charges = true;
+        let root = assembly.build_root(plan)?;
+        Ok(self.edit_retaining(root, None, assembly, work.keyspace))
     }
 
     fn without_outside(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {
         let mut assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
         let root = migrate::restricted_root(&mut assembly, &self.root, keep)?;
-        Ok(self.edit(root, assembly, work.keyspace))
+        Ok(self.edit_retaining(root, None, assembly, work.keyspace))
     }
 
     fn clear(&self, work: &Work) -> Vec<Change> {
-        if self.is_stored { deletions_of(&self.root, work.keyspace) } else { Vec::new() }
+        if self.is_stored {
+            deletions_of(&self.root, self.retained.as_deref(), work.keyspace)
+        } else {
+            Vec::new()
+        }
     }
+}
+
+fn live_runs(root: &Arc<Node>) -> LiveRuns {
+    let mut runs = Vec::new();
+    all_runs(root, &mut runs);
+    runs.iter().map(|run| (run.reference().id, run.reference().stored_bytes())).collect()
 }
 
 fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {

@@ -8,6 +8,7 @@ pub(crate) mod leaf_parts;
 pub(crate) mod migrate;
 pub(crate) mod plan;
 pub(crate) mod reclaim;
+pub(crate) mod retain;
 pub(crate) mod run_cutter;
 pub(crate) mod subcompaction;
 pub(crate) mod trivial_move;

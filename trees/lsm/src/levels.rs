@@ -8,7 +8,6 @@
 //! - Sequences follow each other by age: what a query finds first is newest.
 //! - Levels do not change; an update makes new ones.
 
-pub(crate) mod compaction_buffer;
 pub(crate) mod component;
 pub(crate) mod edit;
 pub(crate) mod invariants;

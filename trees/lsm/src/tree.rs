@@ -21,14 +21,13 @@ use testudo_contract::{
     TreeEdit, TreeStats, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, RunLayout, ScanLimits};
-use testudo_sequence::{Bounds, Fence, PartCursor, on_top_bytes, write_updates};
+use testudo_sequence::{Bounds, Fence, PartCursor, load_sparing_damaged, on_top_bytes, write_updates};
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
 use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
-        compaction_buffer::note_damage,
         component::{Component, Held},
         edit::{changes_between, deletions_of},
         invariants,
@@ -170,27 +169,6 @@ impl LsmTree {
         Ok(Lookup::Found(kind, stack, Neighbours::default()))
     }
 
-    /// As `load_pages`, but a page of a run that compaction buffers have may fail: that run is asked no more.
-    /// Whoever needs the page all the same reads it by itself.
-    #[cold]
-    fn load_sparing_damaged(&self, pages: &[PageAddress]) -> Result<()> {
-        let mut retained = BTreeMap::new();
-        for (id, run) in self.levels.retained_runs() {
-            let replaced = run.reference().replaced.iter().flat_map(|replaced| replaced.writings());
-            for generation in replaced.map(|writing| writing.generation).chain([id]) {
-                retained.insert(generation, run);
-            }
-        }
-        let (spare, needed): (Vec<PageAddress>, Vec<PageAddress>) =
-            pages.iter().copied().partition(|page| retained.contains_key(&page.generation));
-        for page in spare {
-            if let Err(error) = self.data.load_pages(&[page]) {
-                note_damage(retained[&page.generation], &error);
-            }
-        }
-        self.data.load_pages(&needed)
-    }
-
     /// Writes what was planned; the levels with it in its place.
     fn finish(
         mut levels: Levels,
@@ -257,7 +235,9 @@ impl Tree for LsmTree {
     }
 
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
-        self.data.load_pages(pages).or_else(|_| self.load_sparing_damaged(pages))
+        self.data
+            .load_pages(pages)
+            .or_else(|_| load_sparing_damaged(&self.data, pages, self.levels.retained_runs()))
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {

@@ -8,6 +8,8 @@
 
 mod bottom_runs;
 mod chained_cursor;
+mod compaction_buffer;
+mod compaction_buffer_format;
 mod fence;
 mod fence_format;
 mod fenced_run;
@@ -23,6 +25,11 @@ mod sequence_cursor;
 
 pub use bottom_runs::write_bottom;
 pub use chained_cursor::{ChainCursor, Parts};
+pub use compaction_buffer::{
+    CompactionBuffer, Kept, KeptLayer, Retained, Share, load_sparing_damaged, note_damage, short_hash,
+    stacked,
+};
+pub use compaction_buffer_format::{StoredBuffer, StoredPiece, decode_buffer, encode_buffer};
 pub use fence::{Bounds, Fence, share_starts};
 pub use fence_format::{FenceWriter, decode_fence};
 pub use fenced_run::{FencedRun, check_run, is_outside};

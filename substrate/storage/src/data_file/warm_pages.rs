@@ -28,4 +28,15 @@ impl DataFile {
     pub fn set_warms_merges(&self, warms_merges: bool) {
         self.warms_merges.store(warms_merges, Relaxed);
     }
+
+    /// Most of what a tree of nodes takes that merged runs may take beside it, in hundredths, as long as
+    /// queries find them in memory. 0 unless this says otherwise.
+    pub fn set_retained_percent(&self, percent: u32) {
+        self.retained_percent.store(percent, Relaxed);
+    }
+
+    /// What was set for that.
+    pub fn retained_percent(&self) -> u32 {
+        self.retained_percent.load(Relaxed)
+    }
 }

@@ -30,7 +30,7 @@ impl Subject for Testudo {
         let env: Arc<dyn Env> = settings.env.clone();
         let builder = Db::builder(dir).memory_bytes(settings.memory_bytes).durability(durability).env(env);
         let builder = builder.warm_restart(settings.warm_restart).warm_merges(settings.warm_merges);
-        let builder = builder.record_cache(settings.record_cache);
+        let builder = builder.record_cache(settings.record_cache).retain_merged(settings.retain_merged);
         let options = preset.tree(tree).placement(settings.placement.unwrap_or(placement));
         Ok(Self { db: builder.open()?, options, tree_name: settings.tree.clone() })
     }

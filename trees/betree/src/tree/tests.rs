@@ -444,5 +444,6 @@ mod operands;
 mod parts;
 mod point_reads;
 mod reclaiming;
+mod retained;
 mod scan_charges;
 mod scan_reads;

@@ -19,6 +19,7 @@ use crate::{
     },
     update::{
         plan::{PlanChild, PlanNode, PlanTier, active_bounds},
+        retain::Came,
         write::{Arrivals, Output, Outputs},
     },
 };
@@ -35,6 +36,8 @@ pub(crate) struct Assembly {
     pub(crate) put: BTreeMap<ObjectId, Arc<Node>>,
     /// Nodes of the old trunk that the new one does not have.
     pub(crate) replaced: Vec<Arc<Node>>,
+    /// What leaves leave in the compaction buffer.
+    pub(crate) came: Vec<Came>,
 }
 
 /// A pivot of the new node and the pivot of the old one that it came from.
@@ -52,6 +55,7 @@ impl Assembly {
             keeps_scan_charges: false,
             put: BTreeMap::new(),
             replaced: Vec::new(),
+            came: Vec::new(),
         }
     }
 
@@ -140,8 +144,10 @@ impl Assembly {
                         .extend(pieces.into_iter().map(|piece| NewPivot { pivot: child_pivot(piece), old }));
                 }
                 PlanChild::Output { output, cut } => {
-                    let Output { mut runs, arrivals: of_leaf } = std::mem::take(&mut self.outputs[output]);
+                    let Output { mut runs, arrivals: of_leaf, came } =
+                        std::mem::take(&mut self.outputs[output]);
                     arrivals += of_leaf;
+                    self.came.extend(came);
                     let behind = cut.map(|cut| {
                         let first = runs.partition_point(|fenced| fenced.low < cut);
                         leaf_pivots(cut, runs.split_off(first))

@@ -10,10 +10,12 @@ use std::collections::BTreeMap;
 use testudo_base::{ObjectId, RunId, codec::Damage, sync::Arc};
 use testudo_contract::{PartUse, RunUse};
 use testudo_run::{KeyBounds, RunRef};
-use testudo_sequence::Fence;
+use testudo_sequence::{Fence, decode_buffer};
 
 use crate::{
-    trunk::node_format::{ROOT_POINTER, StoredChild, StoredNode, decode_node, decode_root_pointer},
+    trunk::node_format::{
+        ROOT_POINTER, RootPointer, StoredChild, StoredNode, decode_node, decode_root_pointer,
+    },
     update::plan::MAX_HEIGHT,
 };
 
@@ -23,8 +25,16 @@ use crate::{
 pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<PartUse>, Damage> {
     let mut uses = BTreeMap::new();
     if let Some(pointer) = objects.remove(&ROOT_POINTER) {
-        let (root, _) = decode_root_pointer(&pointer)?;
+        let RootPointer { root, buffer, .. } = decode_root_pointer(&pointer)?;
         collect(&mut objects, root, 0, &mut uses)?;
+        // What the compaction buffer has, the leaves have as well, and what counts is there.
+        if let Some(id) = buffer {
+            let bytes = objects.remove(&id).ok_or(Damage("a compaction buffer is missing"))?;
+            for reference in decode_buffer(&bytes)?.runs {
+                let unread = |reference| RunUse { reference, counts_in: Vec::new() };
+                uses.entry(reference.id).or_insert_with(|| unread(reference));
+            }
+        }
     }
     if objects.is_empty() {
         Ok(uses.into_values().map(PartUse::Run).collect())

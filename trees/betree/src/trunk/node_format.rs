@@ -1,12 +1,13 @@
 //! Bytes of the trunk's objects. Only this file knows them.
 //!
-//! Object 0, the root pointer: format u8 = 2 · id of the root u64 · next object id u64.
-//! Any other object, a node (`str` = u32 length and bytes, `run` = the encoding of a run reference, `fence` =
-//! how many bytes it shares with the fence before it u32, the rest str):
-//! format u8 = 2 · height u32 · pivots u32, each: low fence, child: u8 0 and node id u64, or 1 (empty
-//! leaf), or 2 and run · high: u8 0, or 1 and fence · tiers u32, each: runs u32, each: low fence and run,
-//! then per pivot a share: u8 0, or 1 and bytes u64, or 2, bytes u64 and from str. The first fence of a node
-//! shares nothing, the first of a tier shares with the last low of the pivots.
+//! Object 0, the root pointer: format u8 = 2 · id of the root u64 · next object id u64. If the leaves have
+//! a compaction buffer: format u8 = 3 · the same · object id of the buffer u64, which is one as sequences
+//! have. Any other object, a node (`str` = u32 length and bytes, `run` = the encoding of a run reference,
+//! `fence` = how many bytes it shares with the fence before it u32, the rest str): format u8 = 2 · height
+//! u32 · pivots u32, each: low fence, child: u8 0 and node id u64, or 1 (empty leaf), or 2 and run · high:
+//! u8 0, or 1 and fence · tiers u32, each: runs u32, each: low fence and run, then per pivot a share: u8 0,
+//! or 1 and bytes u64, or 2, bytes u64 and from str. The first fence of a node shares nothing, the first of
+//! a tier shares with the last low of the pivots.
 //!
 //! **Invariants**
 //! - What decodes has the shape of a node: pivots increase, shares match pivots, runs of a tier are disjoint.
@@ -22,6 +23,8 @@ use testudo_sequence::{Fence, FenceWriter, decode_fence};
 use crate::trunk::node::{Child, Node, Share};
 
 const FORMAT: u8 = 2;
+/// Of a root pointer that names a compaction buffer.
+const FORMAT_WITH_BUFFER: u8 = 3;
 /// The root pointer's object id.
 pub(crate) const ROOT_POINTER: ObjectId = ObjectId(0);
 
@@ -49,21 +52,36 @@ pub(crate) struct StoredNode {
     pub(crate) tiers: Vec<StoredTier>,
 }
 
-pub(crate) fn encode_root_pointer(root: ObjectId, next_object: u64) -> Vec<u8> {
-    let mut out = vec![FORMAT];
+/// What the root pointer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RootPointer {
+    pub(crate) root: ObjectId,
+    pub(crate) next_object: u64,
+    /// The compaction buffer of the leaves.
+    pub(crate) buffer: Option<ObjectId>,
+}
+
+pub(crate) fn encode_root_pointer(pointer: &RootPointer) -> Vec<u8> {
+    let RootPointer { root, next_object, buffer } = pointer;
+    let mut out = vec![if buffer.is_some() { FORMAT_WITH_BUFFER } else { FORMAT }];
     codec::put_u64(&mut out, root.0);
-    codec::put_u64(&mut out, next_object);
+    codec::put_u64(&mut out, *next_object);
+    if let Some(buffer) = buffer {
+        codec::put_u64(&mut out, buffer.0);
+    }
     out
 }
 
-pub(crate) fn decode_root_pointer(bytes: &[u8]) -> Result<(ObjectId, u64), Damage> {
+pub(crate) fn decode_root_pointer(bytes: &[u8]) -> Result<RootPointer, Damage> {
     let mut reader = Reader::new(bytes);
-    if reader.u8()? != FORMAT {
+    let format = reader.u8()?;
+    if ![FORMAT, FORMAT_WITH_BUFFER].contains(&format) {
         return Err(Damage("unknown format of a root pointer"));
     }
-    let pointer = (ObjectId(reader.u64()?), reader.u64()?);
+    let (root, next_object) = (ObjectId(reader.u64()?), reader.u64()?);
+    let buffer = if format == FORMAT_WITH_BUFFER { Some(ObjectId(reader.u64()?)) } else { None };
     reader.finish()?;
-    Ok(pointer)
+    Ok(RootPointer { root, next_object, buffer })
 }
 
 pub(crate) fn encode_node(node: &Node) -> Vec<u8> {

@@ -4,26 +4,50 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{ExtentSpan, KeyspaceId, ObjectId};
 use testudo_run::Run;
+use testudo_sequence::{CompactionBuffer, encode_buffer};
 use testudo_storage::Change;
 
 use crate::trunk::{
     assemble::Assembly,
     node::Node,
-    node_format::{ROOT_POINTER, encode_node, encode_root_pointer},
+    node_format::{ROOT_POINTER, RootPointer, encode_node, encode_root_pointer},
 };
 
 /// Adds `by` for every span of every run that the node refers to.
 fn count_node(deltas: &mut BTreeMap<ExtentSpan, i32>, node: &Node, by: i32) {
-    for run in node.runs() {
-        for span in &run.reference().spans {
-            *deltas.entry(*span).or_default() += by;
-        }
+    node.runs().for_each(|run| count_run(deltas, run, by));
+}
+
+/// The same for the runs of a compaction buffer, each once, beside what other references there are to them.
+fn count_buffer(deltas: &mut BTreeMap<ExtentSpan, i32>, buffer: Option<&CompactionBuffer>, by: i32) {
+    let runs = buffer.map(CompactionBuffer::runs).unwrap_or_default();
+    runs.into_values().for_each(|run| count_run(deltas, run, by));
+}
+
+fn count_run(deltas: &mut BTreeMap<ExtentSpan, i32>, run: &Arc<Run>, by: i32) {
+    for span in &run.reference().spans {
+        *deltas.entry(*span).or_default() += by;
     }
 }
 
+/// The compaction buffers of the leaves, before an edit, as far as the manifest knows it, and after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffers<'a> {
+    pub(crate) old: Option<&'a CompactionBuffer>,
+    pub(crate) new: Option<&'a CompactionBuffer>,
+}
+
 /// The manifest changes that lead from the old trunk to the new one.
-pub(crate) fn changes_of(assembly: &Assembly, keyspace: KeyspaceId, root: ObjectId) -> Vec<Change> {
+pub(crate) fn changes_of(
+    assembly: &Assembly,
+    keyspace: KeyspaceId,
+    root: ObjectId,
+    buffers: Buffers<'_>,
+) -> Vec<Change> {
+    let Buffers { old, new } = buffers;
     let mut deltas = BTreeMap::new();
+    count_buffer(&mut deltas, old, -1);
+    count_buffer(&mut deltas, new, 1);
     for node in &assembly.replaced {
         count_node(&mut deltas, node, -1);
     }
@@ -43,14 +67,26 @@ pub(crate) fn changes_of(assembly: &Assembly, keyspace: KeyspaceId, root: Object
     for node in assembly.put.values() {
         changes.push(Change::PutObject(keyspace, node.id, encode_node(node)));
     }
-    let pointer = encode_root_pointer(root, assembly.next_object);
-    changes.push(Change::PutObject(keyspace, ROOT_POINTER, pointer));
+    // Buffers do not change: the id tells whether it is another one.
+    let (old_id, new_id) = (old.map(|buffer| buffer.id), new.map(|buffer| buffer.id));
+    if old_id != new_id {
+        changes.extend(old_id.map(|id| Change::DeleteObject(keyspace, id)));
+        changes.extend(new.map(|buffer| Change::PutObject(keyspace, buffer.id, encode_buffer(buffer))));
+    }
+    let pointer = RootPointer { root, next_object: assembly.next_object, buffer: new_id };
+    changes.push(Change::PutObject(keyspace, ROOT_POINTER, encode_root_pointer(&pointer)));
     changes
 }
 
-/// The changes that give back all runs below `root` and delete its objects.
-pub(crate) fn deletions_of(root: &Arc<Node>, keyspace: KeyspaceId) -> Vec<Change> {
+/// The changes that give back all runs below `root` and of `buffer`, and delete all objects.
+pub(crate) fn deletions_of(
+    root: &Arc<Node>,
+    buffer: Option<&CompactionBuffer>,
+    keyspace: KeyspaceId,
+) -> Vec<Change> {
     let (mut deltas, mut ids) = (BTreeMap::new(), vec![ROOT_POINTER]);
+    count_buffer(&mut deltas, buffer, -1);
+    ids.extend(buffer.map(|buffer| buffer.id));
     visit(root, &mut |node| {
         count_node(&mut deltas, node, -1);
         ids.push(node.id);

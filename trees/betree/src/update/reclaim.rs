@@ -270,6 +270,16 @@ struct Chosen {
     gain_bytes: u64,
 }
 
+/// The step that gives up what only the compaction buffer has, which takes so many bytes.
+pub(crate) fn giving_up(retained_bytes: u64) -> Reclaim {
+    Reclaim {
+        is_merge: false,
+        target: Opaque::new(Target::Retained),
+        space_bytes: 0,
+        gain_bytes: retained_bytes,
+    }
+}
+
 impl Chosen {
     fn into_reclaim(self) -> Reclaim {
         Reclaim {

@@ -30,6 +30,7 @@ use crate::{
     update::{
         leaf_parts::{PART_LEAVES_MIN, cut_leaf},
         plan::{MergeInput, PlanChild, PlanNode, PlanTier, active_bounds},
+        retain::Came,
         run_cutter::RunCutter,
         subcompaction::{Boundary, Part, boundaries_of, cut, part_bytes_max},
         trivial_move::take_trivial_move,
@@ -44,6 +45,8 @@ pub(crate) type Outputs = Vec<Output>;
 pub(crate) struct Output {
     pub(crate) runs: Vec<FencedRun>,
     pub(crate) arrivals: Arrivals,
+    /// For a leaf, where such is kept: what it leaves in the compaction buffer.
+    pub(crate) came: Option<Came>,
 }
 
 /// Of what has come into a leaf, the newest part: what is coming in now. The older ones say what came long
@@ -76,6 +79,7 @@ struct Destination {
     what: What,
     /// Where a tier may be cut.
     boundaries: Vec<Boundary>,
+    came: Option<Came>,
 }
 
 /// What a destination is, and so are its pieces.
@@ -105,7 +109,7 @@ struct Piece {
 /// Writes every new tier and leaf of the plan; the plan then names outputs instead of flows.
 pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptions) -> Result<Outputs> {
     let mut destinations = Vec::new();
-    collect(plan, options, &mut destinations);
+    collect(plan, options, work.data.retained_percent() > 0, &mut destinations)?;
     let total = destinations.iter().map(|destination| destination.bytes).sum();
     work.progress.expect(total);
     let all_bytes = work.bytes_with_values(total);
@@ -114,7 +118,9 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     let keys = Bounds::from(&work.keys);
     let mut tasks: Vec<(u64, Task)> = Vec::with_capacity(destinations.len());
     let mut results = Vec::with_capacity(destinations.len());
-    for destination in destinations {
+    let mut came = Vec::with_capacity(destinations.len());
+    for mut destination in destinations {
+        came.push(destination.came.take());
         let mut parts = Vec::new();
         for piece in cut_destination(destination, bytes_max, &keys, options)? {
             let result = Arc::new(Mutex::new(None));
@@ -128,7 +134,7 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     // The longest first, so that the workers end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
-    results.into_iter().map(joined).collect()
+    results.into_iter().zip(came).map(|(parts, came)| Ok(Output { came, ..joined(parts)? })).collect()
 }
 
 /// What was written for one destination, out of its parts.
@@ -136,7 +142,7 @@ fn joined(parts: Vec<PartResult>) -> Result<Output> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
     let mut whole = Output::default();
     for part in parts {
-        let Output { runs, arrivals } = part.lock().take().unwrap_or_else(|| Err(missing()))?;
+        let Output { runs, arrivals, .. } = part.lock().take().unwrap_or_else(|| Err(missing()))?;
         whole.runs.extend(runs);
         whole.arrivals += arrivals;
     }
@@ -150,7 +156,7 @@ fn cut_destination(
     keys: &Bounds,
     options: &BeTreeOptions,
 ) -> Result<Vec<Piece>> {
-    let Destination { layers, bytes, mut leaf_bounds, what, boundaries } = destination;
+    let Destination { layers, bytes, mut leaf_bounds, what, boundaries, .. } = destination;
     if leaf_bounds.len() > 1 {
         return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds, what)).collect();
     }
@@ -187,7 +193,12 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds, what: What) -> Result<Piece> {
     Ok(Piece { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno })
 }
 
-fn collect(plan: &mut PlanNode, options: &BeTreeOptions, destinations: &mut Vec<Destination>) {
+fn collect(
+    plan: &mut PlanNode,
+    options: &BeTreeOptions,
+    retains: bool,
+    destinations: &mut Vec<Destination>,
+) -> Result<()> {
     let height = if plan.base.height == 1 { Height::Next } else { Height::Upper };
     let run_bytes = options.tier_run_bytes(plan.base.overwrites);
     let tiers = What { height, run_bytes, has_arrivals: false };
@@ -204,22 +215,25 @@ fn collect(plan: &mut PlanNode, options: &BeTreeOptions, destinations: &mut Vec<
                 leaf_bounds: Vec::new(),
                 what: tiers,
                 boundaries,
+                came: None,
             });
         } else if let PlanTier::Trimmed { tier, at, output } = tier {
             *output = Some(destinations.len());
             let layers = vec![alive_of_run(&plan.base, tier, *at)];
             let bytes = tier.runs[*at].run.reference().user_bytes;
             let (leaf_bounds, boundaries) = (Vec::new(), Vec::new());
-            destinations.push(Destination { layers, bytes, leaf_bounds, what: tiers, boundaries });
+            let what = tiers;
+            destinations.push(Destination { layers, bytes, leaf_bounds, what, boundaries, came: None });
         }
     }
     for pivot in 0..plan.children.len() {
         let bounds = leaf_bounds(plan, pivot);
         match &mut plan.children[pivot] {
-            PlanChild::Node(plan) => collect(plan, options, destinations),
+            PlanChild::Node(plan) => collect(plan, options, retains, destinations)?,
             PlanChild::Leaf { layers, bytes, held_bytes, cut } => {
                 let (layers, bytes, has_arrivals) = (std::mem::take(layers), *bytes, *bytes > *held_bytes);
                 let cut = cut.take();
+                let came = if retains { Some(Came::of(&plan.base, pivot, &bounds, &layers)?) } else { None };
                 let leaf_bounds = match &cut {
                     None => vec![bounds],
                     Some(key) => bounds.cut_at(key),
@@ -228,11 +242,12 @@ fn collect(plan: &mut PlanNode, options: &BeTreeOptions, destinations: &mut Vec<
                 plan.children[pivot] = PlanChild::Output { output, cut };
                 let what = What { height: Height::Bottom, run_bytes: options.leaf_bytes, has_arrivals };
                 let boundaries = Vec::new();
-                destinations.push(Destination { layers, bytes, leaf_bounds, what, boundaries });
+                destinations.push(Destination { layers, bytes, leaf_bounds, what, boundaries, came });
             }
             PlanChild::Untouched(_) | PlanChild::Cut(_) | PlanChild::Joined | PlanChild::Output { .. } => {}
         }
     }
+    Ok(())
 }
 
 /// The share for a pivot of what is merged: from where the first of the inputs has something.
@@ -317,7 +332,7 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Out
     let runs = runs.finish()?;
     work.progress.record_drops(merge.into_sink());
     work.progress.advance(bytes.saturating_sub(reported));
-    Ok(Output { runs, arrivals })
+    Ok(Output { runs, arrivals, came: None })
 }
 
 /// What goes into a merge.

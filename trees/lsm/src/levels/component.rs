@@ -11,9 +11,7 @@ use std::{ops::Range, sync::Arc};
 
 use testudo_base::{Error, ErrorKind, ObjectId, Result, Seqno};
 use testudo_run::Run;
-use testudo_sequence::{Bounds, Fence, FencedRun, RunSlice, Source};
-
-use crate::levels::compaction_buffer::CompactionBuffer;
+use testudo_sequence::{Bounds, CompactionBuffer, Fence, FencedRun, RunSlice, Source};
 
 /// Most runs of a segment.
 pub(crate) const SEGMENT_RUNS_MAX: usize = 64;

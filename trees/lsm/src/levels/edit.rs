@@ -12,13 +12,13 @@ use std::{
 
 use testudo_base::{ExtentSpan, KeyspaceId, ObjectId, planted};
 use testudo_run::Run;
+use testudo_sequence::{CompactionBuffer, encode_buffer};
 use testudo_storage::Change;
 
 use crate::levels::{
     Levels,
-    compaction_buffer::CompactionBuffer,
     component::{Component, Held, Segment},
-    levels_format::{ROOT, encode_buffer, encode_root, encode_segment},
+    levels_format::{ROOT, encode_root, encode_segment},
 };
 
 fn segments(levels: &Levels) -> impl Iterator<Item = &Segment> {

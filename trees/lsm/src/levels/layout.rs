@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use testudo_base::{ObjectId, RunId, codec::Damage, sync::Arc};
 use testudo_contract::{PartUse, RunUse};
 use testudo_run::{KeyBounds, RunRef};
-use testudo_sequence::Fence;
+use testudo_sequence::{Fence, decode_buffer};
 
-use crate::levels::levels_format::{ROOT, StoredRun, decode_buffer, decode_root, decode_segment};
+use crate::levels::levels_format::{ROOT, StoredRun, decode_root, decode_segment};
 
 /// The runs of the tree that `objects` describe.
 ///

@@ -12,10 +12,7 @@
 //!   emptied, the bottom last) · its object u64. If moves have shown how much of what comes repeats keys,
 //!   the format is 3, and behind the buffers, whose count may be 0, comes for each level and for the bottom:
 //!   keys that came u64 · those of them that were there u64 · u8, 1 if the buffer gets nothing more.
-//! - a compaction buffer: u8 format, 1, or 2 if there are bases · count u32 of runs, each a run reference ·
-//!   count u32 of layers, newest first, each: count u32 of pieces in key order, each: fence · u8, 1 if it is
-//!   of a run + 2 if it has a high end + 4 if it is a base · number u32 of that run · that end, a fence
-//!   after its own.
+//! - a compaction buffer: see `compaction_buffer_format.rs` of sequences.
 //! - a segment: u8 format, 1 · count u32 of runs, each: fence · run reference · bytes u64 that count ·
 //!   u8, 1 if it covers keys + 2 if they have a low end + 4 if they have a high end · those ends, fences
 //!   after its own.
@@ -23,20 +20,16 @@
 //! **Invariants**
 //! - What decodes has segments that are not empty and whose fences ascend.
 
-use std::collections::BTreeMap;
-
 use testudo_base::{
-    ObjectId, RunId,
+    ObjectId,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
-    planted,
 };
 use testudo_run::RunRef;
 use testudo_sequence::{Bounds, Fence, FenceWriter, decode_fence};
 
 use crate::levels::{
     Level, Levels,
-    compaction_buffer::{CompactionBuffer, Kept},
     component::{Component, Held, SEGMENT_RUNS_MAX, Segment},
     repeats::{Inflow, Repeats},
 };
@@ -48,8 +41,6 @@ const FORMAT: u8 = 1;
 const FORMAT_WITH_BUFFERS: u8 = 2;
 /// Of an object 0 that says how much of what comes repeats keys; it names buffers as well.
 const FORMAT_WITH_REPEATS: u8 = 3;
-/// Of a compaction buffer with bases.
-const FORMAT_WITH_BASES: u8 = 2;
 /// The object that all others are found from.
 pub(crate) const ROOT: ObjectId = ObjectId(0);
 /// No tree has more levels.
@@ -58,10 +49,6 @@ const LEVELS_MAX: u32 = 64;
 const BYTES_MAX: u64 = 1 << 48;
 /// More keys than moves bring.
 const ENTRIES_MAX: u64 = 1 << 48;
-
-const PIECE_HAS_RUN: u8 = 1;
-const PIECE_HAS_HIGH: u8 = 2;
-const PIECE_IS_BASE: u8 = 4;
 
 const COVERS: u8 = 1;
 const COVER_HAS_LOW: u8 = 2;
@@ -78,23 +65,6 @@ pub(crate) struct StoredRun {
 
 /// Segments of a sequence.
 pub(crate) type StoredComponent = Vec<ObjectId>;
-
-/// A compaction buffer as it is stored.
-#[derive(Debug)]
-pub(crate) struct StoredBuffer {
-    pub(crate) runs: Vec<RunRef>,
-    pub(crate) layers: Vec<Vec<StoredPiece>>,
-}
-
-/// A piece of a compaction buffer.
-#[derive(Debug)]
-pub(crate) struct StoredPiece {
-    pub(crate) low: Fence,
-    pub(crate) high: Option<Fence>,
-    /// Which of the buffer's runs.
-    pub(crate) run: Option<usize>,
-    pub(crate) is_base: bool,
-}
 
 #[derive(Debug)]
 pub(crate) struct StoredLevel {
@@ -156,79 +126,6 @@ pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
         }
     }
     out
-}
-
-pub(crate) fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
-    let has_bases = buffer.layers.iter().flatten().any(|kept| kept.is_base);
-    let mut out = vec![if has_bases { FORMAT_WITH_BASES } else { FORMAT }];
-    let runs = buffer.runs();
-    codec::put_u32(&mut out, u32_of(runs.len()));
-    runs.values().for_each(|run| run.reference().encode(&mut out));
-    let numbers: BTreeMap<RunId, usize> = runs.into_keys().enumerate().map(|(at, id)| (id, at)).collect();
-    codec::put_u32(&mut out, u32_of(buffer.layers.len()));
-    for layer in &buffer.layers {
-        let stored = |kept: &&Kept| kept.run.is_some() || kept.is_base || !planted!("barrier-lost");
-        let pieces: Vec<&Kept> = layer.iter().filter(stored).collect();
-        codec::put_u32(&mut out, u32_of(pieces.len()));
-        let mut fences = FenceWriter::default();
-        for Kept { low, high, run, is_base } in pieces {
-            fences.put(&mut out, low);
-            let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
-            let ends = has(run.is_some(), PIECE_HAS_RUN) | has(high.is_some(), PIECE_HAS_HIGH);
-            codec::put_u8(&mut out, ends | has(*is_base, PIECE_IS_BASE));
-            if let Some(run) = run {
-                codec::put_u32(&mut out, u32_of(numbers[&run.reference().id]));
-            }
-            if let Some(high) = high {
-                FenceWriter::after(low).put(&mut out, high);
-            }
-        }
-    }
-    out
-}
-
-pub(crate) fn decode_buffer(bytes: &[u8]) -> Result<StoredBuffer, Damage> {
-    let mut reader = Reader::new(bytes);
-    let flags_max = match reader.u8()? {
-        FORMAT => PIECE_HAS_RUN + PIECE_HAS_HIGH,
-        FORMAT_WITH_BASES => PIECE_HAS_RUN + PIECE_HAS_HIGH + PIECE_IS_BASE,
-        _ => return Err(Damage("unknown format of a compaction buffer")),
-    };
-    let count = count_of(&mut reader, 32)?;
-    let runs = (0..count).map(|_| RunRef::decode(&mut reader)).collect::<Result<Vec<_>, _>>()?;
-    let count = count_of(&mut reader, 4)?;
-    let layer = |_| decode_layer(&mut reader, runs.len(), flags_max);
-    let layers = (0..count).map(layer).collect::<Result<_, _>>()?;
-    reader.finish()?;
-    Ok(StoredBuffer { runs, layers })
-}
-
-fn decode_layer(reader: &mut Reader<'_>, runs: usize, flags_max: u8) -> Result<Vec<StoredPiece>, Damage> {
-    let count = count_of(reader, 2)?;
-    let mut pieces: Vec<StoredPiece> = Vec::new();
-    let mut before = Fence::default();
-    for _ in 0..count {
-        let low = decode_fence(reader, &before)?;
-        before.clone_from(&low);
-        let flags = reader.u8()?;
-        if flags > flags_max {
-            return Err(Damage("unknown piece of a compaction buffer"));
-        }
-        let mut run = None;
-        if flags & PIECE_HAS_RUN > 0 {
-            let number = usize_of(u64::from(reader.u32()?));
-            run = Some(number).filter(|number| *number < runs);
-            run.ok_or(Damage("a compaction buffer has no such run"))?;
-        }
-        let high = if flags & PIECE_HAS_HIGH > 0 { Some(decode_fence(reader, &low)?) } else { None };
-        let follows = |last: &StoredPiece| last.high.as_ref().is_some_and(|high| *high <= low);
-        if pieces.last().is_some_and(|last| !follows(last)) || high.as_ref().is_some_and(|high| *high <= low)
-        {
-            return Err(Damage("the pieces of a compaction buffer overlap"));
-        }
-        pieces.push(StoredPiece { low, high, run, is_base: flags & PIECE_IS_BASE > 0 });
-    }
-    Ok(pieces)
 }
 
 fn encode_component(out: &mut Vec<u8>, component: &Component) {

@@ -7,17 +7,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{Error, KeyspaceId, ObjectId, Result, RunId, codec::Damage};
 use testudo_run::Run;
-use testudo_sequence::{Fence, FencedRun, Overwrites, share_starts};
+use testudo_sequence::{CompactionBuffer, Fence, FencedRun, Overwrites, decode_buffer, share_starts};
 use testudo_storage::DataFile;
 
 use crate::levels::{
     Level, Levels,
-    compaction_buffer::{CompactionBuffer, Kept},
     component::{Component, Held, Segment},
-    levels_format::{
-        ROOT, StoredComponent, StoredLevels, StoredPiece, StoredRun, decode_buffer, decode_root,
-        decode_segment,
-    },
+    levels_format::{ROOT, StoredComponent, StoredLevels, StoredRun, decode_root, decode_segment},
 };
 
 /// No tree will ever have had so many objects.
@@ -87,21 +83,7 @@ impl Loader<'_> {
     ) -> Result<Arc<CompactionBuffer>> {
         let bytes = self.objects.remove(&id).ok_or_else(|| damaged(self.keyspace, id, "is missing"))?;
         let stored = decode_buffer(&bytes).map_err(|Damage(why)| damaged(self.keyspace, id, why))?;
-        let mut runs = Vec::with_capacity(stored.runs.len());
-        for reference in stored.runs {
-            let run = match opened.get(&reference.id) {
-                Some(run) => Arc::clone(run),
-                None => Run::open(Arc::clone(self.data), reference)?,
-            };
-            opened.insert(run.reference().id, Arc::clone(&run));
-            runs.push(run);
-        }
-        let kept = |StoredPiece { low, high, run, is_base }| {
-            let run = run.map(|at| Arc::clone(&runs[at]));
-            Kept { low, high, run, is_base }
-        };
-        let layers = stored.layers.into_iter().map(|layer| layer.into_iter().map(kept).collect()).collect();
-        Ok(Arc::new(CompactionBuffer { id, layers }))
+        stored.open(id, self.data, opened)
     }
 
     fn components(&mut self, stored: Vec<StoredComponent>) -> Result<Vec<Component>> {

@@ -10,21 +10,14 @@
 //! - Advice: no answer depends on it. It is stored with the levels, so that an opened tree goes on with it.
 //! - A sequence that begins anew is not frozen.
 
+use testudo_sequence::Retained;
+
 /// Keys that came into a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inflow {
     pub(crate) entries: u64,
     /// Of them, those of keys that the sequence had.
     pub(crate) repeated: u64,
-}
-
-/// About how many bytes a compaction buffer has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Retained {
-    /// Of what came down.
-    pub(crate) came: u64,
-    /// Of bases: what was there when it came.
-    pub(crate) bases: u64,
 }
 
 /// What the last moves into a sequence have shown.

@@ -20,12 +20,9 @@ use testudo_base::{
     },
 };
 use testudo_run::Run;
-use testudo_sequence::{Bounds, Entrance};
+use testudo_sequence::{Bounds, Entrance, Share, note_damage};
 
-use crate::levels::{
-    compaction_buffer::{Share, note_damage},
-    component::Component,
-};
+use crate::levels::component::Component;
 
 /// More pieces than these are more work to merge than a few pages are to read.
 const PIECES_MAX: usize = 12;

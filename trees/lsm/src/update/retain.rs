@@ -16,13 +16,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use testudo_base::{Result, RunId, planted};
-use testudo_sequence::{Bounds, Fence};
+use testudo_sequence::{Bounds, CompactionBuffer, Fence, Kept, KeptLayer, stacked};
 
 use crate::{
     Freezing, LsmOptions,
     levels::{
         Levels,
-        compaction_buffer::{CompactionBuffer, Kept, Layer, stacked},
         component::{Component, Held},
         repeats::Repeats,
     },
@@ -35,7 +34,7 @@ use crate::{
 /// What is on top of a buffer after a move.
 struct Arrival {
     /// Newest first.
-    layers: Vec<Layer>,
+    layers: Vec<KeptLayer>,
     range: Bounds,
 }
 
@@ -48,22 +47,22 @@ fn least<'a>(one: Option<&'a Fence>, other: Option<&'a Fence>) -> Option<&'a Fen
 }
 
 /// What a run of a sequence, which is followed by one from `next` on, has before `border`, cut at `fences`.
-fn pieces_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>, fences: &[Fence]) -> Layer {
+fn pieces_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>, fences: &[Fence]) -> KeptLayer {
     let end = least(next, border);
     let first = fences.partition_point(|fence| *fence <= held.fenced.low);
     let inside = fences[first..].iter().take_while(|fence| end.is_none_or(|end| *fence < end));
-    let mut pieces = Layer::new();
+    let mut pieces = KeptLayer::new();
     let mut low = held.fenced.low.clone();
     for high in inside.map(Some).chain([end]) {
         let run = Some(Arc::clone(held.run()));
-        pieces.push(Kept { low, high: high.cloned(), run, is_base: false });
+        pieces.push(Kept { low, high: high.cloned(), run, is_base: false, from_memory: None });
         low = high.cloned().unwrap_or_default();
     }
     pieces
 }
 
 /// The same of a run that the move replaces: with what came down it says all that the sequence says.
-fn bases_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>) -> Layer {
+fn bases_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>) -> KeptLayer {
     let mut pieces = pieces_of(held, next, border, &[]);
     pieces.iter_mut().for_each(|kept| kept.is_base = true);
     pieces
@@ -73,13 +72,13 @@ fn bases_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>) -> Layer 
 fn nothing_before(own: &Component, low: &Fence, border: Option<&Fence>) -> Option<Kept> {
     let high = least(own.get(0).map(|first| &first.fenced.low), border).cloned();
     let is_any = high.as_ref().is_none_or(|high| low < high);
-    is_any.then(|| Kept { low: low.clone(), high, run: None, is_base: true })
+    is_any.then(|| Kept { low: low.clone(), high, run: None, is_base: true, from_memory: None })
 }
 
 /// All of a sequence before `border`.
-fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]) -> Layer {
+fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]) -> KeptLayer {
     let within = component.within(&Bounds { low: None, high: border.cloned() });
-    let mut pieces = Layer::new();
+    let mut pieces = KeptLayer::new();
     for at in within {
         let Some(held) = component.get(at) else { continue };
         let next = component.get(at + 1).map(|next| &next.fenced.low);
@@ -89,7 +88,7 @@ fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]
 }
 
 /// What comes down, newest first, cut at `fences`.
-fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec<Layer> {
+fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec<KeptLayer> {
     let emptied = destination.emptied.and_then(|level| levels.levels.get(level));
     let emptying = emptied.map(|level| &level.emptying[..]).unwrap_or_default();
     let border = destination.border.as_ref();
@@ -98,7 +97,7 @@ fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec
 }
 
 /// Where the first of the pieces begins.
-fn first_of(layers: &[Layer]) -> Option<Fence> {
+fn first_of(layers: &[KeptLayer]) -> Option<Fence> {
     layers.iter().filter_map(|layer| layer.first()).map(|kept| &kept.low).min().cloned()
 }
 
@@ -131,7 +130,7 @@ impl Arrival {
         let arrived: u64 = layers.iter().flatten().map(Kept::stored_bytes).sum();
         let used = levels.retained_only_bytes() + arrived;
         let mut room = levels.retained_bytes_max(retained_percent).saturating_sub(used);
-        let mut replaced = Layer::new();
+        let mut replaced = KeptLayer::new();
         replaced.extend(first.and_then(|low| nothing_before(&own, &low, border)));
         for at in range.clone() {
             let Some(held) = own.get(at) else { continue };

@@ -142,6 +142,7 @@ fn measure_tree(
         placement: None,
         warm_restart: false,
         warm_merges: false,
+        retain_merged: 0,
         record_cache: true,
         env: context.env.clone(),
     };

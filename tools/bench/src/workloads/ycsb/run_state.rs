@@ -81,6 +81,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             placement: args.store.placement,
             warm_restart: !args.no_warm_restart,
             warm_merges: args.warm_merges,
+            retain_merged: args.retain_merged,
             record_cache: !args.no_record_cache,
             env: context.env.clone(),
         };

@@ -17,7 +17,7 @@ impl Bed {
     pub(super) fn check_runs(&self, found: &mut RunsByAge) {
         let mut objects = self.objects.clone();
         let pointer = objects.remove(&ROOT_POINTER).unwrap();
-        let (root, _) = decode_root_pointer(&pointer).unwrap();
+        let root = decode_root_pointer(&pointer).unwrap().root;
         let root = load_node(&self.work.data, KEYSPACE, &mut objects, root, 0).unwrap();
         let mut live = Vec::new();
         collect(&root, &mut live);

@@ -22,6 +22,8 @@ pub(crate) enum Target {
     Tiers { nodes: Vec<ObjectId>, newest: Seqno, oldest: Seqno },
     /// A run of tiers, without what is dead of it.
     Run(RunId),
+    /// Nothing: what only the compaction buffer has is given up.
+    Retained,
 }
 
 /// What `reclaim`, which a tree of this family chose, writes anew.

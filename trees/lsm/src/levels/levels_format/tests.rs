@@ -59,32 +59,6 @@ fn damaged_objects_do_not_decode() {
 }
 
 #[test]
-fn a_buffer_has_its_bases_and_barriers_again_and_the_older_format_without_bases() {
-    let piece = |low: &[u8], high: Option<&[u8]>, is_base| Kept {
-        low: low.into(),
-        high: high.map(Fence::from),
-        run: None,
-        is_base,
-    };
-    let encoded = |is_base| {
-        let layers = vec![vec![piece(b"b", Some(b"d"), false)], vec![piece(b"", None, is_base)]];
-        encode_buffer(&CompactionBuffer { id: ObjectId(4), layers })
-    };
-    for is_base in [false, true] {
-        let bytes = encoded(is_base);
-        assert_eq!(bytes[0], if is_base { FORMAT_WITH_BASES } else { FORMAT });
-        let layers = decode_buffer(&bytes).unwrap().layers;
-        let pieces: Vec<_> =
-            layers.iter().flatten().map(|piece| (piece.low.to_vec(), piece.is_base)).collect();
-        assert_eq!(pieces, [(b"b".to_vec(), false), (Vec::new(), is_base)]);
-        assert_eq!((layers[0][0].high.clone(), layers[1][0].high.clone()), (Some(b"d"[..].into()), None));
-    }
-    let mut older = encoded(true);
-    older[0] = FORMAT;
-    assert!(decode_buffer(&older).is_err(), "the older format has no bases");
-}
-
-#[test]
 fn a_root_has_again_what_moves_have_shown_and_an_older_format_where_that_is_nothing() {
     let shown = |entries, repeated, is_frozen| Repeats { seen: Inflow { entries, repeated }, is_frozen };
     let of = |repeats, bottom_repeats| {

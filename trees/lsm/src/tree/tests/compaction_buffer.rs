@@ -3,15 +3,12 @@
 use std::ops::Range;
 
 use testudo_base::merge_operator::MergeOperators;
+use testudo_sequence::{StoredBuffer, decode_buffer};
 
 use super::{operands, *};
 use crate::{
     Freezing,
-    levels::{
-        Levels,
-        levels_format::{StoredBuffer, decode_buffer, decode_root},
-        load::load_levels,
-    },
+    levels::{Levels, levels_format::decode_root, load::load_levels},
     scan::buffered_scan::BufferedScan,
 };
 
@@ -247,7 +244,8 @@ fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen)
 #[test]
 fn answers_are_the_same_whatever_is_retained_and_given_up() {
     let mut seen = Seen::default();
-    for seed in 0..4 {
+    // With the last one a removed key had its old value again: a search had gone on below a base.
+    for seed in [0, 1, 2, 3, 36] {
         random_run(seed, retaining(16 << 10, 3, 2), 320 << 10, &mut seen);
         random_run(seed, retaining(16 << 10, 4, 2), 1 << 20, &mut seen);
         random_run(seed, retaining(8 << 10, 2, 1), 640 << 10, &mut seen);

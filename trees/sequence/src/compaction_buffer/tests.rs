@@ -2,14 +2,14 @@ use super::*;
 
 fn piece(low: &str, high: &str) -> Kept {
     let high = (high != "-").then(|| high.as_bytes().into());
-    Kept { low: low.as_bytes().into(), high, run: None, is_base: false }
+    Kept { low: low.as_bytes().into(), high, run: None, is_base: false, from_memory: None }
 }
 
-fn layer(pieces: &[(&str, &str)]) -> Layer {
+fn layer(pieces: &[(&str, &str)]) -> KeptLayer {
     pieces.iter().map(|(low, high)| piece(low, high)).collect()
 }
 
-fn shown(layers: &[Layer]) -> Vec<String> {
+fn shown(layers: &[KeptLayer]) -> Vec<String> {
     let end = |fence: &Fence| String::from_utf8(fence.to_vec()).unwrap();
     let piece = |kept: &Kept| {
         format!("{}..{}", end(&kept.low), kept.high.as_ref().map_or_else(|| "-".to_owned(), end))
@@ -50,7 +50,7 @@ fn barriers_with_no_run_below_them_go() {
     assert!(tidied(vec![layer(&[("a", "b"), ("b", "c")]), layer(&[("a", "z")])]).is_empty());
 }
 
-fn bases(pieces: &[(&str, &str)]) -> Layer {
+fn bases(pieces: &[(&str, &str)]) -> KeptLayer {
     pieces.iter().map(|(low, high)| Kept { is_base: true, ..piece(low, high) }).collect()
 }
 

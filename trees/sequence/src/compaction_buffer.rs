@@ -16,18 +16,20 @@
 //! bases are reached for all keys of a range before a barrier is, their pieces can be read instead of the
 //! sequence ([`CompactionBuffer::all_within`]).
 //!
-//! **Why that is right.** The *law* is: of the pieces that cover a key, down to the first barrier, the first
-//! one that has an entry of the key has the sequence's own, if that entry is a value or a tombstone.
+//! **Why that is right.** The *law* is: of the pieces that cover a key, down to the first barrier, the
+//! first one that has an entry of the key has the sequence's own, if that entry is a value or a tombstone.
 //! A move keeps it. What comes down lies on top of the layers, newest first, all of it, as a piece or as a
-//! barrier; where it has no entry, the sequence still says what it said. The runs of the sequence that the
-//! move replaces say just that, and lie between what comes down and the older layers. Giving up the oldest
-//! layers, or putting a barrier in the place of a piece, only makes the list say less.
-//! So it is with bases: what the move replaces is all that there was, and all that came since lies above it,
-//! or a barrier does. What lies below a base is never needed.
+//! barrier; where it has no entry, the sequence still says what it said. What comes out of a write buffer
+//! is in no run: its place is taken by a piece that knows which keys came, by their hashes. The search
+//! stops there for those, and goes on for others. The runs of the sequence that the move replaces say just
+//! that, and lie between what comes down and the older layers. Giving up the oldest layers, or putting a
+//! barrier in the place of a piece, only makes the list say less. So it is with bases: what the move
+//! replaces is all that there was, and all that came since lies above it, or a barrier does. What lies
+//! below a base is never needed.
 //!
 //! **Invariants**
-//! - The law, and that of bases. Whoever changes a sequence in another way than those above makes one without
-//!   a buffer ([`Component::of_segments`](super::component::Component::of_segments)).
+//! - The law, and that of bases. Whoever changes a sequence in another way than those above gives its
+//!   buffer up.
 //! - A sequence is asked first whether it covers the key, and whether its filter lets it pass.
 //! - No page of a filter or of an index is read for a buffer: where one is not in memory, the sequence itself
 //!   answers.
@@ -36,11 +38,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{Error, ErrorKind, Kind, ObjectId, PAGE_BYTES, RunId, num::u64_of, planted};
+use testudo_base::{Error, ErrorKind, Kind, ObjectId, PAGE_BYTES, Result, RunId, num::u64_of, planted};
 use testudo_run::{Access, Lookup, Run};
-use testudo_sequence::{Bounds, Fence};
+use testudo_storage::{DataFile, PageAddress};
 
-use crate::levels::repeats::Retained;
+use crate::{Bounds, Fence};
 
 /// A piece is in use while so many of a hundred of its data pages are in the page cache (LSbM §6.1).
 const RESIDENT_PERCENT: u64 = 80;
@@ -49,35 +51,61 @@ const LAYERS_MAX: usize = 24;
 
 /// What a run says of some keys, or the place where one did.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
-    pub(crate) low: Fence,
+pub struct Kept {
+    /// Its least key.
+    pub low: Fence,
     /// The least key beyond.
-    pub(crate) high: Option<Fence>,
+    pub high: Option<Fence>,
     /// `None` is a barrier or, if it is a base, the place where the sequence had nothing.
-    pub(crate) run: Option<Arc<Run>>,
+    pub run: Option<Arc<Run>>,
     /// With what lies above it, it says all that the sequence says of its keys.
-    pub(crate) is_base: bool,
+    pub is_base: bool,
+    /// If it is in the place of what came out of memory: short hashes of those keys, ascending.
+    pub from_memory: Option<Arc<[u32]>>,
+}
+
+/// As much of a key's hash as is kept of keys that came out of memory.
+pub fn short_hash(hash: u64) -> u32 {
+    let [a, b, c, d, ..] = hash.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 /// Pieces that are disjoint and in key order.
-pub(crate) type Layer = Vec<Kept>;
+pub type KeptLayer = Vec<Kept>;
 
 /// A compaction buffer.
 #[derive(Debug)]
-pub(crate) struct CompactionBuffer {
-    pub(crate) id: ObjectId,
+pub struct CompactionBuffer {
+    /// The object that it is.
+    pub id: ObjectId,
     /// Newest first; none is empty.
-    pub(crate) layers: Vec<Layer>,
+    pub layers: Vec<KeptLayer>,
 }
 
 impl Kept {
     /// What came in its place was given up, or not kept.
-    pub(crate) fn barrier(low: Fence, high: Option<Fence>) -> Self {
-        Self { low, high, run: None, is_base: false }
+    pub fn barrier(low: Fence, high: Option<Fence>) -> Self {
+        Self { low, high, run: None, is_base: false, from_memory: None }
+    }
+
+    /// In its place keys with these hashes came out of memory.
+    pub fn from_memory(low: Fence, high: Option<Fence>, hashes: Arc<[u32]>) -> Self {
+        Self { from_memory: Some(hashes), ..Self::barrier(low, high) }
+    }
+
+    /// Of some or all keys nobody knows what it says.
+    fn is_stop(&self) -> bool {
+        self.run.is_none() && !self.is_base
     }
 
     fn is_barrier(&self) -> bool {
-        self.run.is_none() && !self.is_base
+        self.is_stop() && self.from_memory.is_none()
+    }
+
+    /// Whether a search for a key with this hash ends at a place without a run.
+    fn stops(&self, hash: u64) -> bool {
+        let is_in = |hashes: &[u32]| hashes.binary_search(&short_hash(hash)).is_ok();
+        self.from_memory.as_deref().is_none_or(is_in) && !planted!("keys-from-memory-passed")
     }
 
     fn bounds(&self) -> Bounds {
@@ -105,11 +133,15 @@ impl Kept {
     /// Whether `next` goes on where it ends, with the same.
     fn goes_on_in(&self, next: &Self) -> bool {
         let id = |kept: &Self| kept.run.as_ref().map(|run| run.reference().id);
-        self.high.as_ref() == Some(&next.low) && id(self) == id(next) && self.is_base == next.is_base
+        let is_same = id(self) == id(next) && self.is_base == next.is_base;
+        is_same
+            && self.high.as_ref() == Some(&next.low)
+            && self.from_memory.is_none()
+            && next.from_memory.is_none()
     }
 
     /// About how many bytes of its run are its own.
-    pub(crate) fn stored_bytes(&self) -> u64 {
+    pub fn stored_bytes(&self) -> u64 {
         let Some(run) = &self.run else { return 0 };
         let (low, high) = (self.low.to_vec(), self.high.as_ref().map(Fence::to_vec));
         run.resident_pages(Some(&low), high.as_deref()).map_or(0, |(_, pages)| pages * PAGE_BYTES)
@@ -120,7 +152,7 @@ impl Kept {
     }
 
     /// Whether enough of it is in memory.
-    pub(crate) fn is_resident(&self) -> bool {
+    pub fn is_resident(&self) -> bool {
         let Some(run) = &self.run else { return true };
         let (low, high) = (self.low.to_vec(), self.high.as_ref().map(Fence::to_vec));
         // What cannot be found out without reading is not in memory.
@@ -131,7 +163,7 @@ impl Kept {
 
 impl Kept {
     /// Whether queries get by its filter to a run of `older`, or scans need it beside a base there.
-    fn is_on_the_way_to(&self, older: &[Layer]) -> bool {
+    fn is_on_the_way_to(&self, older: &[KeptLayer]) -> bool {
         let bounds = self.bounds();
         let below =
             |is_wanted: fn(&Kept) -> bool| older.iter().any(|layer| meeting(layer, &bounds).any(is_wanted));
@@ -141,31 +173,70 @@ impl Kept {
     }
 }
 
+/// About how many bytes a compaction buffer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retained {
+    /// Of what came down.
+    pub came: u64,
+    /// Of bases: what was there when it came.
+    pub bases: u64,
+}
+
 /// What is read of a run in the place of the sequence.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
-    pub(crate) run: &'a Arc<Run>,
-    pub(crate) bounds: Bounds,
-    pub(crate) is_base: bool,
+pub struct Share<'a> {
+    /// The run.
+    pub run: &'a Arc<Run>,
+    /// Keys that it is asked for.
+    pub bounds: Bounds,
+    /// With what is newer it says all of them.
+    pub is_base: bool,
 }
 
 /// What a run says of `key`, if that is known without a page of its filter or index. Where it is damaged the
 /// sequence itself answers, and nobody asks the run again.
-fn answer_of(run: &Run, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
+fn answer_of(run: &Run, is_base: bool, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
     if run.is_known_damaged() {
         return None;
     }
-    run.get_by_present_filter(key, hash, access).unwrap_or_else(|error| {
+    run.get_present(key, hash, access, is_base).unwrap_or_else(|error| {
         note_damage(run, &error);
         None
     })
 }
 
 /// Notes that reading a page of a run has failed like this.
-pub(crate) fn note_damage(run: &Run, error: &Error) {
+pub fn note_damage(run: &Run, error: &Error) {
     if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io) {
         run.note_damage();
     }
+}
+
+/// Reads pages into the cache. One of a run of `retained` may fail: that run is asked no more, and whoever
+/// needs the page all the same reads it by itself.
+///
+/// Errors: `Io` and `Corruption` of the other pages.
+#[cold]
+pub fn load_sparing_damaged(
+    data: &DataFile,
+    pages: &[PageAddress],
+    retained: BTreeMap<RunId, &Arc<Run>>,
+) -> Result<()> {
+    let mut generations = BTreeMap::new();
+    for (id, run) in retained {
+        let replaced = run.reference().replaced.iter().flat_map(|replaced| replaced.writings());
+        for generation in replaced.map(|writing| writing.generation).chain([id]) {
+            generations.insert(generation, run);
+        }
+    }
+    let (spare, needed): (Vec<PageAddress>, Vec<PageAddress>) =
+        pages.iter().copied().partition(|page| generations.contains_key(&page.generation));
+    for page in spare {
+        if let Err(error) = data.load_pages(&[page]) {
+            note_damage(generations[&page.generation], &error);
+        }
+    }
+    data.load_pages(&needed)
 }
 
 /// The piece of a layer that covers `key`.
@@ -184,8 +255,8 @@ fn meeting<'a, 'b>(layer: &'a [Kept], bounds: &'b Bounds) -> impl Iterator<Item 
 }
 
 /// Puts neighbours together that are one.
-fn joined(layer: Layer) -> Layer {
-    let mut pieces: Layer = Vec::with_capacity(layer.len());
+fn joined(layer: KeptLayer) -> KeptLayer {
+    let mut pieces: KeptLayer = Vec::with_capacity(layer.len());
     for kept in layer {
         match pieces.last_mut() {
             Some(last) if last.goes_on_in(&kept) => last.high = kept.high,
@@ -197,12 +268,12 @@ fn joined(layer: Layer) -> Layer {
 
 /// The layers of `old` with those of `new` above them, both newest first. All pieces of `new` lie inside
 /// `range`; each lands in the lowest layer that it can have.
-pub(crate) fn stacked(old: &[Layer], new: Vec<Layer>, range: &Bounds) -> Vec<Layer> {
+pub fn stacked(old: &[KeptLayer], new: Vec<KeptLayer>, range: &Bounds) -> Vec<KeptLayer> {
     let mut layers = old.to_vec();
-    let is_free = |layer: &&Layer| meeting(layer, range).next().is_none();
+    let is_free = |layer: &&KeptLayer| meeting(layer, range).next().is_none();
     let mut free = layers.iter().take_while(is_free).count();
     if free < new.len() {
-        layers.splice(0..0, vec![Layer::new(); new.len() - free]);
+        layers.splice(0..0, vec![KeptLayer::new(); new.len() - free]);
         free = new.len();
     }
     let first = free - new.len();
@@ -217,19 +288,19 @@ pub(crate) fn stacked(old: &[Layer], new: Vec<Layer>, range: &Bounds) -> Vec<Lay
 
 /// Without what can never answer: pieces that lie below one barrier or one base altogether, places where
 /// there was nothing and nothing came, and barriers with nothing below them.
-fn tidied(layers: Vec<Layer>) -> Vec<Layer> {
-    let is_hidden = |above: &[Layer], kept: &Kept| {
-        let hides = |piece: &&Kept| piece.run.is_none() || piece.is_base;
+fn tidied(layers: Vec<KeptLayer>) -> Vec<KeptLayer> {
+    let is_hidden = |above: &[KeptLayer], kept: &Kept| {
+        let hides = |piece: &&Kept| piece.is_barrier() || piece.is_base;
         above.iter().any(|layer| {
             let end = find_in(layer, &kept.low.bytes()).filter(hides);
             end.is_some_and(|end| end.surrounds(kept))
         })
     };
-    let is_bare = |above: &[Layer], kept: &Kept| {
+    let is_bare = |above: &[KeptLayer], kept: &Kept| {
         let (bounds, has_run) = (kept.bounds(), |piece: &Kept| piece.run.is_some());
         kept.run.is_none() && kept.is_base && !above.iter().any(|layer| meeting(layer, &bounds).any(has_run))
     };
-    let mut kept: Vec<Layer> = Vec::with_capacity(layers.len());
+    let mut kept: Vec<KeptLayer> = Vec::with_capacity(layers.len());
     for layer in layers {
         let mut layer = joined(layer);
         layer.retain(|piece| !is_hidden(&kept, piece) && !is_bare(&kept, piece));
@@ -239,7 +310,7 @@ fn tidied(layers: Vec<Layer>) -> Vec<Layer> {
         let (above, below) = kept.split_at_mut(at + 1);
         above[at].retain(|piece| {
             let bounds = piece.bounds();
-            let says = |piece: &Kept| !piece.is_barrier();
+            let says = |piece: &Kept| !piece.is_stop();
             says(piece) || below.iter().any(|layer| meeting(layer, &bounds).any(says))
         });
     }
@@ -249,7 +320,7 @@ fn tidied(layers: Vec<Layer>) -> Vec<Layer> {
 
 impl CompactionBuffer {
     /// The buffer of these layers; `None` if nothing is in them.
-    pub(crate) fn of_layers(layers: Vec<Layer>, next_object: &mut u64) -> Option<Arc<Self>> {
+    pub fn of_layers(layers: Vec<KeptLayer>, next_object: &mut u64) -> Option<Arc<Self>> {
         let layers = tidied(layers);
         if layers.iter().flatten().all(|kept| kept.run.is_none()) {
             return None;
@@ -260,15 +331,18 @@ impl CompactionBuffer {
     }
 
     /// What the sequence says of `key`, if that is known here. REQUIRES: the sequence covers the key.
-    pub(crate) fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
+    pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
         for kept in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
             let Some(run) = &kept.run else {
-                if planted!("barrier-skipped") {
+                if planted!("barrier-skipped") || !kept.stops(hash) {
                     continue;
                 }
                 return None;
             };
-            match answer_of(run, key, hash, access)? {
+            match answer_of(run, kept.is_base, key, hash, access)? {
+                // With what lies above it a base says all. Older pieces may be there that reach beyond it,
+                // while what removed their entries is not.
+                Lookup::Absent if kept.is_base && !planted!("search-passes-base") => return None,
                 Lookup::Absent => {}
                 found @ (Lookup::Waiting | Lookup::Found(Kind::Value | Kind::Tombstone, ..)) => {
                     return Some(found);
@@ -285,7 +359,7 @@ impl CompactionBuffer {
     /// Runs that together say all that the sequence says inside `bounds`, newest first, each with the keys of
     /// which it is to be asked; `None` if it is not known that there is nothing more. REQUIRES: the sequence
     /// covers the bounds.
-    pub(crate) fn all_within(&self, bounds: &Bounds) -> Option<Vec<Share<'_>>> {
+    pub fn all_within(&self, bounds: &Bounds) -> Option<Vec<Share<'_>>> {
         let (mut found, mut open) = (Vec::new(), vec![bounds.clone()]);
         for layer in &self.layers {
             let mut rest = Vec::new();
@@ -305,7 +379,7 @@ impl CompactionBuffer {
         let mut open = Vec::new();
         let mut rest = Some(range.clone());
         for kept in meeting(layer, &range) {
-            if kept.is_damaged() || (kept.is_barrier() && !planted!("scan-passes-barrier")) {
+            if kept.is_damaged() || (kept.is_stop() && !planted!("scan-passes-barrier")) {
                 return None;
             }
             let inside = kept.bounds().intersection(&range);
@@ -322,18 +396,18 @@ impl CompactionBuffer {
     }
 
     /// The runs in it, each once.
-    pub(crate) fn runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
+    pub fn runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
         let runs = self.layers.iter().flatten().filter_map(|kept| kept.run.as_ref());
         runs.map(|run| (run.reference().id, run)).collect()
     }
 
     /// Bytes of its runs.
-    pub(crate) fn stored_bytes(&self) -> u64 {
+    pub fn stored_bytes(&self) -> u64 {
         self.runs().values().map(|run| run.reference().stored_bytes()).sum()
     }
 
     /// Bytes of its pieces.
-    pub(crate) fn retained(&self) -> Retained {
+    pub fn retained(&self) -> Retained {
         let mut retained = Retained::default();
         for kept in self.layers.iter().flatten() {
             *(if kept.is_base { &mut retained.bases } else { &mut retained.came }) += kept.stored_bytes();
@@ -342,20 +416,20 @@ impl CompactionBuffer {
     }
 
     /// Number of pieces, barriers included.
-    pub(crate) fn pieces(&self) -> u64 {
+    pub fn pieces(&self) -> u64 {
         self.layers.iter().map(|layer| u64_of(layer.len())).sum()
     }
 
     /// Whether some of its runs were found damaged.
-    pub(crate) fn has_damage(&self) -> bool {
+    pub fn has_damage(&self) -> bool {
         self.layers.iter().flatten().any(Kept::is_damaged)
     }
 
     /// Without what is damaged, and without what is not in use: pieces that are not in memory, unless queries
     /// pass them on their way to older ones that are: by filters that are in memory, or to a base, without
     /// which it would be of no use to scans. Much fewer pages are to be read of them than of the sequence.
-    pub(crate) fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
-        let mut older: Vec<Layer> = Vec::with_capacity(self.layers.len());
+    pub fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
+        let mut older: Vec<KeptLayer> = Vec::with_capacity(self.layers.len());
         let mut is_same = self.layers.len() <= LAYERS_MAX;
         for layer in self.layers.iter().take(LAYERS_MAX).rev() {
             let mut trimmed = layer.clone();
@@ -376,7 +450,7 @@ impl CompactionBuffer {
     }
 
     /// Without the last half of its oldest layer.
-    pub(crate) fn without_oldest(&self, next_object: &mut u64) -> Option<Arc<Self>> {
+    pub fn without_oldest(&self, next_object: &mut u64) -> Option<Arc<Self>> {
         let mut layers = self.layers.clone();
         if let Some(oldest) = layers.last_mut() {
             oldest.truncate(oldest.len() / 2);
@@ -385,12 +459,12 @@ impl CompactionBuffer {
     }
 
     /// What is left of it when its sequence has nothing before `border` any more.
-    pub(crate) fn from(self: &Arc<Self>, border: &Fence, next_object: &mut u64) -> Option<Arc<Self>> {
+    pub fn from(self: &Arc<Self>, border: &Fence, next_object: &mut u64) -> Option<Arc<Self>> {
         let is_behind = |kept: &Kept| kept.high.as_ref().is_none_or(|high| border < high);
         if self.layers.iter().flatten().all(is_behind) {
             return Some(Arc::clone(self));
         }
-        let rest = |layer: &Layer| layer.iter().filter(|kept| is_behind(kept)).cloned().collect();
+        let rest = |layer: &KeptLayer| layer.iter().filter(|kept| is_behind(kept)).cloned().collect();
         Self::of_layers(self.layers.iter().map(rest).collect(), next_object)
     }
 }

@@ -1,0 +1,159 @@
+//! What a leaf leaves in the compaction buffer of the leaves when it is written anew (decision 0046).
+//!
+//! LSbM (§4.1) does this for levels. All leaves of a Bε-tree are one sequence in the order of keys, so one
+//! buffer serves them all. A leaf most of whose pages are in memory stays readable beside the one that is
+//! written in its place: it is the base, and the runs of node buffers that came down with it lie above.
+//! What came out of a write buffer at once is in no run; the hashes of its keys take its place, so that the
+//! others are still found in memory. A leaf of which less is in memory leaves a barrier.
+//!
+//! Only point reads ask the buffer. Scans read what the leaves say.
+//!
+//! **Invariants**
+//! - Whatever changes what a leaf says goes through [`Came::of`], or gives the buffer up.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use testudo_base::{Result, RunId, checksum::hash_key};
+use testudo_run::Run;
+use testudo_sequence::{
+    Bounds, CompactionBuffer, FencedRun, Kept, KeptLayer, Layer, RunSlice, Source, layer_cursor, short_hash,
+    stacked,
+};
+
+use crate::trunk::node::{Child, Node};
+
+/// What came into a leaf, upon what it was.
+#[derive(Debug)]
+pub(crate) struct Came {
+    /// The keys of the leaf.
+    range: Bounds,
+    /// Newest first.
+    layers: Vec<KeptLayer>,
+}
+
+impl Came {
+    /// What `layers` leave that are merged into the leaf at `pivot` of `base`, which has the keys `bounds`.
+    pub(crate) fn of(base: &Node, pivot: usize, bounds: &Bounds, layers: &[Layer]) -> Result<Self> {
+        let held = match &base.pivots[pivot].child {
+            Child::Leaf(held) => held.as_ref(),
+            Child::Node(_) => None,
+        };
+        // Leaves that are joined are cold, and rare.
+        let is_alone = base.bounds_of(pivot) == *bounds;
+        if let (Some(held), true) = (held, is_alone)
+            && let Some((oldest, newer)) = layers.split_last()
+            && is_whole(oldest, held)
+        {
+            let mut base = piece_of(bounds, &RunSlice::whole_run(held), held);
+            base.is_base = true;
+            if base.is_resident()
+                && let Some(mut came) = kept_layers(bounds, newer)?
+            {
+                came.push(vec![base]);
+                return Ok(Self { range: bounds.clone(), layers: came });
+            }
+        }
+        Ok(Self { range: bounds.clone(), layers: vec![vec![barrier(bounds)]] })
+    }
+
+    fn is_bare(&self) -> bool {
+        self.layers.iter().flatten().all(|kept| kept.run.is_none())
+    }
+}
+
+/// Whether a layer is all of a run.
+fn is_whole(layer: &Layer, run: &Arc<Run>) -> bool {
+    matches!(&layer[..], [RunSlice { source: Source::Run(whole), .. }] if Arc::ptr_eq(whole, run))
+}
+
+fn barrier(bounds: &Bounds) -> Kept {
+    Kept::barrier(bounds.low.clone().unwrap_or_default(), bounds.high.clone())
+}
+
+/// What a slice, which is of `run`, has within `bounds`.
+fn piece_of(bounds: &Bounds, slice: &RunSlice, run: &Arc<Run>) -> Kept {
+    let mut inside = bounds.intersection(&slice.bounds);
+    if let Source::Fenced(FencedRun { low, .. }, next) = &slice.source {
+        inside = inside.intersection(&Bounds { low: low.as_low(), high: next.clone() });
+    }
+    let (low, high) = (inside.low.unwrap_or_default(), inside.high);
+    Kept { run: Some(Arc::clone(run)), ..Kept::barrier(low, high) }
+}
+
+/// The layers as a buffer has them; `None` if they cannot be told apart by keys.
+fn kept_layers(bounds: &Bounds, layers: &[Layer]) -> Result<Option<Vec<KeptLayer>>> {
+    let mut kept = Vec::with_capacity(layers.len() + 1);
+    for layer in layers {
+        let mut pieces = KeptLayer::with_capacity(layer.len());
+        for slice in layer {
+            match &slice.source {
+                Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
+                    pieces.push(piece_of(bounds, slice, run));
+                }
+                Source::Updates(_) => pieces.push(from_memory(bounds, slice)?),
+            }
+        }
+        let ends_before = |one: &Kept, next: &Kept| one.high.as_ref().is_some_and(|high| *high <= next.low);
+        let is_any = |kept: &Kept| kept.high.as_ref().is_none_or(|high| kept.low < *high);
+        if !pieces.is_sorted_by(ends_before) || !pieces.iter().all(is_any) {
+            return Ok(None);
+        }
+        kept.push(pieces);
+    }
+    kept.retain(|layer| !layer.is_empty());
+    Ok(Some(kept))
+}
+
+/// What comes out of memory within `bounds`.
+fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<Kept> {
+    let inside = bounds.intersection(&slice.bounds);
+    let mut hashes = Vec::new();
+    if let Some(slice) = slice.clipped(&inside) {
+        let mut cursor = layer_cursor(vec![slice]);
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            hashes.push(short_hash(hash_key(entry.key)));
+            cursor.next()?;
+        }
+    }
+    hashes.sort_unstable();
+    hashes.dedup();
+    Ok(Kept::from_memory(inside.low.unwrap_or_default(), inside.high, hashes.into()))
+}
+
+/// Bytes on the device of each run of the nodes.
+pub(crate) type LiveRuns = BTreeMap<RunId, u64>;
+
+/// The buffer of the leaves after `came`, in a tree of these runs; at most so many hundredths of their
+/// bytes are kept beside them.
+pub(crate) fn buffer_after(
+    before: Option<&Arc<CompactionBuffer>>,
+    came: Vec<Came>,
+    live: &LiveRuns,
+    retained_percent: u32,
+    next_object: &mut u64,
+) -> Option<Arc<CompactionBuffer>> {
+    let mut buffer = before.cloned();
+    let mut layers = before.map(|buffer| buffer.layers.clone()).unwrap_or_default();
+    let mut is_same = true;
+    for Came { range, layers: above } in came.into_iter().filter(|came| before.is_some() || !came.is_bare()) {
+        layers = stacked(&layers, above, &range);
+        is_same = false;
+    }
+    if !is_same {
+        buffer = CompactionBuffer::of_layers(layers, next_object);
+    }
+    buffer = buffer?.trimmed(next_object);
+    let bytes_max = live.values().sum::<u64>() / 100 * u64::from(retained_percent);
+    while retained_only_bytes(buffer.as_deref(), live) > bytes_max {
+        buffer = buffer?.without_oldest(next_object);
+    }
+    buffer
+}
+
+/// Bytes on the device of runs that only the buffer has.
+pub(crate) fn retained_only_bytes(buffer: Option<&CompactionBuffer>, live: &LiveRuns) -> u64 {
+    let runs = buffer.map(CompactionBuffer::runs).unwrap_or_default();
+    let only = runs.iter().filter(|(id, _)| !live.contains_key(id));
+    only.map(|(_, run)| run.reference().stored_bytes()).sum()
+}

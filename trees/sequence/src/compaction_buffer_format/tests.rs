@@ -1,0 +1,44 @@
+use super::*;
+
+#[test]
+fn a_buffer_has_its_bases_and_barriers_again_and_the_older_format_without_bases() {
+    let piece = |low: &[u8], high: Option<&[u8]>, is_base| Kept {
+        low: low.into(),
+        high: high.map(Fence::from),
+        run: None,
+        is_base,
+        from_memory: None,
+    };
+    let encoded = |is_base| {
+        let layers = vec![vec![piece(b"b", Some(b"d"), false)], vec![piece(b"", None, is_base)]];
+        encode_buffer(&CompactionBuffer { id: ObjectId(4), layers })
+    };
+    for is_base in [false, true] {
+        let bytes = encoded(is_base);
+        assert_eq!(bytes[0], if is_base { FORMAT_WITH_BASES } else { FORMAT });
+        let layers = decode_buffer(&bytes).unwrap().layers;
+        let pieces: Vec<_> =
+            layers.iter().flatten().map(|piece| (piece.low.to_vec(), piece.is_base)).collect();
+        assert_eq!(pieces, [(b"b".to_vec(), false), (Vec::new(), is_base)]);
+        assert_eq!((layers[0][0].high.clone(), layers[1][0].high.clone()), (Some(b"d"[..].into()), None));
+    }
+    let mut older = encoded(true);
+    older[0] = FORMAT;
+    assert!(decode_buffer(&older).is_err(), "the older format has no bases");
+}
+
+#[test]
+fn places_of_what_came_out_of_memory_are_read_again_and_damaged_ones_refused() {
+    let hashes = |of: &[u32]| {
+        let from_memory = Kept::from_memory(b"b"[..].into(), Some(b"d"[..].into()), of.into());
+        encode_buffer(&CompactionBuffer { id: ObjectId(4), layers: vec![vec![from_memory]] })
+    };
+    let whole = hashes(&[3, 9]);
+    assert_eq!(whole[0], FORMAT_WITH_HASHES);
+    let piece = decode_buffer(&whole).unwrap().layers.remove(0).remove(0);
+    assert_eq!(piece.from_memory.as_deref(), Some(&[3, 9][..]));
+    assert!((0..whole.len()).all(|length| decode_buffer(&whole[..length]).is_err()), "a part of one");
+    assert!(decode_buffer(&hashes(&[9, 3])).is_err(), "they do not ascend");
+    let older = [&[FORMAT_WITH_BASES], &whole[1..]].concat();
+    assert!(decode_buffer(&older).is_err(), "the older format has none");
+}
