@@ -137,6 +137,9 @@ fn check_contents(
             if let Err(error) = check_values(db.store(), &keyspace) {
                 findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace.name))?);
             }
+            if let Err(error) = keyspace.view.load().tree.check_retained() {
+                findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace.name))?);
+            }
         }
     }
     for keyspace in db.store().keyspaces().iter().filter(|keyspace| keyspace.full_merge.has_operator()) {

@@ -454,6 +454,14 @@ impl Tree for BeTree {
         invariants::check(&self.root, deep)
     }
 
+    fn check_retained(&self) -> Result<()> {
+        let Some(buffer) = &self.retained else { return Ok(()) };
+        let own_of = |key: &[u8], hash| {
+            self.root.leaf_of(key).map(|leaf| leaf.get(key, hash, Access::Blocking)).transpose()
+        };
+        buffer.check_law(own_of)
+    }
+
     fn as_movable(&self) -> Option<&dyn Movable> {
         Some(self)
     }

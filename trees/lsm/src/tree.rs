@@ -403,6 +403,17 @@ impl Tree for LsmTree {
         invariants::check(&self.levels, deep)
     }
 
+    fn check_retained(&self) -> Result<()> {
+        for component in self.levels.components() {
+            let Some(buffer) = component.buffer() else { continue };
+            let own_of = |key: &[u8], hash| {
+                component.find(key).map(|fenced| fenced.run.get(key, hash, Access::Blocking)).transpose()
+            };
+            buffer.check_law(own_of)?;
+        }
+        Ok(())
+    }
+
     fn as_movable(&self) -> Option<&dyn Movable> {
         Some(self)
     }

@@ -259,6 +259,10 @@ impl Tree for Migrating {
         SIDES.into_iter().flat_map(|side| self.tree_of(side).parts()).collect()
     }
 
+    fn check_retained(&self) -> Result<()> {
+        SIDES.into_iter().try_for_each(|side| self.tree_of(side).check_retained())
+    }
+
     fn check_invariants(&self, deep: bool) -> Result<()> {
         for side in SIDES {
             self.tree_of(side).check_invariants(deep)?;

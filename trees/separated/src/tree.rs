@@ -439,6 +439,10 @@ impl Tree for SeparatedTree {
         self.settings.watched.as_ref().map(|watched| &watched.costs)
     }
 
+    fn check_retained(&self) -> Result<()> {
+        self.tree.check_retained()
+    }
+
     fn check_invariants(&self, deep: bool) -> Result<()> {
         self.tree.check_invariants(deep)?;
         if !deep {

@@ -38,11 +38,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use testudo_base::{Error, ErrorKind, Kind, ObjectId, PAGE_BYTES, Result, RunId, num::u64_of, planted};
+use testudo_base::{
+    Error, ErrorKind, Kind, ObjectId, PAGE_BYTES, Result, RunId, checksum::hash_key, num::u64_of, planted,
+};
 use testudo_run::{Access, Lookup, Run};
 use testudo_storage::{DataFile, PageAddress};
 
-use crate::{Bounds, Fence};
+use crate::{Bounds, Fence, RunSlice, layer_cursor};
 
 /// A piece is in use while so many of a hundred of its data pages are in the page cache (LSbM §6.1).
 const RESIDENT_PERCENT: u64 = 80;
@@ -354,6 +356,57 @@ impl CompactionBuffer {
             }
         }
         None
+    }
+
+    /// Reads all pieces; fails unless each value and tombstone that a search may find in them is what `own`
+    /// finds in the sequence. Where that finds nothing a tombstone is right; where it is `None` nobody asks
+    /// the buffer.
+    ///
+    /// Errors: `Corruption` if the law does not hold, and those of reading.
+    pub fn check_law(&self, own: impl Fn(&[u8], u64) -> Result<Option<Lookup>>) -> Result<()> {
+        for kept in self.layers.iter().flatten() {
+            let Some(slice) =
+                kept.run.as_ref().and_then(|run| RunSlice::whole_run(run).clipped(&kept.bounds()))
+            else {
+                continue;
+            };
+            let mut cursor = layer_cursor(vec![slice]);
+            cursor.seek_first()?;
+            while let Some(entry) = cursor.entry() {
+                let hash = hash_key(entry.key);
+                let is_right = match (self.find(entry.key, hash)?, own(entry.key, hash)?) {
+                    (Lookup::Found(kind, value, _), Some(Lookup::Found(own_kind, own_value, _))) => {
+                        (kind, value) == (own_kind, own_value)
+                    }
+                    (Lookup::Found(kind, ..), Some(_)) => kind == Kind::Tombstone,
+                    _ => true,
+                };
+                if !is_right {
+                    let message = "a compaction buffer does not say what its sequence says";
+                    return Err(Error::new(ErrorKind::Corruption, message));
+                }
+                cursor.next()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`CompactionBuffer::get`], whatever is in memory; `Absent` if it is not known here.
+    fn find(&self, key: &[u8], hash: u64) -> Result<Lookup> {
+        for kept in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
+            let Some(run) = &kept.run else {
+                if kept.stops(hash) {
+                    break;
+                }
+                continue;
+            };
+            match run.get(key, hash, Access::Blocking)? {
+                Lookup::Absent if !kept.is_base => {}
+                found @ Lookup::Found(Kind::Value | Kind::Tombstone, ..) => return Ok(found),
+                _ => break,
+            }
+        }
+        Ok(Lookup::Absent)
     }
 
     /// Runs that together say all that the sequence says inside `bounds`, newest first, each with the keys of

@@ -167,6 +167,14 @@ impl Node {
         self.tiers.iter().flat_map(|tier| &tier.runs).map(|fenced| &fenced.run).chain(leaves)
     }
 
+    /// The leaf below the node that has `key`, if there is any entry in it.
+    pub(crate) fn leaf_of(&self, key: &[u8]) -> Option<&Arc<Run>> {
+        match &self.pivots[self.pivot_of(key)].child {
+            Child::Node(child) => child.leaf_of(key),
+            Child::Leaf(leaf) => leaf.as_ref(),
+        }
+    }
+
     pub(crate) fn child_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.pivots.iter().filter_map(|pivot| match &pivot.child {
             Child::Node(node) => Some(node),

@@ -98,6 +98,7 @@ fn buffers_say_what_leaves_say() {
                 }
             }
             bed.check(&mut random);
+            bed.tree.check_retained().unwrap();
             bed.run_jobs();
             bed.check(&mut random);
             bed.work.data.set_retained_percent(0);

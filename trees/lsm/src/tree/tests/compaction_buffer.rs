@@ -234,6 +234,7 @@ fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen)
             check_all(&bed, &mut random);
         }
     }
+    bed.tree.check_retained().unwrap();
     bed.options.retained_percent = 0;
     bed.reopen();
     bed.apply(short_batch(&mut random, 100, 10));
