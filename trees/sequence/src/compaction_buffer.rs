@@ -376,7 +376,10 @@ impl CompactionBuffer {
                 let hash = hash_key(entry.key);
                 let is_right = match (self.find(entry.key, hash)?, own(entry.key, hash)?) {
                     (Lookup::Found(kind, value, _), Some(Lookup::Found(own_kind, own_value, _))) => {
-                        (kind, value) == (own_kind, own_value)
+                        // A value that has been put elsewhere since is the same.
+                        let is_elsewhere =
+                            !matches!(own_kind, Kind::Value | Kind::Tombstone | Kind::Operands);
+                        is_elsewhere || (kind, value) == (own_kind, own_value)
                     }
                     (Lookup::Found(kind, ..), Some(_)) => kind == Kind::Tombstone,
                     _ => true,
