@@ -36,7 +36,7 @@
 //! - A run that was found damaged is asked no more, and the next edit gives it up.
 //! - A buffer does not change; a changed one has a new object id.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use testudo_base::{
     Error, ErrorKind, Kind, ObjectId, PAGE_BYTES, Result, RunId, checksum::hash_key, num::u64_of, planted,
@@ -289,7 +289,10 @@ pub fn stacked(old: &[KeptLayer], new: Vec<KeptLayer>, range: &Bounds) -> Vec<Ke
 }
 
 /// Without what can never answer: pieces that lie below one barrier or one base altogether, places where
-/// there was nothing and nothing came, and barriers with nothing below them.
+/// there was nothing, if nothing came and nothing lies below, and barriers with nothing below them.
+///
+/// What has no run goes only where no run lies below: such a run may reach beyond a piece that hid what
+/// removed its entries, and the search must end before it.
 fn tidied(layers: Vec<KeptLayer>) -> Vec<KeptLayer> {
     let is_hidden = |above: &[KeptLayer], kept: &Kept| {
         let hides = |piece: &&Kept| piece.is_barrier() || piece.is_base;
@@ -298,22 +301,27 @@ fn tidied(layers: Vec<KeptLayer>) -> Vec<KeptLayer> {
             end.is_some_and(|end| end.surrounds(kept))
         })
     };
-    let is_bare = |above: &[KeptLayer], kept: &Kept| {
-        let (bounds, has_run) = (kept.bounds(), |piece: &Kept| piece.run.is_some());
-        kept.run.is_none() && kept.is_base && !above.iter().any(|layer| meeting(layer, &bounds).any(has_run))
-    };
     let mut kept: Vec<KeptLayer> = Vec::with_capacity(layers.len());
     for layer in layers {
         let mut layer = joined(layer);
-        layer.retain(|piece| !is_hidden(&kept, piece) && !is_bare(&kept, piece));
+        layer.retain(|piece| !is_hidden(&kept, piece));
         kept.push(layer);
     }
     for at in (0..kept.len()).rev() {
-        let (above, below) = kept.split_at_mut(at + 1);
-        above[at].retain(|piece| {
+        let (rest, below) = kept.split_at_mut(at + 1);
+        let Some((layer, above)) = rest.split_last_mut() else { continue };
+        layer.retain(|piece| {
             let bounds = piece.bounds();
-            let says = |piece: &Kept| !piece.is_stop();
-            says(piece) || below.iter().any(|layer| meeting(layer, &bounds).any(says))
+            let any = |layers: &[KeptLayer], is_such: fn(&Kept) -> bool| {
+                layers.iter().any(|layer| meeting(layer, &bounds).any(is_such))
+            };
+            let has_run = |other: &Kept| other.run.is_some();
+            match (&piece.run, piece.is_base) {
+                (Some(_), _) => true,
+                (None, true) => any(above, has_run) || any(below, has_run),
+                // A base below says all only with what is missing here.
+                (None, false) => any(below, |other| !other.is_stop()),
+            }
         });
     }
     kept.retain(|layer| !layer.is_empty());
@@ -334,28 +342,41 @@ impl CompactionBuffer {
 
     /// What the sequence says of `key`, if that is known here. REQUIRES: the sequence covers the key.
     pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
+        let ask = |run: &Run, is_base| Ok::<_, Infallible>(answer_of(run, is_base, key, hash, access));
+        match self.search(key, hash, ask) {
+            Ok(found) => found,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The same by what `ask` knows of a run, which is a base or not; `None` ends the search.
+    fn search<E>(
+        &self,
+        key: &[u8],
+        hash: u64,
+        ask: impl Fn(&Run, bool) -> std::result::Result<Option<Lookup>, E>,
+    ) -> std::result::Result<Option<Lookup>, E> {
         for kept in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
             let Some(run) = &kept.run else {
                 if planted!("barrier-skipped") || !kept.stops(hash) {
                     continue;
                 }
-                return None;
+                return Ok(None);
             };
-            match answer_of(run, kept.is_base, key, hash, access)? {
+            let Some(found) = ask(run, kept.is_base)? else { return Ok(None) };
+            match found {
                 // With what lies above it a base says all. Older pieces may be there that reach beyond it,
                 // while what removed their entries is not.
-                Lookup::Absent if kept.is_base && !planted!("search-passes-base") => return None,
+                Lookup::Absent if kept.is_base && !planted!("search-passes-base") => return Ok(None),
                 Lookup::Absent => {}
-                found @ (Lookup::Waiting | Lookup::Found(Kind::Value | Kind::Tombstone, ..)) => {
-                    return Some(found);
+                Lookup::Waiting | Lookup::Found(Kind::Value | Kind::Tombstone, ..) => return Ok(Some(found)),
+                Lookup::Found(Kind::Operands, ..) if planted!("operands-out-of-buffer") => {
+                    return Ok(Some(found));
                 }
-                found @ Lookup::Found(Kind::Operands, ..) if planted!("operands-out-of-buffer") => {
-                    return Some(found);
-                }
-                Lookup::Found(..) => return None,
+                Lookup::Found(..) => return Ok(None),
             }
         }
-        None
+        Ok(None)
     }
 
     /// Reads all pieces; fails unless each value and tombstone that a search may find in them is what `own`
@@ -374,14 +395,15 @@ impl CompactionBuffer {
             cursor.seek_first()?;
             while let Some(entry) = cursor.entry() {
                 let hash = hash_key(entry.key);
-                let is_right = match (self.find(entry.key, hash)?, own(entry.key, hash)?) {
-                    (Lookup::Found(kind, value, _), Some(Lookup::Found(own_kind, own_value, _))) => {
+                let ask = |run: &Run, _| run.get(entry.key, hash, Access::Blocking).map(Some);
+                let is_right = match (self.search(entry.key, hash, ask)?, own(entry.key, hash)?) {
+                    (Some(Lookup::Found(kind, value, _)), Some(Lookup::Found(own_kind, own_value, _))) => {
                         // A value that has been put elsewhere since is the same.
                         let is_elsewhere =
                             !matches!(own_kind, Kind::Value | Kind::Tombstone | Kind::Operands);
                         is_elsewhere || (kind, value) == (own_kind, own_value)
                     }
-                    (Lookup::Found(kind, ..), Some(_)) => kind == Kind::Tombstone,
+                    (Some(Lookup::Found(kind, ..)), Some(_)) => kind == Kind::Tombstone,
                     _ => true,
                 };
                 if !is_right {
@@ -392,24 +414,6 @@ impl CompactionBuffer {
             }
         }
         Ok(())
-    }
-
-    /// As [`CompactionBuffer::get`], whatever is in memory; `Absent` if it is not known here.
-    fn find(&self, key: &[u8], hash: u64) -> Result<Lookup> {
-        for kept in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
-            let Some(run) = &kept.run else {
-                if kept.stops(hash) {
-                    break;
-                }
-                continue;
-            };
-            match run.get(key, hash, Access::Blocking)? {
-                Lookup::Absent if !kept.is_base => {}
-                found @ Lookup::Found(Kind::Value | Kind::Tombstone, ..) => return Ok(found),
-                _ => break,
-            }
-        }
-        Ok(Lookup::Absent)
     }
 
     /// Runs that together say all that the sequence says inside `bounds`, newest first, each with the keys of
