@@ -37,7 +37,7 @@ use crate::{
         },
         state::ManifestState,
         survey::list_manifests,
-        watermark::{WatermarkFile, read_watermark},
+        watermark::{COUNT_MAX, WatermarkFile, read_watermark},
     },
 };
 
@@ -45,8 +45,6 @@ use crate::{
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
 /// Nor is one shorter than this when the store is closed.
 const CLOSED_BYTES: u64 = 64 << 10;
-/// Nobody makes more edits than this; there is room for more numbers behind it.
-const MAX_EDIT: u64 = 1 << 62;
 /// No manifest is longer: the states of the largest stores are a small part of it.
 const MAX_BYTES: u64 = 4 << 30;
 
@@ -267,6 +265,9 @@ impl Manifest {
         debug_assert!(log.end.is_multiple_of(u64_of(PAGE_SIZE)), "records stand in pages of their own");
         let record = padded(encode_record(edit, log.last_edit + 1, log.seed));
         let name = || file_name(log.superblock.manifest);
+        if log.last_edit >= COUNT_MAX {
+            return Err(Error::corruption(name(), log.end, "no number is left for another edit"));
+        }
         log.file.write_at(log.end, &record).map_err(|e| Error::io(name(), e))?;
         if !planted!("manifest-edit-unsynced") {
             log.file.sync().map_err(|e| Error::io(name(), e))?;
@@ -553,7 +554,7 @@ fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<Replayed> {
         match decode_record(&bytes[at..], seed) {
             Decoded::Record { edit, edit_number, bytes: length }
                 if last_edit.is_none_or(|last| edit_number.checked_sub(1) == Some(last))
-                    && edit_number <= MAX_EDIT =>
+                    && edit_number <= COUNT_MAX =>
             {
                 for change in &edit {
                     state.apply(change).map_err(|d| Error::corruption(name, u64_of(at), d.0))?;

@@ -101,6 +101,11 @@ impl Superblock {
         out
     }
 
+    /// Whether no count is beyond what a reader takes for valid.
+    fn is_possible(&self) -> bool {
+        [self.generation, self.manifest, self.watermark.edit].iter().all(|count| *count <= COUNT_MAX)
+    }
+
     /// `Ok(None)` if the slot holds nothing valid, an error if it is valid but not for this build.
     pub(crate) fn decode(slot: &[u8]) -> Result<Option<Self>> {
         let Ok((version, required, superblock)) = decode_fields(slot) else { return Ok(None) };
@@ -137,9 +142,8 @@ fn decode_fields(slot: &[u8]) -> std::result::Result<(u32, u64, Option<Superbloc
     }
     let watermark = Watermark { edit, seqno };
     let incarnation = Incarnation(reader.u64()?);
-    let is_possible = [generation, manifest, edit].iter().all(|count| *count <= COUNT_MAX);
-    let is_whole = reader.u64()? == checksum64(&slot[..BODY_BYTES], 0) && is_possible;
     let superblock = Superblock { store, generation, manifest, watermark, incarnation, is_closed };
+    let is_whole = reader.u64()? == checksum64(&slot[..BODY_BYTES], 0) && superblock.is_possible();
     Ok((version, required, is_whole.then_some(superblock)))
 }
 
@@ -232,7 +236,12 @@ impl SuperblockFile {
     }
 
     /// Writes `superblock` into its slot and makes it durable.
+    ///
+    /// Errors: `Io`; `Corruption` if a count of it is too large to be read again, which no real store reaches.
     pub fn write(&self, superblock: &Superblock) -> Result<()> {
+        if !superblock.is_possible() {
+            return Err(Error::corruption(SUPERBLOCK_FILE, 0, "a count is at its end"));
+        }
         let mut page = AlignedBuffer::zeroed(PAGE_SIZE);
         let bytes = superblock.encode();
         page[..bytes.len()].copy_from_slice(&bytes);
