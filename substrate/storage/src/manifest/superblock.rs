@@ -237,7 +237,7 @@ impl SuperblockFile {
 
     /// Writes `superblock` into its slot and makes it durable.
     ///
-    /// Errors: `Io`; `Corruption` if a count of it is too large to be read again, which no real store reaches.
+    /// Errors: `Io`; `Corruption` if a count of it is too large to be read again. No real store reaches that.
     pub fn write(&self, superblock: &Superblock) -> Result<()> {
         if !superblock.is_possible() {
             return Err(Error::corruption(SUPERBLOCK_FILE, 0, "a count is at its end"));
