@@ -1,5 +1,6 @@
 //! Metadata: what a store has in memory whether it is used or not, and how caches make room for it; for what
-//! flushes need beside it; and for log buffers beyond the usual few, while they are there.
+//! flushes need beside it; and for log buffers beyond the usual few, and those of value logs, while they are
+//! there.
 //!
 //! Runs are counted exactly. Nodes follow from the bytes of their objects, and for a keyspace there is a
 //! constant: both as measured, with what an allocator and ordered maps take. So is what flushes need.
@@ -49,6 +50,7 @@ impl Store {
     /// held but `flush_lock`.
     pub(crate) fn fit_caches(&self) {
         let log_buffers = self.log.wal.as_ref().map_or(0, |wal| wal.extra_buffer_bytes());
+        let log_buffers = log_buffers + self.value_logs.memory_bytes();
         let metadata = self.metadata_bytes() + self.flush_bytes();
         if self.memory.note_metadata(metadata, log_buffers) && !planted!("metadata-not-made-room-for") {
             self.rebalance_memory();

@@ -68,6 +68,11 @@ impl ValueLogs {
         open.len()
     }
 
+    /// Bytes of memory that they take beside the values that write buffers have.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.all().iter().map(|log| u64_of(log.memory_bytes())).sum()
+    }
+
     /// Appends a value. Before the log gets a record that refers to it.
     ///
     /// Errors: `Io`.
@@ -112,7 +117,10 @@ impl ValueLogs {
     }
 
     fn write_all_out(&self) -> Result<()> {
-        let open: Vec<Arc<ValueLog>> = self.open.lock().iter().filter_map(Weak::upgrade).collect();
-        open.iter().try_for_each(|log| log.write_out())
+        self.all().iter().try_for_each(|log| log.write_out())
+    }
+
+    fn all(&self) -> Vec<Arc<ValueLog>> {
+        self.open.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }

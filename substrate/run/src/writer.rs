@@ -214,6 +214,16 @@ impl RunWriter {
         self.write_rest()
     }
 
+    /// About how many bytes of memory it takes: buffers, also those on their way to the device, and what waits
+    /// for the end.
+    pub fn memory_bytes(&self) -> usize {
+        // The system gives a buffer its memory when it is first filled.
+        let buffers = self.on_its_way.len() + usize::from(self.next_page > 0);
+        buffers * self.buffer.len()
+            + self.index.capacity() * size_of::<WrittenBlock>()
+            + self.hashes.capacity() * size_of::<u64>()
+    }
+
     /// Bytes of data blocks so far, the one being built excluded.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes

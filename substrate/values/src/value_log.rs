@@ -90,6 +90,13 @@ impl Numbers {
         Self::Dense { first, numbers }
     }
 
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Dense { numbers, .. } => numbers.capacity() * size_of::<u32>(),
+            Self::Sparse(placed) => placed.capacity() * size_of::<(Seqno, u32)>(),
+        }
+    }
+
     fn get(&self, seqno: Seqno) -> Option<u32> {
         match self {
             Self::Dense { first, numbers } => {
@@ -196,6 +203,15 @@ impl ValueLog {
     /// Whether it is neither a segment nor given up.
     pub fn is_open(&self) -> bool {
         self.state.lock().writer.is_some()
+    }
+
+    /// About how many bytes of memory it takes, beside the values that its buffer has.
+    pub fn memory_bytes(&self) -> usize {
+        let state = self.state.lock();
+        state.writer.as_ref().map_or(0, RunWriter::memory_bytes)
+            + state.placed.capacity() * size_of::<(Seqno, u32)>()
+            + state.bytes.capacity()
+            + state.logged.as_ref().map_or(0, |logged| logged.numbers.memory_bytes())
     }
 
     /// Whether nothing was appended.

@@ -115,3 +115,24 @@ fn a_value_log_that_could_not_be_written_is_never_taken_for_whole() {
     assert_eq!(log.append(b"more").unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(log.finish().unwrap_err().kind(), ErrorKind::Io);
 }
+
+#[test]
+fn its_memory_is_that_of_its_buffers_while_it_is_written() {
+    let data = data_file();
+    let log = ValueLog::begin(&data, origin(), 8 << 20).unwrap();
+    assert_eq!(log.memory_bytes(), 0, "nobody has written to it");
+    let buffer = 256 << 10;
+    for number in 0..700 {
+        let reference = log.append(&[7; 10_000]).unwrap().unwrap();
+        log.note(Seqno(number), reference);
+    }
+    let written = log.memory_bytes();
+    assert!(written > buffer && written < (WRITES_MAX + 2) * buffer, "{written} bytes");
+    let logged = log.finish().unwrap().unwrap();
+    let finished = log.memory_bytes();
+    assert!((700 * 4..40_000).contains(&finished), "{finished} bytes of numbers");
+    drop(logged);
+    log.give_up();
+    let left = log.memory_bytes();
+    assert!(left < 40_000, "{left} bytes, and only the room for an entry is needed");
+}
