@@ -214,7 +214,7 @@ impl RunWriter {
         self.write_rest()
     }
 
-    /// About how many bytes of memory it takes: buffers, also those on their way to the device, and what waits
+    /// About how many bytes of memory it takes: buffers, those on their way to the device too, and what waits
     /// for the end.
     pub fn memory_bytes(&self) -> usize {
         // The system gives a buffer its memory when it is first filled.

@@ -193,6 +193,9 @@ pub struct YcsbArgs {
     /// Of the threads, so many update records all the while, uniform, whatever the others do; not in loads
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub writers: u16,
+    /// One snapshot after the other is held for so long while a workload runs
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub hold_snapshots: Option<f64>,
     /// Longest scan of workload e, its lengths are uniform from 1; length of all scans of range
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub scan_length: u64,

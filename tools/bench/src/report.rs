@@ -148,6 +148,9 @@ pub(crate) struct Report {
     /// Trees took turns meanwhile; `tree` is the first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tree_switches: Option<SwitchResult>,
+    /// Snapshots that were held meanwhile, one after the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) snapshots_held: Option<u64>,
     /// How the memory was divided, where that is compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) division: Option<String>,

@@ -10,6 +10,7 @@
 
 mod backup_check;
 mod client_threads;
+mod held_snapshots;
 mod keys;
 mod mixgraph;
 mod oracle;

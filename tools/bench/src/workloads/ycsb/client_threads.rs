@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - A backup that is due is made when half of the workload is done, by the thread that watches; it also lets
-//!   trees take turns.
+//!   trees take turns, and takes snapshots.
 
 use std::{
     io::{IsTerminal, Write},
@@ -13,6 +13,7 @@ use testudo::{Db, Error, Result};
 
 use super::{
     backup_check::BackupCheck,
+    held_snapshots::HeldSnapshots,
     space_watch::SpaceWatch,
     tree_switches::TreeSwitches,
     worker::{Progress, Shared, Worker},
@@ -36,6 +37,7 @@ pub(crate) struct Asides<'a, 'b, 's> {
     pub(crate) space: Option<&'a mut SpaceWatch<'s>>,
     pub(crate) backup: Option<(&'a Db, &'a mut BackupCheck<'b>)>,
     pub(crate) switches: Option<&'a mut TreeSwitches<'s>>,
+    pub(crate) snapshots: Option<&'a mut HeldSnapshots<'s>>,
 }
 
 /// Runs all threads of a workload to their end, saying how far they are where someone looks, and notes their
@@ -43,7 +45,7 @@ pub(crate) struct Asides<'a, 'b, 's> {
 pub(crate) fn run_threads<R: Records>(
     shared: &Shared<'_, R>,
     started: Duration,
-    Asides { mut space, mut backup, mut switches }: Asides<'_, '_, '_>,
+    Asides { mut space, mut backup, mut switches, mut snapshots }: Asides<'_, '_, '_>,
     rates: &mut OverTime<'_>,
 ) -> Result<Vec<Tally>> {
     let progress: Vec<Progress> = (0..shared.all_threads()).map(|_| Progress::default()).collect();
@@ -83,6 +85,11 @@ pub(crate) fn run_threads<R: Records>(
                 && aside.is_ok()
             {
                 aside = switches.keep_up(share, || (shared.env.monotonic(), operations()));
+            }
+            if let Some(snapshots) = &mut snapshots
+                && aside.is_ok()
+            {
+                aside = snapshots.keep_up(shared.env.monotonic());
             }
             if aside.is_err() {
                 shared.failed.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -19,6 +19,7 @@ use super::{
     BackupResult,
     backup_check::BackupCheck,
     client_threads::{Asides, run_threads},
+    held_snapshots::HeldSnapshots,
     keys::KeyMaker,
     oracle::Oracle,
     ordered_load::{Preparation, SequentialShare},
@@ -270,7 +271,13 @@ impl<'a, S: Subject> RunState<'a, S> {
         let readings = || self.db.readings();
         let mut space = SpaceWatch::new(&readings);
         let mut switches = self.tree_switches(workload, started);
-        let asides = Asides { space: Some(&mut space), backup: due, switches: switches.as_mut() };
+        let mut snapshots = self.held_snapshots(started)?;
+        let asides = Asides {
+            space: Some(&mut space),
+            backup: due,
+            switches: switches.as_mut(),
+            snapshots: snapshots.as_mut(),
+        };
         let mut tallies = run_threads(&shared, started, asides, &mut rates)?;
         if let Some(error) = tallies.iter_mut().find_map(|tally| tally.error.take()) {
             return Err(error);
@@ -279,8 +286,9 @@ impl<'a, S: Subject> RunState<'a, S> {
         let after = Sample::take(self.db.readings());
         let totals = Totals::of(&tallies, counted, started);
         let tree_switches = switches.map(|switches| switches.result(totals.end(started), totals.longest_gap));
+        let snapshots_held = snapshots.map(|snapshots| snapshots.taken());
         self.backup = backup;
-        let mut report = Report { is_backed_up, writers, tree_switches, ..new_report };
+        let mut report = Report { is_backed_up, writers, tree_switches, snapshots_held, ..new_report };
         report.measure(&totals, &before, &after);
         report.note_rates(&rates, self.args.reopen_each || workload.has_updates_beside());
         if workload.has_updates_beside() {
@@ -331,6 +339,12 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     /// The switches of trees that are due in a workload, if any.
+    fn held_snapshots(&self, now: Duration) -> Result<Option<HeldSnapshots<'_>>> {
+        let Some(seconds) = self.args.hold_snapshots else { return Ok(None) };
+        let db = self.db.testudo().ok_or_else(|| Error::invalid("--hold-snapshots is for Testudo alone"))?;
+        HeldSnapshots::new(db, Duration::from_secs_f64(seconds), now).map(Some)
+    }
+
     fn tree_switches(&self, workload: Workload, started: Duration) -> Option<TreeSwitches<'_>> {
         if self.args.switch_trees.is_empty() || workload != self.args.switch_in {
             return None;

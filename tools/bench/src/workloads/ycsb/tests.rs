@@ -352,6 +352,23 @@ fn a_fixed_rate_takes_its_time() {
 }
 
 #[test]
+fn snapshots_are_held_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = format!(
+        "ycsb --tmp {} --json {} --settle-seconds 0 --memory 4MiB --records 2k --ops 100k \
+         --hold-snapshots 0.001 --workloads load,overwrite,c",
+        dir.path().display(),
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    for result in results(&json) {
+        let held = result["snapshots_held"].as_u64();
+        assert!(held.is_some_and(|held| held >= 1) && result["wrong_answers"] == 0, "{result}");
+    }
+}
+
+#[test]
 fn updates_beside_a_hot_range_come_at_their_rate() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
