@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel};
-use testudo_env::{CrashPolicy, MemEnv};
+use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 
 const VALUE_BYTES: usize = 1_000;
 
@@ -274,6 +274,35 @@ fn space_of_overwritten_values_comes_back() {
         assert!(stats.dead_value_bytes * 5 < stats.value_bytes, "{tree}: {stats:?}");
         let live_bytes = db.stats().live_bytes;
         assert!(live_bytes < 4_000 * 1_000 * 5 / 4, "{tree}: {live_bytes}");
+    }
+}
+
+/// Nobody does jobs but who flushes.
+#[test]
+fn dead_values_take_a_bounded_part_however_fast_values_are_overwritten() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", hybrid(tree)).unwrap();
+        let mut model = Model::new();
+        insert(&keyspace, &mut model, 0..4_000, 0);
+        db.flush().unwrap();
+        let (mut most_dead, mut most_on_disk) = (0.0_f64, 0);
+        let mut random = SplitMix::new(5);
+        for round in 1..=40 {
+            for _ in 0..1_000 {
+                let number = random.next_u64() % 4_000;
+                insert(&keyspace, &mut model, number..number + 1, round);
+            }
+            db.flush().unwrap();
+            let stats = keyspace.stats();
+            most_dead = most_dead.max(stats.dead_value_bytes as f64 / stats.value_bytes.max(1) as f64);
+            most_on_disk = most_on_disk.max(db.stats().live_bytes);
+        }
+        assert!(most_dead < 0.7, "{tree}: {most_dead} of all values were dead");
+        assert!(most_on_disk < 4_000 * 1_000 * 6, "{tree}: {most_on_disk} bytes");
+        check(&keyspace, &model);
+        verify(&db);
     }
 }
 

@@ -11,11 +11,18 @@
 //! **Invariants**
 //! - Choosing reads numbers only. A segment without dead values is never chosen, so that rewriting ends.
 
-use testudo_base::{RunId, sync::Arc};
+use testudo_base::{RunId, num::low64, sync::Arc};
 use testudo_values::{Segment, SegmentSet};
 
 /// While data comes in a segment is rewritten if more than one in so many bytes of all values is dead.
 const DEAD_PART_OF_ALL: u64 = 6;
+/// Writers wait for rewriting if more than one in so many bytes of all values is dead.
+const DEAD_PART_TO_WAIT_FOR: u64 = 4;
+/// They do not wait for more than this many bytes of segments to be read for each byte of values that comes
+/// in …
+const READ_FOR_EACH: u64 = 3;
+/// … unless more than one in so many bytes of all values is dead.
+const DEAD_PART_AT_MOST: u64 = 2;
 /// A transient segment is rewritten if dead values of transient segments are more than one in so many bytes
 /// of the whole tree …
 const DEAD_TRANSIENT_PART: u64 = 6;
@@ -61,6 +68,45 @@ pub(crate) fn pick(segments: &SegmentSet, tree_bytes: u64, is_idle: bool) -> Opt
     let is_too_much = totals.dead_transient_bytes * DEAD_TRANSIENT_PART > tree_bytes + totals.value_bytes;
     let most_dead = most_dead(transient()).filter(|_| is_too_much);
     most_dead.filter(|segment| is_worthwhile(segment, DEAD_PART_OF_TRANSIENT))
+}
+
+/// How fast segments are rewritten beside what comes in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// Bytes of the values that came in last …
+    came_bytes: u64,
+    /// … and of the segments that were read since to be rewritten.
+    read_bytes: u64,
+}
+
+impl Pace {
+    /// After so many bytes of values came in.
+    pub(crate) fn after(self, came_bytes: u64) -> Self {
+        if came_bytes > 0 { Self { came_bytes, read_bytes: 0 } } else { self }
+    }
+
+    /// After a segment with so many bytes was rewritten.
+    pub(crate) fn after_rewriting(self, read_bytes: u64) -> Self {
+        Self { read_bytes: self.read_bytes + read_bytes, ..self }
+    }
+
+    /// About how many bytes are to be rewritten before more comes in. A merge can find many dead values at
+    /// once: these are made up for little by little, unless they are very many.
+    pub(crate) fn behind_bytes(&self, segments: &SegmentSet) -> u64 {
+        let totals = segments.totals();
+        let lasting_bytes = totals.value_bytes - totals.transient_bytes;
+        let dead_bytes = totals.dead_bytes - totals.dead_transient_bytes;
+        let excess_bytes = dead_bytes.saturating_sub(lasting_bytes / DEAD_PART_TO_WAIT_FOR);
+        let is_enough = self.read_bytes >= self.came_bytes * READ_FOR_EACH;
+        if excess_bytes == 0 || is_enough && dead_bytes * DEAD_PART_AT_MOST <= lasting_bytes {
+            return 0;
+        }
+        let next = most_dead(segments.iter().filter(|segment| !segment.is_transient()));
+        next.map_or(0, |next| {
+            let (dead, living) = (next.dead_bytes().max(1), next.stored_bytes() - next.dead_bytes());
+            low64(u128::from(excess_bytes) * u128::from(living) / u128::from(dead)).max(1)
+        })
+    }
 }
 
 fn most_dead<'s>(segments: impl Iterator<Item = &'s Arc<Segment>>) -> Option<&'s Arc<Segment>> {

@@ -20,7 +20,7 @@ use testudo_values::{Placement, Rewritten, Segment, SegmentSet, ValueCosts};
 use crate::{
     objects::{Objects, changes_between, load},
     placing::{Settings, Values, segment_origin},
-    reclaim::{Target, gain_bytes, pick},
+    reclaim::{Pace, Target, gain_bytes, pick},
     resolve::{damaged, resolve},
     updates::{ReferringUpdates, SeparatedUpdates},
 };
@@ -35,6 +35,8 @@ pub struct SeparatedTree {
     tree: Arc<dyn Tree>,
     segments: SegmentSet,
     settings: Settings,
+    /// Since values came in last.
+    pace: Pace,
 }
 
 /// What a job has done.
@@ -73,7 +75,7 @@ impl InnerWork {
 impl SeparatedTree {
     /// `tree`, which has no segments yet.
     pub fn empty(tree: Arc<dyn Tree>, settings: Settings) -> Arc<Self> {
-        Arc::new(Self { tree, segments: SegmentSet::default(), settings })
+        Arc::new(Self { tree, segments: SegmentSet::default(), settings, pace: Pace::default() })
     }
 
     /// `tree` with the segments that `objects` describe. Reads no pages.
@@ -87,7 +89,7 @@ impl SeparatedTree {
         objects: &Objects,
     ) -> Result<Arc<Self>> {
         let segments = load(data, keyspace, objects)?;
-        Ok(Arc::new(Self { tree, segments, settings }))
+        Ok(Arc::new(Self { tree, segments, settings, pace: Pace::default() }))
     }
 
     /// What the tree works with. What it writes is placed by `placement`, and about `outlying_bytes` of what
@@ -114,6 +116,11 @@ impl SeparatedTree {
         InnerWork { work, values }
     }
 
+    /// Whether what lives of the segments is about to come back to its keys.
+    fn dies_anyway(&self) -> bool {
+        self.tree.is_moving() && self.settings.brings_back()
+    }
+
     /// The same where space is short: values stay where they are.
     fn inner_work_sparing(&self, work: &Work) -> InnerWork {
         self.inner_work(work, Placement::inline(), 0)
@@ -127,24 +134,27 @@ impl SeparatedTree {
     /// The edit of the tree with what becomes of segments.
     fn with_segments(&self, edit: TreeEdit, of_values: OfValues, keyspace: KeyspaceId) -> Result<TreeEdit> {
         let mut segments = self.segments.clone();
+        let pace = self.pace.after(of_values.made.iter().map(Segment::stored_bytes).sum());
         of_values.made.into_iter().for_each(|segment| segments.insert(segment));
         segments.bury(of_values.drops)?;
         let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
         changes.extend(edit.changes);
         changes.extend(rest);
-        let tree = Arc::new(Self { tree: edit.tree, segments, settings: self.settings.clone() });
+        let tree = Arc::new(Self { tree: edit.tree, segments, settings: self.settings.clone(), pace });
         Ok(TreeEdit { tree, changes })
     }
 
     /// The edit in which a rewritten segment has taken its place; `None` if the segment is gone.
     fn with_rewritten(&self, rewritten: &Rewritten, keyspace: KeyspaceId) -> Option<TreeEdit> {
         let mut segments = self.segments.clone();
+        let read_bytes = segments.get(rewritten.id).map_or(0, |segment| segment.stored_bytes());
         if !segments.install(rewritten) {
             return None;
         }
         let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
         changes.extend(rest);
-        let tree = Self { tree: Arc::clone(&self.tree), segments, settings: self.settings.clone() };
+        let pace = self.pace.after_rewriting(read_bytes);
+        let tree = Self { tree: Arc::clone(&self.tree), segments, settings: self.settings.clone(), pace };
         Some(TreeEdit { tree: Arc::new(tree), changes })
     }
 
@@ -311,20 +321,19 @@ impl Tree for SeparatedTree {
 
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
         let tree = self.tree.stack(work, updates)?;
-        Ok(Arc::new(Self { tree, segments: self.segments.clone(), settings: self.settings.clone() }))
+        let (segments, settings) = (self.segments.clone(), self.settings.clone());
+        Ok(Arc::new(Self { tree, segments, settings, pace: self.pace }))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         if self.segments.is_empty() {
             return self.tree.pick_job(is_idle);
         }
-        // Writers wait for the jobs of a tree that is behind, and for none of these.
         let tree_bytes = self.tree.stats().stored_bytes;
-        // What lives of it is about to come back to its keys.
-        let dies_anyway = self.tree.is_moving() && self.settings.brings_back();
+        // What a tree that is behind does comes first: without it nobody knows what is dead.
         let of_segments = pick(&self.segments, tree_bytes, is_idle)
-            .filter(|segment| segment.is_transient() || !dies_anyway)
-            .filter(|_| self.behind_bytes() == 0)
+            .filter(|segment| segment.is_transient() || !self.dies_anyway())
+            .filter(|_| self.tree.behind_bytes() == 0)
             .map(|segment| Job {
                 what: "rewrite a value segment",
                 debt_bytes: segment.dead_bytes(),
@@ -339,7 +348,8 @@ impl Tree for SeparatedTree {
     }
 
     fn behind_bytes(&self) -> u64 {
-        self.tree.behind_bytes()
+        let of_segments = if self.dies_anyway() { 0 } else { self.pace.behind_bytes(&self.segments) };
+        self.tree.behind_bytes() + of_segments
     }
 
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
