@@ -120,6 +120,7 @@ impl Store {
             retired.push((keyspace.id, buffer));
             keyspace.expect_jobs();
         }
+        self.snapshots.holdings.await_relief(&retired);
         self.recount_buffers();
         retired
     }

@@ -58,15 +58,21 @@ impl Store {
             return Ok(false);
         }
         let outcome = self.flush_round(waiting);
+        let outcome = self.after_round(outcome);
+        if outcome.is_ok() {
+            self.let_snapshots_go();
+        }
+        self.end_relief();
+        outcome.map(|()| true)
+    }
+
+    fn after_round(&self, outcome: Result<()>) -> Result<()> {
         self.give_back_what_failed(&outcome)?;
         if !self.has_failed() {
             self.hold_space()?;
         }
         outcome?;
-        self.end_round()?;
-        // What could not be replaced stays in memory; the next round tries again.
-        let _ = self.relieve_snapshots();
-        Ok(true)
+        self.end_round()
     }
 
     /// The oldest sealed buffer of every keyspace that has one.
@@ -191,3 +197,6 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,7 +119,8 @@ impl Store {
         debug_assert!(self.commits.is_locked(), "nothing is sealed or published meanwhile");
         let fill = self.check_buffers(|_, _| ());
         let check_at = fill.is_time(self.backpressure.write_buffers()).err().unwrap_or(fill.active);
-        self.backpressure.set_counted(fill.active, fill.sealed, check_at);
+        let sealed = fill.sealed + self.snapshots.holdings.awaited_bytes();
+        self.backpressure.set_counted(fill.active, sealed, check_at);
     }
 
     /// Whether a sealed buffer is waiting.

@@ -15,7 +15,10 @@ use std::collections::BTreeSet;
 
 use testudo_base::{
     KeyspaceId, Result, Seqno, planted,
-    sync::{Arc, ArcSwap, Mutex, Weak},
+    sync::{
+        Arc, ArcSwap, Mutex, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 use testudo_contract::Progress;
 
@@ -130,6 +133,8 @@ pub(crate) struct Holdings {
     snapshots: Mutex<Vec<Weak<HeldViews>>>,
     /// Buffers that were flushed while somebody held them.
     flushed: Mutex<Vec<(KeyspaceId, Weak<WriteBuffer>)>>,
+    /// Bytes of those that count as write buffers still, until snapshots have let go of them.
+    awaited_bytes: AtomicU64,
 }
 
 impl Holdings {
@@ -144,6 +149,20 @@ impl Holdings {
         let held = Arc::new(HeldViews { seqno, views });
         snapshots.push(Arc::downgrade(&held));
         held
+    }
+
+    /// What snapshots hold of these buffers counts as write memory until [`Store::end_relief`].
+    pub(crate) fn await_relief(&self, retired: &[(KeyspaceId, Arc<WriteBuffer>)]) {
+        if !self.snapshots.lock().iter().any(|snapshot| snapshot.strong_count() > 0) {
+            return;
+        }
+        let held = retired.iter().filter(|(_, buffer)| Arc::strong_count(buffer) > 1);
+        self.awaited_bytes.fetch_add(held.map(|(_, buffer)| buffer.table.memory_bytes()).sum(), Relaxed);
+    }
+
+    /// Bytes that count as write memory although they were flushed.
+    pub(crate) fn awaited_bytes(&self) -> u64 {
+        self.awaited_bytes.load(Relaxed)
     }
 
     /// These buffers are part of their trees, and in no view that is published.
@@ -189,15 +208,31 @@ impl Replaced {
 }
 
 impl Store {
-    /// Lets snapshots go on without flushed buffers, if those take too much memory. REQUIRES: `flush_lock`
-    /// is held.
-    ///
-    /// Errors: those of writing runs; what was not replaced stays as it is.
-    pub(crate) fn relieve_snapshots(&self) -> Result<()> {
+    /// Lets snapshots go on without flushed buffers, if those take too much memory; writers are delayed by
+    /// how far that is. REQUIRES: `flush_lock` is held.
+    pub(crate) fn let_snapshots_go(&self) {
         let (bytes, keyspaces) = self.snapshots.holdings.pinned();
-        if bytes <= self.backpressure.write_buffers() / PINNED_PART || planted!("flushed-buffers-kept") {
-            return Ok(());
+        if bytes > self.backpressure.write_buffers() / PINNED_PART && !planted!("flushed-buffers-kept") {
+            let progress = Arc::new(Progress::default());
+            self.backpressure.catch_up_started(&*self.env, Arc::clone(&progress), bytes);
+            // What could not be replaced stays in memory; the next round tries again.
+            let _ = self.relieve_snapshots(keyspaces, &progress);
+            self.backpressure.flush_ended(&*self.env);
         }
+    }
+
+    /// What snapshots still hold of flushed buffers counts as write memory no more.
+    pub(crate) fn end_relief(&self) {
+        if self.snapshots.holdings.awaited_bytes.swap(0, Relaxed) > 0 {
+            let commit = self.commits.lock();
+            self.recount_buffers();
+            drop(commit);
+            self.backpressure.wake_writers();
+        }
+    }
+
+    /// Errors: those of writing runs; what was not replaced stays as it is.
+    fn relieve_snapshots(&self, keyspaces: BTreeSet<KeyspaceId>, progress: &Arc<Progress>) -> Result<()> {
         let snapshots = self.snapshots.holdings.live();
         for id in keyspaces {
             let mut last: Option<Replaced> = None;
@@ -209,7 +244,7 @@ impl Store {
                 }
                 let after = match last.as_ref().filter(|last| last.is_for(&held.view)) {
                     Some(last) => Arc::clone(&last.after),
-                    None => Arc::new(self.without_flushed(held, snapshot.seqno)?),
+                    None => Arc::new(self.without_flushed(held, snapshot.seqno, progress)?),
                 };
                 snapshot.views.store(Arc::new(views.with(id, Arc::clone(&after))));
                 last = Some(Replaced { before: Arc::clone(&held.view), after, seqno: snapshot.seqno });
@@ -219,7 +254,7 @@ impl Store {
     }
 
     /// What a snapshot at `seqno` sees, with what flushed buffers hold of it in a tree.
-    fn without_flushed(&self, held: &Held, seqno: Seqno) -> Result<View> {
+    fn without_flushed(&self, held: &Held, seqno: Seqno, progress: &Arc<Progress>) -> Result<View> {
         let Held { core, view } = held;
         let mut tree = Arc::clone(&view.tree);
         // Buffers are flushed oldest first.
@@ -227,7 +262,7 @@ impl Store {
         for buffer in oldest_first.filter(|buffer| buffer.is_flushed()) {
             let at = if planted!("relieved-snapshot-sees-later") { Seqno(u64::MAX) } else { seqno };
             let updates = MemtableUpdates::as_of(Arc::clone(&buffer.table), buffer.sealed_at(), at);
-            tree = tree.stack(&self.work(core, Arc::new(Progress::default())), &updates)?;
+            tree = tree.stack(&self.work(core, Arc::clone(progress)), &updates)?;
         }
         let active = if view.active.is_flushed() {
             WriteBuffer::new(self.new_table(&view.full_merge), view.options.placement_in_force(), None)

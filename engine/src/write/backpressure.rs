@@ -235,6 +235,11 @@ impl Backpressure {
             None => {}
         }
         self.nanos_per_byte_x1024.store(0, Relaxed);
+        self.wake_writers();
+    }
+
+    /// There may be write memory again.
+    pub(crate) fn wake_writers(&self) {
         let _waiting = self.waiting.lock();
         self.flushed.notify_all();
     }

@@ -1,0 +1,40 @@
+//! What a round leaves in memory while a snapshot is held.
+//!
+//! **Invariants**
+//! - Nothing is flushed but by the test: a simulated machine has no threads of its own.
+
+use std::path::Path;
+
+use testudo_env::MemEnv;
+
+use crate::{Db, KeyspaceOptions};
+
+#[test]
+fn a_flushed_buffer_is_write_memory_until_snapshots_have_let_go_of_it() {
+    for is_held in [false, true] {
+        let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).memory_bytes(8 << 20).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
+        for number in 0..10_000_u32 {
+            keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap();
+        }
+        let snapshot = is_held.then(|| db.snapshot().unwrap());
+        let store = db.store();
+        store.seal_all();
+        let before = store.backpressure.used();
+        {
+            let _flush = store.flush_lock.lock();
+            store.flush_round(store.oldest_sealed()).unwrap();
+            let used = store.backpressure.used();
+            assert_eq!(used * 2 > before, is_held, "{used} bytes of {before}");
+            store.let_snapshots_go();
+            store.end_relief();
+        }
+        assert!(store.backpressure.used() * 8 < before, "{} bytes of {before}", store.backpressure.used());
+        if let Some(snapshot) = snapshot {
+            assert_eq!(
+                snapshot.get(&keyspace, 9_999_u32.to_be_bytes()).unwrap().as_deref(),
+                Some(&[7; 100][..])
+            );
+        }
+    }
+}
