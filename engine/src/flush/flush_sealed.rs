@@ -8,6 +8,7 @@
 //! | freeze, apply to the trees | `apply.rs` |
 //! | sync the data, commit the edit, publish | `commit_flush.rs` |
 //! | release the log | `log_release.rs` |
+//! | let snapshots go on without what was flushed | `snapshot_views.rs` |
 //!
 //! **Invariants**
 //! - One round at a time (`flush_lock`); of each keyspace only the oldest sealed buffer takes part.
