@@ -114,7 +114,7 @@ impl Batch {
     /// against the value is an error of [`Batch::commit`].
     pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.keep_refusal(keyspace.core.full_merge.check_value(key, value));
+        self.keep_refusal(keyspace.core.check_value(key, value));
         self.push(keyspace, Kind::Value, key, value);
     }
 

@@ -148,7 +148,7 @@ impl Keyspace {
     /// be lost by a crash; after any other error nothing was written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.core.full_merge.check_value(key, value)?;
+        self.core.check_value(key, value)?;
         let operation = self.operation(Kind::Value, key, value);
         self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
     }
@@ -367,7 +367,7 @@ impl Keyspace {
         let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
         store.check_limits(key, operation.value)?;
         if let Some(new) = &new {
-            self.core.full_merge.check_value(key, new)?;
+            self.core.check_value(key, new)?;
         }
         let (keyspaces, operations) = (std::slice::from_ref(&self.core), std::slice::from_ref(&operation));
         let seqno = store.write_and_record(

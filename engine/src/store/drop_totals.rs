@@ -1,9 +1,12 @@
 //! Entries that have died so far, as far as what they died in was flushed or installed.
 
-use testudo_base::{DropCounts, sync::Mutex};
+use testudo_base::{
+    DropCounts,
+    sync::{Mutex, OnceLock},
+};
 
 /// Entries that died in one piece of work, or in all so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
     /// In write buffers, which were flushed since.
     pub(crate) in_buffers: DropCounts,
@@ -18,16 +21,18 @@ impl std::ops::AddAssign for Dropped {
     }
 }
 
-/// A sum of them.
+/// A sum of them, which takes little memory while nothing has died: there may be thousands of keyspaces.
 #[derive(Debug, Default)]
-pub(crate) struct DropTotals(Mutex<Dropped>);
+pub(crate) struct DropTotals(OnceLock<Box<Mutex<Dropped>>>);
 
 impl DropTotals {
     pub(crate) fn add(&self, more: Dropped) {
-        *self.0.lock() += more;
+        if more != Dropped::default() {
+            *self.0.get_or_init(Box::default).lock() += more;
+        }
     }
 
     pub(crate) fn get(&self) -> Dropped {
-        *self.0.lock()
+        self.0.get().map_or_else(Dropped::default, |dropped| *dropped.lock())
     }
 }

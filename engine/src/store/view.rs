@@ -4,12 +4,13 @@
 //! - Buffers are newest first; everything in the tree is older than everything in the buffers.
 //! - The active buffer changes only under the commit lock.
 
-use std::time::Duration;
+use std::{ptr, time::Duration};
 
 use testudo_base::{
-    KeyspaceId, Seqno,
+    KeyspaceId, Result, Seqno,
     merge_operator::FullMerge,
     num::u64_of,
+    prefetch::{AddressHint, LINE_BYTES},
     sync::{
         Arc, ArcSwap, Mutex,
         atomic::{
@@ -19,7 +20,7 @@ use testudo_base::{
     },
 };
 use testudo_contract::Tree;
-use testudo_memtable::Memtable;
+use testudo_memtable::{Memtable, MemtableHint};
 use testudo_records::KeyspaceRecords;
 use testudo_values::{PairClass, Placement, ValueLog, ValueLogRecord};
 
@@ -161,18 +162,49 @@ impl View {
     }
 }
 
-/// A keyspace of an open store.
+/// Where lies what commits to a keyspace look at, one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct WriteHint {
+    view: AddressHint,
+    buffer: AddressHint,
+    memtable: MemtableHint,
+}
+
+impl WriteHint {
+    /// A commit has written into the active buffer of `view`.
+    #[inline]
+    pub(crate) fn note(&self, view: &View) {
+        self.view.note(ptr::from_ref(view).cast());
+        self.buffer.note(ptr::from_ref(&*view.active).cast());
+        self.memtable.note(&view.active.table);
+    }
+
+    /// Starts loading it all.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        self.view.prefetch::<{ size_of::<View>().div_ceil(LINE_BYTES) }>();
+        self.buffer.prefetch::<{ size_of::<WriteBuffer>().div_ceil(LINE_BYTES) }>();
+        self.memtable.prefetch();
+    }
+}
+
+/// A keyspace of an open store. What commits look at stands first, side by side, for among thousands of
+/// keyspaces one is in no cache.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
-    pub(crate) name: Arc<str>,
-    pub(crate) full_merge: Arc<FullMerge>,
-    pub(crate) view: ArcSwap<View>,
     pub(crate) write_share: OwnShare,
-    pub(crate) drops: DropTotals,
+    pub(crate) view: ArcSwap<View>,
+    pub(crate) write_hint: WriteHint,
+    /// Its [`FullMerge`] has an operator.
+    has_operator: bool,
     dropped: AtomicBool,
     /// Something was written since the background looked last.
     was_written: AtomicBool,
+    pub(crate) full_merge: Arc<FullMerge>,
+    pub(crate) name: Arc<str>,
+    pub(crate) drops: DropTotals,
     /// Since when nothing has come in. For the background alone.
     pub(crate) idle: Mutex<Idle>,
     /// A look for background jobs is worth while.
@@ -208,13 +240,15 @@ impl KeyspaceCore {
         };
         Arc::new(Self {
             id,
-            name,
-            full_merge,
-            view: ArcSwap::from_pointee(view),
             write_share: OwnShare::default(),
-            drops: DropTotals::default(),
+            view: ArcSwap::from_pointee(view),
+            write_hint: WriteHint::default(),
+            has_operator: full_merge.has_operator(),
             dropped: false.into(),
             was_written: false.into(),
+            full_merge,
+            name,
+            drops: DropTotals::default(),
             idle: Mutex::new(Idle::from(store.background_time())),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),
@@ -222,6 +256,18 @@ impl KeyspaceCore {
             spare_value_log: Mutex::default(),
             found_value_logs: Mutex::default(),
         })
+    }
+
+    /// How operands become values, if there is a merge operator.
+    #[inline]
+    pub(crate) fn merging(&self) -> Option<&FullMerge> {
+        self.has_operator.then_some(&*self.full_merge)
+    }
+
+    /// As [`FullMerge::check_value`].
+    #[inline]
+    pub(crate) fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.merging().map_or(Ok(()), |full_merge| full_merge.check_value(key, value))
     }
 
     /// The value logs that the durable state has of it. REQUIRES: `flush_lock` and the commit lock are held.

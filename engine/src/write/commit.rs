@@ -27,7 +27,7 @@ use crate::{
     },
     write::{
         batch_format::{Operation, encode_operation, operation_bytes},
-        chosen_buffers::{Inserted, choose_buffers},
+        chosen_buffers::{ChosenBuffers, Inserted, choose_buffers},
         space_guard::Intent,
     },
 };
@@ -79,6 +79,7 @@ impl Store {
         durability: Durability,
     ) -> Result<()> {
         let Operation { kind, key, value, .. } = *operation;
+        keyspace.write_hint.prefetch();
         self.check_limits(key, value)?;
         let bytes = operation_bytes(operation);
         let intent = if kind == Kind::Tombstone { Intent::Remove } else { Intent::Write };
@@ -133,7 +134,7 @@ impl Store {
         bytes: usize,
         durability: Durability,
     ) -> Result<Seqno> {
-        if keyspaces.iter().all(|keyspace| !keyspace.full_merge.has_operator()) {
+        if keyspaces.iter().all(|keyspace| keyspace.merging().is_none()) {
             return self.write(keyspaces, operations, bytes, durability);
         }
         let merged = self.merge_long(keyspaces, operations)?;
@@ -209,6 +210,9 @@ impl Store {
         let inserted = buffers.insert(first, operations, keep_from, !self.is_synced(durability));
         logged.into_iter().for_each(|logged| logged.note(first));
         drop(underway);
+        if let ChosenBuffers::One(view) = &buffers {
+            keyspaces[0].write_hint.note(view);
+        }
         self.account(operations.len(), inserted);
         if inserted.memory_bytes > 0 {
             buffers.each(|at, buffer| self.check_own_share(&keyspaces[at], buffer));

@@ -84,8 +84,10 @@ impl Store {
     /// Notes a value that was written whole, so that operands on top of it are counted with it later.
     #[inline]
     pub(crate) fn record_long(&self, keyspace: &KeyspaceCore, operation: &Operation<'_>) {
-        if operation.kind == Kind::Value {
-            keyspace.full_merge.record_value(operation.key, operation.value.len());
+        if operation.kind == Kind::Value
+            && let Some(full_merge) = keyspace.merging()
+        {
+            full_merge.record_value(operation.key, operation.value.len());
         }
     }
 

@@ -21,6 +21,7 @@ pub mod num;
 pub mod operands_format;
 pub mod oversized_keys;
 pub mod planted;
+pub mod prefetch;
 pub mod striped;
 pub mod sync;
 mod value_reference;

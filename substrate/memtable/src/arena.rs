@@ -28,6 +28,7 @@ use testudo_base::{
     chunks::{CHUNK_BYTES, Chunk, ChunkPool, PIECE_BYTES},
     num::{high32, low32, u32_of, u64_of},
     planted,
+    prefetch::{LINE_BYTES, prefetch},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -37,7 +38,6 @@ use testudo_base::{
 use crate::windows::{WINDOWS_MAX, Windows};
 
 const UNIT_BYTES: usize = 8;
-pub(crate) const LINE_BYTES: usize = 64;
 const LINE_UNITS: usize = LINE_BYTES / UNIT_BYTES;
 /// Lines of a record that are loaded ahead.
 const RECORD_LINES: usize = 3;
@@ -152,16 +152,17 @@ struct Space {
     chunk_bytes: usize,
 }
 
-/// The memory of one memtable.
+/// The memory of one memtable. Begins with what every insert looks at.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Arena {
-    pool: Arc<ChunkPool>,
-    windows: Windows,
-    window_count: AtomicU32,
     bytes: AtomicU64,
     /// The slab of all threads, as long as the arena is small.
     small_slab: AtomicU64,
     slabs: OnceLock<Box<[Slab; SLABS]>>,
+    windows: Windows,
+    window_count: AtomicU32,
+    pool: Arc<ChunkPool>,
     space: Mutex<Space>,
 }
 
@@ -174,6 +175,9 @@ thread_local! {
 }
 
 impl Arena {
+    /// Bytes at its begin that inserts look at.
+    pub(crate) const INSERT_BYTES: usize = mem::offset_of!(Arena, windows) + Windows::FIRST_BYTES;
+
     pub(crate) fn new(pool: Arc<ChunkPool>) -> Self {
         let space =
             Space { chunks: Vec::new(), at: 0, left: 0, index: Span { at: 0, left: 0 }, chunk_bytes: 0 };
@@ -460,36 +464,6 @@ impl Drop for Arena {
 #[inline]
 fn kind_bits(kind: Kind) -> u32 {
     u32::from(kind as u8) << KIND_SHIFT
-}
-
-/// Starts loading a few cache lines; any address will do.
-#[inline]
-pub(crate) fn prefetch<const LINES: usize>(start: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..LINES {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: prefetching is a hint, which does nothing where there is no memory.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE_BYTES).cast()) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = start;
-}
-
-/// As [`prefetch`], and takes the lines away from other processors: for what will be written.
-#[inline]
-pub(crate) fn prefetch_to_write<const LINES: usize>(start: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..LINES {
-        let address = start.wrapping_add(line * LINE_BYTES);
-        // SAFETY: prefetching is a hint, which does nothing where there is no memory; processors that do not
-        // know this one take it for a `nop`. The intrinsic becomes an ordinary prefetch unless the whole
-        // build is for processors that have it.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = start;
 }
 
 /// A record that nobody changes for as long as it is borrowed.

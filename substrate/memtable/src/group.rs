@@ -9,9 +9,12 @@
 
 use std::ptr;
 
-use testudo_base::sync::scaled;
+use testudo_base::{
+    prefetch::{LINE_BYTES, prefetch, prefetch_to_write},
+    sync::scaled,
+};
 
-use crate::arena::{LINE_BYTES, Record, prefetch, prefetch_to_write};
+use crate::arena::Record;
 
 /// Entries of a full group.
 pub(crate) const GROUP_ENTRIES: usize = scaled(16, 2);

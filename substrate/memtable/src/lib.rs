@@ -25,6 +25,7 @@ mod arena;
 mod cursor;
 mod fences;
 mod group;
+mod hint;
 mod leaf;
 mod memtable;
 mod table;
@@ -33,5 +34,6 @@ mod top_lock;
 mod windows;
 
 pub use cursor::MemtableCursor;
+pub use hint::MemtableHint;
 pub use leaf::InsertOutcome;
 pub use memtable::Memtable;

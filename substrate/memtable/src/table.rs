@@ -7,13 +7,14 @@
 //!   stays in the heaps of the allocator. `index_bytes` is what the top level has on the heap, which is
 //!   little.
 
-use std::iter::Sum;
+use std::{iter::Sum, mem};
 
 use testudo_base::{
     DropCounts, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Seqno,
     chunks::ChunkPool,
     merge_operator::FullMerge,
     num::{u64_of, usize_of},
+    prefetch::{AddressHint, LINE_BYTES},
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -35,15 +36,24 @@ const ENTRY_OVERHEAD_BYTES: u64 = 8;
 const INDEX_COST: u64 = 2;
 
 /// Top, leaves and records; see [`crate::Memtable`] for what its methods do.
+///
+/// Begins with what every insert looks at, so that it can be asked for ahead.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Table {
     /// Dropped before the arena, in which its leaves lie.
     top: TopLock,
     arena: Arena,
+    /// If there is but one.
+    leaf: AddressHint,
+    full_merge: Arc<FullMerge>,
     /// Heap bytes of the top; signed, because one split's delta may be negative.
     index_bytes: AtomicI64,
-    full_merge: Arc<FullMerge>,
 }
+
+/// Cache lines of a table that an insert looks at: all up to the first windows of the arena.
+pub(crate) const INSERT_LINES: usize =
+    (mem::offset_of!(Table, arena) + Arena::INSERT_BYTES).div_ceil(LINE_BYTES);
 
 impl Table {
     /// What it takes itself, with thousands of keyspaces much.
@@ -54,7 +64,9 @@ impl Table {
         let top = Top::new(&arena);
         let index_bytes = i64::try_from(top.heap_bytes()).expect("an empty index is small");
         let index = AtomicI64::new(0);
-        let table = Self { top: TopLock::new(top), arena, index_bytes: index, full_merge };
+        let leaf = AddressHint::default();
+        leaf.note(top.only_leaf());
+        let table = Self { top: TopLock::new(top), arena, leaf, index_bytes: index, full_merge };
         table.arena.pool().charge(Self::OWN_BYTES);
         table.count_index(index_bytes);
         table
@@ -67,6 +79,18 @@ impl Table {
             Ok(grown) => self.arena.pool().charge(grown * INDEX_COST),
             Err(_) => self.arena.pool().discharge(grown.unsigned_abs() * INDEX_COST),
         }
+    }
+
+    /// Whether it has so few leaves that all who use it meet at one lock.
+    #[inline]
+    pub(crate) fn is_small(&self) -> bool {
+        self.top.is_single()
+    }
+
+    /// Where its leaf lies, if there is but one.
+    #[inline]
+    pub(crate) fn only_leaf(&self) -> *const u8 {
+        self.leaf.address()
     }
 
     /// As [`crate::Memtable::insert`].
@@ -106,6 +130,7 @@ impl Table {
             return 0;
         }
         let (mut grown, arena_grown) = top.split(&self.arena, key);
+        self.leaf.note(top.only_leaf());
         grown += self.top.shard(top).cast_signed();
         self.count_index(grown);
         grown + arena_grown.cast_signed()

@@ -1,5 +1,9 @@
 //! The top level: which leaf has a key. Two layers of fences over all leaves.
 //!
+//! The first branch and two leaves need no memory but the top's own: among thousands of keyspaces most
+//! memtables are not larger, and nothing of them is in a cache, so that each pointer on the way to a leaf is
+//! a wait for memory.
+//!
 //! **Invariants**
 //! - There is at least one branch, and in each at least one leaf; leaves may be empty.
 //! - What is shared by the fences on both sides of a leaf is its `fence_skip`; at either end of the memtable,
@@ -7,10 +11,16 @@
 
 use std::ptr;
 
-use testudo_base::{key::common_prefix, num::u64_of, sync::RwLock};
+use smallvec::{SmallVec, smallvec};
+use testudo_base::{
+    key::common_prefix,
+    num::u64_of,
+    prefetch::{LINE_BYTES, prefetch, prefetch_to_write},
+    sync::RwLock,
+};
 
 use crate::{
-    arena::{Arena, Held, LINE_BYTES, prefetch, prefetch_to_write},
+    arena::{Arena, Held},
     fences::Fences,
     leaf::Leaf,
 };
@@ -18,8 +28,11 @@ use crate::{
 /// Leaves of a full branch; small enough that moving half of them is cheap.
 const BRANCH_LEAVES: usize = 128;
 
+/// So many leaves of a branch need no memory of their own.
+const FEW_LEAVES: usize = 2;
+
 /// Cache lines that a leaf may touch.
-const LEAF_LINES: usize = size_of::<LockedLeaf>() / LINE_BYTES;
+pub(crate) const LEAF_LINES: usize = size_of::<LockedLeaf>() / LINE_BYTES;
 
 /// A leaf that shares no cache line with its neighbours.
 #[derive(Debug)]
@@ -35,13 +48,13 @@ impl LockedLeaf {
 #[derive(Debug)]
 struct Branch {
     fences: Fences,
-    leaves: Vec<Held<LockedLeaf>>,
+    leaves: SmallVec<[Held<LockedLeaf>; FEW_LEAVES]>,
 }
 
 impl Branch {
     /// Bytes on the heap; leaves lie in the arena.
     fn heap_bytes(&self) -> u64 {
-        self.fences.heap_bytes() + u64_of(self.leaves.capacity() * size_of::<Held<LockedLeaf>>())
+        self.fences.heap_bytes() + spilled_bytes(&self.leaves)
     }
 }
 
@@ -57,15 +70,15 @@ pub(crate) struct Top {
     /// No insert may follow.
     pub(crate) frozen: bool,
     fences: Fences,
-    branches: Vec<Branch>,
+    branches: SmallVec<[Branch; 1]>,
 }
 
 impl Top {
     /// With one leaf, in `arena`.
     pub(crate) fn new(arena: &Arena) -> Self {
         let (leaf, _) = arena.hold(LockedLeaf::new(Leaf::new(0)));
-        let branch = Branch { fences: Fences::default(), leaves: vec![leaf] };
-        Self { frozen: false, fences: Fences::default(), branches: vec![branch] }
+        let branch = Branch { fences: Fences::default(), leaves: smallvec![leaf] };
+        Self { frozen: false, fences: Fences::default(), branches: smallvec![branch] }
     }
 
     /// Bytes on the heap; leaves lie in the arena.
@@ -74,7 +87,7 @@ impl Top {
     }
 
     fn root_bytes(&self) -> u64 {
-        self.fences.heap_bytes() + u64_of(self.branches.capacity() * size_of::<Branch>())
+        self.fences.heap_bytes() + spilled_bytes(&self.branches)
     }
 
     pub(crate) fn leaf_count(&self) -> usize {
@@ -113,6 +126,14 @@ impl Top {
         let leaf = &self.branches[place.branch].leaves[place.leaf].0;
         prefetch_to_write::<LEAF_LINES>(ptr::from_ref(leaf).cast());
         leaf
+    }
+
+    /// Where the leaf lies, if there is but one.
+    pub(crate) fn only_leaf(&self) -> *const u8 {
+        match &*self.branches {
+            [branch] if branch.leaves.len() == 1 => ptr::from_ref(&*branch.leaves[0]).cast(),
+            _ => ptr::null(),
+        }
     }
 
     /// The least key that may be in the leaf; `None` if there is no such bound.
@@ -170,7 +191,7 @@ impl Top {
     fn split_branch(&mut self, at: usize, middle: usize) -> u64 {
         let branch = &mut self.branches[at];
         let (fence, fences) = branch.fences.split(middle);
-        let right = Branch { fences, leaves: branch.leaves.split_off(middle + 1) };
+        let right = Branch { fences, leaves: branch.leaves.drain(middle + 1..).collect() };
         debug_assert_eq!(right.leaves.len(), right.fences.len() + 1, "a fence between any two leaves");
         debug_assert_eq!(branch.leaves.len(), branch.fences.len() + 1, "a fence between any two leaves");
         let bytes = right.heap_bytes();
@@ -179,6 +200,11 @@ impl Top {
         debug_assert_eq!(self.branches.len(), self.fences.len() + 1, "a fence between any two branches");
         bytes
     }
+}
+
+/// What a vector takes on the heap.
+fn spilled_bytes<A: smallvec::Array>(items: &SmallVec<A>) -> u64 {
+    if items.spilled() { u64_of(items.capacity() * size_of::<A::Item>()) } else { 0 }
 }
 
 fn signed(bytes: u64) -> i64 {

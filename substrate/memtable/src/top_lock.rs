@@ -58,6 +58,12 @@ impl TopLock {
         }
     }
 
+    /// Whether it has not moved into shards.
+    #[inline]
+    pub(crate) fn is_single(&self) -> bool {
+        self.sharded.get().is_none()
+    }
+
     pub(crate) fn write(&self) -> TopWriteGuard<'_> {
         if let Some(sharded) = self.sharded.get() {
             return TopWriteGuard::Sharded(sharded.write());

@@ -2,7 +2,8 @@
 //!
 //! A chunk has a *window* of the arena's address space to itself, whatever its size; a record is found by the
 //! number of its window and its place therein. The table grows by buckets that double in size, so that
-//! entries never move and a small arena has a small table.
+//! entries never move and a small arena has a small table: the first bucket is part of it, for looking it up
+//! elsewhere would be one more wait for memory.
 //!
 //! **Invariants**
 //! - An entry is set once, before any record in its window becomes known, and never changed.
@@ -18,38 +19,53 @@ use testudo_base::{
 };
 
 const FIRST_BUCKET_LOG: u32 = 3;
-const BUCKETS: usize = 14;
+const FIRST_BUCKET: u32 = 1 << FIRST_BUCKET_LOG;
+/// Beside the first.
+const BUCKETS: usize = 13;
 /// Windows that an arena can have.
-pub(crate) const WINDOWS_MAX: u32 = ((1 << BUCKETS) - 1) << FIRST_BUCKET_LOG;
+pub(crate) const WINDOWS_MAX: u32 = ((2 << BUCKETS) - 1) << FIRST_BUCKET_LOG;
 
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Windows {
+    first: [AtomicPtr<u8>; FIRST_BUCKET as usize],
     buckets: [OnceLock<Box<[AtomicPtr<u8>]>>; BUCKETS],
 }
 
 impl Windows {
-    /// The bucket of `window` and the place in it.
+    /// Bytes of the first bucket, with which it begins.
+    pub(crate) const FIRST_BYTES: usize = size_of::<[AtomicPtr<u8>; FIRST_BUCKET as usize]>();
+
+    /// The bucket of `window`, which is not in the first, and the place in it.
     #[inline]
     fn place(window: u32) -> (usize, usize) {
-        let shifted = window + (1 << FIRST_BUCKET_LOG);
+        let shifted = window + FIRST_BUCKET;
         let log = shifted.ilog2();
-        ((log - FIRST_BUCKET_LOG) as usize, (shifted - (1 << log)) as usize)
+        ((log - FIRST_BUCKET_LOG - 1) as usize, (shifted - (1 << log)) as usize)
     }
 
     /// The start of `window`. Panics if it is not set, which is a bug of ours.
     #[inline]
     pub(crate) fn start(&self, window: u32) -> NonNull<u8> {
-        let (bucket, at) = Self::place(window);
-        let bucket = self.buckets[bucket].get().expect("the window has a bucket");
-        NonNull::new(bucket[at].load(Ordering::Acquire)).expect("the window has a chunk")
+        let entry = if window < FIRST_BUCKET {
+            &self.first[window as usize]
+        } else {
+            let (bucket, at) = Self::place(window);
+            &self.buckets[bucket].get().expect("the window has a bucket")[at]
+        };
+        NonNull::new(entry.load(Ordering::Acquire)).expect("the window has a chunk")
     }
 
     /// Sets the start of `window`; returns the bytes by which the table grew.
     pub(crate) fn set(&self, window: u32, start: *mut u8) -> u64 {
+        if window < FIRST_BUCKET {
+            self.first[window as usize].store(start, Ordering::Release);
+            return 0;
+        }
         let (bucket, at) = Self::place(window);
         let mut grown = 0;
         let entries = self.buckets[bucket].get_or_init(|| {
-            let entries: Box<[_]> = (0..1 << (low32(u64_of(bucket)) + FIRST_BUCKET_LOG))
+            let entries: Box<[_]> = (0..FIRST_BUCKET << (low32(u64_of(bucket)) + 1))
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
                 .collect();
             grown = u64_of(size_of_val(&*entries));

@@ -126,7 +126,7 @@ impl DataFile {
                 forget.forget(page);
             }
         });
-        if extents.stats().file_bytes > file_pages * PAGE_BYTES {
+        if extents.file_bytes() > file_pages * PAGE_BYTES {
             let end = file_pages * PAGE_BYTES;
             return Err(Error::corruption(DATA_FILE, end, "the file ends before its last live extent"));
         }
@@ -390,7 +390,7 @@ impl DataFile {
             if let Some(extents) = self.extents.take(page_count) {
                 return Ok(extents);
             }
-            let file_bytes = self.extents.stats().file_bytes;
+            let file_bytes = self.extents.file_bytes();
             let step = (file_bytes / 32).clamp(1 << 18, 32 << 20).max(u64::from(page_count) * PAGE_BYTES);
             let mut grown = self.grow(step.div_ceil(PAGE_BYTES));
             if grown.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
@@ -411,7 +411,7 @@ impl DataFile {
             ));
         }
         let hole = self.extents.take_hole(pages);
-        let (start, pages) = hole.unwrap_or((self.extents.stats().file_bytes / PAGE_BYTES, pages));
+        let (start, pages) = hole.unwrap_or((self.extents.file_bytes() / PAGE_BYTES, pages));
         let grown = self.file.allocate(start * PAGE_BYTES, pages * PAGE_BYTES);
         let has_space = grown.is_ok() || planted!("full-disk-swallowed");
         match hole {

@@ -412,7 +412,12 @@ impl Extents {
         target.kept_pages(free.free_pages(), free.end_page() - free.hole_pages())
     }
 
-    /// Space by use.
+    /// Bytes of the file, used or free.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.table.lock().free.end_page() * PAGE_BYTES
+    }
+
+    /// Space by use. Visits all live extents.
     pub fn stats(&self) -> SpaceStats {
         let table = self.table.lock();
         let mut stats = SpaceStats {
