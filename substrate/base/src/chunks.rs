@@ -41,6 +41,9 @@ use crate::{
 
 /// Bytes of a chunk of the full size, the only size that is recycled.
 pub const CHUNK_BYTES: usize = 256 << 10;
+/// How often pages give memory up for records before that is nothing for now: whoever fills pages at the same
+/// time may be the first to take it.
+const GIVEN_UP_MAX: usize = 8;
 
 /// Memory in units of eight bytes, at a fixed address. What it holds at first is left from its last user.
 ///
@@ -244,10 +247,15 @@ impl ChunkPool {
         if bytes < MAPPED_BYTES_MIN && !self.has_small_records.load(Relaxed) {
             self.has_small_records.store(true, Relaxed);
         }
-        self.take_spare(bytes).or_else(|| {
-            let is_due = self.division.are_records_due(u64_of(bytes));
-            if is_due && self.give_up(Use::Pages) { self.take_spare(bytes) } else { None }
-        })
+        for _ in 0..GIVEN_UP_MAX {
+            if let Some(chunk) = self.take_spare(bytes) {
+                return Some(chunk);
+            }
+            if !self.division.are_records_due(u64_of(bytes)) || !self.give_up(Use::Pages) {
+                return None;
+            }
+        }
+        self.take_spare(bytes)
     }
 
     /// Counts `bytes` that pages are about to take: spare ones, or those of records that have more than their

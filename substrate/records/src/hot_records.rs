@@ -4,9 +4,9 @@
 //! - A record is handed out only if it is true for the given state of its keyspace.
 //! - No lock is held while records are looked at, and one shard's memory is kept at a time.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ptr};
 
-use testudo_base::KeyspaceId;
+use testudo_base::{KeyspaceId, prefetch::prefetch};
 
 use crate::{
     hot_record::HotRecord,
@@ -17,6 +17,9 @@ use crate::{
     slot::Location,
 };
 
+/// Records of which the places in the index are loaded ahead: they are anywhere.
+const LOADED_AHEAD: usize = 16;
+
 impl RecordCache {
     /// Lets `act` see the records that are true for these states of their keyspaces, until it returns
     /// `false`: first the main ones and those that were used since they came, of each shard the newest first.
@@ -26,13 +29,17 @@ impl RecordCache {
         states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
         mut act: impl FnMut(&HotRecord) -> bool,
     ) {
+        let (keyspace, key, value) = (KeyspaceId(0), Vec::new(), Vec::new());
+        let mut record = HotRecord { keyspace, priority: 0, key, value };
         for is_used in [true, false] {
             for (layout, segments) in self.shards().iter().map(Shard::best_segments) {
-                for location in segments.into_iter().flat_map(|segment| places(&layout, segment)) {
-                    let record = hot_record(&layout, location, states);
-                    if let Some(record) = record.filter(|record| (record.priority > 0) == is_used)
-                        && !act(&record)
-                    {
+                let places = segments.iter().flat_map(|segment| places(&layout, *segment));
+                let mut ahead = places.clone();
+                let mut load_next = || _ = ahead.next().map(|at| load(&layout, at));
+                (0..LOADED_AHEAD).for_each(|_| load_next());
+                for at in places {
+                    load_next();
+                    if take(&layout, at, states, is_used, &mut record).is_some() && !act(&record) {
                         return;
                     }
                 }
@@ -42,7 +49,7 @@ impl RecordCache {
 }
 
 /// Where the records of a segment are.
-fn places(layout: &Layout, (segment, end): (u32, usize)) -> impl Iterator<Item = Location> + '_ {
+fn places(layout: &Layout, (segment, end): (u32, usize)) -> impl Iterator<Item = Location> + Clone {
     let mut next = Location { segment, place: FIRST_PLACE };
     std::iter::from_fn(move || {
         let at = next;
@@ -54,19 +61,30 @@ fn places(layout: &Layout, (segment, end): (u32, usize)) -> impl Iterator<Item =
     })
 }
 
-/// The record at a place, if the index leads there and the record is true for its keyspace.
-fn hot_record(
+/// Starts loading what the index has of the record at a place.
+fn load(layout: &Layout, at: Location) {
+    if let Some(segment) = layout.segment(at) {
+        prefetch::<1>(ptr::from_ref(layout.index.bucket(segment.header(at.place).tag)).cast());
+    }
+}
+
+/// Copies the record at a place, if the index leads there, the record is true for its keyspace, and it was
+/// used since it came or not, as asked.
+fn take(
     layout: &Layout,
     at: Location,
     states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
-) -> Option<HotRecord> {
+    is_used: bool,
+    to: &mut HotRecord,
+) -> Option<()> {
     let segment = layout.segment(at)?;
     let (_, slot) = layout.index.bucket(segment.header(at.place).tag).way_to(at)?;
+    to.priority = slot.priority().max(u8::from(segment.part == Part::Main));
     let (keyspace, flushes) = segment.owner(at.place);
-    states.get(&keyspace).filter(|records| records.covers(flushes))?;
-    let (key, value) = (segment.key(at.place), segment.value(at.place, flushes)?);
-    let priority = if segment.part == Part::Main { slot.priority().max(1) } else { slot.priority() };
-    Some(HotRecord { keyspace, priority, key, value })
+    states.get(&keyspace).filter(|records| records.covers(flushes) && (to.priority > 0) == is_used)?;
+    to.keyspace = keyspace;
+    segment.copy_key(at.place, &mut to.key);
+    segment.copy_value(at.place, flushes, &mut to.value).then_some(())
 }
 
 #[cfg(test)]

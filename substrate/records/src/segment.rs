@@ -179,33 +179,40 @@ impl Segment {
         (KeyspaceId(low32(owner >> 32)), low32(owner))
     }
 
-    /// The record's key.
-    pub(crate) fn key(&self, place: usize) -> Vec<u8> {
+    /// Copies the record's key.
+    pub(crate) fn copy_key(&self, place: usize, to: &mut Vec<u8>) {
         let header = self.header(place);
-        self.bytes(place + HEADER_WORDS, header.key_bytes)
+        self.copy_bytes(place + HEADER_WORDS, header.key_bytes, to);
     }
 
     /// The record's value, unless it is no longer that of state `flushes`.
     #[inline]
     pub(crate) fn value(&self, place: usize, flushes: u32) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        self.copy_value(place, flushes, &mut value).then_some(value)
+    }
+
+    /// As [`Segment::value`]; says whether it was still that of this state.
+    #[inline]
+    pub(crate) fn copy_value(&self, place: usize, flushes: u32, to: &mut Vec<u8>) -> bool {
         let header = self.header(place);
         let start = place + HEADER_WORDS + header.key_bytes.div_ceil(WORD);
         step();
-        let value = self.bytes(start, header.value_bytes);
+        self.copy_bytes(start, header.value_bytes, to);
         fence(Acquire);
         let now = low32(self.words()[place + 1].load(Relaxed));
-        (now == flushes || planted!("torn-record-read")).then_some(value)
+        now == flushes || planted!("torn-record-read")
     }
 
     #[inline]
-    fn bytes(&self, start: usize, count: usize) -> Vec<u8> {
+    fn copy_bytes(&self, start: usize, count: usize, to: &mut Vec<u8>) {
         let words = &self.words()[start..start + count.div_ceil(WORD)];
-        let mut bytes = Vec::with_capacity(words.len() * WORD);
+        to.clear();
+        to.reserve(words.len() * WORD);
         for word in words {
-            bytes.extend_from_slice(&word.load(Relaxed).to_ne_bytes());
+            to.extend_from_slice(&word.load(Relaxed).to_ne_bytes());
         }
-        bytes.truncate(count);
-        bytes
+        to.truncate(count);
     }
 
     /// The memory. REQUIRES: nobody else has the segment.

@@ -118,6 +118,35 @@ fn pages_have_what_is_spare_until_somebody_needs_it() {
     pool.give_back(buffers.into_iter().chain(records));
 }
 
+/// Pages of which others take back at once what they give up, for the first times.
+#[derive(Debug)]
+struct ContendedPages {
+    pool: Arc<ChunkPool>,
+    taken_back: AtomicU64,
+}
+
+impl Borrower for ContendedPages {
+    fn give_up_chunk(&self) -> bool {
+        self.pool.end_borrowing(CHUNK);
+        if self.taken_back.fetch_add(1, Relaxed) < 3 {
+            assert!(self.pool.borrow(CHUNK), "it is free");
+        }
+        true
+    }
+}
+
+#[test]
+fn records_get_their_part_although_pages_come_first_to_what_is_given_up() {
+    let pool = ChunkPool::new(4 * CHUNK);
+    let pages = Arc::new(ContendedPages { pool: Arc::clone(&pool), taken_back: 0.into() });
+    let borrower: Arc<dyn Borrower> = pages;
+    pool.set_borrower(Use::Pages, Arc::downgrade(&borrower));
+    assert!((0..4).all(|_| pool.borrow(CHUNK)), "nobody else has anything");
+    let record = pool.take_for_records(CHUNK_BYTES);
+    assert!(record.is_some(), "records have nothing, and half is theirs");
+    pool.give_back(record);
+}
+
 #[test]
 fn small_pieces_count_as_the_most_that_they_were() {
     let pool = ChunkPool::new(4 * CHUNK);
