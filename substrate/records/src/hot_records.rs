@@ -4,7 +4,7 @@
 //! - A record is handed out only if it is true for the given state of its keyspace.
 //! - No lock is held while records are looked at, and one shard's memory is kept at a time.
 
-use std::{collections::BTreeMap, ptr};
+use std::{collections::BTreeMap, mem, ptr};
 
 use testudo_base::{KeyspaceId, prefetch::prefetch};
 
@@ -83,8 +83,9 @@ fn take(
     let (keyspace, flushes) = segment.owner(at.place);
     states.get(&keyspace).filter(|records| records.covers(flushes) && (to.priority > 0) == is_used)?;
     to.keyspace = keyspace;
-    segment.copy_key(at.place, &mut to.key);
-    segment.copy_value(at.place, flushes, &mut to.value).then_some(())
+    to.key = segment.key_in(mem::take(&mut to.key), at.place);
+    to.value = segment.value_in(mem::take(&mut to.value), at.place, flushes)?;
+    Some(())
 }
 
 #[cfg(test)]

@@ -179,40 +179,42 @@ impl Segment {
         (KeyspaceId(low32(owner >> 32)), low32(owner))
     }
 
-    /// Copies the record's key.
-    pub(crate) fn copy_key(&self, place: usize, to: &mut Vec<u8>) {
+    /// The record's key, in the memory of `bytes` if there is enough.
+    pub(crate) fn key_in(&self, bytes: Vec<u8>, place: usize) -> Vec<u8> {
         let header = self.header(place);
-        self.copy_bytes(place + HEADER_WORDS, header.key_bytes, to);
+        self.bytes_in(bytes, place + HEADER_WORDS, header.key_bytes)
     }
 
     /// The record's value, unless it is no longer that of state `flushes`.
     #[inline]
     pub(crate) fn value(&self, place: usize, flushes: u32) -> Option<Vec<u8>> {
-        let mut value = Vec::new();
-        self.copy_value(place, flushes, &mut value).then_some(value)
+        self.value_in(Vec::new(), place, flushes)
     }
 
-    /// As [`Segment::value`]; says whether it was still that of this state.
+    /// As [`Segment::value`], in the memory of `bytes` if there is enough.
     #[inline]
-    pub(crate) fn copy_value(&self, place: usize, flushes: u32, to: &mut Vec<u8>) -> bool {
+    pub(crate) fn value_in(&self, bytes: Vec<u8>, place: usize, flushes: u32) -> Option<Vec<u8>> {
         let header = self.header(place);
         let start = place + HEADER_WORDS + header.key_bytes.div_ceil(WORD);
         step();
-        self.copy_bytes(start, header.value_bytes, to);
+        let value = self.bytes_in(bytes, start, header.value_bytes);
         fence(Acquire);
         let now = low32(self.words()[place + 1].load(Relaxed));
-        now == flushes || planted!("torn-record-read")
+        (now == flushes || planted!("torn-record-read")).then_some(value)
     }
 
     #[inline]
-    fn copy_bytes(&self, start: usize, count: usize, to: &mut Vec<u8>) {
+    fn bytes_in(&self, mut bytes: Vec<u8>, start: usize, count: usize) -> Vec<u8> {
         let words = &self.words()[start..start + count.div_ceil(WORD)];
-        to.clear();
-        to.reserve(words.len() * WORD);
-        for word in words {
-            to.extend_from_slice(&word.load(Relaxed).to_ne_bytes());
+        bytes.clear();
+        if bytes.capacity() < words.len() * WORD {
+            bytes = Vec::with_capacity(words.len() * WORD);
         }
-        to.truncate(count);
+        for word in words {
+            bytes.extend_from_slice(&word.load(Relaxed).to_ne_bytes());
+        }
+        bytes.truncate(count);
+        bytes
     }
 
     /// The memory. REQUIRES: nobody else has the segment.

@@ -20,7 +20,9 @@
 //! - At most three quarters of a segment are carried on, so that each one that ends makes room.
 //! - A record stays in its part when it is replaced.
 
-use std::{collections::VecDeque, mem};
+mod queue;
+
+use std::mem;
 
 use testudo_base::{
     KeyspaceId,
@@ -29,6 +31,7 @@ use testudo_base::{
     sync::{Arc, ArcSwap, Mutex, MutexGuard, scaled},
 };
 
+use self::queue::{Closed, Queue};
 use crate::{
     ghosts::{Evicted, Ghosts},
     index::{Bucket, Index},
@@ -49,37 +52,6 @@ pub(crate) struct Layout {
     pub(crate) index: Arc<Index>,
     /// By number.
     segments: Vec<Option<Arc<Segment>>>,
-}
-
-/// A segment that is full.
-#[derive(Clone, Copy, Debug)]
-struct Closed {
-    id: u32,
-    /// Where its last record ends.
-    end: usize,
-}
-
-/// The log of a part.
-#[derive(Debug, Default)]
-struct Queue {
-    /// Oldest first.
-    closed: VecDeque<Closed>,
-    /// The segment that grows, and where.
-    open: Option<Closed>,
-}
-
-impl Queue {
-    fn len(&self) -> usize {
-        self.closed.len() + usize::from(self.open.is_some())
-    }
-
-    fn newest_first(&self) -> impl Iterator<Item = &Closed> {
-        self.open.iter().chain(self.closed.iter().rev())
-    }
-
-    fn close_open(&mut self) {
-        self.closed.extend(self.open.take());
-    }
 }
 
 /// What changes under the lock.
@@ -110,7 +82,7 @@ impl Log {
     fn next_to_end(&self) -> Part {
         let probation = self.probation.len();
         let share = ((probation + self.main.len()) / PROBATION_SHARE).max(1);
-        if probation > share || self.main.closed.is_empty() { Part::Probation } else { Part::Main }
+        if probation > share || self.main.has_no_closed() { Part::Probation } else { Part::Main }
     }
 }
 
@@ -286,10 +258,18 @@ impl Writer<'_> {
 
     /// Caches a record. REQUIRES: none of its key is cached.
     pub(crate) fn insert(&mut self, record: &Record<'_>, standing: Standing) {
-        let Some(words) = record.words().filter(|words| words * 8 <= self.shard.segment_bytes / 8) else {
-            return;
-        };
-        let Some(at) = self.place(standing.part, words) else { return };
+        let Some(words) = self.words_of(record) else { return };
+        if let Some(at) = self.place(standing.part, words) {
+            self.put(record, standing, at);
+        }
+    }
+
+    /// Words that a record takes, if it is not too long to be cached.
+    fn words_of(&self, record: &Record<'_>) -> Option<usize> {
+        record.words().filter(|words| words * 8 <= self.shard.segment_bytes / 8)
+    }
+
+    fn put(&mut self, record: &Record<'_>, standing: Standing, at: Location) {
         self.log.layout.segment(at).expect("the segment is there").write(at.place, record);
         let layout = &self.log.layout;
         let (way, replaced) =
@@ -310,20 +290,30 @@ impl Writer<'_> {
         }
     }
 
-    /// Caches a record of an earlier cache if that takes memory from nobody; `false` if there is none.
+    /// Caches a record of an earlier cache if that takes memory from nobody; `false` if there is none. It is
+    /// older than all that came since, and than what came back before it: the newest come back first.
     /// REQUIRES: as [`Writer::insert`].
     pub(crate) fn restore(&mut self, record: &Record<'_>, standing: Standing) -> bool {
-        let Some(words) = record.words() else { return true };
+        let Some(words) = self.words_of(record) else { return true };
         let segment_words = self.shard.segment_bytes / 8;
-        let open = self.log.queue(standing.part).open;
-        if open.is_none_or(|open| open.end + words > segment_words) {
+        let mut at = self.log.queue(standing.part).place_in_restored(words, segment_words);
+        if at.is_none() {
             let chunk = self.shard.home.pool.take_for_records(self.shard.segment_bytes);
-            if chunk.and_then(|chunk| self.begin_segment(standing.part, chunk)).is_none() {
-                return false;
-            }
+            let begun = chunk.and_then(|chunk| self.begin_restored(standing.part, chunk));
+            at = begun.and_then(|()| self.log.queue(standing.part).place_in_restored(words, segment_words));
         }
-        self.insert(record, standing);
+        let Some(at) = at else { return false };
+        self.put(record, standing, at);
         true
+    }
+
+    /// Begins the next segment of what an earlier cache had in a part.
+    fn begin_restored(&mut self, part: Part, chunk: Chunk) -> Option<()> {
+        let mut layout = (*self.log.layout).clone();
+        let id = self.add_segment(&mut layout, part, chunk)?;
+        self.log.queue(part).begin_restored(id);
+        self.publish(layout);
+        Some(())
     }
 
     /// When a record with this tag was evicted, if that is remembered.
@@ -393,11 +383,7 @@ impl Writer<'_> {
 
     fn place_in_open(&mut self, part: Part, words: usize) -> Option<Location> {
         let segment_words = self.shard.segment_bytes / 8;
-        let open = self.log.queue(part).open.as_mut().filter(|open| open.end + words <= segment_words)?;
-        debug_assert!(words > 0 && open.end >= FIRST_PLACE, "behind what is there");
-        let at = Location { segment: open.id, place: open.end };
-        open.end += words;
-        Some(at)
+        self.log.queue(part).place_in_open(words, segment_words)
     }
 
     /// Begins the next segment of a part.
@@ -409,6 +395,13 @@ impl Writer<'_> {
     }
 
     fn open_in(&mut self, layout: &mut Layout, part: Part, chunk: Chunk) -> Option<()> {
+        let id = self.add_segment(layout, part, chunk)?;
+        self.log.queue(part).begin(id);
+        Some(())
+    }
+
+    /// An empty segment; returns its number.
+    fn add_segment(&mut self, layout: &mut Layout, part: Part, chunk: Chunk) -> Option<u32> {
         let free = self.shard.home.free_ids.lock().pop();
         let id = free.unwrap_or(self.log.next_id);
         if id == SEGMENTS_MAX {
@@ -422,10 +415,7 @@ impl Writer<'_> {
         }
         layout.segments[index] = Some(Segment::new(id, part, chunk, Arc::clone(&self.shard.home)));
         self.shard.home.pool.division().records_grew(u64_of(self.shard.segment_bytes));
-        let queue = self.log.queue(part);
-        queue.close_open();
-        queue.open = Some(Closed { id, end: FIRST_PLACE });
-        Some(())
+        Some(id)
     }
 
     /// Makes `layout` what readers see.
@@ -457,14 +447,10 @@ impl Writer<'_> {
     /// reader still has it or it is kept as the spare one. `None` if there is no segment.
     fn end_one(&mut self) -> Option<Option<Chunk>> {
         let part = self.log.next_to_end();
-        let queue = self.log.queue(part);
-        if queue.closed.is_empty() {
-            queue.close_open();
-        }
-        let Some(Closed { id, end }) = queue.closed.pop_front() else {
+        let Some(Closed { id, end }) = self.log.queue(part).take_oldest() else {
             // All that is left is a main segment that still grows.
             self.log.main.close_open();
-            return if self.log.main.closed.is_empty() { None } else { self.end_one() };
+            return if self.log.main.has_no_closed() { None } else { self.end_one() };
         };
         let mut layout = (*self.log.layout).clone();
         let old = layout.segments[usize_of(u64::from(id))].take().expect("a closed segment is there");

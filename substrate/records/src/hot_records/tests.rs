@@ -112,3 +112,24 @@ fn records_come_back_as_far_as_there_is_memory_and_displace_none() {
     // A full bucket of the index forgets one.
     assert!(small.stats().records > u64::try_from(done / 2).unwrap(), "{:?}", small.stats());
 }
+
+#[test]
+fn what_comes_back_is_as_old_as_it_was() {
+    const COUNT: u32 = 40_000;
+    let (_, before) = cache(16 << 20);
+    let hot = collected(&before, &filled(&before, COUNT));
+    assert!(hot.len() > 30_000, "{}", hot.len());
+    let (pool, after) = cache(16 << 20);
+    let records = KeyspaceRecords::new(&after, KEYSPACE);
+    assert!(hot.iter().all(|record| records.restore(record) == RestoredRecord::Done));
+    // What comes meanwhile is newer.
+    let new = COUNT..COUNT + 1_000;
+    new.clone().for_each(|number| records.fill(&key(number), hash_key(&key(number)), &[1; 100], 0));
+    pool.set_limit(3 << 20);
+    let kept = collected(&after, &records);
+    let numbers = || kept.iter().map(|record| u32::from_be_bytes(record.key[..].try_into().unwrap()));
+    let of_new = numbers().filter(|number| new.contains(number)).count();
+    let of_older_half = numbers().filter(|number| *number < COUNT / 2).count();
+    assert!(of_new > 950 && kept.len() > 5_000, "{of_new} new ones of {} that are left", kept.len());
+    assert!(of_older_half < kept.len() / 20, "{of_older_half} of the older half, of {}", kept.len());
+}

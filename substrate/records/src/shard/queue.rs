@@ -1,0 +1,96 @@
+//! The segments of one part of a shard, in the order in which they end.
+//!
+//! New records go to the newest segment. What an earlier cache had comes back newest first, and each of its
+//! segments becomes the oldest one.
+//!
+//! **Invariants**
+//! - At most two segments grow: the newest, and the oldest if that is of what comes back.
+
+use std::collections::VecDeque;
+
+use crate::{segment::FIRST_PLACE, slot::Location};
+
+/// A segment, and where its last record ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Closed {
+    pub(super) id: u32,
+    pub(super) end: usize,
+}
+
+impl Closed {
+    fn empty(id: u32) -> Self {
+        Self { id, end: FIRST_PLACE }
+    }
+
+    /// Room for a record at its end.
+    fn place(&mut self, words: usize, segment_words: usize) -> Option<Location> {
+        let at = Location { segment: self.id, place: self.end };
+        debug_assert!(words > 0 && at.place >= FIRST_PLACE, "behind what is there");
+        (at.place + words <= segment_words).then(|| {
+            self.end += words;
+            at
+        })
+    }
+}
+
+/// The log of a part.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// Oldest first.
+    closed: VecDeque<Closed>,
+    /// The segment that grows.
+    open: Option<Closed>,
+    /// The oldest segment, if that grows with what an earlier cache had.
+    restored: Option<u32>,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.closed.len() + usize::from(self.open.is_some())
+    }
+
+    pub(super) fn has_no_closed(&self) -> bool {
+        self.closed.is_empty()
+    }
+
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Closed> {
+        self.open.iter().chain(self.closed.iter().rev())
+    }
+
+    pub(super) fn close_open(&mut self) {
+        self.closed.extend(self.open.take());
+    }
+
+    /// The segment `id`, which is empty, grows from now on.
+    pub(super) fn begin(&mut self, id: u32) {
+        self.close_open();
+        self.open = Some(Closed::empty(id));
+    }
+
+    /// The segment `id`, which is empty, grows with what an earlier cache had, and is the oldest.
+    pub(super) fn begin_restored(&mut self, id: u32) {
+        self.closed.push_front(Closed::empty(id));
+        self.restored = Some(id);
+    }
+
+    /// Takes the oldest segment out; the one that grows is closed for that if there is no other.
+    pub(super) fn take_oldest(&mut self) -> Option<Closed> {
+        if self.closed.is_empty() {
+            self.close_open();
+        }
+        let oldest = self.closed.pop_front()?;
+        self.restored = self.restored.filter(|restored| *restored != oldest.id);
+        Some(oldest)
+    }
+
+    /// Room for a record in the segment that grows.
+    pub(super) fn place_in_open(&mut self, words: usize, segment_words: usize) -> Option<Location> {
+        self.open.as_mut()?.place(words, segment_words)
+    }
+
+    /// Room for a record in the segment that grows with what an earlier cache had.
+    pub(super) fn place_in_restored(&mut self, words: usize, segment_words: usize) -> Option<Location> {
+        let restored = self.restored?;
+        self.closed.front_mut().filter(|oldest| oldest.id == restored)?.place(words, segment_words)
+    }
+}
