@@ -31,7 +31,7 @@ use testudo_base::{
     sync::{Arc, ArcSwap, Mutex, MutexGuard, scaled},
 };
 
-use self::queue::{Closed, Queue};
+use self::queue::{Queue, Queued};
 use crate::{
     ghosts::{Evicted, Ghosts},
     index::{Bucket, Index},
@@ -447,7 +447,7 @@ impl Writer<'_> {
     /// reader still has it or it is kept as the spare one. `None` if there is no segment.
     fn end_one(&mut self) -> Option<Option<Chunk>> {
         let part = self.log.next_to_end();
-        let Some(Closed { id, end }) = self.log.queue(part).take_oldest() else {
+        let Some(Queued { id, end }) = self.log.queue(part).take_oldest() else {
             // All that is left is a main segment that still grows.
             self.log.main.close_open();
             return if self.log.main.has_no_closed() { None } else { self.end_one() };

@@ -12,12 +12,12 @@ use crate::{segment::FIRST_PLACE, slot::Location};
 
 /// A segment, and where its last record ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Closed {
+pub(super) struct Queued {
     pub(super) id: u32,
     pub(super) end: usize,
 }
 
-impl Closed {
+impl Queued {
     fn empty(id: u32) -> Self {
         Self { id, end: FIRST_PLACE }
     }
@@ -37,9 +37,9 @@ impl Closed {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Oldest first.
-    closed: VecDeque<Closed>,
+    closed: VecDeque<Queued>,
     /// The segment that grows.
-    open: Option<Closed>,
+    open: Option<Queued>,
     /// The oldest segment, if that grows with what an earlier cache had.
     restored: Option<u32>,
 }
@@ -53,7 +53,7 @@ impl Queue {
         self.closed.is_empty()
     }
 
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Closed> {
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Queued> {
         self.open.iter().chain(self.closed.iter().rev())
     }
 
@@ -64,17 +64,17 @@ impl Queue {
     /// The segment `id`, which is empty, grows from now on.
     pub(super) fn begin(&mut self, id: u32) {
         self.close_open();
-        self.open = Some(Closed::empty(id));
+        self.open = Some(Queued::empty(id));
     }
 
     /// The segment `id`, which is empty, grows with what an earlier cache had, and is the oldest.
     pub(super) fn begin_restored(&mut self, id: u32) {
-        self.closed.push_front(Closed::empty(id));
+        self.closed.push_front(Queued::empty(id));
         self.restored = Some(id);
     }
 
     /// Takes the oldest segment out; the one that grows is closed for that if there is no other.
-    pub(super) fn take_oldest(&mut self) -> Option<Closed> {
+    pub(super) fn take_oldest(&mut self) -> Option<Queued> {
         if self.closed.is_empty() {
             self.close_open();
         }
