@@ -181,6 +181,7 @@ fn flush_loop(store: &Store) -> Result<()> {
         check_device_space(store)?;
         store.govern_memory();
         store.govern_values()?;
+        store.seal_with_full_logs()?;
         store.seal_if_full();
         let worked = (|| Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
         if is_stalled(&worked) {
@@ -285,6 +286,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
         }
         store.govern_memory();
         store.govern_values()?;
+        store.seal_with_full_logs()?;
         store.seal_if_full();
         if store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()? {
             return Ok(true);

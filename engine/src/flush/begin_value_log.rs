@@ -34,6 +34,13 @@ const LARGE_PART: u64 = 4;
 /// is less to write at the flush.
 const WRITTEN_PARTS: u64 = 3;
 const LIVING_PARTS: u64 = 2;
+/// It has space for this part of what its keyspace has outside, or for this much: a buffer is sealed when its
+/// value log is full. Three of them have space at the same time, and larger buffers spare nothing where
+/// values are written once …
+const PART_OF_VALUES: u64 = 128;
+const CAPACITY_SMALL: u64 = 16 << 20;
+/// … but no less than for what comes in during so many flushes: the buffer before is to be flushed by then.
+const FLUSHES: u64 = 3;
 /// None has more space: no run does.
 const CAPACITY_MAX: u64 = 900 << 20;
 /// More keyspaces do not have value logs at the same time.
@@ -64,7 +71,13 @@ impl Store {
             return Ok(());
         }
         let view = keyspace.view.load();
-        let Some(capacity) = self.value_log_capacity(&view.active, &view.tree, &view.options) else {
+        let buffer = &view.active;
+        // How fast values come is not known of the first one. Later flushes begin none only where nothing
+        // has come in meanwhile.
+        let is_first = view.tree.stats().value_segments == 0;
+        let came_bytes = if is_first { buffer.large_bytes() } else { 0 };
+        let wanted = self.value_log_capacity(buffer, came_bytes, &view.tree, &view.options);
+        let Some(capacity) = wanted else {
             return Ok(());
         };
         let _flush = self.flush_lock.lock();
@@ -98,8 +111,9 @@ impl Store {
             let view = keyspace.view.load();
             let tree = tree_edit.as_ref().map_or(&view.tree, |edit| &edit.tree);
             let is_written = view.active.first_commit().is_some();
-            let capacity = is_written.then(|| self.value_log_capacity(buffer, tree, &view.options)).flatten();
-            let log = match capacity {
+            let came_bytes = view.active.large_bytes();
+            let capacity = || self.value_log_capacity(buffer, came_bytes, tree, &view.options);
+            let log = match is_written.then(capacity).flatten() {
                 Some(capacity) => self.begin_value_log(keyspace, capacity)?,
                 None => None,
             };
@@ -118,9 +132,11 @@ impl Store {
     }
 
     /// How much space a value log is worth to a buffer that is to get as much as `buffer` did, if any.
+    /// `came_bytes`: large values that have come in while that was flushed.
     fn value_log_capacity(
         &self,
         buffer: &WriteBuffer,
+        came_bytes: u64,
         tree: &Arc<dyn Tree>,
         options: &KeyspaceOptions,
     ) -> Option<u64> {
@@ -141,7 +157,10 @@ impl Store {
         {
             return None;
         }
-        let capacity = (large_bytes + large_bytes / 8).min(CAPACITY_MAX);
+        let stored_bytes = tree.stats().value_bytes;
+        let most = (stored_bytes / PART_OF_VALUES).max(CAPACITY_SMALL).max(came_bytes * FLUSHES);
+        let most = most.min(CAPACITY_MAX);
+        let capacity = (large_bytes + large_bytes / 8).min(most);
         let has_space = self.env.free_bytes(&self.directory).is_ok_and(|free| free / FREE_TIMES >= capacity);
         has_space.then_some(capacity)
     }

@@ -9,7 +9,7 @@ use testudo_base::{ErrorKind, Result};
 use crate::store::Store;
 
 /// Free space that stays is one byte in so many of the data file: what is written next needs space again …
-const FREE_PART: u64 = 8;
+const FREE_PART: u64 = 32;
 /// … and if nothing is written for now.
 const FREE_PART_CLOSED: u64 = 64;
 /// So many bytes may stay anyway.

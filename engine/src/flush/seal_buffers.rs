@@ -7,11 +7,14 @@
 //!   store.
 //! - Buffers are sealed, and then counted, under the commit lock.
 
-use testudo_base::{Seqno, sync::Arc};
+use testudo_base::{Result, Seqno, sync::Arc};
 
 use crate::{
     flush::sealing::{self, Fill},
-    store::{Store, view::KeyspaceCore},
+    store::{
+        Store,
+        view::{KeyspaceCore, WriteBuffer},
+    },
 };
 
 impl Store {
@@ -68,12 +71,57 @@ impl Store {
 
     /// Seals the active buffer of a keyspace that has outgrown its own share, unless one is sealed already.
     pub(crate) fn seal_one(&self, keyspace: &KeyspaceCore) {
+        self.seal_one_if(keyspace, |_| true);
+    }
+
+    fn seal_one_if(&self, keyspace: &KeyspaceCore, is_due: impl FnOnce(&Arc<WriteBuffer>) -> bool) {
         let _commit = self.commits.lock();
-        if keyspace.view.load().sealed.is_empty() && !keyspace.is_dropped() {
+        let view = keyspace.view.load();
+        if view.sealed.is_empty() && !keyspace.is_dropped() && is_due(&view.active) {
             self.seal(keyspace);
             self.recount_buffers();
             self.background.wake();
         }
+    }
+
+    /// Seals the active buffer of a keyspace if it is `buffer` and its value log is full. If the next one does
+    /// not get a value log at once the background sees to that first: it waits for the device.
+    pub(crate) fn seal_with_full_log(&self, keyspace: &KeyspaceCore, buffer: &Arc<WriteBuffer>) {
+        if !buffer.has_full_log() {
+            return;
+        }
+        let _commit = self.commits.lock();
+        let view = keyspace.view.load();
+        if !Arc::ptr_eq(&view.active, buffer) || !view.sealed.is_empty() {
+            return;
+        }
+        if keyspace.spare_value_log.lock().is_some() {
+            self.seal(keyspace);
+            self.recount_buffers();
+        } else {
+            self.value_logs.note_full();
+        }
+        self.background.wake();
+    }
+
+    /// Seals active buffers with full value logs that commits have left to the background.
+    ///
+    /// Errors: those of files; they also poison the store.
+    pub(crate) fn seal_with_full_logs(&self) -> Result<()> {
+        if !self.value_logs.take_note_of_full() {
+            return Ok(());
+        }
+        if self.nearly_full.is_on() || self.space.is_short() {
+            return Ok(());
+        }
+        for keyspace in self.keyspaces() {
+            let buffer = Arc::clone(&keyspace.view.load().active);
+            if buffer.has_full_log() {
+                self.prepare_value_log(&keyspace)?;
+                self.seal_one_if(&keyspace, |active| Arc::ptr_eq(active, &buffer));
+            }
+        }
+        Ok(())
     }
 
     /// Seals every active buffer that was written, for a flush of the whole store.

@@ -43,13 +43,25 @@ pub(crate) struct ValueLogs {
     bytes: AtomicU64,
     /// How many there were when the data file was synced last.
     synced_bytes: AtomicU64,
+    /// One of them is full, and its buffer is to be sealed.
+    has_full: AtomicBool,
 }
 
 impl ValueLogs {
     pub(crate) fn new(data: &Arc<DataFile>) -> Arc<Self> {
         let open = Mutex::default();
-        let data = Arc::clone(data);
-        Arc::new(Self { data, open, is_unsynced: false.into(), bytes: 0.into(), synced_bytes: 0.into() })
+        let (data, bytes, synced_bytes) = (Arc::clone(data), 0.into(), 0.into());
+        Arc::new(Self { data, open, is_unsynced: false.into(), bytes, synced_bytes, has_full: false.into() })
+    }
+
+    /// The buffer of a full one waits for the background to seal it.
+    pub(crate) fn note_full(&self) {
+        self.has_full.store(true, Release);
+    }
+
+    /// Whether that was noted since this was asked last.
+    pub(crate) fn take_note_of_full(&self) -> bool {
+        self.has_full.load(Relaxed) && self.has_full.swap(false, AcqRel)
     }
 
     pub(crate) fn add(&self, log: &Arc<ValueLog>) {

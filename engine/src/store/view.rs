@@ -90,6 +90,11 @@ impl WriteBuffer {
         self.value_log.as_ref().filter(|_| !self.has_given_up_log.load(Acquire))
     }
 
+    /// Whether it takes commits, and its value log has taken what it has space for.
+    pub(crate) fn has_full_log(&self) -> bool {
+        self.sealed_at() == Seqno(0) && self.value_log().is_some_and(|log| log.is_full())
+    }
+
     /// Takes its value log from it, if no commit has appended to that. REQUIRES: the commit lock is held.
     pub(crate) fn give_up_unused_log(&self) -> Option<Arc<ValueLog>> {
         let unused = self.value_log().filter(|log| log.is_unused()).cloned();

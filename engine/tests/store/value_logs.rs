@@ -306,6 +306,29 @@ fn dead_values_take_a_bounded_part_however_fast_values_are_overwritten() {
     }
 }
 
+/// Value logs take space ahead for three buffers. Where buffers are large beside the data it is not all of
+/// that; nor do buffers with long values wait until memory is full.
+#[test]
+fn large_buffers_take_little_space_ahead() {
+    let machine = MemEnv::new(1);
+    let db = Db::builder(Path::new("/db")).env(machine).memory_bytes(128 << 20).open().unwrap();
+    let keyspace = db.keyspace("k", hybrid(Tree::turtle())).unwrap();
+    let (mut bytes, mut most_ahead) = (0, 0);
+    for round in 0..90 {
+        for number in 0..1_000 {
+            keyspace.insert(key(round * 1_000 + number), vec![b'v'; 4_000]).unwrap();
+        }
+        bytes += 4_000_000_u64;
+        while db.step().unwrap() {}
+        // Those that are begun before anything was flushed have as much as the buffers had.
+        if db.stats().flushes > 3 {
+            most_ahead = most_ahead.max(db.stats().disk_bytes.saturating_sub(bytes));
+        }
+    }
+    assert!(db.stats().flushes > 10, "{} flushes", db.stats().flushes);
+    assert!(most_ahead < 64 << 20, "{most_ahead} bytes beside those of values");
+}
+
 /// A reader in batches of many values, of which the device loses the last: the log ends before the batch, and
 /// nobody reads the value log again for each value that is missing.
 #[test]

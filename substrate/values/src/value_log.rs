@@ -32,6 +32,7 @@ const PART_OF_BUFFER: u64 = 32;
 #[derive(Debug)]
 pub struct ValueLog {
     record: ValueLogRecord,
+    capacity_bytes: u64,
     state: Mutex<State>,
 }
 
@@ -168,7 +169,7 @@ impl ValueLog {
             logged: None,
             bytes: Vec::new(),
         };
-        Ok(Self { record, state: Mutex::new(state) })
+        Ok(Self { record, capacity_bytes, state: Mutex::new(state) })
     }
 
     /// What the durable state has to know of it.
@@ -217,6 +218,11 @@ impl ValueLog {
     /// Whether nothing was appended.
     pub fn is_unused(&self) -> bool {
         self.state.lock().count == 0
+    }
+
+    /// Whether a value that finds no room does so because of those before it, and not because it is too long.
+    pub fn is_full(&self) -> bool {
+        self.state.lock().stored_bytes >= self.capacity_bytes / 2
     }
 
     /// Holds its space no more. REQUIRES: no durable state refers to it any more.

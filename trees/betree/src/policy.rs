@@ -21,7 +21,7 @@ mod turtle;
 use std::ops::RangeInclusive;
 
 use testudo_base::{ObjectId, num::low64};
-use testudo_sequence::{Overwrites, SPARING_RUN_BYTES};
+use testudo_sequence::{Overwrites, SPARING_RUN_BYTES, TreeShare};
 
 /// How a tree balances writes against reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct BeTreeOptions {
     /// Trees that differ in it merge tiers in different rounds, where the policy is to merge late. Default 0;
     /// an engine gives each of many trees a number of its own.
     pub stagger: u64,
+    /// How much of its pairs the tree has itself; it finds that out. Default all.
+    pub tree_share: TreeShare,
 }
 
 /// Runs of a tier that hold as much as a leaf.
@@ -107,8 +109,8 @@ impl DueWork {
 
 impl BeTreeOptions {
     /// The default settings with this policy.
-    pub fn new(policy: Policy) -> Self {
-        Self { policy, leaf_bytes: 2 << 20, max_pivots: 64, stagger: 0 }
+    pub const fn new(policy: Policy) -> Self {
+        Self { policy, leaf_bytes: 2 << 20, max_pivots: 64, stagger: 0, tree_share: TreeShare::ALL }
     }
 
     /// Size of the smallest pieces that are worth telling apart.

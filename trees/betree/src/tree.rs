@@ -23,8 +23,8 @@ use testudo_contract::{
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, Run, ScanLimits};
 use testudo_sequence::{
-    Bounds, CompactionBuffer, Fence, FencedRun, Overwrites, PartCursor, RunSlice, Source, bytes_of_runs,
-    decode_buffer, load_sparing_damaged, on_top_bytes,
+    Bounds, CompactionBuffer, Fence, FencedRun, Overwrites, PartCursor, RunSlice, Source, TreeShare,
+    bytes_of_runs, decode_buffer, load_sparing_damaged, on_top_bytes,
 };
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
@@ -242,31 +242,25 @@ impl BeTree {
         sizes: &BeTreeOptions,
     ) -> Result<TreeEdit> {
         let outputs = write_plan(&mut plan, work, sizes)?;
-        self.assemble(plan, outputs, work.keyspace, origin)
+        self.assemble(plan, outputs, work, origin)
     }
 
     /// The tree in which a written plan has taken the place of the root.
-    fn assemble(
-        &self,
-        plan: PlanNode,
-        outputs: Outputs,
-        keyspace: KeyspaceId,
-        origin: Origin,
-    ) -> Result<TreeEdit> {
+    fn assemble(&self, plan: PlanNode, outputs: Outputs, work: &Work, origin: Origin) -> Result<TreeEdit> {
         let mut assembly = Assembly::new(self.options, outputs, self.next_object);
         assembly.keeps_scan_charges = origin == Origin::Job;
         let root = assembly.build_root(plan)?;
-        Ok(self.edit(root, assembly, keyspace))
+        Ok(self.edit(root, assembly, work))
     }
 
     /// The edit that makes `root`, which was put together by `assembly`, the tree.
-    fn edit(&self, root: Arc<Node>, mut assembly: Assembly, keyspace: KeyspaceId) -> TreeEdit {
+    fn edit(&self, root: Arc<Node>, mut assembly: Assembly, work: &Work) -> TreeEdit {
         let (before, came) = (self.retained.as_ref(), std::mem::take(&mut assembly.came));
         let retained = match self.data.retained_percent() {
             0 => None,
             percent => buffer_after(before, came, &live_runs(&root), percent, &mut assembly.next_object),
         };
-        self.edit_retaining(root, retained, assembly, keyspace)
+        self.edit_retaining(root, retained, assembly, work)
     }
 
     /// The same, with this compaction buffer.
@@ -275,7 +269,7 @@ impl BeTree {
         root: Arc<Node>,
         retained: Option<Arc<CompactionBuffer>>,
         mut assembly: Assembly,
-        keyspace: KeyspaceId,
+        work: &Work,
     ) -> TreeEdit {
         debug_assert!(root.high.is_none() && root.pivots[0].low.is_empty(), "the root has all keys");
         debug_assert!(assembly.next_object >= self.next_object, "ids of objects are never used again");
@@ -288,10 +282,11 @@ impl BeTree {
         let given_up = old.map(CompactionBuffer::runs).unwrap_or_default().into_iter().filter(is_given_up);
         self.damaged_runs.fetch_add(u64_of(given_up.count()), Relaxed);
         let buffers = Buffers { old: old.filter(|_| self.is_stored), new: retained.as_deref() };
-        let changes = changes_of(&assembly, keyspace, root.id, buffers);
+        let changes = changes_of(&assembly, work.keyspace, root.id, buffers);
+        let tree_share = TreeShare::within(work, || user_bytes_of(&root));
         let tree = Self {
             data: Arc::clone(&self.data),
-            options: self.options,
+            options: BeTreeOptions { tree_share, ..self.options },
             root,
             next_object: assembly.next_object,
             is_stored: true,
@@ -316,8 +311,8 @@ impl Tree for BeTree {
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
-        let all = || self.runs().iter().map(|run| run.reference().user_bytes).sum();
-        *self.user_bytes.get_or_init(all) > bytes && self.root.user_bytes_beside(key) > bytes
+        *self.user_bytes.get_or_init(|| user_bytes_of(&self.root)) > bytes
+            && self.root.user_bytes_beside(key) > bytes
     }
 
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
@@ -372,7 +367,7 @@ impl Tree for BeTree {
             Target::Run(run) => plan.trim(*run),
             Target::Retained => {
                 let assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
-                return Ok(self.edit_retaining(Arc::clone(&self.root), None, assembly, work.keyspace));
+                return Ok(self.edit_retaining(Arc::clone(&self.root), None, assembly, work));
             }
         }
         self.finish(plan, work, Origin::Job, &self.options.sparing())
@@ -404,7 +399,7 @@ impl Tree for BeTree {
 
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
         let Some((plan, outputs)) = jobs::planned_from_root(&self.root, prepared) else { return Ok(None) };
-        self.assemble(plan, outputs, work.keyspace, Origin::Job).map(Some)
+        self.assemble(plan, outputs, work, Origin::Job).map(Some)
     }
 
     fn rewrites_per_doubling(&self) -> f64 {
@@ -492,13 +487,13 @@ impl Movable for BeTree {
         let mut assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
         assembly.keeps_scan_charges = true;
         let root = assembly.build_root(plan)?;
-        Ok(self.edit_retaining(root, None, assembly, work.keyspace))
+        Ok(self.edit_retaining(root, None, assembly, work))
     }
 
     fn without_outside(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {
         let mut assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
         let root = migrate::restricted_root(&mut assembly, &self.root, keep)?;
-        Ok(self.edit_retaining(root, None, assembly, work.keyspace))
+        Ok(self.edit_retaining(root, None, assembly, work))
     }
 
     fn clear(&self, work: &Work) -> Vec<Change> {
@@ -514,6 +509,12 @@ fn live_runs(root: &Arc<Node>) -> LiveRuns {
     let mut runs = Vec::new();
     all_runs(root, &mut runs);
     runs.iter().map(|run| (run.reference().id, run.reference().stored_bytes())).collect()
+}
+
+fn user_bytes_of(root: &Arc<Node>) -> u64 {
+    let mut runs = Vec::new();
+    all_runs(root, &mut runs);
+    runs.iter().map(|run| run.reference().user_bytes).sum()
 }
 
 fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {

@@ -1,7 +1,7 @@
 //! Settings of a leveled tree.
 
 use testudo_run::RunLayout;
-use testudo_sequence::SPARING_RUN_BYTES;
+use testudo_sequence::{SPARING_RUN_BYTES, TreeShare};
 
 /// Which sequences of a tree that retains what merges have replaced are frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct LsmOptions {
     /// Trees that differ in it hand their levels over in different rounds. Default 0; an engine gives each of
     /// many trees a number of its own.
     pub stagger: u64,
+    /// How much of its pairs the tree has itself; it finds that out. Default all.
+    pub tree_share: TreeShare,
 }
 
 impl Default for LsmOptions {
@@ -47,7 +49,7 @@ impl Default for LsmOptions {
 
 impl LsmOptions {
     /// The default settings.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             run_bytes: 2 << 20,
             growth_factor: 8,
@@ -56,6 +58,7 @@ impl LsmOptions {
             freezing: Freezing::Measured,
             updates_pages: false,
             stagger: 0,
+            tree_share: TreeShare::ALL,
         }
     }
 

@@ -43,6 +43,8 @@ const PRESSED_IF_OVERWRITING: u64 = 1;
 const JOINED_RUNS: u64 = 4;
 /// No fewer sequences than these are merged because there are too many of them.
 const MANY_PARTS: usize = 8;
+/// The last level above the bottom has no less than this part of it, however little of its pairs the tree has.
+const WAITING_PARTS_MAX: u64 = 32;
 /// An idle tree leaves no more than this part of the bottom above it, where everything replaces something.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 20;
 /// The same where everything is new: it is not dead weight.
@@ -85,6 +87,11 @@ impl TreeBytes {
         bytes + part_of(below, bytes as f64 / all as f64)
     }
 
+    /// Bytes of all of it.
+    pub(crate) fn total(&self) -> u64 {
+        self.upper() + self.bottom
+    }
+
     fn upper(&self) -> u64 {
         self.levels.iter().map(|level| level.filling + level.emptying).sum()
     }
@@ -100,19 +107,23 @@ impl LsmOptions {
     pub(crate) fn capacities(&self, tree: &TreeBytes) -> Vec<u64> {
         let flush = tree.flush.max(1);
         let if_new = flush * u64::from(self.level1_flushes);
-        let if_overwriting = (tree.bottom / u64::from(self.growth_factor)).clamp(flush, if_new);
+        let waiting = self.waiting_if_overwriting(tree.bottom);
+        let if_overwriting = waiting.clamp(flush, if_new);
         let first = tree.overwrites.surely().between(if_new, if_overwriting);
         let times = tree.bottom as f64 / first as f64;
         let deeper = self.deeper_levels(times, tree.levels.len().saturating_sub(1));
         let growth = times.max(1.0).powf(1.0 / (deeper as f64 + 1.0));
-        let last = tree.overwrites.surely().between(
-            part_of(tree.bottom, 1.0 / growth),
-            part_of(tree.bottom, 1.0 / growth).min(tree.bottom / u64::from(self.growth_factor)),
-        );
+        let last_if_new = part_of(tree.bottom, 1.0 / growth).min(self.tree_share.waiting_if_new(tree.bottom));
+        let last = tree.overwrites.surely().between(last_if_new, last_if_new.min(waiting));
         let growth =
             if deeper == 0 { 1.0 } else { (last as f64 / first as f64).max(1.0).powf(1.0 / deeper as f64) };
         let capacity = |level: i32| part_of(first, growth.powi(level));
         (0..=deeper).map(capacity).collect()
+    }
+
+    /// How much the last level above a bottom of so many bytes has, if everything replaces something.
+    fn waiting_if_overwriting(&self, bottom: u64) -> u64 {
+        self.tree_share.waiting(bottom / u64::from(self.growth_factor)).max(bottom / WAITING_PARTS_MAX)
     }
 
     /// How many levels there are between level 1 and the bottom, which is so many times as large. A level
@@ -202,7 +213,8 @@ impl LsmOptions {
         let late_of = |number: usize| {
             let LevelBytes { emptying, began, .. } = tree.levels[number];
             let is_late = capacities.get(number).is_none_or(|capacity| began * 2 > capacity * LATE_HALVES);
-            (emptying > 0 && is_late).then_some((number, emptying.min(at_once)))
+            (emptying > 0 && (is_late || self.tree_share.is_minor()))
+                .then_some((number, emptying.min(at_once)))
         };
         let all = 0..tree.levels.len();
         all.clone().rev().find_map(due_of).or_else(|| all.clone().find_map(late_of))

@@ -21,7 +21,9 @@ use testudo_contract::{
     TreeEdit, TreeStats, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, RunLayout, ScanLimits};
-use testudo_sequence::{Bounds, Fence, PartCursor, load_sparing_damaged, on_top_bytes, write_updates};
+use testudo_sequence::{
+    Bounds, Fence, PartCursor, TreeShare, load_sparing_damaged, on_top_bytes, write_updates,
+};
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
 use crate::{
@@ -90,9 +92,9 @@ impl LsmTree {
     }
 
     /// The next state of the tree.
-    fn next(&self, levels: Levels, is_stored: bool) -> Arc<Self> {
+    fn next(&self, options: LsmOptions, levels: Levels, is_stored: bool) -> Arc<Self> {
         let (scan_charges, damaged_runs) = (Arc::clone(&self.scan_charges), Arc::clone(&self.damaged_runs));
-        Arc::new(Self { scan_charges, damaged_runs, ..Self::of(self.options, &self.data, levels, is_stored) })
+        Arc::new(Self { scan_charges, damaged_runs, ..Self::of(options, &self.data, levels, is_stored) })
     }
 
     /// Looks `key` up in the sequences behind the first `passed` ones, which becomes the number of sequences
@@ -197,7 +199,9 @@ impl LsmTree {
             .filter(|(id, run)| run.is_known_damaged() && !known.contains_key(id));
         self.damaged_runs.fetch_add(u64_of(given_up.count()), Relaxed);
         let changes = changes_between(&self.levels, &levels, self.is_stored, work.keyspace);
-        TreeEdit { tree: self.next(levels, true), changes }
+        let tree_share = TreeShare::within(work, || levels.to_bytes().total());
+        let options = LsmOptions { tree_share, ..self.options };
+        TreeEdit { tree: self.next(options, levels, true), changes }
     }
 
     /// `levels` with updates as the newest sequence of level 1, merged with nothing.
@@ -280,7 +284,7 @@ impl Tree for LsmTree {
 
     fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
         let levels = self.put_on_top(work, updates, &self.options)?;
-        Ok(self.next(levels, self.is_stored))
+        Ok(self.next(self.options, levels, self.is_stored))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {

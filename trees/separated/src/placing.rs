@@ -164,6 +164,12 @@ impl OutlyingValues for Values {
         self.outlying_bytes
     }
 
+    fn staying_bytes(&self) -> u64 {
+        let totals = self.segments.totals();
+        let dead_bytes = totals.dead_bytes - totals.dead_transient_bytes;
+        totals.value_bytes - totals.transient_bytes - dead_bytes
+    }
+
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues> {
         let keeps_medium = match height {
             Height::Bottom => true,

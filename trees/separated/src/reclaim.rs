@@ -15,7 +15,7 @@ use testudo_base::{RunId, num::low64, sync::Arc};
 use testudo_values::{Segment, SegmentSet};
 
 /// While data comes in a segment is rewritten if more than one in so many bytes of all values is dead.
-const DEAD_PART_OF_ALL: u64 = 6;
+const DEAD_PART_OF_ALL: u64 = 11;
 /// Writers wait for rewriting if more than one in so many bytes of all values is dead.
 const DEAD_PART_TO_WAIT_FOR: u64 = 4;
 /// They do not wait for more than this many bytes of segments to be read for each byte of values that comes

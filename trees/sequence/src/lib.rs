@@ -22,6 +22,7 @@ mod read_forecast;
 mod resolver;
 mod run_sequence;
 mod sequence_cursor;
+mod tree_share;
 
 pub use bottom_runs::write_bottom;
 pub use chained_cursor::{ChainCursor, Parts};
@@ -43,3 +44,4 @@ pub use page_updates::{PageUpdateLimits, PagesUpdated, update_pages};
 pub use part_cursor::{Entrance, PartCursor, PartRange, PartSources, ScanParts};
 pub use run_sequence::{Pushed, RunSequence, SequenceOrigin};
 pub use sequence_cursor::SequenceCursor;
+pub use tree_share::TreeShare;

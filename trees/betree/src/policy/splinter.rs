@@ -37,10 +37,11 @@ const MAX_TIERS: u64 = 12;
 const DUE_BYTES_MAX: u64 = 16 << 20;
 /// Shares of a leaf are counted in these.
 const SIXTEENTHS: u64 = 16;
-/// Sixteenths of its leaves that a node buffers on average if everything in it is new.
-const BUFFERED_IF_NEW: u64 = 16;
-/// The same if everything in it replaces something.
+/// Of its leaves a node buffers as much as they hold on average if everything in it is new; so many sixteenths
+/// if everything in it replaces something …
 const BUFFERED_IF_OVERWRITING: u64 = 3;
+/// … and no less than this part of them, however little of its pairs the tree has.
+const BUFFERED_PARTS_MAX: u64 = 32;
 
 /// An idle tree leaves at most this part of a leaf to wait for it if it overwrites; a whole leaf if it is
 /// new.
@@ -74,14 +75,18 @@ pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeIn
 /// A leaf is due when twice as much waits for it as for all of them on average, and anything else when a leaf
 /// of bytes does.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
-    let sixteenths = load.overwrites.between(BUFFERED_IF_NEW, BUFFERED_IF_OVERWRITING);
+    let waiting_bytes = |leaf_bytes: u64| {
+        let if_new = options.tree_share.waiting_if_new(leaf_bytes);
+        let if_overwriting = options.tree_share.waiting(leaf_bytes * BUFFERED_IF_OVERWRITING / SIXTEENTHS);
+        load.overwrites.between(if_new, if_overwriting).max(leaf_bytes / BUFFERED_PARTS_MAX)
+    };
     let mut bound = 0;
     let mut threshold = |leaf_bytes: &Option<u64>| {
         let Some(bytes) = leaf_bytes else {
             bound += options.leaf_bytes;
             return options.leaf_bytes;
         };
-        let allowed = (*bytes).max(options.unit_bytes()) * sixteenths / SIXTEENTHS;
+        let allowed = waiting_bytes((*bytes).max(options.unit_bytes()));
         bound += allowed;
         allowed * 2
     };

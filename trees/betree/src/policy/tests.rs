@@ -1,7 +1,7 @@
 use super::*;
 
 const OPTIONS: BeTreeOptions =
-    BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };
+    BeTreeOptions { leaf_bytes: 3200, max_pivots: 8, ..BeTreeOptions::new(Policy::Turtle) };
 
 #[test]
 fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny_or_a_turtle_tree_grows() {

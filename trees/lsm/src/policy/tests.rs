@@ -1,15 +1,8 @@
 use super::*;
-use crate::Freezing;
+use testudo_sequence::TreeShare;
 
-const OPTIONS: LsmOptions = LsmOptions {
-    run_bytes: 100,
-    growth_factor: 10,
-    level1_flushes: 4,
-    retained_percent: 0,
-    freezing: Freezing::Measured,
-    updates_pages: false,
-    stagger: 0,
-};
+const OPTIONS: LsmOptions =
+    LsmOptions { run_bytes: 100, growth_factor: 10, level1_flushes: 4, ..LsmOptions::new() };
 
 fn level(filling: u64, emptying: u64, began: u64) -> LevelBytes {
     LevelBytes { filling, emptying, began }
@@ -51,6 +44,18 @@ fn what_is_overwritten_has_small_levels_above_the_bottom() {
     assert!(capacities(2_000, 100)[0] < 210, "{:?}", capacities(2_000, 100));
     let last = *capacities(8_000, 100).last().unwrap();
     assert!(last <= 850, "{last} bytes above 8,000");
+}
+
+#[test]
+fn where_most_bytes_are_outside_little_waits_and_moves_go_on() {
+    let options = LsmOptions { tree_share: TreeShare::of(100, 9_900), ..OPTIONS };
+    let tree = TreeBytes { overwrites: replaced(100), ..tree(&[level(20, 200, 400)], 8_000) };
+    let (before, with_values_outside) = (OPTIONS.capacities(&tree), options.capacities(&tree));
+    let last = |capacities: &[u64]| *capacities.last().unwrap();
+    assert!(last(&with_values_outside) * 3 < last(&before), "{before:?}, {with_values_outside:?}");
+    let capacities = [400];
+    assert_eq!(OPTIONS.next_move(&tree, &capacities), None, "little has come in since");
+    assert_eq!(options.next_move(&tree, &capacities), Some((0, 200)));
 }
 
 #[test]

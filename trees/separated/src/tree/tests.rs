@@ -361,6 +361,44 @@ fn transient_segments_die_as_their_values_come_to_the_bottom() {
     }
 }
 
+/// What waits in a tree of references is little, for each of them may keep a long value from being dead.
+#[test]
+fn values_that_were_overwritten_are_soon_known_to_be_dead() {
+    for family in FAMILIES {
+        let mut random = SplitMix::new(6);
+        let mut bed = Bed::new(family, Placement::separate());
+        let tree: Arc<dyn Tree> = match family {
+            Family::BeTree(policy) => {
+                let sizes = BeTreeOptions { leaf_bytes: 4096, ..BeTreeOptions::new(policy) };
+                BeTree::empty(sizes, &bed.work.data)
+            }
+            Family::Lsm => {
+                LsmTree::empty(LsmOptions { run_bytes: 4096, ..LsmOptions::new() }, &bed.work.data)
+            }
+        };
+        let settings = Settings { placement: Placement::separate(), segment_bytes: 16 << 10, watched: None };
+        bed.tree = SeparatedTree::empty(tree, settings);
+        let key = |number: u64| format!("key-{number:05}").into_bytes();
+        for from in (0..3000).step_by(100) {
+            bed.set((from..from + 100).map(|number| (key(number * 7 % 3000), vec![b'o'; 2000])).collect());
+        }
+        let mut most = 0.0_f64;
+        for _ in 0..120 {
+            bed.set((0..30).map(|_| (key(random.below(3000)), vec![b'n'; 2000])).collect());
+            while let Some(job) = bed.tree.pick_job(false) {
+                let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
+                let edit = bed.tree.install(&bed.work, prepared).unwrap();
+                bed.publish(edit.unwrap());
+            }
+            let totals = bed.tree.value_segments().unwrap().totals();
+            let counted_as_living = (totals.value_bytes - totals.dead_bytes) as f64;
+            most = most.max(counted_as_living / (3000.0 * 2000.0));
+        }
+        bed.check();
+        assert!(most < 1.25, "{family:?}: {most} of what lives");
+    }
+}
+
 /// Bytes of medium values that are outside, summed up over many updates. Keys are long, so that a reference
 /// takes about as much as a pair: trees go by the sizes of what they merge.
 fn bytes_outside(family: Family, in_place_levels: u32) -> u64 {

@@ -5,7 +5,7 @@ use crate::Policy;
 use testudo_sequence::Overwrites;
 
 const OPTIONS: BeTreeOptions =
-    BeTreeOptions { policy: Policy::Splinter, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };
+    BeTreeOptions { leaf_bytes: 3200, max_pivots: 8, ..BeTreeOptions::new(Policy::Splinter) };
 const NODE: u64 = 8;
 
 fn all_new() -> Overwrites {

@@ -1,9 +1,9 @@
 use super::*;
 use crate::Policy;
-use testudo_sequence::Overwrites;
+use testudo_sequence::{Overwrites, TreeShare};
 
 const OPTIONS: BeTreeOptions =
-    BeTreeOptions { policy: Policy::Turtle, leaf_bytes: 3200, max_pivots: 8, stagger: 0 };
+    BeTreeOptions { leaf_bytes: 3200, max_pivots: 8, ..BeTreeOptions::new(Policy::Turtle) };
 
 /// The pivots that are flushed of a node with these leaves.
 fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64]) -> Vec<usize> {
@@ -79,6 +79,23 @@ fn a_small_leaf_is_rewritten_once_as_much_waits_as_it_holds() {
     let load =
         NodeLoad { incoming: 0, pending: &[0; 4], leaf_bytes: &leaf_bytes, overwrites: Overwrites::UNKNOWN };
     assert_eq!(thresholds(&OPTIONS, &load).0, [100, 900, 3200, 3200]);
+}
+
+#[test]
+fn where_most_bytes_are_outside_less_waits_for_leaves() {
+    let leaf_bytes = [Some(3200); 4];
+    let replacing = (0..20).fold(Overwrites::UNKNOWN, |overwrites, _| overwrites.after(100, 100));
+    let thresholds = |tree_share, overwrites| {
+        let options = BeTreeOptions { tree_share, ..OPTIONS };
+        let load = NodeLoad { incoming: 0, pending: &[0; 4], leaf_bytes: &leaf_bytes, overwrites };
+        let (thresholds, bound) = super::thresholds(&options, &load);
+        (thresholds[0], bound)
+    };
+    let hundredth = TreeShare::of(1, 99);
+    assert_eq!(thresholds(TreeShare::ALL, Overwrites::UNKNOWN), (3200, 22_400));
+    assert_eq!(thresholds(hundredth, Overwrites::UNKNOWN), (1756, 3512));
+    assert_eq!(thresholds(TreeShare::ALL, replacing), (1200, 2400));
+    assert_eq!(thresholds(hundredth, replacing), (400, 800));
 }
 
 #[test]

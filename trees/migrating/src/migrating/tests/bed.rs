@@ -33,7 +33,7 @@ pub(super) enum Family {
 
 impl Family {
     const fn betree(policy: Policy, leaf_bytes: u64, max_pivots: usize) -> Self {
-        Self::BeTree(BeTreeOptions { policy, leaf_bytes, max_pivots, stagger: 0 })
+        Self::BeTree(BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(policy) })
     }
 
     pub(super) const fn turtle(leaf_bytes: u64, max_pivots: usize) -> Self {
@@ -45,15 +45,7 @@ impl Family {
     }
 
     pub(super) const fn leveled(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> Self {
-        Self::Lsm(LsmOptions {
-            run_bytes,
-            growth_factor,
-            level1_flushes,
-            retained_percent: 0,
-            freezing: Freezing::Measured,
-            updates_pages: false,
-            stagger: 0,
-        })
+        Self::Lsm(LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() })
     }
 
     fn open(self, data: &Arc<DataFile>, objects: Objects) -> Result<Arc<dyn Tree>> {

@@ -1,0 +1,16 @@
+use super::*;
+
+#[test]
+fn a_tree_with_all_of_its_values_waits_as_ever() {
+    for share in [TreeShare::default(), TreeShare::of(1 << 40, 0), TreeShare::of(0, 0)] {
+        assert_eq!((share.waiting(1000), share.waiting_if_new(1000)), (1000, 1000));
+    }
+}
+
+#[test]
+fn of_a_hundredth_a_tenth_waits() {
+    let share = TreeShare::of(1 << 20, 99 << 20);
+    assert_eq!((share.waiting(2560), share.waiting_if_new(2560)), (250, 1405));
+    assert_eq!(TreeShare::of(1, u64::MAX).waiting(2560), 10, "it is never none");
+    assert_eq!(TreeShare::of(1 << 20, 1 << 20).waiting_if_new(2560), 2185, "half as much beyond it");
+}
