@@ -43,7 +43,7 @@ const PRESSED_IF_OVERWRITING: u64 = 1;
 const JOINED_RUNS: u64 = 4;
 /// No fewer sequences than these are merged because there are too many of them.
 const MANY_PARTS: usize = 8;
-/// The last level above the bottom has no less than this part of it, however little of its pairs the tree has.
+/// The last level above the bottom has this part of it at least, however little of its pairs the tree has.
 const WAITING_PARTS_MAX: u64 = 32;
 /// An idle tree leaves no more than this part of the bottom above it, where everything replaces something.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 20;

@@ -49,8 +49,8 @@ impl TreeShare {
         low64(u128::from(bytes) * u128::from(self.root) / u128::from(ALL))
     }
 
-    /// The same if nothing is known to: half of what a tree with all of its values has more may wait, too, for
-    /// it costs no space yet. But when overwriting begins it is in the way.
+    /// The same if nothing is known to replace anything: halfway to what waits where all values are in the
+    /// tree, for it costs no space yet. But when overwriting begins it is in the way.
     pub fn waiting_if_new(self, bytes: u64) -> u64 {
         u64::midpoint(bytes, self.waiting(bytes))
     }

@@ -37,7 +37,7 @@ const MAX_TIERS: u64 = 12;
 const DUE_BYTES_MAX: u64 = 16 << 20;
 /// Shares of a leaf are counted in these.
 const SIXTEENTHS: u64 = 16;
-/// Of its leaves a node buffers as much as they hold on average if everything in it is new; so many sixteenths
+/// A node buffers as much as its leaves hold on average if everything in it is new; so many sixteenths of that
 /// if everything in it replaces something …
 const BUFFERED_IF_OVERWRITING: u64 = 3;
 /// … and no less than this part of them, however little of its pairs the tree has.

@@ -11,8 +11,8 @@
 //! still waits goes down once the tree is idle.
 //!
 //! **Invariants**
-//! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less where it overwrites, or where most of what
-//!   the tree's entries belong to lies outside.
+//! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less where it overwrites, or where the values of
+//!   the tree's entries lie outside.
 
 use std::ops::RangeInclusive;
 

@@ -13,7 +13,7 @@ use testudo_base::{
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{InlineExecutor, LeastGain, PartUse, Progress, RunIds};
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
-use testudo_lsm::{Freezing, LsmOptions, LsmTree};
+use testudo_lsm::{LsmOptions, LsmTree};
 use testudo_run::Run;
 use testudo_storage::{Change, DataFile};
 
