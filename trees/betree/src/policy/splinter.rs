@@ -37,8 +37,8 @@ const MAX_TIERS: u64 = 12;
 const DUE_BYTES_MAX: u64 = 16 << 20;
 /// Shares of a leaf are counted in these.
 const SIXTEENTHS: u64 = 16;
-/// A node buffers as much as its leaves hold on average if everything in it is new; so many sixteenths of that
-/// if everything in it replaces something …
+/// A node buffers as much as its leaves hold on average if everything in it is new; so many sixteenths of
+/// that if everything in it replaces something …
 const BUFFERED_IF_OVERWRITING: u64 = 3;
 /// … and no less than this part of them, however little of its pairs the tree has.
 const BUFFERED_PARTS_MAX: u64 = 32;
