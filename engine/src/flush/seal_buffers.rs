@@ -84,8 +84,8 @@ impl Store {
         }
     }
 
-    /// Seals the active buffer of a keyspace if it is `buffer` and its value log is full. If there is none for
-    /// the next one the background sees to that first: it waits for the device.
+    /// Seals the active buffer of a keyspace if it is `buffer` and its value log is full. If there is none
+    /// for the next one the background sees to that first: it waits for the device.
     pub(crate) fn seal_with_full_log(&self, keyspace: &KeyspaceCore, buffer: &Arc<WriteBuffer>) {
         if !buffer.has_full_log() {
             return;

@@ -11,8 +11,8 @@
 //! still waits goes down once the tree is idle.
 //!
 //! **Invariants**
-//! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less where it overwrites, or where values lie
-//!   outside the tree.
+//! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less where it overwrites, or where values
+//!   lie outside the tree.
 
 use std::ops::RangeInclusive;
 
