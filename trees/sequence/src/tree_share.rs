@@ -22,16 +22,20 @@ pub struct TreeShare {
 
 /// The root of everything.
 const ALL: u64 = 256;
+/// How many times the root of a share that counts is in that, at least.
+const MINOR_ROOTS: u64 = 3;
 
 impl TreeShare {
     /// Every value is in the tree.
     pub const ALL: Self = Self { root: ALL };
 
-    /// Of a tree with so many bytes, to whose entries values of so many bytes outside belong.
+    /// Of a tree with so many bytes, to whose entries values of so many bytes outside belong. It counts as
+    /// all if it is more than a ninth: writing such a tree anew is too dear.
     pub fn of(tree_bytes: u64, outside_bytes: u64) -> Self {
         let (own, all) = (u128::from(tree_bytes), u128::from(tree_bytes) + u128::from(outside_bytes));
         let share = (own * u128::from(ALL * ALL)).checked_div(all);
-        Self { root: share.map_or(ALL, |share| low64(share).isqrt()).max(1) }
+        let root = share.map_or(ALL, |share| low64(share).isqrt()).max(1);
+        if root * MINOR_ROOTS <= ALL { Self { root } } else { Self::ALL }
     }
 
     /// Of a tree that `work` has changed, which has so many bytes now.
@@ -41,7 +45,7 @@ impl TreeShare {
 
     /// Whether most bytes are outside, so that it matters more what waits in the tree than what it writes.
     pub fn is_minor(self) -> bool {
-        self.root * 2 <= ALL
+        self != Self::ALL
     }
 
     /// What may wait in the place of so many bytes, if everything replaces something.

@@ -12,5 +12,6 @@ fn of_a_hundredth_a_tenth_waits() {
     let share = TreeShare::of(1 << 20, 99 << 20);
     assert_eq!((share.waiting(2560), share.waiting_if_new(2560)), (250, 1405));
     assert_eq!(TreeShare::of(1, u64::MAX).waiting(2560), 10, "it is never none");
-    assert_eq!(TreeShare::of(1 << 20, 1 << 20).waiting_if_new(2560), 2185, "half as much beyond it");
+    assert!(TreeShare::of(1, 8).is_minor() && !TreeShare::of(2, 15).is_minor());
+    assert_eq!(TreeShare::of(1 << 20, 7 << 20), TreeShare::ALL, "it is dear to write more of it anew");
 }
