@@ -1,6 +1,6 @@
 //! Sealing: an active write buffer takes no more commits, and a new one takes its place.
 //!
-//! Which buffers, and when, is arithmetic over their sizes (`sealing.rs`).
+//! Which buffers, and when, is arithmetic over their sizes (`sealing.rs`); or a value log is full.
 //!
 //! **Invariants**
 //! - The largest buffers are sealed, and of a keyspace only one at a time, but for flushes of the whole
@@ -84,24 +84,23 @@ impl Store {
         }
     }
 
-    /// Seals the active buffer of a keyspace if it is `buffer` and its value log is full. If there is none
-    /// for the next one the background sees to that first: it waits for the device.
-    pub(crate) fn seal_with_full_log(&self, keyspace: &KeyspaceCore, buffer: &Arc<WriteBuffer>) {
-        if !buffer.has_full_log() {
+    /// Seals `buffer` if it is active and its value log is full. If there is none for the next buffer the
+    /// background sees to that first: it waits for the device. Not where space is short, for nothing gets a
+    /// value log there.
+    pub(crate) fn seal_with_full_log(&self, keyspace: &KeyspaceCore, buffer: &WriteBuffer) {
+        if !buffer.has_full_log() || !keyspace.view.load().sealed.is_empty() {
             return;
         }
-        let _commit = self.commits.lock();
-        let view = keyspace.view.load();
-        if !Arc::ptr_eq(&view.active, buffer) || !view.sealed.is_empty() {
+        if self.nearly_full.is_on() || self.space.is_short() {
             return;
         }
-        if keyspace.spare_value_log.lock().is_some() {
-            self.seal(keyspace);
-            self.recount_buffers();
+        let has_spare = || keyspace.spare_value_log.lock().is_some();
+        if has_spare() {
+            self.seal_one_if(keyspace, |active| std::ptr::eq(Arc::as_ptr(active), buffer) && has_spare());
         } else {
             self.value_logs.note_full();
+            self.background.wake();
         }
-        self.background.wake();
     }
 
     /// Seals active buffers with full value logs that commits have left to the background.
@@ -109,9 +108,6 @@ impl Store {
     /// Errors: those of files; they also poison the store.
     pub(crate) fn seal_with_full_logs(&self) -> Result<()> {
         if !self.value_logs.take_note_of_full() {
-            return Ok(());
-        }
-        if self.nearly_full.is_on() || self.space.is_short() {
             return Ok(());
         }
         for keyspace in self.keyspaces() {

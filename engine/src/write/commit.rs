@@ -215,7 +215,10 @@ impl Store {
         }
         self.account(operations.len(), inserted);
         if inserted.memory_bytes > 0 {
-            buffers.each(|at, buffer| self.check_own_share(&keyspaces[at], buffer));
+            buffers.each(|at, buffer| {
+                self.check_own_share(&keyspaces[at], buffer);
+                self.seal_with_full_log(&keyspaces[at], buffer);
+            });
         }
         Ok(last)
     }

@@ -73,11 +73,7 @@ impl Store {
                 continue;
             }
             let appended = self.value_logs.append(log, operation.value);
-            let appended = appended.inspect_err(|error| self.poison(error))?;
-            if let (None, Some(keyspace)) = (appended, core) {
-                self.seal_with_full_log(keyspace, &view.active);
-            }
-            if let Some(reference) = appended {
+            if let Some(reference) = appended.inspect_err(|error| self.poison(error))? {
                 let mut bytes = Vec::new();
                 reference.encode(&mut bytes);
                 let instead = Operation { kind: Kind::Reference, value: &bytes, ..*operation };

@@ -329,6 +329,25 @@ fn large_buffers_take_little_space_ahead() {
     assert!(most_ahead < 64 << 20, "{most_ahead} bytes beside those of values");
 }
 
+#[test]
+fn a_batch_longer_than_a_value_log_is_there_whole() {
+    let machine = MemEnv::new(1);
+    let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(128 << 20).open().unwrap();
+    let keyspace = db.keyspace("k", hybrid(Tree::turtle())).unwrap();
+    let put = |batch: &mut testudo::Batch, number| batch.insert(&keyspace, key(number), vec![b'v'; 4_000]);
+    for round in 0..40 {
+        let mut batch = db.batch();
+        // Beside small ones every tenth has 20 MB; value logs have 16 MiB.
+        let count = if round % 10 == 9 { 5_000 } else { 500 };
+        (0..count).for_each(|number| put(&mut batch, round * 5_000 + number));
+        batch.commit().unwrap();
+        while db.step().unwrap() {}
+    }
+    assert!(db.stats().value_log_bytes > 80_000_000, "{}", db.stats().value_log_bytes);
+    assert_eq!(keyspace.iter().unwrap().map(Result::unwrap).count(), 36 * 500 + 4 * 5_000);
+    verify(&db);
+}
+
 /// A reader in batches of many values, of which the device loses the last: the log ends before the batch, and
 /// nobody reads the value log again for each value that is missing.
 #[test]

@@ -14,7 +14,10 @@ use testudo_base::{
     Entry, Error, ErrorKind, ExtentSpan, Kind, Result, Seqno, ValueReference,
     num::{u32_of, u64_of, usize_of},
     planted,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 use testudo_run::{RunLayout, RunOrigin, RunWriter};
 use testudo_storage::{DataFile, Extent};
@@ -33,6 +36,8 @@ const PART_OF_BUFFER: u64 = 32;
 pub struct ValueLog {
     record: ValueLogRecord,
     capacity_bytes: u64,
+    /// A value found no room because of those before it, and not because it is too long.
+    is_full: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -169,7 +174,7 @@ impl ValueLog {
             logged: None,
             bytes: Vec::new(),
         };
-        Ok(Self { record, capacity_bytes, state: Mutex::new(state) })
+        Ok(Self { record, capacity_bytes, is_full: false.into(), state: Mutex::new(state) })
     }
 
     /// What the durable state has to know of it.
@@ -183,9 +188,10 @@ impl ValueLog {
     pub fn append(&self, value: &[u8]) -> Result<Option<ValueReference>> {
         let mut state = self.state.lock();
         state.check()?;
-        let State { writer, count, bytes, .. } = &mut *state;
+        let State { writer, count, bytes, stored_bytes, .. } = &mut *state;
         let Some(writer) = writer.as_mut().filter(|writer| writer.has_room_for(value.len() + OVERHEAD_BYTES))
         else {
+            self.is_full.store(*stored_bytes >= self.capacity_bytes / 2, Relaxed);
             return Ok(None);
         };
         let reference =
@@ -222,7 +228,7 @@ impl ValueLog {
 
     /// Whether a value that finds no room does so because of those before it, and not because it is too long.
     pub fn is_full(&self) -> bool {
-        self.state.lock().stored_bytes >= self.capacity_bytes / 2
+        self.is_full.load(Relaxed)
     }
 
     /// Holds its space no more. REQUIRES: no durable state refers to it any more.

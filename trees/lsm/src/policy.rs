@@ -123,7 +123,8 @@ impl LsmOptions {
 
     /// How much the last level above a bottom of so many bytes has, if everything replaces something.
     fn waiting_if_overwriting(&self, bottom: u64) -> u64 {
-        self.tree_share.waiting(bottom / u64::from(self.growth_factor)).max(bottom / WAITING_PARTS_MAX)
+        let most = bottom / u64::from(self.growth_factor);
+        self.tree_share.waiting(most).max(bottom / WAITING_PARTS_MAX).min(most)
     }
 
     /// How many levels there are between level 1 and the bottom, which is so many times as large. A level

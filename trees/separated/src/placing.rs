@@ -165,9 +165,7 @@ impl OutlyingValues for Values {
     }
 
     fn staying_bytes(&self) -> u64 {
-        let totals = self.segments.totals();
-        let dead_bytes = totals.dead_bytes - totals.dead_transient_bytes;
-        totals.value_bytes - totals.transient_bytes - dead_bytes
+        self.segments.staying().bytes
     }
 
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues> {
