@@ -43,7 +43,8 @@ pub(crate) enum Placement {
 struct Applying {
     keyspace: Arc<KeyspaceCore>,
     buffer: Arc<WriteBuffer>,
-    work: Work,
+    /// A round of thousands does not have all of it in one piece.
+    work: Box<Work>,
 }
 
 /// The values of a buffer that commits have written, as a segment; `None` if there is none.
@@ -117,7 +118,7 @@ impl Store {
     ) -> Result<Vec<Flushed>> {
         debug_assert!(self.flush_lock.is_locked(), "one round at a time");
         let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
-            work: self.work(&keyspace, Arc::clone(progress)),
+            work: Box::new(self.work(&keyspace, Arc::clone(progress))),
             keyspace,
             buffer,
         });

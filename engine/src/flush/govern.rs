@@ -5,7 +5,10 @@
 
 use testudo_base::chunks::Division;
 
-use crate::store::{Store, governor::Counted};
+use crate::store::{
+    Store,
+    governor::{Counted, Writing},
+};
 
 impl Store {
     /// What the governor decides by.
@@ -23,21 +26,25 @@ impl Store {
     pub(crate) fn govern_memory(&self) {
         let ghost_bytes = Division::ghost_bytes(self.arena_pool.limit_bytes());
         let counted = self.counted_for_governor();
-        if self.memory.govern(counted, ghost_bytes, || self.rewrites_per_doubling()) {
+        if self.memory.govern(counted, ghost_bytes, || self.cost_of_writing()) {
             self.rebalance_memory();
         }
     }
 
     /// Of all trees, by what their write buffers hold.
-    fn rewrites_per_doubling(&self) -> f64 {
-        let (mut sum, mut weights) = (0.0, 0.0);
+    fn cost_of_writing(&self) -> Writing {
+        let (mut rewrites, mut weights, mut squares) = (0.0, 0.0, 0.0);
         for keyspace in self.catalogue.read().by_id.values() {
             let view = keyspace.view.load();
             #[expect(clippy::cast_precision_loss, reason = "a weight")]
             let weight = (view.active.table.memory_bytes() + 1) as f64;
-            sum += weight * view.tree.rewrites_per_doubling();
+            rewrites += weight * view.tree.rewrites_per_doubling();
             weights += weight;
+            squares += weight * weight;
         }
-        if weights > 0.0 { sum / weights } else { 0.0 }
+        if weights == 0.0 {
+            return Writing::default();
+        }
+        Writing { rewrites: rewrites / weights, keyspaces: weights * weights / squares }
     }
 }

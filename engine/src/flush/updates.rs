@@ -48,16 +48,16 @@ impl MemtableUpdates {
     /// `however_few` of them live: there is no space to write these again.
     pub(crate) fn with_logged(self, values: Option<Arc<LoggedValues>>, however_few: bool) -> Self {
         let Some(values) = values else { return self };
-        let mut living = Vec::new();
+        let mut segment = values.segment().with_all_dead();
         self.table.for_each_version(self.at, |kind, seqno, length| {
-            living.extend(reference_of(&values, kind, seqno, length));
+            if let Some(reference) = reference_of(&values, kind, seqno, length) {
+                segment.revive(&reference);
+            }
         });
-        let living_bytes: u64 = living.iter().map(|reference| u64::from(reference.length)).sum();
-        let segment = values.segment();
-        if living.is_empty() || (living_bytes * LIVING_PART < segment.stored_bytes() && !however_few) {
+        let living_bytes = segment.stored_bytes() - segment.dead_bytes();
+        if segment.is_dead() || (living_bytes * LIVING_PART < segment.stored_bytes() && !however_few) {
             return self;
         }
-        let segment = segment.with_living(living.into_iter());
         Self { logged: Some(Logged { values, segment }), ..self }
     }
 }

@@ -13,7 +13,7 @@ use testudo_base::{
 };
 
 use crate::store::{
-    governor::{Conditions, Counted, Decision, Governor},
+    governor::{Conditions, Counted, Decision, Governor, Writing},
     shares::{MemoryShares, Share, max_value_bytes},
 };
 
@@ -91,15 +91,15 @@ impl Budget {
     }
 
     /// Lets the governor decide. `true`: the part of the write buffers has changed, and everything has to be
-    /// made to follow. `rewrites`: see [`Conditions`].
-    pub(crate) fn govern(&self, now: Counted, ghost_bytes: u64, rewrites: impl FnOnce() -> f64) -> bool {
+    /// made to follow.
+    pub(crate) fn govern(&self, now: Counted, ghost_bytes: u64, writing: impl FnOnce() -> Writing) -> bool {
         let mut governor = self.governor.lock();
         let total = self.total();
         if !self.is_auto() || !governor.has_evidence(now, total) {
             return false;
         }
         let share = self.write_share().as_f64();
-        let conditions = Conditions { total, share, ghost_bytes, rewrites: rewrites() };
+        let conditions = Conditions { total, share, ghost_bytes, writing: writing() };
         let share = governor.decide(now, &conditions).and_then(|share| Share::of(share).ok());
         if let Some(share) = share {
             self.write_share.store(share.millionths(), Release);

@@ -3,11 +3,13 @@
 //!
 //! A doubling of the flush distance spares each record about half a rewrite
 //! ([`testudo_contract::Tree::rewrites_per_doubling`]), so a byte more of write memory `W` saves
-//! `written · rewrites / (W · ln 2)` bytes of merging. The caches know which of their reads of the device
-//! they would not have made with `G` more bytes, so a byte more saves them `missed / G` of those. Both are
-//! worth the same at
+//! `written · rewrites / (W · ln 2)` bytes of merging. It also saves flushes: each of `K` keyspaces that are
+//! written to takes `B` bytes of `W` whatever it has ([`BUFFER_BYTES`]), and what is left of `W` is flushed by
+//! as many flushes as there are keyspaces, each of which writes `F` bytes whatever it has ([`FLUSH_BYTES`]).
+//! The caches know which of their reads of the device they would not have made with `G` more bytes, so a byte
+//! more saves them `missed / G` of those. With `w = W − K · B` both are worth the same where
 //!
-//! `W = written · rewrites · G / (ln 2 · missed · READ_BYTES)`
+//! `written · (rewrites / (w · ln 2) + K · F / w²) = missed · READ_BYTES / G`
 //!
 //! No read that more memory would have saved: all that write buffers may have. Nothing written: the least
 //! they may have, so that what is left in them is flushed when readers need its memory.
@@ -26,6 +28,10 @@ const LEAST: f64 = 0.125;
 const MOST: f64 = 0.75;
 /// A read of a page costs as much as merging so many bytes: about 60 µs against 4 ns a byte.
 const READ_BYTES: f64 = 16384.0;
+/// What a write buffer takes as soon as it has something, and what a flush of one writes whatever it has: pages
+/// that are not full, index, filter, footer, nodes, and the same again when that is merged.
+const BUFFER_BYTES: f64 = 5120.0;
+const FLUSH_BYTES: f64 = 32768.0;
 /// Evidence for a decision: this part of the budget was written, or missed by as many bytes as the border
 /// between pages and records moves for one read.
 const PART_OF_EVIDENCE: u64 = 64;
@@ -60,8 +66,17 @@ pub(crate) struct Conditions {
     pub(crate) share: f64,
     /// How many more bytes would have saved a missed read.
     pub(crate) ghost_bytes: u64,
+    /// What trees and buffers say.
+    pub(crate) writing: Writing,
+}
+
+/// What the cost of writing depends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Writing {
     /// Rewrites that a doubling of the flush distance spares each record.
     pub(crate) rewrites: f64,
+    /// How many keyspaces share the write buffers, if all had as much of them.
+    pub(crate) keyspaces: f64,
 }
 
 /// The last decision and its reasons.
@@ -128,8 +143,13 @@ impl Governor {
 /// Where a byte is worth the same on either side, of the budget.
 #[expect(clippy::cast_precision_loss, reason = "estimates")]
 fn wanted(evidence: &Decision, conditions: &Conditions) -> f64 {
-    let saved = evidence.written * conditions.rewrites * conditions.ghost_bytes as f64;
-    let bytes = saved / (LN_2 * evidence.missed * READ_BYTES);
+    let Writing { rewrites, keyspaces } = conditions.writing;
+    // w is the root of w² - slope · w - flushes.
+    let worth = evidence.written * conditions.ghost_bytes as f64 / (evidence.missed * READ_BYTES);
+    let slope = worth * rewrites / LN_2;
+    let flushes = worth * keyspaces * FLUSH_BYTES;
+    let beyond = slope / 2.0 + (slope * slope / 4.0 + flushes).sqrt();
+    let bytes = if evidence.written > 0.0 { keyspaces * BUFFER_BYTES + beyond } else { beyond };
     // Nothing missed: infinite, or no number if nothing was written either.
     let share = bytes / conditions.total as f64;
     if share.is_nan() { conditions.share } else { share.clamp(LEAST, MOST) }

@@ -39,7 +39,7 @@ const MAGIC: [u8; 8] = *b"TSTHOT\0\x01";
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const BLOCK_HEADER_BYTES: usize = 16;
 /// A block is ended when its payload is longer; one entry more fits into [`PAYLOAD_BYTES_MAX`].
-pub(super) const PAYLOAD_BYTES: usize = 512 << 10;
+pub(super) const PAYLOAD_BYTES: usize = 48 << 10;
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 /// The header of the file.
@@ -164,8 +164,8 @@ fn keyspace(reader: &mut Reader<'_>) -> Result<KeyspaceId, Damage> {
     u32::try_from(reader.varint()?).map(KeyspaceId).map_err(|_| Damage("no keyspace has this id"))
 }
 
-/// The payload for pages that are kept alike, sorted by run and number.
-pub(super) fn encode_pages(keeping: Keeping, pages: &[HotPage]) -> Vec<u8> {
+/// The payload for pages that are kept alike: of each its run and its number, sorted.
+pub(super) fn encode_pages(keeping: Keeping, pages: &[[u64; 2]]) -> Vec<u8> {
     let mut out = Vec::new();
     let kept = match keeping {
         Keeping::Structure => 0,
@@ -173,13 +173,13 @@ pub(super) fn encode_pages(keeping: Keeping, pages: &[HotPage]) -> Vec<u8> {
         Keeping::Probation => 2,
     };
     put_u8(&mut out, kept);
-    for run in pages.chunk_by(|a, b| a.generation == b.generation) {
-        put_varint(&mut out, run[0].generation.0);
+    for run in pages.chunk_by(|[a, _], [b, _]| a == b) {
+        put_varint(&mut out, run[0][0]);
         put_varint(&mut out, u64_of(run.len()));
         let mut before = 0;
-        for page in run {
-            put_varint(&mut out, page.page - before);
-            before = page.page;
+        for [_, page] in run {
+            put_varint(&mut out, page - before);
+            before = *page;
         }
     }
     out

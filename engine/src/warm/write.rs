@@ -17,7 +17,7 @@ use testudo_base::{
 };
 use testudo_env::{Env, File, OpenMode, OpenOptions};
 use testudo_records::KeyspaceRecords;
-use testudo_storage::{HotPage, Keeping};
+use testudo_storage::Keeping;
 
 use super::{
     hot_set_format::{
@@ -41,9 +41,9 @@ const PAYLOAD_PARTS: u64 = 16;
 /// Less than this is read as fast as it is needed.
 const HOT_BYTES_MIN: u64 = 64 << 10;
 /// Keyspaces of which records are noted, at most: their states fit into a block.
-const STATES_MAX: usize = PAYLOAD_BYTES / 16;
+const STATES_MAX: usize = 32 << 10;
 /// Pages of a block.
-const PAGES: usize = 16 << 10;
+const PAGES: usize = 8 << 10;
 
 /// The states of trees for which records are cached.
 struct RecordStates {
@@ -142,17 +142,16 @@ impl Store {
             self.remove_hot_set();
             return;
         }
-        let pages = self.data.hot_pages();
         let records = self.records.stats();
         let record_bytes = if records.records > 0 { records.used_bytes } else { 0 };
-        if u64_of(pages.len()) * PAGE_BYTES + record_bytes < HOT_BYTES_MIN {
+        if self.data.cache_stats().used_bytes + record_bytes < HOT_BYTES_MIN {
             return;
         }
         // What is kept back for a full device is for writes.
         let env = self.space.plain_env(&self.env);
         let new = self.directory.join(NEW_HOT_SET_FILE);
         let _ = env.remove_file(&new);
-        let written = self.write_hot_set(&*env, pages, &states);
+        let written = self.write_hot_set(&*env, &states);
         if written.and_then(|()| env.rename(&new, &self.directory.join(HOT_SET_FILE))).is_err() {
             let _ = env.remove_file(&new);
             return;
@@ -165,7 +164,7 @@ impl Store {
         let _ = self.env.remove_file(&self.directory.join(HOT_SET_FILE));
     }
 
-    fn write_hot_set(&self, env: &dyn Env, pages: Vec<HotPage>, states: &RecordStates) -> io::Result<()> {
+    fn write_hot_set(&self, env: &dyn Env, states: &RecordStates) -> io::Result<()> {
         let began = env.monotonic();
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
         let file = env.open(&self.directory.join(NEW_HOT_SET_FILE), options)?;
@@ -174,7 +173,7 @@ impl Store {
         let (number, offset) = (env.random_u64(), u64_of(HEADER_BYTES));
         let mut writer = HotSetWriter { file, number, offset, bytes_max, payload_bytes };
         writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
-        put_pages(&mut writer, pages)?;
+        self.put_pages(&mut writer)?;
         self.put_records(&mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
         let header = HotSetHeader {
             store: self.id,
@@ -184,6 +183,18 @@ impl Store {
             file_bytes: writer.offset,
         };
         writer.file.write_at(0, &header.encode())
+    }
+
+    /// Notes pages, those first that are kept longest.
+    fn put_pages(&self, writer: &mut HotSetWriter) -> io::Result<()> {
+        for keeping in [Keeping::Structure, Keeping::Main, Keeping::Probation] {
+            let mut pages = self.data.hot_pages(keeping);
+            pages.sort_unstable();
+            for block in pages.chunks(PAGES) {
+                writer.put(BlockKind::Pages, &encode_pages(keeping, block))?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes records as long as there is time and room.
@@ -206,16 +217,4 @@ impl Store {
         outcome?;
         if payload.is_empty() { Ok(()) } else { writer.put(BlockKind::Records, &payload) }
     }
-}
-
-/// Notes pages, those first that are kept longest.
-fn put_pages(writer: &mut HotSetWriter, mut pages: Vec<HotPage>) -> io::Result<()> {
-    for keeping in [Keeping::Structure, Keeping::Main, Keeping::Probation] {
-        let mut kept: Vec<_> = pages.extract_if(.., |page| page.keeping == keeping).collect();
-        kept.sort_unstable_by_key(|page| (page.generation, page.page));
-        for block in kept.chunks(PAGES) {
-            writer.put(BlockKind::Pages, &encode_pages(keeping, block))?;
-        }
-    }
-    Ok(())
 }

@@ -14,6 +14,10 @@
 
 use crate::{Entry, ValueReference, num::u64_of};
 
+mod references;
+
+pub use references::{ReferenceDrops, SegmentDrops};
+
 /// Is told of each entry that dies, and of each that is made out of such. `()` does not listen, and costs
 /// nothing.
 pub trait DropSink {
@@ -68,47 +72,48 @@ impl DropSink for DropCounts {
 pub struct MergeDrops {
     /// Of all entries.
     pub counts: DropCounts,
-    /// Of those with references to value segments, in any order.
-    pub references: Vec<ReferenceDrop>,
-}
-
-/// What became of a reference to a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReferenceDrop {
-    /// The reference.
-    pub reference: ValueReference,
-    /// Its entry was made of others, and did not end.
-    pub is_made: bool,
+    /// Of those with references to value segments.
+    pub references: ReferenceDrops,
 }
 
 impl MergeDrops {
     /// The entry goes on with the value to which it refers.
-    pub fn note_reference(&mut self, entry: &Entry<'_>) {
-        self.note(entry, false);
-    }
-
     #[inline]
-    fn note(&mut self, entry: &Entry<'_>, is_made: bool) {
-        // What is damaged is found by who reads it.
-        if let Ok(Some(reference)) = ValueReference::of(entry.kind, entry.value)
-            && reference.pieces().is_none()
-        {
-            self.references.push(ReferenceDrop { reference, is_made });
+    pub fn note_reference(&mut self, entry: &Entry<'_>) {
+        if let Some(reference) = reference_of(entry) {
+            self.references.dropped(&reference);
         }
     }
+}
+
+/// The reference of an entry to a value of a segment.
+#[inline]
+fn reference_of(entry: &Entry<'_>) -> Option<ValueReference> {
+    // What is damaged is found by who reads it.
+    let reference = ValueReference::of(entry.kind, entry.value).ok().flatten();
+    reference.filter(|reference| reference.pieces().is_none())
 }
 
 impl DropSink for MergeDrops {
     #[inline]
     fn dropped(&mut self, entry: &Entry<'_>) {
         self.counts.dropped(entry);
-        self.note(entry, false);
+        self.note_reference(entry);
     }
 
     #[inline]
     fn made(&mut self, entry: &Entry<'_>) {
         self.counts.made(entry);
-        self.note(entry, true);
+        if let Some(reference) = reference_of(entry) {
+            self.references.made(&reference);
+        }
+    }
+}
+
+impl std::ops::AddAssign for MergeDrops {
+    fn add_assign(&mut self, more: Self) {
+        self.counts += more.counts;
+        self.references += more.references;
     }
 }
 

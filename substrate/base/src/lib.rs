@@ -16,6 +16,7 @@ mod error;
 mod ids;
 pub mod key;
 mod large_slice;
+mod large_vec;
 pub mod merge_operator;
 pub mod num;
 pub mod operands_format;
@@ -27,13 +28,14 @@ pub mod sync;
 mod value_reference;
 
 pub use cursor::Cursor;
-pub use drops::{DropCounts, DropSink, MergeDrops, ReferenceDrop};
+pub use drops::{DropCounts, DropSink, MergeDrops, ReferenceDrops, SegmentDrops};
 pub use entry::{Entry, Kind, OwnedEntry};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{
     ExtentSpan, Incarnation, KeyspaceId, ObjectId, Opening, PAGE_BYTES, PAGE_SIZE, RunId, Seqno, StoreId,
 };
 pub use large_slice::{LargeSlice, MAPPED_BYTES_MIN};
+pub use large_vec::LargeVec;
 pub use value_reference::ValueReference;
 
 /// Longest key that the store accepts, in bytes (64 KiB).

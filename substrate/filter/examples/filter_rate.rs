@@ -19,6 +19,14 @@ fn each(took: Duration, count: usize) -> f64 {
     took.as_secs_f64() * 1e9 / count as f64
 }
 
+fn build_into(bytes: &mut Vec<u8>, hashes: &[u64]) -> u32 {
+    let built = build(hashes, Precision::Bits8, |partition| {
+        bytes.extend_from_slice(partition);
+        Ok::<(), std::convert::Infallible>(())
+    });
+    built.unwrap_or_else(|never| match never {})
+}
+
 fn main() {
     for count in [1000u64, 20_000, 200_000, 2_000_000] {
         let hashes: Vec<u64> = (0..count).map(|i| hash_key(&i.to_le_bytes())).collect();
@@ -28,10 +36,10 @@ fn main() {
         let started = now();
         for _ in 0..rounds {
             bytes.clear();
-            build(&hashes, Precision::Bits8, &mut bytes);
+            build_into(&mut bytes, &hashes);
         }
         let built = each(started.elapsed(), hashes.len()) / rounds as f64;
-        let partitions = build(&hashes, Precision::Bits8, &mut Vec::new());
+        let partitions = build_into(&mut Vec::new(), &hashes);
         let probe = |hashes: &[u64]| {
             let started = now();
             let mut found = 0usize;

@@ -7,7 +7,10 @@
 //! - A partition is filled with the widest range of quotients that fits; only if its distinct hashes
 //!   outnumber its slots, or an offset outgrows its byte, does it become one that answers "maybe" to all.
 
-use testudo_base::num::{high32, low32, scale32, u16_of, u32_of, u64_of, usize_of};
+use testudo_base::{
+    LargeSlice,
+    num::{high32, low32, scale32, u16_of, u32_of, u64_of, usize_of},
+};
 
 use crate::{
     PARTITION_BYTES, Precision,
@@ -40,27 +43,35 @@ pub fn partition_of(hash: u64, partition_count: u32) -> u32 {
     scale32(high32(hash), partition_count)
 }
 
-/// Appends the filter over `hashes` to `out` and returns its number of partitions, which is
-/// [`partition_count`] of the number of hashes.
+/// Hands the partitions of the filter over `hashes` to `write`, one by one, and returns their number, which
+/// is [`partition_count`] of the number of hashes.
 ///
 /// Hashes may come in any order and repeat. If there are several partitions, each takes
 /// [`PARTITION_BYTES`]; a sole partition takes as few bytes as its keys need, and at most that.
-pub fn build(hashes: &[u64], precision: Precision, out: &mut Vec<u8>) -> u32 {
+///
+/// Errors: that of `write`, which is not called again.
+pub fn build<E>(
+    hashes: &[u64],
+    precision: Precision,
+    mut write: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<u32, E> {
     let shape = Shape::of(precision);
     let count = partition_count(u64_of(hashes.len()), precision);
     let (mut scattered, ends) = scatter(hashes, count);
     let mut encoder = Encoder { shape, places: Vec::new(), sorted: Vec::new() };
     let blocks = if count == 1 { blocks_for(hashes.len(), shape) } else { shape.blocks_max };
+    let mut partition = Vec::new();
     let mut start = 0;
     for end in ends {
-        let at = out.len();
-        encoder.encode(&mut scattered[start..end], blocks, out);
+        partition.clear();
+        encoder.encode(&mut scattered[start..end], blocks, &mut partition);
         if count > 1 {
-            out.resize(at + PARTITION_BYTES, 0);
+            partition.resize(PARTITION_BYTES, 0);
         }
+        write(&partition)?;
         start = end;
     }
-    count
+    Ok(count)
 }
 
 /// Blocks of a sole partition over `key_count` keys.
@@ -72,9 +83,11 @@ fn blocks_for(key_count: usize, shape: Shape) -> usize {
 }
 
 /// The low halves of the hashes, ordered by partition, and where each partition ends.
-fn scatter(hashes: &[u64], partition_count: u32) -> (Vec<u32>, Vec<usize>) {
+fn scatter(hashes: &[u64], partition_count: u32) -> (LargeSlice<u32>, Vec<usize>) {
+    let mut scattered = LargeSlice::unfilled(hashes.len());
     if partition_count == 1 {
-        return (hashes.iter().map(|&hash| low32(hash)).collect(), vec![hashes.len()]);
+        scattered.iter_mut().zip(hashes).for_each(|(low, hash)| *low = low32(*hash));
+        return (scattered, vec![hashes.len()]);
     }
     let mut at = vec![0usize; partition_count as usize];
     for &hash in hashes {
@@ -84,7 +97,6 @@ fn scatter(hashes: &[u64], partition_count: u32) -> (Vec<u32>, Vec<usize>) {
     for place in &mut at {
         (*place, sum) = (sum, sum + *place);
     }
-    let mut scattered = vec![0; hashes.len()];
     for &hash in hashes {
         let place = &mut at[partition_of(hash, partition_count) as usize];
         scattered[*place] = low32(hash);

@@ -40,6 +40,8 @@ use crate::{
 
 /// Updates that are looked at together, so that their cache misses overlap.
 const BATCH: usize = scaled(256, 2);
+/// Bytes of keys and values from which on they are as many.
+const BATCH_BYTES: usize = 48 << 10;
 
 /// A page of which so many other records were asked for is worth keeping whole (decision 0037).
 const NEIGHBOURS_MAX: u32 = 4;
@@ -228,7 +230,7 @@ impl KeyspaceRecords {
                     .filter(|value| value.len() <= VALUE_BYTES_MAX),
             );
             updates.next()?;
-            if batch.updates.len() == BATCH {
+            if batch.updates.len() == BATCH || batch.bytes.len() >= BATCH_BYTES {
                 next.replace_all(&batch, admits);
                 batch.clear();
             }

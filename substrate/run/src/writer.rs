@@ -15,7 +15,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use testudo_base::{
-    Entry, Error, ErrorKind, Incarnation, KeyspaceId, Kind, PAGE_SIZE, Result, RunId, Seqno,
+    Entry, Error, ErrorKind, Incarnation, KeyspaceId, Kind, LargeVec, PAGE_SIZE, Result, RunId, Seqno,
     checksum::hash_key,
     key,
     num::{u32_of, u64_of, usize_of},
@@ -24,6 +24,7 @@ use testudo_base::{
 use testudo_env::AlignedBuffer;
 use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, seal_pages};
 
+use self::written_index::{WrittenBlock, WrittenIndex};
 use crate::{
     RunLayout,
     format::{
@@ -36,6 +37,7 @@ use crate::{
 };
 
 mod ending;
+mod written_index;
 
 /// Bytes collected before they go to the device, at most.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -58,17 +60,6 @@ pub struct RunOrigin {
     /// Its age, see [`RunRef::newest_seqno`](crate::RunRef::newest_seqno).
     pub newest_seqno: Seqno,
 }
-
-/// A data block that was written.
-#[derive(Debug)]
-struct WrittenBlock {
-    /// Before its keys.
-    separator: Separator,
-    position: BlockPosition,
-    /// Keys from here on need so many pages more.
-    continued_from: Option<(Box<[u8]>, u32)>,
-}
-
 /// A longer border is not stated.
 const MAX_BORDER_BYTES: usize = 64;
 
@@ -94,8 +85,8 @@ pub struct RunWriter {
     buffer: AlignedBuffer,
     buffered_pages: usize,
     block: BlockBuilder,
-    index: Vec<WrittenBlock>,
-    hashes: Vec<u64>,
+    index: WrittenIndex,
+    hashes: LargeVec<u64>,
     admitted: Vec<(u32, PageKind, Vec<u8>)>,
     /// Last key of the blocks that are finished.
     previous_key: Vec<u8>,
@@ -143,8 +134,8 @@ impl RunWriter {
             buffer: AlignedBuffer::unfilled(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
             buffered_pages: 0,
             block: BlockBuilder::default(),
-            index: Vec::new(),
-            hashes: Vec::new(),
+            index: WrittenIndex::default(),
+            hashes: LargeVec::new(),
             admitted: Vec::new(),
             previous_key: Vec::new(),
             previous_first: Vec::new(),
@@ -219,9 +210,7 @@ impl RunWriter {
     pub fn memory_bytes(&self) -> usize {
         // The system gives a buffer its memory when it is first filled.
         let buffers = self.on_its_way.len() + usize::from(self.next_page > 0);
-        buffers * self.buffer.len()
-            + self.index.capacity() * size_of::<WrittenBlock>()
-            + self.hashes.capacity() * size_of::<u64>()
+        buffers * self.buffer.len() + self.index.room_bytes() + self.hashes.room_bytes()
     }
 
     /// Bytes of data blocks so far, the one being built excluded.

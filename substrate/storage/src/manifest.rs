@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use testudo_base::{
     Error, ErrorKind, Incarnation, PAGE_SIZE, Result, Seqno, StoreId,
-    num::{u64_of, usize_of},
+    num::u64_of,
     planted,
     sync::{Arc, Mutex},
 };
@@ -32,9 +32,7 @@ use testudo_env::{Env, File, OpenMode, OpenOptions, read_sparse};
 use crate::{
     SUPERBLOCK_FILE, Superblock, SuperblockFile, Watermark,
     manifest::{
-        manifest_format::{
-            Change, Decoded, RecordSeed, decode_record, encode_record, encode_record_in_pieces,
-        },
+        manifest_format::{Change, Decoded, RecordSeed, decode_record, encode_record_in_pieces},
         state::ManifestState,
         survey::list_manifests,
         watermark::{COUNT_MAX, WatermarkFile, read_watermark},
@@ -263,24 +261,25 @@ impl Manifest {
 
     fn append(&self, log: &mut Log, edit: &[Change]) -> Result<()> {
         debug_assert!(log.end.is_multiple_of(u64_of(PAGE_SIZE)), "records stand in pages of their own");
-        let record = padded(encode_record(edit, log.last_edit + 1, log.seed));
         let name = || file_name(log.superblock.manifest);
         if log.last_edit >= COUNT_MAX {
             return Err(Error::corruption(name(), log.end, "no number is left for another edit"));
         }
-        log.file.write_at(log.end, &record).map_err(|e| Error::io(name(), e))?;
+        let write_at = |offset, piece: &[u8]| log.file.write_at(log.end + offset, piece);
+        let written = encode_record_in_pieces(edit.iter(), log.last_edit + 1, log.seed, write_at);
+        let bytes = written.map_err(|e| Error::io(name(), e))?;
         if !planted!("manifest-edit-unsynced") {
             log.file.sync().map_err(|e| Error::io(name(), e))?;
         }
-        log.end += u64_of(record.len());
+        log.end += bytes;
         log.last_edit += 1;
         self.known.lock().raise(Watermark { edit: log.last_edit, ..Watermark::default() });
-        self.count(record.len());
+        self.count(bytes);
         Ok(())
     }
 
-    fn count(&self, bytes: usize) {
-        self.bytes_written.fetch_add(u64_of(bytes), std::sync::atomic::Ordering::Relaxed);
+    fn count(&self, bytes: u64) {
+        self.bytes_written.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Whether the store was closed properly before it was opened, or is new.
@@ -327,7 +326,7 @@ impl Manifest {
         log.seed = seed;
         log.end = end;
         log.snapshot_bytes = end;
-        self.count(usize_of(end));
+        self.count(end);
         // A manifest that stays behind is removed at the next open.
         let _ = self.env.remove_file(&self.directory.join(file_name(old)));
         Ok(())
@@ -446,7 +445,7 @@ impl Manifest {
         (known.stated, known.stated_segment) = (watermark, segment);
         known.is_closing_stated = superblock.is_closed;
         drop(known);
-        self.count(PAGE_SIZE);
+        self.count(u64_of(PAGE_SIZE));
         Ok(())
     }
 
@@ -472,12 +471,6 @@ impl Manifest {
 /// From what length on most of the log is of the past: the next opening reads all of it.
 fn worth_shortening(log: &Log) -> u64 {
     (log.snapshot_bytes * 2).max(CLOSED_BYTES)
-}
-
-/// Records stand in pages of their own: a write that is cut short must not tear what was durable before.
-fn padded(mut record: Vec<u8>) -> Vec<u8> {
-    record.resize(record.len().next_multiple_of(PAGE_SIZE), 0);
-    record
 }
 
 fn apply_all(state: &mut ManifestState, edit: &[Change]) -> Result<()> {

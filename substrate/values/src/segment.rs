@@ -4,8 +4,8 @@
 //! - The run holds every value that is not dead, and may hold dead ones: `dead_bytes` of `stored_bytes`.
 
 use testudo_base::{
-    Cursor, Entry, Error, ExtentSpan, Kind, MAX_VALUE_BYTES, PAGE_BYTES, Result, RunId, ValueReference,
-    codec::Damage, num::usize_of, planted, sync::Arc,
+    Cursor, Entry, Error, ExtentSpan, Kind, MAX_VALUE_BYTES, PAGE_BYTES, Result, RunId, SegmentDrops,
+    ValueReference, codec::Damage, num::usize_of, planted, sync::Arc,
 };
 use testudo_run::{Access, Lookup, ReadAhead, Run, RunCursor, RunOrigin, RunWriter};
 use testudo_storage::{DATA_FILE, Neighbours};
@@ -95,17 +95,18 @@ impl Segment {
         numbered
     }
 
-    /// The same segment, of which only the values live to which one of `living` leads.
-    pub fn with_living(&self, living: impl Iterator<Item = ValueReference>) -> Self {
-        let mut dead = DeadValues::all_of(self.dead.count());
-        let mut living_bytes = 0;
-        for reference in living {
-            debug_assert_eq!(reference.segment, self.id, "of this segment");
-            if dead.remove(reference.number) {
-                living_bytes += u64::from(reference.length);
-            }
+    /// The same segment, of which only those values live that are revived.
+    pub fn with_all_dead(&self) -> Self {
+        let dead = DeadValues::all_of(self.dead.count());
+        Self { dead, dead_bytes: self.stored_bytes, ..self.clone() }
+    }
+
+    /// The value lives to which this leads.
+    pub fn revive(&mut self, reference: &ValueReference) {
+        debug_assert_eq!(reference.segment, self.id, "of this segment");
+        if self.dead.remove(reference.number) {
+            self.dead_bytes -= u64::from(reference.length);
         }
-        Self { dead, dead_bytes: self.stored_bytes - living_bytes, ..self.clone() }
     }
 
     /// The run that it is in.
@@ -138,15 +139,26 @@ impl Segment {
         &self.run.reference().spans
     }
 
-    /// A value of it dies.
+    /// The values of it die to which these references led.
     ///
-    /// Errors: `Corruption` if it has no such value that lives.
-    pub(crate) fn bury(&mut self, reference: &ValueReference) -> Result<()> {
-        let length = u64::from(reference.length);
-        if !self.dead.insert(reference.number) || self.dead_bytes + length > self.stored_bytes {
-            return Err(self.damaged("an entry refers to a value that is dead or never was"));
+    /// Errors: `Corruption` if one of them did not live, or has other references.
+    pub(crate) fn bury(&mut self, drops: &SegmentDrops) -> Result<()> {
+        let mut buried = 0;
+        for number in drops.numbers() {
+            buried += 1;
+            if !self.dead.insert(number) {
+                return Err(self.damaged("an entry refers to a value that is dead or never was"));
+            }
         }
-        self.dead_bytes += if planted!("dead-bytes-twice") { 2 * length } else { length };
+        if drops.values() != buried {
+            return Err(self.damaged("several entries refer to the same value"));
+        }
+        let bytes =
+            u64::try_from(drops.bytes()).ok().filter(|bytes| self.dead_bytes + bytes <= self.stored_bytes);
+        let Some(bytes) = bytes else {
+            return Err(self.damaged("entries refer to longer values than it has"));
+        };
+        self.dead_bytes += if planted!("dead-bytes-twice") { 2 * bytes } else { bytes };
         Ok(())
     }
 

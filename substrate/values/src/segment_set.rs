@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use testudo_base::{Error, ErrorKind, ReferenceDrop, Result, RunId, ValueReference, planted, sync::Arc};
+use testudo_base::{Error, ErrorKind, ReferenceDrops, Result, RunId, ValueReference, planted, sync::Arc};
 use testudo_run::{Access, FoundTogether, KnownKey, get_known_together};
 use testudo_storage::Neighbours;
 
@@ -152,19 +152,11 @@ impl SegmentSet {
     /// nothing lives.
     ///
     /// Errors: `Corruption` if one of them did not live.
-    pub fn bury(&mut self, mut drops: Vec<ReferenceDrop>) -> Result<()> {
-        drops.sort_unstable();
-        for of_segment in drops.chunk_by(|a, b| a.reference.segment == b.reference.segment) {
-            let mut segment = Segment::clone(self.known(of_segment[0].reference.segment)?);
+    pub fn bury(&mut self, drops: &ReferenceDrops) -> Result<()> {
+        for (id, of_segment) in drops.iter() {
+            let mut segment = Segment::clone(self.known(id)?);
             let dead_before = segment.dead().dead();
-            for of_value in of_segment.chunk_by(|a, b| a.reference == b.reference) {
-                let made = of_value.iter().filter(|drop| drop.is_made).count();
-                match of_value.len().checked_sub(2 * made) {
-                    Some(0) => {}
-                    Some(1) => segment.bury(&of_value[0].reference)?,
-                    _ => return Err(segment.damaged("several entries refer to the same value")),
-                }
-            }
+            segment.bury(of_segment)?;
             if segment.is_dead() || planted!("segment-freed-early") {
                 Arc::make_mut(&mut self.segments).remove(&segment.id());
             } else if segment.dead().dead() > dead_before {

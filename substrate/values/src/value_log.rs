@@ -11,8 +11,8 @@
 //! - Once something could not be written it fails for good: nobody takes the rest for all of it.
 
 use testudo_base::{
-    Entry, Error, ErrorKind, ExtentSpan, Kind, Result, Seqno, ValueReference,
-    num::{u32_of, u64_of, usize_of},
+    Entry, Error, ErrorKind, ExtentSpan, Kind, LargeSlice, LargeVec, Result, Seqno, ValueReference,
+    num::{low32, u32_of, u64_of, usize_of},
     planted,
     sync::{
         Arc, Mutex,
@@ -54,7 +54,7 @@ struct State {
     /// Why something that was appended may not have been written.
     failure: Option<Error>,
     /// Which commits have which values.
-    placed: Vec<(Seqno, u32)>,
+    placed: LargeVec<Placed>,
     logged: Option<Arc<LoggedValues>>,
     /// Kept for the next entry.
     bytes: Vec<u8>,
@@ -71,10 +71,13 @@ pub struct LoggedValues {
 #[derive(Debug)]
 enum Numbers {
     /// One number for each seqno from the first one on; [`NO_VALUE`] where a write has none.
-    Dense { first: Seqno, numbers: Vec<u32> },
+    Dense { first: u64, numbers: LargeSlice<u32> },
     /// By seqno.
-    Sparse(Vec<(Seqno, u32)>),
+    Sparse(LargeVec<Placed>),
 }
+
+/// The seqno of a write, and the number of its value.
+type Placed = [u64; 2];
 
 /// No value has this number: each takes some space.
 const NO_VALUE: u32 = u32::MAX;
@@ -82,36 +85,39 @@ const NO_VALUE: u32 = u32::MAX;
 const DENSE_PART: u64 = 8;
 
 impl Numbers {
-    fn of(mut placed: Vec<(Seqno, u32)>) -> Self {
-        placed.sort_unstable_by_key(|(seqno, _)| *seqno);
-        let (Some(first), Some(last)) = (placed.first(), placed.last()) else { return Self::Sparse(placed) };
-        let (first, length) = (first.0, last.0.0 - first.0.0 + 1);
+    fn of(mut placed: LargeVec<Placed>) -> Self {
+        placed.sort_unstable();
+        let (Some([first, _]), Some([last, _])) = (placed.first(), placed.last()) else {
+            return Self::Sparse(placed);
+        };
+        let (first, length) = (*first, last - first + 1);
         if length / DENSE_PART > u64_of(placed.len()) {
             return Self::Sparse(placed);
         }
-        let mut numbers = vec![NO_VALUE; usize_of(length)];
-        for (seqno, number) in placed {
-            numbers[usize_of(seqno.0 - first.0)] = number;
+        let mut numbers = LargeSlice::unfilled(usize_of(length));
+        numbers.fill(NO_VALUE);
+        for [seqno, number] in placed.iter() {
+            numbers[usize_of(seqno - first)] = low32(*number);
         }
         Self::Dense { first, numbers }
     }
 
     fn memory_bytes(&self) -> usize {
         match self {
-            Self::Dense { numbers, .. } => numbers.capacity() * size_of::<u32>(),
-            Self::Sparse(placed) => placed.capacity() * size_of::<(Seqno, u32)>(),
+            Self::Dense { numbers, .. } => size_of_val(&**numbers),
+            Self::Sparse(placed) => placed.room_bytes(),
         }
     }
 
     fn get(&self, seqno: Seqno) -> Option<u32> {
         match self {
             Self::Dense { first, numbers } => {
-                let at = seqno.0.checked_sub(first.0)?;
+                let at = seqno.0.checked_sub(*first)?;
                 numbers.get(usize_of(at)).copied().filter(|number| *number != NO_VALUE)
             }
             Self::Sparse(placed) => {
-                let found = placed.binary_search_by_key(&seqno, |(seqno, _)| *seqno);
-                found.ok().map(|at| placed[at].1)
+                let found = placed.binary_search_by_key(&seqno.0, |[seqno, _]| *seqno);
+                found.ok().map(|at| low32(placed[at][1]))
             }
         }
     }
@@ -170,7 +176,7 @@ impl ValueLog {
             stored_bytes: 0,
             is_dirty: false,
             failure: None,
-            placed: Vec::new(),
+            placed: LargeVec::new(),
             logged: None,
             bytes: Vec::new(),
         };
@@ -216,7 +222,7 @@ impl ValueLog {
     pub fn memory_bytes(&self) -> usize {
         let state = self.state.lock();
         state.writer.as_ref().map_or(0, RunWriter::memory_bytes)
-            + state.placed.capacity() * size_of::<(Seqno, u32)>()
+            + state.placed.room_bytes()
             + state.bytes.capacity()
             + state.logged.as_ref().map_or(0, |logged| logged.numbers.memory_bytes())
     }
@@ -242,7 +248,7 @@ impl ValueLog {
     /// The write with this seqno has the value that `reference` leads to. REQUIRES: nobody flushes its buffer
     /// before.
     pub fn note(&self, seqno: Seqno, reference: ValueReference) {
-        self.state.lock().placed.push((seqno, reference.number));
+        self.state.lock().placed.push([seqno.0, reference.number.into()]);
     }
 
     /// Writes everything that was appended, so that it survives the end of the process.
@@ -266,7 +272,7 @@ impl ValueLog {
         state.check()?;
         if let Some(mut writer) = state.writer.take().filter(|_| state.count > 0) {
             let placed = std::mem::take(&mut state.placed);
-            writer.set_newest_seqno(placed.iter().map(|(seqno, _)| *seqno).max().unwrap_or_default());
+            writer.set_newest_seqno(placed.iter().map(|[seqno, _]| Seqno(*seqno)).max().unwrap_or_default());
             let run = writer.finish_value_segment()?;
             let segment = Segment {
                 id: self.record.id,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use testudo_base::{
-    DropCounts, DropSink, Entry, KeyspaceId, Kind, MergeDrops, ReferenceDrop, Result, RunId, Seqno,
+    DropCounts, DropSink, Entry, KeyspaceId, Kind, MergeDrops, ReferenceDrops, Result, RunId, Seqno,
     ValueReference,
     merge_operator::FullMerge,
     sync::{
@@ -84,9 +84,7 @@ impl Progress {
 
     /// Reports entries that the work found dead, and those that it made of such.
     pub fn record_drops(&self, drops: MergeDrops) {
-        let mut all = self.drops.lock();
-        all.counts += drops.counts;
-        all.references.extend(drops.references);
+        *self.drops.lock() += drops;
     }
 
     /// What was counted by [`Progress::record_drops`] since this was asked last.
@@ -95,7 +93,7 @@ impl Progress {
     }
 
     /// The references to values that [`Progress::record_drops`] was told of since this was asked last.
-    pub fn take_reference_drops(&self) -> Vec<ReferenceDrop> {
+    pub fn take_reference_drops(&self) -> ReferenceDrops {
         std::mem::take(&mut self.drops.lock().references)
     }
 

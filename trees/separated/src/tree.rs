@@ -6,7 +6,7 @@
 //! - The segments of a state are those to which the entries of its tree refer.
 
 use testudo_base::{
-    Cursor, Entry, KeyspaceId, Kind, ReferenceDrop, Result, RunId, ValueReference, num::low64, planted,
+    Cursor, Entry, KeyspaceId, Kind, ReferenceDrops, Result, RunId, ValueReference, num::low64, planted,
     sync::Arc,
 };
 use testudo_contract::{
@@ -49,7 +49,7 @@ enum Outcome {
 struct OfValues {
     /// Segments that it wrote.
     made: Vec<Segment>,
-    drops: Vec<ReferenceDrop>,
+    drops: ReferenceDrops,
 }
 
 /// A piece of work of the tree, and the values for it.
@@ -136,7 +136,7 @@ impl SeparatedTree {
         let mut segments = self.segments.clone();
         let pace = self.pace.after(of_values.made.iter().map(Segment::stored_bytes).sum());
         of_values.made.into_iter().for_each(|segment| segments.insert(segment));
-        segments.bury(of_values.drops)?;
+        segments.bury(&of_values.drops)?;
         let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
         changes.extend(edit.changes);
         changes.extend(rest);
@@ -376,7 +376,7 @@ impl Tree for SeparatedTree {
                     return Ok(None);
                 };
                 if planted!("drops-of-job-lost") {
-                    of_values.drops.clear();
+                    of_values.drops = ReferenceDrops::default();
                 }
                 self.with_segments(edit, of_values, work.keyspace).map(Some)
             }

@@ -113,8 +113,6 @@ fn merge_page<C: Cursor>(sources: Vec<C>, resolver: &mut Resolver<'_>, new: &mut
         }
         merge.next()?;
     }
-    let MergeDrops { counts, references } = merge.into_sink();
-    resolver.drops.counts += counts;
-    resolver.drops.references.extend(references);
+    resolver.drops += merge.into_sink();
     Ok(())
 }

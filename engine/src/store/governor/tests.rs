@@ -1,11 +1,19 @@
 //! What the governor does with counts that a workload would give.
 
+use testudo_base::{Kind, Seqno, chunks::ChunkPool};
+use testudo_memtable::Memtable;
+
 use super::*;
 
 const TOTAL: u64 = 64 << 20;
 
+fn of_keyspaces(keyspaces: f64, share: f64) -> Conditions {
+    let writing = Writing { rewrites: 0.5, keyspaces };
+    Conditions { total: TOTAL, share, ghost_bytes: TOTAL / 8, writing }
+}
+
 fn conditions(share: f64) -> Conditions {
-    Conditions { total: TOTAL, share, ghost_bytes: TOTAL / 8, rewrites: 0.5 }
+    of_keyspaces(1.0, share)
 }
 
 /// The share after `rounds`, in each of which so much is written and missed.
@@ -56,4 +64,33 @@ fn a_share_near_the_wanted_one_stays() {
     assert_eq!(governor.last().changes, 0);
     governor.begin_anew(now);
     assert_eq!(governor.last(), Decision::default());
+}
+
+#[test]
+fn thousands_of_keyspaces_have_room_for_more_than_their_first_records() {
+    let settle = |keyspaces, missed| {
+        let (mut governor, mut share) = (Governor::default(), 0.45);
+        for round in 1..=20 {
+            let now = Counted { written: round << 20, missed_pages: round * missed, missed_records: 0 };
+            share = governor.decide(now, &of_keyspaces(keyspaces, share)).unwrap_or(share);
+        }
+        share
+    };
+    // Workload A misses a read for about each 120 bytes that it writes.
+    let (one, many) = (settle(1.0, 8_700), settle(4096.0, 8_700));
+    assert!(one < LEAST + LEAST_CHANGE, "{one}");
+    // 4,096 buffers of 5 KiB are 20 MiB; flushes cost as much as reads with 3.8 MiB more.
+    assert!((many - 23.8 / 64.0).abs() < 2.0 * LEAST_CHANGE, "{many}");
+    // Nobody writes: they are flushed when readers need their memory.
+    let mut governor = Governor::default();
+    let now = Counted { written: 0, missed_pages: 100_000, missed_records: 0 };
+    assert!(governor.decide(now, &of_keyspaces(4096.0, 0.45)).is_some_and(|share| share < 0.3));
+}
+
+#[test]
+fn a_buffer_with_a_record_takes_what_the_governor_counts_on() {
+    let table = Memtable::new(ChunkPool::new(1 << 20));
+    table.insert(Seqno(1), Kind::Value, b"user00000001", &[7; 100], None);
+    let bytes = table.memory_bytes() as f64;
+    assert!(bytes > BUFFER_BYTES * 0.8 && bytes < BUFFER_BYTES * 1.1, "{bytes}");
 }

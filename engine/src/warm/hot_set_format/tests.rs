@@ -18,7 +18,8 @@ fn everything_comes_back_as_it_was() {
     let states = [(KeyspaceId(1), Seqno(2)), (KeyspaceId(u32::MAX), Seqno(u64::MAX))];
     assert_eq!(decode_states(&encode_states(states.into_iter())), Ok(states.to_vec()));
     let pages = [page(5, 1), page(6, 1), page(1 << 40, 1), page(3, 2)];
-    assert_eq!(decode_pages(&encode_pages(Keeping::Main, &pages)), Ok(pages.to_vec()));
+    let places = pages.map(|hot| [hot.generation.0, hot.page]);
+    assert_eq!(decode_pages(&encode_pages(Keeping::Main, &places)), Ok(pages.to_vec()));
     let record =
         HotRecord { keyspace: KeyspaceId(3), priority: 2, key: b"key".to_vec(), value: vec![5; 300] };
     let mut bytes = Vec::new();

@@ -1,3 +1,5 @@
+use std::convert::Infallible;
+
 use testudo_base::{checksum::hash_key, num::u64_of};
 
 use super::{build, partition_count, partition_of};
@@ -16,7 +18,10 @@ struct Filter {
 impl Filter {
     fn new(hashes: &[u64], precision: Precision) -> Self {
         let mut bytes = Vec::new();
-        let partitions = build(hashes, precision, &mut bytes);
+        let Ok(partitions) = build(hashes, precision, |partition| {
+            bytes.extend_from_slice(partition);
+            Ok::<(), Infallible>(())
+        });
         assert_eq!(partitions, partition_count(u64_of(hashes.len()), precision));
         if partitions == 1 {
             assert!(bytes.len() <= PARTITION_BYTES);

@@ -35,6 +35,9 @@ pub(crate) struct Fork {
 }
 
 impl Fork {
+    /// Bytes of its encoding.
+    pub(crate) const BYTES: usize = 5;
+
     /// Where `right` leaves `left`. REQUIRES: `left < right`.
     pub(crate) fn between(left: &[u8], right: &[u8]) -> Self {
         debug_assert!(left < right, "keys ascend");

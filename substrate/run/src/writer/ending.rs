@@ -11,11 +11,10 @@ use testudo_base::{
 };
 use testudo_storage::{PAGE_HEADER_BYTES, PageKind};
 
-use super::{RunWriter, WrittenBlock};
+use super::{RunWriter, written_index::EncodedBlock};
 use crate::{
     KeyBounds, KeyEnds, Run, RunRecord, RunRef,
     format::{
-        block::IndexEntry,
         builder::BlockBuilder,
         footer::{BlockPosition, Footer},
         long_separators::{Fork, Separator},
@@ -29,13 +28,8 @@ impl RunWriter {
         let mut first: Option<Separator> = None;
         // From the first entry of the open index block to the last one.
         let mut way: Option<Fork> = None;
-        let mut value = Vec::new();
-        for WrittenBlock { separator, position, continued_from } in std::mem::take(&mut self.index) {
-            value.clear();
-            let continued_from = continued_from.as_ref().map(|(border, pages)| (&**border, *pages));
-            let fork = separator.fork;
-            IndexEntry { position, continued_from, fork }.encode(&mut value);
-            let entry = Entry { key: &separator.bytes, kind: Kind::Value, value: &value };
+        std::mem::take(&mut self.index).each(|EncodedBlock { separator, entry, fork }| {
+            let entry = Entry { key: separator, kind: Kind::Value, value: entry };
             way = match (way, fork) {
                 (Some(way), Some(fork)) => Some(way.then(fork)),
                 (_, fork) => fork,
@@ -48,10 +42,11 @@ impl RunWriter {
                 block.push(&entry);
             }
             if first.is_none() {
-                first = Some(Separator { bytes: separator.bytes, fork: way.filter(|_| fork.is_some()) });
+                first = Some(Separator { bytes: separator.to_vec(), fork: way.filter(|_| fork.is_some()) });
                 way = None;
             }
-        }
+            Ok(())
+        })?;
         if let Some(first) = first {
             top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
         }
@@ -61,12 +56,11 @@ impl RunWriter {
     }
 
     fn write_filter(&mut self) -> Result<(u32, u32)> {
-        let mut filter = Vec::new();
-        testudo_filter::build(&self.hashes, testudo_filter::Precision::default(), &mut filter);
+        let hashes = std::mem::take(&mut self.hashes);
         let first = self.next_page;
-        for partition in filter.chunks(testudo_filter::PARTITION_BYTES) {
-            self.write_block(PageKind::Filter, partition)?;
-        }
+        testudo_filter::build(&hashes, testudo_filter::Precision::default(), |partition| {
+            self.write_block(PageKind::Filter, partition).map(|_| ())
+        })?;
         Ok((first, self.next_page - first))
     }
 

@@ -4,7 +4,7 @@
 //! - No page is evicted for one that is put back: it takes a free frame, or memory that pages may have.
 //! - A page that is here, or on its way, is left alone.
 
-use testudo_base::RunId;
+use testudo_base::{LargeVec, RunId};
 
 use super::{
     PageCache,
@@ -37,14 +37,15 @@ pub enum Restoring {
 }
 
 impl PageCache {
-    /// The pages that are here, about: others come and go meanwhile.
-    pub fn hot_pages(&self) -> Vec<HotPage> {
+    /// The pages that are here and kept like that, about: others come and go meanwhile. Of each its run and
+    /// its number.
+    pub fn hot_pages(&self, kept: Keeping) -> LargeVec<[u64; 2]> {
         let numbers = 0..testudo_base::num::u32_of(self.frames.positions());
         let hot = |number| {
             let frame = self.frames.frame(number)?;
             let keeping = keeping_of(frame.heat().load(testudo_base::sync::atomic::Ordering::Relaxed));
             let (page, generation) = frame.readable_page()?;
-            Some(HotPage { page, generation, keeping })
+            (keeping == kept).then_some([generation.0, page])
         };
         numbers.filter_map(hot).collect()
     }

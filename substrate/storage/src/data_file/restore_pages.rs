@@ -5,7 +5,7 @@
 //! - The page cache is only filled, nothing is evicted.
 
 use testudo_base::{
-    Error, KeyspaceId, PAGE_BYTES, PAGE_SIZE, Result,
+    Error, KeyspaceId, LargeVec, PAGE_BYTES, PAGE_SIZE, Result,
     num::{u64_of, usize_of},
 };
 use testudo_env::{AlignedBuffer, ReadRequest};
@@ -41,8 +41,8 @@ pub struct Restored {
 
 impl DataFile {
     /// The pages that the cache holds, about.
-    pub fn hot_pages(&self) -> Vec<HotPage> {
-        self.cache.hot_pages()
+    pub fn hot_pages(&self, kept: Keeping) -> LargeVec<[u64; 2]> {
+        self.cache.hot_pages(kept)
     }
 
     /// Puts pages back into the cache as far as there is memory. REQUIRES: they are sorted by number, there

@@ -22,6 +22,8 @@
 //! **Invariants**
 //! - Decoding never allocates more than the bytes that are left.
 
+use std::borrow::Borrow;
+
 use testudo_base::{
     ExtentSpan, Incarnation, KeyspaceId, ObjectId, Opening, PAGE_SIZE, RunId, Seqno, StoreId,
     checksum::{StreamChecksum, checksum64},
@@ -33,7 +35,7 @@ use testudo_base::{
 /// Bytes of a record before its payload.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
 /// Of a long record, so many are in memory at a time while it is written.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 48 << 10;
 /// A record is never longer than this.
 pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
@@ -116,7 +118,7 @@ pub(crate) fn encode_record(edit: &[Change], edit_number: u64, seed: RecordSeed)
 /// time: `write_at` gets them, each piece with its offset. The header comes last, so that a record that is
 /// cut short is none. Returns its bytes.
 pub(crate) fn encode_record_in_pieces<E>(
-    changes: impl Iterator<Item = Change>,
+    changes: impl Iterator<Item = impl Borrow<Change>>,
     edit_number: u64,
     seed: RecordSeed,
     mut write_at: impl FnMut(u64, &[u8]) -> Result<(), E>,
@@ -125,7 +127,7 @@ pub(crate) fn encode_record_in_pieces<E>(
     let (mut piece, mut written) = (vec![0u8; RECORD_HEADER_BYTES], 0);
     let header_bytes_at = |written: u64| if written == 0 { RECORD_HEADER_BYTES } else { 0 };
     for change in changes {
-        encode_change(&mut piece, &change);
+        encode_change(&mut piece, change.borrow());
         if piece.len() >= PIECE_BYTES {
             payload_checksum.update(&piece[header_bytes_at(written)..]);
             write_at(written, &piece)?;

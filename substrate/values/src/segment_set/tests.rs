@@ -36,12 +36,12 @@ fn one_segment() -> (Arc<DataFile>, SegmentSet, Vec<ValueReference>) {
     (data, segments, references)
 }
 
-fn dropped(reference: ValueReference) -> ReferenceDrop {
-    ReferenceDrop { reference, is_made: false }
-}
-
-fn made(reference: ValueReference) -> ReferenceDrop {
-    ReferenceDrop { reference, is_made: true }
+/// References that ended, and those that were made.
+fn drops(ended: &[ValueReference], made: &[ValueReference]) -> ReferenceDrops {
+    let mut drops = ReferenceDrops::default();
+    ended.iter().for_each(|reference| drops.dropped(reference));
+    made.iter().for_each(|reference| drops.made(reference));
+    drops
 }
 
 fn check_read(segments: &SegmentSet, references: &[ValueReference], numbers: impl Iterator<Item = u64>) {
@@ -68,11 +68,11 @@ fn values_are_found_by_their_references_and_keys() {
 fn a_value_dies_when_its_reference_was_dropped_and_not_made_anew() {
     let (_, mut segments, references) = one_segment();
     let [a, b] = [references[1], references[2]];
-    segments.bury(vec![dropped(a), dropped(b), made(b)]).unwrap();
+    segments.bury(&drops(&[a, b], &[b])).unwrap();
     let totals = segments.totals();
     assert_eq!(totals.dead_bytes, u64::from(a.length));
     // It was taken into another entry, which ends now.
-    segments.bury(vec![made(b), dropped(b), dropped(b)]).unwrap();
+    segments.bury(&drops(&[b, b], &[b])).unwrap();
     assert_eq!(segments.totals().dead_bytes, u64::from(a.length) + u64::from(b.length));
     let segment = segments.get(RunId(5)).unwrap();
     let record = SegmentRecord::decode(&segment.encode()).unwrap();
@@ -83,16 +83,18 @@ fn a_value_dies_when_its_reference_was_dropped_and_not_made_anew() {
 #[test]
 fn a_value_that_dies_twice_or_never_was_is_corruption() {
     let (_, mut segments, references) = one_segment();
-    segments.bury(vec![dropped(references[1])]).unwrap();
+    segments.bury(&drops(&references[1..2], &[])).unwrap();
     let unknown = ValueReference { segment: RunId(99), number: 0, length: 0 };
-    for drops in [
-        vec![dropped(references[1])],
-        vec![dropped(references[2]), dropped(references[2])],
-        vec![made(references[2])],
-        vec![dropped(ValueReference { number: 500, ..references[2] })],
-        vec![dropped(unknown)],
+    let there = references[2];
+    for wrong in [
+        drops(&references[1..2], &[]),
+        drops(&[there, there], &[]),
+        drops(&[], &[there]),
+        drops(&[ValueReference { number: 500, ..there }], &[]),
+        drops(&[ValueReference { length: u32::MAX, ..there }], &[]),
+        drops(&[unknown], &[]),
     ] {
-        let error = segments.clone().bury(drops).unwrap_err();
+        let error = segments.clone().bury(&wrong).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     }
 }
@@ -101,10 +103,10 @@ fn a_value_that_dies_twice_or_never_was_is_corruption() {
 fn a_rewritten_segment_keeps_its_references_and_leaves_out_the_dead() {
     let (_, mut segments, references) = one_segment();
     let before = segments.totals();
-    segments.bury(references.iter().step_by(2).copied().map(dropped).collect()).unwrap();
+    segments.bury(&drops(&references.iter().step_by(2).copied().collect::<Vec<_>>(), &[])).unwrap();
     let rewritten = segments.get(RunId(5)).unwrap().rewrite(origin(6)).unwrap();
     // These die while it is rewritten.
-    segments.bury(vec![dropped(references[1]), dropped(references[3])]).unwrap();
+    segments.bury(&drops(&[references[1], references[3]], &[])).unwrap();
     assert!(segments.install(&rewritten));
     let died: u64 = [1, 3].iter().map(|number| u64::from(references[*number].length)).sum();
     let after = segments.totals();
@@ -122,7 +124,7 @@ fn a_rewritten_segment_keeps_its_references_and_leaves_out_the_dead() {
 fn a_segment_of_which_nothing_lives_is_gone() {
     let (_, mut segments, references) = one_segment();
     let rewritten = segments.get(RunId(5)).unwrap().rewrite(origin(6)).unwrap();
-    segments.bury(references.into_iter().map(dropped).collect()).unwrap();
+    segments.bury(&drops(&references, &[])).unwrap();
     assert!(segments.is_empty());
     assert!(!segments.install(&rewritten));
 }

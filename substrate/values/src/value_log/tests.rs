@@ -73,8 +73,11 @@ fn a_value_log_takes_no_more_than_its_space() {
     assert!(bytes <= pages * testudo_base::PAGE_BYTES && bytes >= 40 << 10, "{bytes}");
     let segment = log.finish().unwrap().unwrap().segment().clone();
     assert_eq!(segment.stored_bytes(), bytes);
-    let living = segment.with_living(std::iter::empty());
+    let mut living = segment.with_all_dead();
     assert!(living.is_dead() && living.dead_bytes() == bytes);
+    let one = ValueReference { segment: segment.id(), number: 2, length: u32_of(value(2).len()) };
+    (0..2).for_each(|_| living.revive(&one));
+    assert!(!living.is_dead() && living.dead_bytes() == bytes - u64::from(one.length));
 }
 
 /// A long value that waits to be written takes all of its pages already.

@@ -1,0 +1,105 @@
+//! Vectors of plain elements that lie in large slices.
+//!
+//! A piece of 128 KiB or more that is freed makes GNU's allocator keep pieces of that size from then on, in
+//! the heaps of all threads (`large_slice.rs`). So what may grow that long and comes and goes while a store
+//! runs is one of these, if its elements are plain.
+
+use std::{fmt, ops};
+
+use bytemuck::AnyBitPattern;
+
+use crate::LargeSlice;
+
+/// Room for the first elements, in bytes.
+const FIRST_BYTES: usize = 256;
+
+/// A growing vector; see the head of `large_vec.rs`.
+pub struct LargeVec<T> {
+    /// Beyond `len` there is anything.
+    room: LargeSlice<T>,
+    len: usize,
+}
+
+impl<T: AnyBitPattern> LargeVec<T> {
+    /// Without elements, and without memory.
+    pub fn new() -> Self {
+        Self { room: LargeSlice::unfilled(0), len: 0 }
+    }
+
+    /// Adds an element.
+    #[inline]
+    pub fn push(&mut self, element: T) {
+        if self.len == self.room.len() {
+            self.grow(1);
+        }
+        self.room[self.len] = element;
+        self.len += 1;
+    }
+
+    /// Adds copies of elements.
+    #[inline]
+    pub fn extend_from_slice(&mut self, more: &[T]) {
+        if more.len() > self.room.len() - self.len {
+            self.grow(more.len());
+        }
+        self.room[self.len..self.len + more.len()].copy_from_slice(more);
+        self.len += more.len();
+    }
+
+    /// Leaves no elements, and their memory for others.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn room_bytes(&self) -> usize {
+        size_of_val(&*self.room)
+    }
+
+    #[cold]
+    fn grow(&mut self, more: usize) {
+        let first = (FIRST_BYTES / size_of::<T>().max(1)).max(1);
+        let mut room = LargeSlice::unfilled((self.len + more).max(self.len * 2).max(first));
+        room[..self.len].copy_from_slice(self);
+        self.room = room;
+    }
+}
+
+impl<T: AnyBitPattern> Default for LargeVec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> ops::Deref for LargeVec<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.room[..self.len]
+    }
+}
+
+impl<T> ops::DerefMut for LargeVec<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.room[..self.len]
+    }
+}
+
+impl<T: AnyBitPattern> FromIterator<T> for LargeVec<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
+        let mut all = Self::new();
+        elements.into_iter().for_each(|element| all.push(element));
+        all
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for LargeVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&**self).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

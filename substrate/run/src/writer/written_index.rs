@@ -1,0 +1,101 @@
+//! The index of the data blocks that were written, until the run ends.
+//!
+//! Its entries are kept as they will stand in index pages, one behind the other: a run has thousands, and as
+//! structures with a key each they took several times as much.
+//!
+//! **Invariants**
+//! - What is said of a block can change until the next one is added.
+
+use testudo_base::{
+    LargeVec, Result,
+    codec::Reader,
+    num::{u32_of, usize_of},
+};
+
+use crate::format::{
+    block::IndexEntry,
+    footer::BlockPosition,
+    long_separators::{Fork, Separator},
+};
+
+/// A data block that was written.
+#[derive(Debug)]
+pub(super) struct WrittenBlock {
+    /// Before its keys.
+    pub(super) separator: Separator,
+    pub(super) position: BlockPosition,
+    /// Keys from here on need so many pages more.
+    pub(super) continued_from: Option<(Box<[u8]>, u32)>,
+}
+
+/// Blocks in the order of their keys.
+#[derive(Debug, Default)]
+pub(super) struct WrittenIndex {
+    /// Of each but the last: lengths of separator, entry and the fork at the entry's end, as u32; separator;
+    /// entry.
+    bytes: LargeVec<u8>,
+    last: Option<WrittenBlock>,
+    len: usize,
+    /// Kept for the next entry.
+    entry: Vec<u8>,
+}
+
+/// An entry as it stands in an index page.
+pub(super) struct EncodedBlock<'a> {
+    pub(super) separator: &'a [u8],
+    pub(super) entry: &'a [u8],
+    /// There if the separator was cut.
+    pub(super) fork: Option<Fork>,
+}
+
+impl WrittenIndex {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn room_bytes(&self) -> usize {
+        self.bytes.room_bytes()
+    }
+
+    pub(super) fn push(&mut self, block: WrittenBlock) {
+        self.encode_last();
+        self.last = Some(block);
+        self.len += 1;
+    }
+
+    pub(super) fn last_mut(&mut self) -> Option<&mut WrittenBlock> {
+        self.last.as_mut()
+    }
+
+    fn encode_last(&mut self) {
+        let Some(WrittenBlock { separator, position, continued_from }) = self.last.take() else { return };
+        let continued_from = continued_from.as_ref().map(|(border, pages)| (&**border, *pages));
+        self.entry.clear();
+        IndexEntry { position, continued_from, fork: separator.fork }.encode(&mut self.entry);
+        let fork_bytes = if separator.fork.is_some() { Fork::BYTES } else { 0 };
+        for length in [separator.bytes.len(), self.entry.len(), fork_bytes] {
+            self.bytes.extend_from_slice(&u32_of(length).to_le_bytes());
+        }
+        self.bytes.extend_from_slice(&separator.bytes);
+        self.bytes.extend_from_slice(&self.entry);
+    }
+
+    /// Shows all entries, in order.
+    pub(super) fn each(mut self, mut show: impl FnMut(EncodedBlock<'_>) -> Result<()>) -> Result<()> {
+        self.encode_last();
+        let mut rest = &*self.bytes;
+        let mut take = |length: usize| rest.split_off(..length).expect("it was just encoded");
+        for _ in 0..self.len {
+            let [separator, entry, fork] = [(); 3].map(|()| {
+                let bytes = take(4).try_into().expect("four bytes");
+                usize_of(u64::from(u32::from_le_bytes(bytes)))
+            });
+            let (separator, entry) = (take(separator), take(entry));
+            let mut fork = Reader::new(&entry[entry.len() - fork..]);
+            let fork = if fork.is_empty() { None } else { Fork::decode(&mut fork).ok() };
+            show(EncodedBlock { separator, entry, fork })?;
+        }
+        Ok(())
+    }
+}
