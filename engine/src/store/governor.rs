@@ -3,9 +3,10 @@
 //!
 //! A doubling of the flush distance spares each record about half a rewrite
 //! ([`testudo_contract::Tree::rewrites_per_doubling`]), so a byte more of write memory `W` saves
-//! `written · rewrites / (W · ln 2)` bytes of merging. It also saves flushes: each of `K` keyspaces that are
-//! written to takes `B` bytes of `W` whatever it has ([`BUFFER_BYTES`]), and what is left of `W` is flushed by
-//! as many flushes as there are keyspaces, each of which writes `F` bytes whatever it has ([`FLUSH_BYTES`]).
+//! `written · rewrites / (W · ln 2)` bytes of merging. It also saves flushes: each of `K` keyspaces that
+//! are written to takes `B` bytes of `W` whatever it has ([`BUFFER_BYTES`]), and what is left of `W` is
+//! flushed by as many flushes as there are keyspaces, each of which writes `F` bytes whatever it has
+//! ([`FLUSH_BYTES`]).
 //! The caches know which of their reads of the device they would not have made with `G` more bytes, so a byte
 //! more saves them `missed / G` of those. With `w = W − K · B` both are worth the same where
 //!
@@ -28,8 +29,8 @@ const LEAST: f64 = 0.125;
 const MOST: f64 = 0.75;
 /// A read of a page costs as much as merging so many bytes: about 60 µs against 4 ns a byte.
 const READ_BYTES: f64 = 16384.0;
-/// What a write buffer takes as soon as it has something, and what a flush of one writes whatever it has: pages
-/// that are not full, index, filter, footer, nodes, and the same again when that is merged.
+/// What a write buffer takes as soon as it has something, and what a flush of one writes whatever it has:
+/// pages that are not full, index, filter, footer, nodes, and the same again when that is merged.
 const BUFFER_BYTES: f64 = 5120.0;
 const FLUSH_BYTES: f64 = 32768.0;
 /// Evidence for a decision: this part of the budget was written, or missed by as many bytes as the border

@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, io, time::Duration};
 
 use testudo_base::{
-    KeyspaceId, PAGE_BYTES, Seqno,
+    KeyspaceId, LargeVec, PAGE_BYTES, Seqno,
     num::{u64_of, usize_of},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -51,6 +51,9 @@ struct RecordStates {
     flushed: Vec<(KeyspaceId, Seqno)>,
     records: BTreeMap<KeyspaceId, KeyspaceRecords>,
 }
+
+/// Runs and numbers of the pages that are kept so.
+type HotPages = [(Keeping, LargeVec<[u64; 2]>); 3];
 
 /// A file that is being written.
 struct HotSetWriter {
@@ -142,16 +145,19 @@ impl Store {
             self.remove_hot_set();
             return;
         }
+        let kept = [Keeping::Structure, Keeping::Main, Keeping::Probation];
+        let pages = kept.map(|keeping| (keeping, self.data.hot_pages(keeping)));
+        let page_bytes: u64 = pages.iter().map(|(_, pages)| u64_of(pages.len()) * PAGE_BYTES).sum();
         let records = self.records.stats();
         let record_bytes = if records.records > 0 { records.used_bytes } else { 0 };
-        if self.data.cache_stats().used_bytes + record_bytes < HOT_BYTES_MIN {
+        if page_bytes + record_bytes < HOT_BYTES_MIN {
             return;
         }
         // What is kept back for a full device is for writes.
         let env = self.space.plain_env(&self.env);
         let new = self.directory.join(NEW_HOT_SET_FILE);
         let _ = env.remove_file(&new);
-        let written = self.write_hot_set(&*env, &states);
+        let written = self.write_hot_set(&*env, pages, &states);
         if written.and_then(|()| env.rename(&new, &self.directory.join(HOT_SET_FILE))).is_err() {
             let _ = env.remove_file(&new);
             return;
@@ -164,7 +170,7 @@ impl Store {
         let _ = self.env.remove_file(&self.directory.join(HOT_SET_FILE));
     }
 
-    fn write_hot_set(&self, env: &dyn Env, states: &RecordStates) -> io::Result<()> {
+    fn write_hot_set(&self, env: &dyn Env, pages: HotPages, states: &RecordStates) -> io::Result<()> {
         let began = env.monotonic();
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
         let file = env.open(&self.directory.join(NEW_HOT_SET_FILE), options)?;
@@ -173,7 +179,7 @@ impl Store {
         let (number, offset) = (env.random_u64(), u64_of(HEADER_BYTES));
         let mut writer = HotSetWriter { file, number, offset, bytes_max, payload_bytes };
         writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
-        self.put_pages(&mut writer)?;
+        put_pages(&mut writer, pages)?;
         self.put_records(&mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
         let header = HotSetHeader {
             store: self.id,
@@ -183,18 +189,6 @@ impl Store {
             file_bytes: writer.offset,
         };
         writer.file.write_at(0, &header.encode())
-    }
-
-    /// Notes pages, those first that are kept longest.
-    fn put_pages(&self, writer: &mut HotSetWriter) -> io::Result<()> {
-        for keeping in [Keeping::Structure, Keeping::Main, Keeping::Probation] {
-            let mut pages = self.data.hot_pages(keeping);
-            pages.sort_unstable();
-            for block in pages.chunks(PAGES) {
-                writer.put(BlockKind::Pages, &encode_pages(keeping, block))?;
-            }
-        }
-        Ok(())
     }
 
     /// Writes records as long as there is time and room.
@@ -217,4 +211,15 @@ impl Store {
         outcome?;
         if payload.is_empty() { Ok(()) } else { writer.put(BlockKind::Records, &payload) }
     }
+}
+
+/// Notes pages, those first that are kept longest.
+fn put_pages(writer: &mut HotSetWriter, pages: HotPages) -> io::Result<()> {
+    for (keeping, mut pages) in pages {
+        pages.sort_unstable();
+        for block in pages.chunks(PAGES) {
+            writer.put(BlockKind::Pages, &encode_pages(keeping, block))?;
+        }
+    }
+    Ok(())
 }

@@ -14,7 +14,7 @@
 //! ([`LargeSlice::unfilled`]).
 //!
 //! **Invariants**
-//! - A slice stays where it is until it is dropped, also when the [`LargeSlice`] itself is moved.
+//! - A slice stays where it is until it is dropped or grows, also when the [`LargeSlice`] itself is moved.
 //! - From [`MAPPED_BYTES_MIN`] on it begins at a page, unless the system refuses the mapping.
 //! - Whatever it is made of, all of its bytes were written once, by the system or by an earlier owner.
 #![expect(unsafe_code, reason = "anonymous mappings of the system as slices")]
@@ -86,6 +86,26 @@ impl<T> LargeSlice<T> {
     {
         // SAFETY: whatever is there is a value.
         unsafe { Self::take(len) }
+    }
+
+    /// Has `len` elements from now on, the first of which are those that it had; the others hold anything, as
+    /// those of [`LargeSlice::unfilled`]. Aborts if there is no memory, as an allocation does.
+    pub fn grow(&mut self, len: usize)
+    where
+        T: AnyBitPattern,
+    {
+        assert!(len >= self.len, "it grows");
+        let bytes = len.checked_mul(size_of::<T>()).and_then(kept_mappings::whole);
+        if let Some((mapping, bytes)) = self.mapping.as_mut().zip(bytes)
+            && mapping.grow(bytes)
+        {
+            self.start = mapping.start.cast();
+            self.len = len;
+            return;
+        }
+        let mut larger = Self::unfilled(len);
+        larger[..self.len].copy_from_slice(self);
+        *self = larger;
     }
 
     /// Memory for `len` elements: zeroes, unless the mapping is a used one.
@@ -192,6 +212,27 @@ impl Mapping {
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
         let start = NonNull::new(start.ok()?.cast())?;
         Some(Self { start, bytes, is_used: false })
+    }
+
+    /// Makes it so large, wherever it is then; `false` if the system cannot do that. REQUIRES: nobody has an
+    /// address of it.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn grow(&mut self, bytes: usize) -> bool {
+        use rustix::mm::{MremapFlags, mremap};
+
+        if bytes <= self.bytes {
+            return true;
+        }
+        // SAFETY: `fresh` made exactly this mapping, and nobody uses it meanwhile.
+        let moved = unsafe { mremap(self.start.as_ptr().cast(), self.bytes, bytes, MremapFlags::MAYMOVE) };
+        let Some(start) = moved.ok().and_then(|start| NonNull::new(start.cast())) else { return false };
+        (self.start, self.bytes) = (start, bytes);
+        true
+    }
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    fn grow(&mut self, _bytes: usize) -> bool {
+        false
     }
 
     #[cfg(not(all(unix, not(miri))))]

@@ -29,11 +29,17 @@ impl<T: AnyBitPattern> LargeVec<T> {
     /// Adds an element.
     #[inline]
     pub fn push(&mut self, element: T) {
-        if self.len == self.room.len() {
-            self.grow(1);
+        match self.room.get_mut(self.len) {
+            Some(place) => *place = element,
+            None => self.push_beyond(element),
         }
-        self.room[self.len] = element;
         self.len += 1;
+    }
+
+    #[cold]
+    fn push_beyond(&mut self, element: T) {
+        self.grow(1);
+        self.room[self.len] = element;
     }
 
     /// Adds copies of elements.
@@ -59,9 +65,7 @@ impl<T: AnyBitPattern> LargeVec<T> {
     #[cold]
     fn grow(&mut self, more: usize) {
         let first = (FIRST_BYTES / size_of::<T>().max(1)).max(1);
-        let mut room = LargeSlice::unfilled((self.len + more).max(self.len * 2).max(first));
-        room[..self.len].copy_from_slice(self);
-        self.room = room;
+        self.room.grow((self.len + more).max(self.len * 2).max(first));
     }
 }
 

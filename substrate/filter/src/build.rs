@@ -97,9 +97,10 @@ fn scatter(hashes: &[u64], partition_count: u32) -> (LargeSlice<u32>, Vec<usize>
     for place in &mut at {
         (*place, sum) = (sum, sum + *place);
     }
+    let places = &mut *scattered;
     for &hash in hashes {
         let place = &mut at[partition_of(hash, partition_count) as usize];
-        scattered[*place] = low32(hash);
+        places[*place] = low32(hash);
         *place += 1;
     }
     (scattered, at)

@@ -30,9 +30,14 @@ fn kept() -> MutexGuard<'static, Kept> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a mapping of so many bytes has; `None` if none can have it.
+pub(super) fn whole(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(GRAIN_BYTES)
+}
+
 /// A mapping of `bytes` or a little more; `None` if the system has none to give.
 pub(super) fn take(bytes: usize) -> Option<Mapping> {
-    let bytes = bytes.checked_next_multiple_of(GRAIN_BYTES)?;
+    let bytes = whole(bytes)?;
     if bytes <= KEPT_MAPPING_BYTES_MAX {
         let mut kept = kept();
         // The last one is the warmest.

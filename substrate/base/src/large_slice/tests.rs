@@ -67,3 +67,18 @@ fn slices_that_follow_each_other_do_not_fault_their_pages_in_again() {
     let after = faults();
     assert!(after - before < COUNT * BYTES / 4096 / 2, "{} page faults", after - before);
 }
+
+#[test]
+fn a_slice_that_grows_keeps_its_elements_and_can_end_as_any_other() {
+    let first = MAPPED_BYTES_MIN / 8;
+    let mut slice = LargeSlice::<u64>::zeroed(3);
+    slice.copy_from_slice(&[1, 2, 3]);
+    for len in [3, 4, first - 1, first, first + 1, 3 * first, 100 * first] {
+        slice.grow(len);
+        assert_eq!((slice.len(), &slice[..3]), (len, &[1, 2, 3][..]), "{len}");
+        slice[len - 1] = if len > 3 { 9 } else { 3 };
+    }
+    slice.fill(u64::MAX);
+    drop(slice);
+    assert!(LargeSlice::<u64>::zeroed(3 * first).iter().all(|&word| word == 0));
+}

@@ -18,6 +18,9 @@ use crate::format::{
     long_separators::{Fork, Separator},
 };
 
+/// Bytes of the lengths before an entry.
+const LENGTHS_BYTES: usize = 3 * 4;
+
 /// A data block that was written.
 #[derive(Debug)]
 pub(super) struct WrittenBlock {
@@ -71,14 +74,18 @@ impl WrittenIndex {
     fn encode_last(&mut self) {
         let Some(WrittenBlock { separator, position, continued_from }) = self.last.take() else { return };
         let continued_from = continued_from.as_ref().map(|(border, pages)| (&**border, *pages));
-        self.entry.clear();
-        IndexEntry { position, continued_from, fork: separator.fork }.encode(&mut self.entry);
         let fork_bytes = if separator.fork.is_some() { Fork::BYTES } else { 0 };
-        for length in [separator.bytes.len(), self.entry.len(), fork_bytes] {
-            self.bytes.extend_from_slice(&u32_of(length).to_le_bytes());
+        let entry = &mut self.entry;
+        entry.clear();
+        entry.extend_from_slice(&[0; LENGTHS_BYTES]);
+        entry.extend_from_slice(&separator.bytes);
+        let start = entry.len();
+        IndexEntry { position, continued_from, fork: separator.fork }.encode(entry);
+        let lengths = [separator.bytes.len(), entry.len() - start, fork_bytes];
+        for (place, length) in entry.chunks_exact_mut(4).zip(lengths) {
+            place.copy_from_slice(&u32_of(length).to_le_bytes());
         }
-        self.bytes.extend_from_slice(&separator.bytes);
-        self.bytes.extend_from_slice(&self.entry);
+        self.bytes.extend_from_slice(entry);
     }
 
     /// Shows all entries, in order.
