@@ -3,7 +3,8 @@
 //! **Invariants**
 //! - Called between flushes, by whoever flushes; others count, and nothing else.
 
-use testudo_base::chunks::Division;
+use testudo_base::{chunks::Division, num::u64_of};
+use testudo_memtable::Memtable;
 
 use crate::store::{
     Store,
@@ -33,18 +34,30 @@ impl Store {
 
     /// Of all trees, by what their write buffers hold.
     fn cost_of_writing(&self) -> Writing {
-        let (mut rewrites, mut weights, mut squares) = (0.0, 0.0, 0.0);
+        let (mut rewrites, mut weights) = (0.0, 0.0);
+        // Of what buffers hold, those that are flushed included: right after a flush the others have nothing.
+        let (mut held, mut squares) = (0.0, 0.0);
         for keyspace in self.catalogue.read().by_id.values() {
             let view = keyspace.view.load();
             #[expect(clippy::cast_precision_loss, reason = "a weight")]
             let weight = (view.active.table.memory_bytes() + 1) as f64;
             rewrites += weight * view.tree.rewrites_per_doubling();
             weights += weight;
-            squares += weight * weight;
+            let bytes: u64 = view.buffers().map(|buffer| bytes_of_records(&buffer.table)).sum();
+            #[expect(clippy::cast_precision_loss, reason = "a weight")]
+            let bytes = bytes as f64;
+            held += bytes;
+            squares += bytes * bytes;
         }
-        if weights == 0.0 {
-            return Writing::default();
-        }
-        Writing { rewrites: rewrites / weights, keyspaces: weights * weights / squares }
+        let rewrites = if weights > 0.0 { rewrites / weights } else { 0.0 };
+        Writing { rewrites, keyspaces: if squares > 0.0 { held * held / squares } else { 1.0 } }
     }
 }
+
+/// What a memtable takes beside itself.
+fn bytes_of_records(table: &Memtable) -> u64 {
+    table.memory_bytes().saturating_sub(u64_of(size_of::<Memtable>()))
+}
+
+#[cfg(test)]
+mod tests;
