@@ -60,6 +60,7 @@ pub struct RunOrigin {
     /// Its age, see [`RunRef::newest_seqno`](crate::RunRef::newest_seqno).
     pub newest_seqno: Seqno,
 }
+
 /// A longer border is not stated.
 const MAX_BORDER_BYTES: usize = 64;
 
