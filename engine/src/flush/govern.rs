@@ -34,22 +34,21 @@ impl Store {
 
     /// Of all trees, by what their write buffers hold.
     fn cost_of_writing(&self) -> Writing {
-        let (mut rewrites, mut weights) = (0.0, 0.0);
-        // Of what buffers hold, those that are flushed included: right after a flush the others have nothing.
+        let (mut rewrites, mut keyspaces) = (0.0, 0.0);
+        // Those that are flushed included: right after a flush the others have nothing.
         let (mut held, mut squares) = (0.0, 0.0);
         for keyspace in self.catalogue.read().by_id.values() {
             let view = keyspace.view.load();
-            #[expect(clippy::cast_precision_loss, reason = "a weight")]
-            let weight = (view.active.table.memory_bytes() + 1) as f64;
-            rewrites += weight * view.tree.rewrites_per_doubling();
-            weights += weight;
             let bytes: u64 = view.buffers().map(|buffer| bytes_of_records(&buffer.table)).sum();
             #[expect(clippy::cast_precision_loss, reason = "a weight")]
             let bytes = bytes as f64;
+            // If nothing is held, all count the same.
+            rewrites += (bytes + 1.0) * view.tree.rewrites_per_doubling();
+            keyspaces += 1.0;
             held += bytes;
             squares += bytes * bytes;
         }
-        let rewrites = if weights > 0.0 { rewrites / weights } else { 0.0 };
+        let rewrites = if keyspaces > 0.0 { rewrites / (held + keyspaces) } else { 0.0 };
         Writing { rewrites, keyspaces: if squares > 0.0 { held * held / squares } else { 1.0 } }
     }
 }

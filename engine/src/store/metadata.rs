@@ -21,8 +21,8 @@ const KEYSPACE_BYTES: usize = size_of::<KeyspaceCore>() + size_of::<View>() + si
 const OBJECT_BYTES: u64 = 300;
 /// The bytes of an object are in memory as they are, and again as a node, which takes about twice as many.
 const OBJECT_COPIES: u64 = 3;
-/// What flushes of many keyspaces need for each: its part of a manifest that is written anew, and what
-/// they leave unused in the heaps of the allocator.
+/// What flushes of many keyspaces need for each: its part of an edit, and what they leave unused in the heaps
+/// of the allocator.
 const FLUSH_BYTES: u64 = 2 << 10;
 /// For so many keyspaces the reserve has room.
 const FEW_KEYSPACES: u64 = 128;

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use testudo_base::{
     KeyspaceId, LargeVec, PAGE_BYTES, Seqno,
-    num::{u64_of, usize_of},
+    num::u64_of,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_env::{Env, File, OpenMode, OpenOptions};
@@ -36,8 +36,6 @@ use crate::{
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// The part of what the store holds that the file may take.
 const STORE_PARTS: u64 = 4;
-/// The part of the memory budget that a block of records takes while it is made.
-const PAYLOAD_PARTS: u64 = 16;
 /// Less than this is read as fast as it is needed.
 const HOT_BYTES_MIN: u64 = 64 << 10;
 /// Keyspaces of which records are noted, at most: their states fit into a block.
@@ -61,8 +59,6 @@ struct HotSetWriter {
     number: u64,
     offset: u64,
     bytes_max: u64,
-    /// A block of records has about so many bytes.
-    payload_bytes: usize,
 }
 
 impl HotSetWriter {
@@ -75,7 +71,7 @@ impl HotSetWriter {
 
     /// Whether a block and the next one fit.
     fn has_room(&self) -> bool {
-        self.offset + 2 * u64_of(self.payload_bytes) <= self.bytes_max
+        self.offset + 2 * u64_of(PAYLOAD_BYTES) <= self.bytes_max
     }
 }
 
@@ -175,9 +171,8 @@ impl Store {
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
         let file = env.open(&self.directory.join(NEW_HOT_SET_FILE), options)?;
         let bytes_max = (self.stored_bytes() / STORE_PARTS).min(self.memory.total()).min(FILE_BYTES_MAX);
-        let payload_bytes = usize_of(self.memory.total() / PAYLOAD_PARTS).min(PAYLOAD_BYTES);
         let (number, offset) = (env.random_u64(), u64_of(HEADER_BYTES));
-        let mut writer = HotSetWriter { file, number, offset, bytes_max, payload_bytes };
+        let mut writer = HotSetWriter { file, number, offset, bytes_max };
         writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
         put_pages(&mut writer, pages)?;
         self.put_records(&mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
@@ -201,7 +196,7 @@ impl Store {
         let (mut payload, mut outcome) = (Vec::new(), Ok(()));
         self.records.each_hot_record(states, |record| {
             put_record(&mut payload, record);
-            if payload.len() >= writer.payload_bytes {
+            if payload.len() >= PAYLOAD_BYTES {
                 outcome = writer.put(BlockKind::Records, &payload);
                 payload.clear();
                 return outcome.is_ok() && writer.has_room() && has_time();
