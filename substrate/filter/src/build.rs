@@ -37,6 +37,15 @@ pub fn partition_count(key_count: u64, precision: Precision) -> u32 {
     u32_of(usize_of(key_count.div_ceil(mean)))
 }
 
+/// Bytes of the filter over so many keys, at most.
+pub fn bytes(key_count: u64, precision: Precision) -> u64 {
+    let (shape, count) = (Shape::of(precision), partition_count(key_count, precision));
+    if count > 1 {
+        return u64::from(count) * u64_of(PARTITION_BYTES);
+    }
+    u64_of(HEADER_BYTES + blocks_for(usize_of(key_count), shape) * shape.block_bytes)
+}
+
 /// The partition that a key with this hash belongs to, in `0..partition_count`.
 #[inline]
 pub fn partition_of(hash: u64, partition_count: u32) -> u32 {

@@ -19,7 +19,7 @@ mod build;
 mod partition;
 mod select;
 
-pub use build::{build, partition_count, partition_of};
+pub use build::{build, bytes, partition_count, partition_of};
 pub use partition::{check, may_contain};
 
 /// Bytes of a partition: a page of 4096 bytes less the 40 bytes of its header.

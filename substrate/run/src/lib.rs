@@ -27,6 +27,7 @@ mod reader;
 mod rescue;
 mod run_layout;
 mod spans;
+mod structure;
 mod writer;
 
 pub use cursor::batched_seek::{BatchedSeek, Missing, seek_together};
@@ -47,7 +48,7 @@ pub use lookup::{Access, Lookup, LookupProgress, Reached};
 pub use page_update::PageUpdate;
 pub use reader::Run;
 pub use rescue::found_pages::FoundPage;
-pub use rescue::inspect::{BlockContents, inspect_block};
+pub use rescue::inspect::{BlockContents, EnclosedContents, inspect_block};
 pub use rescue::lenient_cursor::{LenientCursor, LostPages, block_keys, every_entry, read_leniently};
 pub use rescue::lenient_filter::LenientFilter;
 pub use run_layout::RunLayout;

@@ -72,8 +72,8 @@ impl PageUpdate {
             return Ok(None);
         }
         let mut blocks: Vec<IndexedBlock> = Vec::new();
-        for (_, at) in &run.footer()?.index {
-            blocks.extend(run.index_entries(*at)?);
+        for at in run.footer()?.index.positions() {
+            blocks.extend(run.index_entries(at)?);
         }
         // Where separators were cut the first keys of blocks say what belongs to them.
         if blocks.iter().any(|block| block.fork.is_some()) {

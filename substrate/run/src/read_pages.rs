@@ -12,7 +12,9 @@ use testudo_base::{
 };
 use testudo_storage::{PageKind, payload_of};
 
-use crate::{Access, LookupProgress, Run, format::footer::BlockPosition, spans::locate};
+use crate::{
+    Access, LookupProgress, Run, format::footer::BlockPosition, spans::locate, structure::Structure,
+};
 
 impl Run {
     /// Fills `buffer` from page `page` of the run on, past the cache and *unverified*; the run's end must not
@@ -59,14 +61,15 @@ impl Run {
     /// Verifies every page of the run against the device, past the cache.
     pub fn check_pages(&self) -> Result<()> {
         let footer = self.footer()?;
-        for (_, position) in &footer.index {
-            let address = self.address(PageKind::Index, position.page)?;
-            self.data().read_block(&self.pieces(*position)?, &address)?;
+        for position in footer.index.positions() {
+            let address = self.structure_address(Structure::Index, position.page)?;
+            self.data().read_block(&self.pieces(position)?, &address)?;
         }
         for page in footer.filter_page..footer.filter_page + footer.filter_pages {
-            let address = self.address(PageKind::Filter, page)?;
+            let address = self.structure_address(Structure::Filter, page)?;
             let block = self.data().read_block(&self.pieces(BlockPosition { page, pages: 1 })?, &address)?;
-            testudo_filter::check(payload_of(&block)).map_err(|damage| self.damaged(page, damage))?;
+            let filter = self.structure_in(Structure::Filter, payload_of(&block))?;
+            testudo_filter::check(filter).map_err(|damage| self.damaged(page, damage))?;
         }
         let position =
             BlockPosition { page: self.reference().footer_page, pages: self.reference().footer_pages };
@@ -110,8 +113,12 @@ impl Run {
         let Some(footer) = self.footer_in_memory()?.filter(|_| self.filter_counts()) else {
             return Ok(false);
         };
+        if footer.keeps_structure() {
+            return Ok(footer.filter_pages > 0);
+        }
         let pages = footer.filter_page..footer.filter_page + footer.filter_pages;
-        let has = |page| Ok(u32::from(self.data().has_page(self.address(PageKind::Filter, page)?.page)));
+        let has =
+            |page| Ok(u32::from(self.data().has_page(self.structure_address(Structure::Filter, page)?.page)));
         let present = pages.map(has).sum::<Result<u32>>()?;
         Ok(present * 2 > footer.filter_pages)
     }

@@ -10,7 +10,6 @@ use testudo_base::{
     Error, ExtentSpan, PAGE_BYTES, Result,
     codec::Damage,
     num::u64_of,
-    planted,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
@@ -22,7 +21,7 @@ use crate::{
     Access, Lookup, LookupProgress, Reached, RunRecord, RunRef,
     format::{
         block::Block,
-        footer::{BlockPosition, Footer},
+        footer::{BlockPosition, Enclosed, Footer},
         long_separators::Separator,
     },
     spans::{locate, locate_page},
@@ -33,7 +32,7 @@ use crate::{
 pub struct Run {
     data: Arc<DataFile>,
     reference: RunRef,
-    extents: Vec<Arc<Extent>>,
+    extents: Box<[Arc<Extent>]>,
     footer: OnceLock<Footer>,
     /// Look-ups of [`Run::get_last`] that may still load a page of the filter.
     filter_loads: AtomicU8,
@@ -118,7 +117,7 @@ impl Run {
         let run = Self {
             data,
             reference,
-            extents,
+            extents: extents.into(),
             footer,
             filter_loads: AtomicU8::new(0),
             is_damaged: false.into(),
@@ -142,7 +141,9 @@ impl Run {
         let block = |(separator, _): &(Separator, BlockPosition)| {
             size_of::<(Separator, BlockPosition)>() + separator.bytes.len() + ALLOCATION_BYTES
         };
-        u64_of(footer.index.iter().map(block).sum())
+        let kept = footer.enclosed().and_then(Enclosed::kept);
+        let kept = kept.map_or(0, |kept| kept.len() + ALLOCATION_BYTES);
+        u64_of(footer.index.several().unwrap_or_default().iter().map(block).sum::<usize>() + kept)
     }
 
     /// Opens a run of the durable state, without reading it.
@@ -304,6 +305,10 @@ impl Run {
 
     fn footer_position(&self) -> BlockPosition {
         BlockPosition { page: self.reference.footer_page, pages: self.reference.footer_pages }
+    }
+
+    pub(crate) fn filter_loads(&self) -> &AtomicU8 {
+        &self.filter_loads
     }
 
     #[inline]
@@ -489,74 +494,15 @@ impl Run {
         if !self.has_footer_in_memory()? {
             return Ok(None);
         }
-        if let Some(position) = self.filter_position(hash)? {
-            let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
-            match self.with_present_block(PageKind::Filter, position, probe)? {
-                None if !last => return Ok(None),
-                Some(false) => return Ok(Some(Lookup::Absent)),
-                None | Some(true) => {}
-            }
+        match self.passes_filter_in_memory(hash)? {
+            None if !last => return Ok(None),
+            Some(false) => return Ok(Some(Lookup::Absent)),
+            None | Some(true) => {}
         }
         let (missing, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
         match self.pages_for(key, Access::Collecting(&missing, &progress))? {
             None => Ok(None),
             Some(pages) => self.search_pages(pages, key, access).map(Some),
-        }
-    }
-
-    /// Whether the filter lets `hash` pass; `None` if its page was missing and has been noted.
-    fn passes_filter(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
-        let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
-        let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
-        self.with_block(PageKind::Filter, position, access, probe)
-    }
-
-    /// Whether the filter knows every key: those that replaced pages have got, it does not.
-    pub(crate) fn filter_counts(&self) -> bool {
-        self.reference.replaced.is_none() || planted!("filter-of-replaced-pages-asked")
-    }
-
-    /// Where the filter says something about `hash`; `None` if there is no filter.
-    fn filter_position(&self, hash: u64) -> Result<Option<BlockPosition>> {
-        let footer = self.footer()?;
-        let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
-        Ok((footer.filter_pages > 0 && self.filter_counts()).then_some(BlockPosition { page, pages: 1 }))
-    }
-
-    /// As [`Run::passes_filter`], but true if that would have to be read and it is not worth it.
-    fn passes_filter_if_worth(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
-        let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
-        let probe = |payload: &[u8]| testudo_filter::may_contain(payload, hash);
-        let address = self.address(PageKind::Filter, position.page)?;
-        let mut passes = true;
-        // Only for a key that it denies it was of use. Where all keys are there it shall not stay in memory.
-        let is_use = |page: &PageRef<'_>| {
-            passes = probe(payload_of(page));
-            !passes
-        };
-        if self.data.cached_page_if(&address, is_use).is_some() {
-            return Ok(Some(passes));
-        }
-        let left = self.filter_loads.load(Relaxed);
-        if left == 0 && !self.has_large_blocks() {
-            return Ok(Some(true));
-        }
-        // Two threads may count as one.
-        self.filter_loads.store(left.saturating_sub(1), Relaxed);
-        self.with_block(PageKind::Filter, position, access, probe)
-    }
-
-    /// Whether data blocks are likely to have more than one page: they are not cached.
-    fn has_large_blocks(&self) -> bool {
-        self.reference.user_bytes / self.reference.entries.max(1) > PAGE_BYTES / 2
-    }
-
-    /// Fails if the filter denies a key that the run holds.
-    pub fn check_filter(&self, key: &[u8]) -> Result<()> {
-        match self.passes_filter(testudo_base::checksum::hash_key(key), Access::Blocking)? {
-            Some(false) => Err(self
-                .damaged(self.footer()?.filter_page, Damage("the filter denies a key that the run holds"))),
-            _ => Ok(()),
         }
     }
 

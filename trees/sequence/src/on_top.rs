@@ -10,7 +10,7 @@ use crate::{Fence, FencedRun, run_sequence::new_writer};
 /// size.
 pub const RUN_OVERHEAD_BYTES: u64 = 64 << 10;
 /// A run with a single small entry takes as much.
-pub const LEAST_RUN_BYTES: u64 = 16 << 10;
+pub const LEAST_RUN_BYTES: u64 = 8 << 10;
 /// Where space is short runs are no smaller: what a run has beside its data is not to be most of it.
 pub const SPARING_RUN_BYTES: u64 = 64 << 10;
 

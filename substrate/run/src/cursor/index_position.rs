@@ -4,11 +4,11 @@
 //! - The copy is of an index block that was verified, and is not empty.
 
 use testudo_base::{PAGE_SIZE, Result, codec::Damage};
-use testudo_storage::PageKind;
 
 use crate::{
     Access, Run,
     format::{block::Layout, footer::BlockPosition},
+    structure::Structure,
 };
 
 /// An entry of the index.
@@ -88,11 +88,11 @@ impl IndexPosition {
             false if block > 0 => (block - 1, None),
             _ => return Ok(None),
         };
-        let at = run.footer()?.index[block].1;
+        let at = run.footer()?.index.position(block);
         if self.payload_of(block).is_none() {
             let mut payload = Vec::with_capacity(PAGE_SIZE);
             let copy = |bytes: &[u8]| payload.extend_from_slice(bytes);
-            run.with_block(PageKind::Index, at, Access::Blocking, copy)?;
+            run.with_structure(Structure::Index, at, Access::Blocking, copy)?;
             self.keep_copy(run, block, &payload, at)?;
         }
         let Some(IndexCopy { payload, layout, .. }) = &self.copy else { return Ok(None) };

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use testudo_base::{PAGE_SIZE, Result, codec::Damage, planted};
-use testudo_storage::{PageKind, StreamLease, payload_of};
+use testudo_storage::{PageAddress, PageKind, StreamLease, payload_of};
 
 use super::{RunCursor, Target, batched_seek::seek_together};
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
         find_block::IndexSlot,
         footer::BlockPosition,
     },
+    structure::Structure,
 };
 
 /// With so few entries left in its block, a source is likely to need the next one.
@@ -64,6 +65,16 @@ enum Awaited {
     Data(BlockPosition),
     /// The page in which a value ends.
     Continuation(BlockPosition),
+}
+
+impl Awaited {
+    /// Where it begins in its run.
+    fn page_in(self, run: &Run) -> u32 {
+        match self {
+            Self::Footer => run.reference().footer_page,
+            Self::Index(_, at) | Self::Data(at) | Self::Continuation(at) => at.page,
+        }
+    }
 }
 
 /// A seek under way.
@@ -161,11 +172,11 @@ impl RunCursor {
             Sought::Last => footer.index.len() - 1,
             Sought::From | Sought::Before => self.run.index_block_for(key)?,
         };
-        let at = footer.index[number].1;
+        let at = footer.index.position(number);
         let search = |payload: &[u8]| search_index(&self.run, payload, sought, key);
         let found = match self.index.payload_of(number) {
             Some(payload) => Some(search(payload)),
-            None => self.run.with_present_block(PageKind::Index, at, search)?,
+            None => self.run.with_present_structure(Structure::Index, at, search)?,
         };
         let Some(found) = found else { return self.find_without_index(sought, number, at) };
         let (lead, mut found) = found.map_err(|damage| self.run.damaged(at.page, damage))?;
@@ -197,8 +208,9 @@ impl RunCursor {
             && let Some(window) = self.reader.read_small_run(&self.run, at)?
         {
             let block = window.block(at);
-            self.run.data().verify(block, &self.run.address(PageKind::Index, at.page)?)?;
-            self.index.keep_copy(&self.run, number, payload_of(block), at)?;
+            self.run.data().verify(block, &self.run.structure_address(Structure::Index, at.page)?)?;
+            let index = self.run.structure_in(Structure::Index, payload_of(block))?;
+            self.index.keep_copy(&self.run, number, index, at)?;
             self.reader.keep_window(window);
             return self.find(sought);
         }
@@ -209,16 +221,24 @@ impl RunCursor {
     /// What the cursor waits for.
     fn missing(&mut self) -> Result<Option<Missing>> {
         let Some(awaited) = self.seek.awaited else { return Ok(None) };
-        let (kind, page, ahead) = match awaited {
-            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page, 1),
-            Awaited::Index(_, at) => (PageKind::Index, at.page, 1),
-            Awaited::Data(at) | Awaited::Continuation(at) => (PageKind::Data, at.page, self.pages_at_once()),
+        let ahead = match awaited {
+            Awaited::Footer | Awaited::Index(..) => 1,
+            Awaited::Data(_) | Awaited::Continuation(_) => self.pages_at_once(),
         };
-        self.missing_at(kind, page, ahead).map(Some)
+        self.missing_at(self.address_of(awaited)?, awaited.page_in(&self.run), ahead).map(Some)
     }
 
-    fn missing_at(&mut self, kind: PageKind, page: u32, ahead: u32) -> Result<Missing> {
-        let address = self.run.address(kind, page)?;
+    /// Who the first page of what is awaited is.
+    fn address_of(&self, awaited: Awaited) -> Result<PageAddress> {
+        let page = awaited.page_in(&self.run);
+        match awaited {
+            Awaited::Footer => self.run.address(PageKind::Footer, page),
+            Awaited::Index(..) => self.run.structure_address(Structure::Index, page),
+            Awaited::Data(_) | Awaited::Continuation(_) => self.run.address(PageKind::Data, page),
+        }
+    }
+
+    fn missing_at(&mut self, address: PageAddress, page: u32, ahead: u32) -> Result<Missing> {
         (self.seek.plan, self.seek.lease) = (None, None);
         if ahead <= 1 {
             return Ok(Missing::beside(address, 1));
@@ -365,7 +385,7 @@ impl BatchedSeek for RunCursor {
             None => self.reader.first_pages,
         };
         self.seek.prefetching = Some(next);
-        self.missing_at(PageKind::Data, next.page, pages).map(Some)
+        self.missing_at(self.run.address(PageKind::Data, next.page)?, next.page, pages).map(Some)
     }
 
     fn prefetched(&mut self, bytes: &[u8]) {
@@ -380,11 +400,7 @@ impl BatchedSeek for RunCursor {
 
     fn on_page(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(awaited) = self.seek.awaited.take() else { return Ok(()) };
-        let (kind, at) = match awaited {
-            Awaited::Footer => (PageKind::Footer, self.run.reference().footer_page),
-            Awaited::Index(_, at) => (PageKind::Index, at.page),
-            Awaited::Data(at) | Awaited::Continuation(at) => (PageKind::Data, at.page),
-        };
+        let at = awaited.page_in(&self.run);
         let (plan, mut lease) = (self.seek.plan.take(), self.seek.lease.take());
         // Where reading all failed, only the page that is needed was read.
         let plan = plan.filter(|_| bytes.len() > PAGE_SIZE);
@@ -393,12 +409,23 @@ impl BatchedSeek for RunCursor {
             Some(window) => (window.block(BlockPosition { page: at, pages: 1 }), &[][..]),
             None => bytes.split_at(PAGE_SIZE),
         };
-        let address = self.run.address(kind, at)?;
+        let address = self.address_of(awaited)?;
         self.run.data().verify(page, &address)?;
         self.run.data().admit(&address, page);
         match awaited {
-            Awaited::Footer => self.run.take_footer(payload_of(page)),
-            Awaited::Index(number, at) => self.index.keep_copy(&self.run, number, payload_of(page), at),
+            Awaited::Footer => {
+                self.run.take_footer(payload_of(page))?;
+                let footer = self.run.footer()?;
+                if footer.enclosed().is_some() && !footer.keeps_structure() {
+                    let index = self.run.structure_in(Structure::Index, payload_of(page))?;
+                    self.index.keep_copy(&self.run, 0, index, footer.index.position(0))?;
+                }
+                Ok(())
+            }
+            Awaited::Index(number, at) => {
+                let index = self.run.structure_in(Structure::Index, payload_of(page))?;
+                self.index.keep_copy(&self.run, number, index, at)
+            }
             Awaited::Data(at) | Awaited::Continuation(at) => {
                 if matches!(awaited, Awaited::Data(_)) {
                     self.block.take(&self.run, at, payload_of(page))?;

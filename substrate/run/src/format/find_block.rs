@@ -16,6 +16,7 @@ use crate::{
         footer::{BlockPosition, Footer},
         long_separators::{Fork, Separator, compare_first, count_at_or_before},
     },
+    structure::Structure,
 };
 
 /// An entry of an index block.
@@ -69,7 +70,7 @@ impl Run {
     #[inline]
     fn found_in_index(&self, key: &[u8], access: Access<'_>) -> Result<Option<(BlockPosition, u32)>> {
         let footer = self.footer()?;
-        let at = footer.index[self.index_block_in(footer, key)?].1;
+        let at = footer.index.position(self.index_block_in(footer, key)?);
         let search = |payload: &[u8]| {
             let block = Block::parse(payload)?;
             Ok(match block.lead(key)? {
@@ -80,7 +81,7 @@ impl Run {
                 }
             })
         };
-        let Some(found) = self.with_block(PageKind::Index, at, access, search)? else { return Ok(None) };
+        let Some(found) = self.with_structure(Structure::Index, at, access, search)? else { return Ok(None) };
         let (group, before) = found.map_err(|damage| self.damaged(at.page, damage))?;
         let Some(group) = group else { return Ok(Some(before)) };
         let passed = self.passed_in_group(key, &group)?;
@@ -91,7 +92,7 @@ impl Run {
     /// cannot be told. REQUIRES: the footer was read.
     pub(crate) fn block_not_before(&self, key: &[u8]) -> Result<Option<BlockPosition>> {
         let footer = self.footer()?;
-        let at = footer.index[*footer.index_blocks_for(key).end()].1;
+        let at = footer.index.position(*footer.index_blocks_for(key).end());
         if at.pages > 1 {
             return Ok(None);
         }
@@ -102,7 +103,7 @@ impl Run {
                 Lead::Group(group) => Ok(group.positions.last().copied()),
             }
         };
-        let found = self.with_present_block(PageKind::Index, at, search)?;
+        let found = self.with_present_structure(Structure::Index, at, search)?;
         found.transpose().map(Option::flatten).map_err(|damage: Damage| self.damaged(at.page, damage))
     }
 
@@ -124,12 +125,12 @@ impl Run {
     /// One of the index blocks from `before` to `last`; the separators of all but the first were cut.
     #[cold]
     fn choose_index_block(&self, key: &[u8], before: usize, last: usize) -> Result<usize> {
-        let unsure = &self.footer()?.index[before + 1..=last];
+        let unsure = &self.footer()?.index.several().unwrap_or_default()[before + 1..=last];
         let fork_of = |separator: &Separator| separator.fork.unwrap_or(Fork { shared: 0, byte: 0 });
         let forks: Vec<Fork> = unsure.iter().map(|(separator, _)| fork_of(separator)).collect();
         let passed = count_at_or_before(key, &forks, |number| {
             let first = |payload: &[u8]| self.data_block_of(Block::parse(payload)?.cell(0)?.value);
-            let first = self.with_block_for_search(PageKind::Index, unsure[number].1, first)?;
+            let first = self.with_index_for_search(unsure[number].1, first)?;
             self.compare_with_block(key, first)
         })?;
         Ok(before + passed)
@@ -148,15 +149,17 @@ impl Run {
 
     /// The first key of a data block.
     pub(crate) fn first_key_of(&self, position: BlockPosition) -> Result<Vec<u8>> {
-        self.with_block_for_search(PageKind::Data, position, |payload| {
+        let first = |payload: &[u8]| {
             let block = Block::parse(payload)?;
             Ok([block.prefix(), block.cell(0)?.suffix].concat())
-        })
+        };
+        let seen = self.with_block(PageKind::Data, position, Access::Blocking, first)?;
+        self.found_in(position, seen)
     }
 
     /// Separators and entries of an index block.
     pub(crate) fn index_entries(&self, position: BlockPosition) -> Result<Vec<IndexedBlock>> {
-        self.with_block_for_search(PageKind::Index, position, |payload| {
+        self.with_index_for_search(position, |payload| {
             let block = Block::parse(payload)?;
             let entry = |slot: usize| {
                 let cell = block.cell(slot)?;
@@ -167,14 +170,22 @@ impl Run {
         })
     }
 
-    /// Reads a block and lets `search` see its payload.
-    fn with_block_for_search<R>(
+    /// Reads an index block and lets `search` see it.
+    fn with_index_for_search<R>(
         &self,
-        kind: PageKind,
         position: BlockPosition,
         search: impl FnOnce(&[u8]) -> std::result::Result<R, Damage>,
     ) -> Result<R> {
-        let seen = self.with_block(kind, position, Access::Blocking, search)?;
+        let seen = self.with_structure(Structure::Index, position, Access::Blocking, search)?;
+        self.found_in(position, seen)
+    }
+
+    /// What was found in a block that was read.
+    fn found_in<R>(
+        &self,
+        position: BlockPosition,
+        seen: Option<std::result::Result<R, Damage>>,
+    ) -> Result<R> {
         seen.expect("a blocking read returns its block").map_err(|damage| self.damaged(position.page, damage))
     }
 

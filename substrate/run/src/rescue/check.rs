@@ -8,11 +8,10 @@ use testudo_base::{
     Cursor, Error, ErrorKind, Result, codec::Damage, operands_format::check_value, sync::Arc,
 };
 
-use testudo_storage::PageKind;
-
 use crate::{
     Access, ReadAhead, Run, RunCursor,
     format::{find_block::IndexedBlock, footer::BlockPosition, long_separators::Fork},
+    structure::Structure,
 };
 
 impl Run {
@@ -22,7 +21,7 @@ impl Run {
         for page in footer.filter_page..footer.filter_page + footer.filter_pages {
             let position = BlockPosition { page, pages: 1 };
             let checked =
-                self.with_block(PageKind::Filter, position, Access::Blocking, testudo_filter::check)?;
+                self.with_structure(Structure::Filter, position, Access::Blocking, testudo_filter::check)?;
             checked.unwrap_or(Ok(())).map_err(|damage| self.damaged(page, damage))?;
         }
         Ok(())
@@ -31,10 +30,12 @@ impl Run {
     /// Checks the forks of separators that were cut against the blocks that they part.
     pub fn check_forks(&self) -> Result<()> {
         let (mut before, mut top_before) = (None, None);
-        for (separator, at) in &self.footer()?.index {
-            for (slot, block) in self.index_entries(*at)?.into_iter().enumerate() {
+        let index = &self.footer()?.index;
+        for (number, at) in index.positions().enumerate() {
+            let separator = index.separator(number);
+            for (slot, block) in self.index_entries(at)?.into_iter().enumerate() {
                 let IndexedBlock { separator: key, position, fork } = block;
-                let top = Some(separator).filter(|_| slot == 0);
+                let top = Some(&separator).filter(|_| slot == 0);
                 if top.is_some_and(|top| top.fork.is_some() != fork.is_some()) {
                     return Err(
                         self.damaged(at.page, Damage("an index block begins elsewhere than its footer says"))

@@ -23,10 +23,20 @@ pub enum BlockContents {
     Index(Vec<(Vec<u8>, u32, u32)>),
     /// A partition of a filter of this many bytes.
     Filter(usize),
-    /// What the run says about itself, and the separators of its index blocks with page and pages.
-    Footer(Box<RunRecord>, Vec<(Vec<u8>, u32, u32)>),
+    /// What the run says about itself, the separators of its index blocks with page and pages, and index and
+    /// filter, if they are in the footer.
+    Footer(Box<RunRecord>, Vec<(Vec<u8>, u32, u32)>, Option<EnclosedContents>),
     /// Nothing that could be decoded.
     Nothing,
+}
+
+/// Index and filter that are in a footer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnclosedContents {
+    /// As [`BlockContents::Index`].
+    pub blocks: Vec<(Vec<u8>, u32, u32)>,
+    /// As [`BlockContents::Filter`]; 0 if there is none.
+    pub filter_bytes: usize,
 }
 
 /// Decodes the payload of a block of this kind; the reason where that ended too early.
@@ -43,12 +53,8 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
             BlockContents::Entries(entries, continued.unwrap_or_default())
         }
         PageKind::Index => {
-            let mut blocks = Vec::new();
-            damage = visit(payload, true, |entry| {
-                let position = IndexEntry::decode(entry.value)?.position;
-                blocks.push((entry.key.to_vec(), position.page, position.pages));
-                Ok(())
-            });
+            let (blocks, why) = indexed_blocks(payload);
+            damage = why;
             BlockContents::Index(blocks)
         }
         PageKind::Filter => {
@@ -57,9 +63,18 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
         }
         PageKind::Footer => match Footer::decode(payload) {
             Ok((record, footer)) => {
-                let index = footer.index.into_iter();
-                let index = index.map(|(separator, at)| (separator.bytes, at.page, at.pages)).collect();
-                BlockContents::Footer(Box::new(record), index)
+                let index = footer.index.positions().enumerate();
+                let index =
+                    index.map(|(number, at)| (footer.index.separator(number).bytes, at.page, at.pages));
+                let index = index.collect();
+                let enclosed = footer.enclosed().map(|enclosed| {
+                    let filter = enclosed.filter_in(payload);
+                    let (blocks, why) = indexed_blocks(enclosed.index_in(payload));
+                    let of_filter = || testudo_filter::check(filter).err().map(|Damage(why)| why);
+                    damage = why.or_else(|| if filter.is_empty() { None } else { of_filter() });
+                    EnclosedContents { blocks, filter_bytes: filter.len() }
+                });
+                BlockContents::Footer(Box::new(record), index, enclosed)
             }
             Err(Damage(why)) => {
                 damage = Some(why);
@@ -68,6 +83,20 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
         },
     };
     (contents, damage)
+}
+
+/// Separator, first page and pages of a block, counted from the start of the run.
+type Place = (Vec<u8>, u32, u32);
+
+/// The data blocks of an index block.
+fn indexed_blocks(payload: &[u8]) -> (Vec<Place>, Option<&'static str>) {
+    let mut blocks = Vec::new();
+    let damage = visit(payload, true, |entry| {
+        let position = IndexEntry::decode(entry.value)?.position;
+        blocks.push((entry.key.to_vec(), position.page, position.pages));
+        Ok(())
+    });
+    (blocks, damage)
 }
 
 /// Hands on every entry of a block up to the first that does not decode or is out of order.

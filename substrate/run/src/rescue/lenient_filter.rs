@@ -10,7 +10,7 @@ use testudo_storage::{PageIdentity, PageKind, payload_of, verify_pages};
 
 use crate::{
     PageWalk, RunRef,
-    format::footer::Footer,
+    format::footer::{Enclosed, Footer},
     rescue::lenient_cursor::{read_leniently, read_run_leniently},
 };
 
@@ -22,6 +22,7 @@ pub struct LenientFilter {
     reference: RunRef,
     filter_page: u32,
     filter_pages: u32,
+    enclosed: Option<Enclosed>,
 }
 
 impl LenientFilter {
@@ -44,6 +45,7 @@ impl LenientFilter {
             reference: reference.clone(),
             filter_page,
             filter_pages,
+            enclosed: footer.enclosed().cloned(),
             file: Arc::clone(&file),
         })
     }
@@ -56,15 +58,16 @@ impl LenientFilter {
         let mut bytes = [0; testudo_base::PAGE_SIZE];
         let identity = PageIdentity {
             store: self.store,
-            kind: PageKind::Filter,
+            kind: if self.enclosed.is_some() { PageKind::Footer } else { PageKind::Filter },
             page: physical,
             generation: self.reference.id,
             keyspace: self.reference.keyspace,
             incarnation: self.reference.incarnation,
         };
         let is_valid = read_leniently(&*self.file, physical, &mut bytes).is_empty()
-            && verify_pages(&bytes, &identity).is_ok()
-            && testudo_filter::check(payload_of(&bytes)).is_ok();
-        !is_valid || testudo_filter::may_contain(payload_of(&bytes), hash)
+            && verify_pages(&bytes, &identity).is_ok();
+        let payload = payload_of(&bytes);
+        let filter = self.enclosed.as_ref().map_or(payload, |enclosed| enclosed.filter_in(payload));
+        !is_valid || testudo_filter::check(filter).is_err() || testudo_filter::may_contain(filter, hash)
     }
 }

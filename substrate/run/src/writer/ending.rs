@@ -1,25 +1,34 @@
 //! What a run ends with: index, filter and footer; and what becomes of its space.
 //!
+//! Where index and filter of a small run fit into the page of its footer, that is where they are (decision
+//! 0055). Otherwise they have pages of their own before it.
+//!
 //! **Invariants**
 //! - The footer states the run's whole reference, its own place included.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use testudo_base::{
     Entry, Error, ExtentSpan, Kind, PAGE_SIZE, Result,
     num::{u32_of, u64_of},
 };
+use testudo_filter::Precision;
 use testudo_storage::{PAGE_HEADER_BYTES, PageKind};
 
 use super::{RunWriter, written_index::EncodedBlock};
 use crate::{
     KeyBounds, KeyEnds, Run, RunRecord, RunRef,
     format::{
-        builder::BlockBuilder,
-        footer::{BlockPosition, Footer},
+        block::SLOT_BYTES,
+        builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
+        footer::{BlockPosition, Footer, IndexBlocks},
         long_separators::{Fork, Separator},
     },
 };
+
+const FILTER_PRECISION: Precision = Precision::Bits8;
+/// A slot, two lengths, and page and pages of the data block.
+const INDEX_ENTRY_BYTES_MIN: usize = SLOT_BYTES + 2 + 8;
 
 impl RunWriter {
     fn write_index(&mut self) -> Result<Vec<(Separator, BlockPosition)>> {
@@ -28,7 +37,8 @@ impl RunWriter {
         let mut first: Option<Separator> = None;
         // From the first entry of the open index block to the last one.
         let mut way: Option<Fork> = None;
-        std::mem::take(&mut self.index).each(|EncodedBlock { separator, entry, fork }| {
+        let mut index = std::mem::take(&mut self.index);
+        index.each(|EncodedBlock { separator, entry, fork }| {
             let entry = Entry { key: separator, kind: Kind::Value, value: entry };
             way = match (way, fork) {
                 (Some(way), Some(fork)) => Some(way.then(fork)),
@@ -50,15 +60,13 @@ impl RunWriter {
         if let Some(first) = first {
             top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
         }
-        // The run keeps it, and most runs have one.
-        top.shrink_to_fit();
         Ok(top)
     }
 
     fn write_filter(&mut self) -> Result<(u32, u32)> {
         let hashes = std::mem::take(&mut self.hashes);
         let first = self.next_page;
-        testudo_filter::build(&hashes, testudo_filter::Precision::default(), |partition| {
+        testudo_filter::build(&hashes, FILTER_PRECISION, |partition| {
             self.write_block(PageKind::Filter, partition).map(|_| ())
         })?;
         Ok((first, self.next_page - first))
@@ -88,33 +96,32 @@ impl RunWriter {
             self.data_bytes,
             "data blocks come first"
         );
-        let data_pages = self.next_page;
-        let index = self.write_index()?;
-        // Who looks for a value knows that it is there.
-        let (filter_page, filter_pages) = if is_value_segment || !self.layout.has_filter {
-            (self.next_page, 0)
+        let mut record = self.record(covered_range, is_value_segment);
+        // Who looks for a value knows that it is there, and of a sole key the reference says which it is.
+        let is_known = self.entries == 1 && !record.reference.keys.first_is_cut();
+        let has_filter = self.layout.has_filter && !is_value_segment && !is_known;
+        let footer = if let Some(footer) = self.write_all_in_footer(&mut record, has_filter)? {
+            footer
         } else {
-            self.write_filter()?
+            let index = self.write_index()?;
+            let (filter_page, filter_pages) =
+                if has_filter { self.write_filter()? } else { (self.next_page, 0) };
+            let index = IndexBlocks::of(index);
+            let footer = Footer { filter_page, filter_pages, index };
+            self.write_footer(&footer, &mut record)?;
+            footer
         };
-        let footer = Footer { filter_page, filter_pages, index };
-        let reference = self.write_footer(data_pages, &footer, covered_range, is_value_segment)?;
         self.write_rest()?;
         self.cut_space();
         for (page, kind, bytes) in std::mem::take(&mut self.admitted) {
             self.data.admit(&self.address(kind, page), &bytes);
         }
-        Ok(Arc::new(Run::written(self.data, reference, self.extents, footer)))
+        Ok(Arc::new(Run::written(self.data, record.reference, self.extents, footer)))
     }
 
-    /// Writes the footer, which states the run's whole reference, its own place included.
-    fn write_footer(
-        &mut self,
-        data_pages: u32,
-        footer: &Footer,
-        covered_range: Option<KeyBounds>,
-        is_value_segment: bool,
-    ) -> Result<RunRef> {
-        let mut record = RunRecord {
+    /// What the run is to say about itself, but for the place of its footer. REQUIRES: all data is written.
+    fn record(&self, covered_range: Option<KeyBounds>, is_value_segment: bool) -> RunRecord {
+        RunRecord {
             store: self.data.store(),
             reference: RunRef {
                 id: self.origin.id,
@@ -122,8 +129,8 @@ impl RunWriter {
                 incarnation: self.incarnation,
                 newest_seqno: self.origin.newest_seqno,
                 spans: Vec::new(),
-                data_pages,
-                footer_page: self.next_page,
+                data_pages: self.next_page,
+                footer_page: 0,
                 footer_pages: 0,
                 entries: self.entries,
                 tombstones: self.tombstones,
@@ -135,18 +142,73 @@ impl RunWriter {
             keyspace_name: self.origin.keyspace_name.as_ref().to_owned(),
             covered_range,
             is_value_segment,
-        };
+        }
+    }
+
+    /// The footer states the run's whole reference, its own place included.
+    fn place_footer(&mut self, record: &mut RunRecord, pages: usize) -> Result<()> {
+        self.take_space(pages)?;
+        record.reference.footer_page = self.next_page;
+        record.reference.footer_pages = u32_of(pages);
+        record.reference.spans = self.spans_of(self.next_page + u32_of(pages));
+        Ok(())
+    }
+
+    /// Writes a footer that has index and filter in its page; `None` if they do not fit there.
+    fn write_all_in_footer(&mut self, record: &mut RunRecord, has_filter: bool) -> Result<Option<Footer>> {
+        let keys = if has_filter { u64_of(self.hashes.len()) } else { 0 };
+        let filter_bytes = if has_filter { testudo_filter::bytes(keys, FILTER_PRECISION) } else { 0 };
+        // An entry of an index block takes no less.
+        let bytes = u64_of(self.index.len() * INDEX_ENTRY_BYTES_MIN) + filter_bytes;
+        if bytes > u64_of(PAGE_PAYLOAD_BYTES) {
+            return Ok(None);
+        }
+        let Some(mut index) = self.sole_index_block() else { return Ok(None) };
+        let mut filter = Vec::new();
+        if has_filter {
+            let Ok(_) = testudo_filter::build(&self.hashes, FILTER_PRECISION, |partition| {
+                filter.extend_from_slice(partition);
+                Ok::<_, Infallible>(())
+            });
+        }
+        self.place_footer(record, 1)?;
+        let mut block = vec![0; index.payload_bytes()];
+        let length = index.encode_into(&mut block);
+        let (footer, payload) = Footer::enclosing(self.next_page, record, &block[..length], &filter);
+        if payload.len() > PAGE_PAYLOAD_BYTES {
+            return Ok(None);
+        }
+        self.write_block_in(PageKind::Footer, &payload, 1)?;
+        if !footer.keeps_structure() {
+            let page = self.buffered().last_chunk::<PAGE_SIZE>().expect("a page fits into the buffer");
+            self.admitted.push((footer.filter_page, PageKind::Footer, page.to_vec()));
+        }
+        Ok(Some(footer))
+    }
+
+    /// All of the index, if it fits into one block.
+    fn sole_index_block(&mut self) -> Option<BlockBuilder> {
+        let (mut block, mut fits) = (BlockBuilder::default(), true);
+        self.index
+            .each(|EncodedBlock { separator, entry, .. }| {
+                fits = fits && block.push(&Entry { key: separator, kind: Kind::Value, value: entry });
+                Ok(())
+            })
+            .ok()?;
+        fits.then_some(block)
+    }
+
+    /// Writes the footer.
+    fn write_footer(&mut self, footer: &Footer, record: &mut RunRecord) -> Result<()> {
         // More pages may mean more spans to state, and so a longer footer.
         let mut pages = 1;
         loop {
-            self.take_space(pages)?;
-            record.reference.footer_pages = u32_of(pages);
-            record.reference.spans = self.spans_of(self.next_page + u32_of(pages));
-            let payload = footer.encode(&record);
+            self.place_footer(record, pages)?;
+            let payload = footer.encode(record);
             let needed = (payload.len() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
             if needed <= pages {
                 self.write_block_in(PageKind::Footer, &payload, pages)?;
-                return Ok(record.reference);
+                return Ok(());
             }
             pages = needed;
         }

@@ -88,8 +88,8 @@ impl WrittenIndex {
         self.bytes.extend_from_slice(entry);
     }
 
-    /// Shows all entries, in order.
-    pub(super) fn each(mut self, mut show: impl FnMut(EncodedBlock<'_>) -> Result<()>) -> Result<()> {
+    /// Shows all entries, in order. No more can be added.
+    pub(super) fn each(&mut self, mut show: impl FnMut(EncodedBlock<'_>) -> Result<()>) -> Result<()> {
         self.encode_last();
         let mut rest = &*self.bytes;
         let mut take = |length: usize| rest.split_off(..length).expect("it was just encoded");

@@ -62,8 +62,10 @@ const CONTINUED_VALUES: u64 = 16;
 /// The log may refer to values in value logs, and segments have values under their numbers (decision 0052).
 /// Stated as the others.
 const VALUE_LOGS: u64 = 32;
+/// Footers of runs may have index and filter in them (decision 0055). Stated as the others.
+const ENCLOSING_FOOTERS: u64 = 64;
 const KNOWN_REQUIRED_FEATURES: u64 =
-    KIND_BYTES | VALUE_SEGMENTS | REPLACED_PAGES | PIECES | CONTINUED_VALUES | VALUE_LOGS;
+    KIND_BYTES | VALUE_SEGMENTS | REPLACED_PAGES | PIECES | CONTINUED_VALUES | VALUE_LOGS | ENCLOSING_FOOTERS;
 
 /// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

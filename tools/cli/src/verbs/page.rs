@@ -14,7 +14,7 @@ use testudo_base::{
     planted,
 };
 use testudo_env::{AlignedBuffer, File, OpenMode, OpenOptions};
-use testudo_run::{BlockContents, inspect_block};
+use testudo_run::{BlockContents, EnclosedContents, inspect_block};
 use testudo_storage::{
     DATA_FILE, PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages,
 };
@@ -254,7 +254,7 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
         }
         BlockContents::Index(blocks) => lines.extend(places(blocks)),
         BlockContents::Filter(bytes) => lines.push(format!("  a partition of the filter, {bytes} bytes")),
-        BlockContents::Footer(record, blocks) => {
+        BlockContents::Footer(record, blocks, enclosed) => {
             let reference = &record.reference;
             // Of a long key only the beginning is kept.
             let end = |key: &[u8], is_cut: bool| format!("{}{}", shown(key), if is_cut { "…" } else { "" });
@@ -270,7 +270,13 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
                 end(reference.keys.first(), reference.keys.first_is_cut()),
                 end(reference.keys.last(), reference.keys.last_is_cut()),
             ));
-            lines.extend(places(blocks));
+            match enclosed {
+                None => lines.extend(places(blocks)),
+                Some(EnclosedContents { blocks, filter_bytes }) => {
+                    lines.push(format!("  index and filter are in it, the filter with {filter_bytes} bytes"));
+                    lines.extend(places(blocks));
+                }
+            }
         }
         BlockContents::Nothing => {}
     }
@@ -293,8 +299,11 @@ fn document_of(contents: &BlockContents) -> Value {
         }
         BlockContents::Index(blocks) => json!({ "blocks": places(blocks) }),
         BlockContents::Filter(bytes) => json!({ "filter_bytes": bytes }),
-        BlockContents::Footer(record, blocks) => {
+        BlockContents::Footer(record, blocks, enclosed) => {
             let reference = &record.reference;
+            let enclosed = enclosed.as_ref().map(|EnclosedContents { blocks, filter_bytes }| {
+                json!({ "blocks": places(blocks), "filter_bytes": filter_bytes })
+            });
             let spans: Vec<Value> = reference
                 .spans
                 .iter()
@@ -308,7 +317,7 @@ fn document_of(contents: &BlockContents) -> Value {
                 "first_key_is_cut": reference.keys.first_is_cut(),
                 "last_key_hex": to_hex(reference.keys.last()),
                 "last_key_is_cut": reference.keys.last_is_cut(),
-                "index_blocks": places(blocks),
+                "index_blocks": places(blocks), "enclosed": enclosed,
             })
         }
         BlockContents::Nothing => Value::Null,

@@ -32,7 +32,7 @@ fn footer() -> Footer {
     let position = BlockPosition { page: 2, pages: 1 };
     let fork = Some(Fork { shared: 300, byte: 7 });
     let cut = Separator { bytes: vec![b'c'; MAX_SEPARATOR_BYTES], fork };
-    let index = vec![(Separator::default(), position), (cut, position)];
+    let index = IndexBlocks::of(vec![(Separator::default(), position), (cut, position)]);
     Footer { filter_page: 3, filter_pages: 1, index }
 }
 
@@ -79,7 +79,7 @@ fn cut_separators_leave_open_which_index_block_has_a_key() {
     let separators =
         [Separator::default(), cut(b'c', None), cut(b'c', fork), cut(b'c', fork), cut(b'd', fork)];
     let position = BlockPosition { page: 2, pages: 1 };
-    let index = separators.into_iter().map(|separator| (separator, position)).collect();
+    let index = IndexBlocks::of(separators.into_iter().map(|separator| (separator, position)).collect());
     let footer = Footer { filter_page: 3, filter_pages: 1, index };
     let long = |byte: u8| vec![byte; MAX_SEPARATOR_BYTES + 9];
     assert_eq!(footer.index_blocks_for(b"a"), 0..=0);
@@ -88,4 +88,50 @@ fn cut_separators_leave_open_which_index_block_has_a_key() {
     assert_eq!(footer.index_blocks_for(&long(b'd')), 3..=4);
     assert_eq!(footer.index_blocks_for(b"cd"), 3..=3);
     assert_eq!(footer.index_blocks_for(b"e"), 4..=4);
+}
+
+fn enclosing(index: &[u8], filter: &[u8]) -> (RunRecord, Footer, Vec<u8>) {
+    let mut record = record();
+    record.reference.data_pages = record.reference.footer_page;
+    let (footer, payload) = Footer::enclosing(record.reference.footer_page, &record, index, filter);
+    (record, footer, payload)
+}
+
+#[test]
+fn a_footer_with_index_and_filter_reads_back_as_it_was_written() {
+    for (index_bytes, filter_bytes) in [(1, 0), (40, 87), (440, 72), (440, 73), (2_000, 1_500)] {
+        let (index, filter) = (vec![b'i'; index_bytes], vec![b'f'; filter_bytes]);
+        let (record, footer, payload) = enclosing(&index, &filter);
+        assert_eq!(Footer::decode(&payload), Ok((record, footer.clone())));
+        assert_eq!(footer.filter_pages, u32::from(filter_bytes > 0));
+        assert_eq!(footer.keeps_structure(), index_bytes + filter_bytes <= KEPT_BYTES_MAX);
+        let enclosed = footer.enclosed().unwrap();
+        assert_eq!((enclosed.index_in(&payload), enclosed.filter_in(&payload)), (&*index, &*filter));
+        assert_eq!(enclosed.index_in(&payload[..index_bytes.min(filter_bytes)]), []);
+    }
+}
+
+#[test]
+fn a_footer_with_index_and_filter_that_was_cut_or_contradicts_itself_is_damage() {
+    let (record, _, payload) = enclosing(&[b'i'; 40], &[b'f'; 87]);
+    for cut in 0..payload.len() {
+        assert!(Footer::decode(&payload[..cut]).is_err(), "cut to {cut}");
+    }
+    assert!(Footer::decode(&[&*payload, b"more"].concat()).is_err());
+    for at in 0..payload.len() {
+        for bit in 0..8 {
+            let mut damaged = payload.clone();
+            damaged[at] ^= 1 << bit;
+            let _ = Footer::decode(&damaged);
+        }
+    }
+    let decode = |change: fn(&mut RunRef)| {
+        let mut record = record.clone();
+        change(&mut record.reference);
+        Footer::decode(&Footer::enclosing(4, &record, b"index", b"filter").1)
+    };
+    assert!(decode(|_| ()).is_ok());
+    assert!(decode(|run| run.data_pages -= 1).is_err());
+    assert!(decode(|run| run.footer_page -= 1).is_err());
+    assert!(Footer::decode(&Footer::enclosing(4, &record, b"", b"filter").1).is_err());
 }

@@ -11,10 +11,10 @@ fn updates(numbers: std::ops::Range<u64>) -> Arc<VecUpdates> {
     Arc::new(VecUpdates(Arc::new(numbers.map(entry).collect()), Seqno(20)))
 }
 
-#[test]
-fn a_small_run_is_read_at_once_with_its_index() {
+/// Bytes that a merge reads of a run of so many entries, of which nothing is in memory, and its data pages.
+fn merged_bytes(entries: u64) -> (u64, u64) {
     let mut bed = Bed::new(BeTreeOptions::new(Policy::Turtle));
-    let edit = bed.tree.apply(&bed.work, updates(0..200)).unwrap();
+    let edit = bed.tree.apply(&bed.work, updates(0..entries)).unwrap();
     bed.commit(edit, false);
     bed.cool(1 << 20);
     let runs = bed.runs();
@@ -22,12 +22,22 @@ fn a_small_run_is_read_at_once_with_its_index() {
     let data_pages = u64::from(run.reference().data_pages);
     assert!(data_pages > 4, "{data_pages} pages");
     let before = bed.work.data.io_stats();
-    bed.tree.apply(&bed.work, updates(100..300)).unwrap();
+    bed.tree.apply(&bed.work, updates(entries / 2..entries * 2)).unwrap();
     let after = bed.work.data.io_stats();
     assert_eq!(
         after.page_reads - before.page_reads,
         1,
         "only the footer, which was forgotten, is read alone"
     );
-    assert_eq!(after.stream_read_bytes - before.stream_read_bytes, (data_pages + 1) * 4096);
+    (after.stream_read_bytes - before.stream_read_bytes, data_pages)
+}
+
+#[test]
+fn a_small_run_is_read_at_once_with_its_index() {
+    for entries in [200, 500] {
+        let (bytes, data_pages) = merged_bytes(entries);
+        assert_eq!(bytes, data_pages * 4096, "the footer has the index");
+    }
+    let (bytes, data_pages) = merged_bytes(1900);
+    assert_eq!(bytes, (data_pages + 1) * 4096);
 }

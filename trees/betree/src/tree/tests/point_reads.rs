@@ -7,8 +7,8 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 /// A tree of leaves without buffers: even numbers, their values of 100 bytes.
-fn leaves(records: u64) -> Bed {
-    let mut bed = Bed::new(turtle(64 << 10, 16));
+fn leaves(leaf_bytes: u64, records: u64) -> Bed {
+    let mut bed = Bed::new(turtle(leaf_bytes, 16));
     bed.apply((0..records).map(|n| (key(2 * n), Some(vec![b'v'; 100]))).collect());
     let stats = bed.tree.stats();
     assert!(stats.buffered_runs == 0 && stats.leaves > 3, "{stats:?}");
@@ -26,8 +26,9 @@ fn reads_of(bed: &Bed, number: u64) -> u64 {
 
 #[test]
 fn the_filter_of_a_leaf_is_read_only_once_keys_were_not_there() {
-    const RECORDS: u64 = 3000;
-    let mut bed = leaves(RECORDS);
+    // Smaller leaves have their filter in the footer.
+    const RECORDS: u64 = 15_000;
+    let mut bed = leaves(320 << 10, RECORDS);
     bed.cool(4 << 20);
     let numbers: BTreeMap<_, _> = (0..RECORDS).map(|n| (key(2 * n), 2 * n)).collect();
     for run in bed.runs() {
@@ -45,9 +46,24 @@ fn the_filter_of_a_leaf_is_read_only_once_keys_were_not_there() {
 }
 
 #[test]
-fn keys_that_are_there_leave_the_cache_to_pages_that_they_need() {
+fn the_footer_of_a_small_leaf_has_its_filter() {
     const RECORDS: u64 = 3000;
-    let mut bed = leaves(RECORDS);
+    let mut bed = leaves(64 << 10, RECORDS);
+    bed.cool(4 << 20);
+    let numbers: BTreeMap<_, _> = (0..RECORDS).map(|n| (key(2 * n), 2 * n)).collect();
+    for run in bed.runs() {
+        let first = numbers[run.reference().keys.first()];
+        assert_eq!(reads_of(&bed, first), 2, "footer and data");
+        assert_eq!(reads_of(&bed, first + 2), 0, "all of that is in memory");
+        let absent: u64 = (0..8).map(|n| reads_of(&bed, first + 81 + 16 * n)).sum();
+        assert!(absent <= 1, "the filter knows: {absent} reads");
+    }
+}
+
+#[test]
+fn keys_that_are_there_leave_the_cache_to_pages_that_they_need() {
+    const RECORDS: u64 = 15_000;
+    let mut bed = leaves(320 << 10, RECORDS);
     // Room for footers and indexes, not for filters too.
     let runs = u64_of(bed.runs().len());
     bed.cool((runs + 8) * 4096);

@@ -57,8 +57,8 @@ fn a_step_that_does_not_fit_or_was_tried_is_not_taken() {
 
 #[test]
 fn a_32nd_of_what_is_written_is_the_least_unless_a_removal_waits() {
-    // 16 KiB are the least of any run, of which nothing is won.
-    let (enough, too_little) = ((32 * 20 + 16, 20), (32 * 20 + 48, 20));
+    // 8 KiB are the least of any run, of which nothing is won.
+    let (enough, too_little) = ((32 * 20 + 8, 20), (32 * 20 + 40, 20));
     assert_eq!(choose(LeastGain::Worthwhile, 1000, &[], &[enough]), Some(0));
     assert_eq!(choose(LeastGain::Worthwhile, 1000, &[], &[too_little]), None);
     assert_eq!(choose(LeastGain::Any, 1000, &[], &[too_little]), Some(0));

@@ -91,7 +91,7 @@ fn small_flushes_on_top_become_one() {
     let before = live_bytes(&bed);
     while bed.step(LeastGain::Any, u64::MAX, &mut Vec::new()).is_some() {}
     assert!(bed.lines("filling").len() <= 2, "{:?}", bed.tree.outline());
-    assert!(live_bytes(&bed) < before / 3, "{before} bytes, then {}", live_bytes(&bed));
+    assert!(live_bytes(&bed) < before / 2, "{before} bytes, then {}", live_bytes(&bed));
     bed.check(&mut SplitMix::new(1));
 }
 
