@@ -11,7 +11,7 @@ use testudo_storage::{PageAddress, PageKind, PageRef, payload_of};
 
 use crate::{
     Access, Run,
-    format::footer::{BlockPosition, Footer},
+    format::footer::{BlockPosition, Enclosed},
 };
 
 /// What leads to the data of a run.
@@ -22,30 +22,22 @@ pub(crate) enum Structure {
 }
 
 impl Structure {
-    /// The kind of its pages.
+    /// The kind of its pages, where it has some.
     #[inline]
-    fn kind_in(self, footer: &Footer) -> PageKind {
+    fn page_kind(self) -> PageKind {
         match self {
-            _ if footer.enclosed().is_some() => PageKind::Footer,
             Self::Index => PageKind::Index,
             Self::Filter => PageKind::Filter,
         }
     }
 
-    /// The part of it that is in the payload of one of its pages.
+    /// The part of it that is at the end of what a footer encloses.
     #[inline]
-    fn part_of<'p>(self, footer: &Footer, payload: &'p [u8]) -> &'p [u8] {
-        match (footer.enclosed(), self) {
-            (None, _) => payload,
-            (Some(enclosed), Self::Index) => enclosed.index_in(payload),
-            (Some(enclosed), Self::Filter) => enclosed.filter_in(payload),
+    fn part_in<'p>(self, enclosed: &Enclosed, payload: &'p [u8]) -> &'p [u8] {
+        match self {
+            Self::Index => enclosed.index_in(payload),
+            Self::Filter => enclosed.filter_in(payload),
         }
-    }
-
-    /// The part of it that the run keeps in memory.
-    #[inline]
-    fn kept_in(self, footer: &Footer) -> Option<&[u8]> {
-        Some(self.part_of(footer, footer.enclosed()?.kept()?))
     }
 }
 
@@ -53,13 +45,15 @@ impl Run {
     /// Who the page of a block of `structure` is.
     #[inline]
     pub(crate) fn structure_address(&self, structure: Structure, page: u32) -> Result<PageAddress> {
-        self.address(structure.kind_in(self.footer()?), page)
+        let is_enclosed = self.footer()?.enclosed().is_some();
+        self.address(if is_enclosed { PageKind::Footer } else { structure.page_kind() }, page)
     }
 
     /// The block of `structure` that is in the payload of such a page.
     #[inline]
     pub(crate) fn structure_in<'p>(&self, structure: Structure, payload: &'p [u8]) -> Result<&'p [u8]> {
-        Ok(structure.part_of(self.footer()?, payload))
+        let enclosed = self.footer()?.enclosed();
+        Ok(enclosed.map_or(payload, |enclosed| structure.part_in(enclosed, payload)))
     }
 
     /// As [`Run::with_block`], for a block of `structure`.
@@ -72,11 +66,14 @@ impl Run {
         act: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
         let footer = self.footer()?;
-        if let Some(kept) = structure.kept_in(footer) {
-            return Ok(Some(act(kept)));
+        let Some(enclosed) = footer.enclosed() else {
+            return self.with_block(structure.page_kind(), position, access, act);
+        };
+        if let Some(kept) = enclosed.kept() {
+            return Ok(Some(act(structure.part_in(enclosed, kept))));
         }
-        let act = |payload: &[u8]| act(structure.part_of(footer, payload));
-        self.with_block(structure.kind_in(footer), position, access, act)
+        let act = |payload: &[u8]| act(structure.part_in(enclosed, payload));
+        self.with_block(PageKind::Footer, position, access, act)
     }
 
     /// As [`Run::with_present_block`], for a block of `structure`.
@@ -88,16 +85,34 @@ impl Run {
         act: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
         let footer = self.footer()?;
-        if let Some(kept) = structure.kept_in(footer) {
-            return Ok(Some(act(kept)));
+        let Some(enclosed) = footer.enclosed() else {
+            return self.with_present_block(structure.page_kind(), position, act);
+        };
+        if let Some(kept) = enclosed.kept() {
+            return Ok(Some(act(structure.part_in(enclosed, kept))));
         }
-        let act = |payload: &[u8]| act(structure.part_of(footer, payload));
-        self.with_present_block(structure.kind_in(footer), position, act)
+        let act = |payload: &[u8]| act(structure.part_in(enclosed, payload));
+        self.with_present_block(PageKind::Footer, position, act)
     }
 
     /// Whether the filter lets `hash` pass; `None` if its page was missing and has been noted.
+    #[inline]
     pub(crate) fn passes_filter(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
         let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
+        let probe = |filter: &[u8]| testudo_filter::may_contain(filter, hash);
+        if self.footer()?.enclosed().is_none() {
+            return self.with_block(PageKind::Filter, position, access, probe);
+        }
+        self.passes_enclosed_filter(position, hash, access)
+    }
+
+    #[inline(never)]
+    fn passes_enclosed_filter(
+        &self,
+        position: BlockPosition,
+        hash: u64,
+        access: Access<'_>,
+    ) -> Result<Option<bool>> {
         let probe = |filter: &[u8]| testudo_filter::may_contain(filter, hash);
         self.with_structure(Structure::Filter, position, access, probe)
     }
@@ -110,11 +125,13 @@ impl Run {
     }
 
     /// Whether the filter knows every key: those that replaced pages have got, it does not.
+    #[inline]
     pub(crate) fn filter_counts(&self) -> bool {
         self.reference().replaced.is_none() || planted!("filter-of-replaced-pages-asked")
     }
 
     /// Where the filter says something about `hash`; `None` if there is no filter.
+    #[inline]
     pub(crate) fn filter_position(&self, hash: u64) -> Result<Option<BlockPosition>> {
         let footer = self.footer()?;
         let page = footer.filter_page + testudo_filter::partition_of(hash, footer.filter_pages);
