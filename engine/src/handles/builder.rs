@@ -99,6 +99,15 @@ impl DbBuilder {
         self
     }
 
+    /// Whether small runs have index and filter in pages of their own, as large ones do. For tests: their
+    /// stores are small. It changes no answer.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn small_runs_apart(mut self, small_runs_apart: bool) -> Self {
+        self.0.small_runs_apart = small_runs_apart;
+        self
+    }
+
     /// Whether single records that queries use stay in memory beside pages. Default `true`: a record takes
     /// far less of it than its page. `false` leaves the memory to pages, to measure what those do. It changes
     /// no answer.

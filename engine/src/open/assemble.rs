@@ -1,6 +1,10 @@
 //! Putting an open store together from its files and settings, before anything is recovered.
 
-use testudo_base::{Error, Incarnation, Result, RunId, chunks::ChunkPool, sync::Arc};
+use testudo_base::{
+    Error, Incarnation, Result, RunId,
+    chunks::ChunkPool,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 use testudo_contract::{InlineExecutor, RunIds};
 use testudo_env::{Execution, File, OpenMode, OpenOptions, OverlayFile, Reserve};
 use testudo_storage::{DATA_FILE, DataFile, Manifest};
@@ -47,6 +51,7 @@ pub(crate) fn assemble(
     let data = DataFile::new(file, manifest.store(), shares.page_cache(), live.into_iter(), writer)?;
     data.set_warms_merges(settings.warm_merges);
     data.set_retained_percent(settings.retained_percent);
+    data.small_runs_apart().store(settings.small_runs_apart, Relaxed);
     let (executors, pool, is_stepped) = executors(settings)?;
     let next_run = if settings.read_only {
         // Whoever writes this store gives ids of its own, which copies of it know as well.

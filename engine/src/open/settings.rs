@@ -25,6 +25,7 @@ pub(crate) struct Settings {
     pub(crate) warm_merges: bool,
     pub(crate) retained_percent: u32,
     pub(crate) record_cache: bool,
+    pub(crate) small_runs_apart: bool,
 }
 
 impl Settings {
@@ -43,6 +44,7 @@ impl Settings {
             warm_merges: false,
             retained_percent: 0,
             record_cache: true,
+            small_runs_apart: false,
         }
     }
 }

@@ -106,6 +106,7 @@ pub struct DataFile {
     run_memory_bytes: AtomicU64,
     warms_merges: AtomicBool,
     retained_percent: AtomicU32,
+    small_runs_apart: AtomicBool,
 }
 
 impl DataFile {
@@ -146,6 +147,7 @@ impl DataFile {
             run_memory_bytes: 0.into(),
             warms_merges: false.into(),
             retained_percent: 0.into(),
+            small_runs_apart: false.into(),
         }))
     }
 
@@ -557,6 +559,11 @@ impl DataFile {
     /// Bytes of memory that open runs take beside their pages.
     pub fn run_memory_bytes(&self) -> u64 {
         self.run_memory_bytes.load(Relaxed)
+    }
+
+    /// Whether small runs that are written from now on have index and filter in pages of their own.
+    pub fn small_runs_apart(&self) -> &AtomicBool {
+        &self.small_runs_apart
     }
 
     /// The page cache borrows from this pool what nobody else needs.

@@ -37,6 +37,8 @@ impl EngineOpener {
     /// How a database in `directory` is opened.
     pub fn builder(&self, env: Arc<dyn Env>, directory: &Path) -> DbBuilder {
         let builder = Db::builder(directory).memory_bytes(self.memory_bytes);
+        // Stores with the index of small runs in their footers, apart, or now one and then the other.
+        let builder = builder.small_runs_apart(env.random_u64().is_multiple_of(2));
         // What is off by default is tried as well.
         builder.env(env).merge_operator(chain_operator()).warm_merges(true).retain_merged(100)
     }

@@ -125,6 +125,17 @@ fn around_the_size_from_which_a_run_has_an_index_apart_all_is_found() {
 }
 
 #[test]
+fn who_wants_them_apart_gets_them_so() {
+    let bed = Bed::new();
+    bed.data.small_runs_apart().store(true, Relaxed);
+    let run = bed.write(33, 100, RunLayout::default());
+    assert_eq!(run.reference().page_count(), run.reference().data_pages + 3);
+    check(&bed, &run, 33);
+    bed.data.small_runs_apart().store(false, Relaxed);
+    assert!(is_enclosed(&bed.write(33, 100, RunLayout::default())));
+}
+
+#[test]
 fn a_footer_leaves_no_byte_of_its_page_unused_before_it_does_without() {
     let bed = Bed::new();
     let payload_bytes = |run: &Run| {

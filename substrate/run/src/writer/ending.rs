@@ -6,7 +6,10 @@
 //! **Invariants**
 //! - The footer states the run's whole reference, its own place included.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use testudo_base::{
     Entry, Error, ExtentSpan, Kind, PAGE_SIZE, Result,
@@ -161,6 +164,9 @@ impl RunWriter {
         // An entry of an index block takes no less.
         let bytes = u64_of(self.index.len() * INDEX_ENTRY_BYTES_MIN) + filter_bytes;
         if bytes > u64_of(PAGE_PAYLOAD_BYTES) {
+            return Ok(None);
+        }
+        if self.data.small_runs_apart().load(Relaxed) {
             return Ok(None);
         }
         let Some(mut index) = self.sole_index_block() else { return Ok(None) };
