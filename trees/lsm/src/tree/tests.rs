@@ -264,7 +264,9 @@ impl Bed {
         let options = OpenOptions { mode: OpenMode::Write, direct: true };
         let file = self.env.open(Path::new("/data"), options).unwrap();
         let live = self.references.iter().map(|(span, count)| (*span, u32::try_from(*count).unwrap()));
+        let small_runs_apart = self.work.data.small_runs_apart().load(Relaxed);
         self.work.data = DataFile::new(file, StoreId(7), cache_bytes, live, Some(Incarnation(1))).unwrap();
+        self.work.data.small_runs_apart().store(small_runs_apart, Relaxed);
         self.reopen();
     }
 
