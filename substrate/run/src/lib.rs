@@ -28,6 +28,8 @@ mod rescue;
 mod run_layout;
 mod spans;
 mod structure;
+#[cfg(test)]
+mod test_bed;
 mod writer;
 
 pub use cursor::batched_seek::{BatchedSeek, Missing, seek_together};

@@ -100,6 +100,7 @@ impl Run {
     pub(crate) fn passes_filter(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
         let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
         let probe = |filter: &[u8]| testudo_filter::may_contain(filter, hash);
+        // Large runs are asked most, and so are not kept up by what small ones need.
         if self.footer()?.enclosed().is_none() {
             return self.with_block(PageKind::Filter, position, access, probe);
         }

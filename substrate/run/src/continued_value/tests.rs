@@ -6,71 +6,27 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, Entry, ErrorKind, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId,
+    Cursor, Entry, ErrorKind, Kind, PAGE_SIZE, StoreId,
     checksum::hash_key,
     codec::Reader,
     num::{u64_of, usize_of},
 };
-use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
-use testudo_storage::DataFile;
+use testudo_env::{Env, OpenMode, OpenOptions};
 
 use super::*;
 use crate::{
     KnownKey, LenientCursor, Lookup, LookupProgress, PageUpdate, PageWalk, ReadAhead, RunCursor, RunLayout,
-    RunOrigin, RunRef, RunWriter, ScanForecast, ScanLimits, ScanProgress, get_known_together,
+    RunRef, ScanForecast, ScanLimits, ScanProgress, get_known_together, test_bed::TestBed,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-struct Bed {
-    env: Arc<MemEnv>,
-    data: Arc<DataFile>,
-}
-
-impl Bed {
-    fn with_cache(bytes: u64) -> Self {
-        let env = MemEnv::new(1);
-        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
-        let file = env.open(Path::new("/data"), options).unwrap();
-        let writer = Some(Incarnation(1));
-        let data = DataFile::new(file, StoreId(7), bytes, std::iter::empty(), writer).unwrap();
-        Self { env, data }
+fn write(bed: &TestBed, model: &Model, layout: RunLayout) -> Arc<Run> {
+    let mut writer = bed.writer().with_layout(layout);
+    for (key, value) in model {
+        writer.push(&Entry { key, kind: Kind::Value, value }).unwrap();
     }
-
-    fn write(&self, model: &Model, layout: RunLayout) -> Arc<Run> {
-        let origin = RunOrigin {
-            id: RunId(3),
-            keyspace: KeyspaceId(1),
-            keyspace_name: "tests".into(),
-            newest_seqno: Seqno(1),
-        };
-        let writer = RunWriter::new(Arc::clone(&self.data), origin, 1 << 16).unwrap();
-        let mut writer = writer.with_layout(layout);
-        for (key, value) in model {
-            writer.push(&Entry { key, kind: Kind::Value, value }).unwrap();
-        }
-        writer.finish(None).unwrap()
-    }
-
-    /// The run as one that was opened anew: nothing of it is in memory.
-    fn reopened(&self, run: &Arc<Run>) -> Arc<Run> {
-        let file =
-            self.env.open(Path::new("/data"), OpenOptions { mode: OpenMode::Read, direct: true }).unwrap();
-        let spans = run.reference().spans.clone();
-        let data =
-            DataFile::new(file, StoreId(7), 1 << 20, spans.into_iter().map(|span| (span, 1)), None).unwrap();
-        Run::open(data, run.reference().clone()).unwrap()
-    }
-
-    fn damage(&self, run: &Run, page: u32) {
-        let (physical, _) = run.locate(page).unwrap();
-        let options = OpenOptions { mode: OpenMode::Write, direct: false };
-        let file = self.env.open(Path::new("/data"), options).unwrap();
-        let offset = physical * u64_of(PAGE_SIZE) + 100;
-        let mut byte = [0];
-        file.read_at(offset, &mut byte).unwrap();
-        file.write_at(offset, &[byte[0] ^ 0x40]).unwrap();
-    }
+    writer.finish(None).unwrap()
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -180,9 +136,9 @@ fn check_limited(run: &Arc<Run>, model: &Model, from: &[u8], count: usize) {
 #[test]
 fn whatever_goes_on_is_found_by_every_way_of_reading() {
     for seed in 0..6 {
-        let bed = Bed::with_cache(if seed % 2 == 0 { 4 << 20 } else { 128 << 10 });
+        let bed = TestBed::with_cache(if seed % 2 == 0 { 4 << 20 } else { 128 << 10 });
         let model = model_of(300, any_length(seed));
-        let run = bed.write(&model, RunLayout::default());
+        let run = write(&bed, &model, RunLayout::default());
         assert!(run.reference().has_continued_values);
         check(&run, &model);
         check(&bed.reopened(&run), &model);
@@ -218,8 +174,8 @@ fn records_of_any_size_take_little_more_than_themselves() {
         (30_000, 1.04),
         (70_000, 1.06),
     ] {
-        let bed = Bed::with_cache(4 << 20);
-        let run = bed.write(&model_of(1_000, |_| length), RunLayout::default());
+        let bed = TestBed::with_cache(4 << 20);
+        let run = write(&bed, &model_of(1_000, |_| length), RunLayout::default());
         let reference = run.reference();
         let factor = f64::from(reference.data_pages) * 4096.0 / reference.user_bytes as f64;
         assert!(factor <= most, "{length}: {factor}");
@@ -228,28 +184,28 @@ fn records_of_any_size_take_little_more_than_themselves() {
 
 #[test]
 fn small_records_stay_whole() {
-    let bed = Bed::with_cache(4 << 20);
-    let run = bed.write(&model_of(1_000, |number| 60 + usize_of(number % 90)), RunLayout::default());
+    let bed = TestBed::with_cache(4 << 20);
+    let run = write(&bed, &model_of(1_000, |number| 60 + usize_of(number % 90)), RunLayout::default());
     assert!(!run.reference().has_continued_values);
 }
 
 #[test]
 fn where_pages_are_to_be_replaced_nothing_goes_on_and_what_goes_on_is_not_replaced() {
-    let bed = Bed::with_cache(4 << 20);
+    let bed = TestBed::with_cache(4 << 20);
     let model = model_of(200, |_| 1_100);
-    let run = bed.write(&model, RunLayout::for_page_updates());
+    let run = write(&bed, &model, RunLayout::for_page_updates());
     assert!(!run.reference().has_continued_values);
     assert!(PageUpdate::begin(&run).unwrap().is_some());
-    let run = bed.write(&model, RunLayout::default());
+    let run = write(&bed, &model, RunLayout::default());
     assert!(PageUpdate::begin(&run).unwrap().is_none());
 }
 
 #[test]
 fn a_query_reads_two_pages_at_most_and_a_scan_each_page_once() {
     for length in [1_100, 2_100, 3_000] {
-        let bed = Bed::with_cache(4 << 20);
+        let bed = TestBed::with_cache(4 << 20);
         let model = model_of(400, |_| length);
-        let run = bed.write(&model, RunLayout::default());
+        let run = write(&bed, &model, RunLayout::default());
         let reads = |run: &Run| run.data().io_stats().page_read_bytes / u64_of(PAGE_SIZE);
         let opened = bed.reopened(&run);
         for number in (0..400).step_by(40) {
@@ -285,10 +241,10 @@ fn a_query_reads_two_pages_at_most_and_a_scan_each_page_once() {
 
 #[test]
 fn a_page_that_is_damaged_takes_only_what_it_has_with_it() {
-    let bed = Bed::with_cache(1 << 20);
+    let bed = TestBed::with_cache(1 << 20);
     let model = model_of(60, |_| 1_100);
-    let run = bed.write(&model, RunLayout::default());
-    bed.damage(&run, 5);
+    let run = write(&bed, &model, RunLayout::default());
+    bed.damage(&run, 5, 100);
     let opened = bed.reopened(&run);
     let readable: Vec<bool> = model
         .iter()
@@ -322,8 +278,8 @@ fn a_page_that_is_damaged_takes_only_what_it_has_with_it() {
 #[test]
 fn a_long_scan_of_long_values_reads_ahead() {
     for length in [1_100, 6_000, 20_000] {
-        let bed = Bed::with_cache(4 << 20);
-        let run = bed.write(&model_of(400, |_| length), RunLayout::default());
+        let bed = TestBed::with_cache(4 << 20);
+        let run = write(&bed, &model_of(400, |_| length), RunLayout::default());
         let opened = bed.reopened(&run);
         let mut cursor = RunCursor::new(Arc::clone(&opened), ReadAhead::Adaptive);
         let mut bytes = 0;
@@ -343,13 +299,13 @@ fn a_long_scan_of_long_values_reads_ahead() {
 #[test]
 fn no_value_goes_on_in_more_pages_than_the_index_can_say() {
     for value_bytes in (64_000..65_500).step_by(40) {
-        let bed = Bed::with_cache(4 << 20);
+        let bed = TestBed::with_cache(4 << 20);
         let mut model = Model::new();
         for number in 0..10 {
             model.insert([&[b'a'; 382][..], &key(number)].concat(), vec![1; 3]);
         }
         model.insert(b"b".to_vec(), value(7, value_bytes));
-        let run = bed.write(&model, RunLayout::default());
+        let run = write(&bed, &model, RunLayout::default());
         for (key, value) in &model {
             let lookup = run.get(key, hash_key(key), Access::Blocking).unwrap();
             assert_eq!(found(lookup).as_ref(), Some(value), "{value_bytes}");

@@ -1,32 +1,25 @@
 use std::{collections::BTreeMap, path::Path};
 
 use testudo_base::{Cursor, KeyspaceId, Kind, StoreId, checksum::hash_key, codec::Reader};
-use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
-use testudo_storage::DataFile;
+use testudo_env::{Env, OpenMode, OpenOptions};
 
 use super::*;
 use crate::{
     Access, FoundPage, LenientCursor, Lookup, PageWalk, ReadAhead, RunCursor, RunLayout, RunOrigin,
-    RunWriter, ScanForecast, ScanLimits, ScanProgress,
+    RunWriter, ScanForecast, ScanLimits, ScanProgress, test_bed::TestBed,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 struct Bed {
-    env: Arc<MemEnv>,
-    data: Arc<DataFile>,
+    file: TestBed,
     next_id: u64,
     random: u64,
 }
 
 impl Bed {
     fn new(seed: u64) -> Self {
-        let env = MemEnv::new(1);
-        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
-        let file = env.open(Path::new("/data"), options).unwrap();
-        let writer = Some(Incarnation(1));
-        let data = DataFile::new(file, StoreId(7), 4 << 20, std::iter::empty(), writer).unwrap();
-        Self { env, data, next_id: 10, random: seed | 1 }
+        Self { file: TestBed::with_cache(4 << 20), next_id: 10, random: seed | 1 }
     }
 
     fn next(&mut self, below: u64) -> u64 {
@@ -37,13 +30,7 @@ impl Bed {
     }
 
     fn run_of(&self, model: &Model) -> Arc<Run> {
-        let origin = RunOrigin {
-            id: RunId(3),
-            keyspace: KeyspaceId(1),
-            keyspace_name: "tests".into(),
-            newest_seqno: Seqno(1),
-        };
-        let mut writer = RunWriter::new(Arc::clone(&self.data), origin, 1 << 20).unwrap();
+        let mut writer = self.file.writer();
         for (key, value) in model {
             writer.push(&Entry { key, kind: Kind::Value, value }).unwrap();
         }
@@ -157,7 +144,7 @@ fn check_leniently(bed: &Bed, run: &Arc<Run>, model: &Model) {
     }
     assert_eq!(pages, run.reference().page_count());
     let options = OpenOptions { mode: OpenMode::Read, direct: false };
-    let file = bed.env.open(Path::new("/data"), options).unwrap();
+    let file = bed.file.env.open(Path::new("/data"), options).unwrap();
     let mut cursor = LenientCursor::new(file, StoreId(7), run.reference());
     for (key, value) in model {
         assert_eq!(cursor.advance(), None, "nothing is lost");
@@ -271,7 +258,7 @@ fn a_scan_reads_replaced_pages_together_with_the_others() {
             for page in 0..data_pages {
                 let address = run.address(PageKind::Data, page).unwrap();
                 if page < run.reference().data_pages || page >= run.reference().footer_end() {
-                    bed.data.forget_page(address.page);
+                    bed.file.data.forget_page(address.page);
                 }
             }
             let before = reads_of(bed);
@@ -289,7 +276,7 @@ fn a_scan_reads_replaced_pages_together_with_the_others() {
 
 /// How often somebody waited for the device.
 fn reads_of(bed: &Bed) -> u64 {
-    let io = bed.data.io_stats();
+    let io = bed.file.data.io_stats();
     io.read_rounds + io.stream_reads
 }
 
@@ -300,7 +287,7 @@ fn what_is_not_published_leaves_its_places() {
     let run = bed.run_of(&model);
     let changes = (0..100).map(|number| (key(number), Some(vec![1; 100]))).collect();
     let first = bed.update(&run, &changes).unwrap();
-    let live = || bed.data.space_stats().held_bytes;
+    let live = || bed.file.data.space_stats().held_bytes;
     let held = live();
     drop(first);
     assert!(live() < held, "what was taken for it is free again");
@@ -317,7 +304,7 @@ fn a_run_opened_from_its_reference_shares_places_with_those_that_live() {
     let changes = |value: u8| (0..100).map(|number| (key(number), Some(vec![value; 100]))).collect();
     let first = bed.update(&run, &changes(1)).unwrap();
     // As a tree does that is opened anew while snapshots hold the one before.
-    let again = Run::open(Arc::clone(&bed.data), first.reference().clone()).unwrap();
+    let again = Run::open(Arc::clone(&bed.file.data), first.reference().clone()).unwrap();
     let second = bed.update(&again, &changes(2)).unwrap();
     let third = bed.update(&second, &changes(3)).unwrap();
     check(&run, &model);
@@ -373,7 +360,7 @@ fn found_pages(bed: &Bed, run: &Arc<Run>) -> Vec<FoundPage> {
     let found = |place: PagePlace| {
         let (physical, _) = locate(run.spans(), place.at).unwrap();
         let mut bytes = AlignedBuffer::zeroed(PAGE_SIZE);
-        bed.data.read_many(&mut [(physical, &mut *bytes)]).into_iter().for_each(|read| read.unwrap());
+        bed.file.data.read_many(&mut [(physical, &mut *bytes)]).into_iter().for_each(|read| read.unwrap());
         let record = ReplacedPageRecord::read(payload_of(&bytes)).unwrap();
         let block = Block::parse(payload_of(&bytes)).unwrap();
         let key = |slot: usize| [block.prefix(), block.cell(slot).unwrap().suffix].concat();
@@ -418,8 +405,8 @@ fn blocks_of_many_pages_that_lie_in_two_extents_are_read_among_replaced_pages() 
         };
         let mut model = Model::new();
         // Space becomes free from behind, so that each extent lies before the one that was taken last.
-        let mut held: Vec<_> = (0..40).map(|_| bed.data.allocate(16).unwrap()).collect();
-        let writer = RunWriter::new(Arc::clone(&bed.data), origin, 1).unwrap();
+        let mut held: Vec<_> = (0..40).map(|_| bed.file.data.allocate(16).unwrap()).collect();
+        let writer = RunWriter::new(Arc::clone(&bed.file.data), origin, 1).unwrap();
         let mut writer = writer.with_layout(RunLayout::for_page_updates());
         for number in 0..400u64 {
             let bytes = if bed.next(20) == 0 { 5000 + bed.next(60_000) } else { 100 };

@@ -1,69 +1,25 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
-use testudo_base::{
-    Cursor, Entry, ErrorKind, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId,
-    checksum::hash_key, num::u64_of,
-};
-use testudo_env::{AlignedBuffer, Env, MemEnv, OpenMode, OpenOptions};
-use testudo_storage::DataFile;
+use testudo_base::{Cursor, Entry, ErrorKind, Kind, PAGE_SIZE, StoreId, checksum::hash_key, num::u64_of};
+use testudo_env::{AlignedBuffer, Env, OpenMode, OpenOptions};
 
 use super::*;
 use crate::{
-    BlockContents, LenientFilter, Lookup, ReadAhead, RunCursor, RunLayout, RunOrigin, RunWriter,
-    inspect_block,
+    BlockContents, LenientFilter, Lookup, ReadAhead, RunCursor, RunLayout, inspect_block, test_bed::TestBed,
 };
 
-struct Bed {
-    env: Arc<MemEnv>,
-    data: Arc<DataFile>,
+fn new_bed() -> TestBed {
+    TestBed::with_cache(1 << 20)
 }
 
-impl Bed {
-    fn new() -> Self {
-        let env = MemEnv::new(1);
-        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
-        let file = env.open(Path::new("/data"), options).unwrap();
-        let writer = Some(Incarnation(1));
-        let data = DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), writer).unwrap();
-        Self { env, data }
+/// A run of so many entries with even numbers.
+fn write(bed: &TestBed, entries: u64, value_bytes: usize, layout: RunLayout) -> Arc<Run> {
+    let mut writer = bed.writer().with_layout(layout);
+    for number in 0..entries {
+        let (key, value) = (key(2 * number), vec![b'v'; value_bytes]);
+        writer.push(&Entry { key: &key, kind: Kind::Value, value: &value }).unwrap();
     }
-
-    /// A run of so many entries with even numbers.
-    fn write(&self, entries: u64, value_bytes: usize, layout: RunLayout) -> Arc<Run> {
-        let origin = RunOrigin {
-            id: RunId(3),
-            keyspace: KeyspaceId(1),
-            keyspace_name: "tests".into(),
-            newest_seqno: Seqno(1),
-        };
-        let writer = RunWriter::new(Arc::clone(&self.data), origin, 1 << 16).unwrap();
-        let mut writer = writer.with_layout(layout);
-        for number in 0..entries {
-            let (key, value) = (key(2 * number), vec![b'v'; value_bytes]);
-            writer.push(&Entry { key: &key, kind: Kind::Value, value: &value }).unwrap();
-        }
-        writer.finish(None).unwrap()
-    }
-
-    /// The run as one that was opened anew: nothing of it is in memory.
-    fn reopened(&self, run: &Run) -> Arc<Run> {
-        let options = OpenOptions { mode: OpenMode::Read, direct: true };
-        let file = self.env.open(Path::new("/data"), options).unwrap();
-        let spans = run.reference().spans.clone();
-        let data =
-            DataFile::new(file, StoreId(7), 1 << 20, spans.into_iter().map(|span| (span, 1)), None).unwrap();
-        Run::open(data, run.reference().clone()).unwrap()
-    }
-
-    fn damage(&self, run: &Run, page: u32, at: u64) {
-        let (physical, _) = run.locate(page).unwrap();
-        let options = OpenOptions { mode: OpenMode::Write, direct: false };
-        let file = self.env.open(Path::new("/data"), options).unwrap();
-        let offset = physical * u64_of(PAGE_SIZE) + at;
-        let mut byte = [0];
-        file.read_at(offset, &mut byte).unwrap();
-        file.write_at(offset, &[byte[0] ^ 0x40]).unwrap();
-    }
+    writer.finish(None).unwrap()
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -80,7 +36,7 @@ fn is_enclosed(run: &Run) -> bool {
 }
 
 /// Checks a run by everything that looks into it, as it was written and as it is opened anew.
-fn check(bed: &Bed, run: &Arc<Run>, entries: u64) {
+fn check(bed: &TestBed, run: &Arc<Run>, entries: u64) {
     for run in [Arc::clone(run), bed.reopened(run)] {
         run.check_pages().unwrap();
         run.check_filters().unwrap();
@@ -101,8 +57,8 @@ fn check(bed: &Bed, run: &Arc<Run>, entries: u64) {
 fn a_small_run_has_a_single_page_beside_its_data() {
     let layouts = [RunLayout::default(), RunLayout { has_filter: false, ..RunLayout::default() }];
     for (entries, layout) in [1, 2, 33, 200, 700].into_iter().flat_map(|n| layouts.map(|l| (n, l))) {
-        let bed = Bed::new();
-        let run = bed.write(entries, 100, layout);
+        let bed = new_bed();
+        let run = write(&bed, entries, 100, layout);
         let reference = run.reference();
         assert_eq!(reference.page_count(), reference.data_pages + 1, "{entries} entries, {layout:?}");
         check(&bed, &run, entries);
@@ -113,8 +69,8 @@ fn a_small_run_has_a_single_page_beside_its_data() {
 fn around_the_size_from_which_a_run_has_an_index_apart_all_is_found() {
     let mut seen = BTreeSet::new();
     for entries in (1_000..3_000).step_by(61) {
-        let bed = Bed::new();
-        let run = bed.write(entries, 30, RunLayout::default());
+        let bed = new_bed();
+        let run = write(&bed, entries, 30, RunLayout::default());
         seen.insert((
             is_enclosed(&run),
             run.footer().unwrap().index.position(0).page < run.reference().footer_page,
@@ -126,25 +82,25 @@ fn around_the_size_from_which_a_run_has_an_index_apart_all_is_found() {
 
 #[test]
 fn who_wants_them_apart_gets_them_so() {
-    let bed = Bed::new();
+    let bed = new_bed();
     bed.data.small_runs_apart().store(true, Relaxed);
-    let run = bed.write(33, 100, RunLayout::default());
+    let run = write(&bed, 33, 100, RunLayout::default());
     assert_eq!(run.reference().page_count(), run.reference().data_pages + 3);
     check(&bed, &run, 33);
     bed.data.small_runs_apart().store(false, Relaxed);
-    assert!(is_enclosed(&bed.write(33, 100, RunLayout::default())));
+    assert!(is_enclosed(&write(&bed, 33, 100, RunLayout::default())));
 }
 
 #[test]
 fn a_footer_leaves_no_byte_of_its_page_unused_before_it_does_without() {
-    let bed = Bed::new();
+    let bed = new_bed();
     let payload_bytes = |run: &Run| {
         let page = run.reference().footer_page;
         let mut bytes = AlignedBuffer::zeroed(PAGE_SIZE);
         run.read_pages(page, &mut bytes).unwrap();
         payload_of(&bytes).len()
     };
-    let enclosed = (1..4_000).step_by(7).map(|entries| bed.write(entries, 30, RunLayout::default()));
+    let enclosed = (1..4_000).step_by(7).map(|entries| write(&bed, entries, 30, RunLayout::default()));
     let largest = enclosed.take_while(|run| is_enclosed(run)).last().unwrap();
     // The filter grows by blocks of 81 bytes, the index by 30 bytes.
     assert!(payload_bytes(&largest) > PAGE_SIZE - 200, "{} bytes", payload_bytes(&largest));
@@ -152,10 +108,10 @@ fn a_footer_leaves_no_byte_of_its_page_unused_before_it_does_without() {
 
 #[test]
 fn a_lookup_in_a_small_run_reads_its_footer_once_and_one_page_of_data() {
-    let bed = Bed::new();
+    let bed = new_bed();
     // The first keeps index and filter in memory, the second has them in a page.
     for (entries, reads) in [(100, [2, 1, 0]), (700, [2, 1, 0])] {
-        let run = bed.reopened(&bed.write(entries, 100, RunLayout::default()));
+        let run = bed.reopened(&write(&bed, entries, 100, RunLayout::default()));
         let keeps = entries == 100;
         let misses = || run.data().cache_stats().misses;
         for (number, expected) in [0, 2 * entries - 2, 1].into_iter().zip(reads) {
@@ -169,8 +125,8 @@ fn a_lookup_in_a_small_run_reads_its_footer_once_and_one_page_of_data() {
 
 #[test]
 fn what_a_run_keeps_in_memory_is_counted() {
-    let bed = Bed::new();
-    let run = bed.reopened(&bed.write(100, 100, RunLayout::default()));
+    let bed = new_bed();
+    let run = bed.reopened(&write(&bed, 100, 100, RunLayout::default()));
     let before = run.data().run_memory_bytes();
     let kept = run.footer().unwrap().enclosed().unwrap().kept().unwrap().len();
     assert!(kept > 200 && run.data().run_memory_bytes() - before >= u64_of(kept));
@@ -182,8 +138,8 @@ fn what_a_run_keeps_in_memory_is_counted() {
 #[test]
 fn damage_in_a_footer_with_index_and_filter_is_found_and_no_key_is_denied() {
     for entries in [100, 700] {
-        let bed = Bed::new();
-        let run = bed.write(entries, 100, RunLayout::default());
+        let bed = new_bed();
+        let run = write(&bed, entries, 100, RunLayout::default());
         let page = run.reference().footer_page;
         let filter = || {
             LenientFilter::open(bed.env.open(Path::new("/data"), READ).unwrap(), StoreId(7), run.reference())
@@ -206,8 +162,8 @@ const READ: OpenOptions = OpenOptions { mode: OpenMode::Read, direct: false };
 
 #[test]
 fn inspection_shows_the_data_blocks_that_a_footer_leads_to() {
-    let bed = Bed::new();
-    let run = bed.write(700, 100, RunLayout::default());
+    let bed = new_bed();
+    let run = write(&bed, 700, 100, RunLayout::default());
     let mut bytes = AlignedBuffer::zeroed(PAGE_SIZE);
     run.read_pages(run.reference().footer_page, &mut bytes).unwrap();
     let (contents, damage) = inspect_block(PageKind::Footer, payload_of(&bytes));

@@ -159,14 +159,11 @@ impl RunWriter {
 
     /// Writes a footer that has index and filter in its page; `None` if they do not fit there.
     fn write_all_in_footer(&mut self, record: &mut RunRecord, has_filter: bool) -> Result<Option<Footer>> {
-        let keys = if has_filter { u64_of(self.hashes.len()) } else { 0 };
+        let keys = u64_of(self.hashes.len());
         let filter_bytes = if has_filter { testudo_filter::bytes(keys, FILTER_PRECISION) } else { 0 };
         // An entry of an index block takes no less.
         let bytes = u64_of(self.index.len() * INDEX_ENTRY_BYTES_MIN) + filter_bytes;
-        if bytes > u64_of(PAGE_PAYLOAD_BYTES) {
-            return Ok(None);
-        }
-        if self.data.small_runs_apart().load(Relaxed) {
+        if bytes > u64_of(PAGE_PAYLOAD_BYTES) || self.data.small_runs_apart().load(Relaxed) {
             return Ok(None);
         }
         let Some(mut index) = self.sole_index_block() else { return Ok(None) };

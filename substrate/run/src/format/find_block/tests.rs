@@ -1,13 +1,9 @@
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
-use testudo_base::{
-    Entry, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId, checksum::hash_key,
-};
-use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
-use testudo_storage::DataFile;
+use testudo_base::{Entry, Kind, PAGE_SIZE, checksum::hash_key};
 
 use super::*;
-use crate::{Lookup, RunOrigin, RunWriter};
+use crate::{Lookup, test_bed::TestBed};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -24,20 +20,8 @@ fn model(starts: &[usize], ends: u32, value_bytes: usize) -> Model {
     model
 }
 
-fn data_file() -> Arc<DataFile> {
-    let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
-    let file = MemEnv::new(1).open(Path::new("/data"), options).unwrap();
-    DataFile::new(file, StoreId(7), 4 << 20, std::iter::empty(), Some(Incarnation(1))).unwrap()
-}
-
 fn run_of(model: &Model) -> Arc<Run> {
-    let origin = RunOrigin {
-        id: RunId(3),
-        keyspace: KeyspaceId(1),
-        keyspace_name: "tests".into(),
-        newest_seqno: Seqno(1),
-    };
-    let mut writer = RunWriter::new(data_file(), origin, 1 << 20).unwrap();
+    let mut writer = TestBed::with_cache(4 << 20).writer();
     for (key, value) in model {
         writer.push(&Entry { key, kind: Kind::Value, value }).unwrap();
     }
