@@ -92,16 +92,19 @@ impl KeyspaceOptions {
             codec::put_u64(&mut settings, placement.large_ratio().to_bits());
             codec::put_u32(&mut settings, placement.prefix_bytes());
             let has_levels =
-                placement.moves() || placement.in_place_levels() != Placement::inline().in_place_levels();
+                placement.in_place_levels() != Placement::inline().in_place_levels() || has_flags(placement);
             if placement.small_ratio() > 0.0 || has_levels {
                 codec::put_u64(&mut settings, placement.small_ratio().to_bits());
             }
             if has_levels {
                 codec::put_u32(&mut settings, placement.in_place_levels());
             }
-            if placement.moves() {
+            if has_flags(placement) {
                 let are_with_keys = self.large_values() == LargeValues::WithKeys;
-                settings.push(u8::from(are_with_keys && !planted!("moved-thresholds-forgotten")));
+                settings
+                    .push(encode_flags(placement, are_with_keys && !planted!("moved-thresholds-forgotten")));
+            }
+            if placement.moves() {
                 codec::put_u64(&mut settings, self.value_excess());
             }
             out.push(PLACED);
@@ -206,6 +209,24 @@ impl KeyspaceOptions {
     }
 }
 
+/// Values of large pairs are with their keys.
+const WITH_KEYS: u8 = 1;
+/// Levels are sized by pairs …
+const SIZES_OF_PAIRS: u8 = 2;
+/// … and the thresholds do not move, which they do otherwise.
+const FIXED: u8 = 4;
+
+fn has_flags(placement: Placement) -> bool {
+    placement.moves() || placement.sizes_of_pairs()
+}
+
+fn encode_flags(placement: Placement, are_with_keys: bool) -> u8 {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    flag(are_with_keys, WITH_KEYS)
+        | flag(placement.sizes_of_pairs(), SIZES_OF_PAIRS)
+        | flag(!placement.moves(), FIXED)
+}
+
 fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Unreadable> {
     let newer = || Unreadable::Newer("a placement of values that is not known here");
     let excess_of = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).map_err(|_| newer());
@@ -213,10 +234,14 @@ fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Un
     let (large_ratio, prefix_bytes) = (f64::from_bits(reader.u64()?), reader.u32()?);
     let small_ratio = if reader.is_empty() { 0.0 } else { f64::from_bits(reader.u64()?) };
     let in_place_levels = if reader.is_empty() { None } else { Some(reader.u32().map_err(|_| newer())?) };
-    let (large_values, value_excess) = match reader.rest().split_first() {
-        None => (None, 0),
-        Some((0, excess)) => (Some(LargeValues::Outside), excess_of(excess)?),
-        Some((1, excess)) => (Some(LargeValues::WithKeys), excess_of(excess)?),
+    let (flags, large_values, value_excess) = match reader.rest().split_first() {
+        None => (0, None, 0),
+        Some((&flags, [])) if flags == FIXED | SIZES_OF_PAIRS => (flags, None, 0),
+        Some((&flags, excess)) if flags <= WITH_KEYS | SIZES_OF_PAIRS => {
+            let are_with_keys = flags & WITH_KEYS != 0;
+            let values = if are_with_keys { LargeValues::WithKeys } else { LargeValues::Outside };
+            (flags, Some(values), excess_of(excess)?)
+        }
         Some(_) => return Err(newer()),
     };
     let placement = Placement::inline().with_large_ratio(large_ratio);
@@ -228,6 +253,7 @@ fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Un
     });
     let placement = placement.map_err(|_| Damage("a placement is out of bounds"))?;
     let placement = placement.with_moving_thresholds(large_values.is_some());
+    let placement = placement.with_sizes_of_pairs(flags & SIZES_OF_PAIRS != 0);
     Ok((placement, large_values.unwrap_or_default(), value_excess))
 }
 

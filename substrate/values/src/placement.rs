@@ -50,6 +50,7 @@ pub struct Placement {
     small_ratio: f64,
     prefix_bytes: u32,
     in_place_levels: u32,
+    sizes_of_pairs: bool,
     moves: bool,
 }
 
@@ -81,6 +82,7 @@ impl Placement {
             small_ratio: 0.0,
             prefix_bytes: PREFIX_BYTES,
             in_place_levels: 1,
+            sizes_of_pairs: false,
             moves: false,
         }
     }
@@ -152,6 +154,15 @@ impl Placement {
         Ok(Self { in_place_levels, ..self })
     }
 
+    /// Whether the levels of a leveled tree are sized by pairs whose values lie outside for a while, or, as
+    /// is the default, by what is merged, which is references in their place (Parallax §3, its two sizes).
+    /// By pairs there are fewer and smaller levels above the bottom: less lies outside, and loads may write
+    /// more. Other trees have no such sizes.
+    #[must_use]
+    pub fn with_sizes_of_pairs(self, sizes_of_pairs: bool) -> Self {
+        Self { sizes_of_pairs, ..self }
+    }
+
     /// Whether the keyspace itself finds out if values of large pairs are better off with their keys, by what
     /// scans and merges pay for them.
     #[must_use]
@@ -188,6 +199,11 @@ impl Placement {
     /// The number of levels, from the bottom upwards, that have the values of medium pairs with their keys.
     pub fn in_place_levels(&self) -> u32 {
         self.in_place_levels
+    }
+
+    /// Whether levels are sized by pairs, with values that lie outside for a while.
+    pub fn sizes_of_pairs(&self) -> bool {
+        self.sizes_of_pairs
     }
 
     /// Whether every value stays with its key.
@@ -228,10 +244,14 @@ impl fmt::Display for Placement {
         match presets().iter().find(|(_, preset)| preset == self) {
             Some((name, _)) => f.write_str(name),
             None => {
-                let Self { large_ratio, small_ratio, prefix_bytes, in_place_levels, moves } = self;
+                let Self { large_ratio, small_ratio, prefix_bytes, in_place_levels, sizes_of_pairs, moves } =
+                    self;
                 write!(f, "large below {large_ratio}, small from {small_ratio}, prefix of {prefix_bytes}")?;
                 if *in_place_levels > 1 {
                     write!(f, ", {in_place_levels} levels in place")?;
+                }
+                if *sizes_of_pairs {
+                    f.write_str(", levels sized by pairs")?;
                 }
                 if *moves { f.write_str(", moving") } else { Ok(()) }
             }

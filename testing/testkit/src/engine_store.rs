@@ -173,7 +173,9 @@ impl Store for EngineStore {
         let (name, tree) = presets[usize::from(choice) % presets.len()];
         let keyspace = self.keyspace(slot)?;
         let in_place_levels = 1 + u32::from(slot % 2);
+        let sizes_of_pairs = slot % 4 >= 2;
         let hybrid = Placement::hybrid().with_in_place_levels(in_place_levels)?;
+        let hybrid = hybrid.with_sizes_of_pairs(sizes_of_pairs);
         let moving = Placement::separate().with_moving_thresholds(true);
         let placements = [Placement::inline(), Placement::separate(), hybrid, moving];
         // One in so many choices leaves the placement as it is.

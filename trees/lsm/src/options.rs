@@ -3,6 +3,8 @@
 use testudo_run::RunLayout;
 use testudo_sequence::{SPARING_RUN_BYTES, TreeShare};
 
+use crate::PairSizes;
+
 /// Which sequences of a tree that retains what merges have replaced are frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freezing {
@@ -39,6 +41,9 @@ pub struct LsmOptions {
     pub stagger: u64,
     /// How much of its pairs the tree has itself; it finds that out. Default all.
     pub tree_share: TreeShare,
+    /// How much larger the pairs of its upper levels are than these (Parallax); it finds that out, too.
+    /// Default no larger.
+    pub pair_sizes: PairSizes,
 }
 
 impl Default for LsmOptions {
@@ -59,6 +64,7 @@ impl LsmOptions {
             updates_pages: false,
             stagger: 0,
             tree_share: TreeShare::ALL,
+            pair_sizes: PairSizes::WHOLE,
         }
     }
 

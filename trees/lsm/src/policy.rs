@@ -15,11 +15,15 @@
 //! it are smaller where much is replaced, a part of the bottom that [`LsmOptions::growth_factor`] says, and
 //! have less room beyond that.
 //!
+//! Where values of levels above the bottom lie outside for a while, a placement says whether all of this is
+//! reckoned for the bytes that are moved, or for the pairs ([`pair_sizes`]).
+//!
 //! **Invariants**
 //! - A level is handed over only when the one above it is not being emptied: everything in a level is newer
 //!   than everything that its emptying part, and what lies below that, has.
 //! - Nor is it while the next one is full and waits to be handed over itself: its turn would never come.
 
+pub(crate) mod pair_sizes;
 pub(crate) mod simulation;
 
 use std::ops::Range;
@@ -92,7 +96,8 @@ impl TreeBytes {
         self.upper() + self.bottom
     }
 
-    fn upper(&self) -> u64 {
+    /// Bytes above the bottom.
+    pub(crate) fn upper(&self) -> u64 {
         self.levels.iter().map(|level| level.filling + level.emptying).sum()
     }
 }
@@ -105,7 +110,7 @@ pub(crate) fn usual_flush(before: u64, bytes: u64) -> u64 {
 impl LsmOptions {
     /// Bytes that fill the levels from level 1 to the last one above the bottom.
     pub(crate) fn capacities(&self, tree: &TreeBytes) -> Vec<u64> {
-        let flush = tree.flush.max(1);
+        let flush = self.pair_sizes.pairs_of(tree.flush).max(1);
         let if_new = flush * u64::from(self.level1_flushes);
         let waiting = self.waiting_if_overwriting(tree.bottom);
         let if_overwriting = waiting.clamp(flush, if_new);
@@ -117,7 +122,7 @@ impl LsmOptions {
         let last = tree.overwrites.surely().between(last_if_new, last_if_new.min(waiting));
         let growth =
             if deeper == 0 { 1.0 } else { (last as f64 / first as f64).max(1.0).powf(1.0 / deeper as f64) };
-        let capacity = |level: i32| part_of(first, growth.powi(level));
+        let capacity = |level: i32| self.pair_sizes.own_of(part_of(first, growth.powi(level)));
         (0..=deeper).map(capacity).collect()
     }
 
@@ -252,7 +257,8 @@ impl LsmOptions {
             true => IDLE_PARTS_OF_PAGES,
             false => overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1),
         };
-        tree.upper() > 0 && tree.upper() > (tree.bottom / parts).max(self.run_bytes / 4)
+        tree.upper() > 0
+            && self.pair_sizes.pairs_of(tree.upper()) > (tree.bottom / parts).max(self.run_bytes / 4)
     }
 }
 

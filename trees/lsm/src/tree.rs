@@ -35,7 +35,7 @@ use crate::{
         invariants,
         load::load_levels,
     },
-    policy::REWRITES_PER_DOUBLING,
+    policy::{REWRITES_PER_DOUBLING, pair_sizes::PairSizes},
     scan::{LevelParts, buffered_scan::BufferedScan, scan_charges::ScanCharges},
     update::{
         destination::Destination,
@@ -199,8 +199,10 @@ impl LsmTree {
             .filter(|(id, run)| run.is_known_damaged() && !known.contains_key(id));
         self.damaged_runs.fetch_add(u64_of(given_up.count()), Relaxed);
         let changes = changes_between(&self.levels, &levels, self.is_stored, work.keyspace);
-        let tree_share = TreeShare::within(work, || levels.to_bytes().total());
-        let options = LsmOptions { tree_share, ..self.options };
+        let bytes = levels.to_bytes();
+        let tree_share = TreeShare::within(work, || bytes.total());
+        let pair_sizes = PairSizes::within(work, bytes.upper());
+        let options = LsmOptions { tree_share, pair_sizes, ..self.options };
         TreeEdit { tree: self.next(options, levels, true), changes }
     }
 

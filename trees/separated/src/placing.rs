@@ -168,6 +168,14 @@ impl OutlyingValues for Values {
         self.segments.staying().bytes
     }
 
+    fn returning_bytes(&self) -> u64 {
+        if !self.settings.placement.sizes_of_pairs() {
+            return 0;
+        }
+        let totals = self.segments.totals();
+        totals.transient_bytes - totals.dead_transient_bytes
+    }
+
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues> {
         let keeps_medium = match height {
             Height::Bottom => true,

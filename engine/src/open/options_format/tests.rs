@@ -94,6 +94,18 @@ fn levels_with_medium_values_in_place_are_kept() {
 }
 
 #[test]
+fn levels_sized_by_pairs_are_kept() {
+    for levels in [1, 2] {
+        for moves in [false, true] {
+            let placement = Placement::hybrid().with_in_place_levels(levels).unwrap();
+            let placement = placement.with_sizes_of_pairs(true).with_moving_thresholds(moves);
+            let options = KeyspaceOptions::default().placement(placement);
+            assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options));
+        }
+    }
+}
+
+#[test]
 fn a_cut_of_any_length_is_damage_or_other_options() {
     for (_, tree) in Tree::presets() {
         let options = KeyspaceOptions::default().tree(tree).merge_operator("append");

@@ -45,4 +45,6 @@ fn presets_are_known_by_their_names() {
     assert_eq!("medium".parse::<Placement>().unwrap_err().kind(), ErrorKind::Invalid);
     let other = Placement::hybrid().with_large_ratio(0.5).unwrap();
     assert_eq!(other.to_string(), "large below 0.5, small from 0.2, prefix of 12");
+    let other = Placement::hybrid().with_sizes_of_pairs(true);
+    assert_eq!(other.to_string(), "large below 0.02, small from 0.2, prefix of 12, levels sized by pairs");
 }

@@ -430,6 +430,30 @@ fn less_lies_outside_where_two_levels_have_medium_values_in_place() {
     }
 }
 
+/// The same for pairs of which a reference is a sixth, in a leveled tree.
+fn bytes_outside_of_long_pairs(sizes_of_pairs: bool) -> u64 {
+    let mut random = SplitMix::new(6);
+    let placement = Placement::inline().with_small_ratio(1.0).unwrap().with_sizes_of_pairs(sizes_of_pairs);
+    let mut bed = Bed::new(Family::Lsm, placement);
+    let mut sum = 0;
+    for round in 0..80 {
+        let key = |number: u64| format!("{number:08}").into_bytes();
+        bed.set((0..100).map(|_| (key(random.below(6000)), vec![round; 120])).collect());
+        while bed.run_job() {}
+        let totals = bed.tree.value_segments().unwrap().totals();
+        sum += totals.transient_bytes - totals.dead_transient_bytes;
+    }
+    bed.tree.check_invariants(true).unwrap();
+    bed.check();
+    sum
+}
+
+#[test]
+fn less_lies_outside_where_levels_are_sized_by_pairs() {
+    let [by_references, by_pairs] = [false, true].map(bytes_outside_of_long_pairs);
+    assert!(by_pairs * 4 < by_references * 3, "{by_references} bytes by references, {by_pairs} by pairs");
+}
+
 #[test]
 fn a_state_that_is_held_keeps_its_values() {
     for family in FAMILIES {

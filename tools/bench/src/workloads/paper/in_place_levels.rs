@@ -1,6 +1,8 @@
 //! From which level on the values of medium pairs are with their keys (Parallax fig. 5.4): from the bottom
 //! (N-1 in the thesis), from the level above it (N-2), in all of them, or in none.
 //!
+//! A third way to have less outside are levels that are sized by pairs (the thesis' two sizes).
+//!
 //! The thesis' `NoMerge` leaves dead values where they are; here segments that never come back are rewritten
 //! as those of large pairs are. It also has segments that are not sorted. Those here are runs, so they are.
 //!
@@ -19,12 +21,13 @@ use crate::args::Mix;
 
 const MIXES: [(&str, Mix); 2] = [("M", Mix::M), ("MD", Mix::Md)];
 
-fn ways() -> Result<[Way; 4]> {
+fn ways() -> Result<[Way; 5]> {
     let hybrid = Placement::hybrid();
     let way = |name, placement| Way { name, tree: "leveled", placement };
     Ok([
         way("from the bottom", hybrid),
         way("from the level above", hybrid.with_in_place_levels(2)?),
+        way("from the bottom, levels sized by pairs", hybrid.with_sizes_of_pairs(true)),
         way("everywhere", hybrid.with_small_ratio(hybrid.large_ratio())?),
         way("nowhere", hybrid.with_large_ratio(hybrid.small_ratio())?),
     ])

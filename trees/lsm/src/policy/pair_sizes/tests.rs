@@ -1,0 +1,25 @@
+use testudo_sequence::Overwrites;
+
+use super::*;
+use crate::{LsmOptions, policy::TreeBytes};
+
+#[test]
+fn levels_are_never_smaller_than_what_they_have() {
+    for sizes in [PairSizes::of(100, 0), PairSizes::of(0, 0), PairSizes::of(0, 500)] {
+        assert_eq!(sizes, PairSizes::WHOLE);
+    }
+    let sizes = PairSizes::of(100, 300);
+    assert_eq!((sizes.pairs_of(50), sizes.own_of(200)), (200, 50));
+    assert_eq!(PairSizes::of(1, u64::MAX).own_of(100), 0);
+}
+
+#[test]
+fn there_are_fewer_and_smaller_levels_where_they_are_sized_by_pairs() {
+    let by_references =
+        LsmOptions { run_bytes: 100, growth_factor: 8, level1_flushes: 4, ..LsmOptions::new() };
+    let by_pairs = LsmOptions { pair_sizes: PairSizes::of(1_000, 3_000), ..by_references };
+    let tree = TreeBytes { levels: Vec::new(), bottom: 40_000, flush: 100, overwrites: Overwrites::UNKNOWN };
+    assert_eq!(by_references.capacities(&tree), [400, 1_856, 8_617], "the last has pairs of 34,468");
+    let capacities = by_pairs.capacities(&tree);
+    assert_eq!(capacities, [400, 2_000], "of flushes as many, and pairs of 8,000");
+}
