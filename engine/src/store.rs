@@ -38,7 +38,10 @@ use testudo_base::{
     chunks::ChunkPool,
     merge_operator::{FullMerge, MergeOperators},
     striped::StripedCount,
-    sync::{Arc, Mutex, RwLock, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 use testudo_contract::{Progress, RunIds, Work};
 use testudo_env::Env;
@@ -131,6 +134,8 @@ pub(crate) struct Store {
     pub(crate) commits: CommitOrder,
     pub(crate) flush_lock: Mutex<()>,
     pub(crate) value_logs: Arc<ValueLogs>,
+    /// A tree with values outside was seen since the opening.
+    has_values_outside: AtomicBool,
     pub(crate) catalogue: RwLock<Catalogue>,
     /// Settings of the keyspace that was opened last: the next one may have the same.
     last_options: Mutex<Arc<KeyspaceOptions>>,
@@ -189,6 +194,7 @@ impl Store {
             manifest: parts.manifest,
             beginning,
             value_logs: ValueLogs::new(&parts.data),
+            has_values_outside: false.into(),
             data: parts.data,
             log: Log::default(),
             run_ids: parts.run_ids,

@@ -114,6 +114,7 @@ impl Store {
         let _commit = self.commits.lock();
         for (Flushed { keyspace, buffer, edit, dropped }, records) in flushed.into_iter().zip(records) {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
+            self.note_tree(&*tree);
             keyspace.publish(tree, Some(&buffer), records);
             self.count_dropped(&keyspace, dropped);
             keyspace.idle.lock().record_flush(now);

@@ -289,6 +289,7 @@ impl Store {
         changes.extend(arrived.map(|options| Change::SetOptions(keyspace.id, options.encode())));
         self.commit_edit(&changes)?;
         let costs = arrived.and_then(|_| edit.tree.value_costs().cloned());
+        self.note_tree(&*edit.tree);
         let commit = self.commits.lock();
         match arrived {
             Some(options) => keyspace.publish_options(edit.tree, options),

@@ -248,6 +248,7 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
         let options =
             KeyspaceOptions::decode(&record.options).map_err(|why| why.into_error(CATALOGUE, id))?;
         let tree = stored_tree(&store.data, &options, id, objects)?;
+        store.note_tree(&*tree);
         let core = KeyspaceCore::new(store, id, &record.name, options, tree);
         if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
             return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));

@@ -1,6 +1,6 @@
 //! Metadata: what a store has in memory whether it is used or not, and how caches make room for it; for what
 //! flushes need beside it; and for log buffers beyond the usual few, and those of value logs, while they are
-//! there.
+//! there. So they do for what merges and scans need beside all that where values lie outside the trees.
 //!
 //! Runs are counted exactly. Nodes follow from the bytes of their objects, and for a keyspace there is a
 //! constant: both as measured, with what an allocator and ordered maps take. So is what flushes need.
@@ -9,6 +9,7 @@
 //! - Counting is a matter of a few numbers, however large the store is.
 
 use testudo_base::{num::u64_of, planted, sync::atomic::Ordering::Relaxed};
+use testudo_contract::Tree;
 
 use crate::store::{
     Store,
@@ -24,6 +25,11 @@ const OBJECT_COPIES: u64 = 3;
 /// What flushes of many keyspaces need for each: its part of an edit, and what they leave unused in the heaps
 /// of the allocator.
 const FLUSH_BYTES: u64 = 2 << 10;
+/// Where values lie outside, a merge writes three sequences of runs in the place of one, and reads a piece of
+/// each transient segment; a scan has the values that it has taken ahead. As measured, in two threads …
+const OUTSIDE_BYTES: u64 = 4 << 20;
+/// … but no more than this part of the budget.
+const OUTSIDE_PARTS: u64 = 16;
 /// For so many keyspaces the reserve has room.
 const FEW_KEYSPACES: u64 = 128;
 
@@ -42,6 +48,19 @@ impl Store {
         u64::from(has_flushed) * self.keyspace_count().saturating_sub(FEW_KEYSPACES) * FLUSH_BYTES
     }
 
+    /// Takes note of a tree that is published.
+    pub(crate) fn note_tree(&self, tree: &dyn Tree) {
+        if tree.value_segments().is_some_and(|segments| !segments.is_empty()) {
+            self.has_values_outside.store(true, Relaxed);
+        }
+    }
+
+    /// Bytes of memory that merges and scans need for values outside.
+    fn outside_bytes(&self) -> u64 {
+        let has_any = self.has_values_outside.load(Relaxed);
+        u64::from(has_any) * OUTSIDE_BYTES.min(self.memory.total() / OUTSIDE_PARTS)
+    }
+
     fn keyspace_count(&self) -> u64 {
         u64_of(self.catalogue.read().by_id.len())
     }
@@ -50,10 +69,13 @@ impl Store {
     /// held but `flush_lock`.
     pub(crate) fn fit_caches(&self) {
         let log_buffers = self.log.wal.as_ref().map_or(0, |wal| wal.extra_buffer_bytes());
-        let log_buffers = log_buffers + self.value_logs.memory_bytes();
+        let log_buffers = log_buffers + self.value_logs.memory_bytes() + self.outside_bytes();
         let metadata = self.metadata_bytes() + self.flush_bytes();
         if self.memory.note_metadata(metadata, log_buffers) && !planted!("metadata-not-made-room-for") {
             self.rebalance_memory();
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,8 @@
 //! Half of the first of these two is for metadata: what trees and keyspaces have in memory whether it is used
 //! or not. If there is more of it, the caches have that much less; where these have the least, write buffers
 //! give way too, until metadata has half of what the reserve leaves. So has the log if a busy device lets
-//! more of its buffers fill than the reserve counts on. Both reserves are what was measured (decision
+//! more of its buffers fill than the reserve counts on, and have values outside for what merges and scans
+//! need for them. Both reserves are what was measured (decision
 //! 0036): streams and the process need about as much with 64 MiB as with 256. Less than 32 MiB cannot hold
 //! them anyway, and is better used.
 //!

@@ -46,10 +46,11 @@ impl AlignedBuffer {
         self.count = count;
     }
 
-    /// As [`AlignedBuffer::resize`], but holds anything afterwards.
+    /// As [`AlignedBuffer::resize`], but holds anything afterwards. Memory of which most would be spare goes
+    /// back: who has leased less must not hold more.
     pub fn resize_unfilled(&mut self, bytes: usize) {
         let count = bytes.div_ceil(PAGE_SIZE);
-        if count > self.pages.len() {
+        if count > self.pages.len() || count * 2 <= self.pages.len() {
             self.pages = LargeSlice::unfilled(count);
         }
         debug_assert!(count <= self.pages.len(), "the pages are there");
@@ -81,5 +82,21 @@ impl std::ops::DerefMut for AlignedBuffer {
 impl std::fmt::Debug for AlignedBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AlignedBuffer({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_of_which_little_is_wanted_holds_no_more() {
+        let mut buffer = AlignedBuffer::zeroed(64 * PAGE_SIZE);
+        buffer.resize_unfilled(33 * PAGE_SIZE);
+        assert_eq!((buffer.len(), buffer.pages.len()), (33 * PAGE_SIZE, 64), "most of it is used");
+        buffer.resize_unfilled(4 * PAGE_SIZE);
+        assert_eq!((buffer.len(), buffer.pages.len()), (4 * PAGE_SIZE, 4));
+        buffer.resize_unfilled(16 * PAGE_SIZE);
+        assert_eq!((buffer.len(), buffer.pages.len()), (16 * PAGE_SIZE, 16));
     }
 }
