@@ -28,8 +28,10 @@ const FLUSH_BYTES: u64 = 2 << 10;
 /// Where values lie outside, a merge writes three sequences of runs in the place of one, and reads a piece of
 /// each transient segment; a scan has the values that it has taken ahead. As measured, in two threads …
 const OUTSIDE_BYTES: u64 = 4 << 20;
-/// … but no more than this part of the budget.
-const OUTSIDE_PARTS: u64 = 16;
+/// … but no more than this part of what a budget has …
+const OUTSIDE_PARTS: u64 = 8;
+/// … beyond one that cannot hold that anyway.
+const SMALL_BUDGET: u64 = 32 << 20;
 /// For so many keyspaces the reserve has room.
 const FEW_KEYSPACES: u64 = 128;
 
@@ -58,7 +60,8 @@ impl Store {
     /// Bytes of memory that merges and scans need for values outside.
     fn outside_bytes(&self) -> u64 {
         let has_any = self.has_values_outside.load(Relaxed);
-        u64::from(has_any) * OUTSIDE_BYTES.min(self.memory.total() / OUTSIDE_PARTS)
+        let beyond_small = self.memory.total().saturating_sub(SMALL_BUDGET);
+        u64::from(has_any) * OUTSIDE_BYTES.min(beyond_small / OUTSIDE_PARTS)
     }
 
     fn keyspace_count(&self) -> u64 {

@@ -148,8 +148,10 @@ pub trait OutlyingValues: Send + Sync + fmt::Debug {
     fn outlying_bytes(&self) -> u64;
     /// About how many bytes of values lie outside and live, without those that come back by themselves.
     fn staying_bytes(&self) -> u64;
-    /// About how many do that come back by themselves, if they are to count for how large levels are.
+    /// About how many do that come back by themselves.
     fn returning_bytes(&self) -> u64;
+    /// Whether levels are sized by pairs, with the values of these.
+    fn sizes_levels_by_pairs(&self) -> bool;
     /// Who puts the values of a sequence of runs where they belong. `newest_seqno`: how new the runs are.
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues>;
     /// The same for pages that are updated in a run of the bottom: it brings values back, and puts none

@@ -110,7 +110,8 @@ pub(crate) fn usual_flush(before: u64, bytes: u64) -> u64 {
 impl LsmOptions {
     /// Bytes that fill the levels from level 1 to the last one above the bottom.
     pub(crate) fn capacities(&self, tree: &TreeBytes) -> Vec<u64> {
-        let flush = self.pair_sizes.pairs_of(tree.flush).max(1);
+        let sizes = self.pair_sizes.of_levels();
+        let flush = sizes.pairs_of(tree.flush).max(1);
         let if_new = flush * u64::from(self.level1_flushes);
         let waiting = self.waiting_if_overwriting(tree.bottom);
         let if_overwriting = waiting.clamp(flush, if_new);
@@ -122,7 +123,7 @@ impl LsmOptions {
         let last = tree.overwrites.surely().between(last_if_new, last_if_new.min(waiting));
         let growth =
             if deeper == 0 { 1.0 } else { (last as f64 / first as f64).max(1.0).powf(1.0 / deeper as f64) };
-        let capacity = |level: i32| self.pair_sizes.own_of(part_of(first, growth.powi(level)));
+        let capacity = |level: i32| sizes.own_of(part_of(first, growth.powi(level)));
         (0..=deeper).map(capacity).collect()
     }
 
@@ -211,16 +212,21 @@ impl LsmOptions {
     /// on.
     pub(crate) fn next_move(&self, tree: &TreeBytes, capacities: &[u64]) -> Option<(usize, u64)> {
         let at_once = tree.flush.clamp(1, MOVE_BYTES).max(self.run_bytes * MOVE_RUNS);
+        // Values come back to their keys there.
+        let into_bottom = self.pair_sizes.own_of(at_once).max(self.run_bytes / 4).min(at_once);
+        let last = tree.levels.len().saturating_sub(1);
+        let at_once = |number: usize| if number == last { into_bottom } else { at_once };
         let due_of = |number: usize| {
             let emptying = tree.levels[number].emptying;
             let due = self.due_to_go(number, tree, capacities);
-            (due > 0 && due >= emptying.min(at_once / 2)).then_some((number, due.min(at_once)))
+            (due > 0 && due >= emptying.min(at_once(number) / 2))
+                .then_some((number, due.min(at_once(number))))
         };
         let late_of = |number: usize| {
             let LevelBytes { emptying, began, .. } = tree.levels[number];
             let is_late = capacities.get(number).is_none_or(|capacity| began * 2 > capacity * LATE_HALVES);
             (emptying > 0 && (is_late || self.tree_share.is_minor()))
-                .then_some((number, emptying.min(at_once)))
+                .then_some((number, emptying.min(at_once(number))))
         };
         let all = 0..tree.levels.len();
         all.clone().rev().find_map(due_of).or_else(|| all.clone().find_map(late_of))
@@ -258,7 +264,8 @@ impl LsmOptions {
             false => overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1),
         };
         tree.upper() > 0
-            && self.pair_sizes.pairs_of(tree.upper()) > (tree.bottom / parts).max(self.run_bytes / 4)
+            && self.pair_sizes.of_levels().pairs_of(tree.upper())
+                > (tree.bottom / parts).max(self.run_bytes / 4)
     }
 }
 

@@ -169,11 +169,12 @@ impl OutlyingValues for Values {
     }
 
     fn returning_bytes(&self) -> u64 {
-        if !self.settings.placement.sizes_of_pairs() {
-            return 0;
-        }
         let totals = self.segments.totals();
         totals.transient_bytes - totals.dead_transient_bytes
+    }
+
+    fn sizes_levels_by_pairs(&self) -> bool {
+        self.settings.placement.sizes_of_pairs()
     }
 
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues> {

@@ -1,7 +1,10 @@
 use testudo_sequence::Overwrites;
 
 use super::*;
-use crate::{LsmOptions, policy::TreeBytes};
+use crate::{
+    LsmOptions,
+    policy::{LevelBytes, TreeBytes},
+};
 
 #[test]
 fn levels_are_never_smaller_than_what_they_have() {
@@ -17,9 +20,29 @@ fn levels_are_never_smaller_than_what_they_have() {
 fn there_are_fewer_and_smaller_levels_where_they_are_sized_by_pairs() {
     let by_references =
         LsmOptions { run_bytes: 100, growth_factor: 8, level1_flushes: 4, ..LsmOptions::new() };
-    let by_pairs = LsmOptions { pair_sizes: PairSizes::of(1_000, 3_000), ..by_references };
+    let by_pairs =
+        LsmOptions { pair_sizes: PairSizes::of(1_000, 3_000).sizing_levels(true), ..by_references };
     let tree = TreeBytes { levels: Vec::new(), bottom: 40_000, flush: 100, overwrites: Overwrites::UNKNOWN };
     assert_eq!(by_references.capacities(&tree), [400, 1_856, 8_617], "the last has pairs of 34,468");
     let capacities = by_pairs.capacities(&tree);
     assert_eq!(capacities, [400, 2_000], "of flushes as many, and pairs of 8,000");
+}
+
+#[test]
+fn less_goes_into_the_bottom_at_once_where_values_come_back_there() {
+    let whole = LsmOptions { run_bytes: 100, growth_factor: 8, level1_flushes: 4, ..LsmOptions::new() };
+    let referring = LsmOptions { pair_sizes: PairSizes::of(1_000, 3_000), ..whole };
+    let level = |emptying| LevelBytes { filling: 0, emptying, began: emptying };
+    let full = LevelBytes { filling: 10_000, emptying: 2_000, began: 2_000 };
+    let tree = |levels: &[LevelBytes]| TreeBytes {
+        levels: levels.to_vec(),
+        bottom: 40_000,
+        flush: 100,
+        overwrites: Overwrites::UNKNOWN,
+    };
+    let bottom = tree(&[full]);
+    assert_eq!(whole.next_move(&bottom, &[400]), Some((0, 400)));
+    assert_eq!(referring.next_move(&bottom, &[400]), Some((0, 100)));
+    let upper = tree(&[full, level(0)]);
+    assert_eq!(referring.next_move(&upper, &[400, 4_000]), Some((0, 400)), "no value comes back there");
 }
