@@ -50,7 +50,7 @@ struct Applying {
 /// The values of a buffer that commits have written, as a segment; `None` if there is none.
 fn logged_values(buffer: &WriteBuffer) -> Result<Option<Arc<LoggedValues>>> {
     let Some(log) = buffer.value_log() else { return Ok(None) };
-    match log.finish() {
+    match log.finish(buffer.logs_transient()) {
         // They are written from memory then, if there is space for that.
         Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(None),
         outcome => outcome,

@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// A buffer gets a value log if the one before got this part of all write memory in large values, within
+/// A buffer gets a value log if the one before got this part of all write memory in values for it, within
 /// bounds …
 const PART_OF_MEMORY: u64 = 64;
-const LARGE_BYTES_MIN: u64 = 4 << 10;
-const LARGE_BYTES_MAX: u64 = 1 << 20;
+const LOGGABLE_BYTES_MIN: u64 = 4 << 10;
+const LOGGABLE_BYTES_MAX: u64 = 1 << 20;
 /// … one in so many of its bytes was of these …
-const LARGE_PART: u64 = 4;
+const LOGGABLE_PART: u64 = 4;
 /// … and they are at most three halves of the bytes that live in it: where more are overwritten there
 /// is less to write at the flush.
 const WRITTEN_PARTS: u64 = 3;
@@ -61,7 +61,7 @@ impl Store {
         self.keyspaces().iter().try_for_each(|keyspace| self.prepare_value_log(keyspace))
     }
 
-    /// Gives a keyspace a spare value log, if its active buffer has got so many large values that the next
+    /// Gives a keyspace a spare value log, if its active buffer has got so many values for one that the next
     /// one should have one. Waits for the device: where one flush follows another, each begins the next value
     /// log by its own edit ([`Store::begin_value_logs`]).
     ///
@@ -75,7 +75,7 @@ impl Store {
         // How fast values come is not known of the first one. Later flushes begin none only where nothing
         // has come in meanwhile.
         let is_first = view.tree.stats().value_segments == 0;
-        let came_bytes = if is_first { buffer.large_bytes() } else { 0 };
+        let came_bytes = if is_first { buffer.loggable_bytes() } else { 0 };
         let wanted = self.value_log_capacity(buffer, came_bytes, &view.tree, &view.options);
         let Some(capacity) = wanted else {
             return Ok(());
@@ -96,8 +96,8 @@ impl Store {
     }
 
     /// Begins a spare value log for each of the keyspaces of a round that is written on and of which what is
-    /// flushed had so many large values; with the changes by which the edit of the round has them, each where
-    /// its keyspace is in `flushed`. REQUIRES: `flush_lock` is held; they are kept after that edit
+    /// flushed had so many values for one; with the changes by which the edit of the round has them, each
+    /// where its keyspace is in `flushed`. REQUIRES: `flush_lock` is held; they are kept after that edit
     /// ([`Store::keep_value_log`]).
     ///
     /// Errors: those of files.
@@ -111,7 +111,7 @@ impl Store {
             let view = keyspace.view.load();
             let tree = tree_edit.as_ref().map_or(&view.tree, |edit| &edit.tree);
             let is_written = view.active.first_commit().is_some();
-            let came_bytes = view.active.large_bytes();
+            let came_bytes = view.active.loggable_bytes();
             let capacity = || self.value_log_capacity(buffer, came_bytes, tree, &view.options);
             let log = match is_written.then(capacity).flatten() {
                 Some(capacity) => self.begin_value_log(keyspace, capacity)?,
@@ -140,12 +140,12 @@ impl Store {
         tree: &Arc<dyn Tree>,
         options: &KeyspaceOptions,
     ) -> Option<u64> {
-        let large_bytes = buffer.large_bytes();
+        let loggable_bytes = buffer.loggable_bytes();
         let part = self.backpressure.write_buffers() / PART_OF_MEMORY;
         let table_bytes = buffer.table.user_bytes();
-        let is_worth_it = large_bytes >= part.clamp(LARGE_BYTES_MIN, LARGE_BYTES_MAX)
-            && large_bytes * LARGE_PART >= table_bytes
-            && large_bytes * LIVING_PARTS <= table_bytes * WRITTEN_PARTS;
+        let is_worth_it = loggable_bytes >= part.clamp(LOGGABLE_BYTES_MIN, LOGGABLE_BYTES_MAX)
+            && loggable_bytes * LOGGABLE_PART >= table_bytes
+            && loggable_bytes * LIVING_PARTS <= table_bytes * WRITTEN_PARTS;
         // A tree that stays small takes no values that lie outside.
         let takes_values =
             || with_placement(Arc::clone(tree), options, table_bytes).value_segments().is_some();
@@ -160,7 +160,7 @@ impl Store {
         let stored_bytes = tree.stats().value_bytes;
         let most = (stored_bytes / PART_OF_VALUES).max(CAPACITY_SMALL).max(came_bytes * FLUSHES);
         let most = most.min(CAPACITY_MAX);
-        let capacity = (large_bytes + large_bytes / 8).min(most);
+        let capacity = (loggable_bytes + loggable_bytes / 8).min(most);
         let has_space = self.env.free_bytes(&self.directory).is_ok_and(|free| free / FREE_TIMES >= capacity);
         has_space.then_some(capacity)
     }

@@ -213,11 +213,13 @@ impl KeyspaceOptions {
 const WITH_KEYS: u8 = 1;
 /// Levels are sized by pairs …
 const SIZES_OF_PAIRS: u8 = 2;
-/// … and the thresholds do not move, which they do otherwise.
+/// … the thresholds do not move, which they do otherwise …
 const FIXED: u8 = 4;
+/// … and commits write the values of medium pairs once, rather than those of large ones.
+const LOGS_MEDIUM: u8 = 8;
 
 fn has_flags(placement: Placement) -> bool {
-    placement.moves() || placement.sizes_of_pairs()
+    placement.moves() || placement.sizes_of_pairs() || placement.logs_medium()
 }
 
 fn encode_flags(placement: Placement, are_with_keys: bool) -> u8 {
@@ -225,6 +227,7 @@ fn encode_flags(placement: Placement, are_with_keys: bool) -> u8 {
     flag(are_with_keys, WITH_KEYS)
         | flag(placement.sizes_of_pairs(), SIZES_OF_PAIRS)
         | flag(!placement.moves(), FIXED)
+        | flag(placement.logs_medium(), LOGS_MEDIUM)
 }
 
 fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Unreadable> {
@@ -236,8 +239,10 @@ fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Un
     let in_place_levels = if reader.is_empty() { None } else { Some(reader.u32().map_err(|_| newer())?) };
     let (flags, large_values, value_excess) = match reader.rest().split_first() {
         None => (0, None, 0),
-        Some((&flags, [])) if flags == FIXED | SIZES_OF_PAIRS => (flags, None, 0),
-        Some((&flags, excess)) if flags <= WITH_KEYS | SIZES_OF_PAIRS => {
+        Some((&flags, [])) if flags & !(SIZES_OF_PAIRS | LOGS_MEDIUM) == FIXED && flags != FIXED => {
+            (flags, None, 0)
+        }
+        Some((&flags, excess)) if flags & !(WITH_KEYS | SIZES_OF_PAIRS | LOGS_MEDIUM) == 0 => {
             let are_with_keys = flags & WITH_KEYS != 0;
             let values = if are_with_keys { LargeValues::WithKeys } else { LargeValues::Outside };
             (flags, Some(values), excess_of(excess)?)
@@ -254,6 +259,7 @@ fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Un
     let placement = placement.map_err(|_| Damage("a placement is out of bounds"))?;
     let placement = placement.with_moving_thresholds(large_values.is_some());
     let placement = placement.with_sizes_of_pairs(flags & SIZES_OF_PAIRS != 0);
+    let placement = placement.with_logged_medium(flags & LOGS_MEDIUM != 0);
     Ok((placement, large_values.unwrap_or_default(), value_excess))
 }
 

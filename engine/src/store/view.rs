@@ -22,7 +22,7 @@ use testudo_base::{
 use testudo_contract::Tree;
 use testudo_memtable::{Memtable, MemtableHint};
 use testudo_records::KeyspaceRecords;
-use testudo_values::{PairClass, Placement, ValueLog, ValueLogRecord};
+use testudo_values::{Placement, ValueLog, ValueLogRecord};
 
 use crate::{
     flush::idle::Idle,
@@ -42,11 +42,11 @@ pub(crate) struct WriteBuffer {
     longest_value_bytes: AtomicUsize,
     /// Its tree has all of it.
     is_flushed: AtomicBool,
-    /// Which values are large.
+    /// Which values go to value logs.
     placement: Placement,
-    /// Bytes of large values that commits have put into it.
-    large_bytes: AtomicU64,
-    /// Where commits write large values, if not into the log.
+    /// Bytes of such values that commits have put into it.
+    loggable_bytes: AtomicU64,
+    /// Where commits write them, if not into the log.
     value_log: Option<Arc<ValueLog>>,
     /// They do so no more, and none has.
     has_given_up_log: AtomicBool,
@@ -61,7 +61,7 @@ impl WriteBuffer {
             longest_value_bytes: 0.into(),
             is_flushed: false.into(),
             placement,
-            large_bytes: 0.into(),
+            loggable_bytes: 0.into(),
             value_log,
             has_given_up_log: false.into(),
         })
@@ -69,23 +69,28 @@ impl WriteBuffer {
 
     /// A commit has put a value into it.
     #[inline]
-    pub(crate) fn record_large(&self, key: &[u8], value: &[u8]) {
-        if !self.placement.is_inline() && self.is_large(key, value) {
-            self.large_bytes.fetch_add(u64_of(value.len()), Relaxed);
+    pub(crate) fn record_loggable(&self, key: &[u8], value: &[u8]) {
+        if !self.placement.is_inline() && self.goes_to_value_log(key, value) {
+            self.loggable_bytes.fetch_add(u64_of(value.len()), Relaxed);
         }
     }
 
-    /// Whether a pair is one whose value is to lie outside for good.
-    pub(crate) fn is_large(&self, key: &[u8], value: &[u8]) -> bool {
-        self.placement.class_of(key.len(), value.len()) == PairClass::Large
+    /// Whether a pair is one whose value commits may write once.
+    pub(crate) fn goes_to_value_log(&self, key: &[u8], value: &[u8]) -> bool {
+        self.placement.goes_to_value_log(key.len(), value.len())
     }
 
-    /// Bytes of large values that commits have put into it.
-    pub(crate) fn large_bytes(&self) -> u64 {
-        self.large_bytes.load(Relaxed)
+    /// Whether values in its value log are to come back to their keys.
+    pub(crate) fn logs_transient(&self) -> bool {
+        self.placement.logs_medium()
     }
 
-    /// Where commits write large values, if not into the log.
+    /// Bytes of values that commits have put into it, and may write once.
+    pub(crate) fn loggable_bytes(&self) -> u64 {
+        self.loggable_bytes.load(Relaxed)
+    }
+
+    /// Where commits write such values, if not into the log.
     pub(crate) fn value_log(&self) -> Option<&Arc<ValueLog>> {
         self.value_log.as_ref().filter(|_| !self.has_given_up_log.load(Acquire))
     }

@@ -69,7 +69,7 @@ impl Store {
             let core = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
             let Some(view) = core.map(|keyspace| keyspace.view.load()) else { continue };
             let Some(log) = view.active.value_log() else { continue };
-            if !view.active.is_large(operation.key, operation.value) {
+            if !view.active.goes_to_value_log(operation.key, operation.value) {
                 continue;
             }
             let appended = self.value_logs.append(log, operation.value);

@@ -89,6 +89,69 @@ fn with_value_logs(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace, Model) {
     (machine, db, keyspace, model)
 }
 
+/// What commits write once are the values of pairs that are medium, of a thousand bytes.
+fn logged_medium(tree: Tree) -> KeyspaceOptions {
+    let placement = Placement::inline().with_small_ratio(0.2).unwrap();
+    KeyspaceOptions::default().tree(tree).placement(placement.with_logged_medium(true))
+}
+
+#[test]
+fn medium_values_that_commits_have_written_come_back_to_their_keys() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", logged_medium(tree)).unwrap();
+        let mut model = Model::new();
+        let mut outside = 0;
+        for round in 0..8 {
+            insert(&keyspace, &mut model, 500 * round..500 * round + 1_000, round);
+            db.flush().unwrap();
+            let stats = keyspace.stats();
+            assert_eq!(stats.transient_value_bytes, stats.value_bytes, "{tree}: {stats:?}");
+            outside += stats.value_bytes;
+            while db.step().unwrap() {}
+            check(&keyspace, &model);
+            verify(&db);
+        }
+        assert!(outside > 0 && db.stats().value_log_bytes > 3_000_000, "{tree}: {outside} bytes outside");
+        // What is outside goes on coming back under another placement, as other keys push it down.
+        keyspace.set_placement(Placement::inline()).unwrap();
+        for round in 1..10 {
+            insert(&keyspace, &mut model, 5_000 * round..5_000 * round + 5_000, round);
+            db.flush().unwrap();
+            while db.step().unwrap() {}
+        }
+        assert_eq!(keyspace.stats().value_bytes, 0, "{tree}");
+        check(&keyspace, &model);
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open(&machine);
+        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+        verify(&db);
+    }
+}
+
+#[test]
+fn medium_values_of_commits_survive_as_large_ones_do() {
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let keyspace = db.keyspace("k", logged_medium(tree)).unwrap();
+        let mut model = Model::new();
+        insert(&keyspace, &mut model, 0..1_000, 0);
+        db.flush().unwrap();
+        let before = db.stats().value_log_bytes;
+        insert(&keyspace, &mut model, 500..1_300, 1);
+        assert_eq!(db.stats().value_log_bytes - before, 800_000, "all of them are in the value log");
+        db.persist(Durability::Sync).unwrap();
+        keyspace.insert("later", "lost").unwrap();
+        let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
+        let db = open(&image);
+        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
+        verify(&db);
+    }
+}
+
 #[test]
 fn what_a_store_has_not_flushed_when_it_is_closed_is_there_again() {
     for tree in trees() {

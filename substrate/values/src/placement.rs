@@ -44,6 +44,9 @@ const IN_PLACE_LEVELS_MAX: u32 = 2;
 /// once merges have paid more, values of large pairs go outside again. Values of more than 4 KiB on average
 /// stay outside. Thresholds that move put no values outside in keyspaces of a few MiB, and in flushes of some
 /// hundred KiB: there is little to spare, and many small segments would cost more.
+///
+/// With [`Placement::with_logged_medium`] commits write the values of medium pairs once, in place of those of
+/// large ones. Their way back to their keys reads a page for each then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     large_ratio: f64,
@@ -51,6 +54,7 @@ pub struct Placement {
     prefix_bytes: u32,
     in_place_levels: u32,
     sizes_of_pairs: bool,
+    logs_medium: bool,
     moves: bool,
 }
 
@@ -83,6 +87,7 @@ impl Placement {
             prefix_bytes: PREFIX_BYTES,
             in_place_levels: 1,
             sizes_of_pairs: false,
+            logs_medium: false,
             moves: false,
         }
     }
@@ -163,6 +168,15 @@ impl Placement {
         Self { sizes_of_pairs, ..self }
     }
 
+    /// Whether commits that are not synced write the values of medium pairs once, in the order in which they
+    /// come, rather than those of large pairs: these are written by flushes then, in the order of their keys.
+    /// So segments whose values come back are not sorted (Parallax, fig. 5.4): less is written, and merges at
+    /// the bottom of the tree read a page for each value that is not cached. Off by default.
+    #[must_use]
+    pub fn with_logged_medium(self, logs_medium: bool) -> Self {
+        Self { logs_medium, ..self }
+    }
+
     /// Whether the keyspace itself finds out if values of large pairs are better off with their keys, by what
     /// scans and merges pay for them.
     #[must_use]
@@ -206,6 +220,23 @@ impl Placement {
         self.sizes_of_pairs
     }
 
+    /// Whether commits write the values of medium pairs once, rather than those of large ones.
+    pub fn logs_medium(&self) -> bool {
+        self.logs_medium
+    }
+
+    /// Whether commits may write values once, into value logs.
+    pub fn uses_value_logs(&self) -> bool {
+        (if self.logs_medium { self.small_ratio } else { self.large_ratio }) > 0.0
+    }
+
+    /// Whether the value of a pair of so many bytes is one of these.
+    #[inline]
+    pub fn goes_to_value_log(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        let logged = if self.logs_medium { PairClass::Medium } else { PairClass::Large };
+        self.class_of(key_bytes, value_bytes) == logged
+    }
+
     /// Whether every value stays with its key.
     pub fn is_inline(&self) -> bool {
         self.large_ratio == 0.0 && self.small_ratio == 0.0
@@ -244,16 +275,18 @@ impl fmt::Display for Placement {
         match presets().iter().find(|(_, preset)| preset == self) {
             Some((name, _)) => f.write_str(name),
             None => {
-                let Self { large_ratio, small_ratio, prefix_bytes, in_place_levels, sizes_of_pairs, moves } =
-                    self;
+                let Self { large_ratio, small_ratio, prefix_bytes, in_place_levels, .. } = self;
                 write!(f, "large below {large_ratio}, small from {small_ratio}, prefix of {prefix_bytes}")?;
                 if *in_place_levels > 1 {
                     write!(f, ", {in_place_levels} levels in place")?;
                 }
-                if *sizes_of_pairs {
+                if self.sizes_of_pairs {
                     f.write_str(", levels sized by pairs")?;
                 }
-                if *moves { f.write_str(", moving") } else { Ok(()) }
+                if self.logs_medium {
+                    f.write_str(", medium values logged")?;
+                }
+                if self.moves { f.write_str(", moving") } else { Ok(()) }
             }
         }
     }

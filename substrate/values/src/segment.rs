@@ -24,15 +24,24 @@ pub enum SegmentClass {
     Transient,
     /// They stay, and were written by commits, in the order in which they came: under their numbers.
     Logged,
+    /// They come back to their keys, and were written by commits, under their numbers.
+    LoggedTransient,
 }
 
-/// Under what a value of a [`SegmentClass::Logged`] segment is found.
+impl SegmentClass {
+    /// Whether its values are found under their numbers.
+    pub(crate) fn is_logged(self) -> bool {
+        matches!(self, Self::Logged | Self::LoggedTransient)
+    }
+}
+
+/// Under what a value is found that commits have written.
 pub(crate) fn number_key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// Whether an entry is a value under its own number, as all are of a [`SegmentClass::Logged`] segment, as far
-/// as it can be told: the end of it may be missing.
+/// Whether an entry is a value under its own number, as all are of segments that commits have written, as
+/// far as it can be told: the end of it may be missing.
 pub fn is_under_its_number(entry: &Entry<'_>) -> bool {
     let is_own = |number| entry.key == number_key(number);
     entry.kind == Kind::Referred
@@ -73,12 +82,12 @@ impl Segment {
 
     /// Whether its values come back to their keys at the bottom of the tree.
     pub fn is_transient(&self) -> bool {
-        self.class == SegmentClass::Transient
+        matches!(self.class, SegmentClass::Transient | SegmentClass::LoggedTransient)
     }
 
     /// Whether its values were written by commits, in the order in which they came.
     pub fn is_logged(&self) -> bool {
-        self.class == SegmentClass::Logged
+        self.class.is_logged()
     }
 
     /// Where the value is found that `reference` leads to. `numbered` is room for the answer.

@@ -1,8 +1,9 @@
 //! The object of a value segment in the manifest.
 //!
-//! Little-endian: segment id u64 · class u8 (0 sorted, 1 transient, 2 logged) · bytes of values in the run
-//! u64 · bytes of dead ones u64 · values ever written u32 · words of the set of dead ones u32, 0 if there
-//! are none · the words u64 each, the first value's bit the lowest · reference to the run.
+//! Little-endian: segment id u64 · class u8 (0 sorted, 1 transient, 2 logged, 3 both) · bytes of values
+//! in the run u64 · bytes of dead ones u64 · values ever written u32 · words of the set of dead ones
+//! u32, 0 if there are none · the words u64 each, the first value's bit the lowest · reference to the
+//! run.
 //!
 //! **Invariants**
 //! - Reading never panics: an object that contradicts itself is [`Damage`].
@@ -38,6 +39,7 @@ impl Segment {
             SegmentClass::Sorted => 0,
             SegmentClass::Transient => 1,
             SegmentClass::Logged => 2,
+            SegmentClass::LoggedTransient => 3,
         });
         codec::put_u64(&mut out, self.stored_bytes);
         codec::put_u64(&mut out, self.dead_bytes);
@@ -57,7 +59,7 @@ impl Segment {
 impl SegmentRecord {
     /// Whether its values are found by their numbers.
     pub fn is_logged(&self) -> bool {
-        self.class == SegmentClass::Logged
+        self.class.is_logged()
     }
 
     /// Reads the bytes of an object.
@@ -68,6 +70,7 @@ impl SegmentRecord {
             0 => SegmentClass::Sorted,
             1 => SegmentClass::Transient,
             2 => SegmentClass::Logged,
+            3 => SegmentClass::LoggedTransient,
             _ => return Err(Damage("a value segment is of an unknown class")),
         };
         let (stored_bytes, dead_bytes) = (reader.u64()?, reader.u64()?);

@@ -1,7 +1,7 @@
 //! The value log of a write buffer: large values of commits, written once, in the order in which they come
-//! (PAPERS P2, decision 0052).
+//! (PAPERS P2, decision 0052); or medium ones, where their placement says so.
 //!
-//! A commit appends its large values here and writes references to them into the log. The buffer has the
+//! A commit appends these values here and writes references to them into the log. The buffer has the
 //! values as well, so that nobody reads a value log while its store is open. When the buffer is flushed, the
 //! value log becomes a value segment as it is, and the tree gets the references.
 //!
@@ -264,10 +264,10 @@ impl ValueLog {
     }
 
     /// Makes it a segment, once; `None` if it has no values. Durable after the data file is synced. REQUIRES:
-    /// nothing is appended or noted any more.
+    /// nothing is appended or noted any more. `is_transient`: its values are to come back to their keys.
     ///
     /// Errors: `OutOfSpace`, `Io`; it is `None` from then on.
-    pub fn finish(&self) -> Result<Option<Arc<LoggedValues>>> {
+    pub fn finish(&self, is_transient: bool) -> Result<Option<Arc<LoggedValues>>> {
         let mut state = self.state.lock();
         state.check()?;
         if let Some(mut writer) = state.writer.take().filter(|_| state.count > 0) {
@@ -276,7 +276,7 @@ impl ValueLog {
             let run = writer.finish_value_segment()?;
             let segment = Segment {
                 id: self.record.id,
-                class: SegmentClass::Logged,
+                class: if is_transient { SegmentClass::LoggedTransient } else { SegmentClass::Logged },
                 run,
                 dead: DeadValues::none_of(state.count),
                 stored_bytes: state.stored_bytes,

@@ -69,6 +69,7 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("turtle-moving", turtle(4 << 10, 4).placement(moving())),
         ("splinter-medium", splinter(4 << 10, 4).placement(medium())),
         ("leveled-medium", leveled(4 << 10, 2, 1).placement(medium().with_sizes_of_pairs(true))),
+        ("leveled-logged", leveled(4 << 10, 2, 1).placement(medium().with_logged_medium(true))),
     ]
 }
 

@@ -175,7 +175,7 @@ impl Store for EngineStore {
         let in_place_levels = 1 + u32::from(slot % 2);
         let sizes_of_pairs = slot % 4 >= 2;
         let hybrid = Placement::hybrid().with_in_place_levels(in_place_levels)?;
-        let hybrid = hybrid.with_sizes_of_pairs(sizes_of_pairs);
+        let hybrid = hybrid.with_sizes_of_pairs(sizes_of_pairs).with_logged_medium(slot % 3 == 1);
         let moving = Placement::separate().with_moving_thresholds(true);
         let placements = [Placement::inline(), Placement::separate(), hybrid, moving];
         // One in so many choices leaves the placement as it is.

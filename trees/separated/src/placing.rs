@@ -116,6 +116,7 @@ impl Values {
             large: None,
             medium: None,
             readers: BTreeMap::new(),
+            unsorted_value: Vec::new(),
             reference: Vec::new(),
         }
     }
@@ -225,8 +226,10 @@ struct Placer {
     /// Where its values of large pairs go, and those of medium ones.
     large: Option<SegmentWriter>,
     medium: Option<SegmentWriter>,
-    /// Of transient segments.
+    /// Of sorted transient segments.
     readers: BTreeMap<RunId, SegmentReader>,
+    /// The last value of one that is not sorted.
+    unsorted_value: Vec<u8>,
     /// Kept for the next entry.
     reference: Vec<u8>,
 }
@@ -291,6 +294,11 @@ impl Placer {
         else {
             return Ok(None);
         };
+        if segment.is_logged() {
+            let value = self.segments.read(entry.key, &reference, Access::Blocking)?;
+            self.unsorted_value = value.expect("a blocking read waits for its page").0;
+            return Ok(Some(&self.unsorted_value));
+        }
         let new_reader = || SegmentReader::new(Arc::clone(segment));
         let reader = self.readers.entry(reference.segment).or_insert_with(new_reader);
         reader.read(entry.key, &reference).map(Some)

@@ -128,7 +128,7 @@ impl SeparatedTree {
 
     /// What the updates have in a segment already, if the tree takes it.
     fn logged_of(&self, updates: &dyn Updates) -> Option<Segment> {
-        updates.value_segment().filter(|_| self.settings.placement.large_ratio() > 0.0)
+        updates.value_segment().filter(|_| self.settings.placement.uses_value_logs())
     }
 
     /// The edit of the tree with what becomes of segments.

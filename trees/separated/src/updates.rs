@@ -50,7 +50,7 @@ impl SeparatedUpdates {
                 cursor.next()?;
             }
         }
-        let refers = placement.large_ratio() > 0.0;
+        let refers = placement.uses_value_logs();
         Ok(Self { plain, refers, sampled_bytes, staying_bytes })
     }
 

@@ -94,14 +94,13 @@ fn levels_with_medium_values_in_place_are_kept() {
 }
 
 #[test]
-fn levels_sized_by_pairs_are_kept() {
-    for levels in [1, 2] {
-        for moves in [false, true] {
-            let placement = Placement::hybrid().with_in_place_levels(levels).unwrap();
-            let placement = placement.with_sizes_of_pairs(true).with_moving_thresholds(moves);
-            let options = KeyspaceOptions::default().placement(placement);
-            assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options));
-        }
+fn what_a_placement_may_have_is_kept() {
+    for choice in 0..16 {
+        let has = |flag: u32| choice & flag != 0;
+        let placement = Placement::hybrid().with_in_place_levels(1 + u32::from(has(1))).unwrap();
+        let placement = placement.with_sizes_of_pairs(has(2)).with_logged_medium(has(4));
+        let options = KeyspaceOptions::default().placement(placement.with_moving_thresholds(has(8)));
+        assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options));
     }
 }
 

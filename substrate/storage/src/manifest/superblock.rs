@@ -64,8 +64,17 @@ const CONTINUED_VALUES: u64 = 16;
 const VALUE_LOGS: u64 = 32;
 /// Footers of runs may have index and filter in them (decision 0055). Stated as the others.
 const ENCLOSING_FOOTERS: u64 = 64;
-const KNOWN_REQUIRED_FEATURES: u64 =
-    KIND_BYTES | VALUE_SEGMENTS | REPLACED_PAGES | PIECES | CONTINUED_VALUES | VALUE_LOGS | ENCLOSING_FOOTERS;
+/// Values that commits have written under their numbers may be such as come back to their keys (decision
+/// 0052). Stated as the others.
+const LOGGED_TRANSIENT_VALUES: u64 = 128;
+const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
+    | VALUE_SEGMENTS
+    | REPLACED_PAGES
+    | PIECES
+    | CONTINUED_VALUES
+    | VALUE_LOGS
+    | ENCLOSING_FOOTERS
+    | LOGGED_TRANSIENT_VALUES;
 
 /// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

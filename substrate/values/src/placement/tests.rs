@@ -22,6 +22,20 @@ fn pairs_are_classed_by_how_much_of_them_an_index_keeps() {
 }
 
 #[test]
+fn commits_write_values_of_one_class_once() {
+    let hybrid = Placement::hybrid();
+    for (placement, first, last) in [(hybrid, 577, 10_000), (hybrid.with_logged_medium(true), 37, 576)] {
+        assert!(placement.uses_value_logs());
+        for (bytes, is_one) in [(first - 1, false), (first, true), (last, true)] {
+            assert_eq!(placement.goes_to_value_log(24, bytes), is_one, "{bytes} bytes by {placement}");
+        }
+    }
+    let without_medium = Placement::separate().with_logged_medium(true);
+    assert!(!without_medium.uses_value_logs() && !without_medium.goes_to_value_log(24, 1_000));
+    assert!(!Placement::inline().uses_value_logs());
+}
+
+#[test]
 fn nonsense_is_invalid() {
     for ratio in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
         assert_eq!(Placement::hybrid().with_large_ratio(ratio).unwrap_err().kind(), ErrorKind::Invalid);
@@ -47,4 +61,6 @@ fn presets_are_known_by_their_names() {
     assert_eq!(other.to_string(), "large below 0.5, small from 0.2, prefix of 12");
     let other = Placement::hybrid().with_sizes_of_pairs(true);
     assert_eq!(other.to_string(), "large below 0.02, small from 0.2, prefix of 12, levels sized by pairs");
+    let other = Placement::hybrid().with_logged_medium(true);
+    assert_eq!(other.to_string(), "large below 0.02, small from 0.2, prefix of 12, medium values logged");
 }

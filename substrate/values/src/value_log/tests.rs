@@ -47,7 +47,7 @@ fn what_was_written_out_is_read_back_without_an_index() {
         assert_eq!(reader.read(&beyond), None);
         let (noted, living) = (Seqno(9), references[7]);
         log.note(noted, living);
-        let logged = log.finish().unwrap().unwrap();
+        let logged = log.finish(false).unwrap().unwrap();
         assert_eq!(logged.reference_of(noted, value(7).len()), Some(living));
         assert_eq!(logged.reference_of(Seqno(8), 1), None);
         for (number, reference) in references.iter().enumerate() {
@@ -71,7 +71,7 @@ fn a_value_log_takes_no_more_than_its_space() {
         bytes += testudo_base::num::u64_of(value.len());
     }
     assert!(bytes <= pages * testudo_base::PAGE_BYTES && bytes >= 40 << 10, "{bytes}");
-    let segment = log.finish().unwrap().unwrap().segment().clone();
+    let segment = log.finish(false).unwrap().unwrap().segment().clone();
     assert_eq!(segment.stored_bytes(), bytes);
     let mut living = segment.with_all_dead();
     assert!(living.is_dead() && living.dead_bytes() == bytes);
@@ -116,7 +116,7 @@ fn a_value_log_that_could_not_be_written_is_never_taken_for_whole() {
     assert!(log.is_open(), "so that whoever syncs the log asks it");
     assert_eq!(log.write_out().unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(log.append(b"more").unwrap_err().kind(), ErrorKind::Io);
-    assert_eq!(log.finish().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(log.finish(false).unwrap_err().kind(), ErrorKind::Io);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn its_memory_is_that_of_its_buffers_while_it_is_written() {
     }
     let written = log.memory_bytes();
     assert!(written > buffer && written < (WRITES_MAX + 2) * buffer, "{written} bytes");
-    let logged = log.finish().unwrap().unwrap();
+    let logged = log.finish(false).unwrap().unwrap();
     let finished = log.memory_bytes();
     assert!((700 * 4..40_000).contains(&finished), "{finished} bytes of numbers");
     drop(logged);

@@ -3,8 +3,10 @@
 //!
 //! A third way to have less outside are levels that are sized by pairs (the thesis' two sizes).
 //!
+//! Segments are sorted, as flushes write them, or not, as commits do.
+//!
 //! The thesis' `NoMerge` leaves dead values where they are; here segments that never come back are rewritten
-//! as those of large pairs are. It also has segments that are not sorted. Those here are runs, so they are.
+//! as those of large pairs are.
 //!
 //! **Invariants**
 //! - Only the placement differs.
@@ -21,12 +23,15 @@ use crate::args::Mix;
 
 const MIXES: [(&str, Mix); 2] = [("M", Mix::M), ("MD", Mix::Md)];
 
-fn ways() -> Result<[Way; 5]> {
+fn ways() -> Result<[Way; 7]> {
     let hybrid = Placement::hybrid();
+    let next = hybrid.with_in_place_levels(2)?;
     let way = |name, placement| Way { name, tree: "leveled", placement };
     Ok([
         way("from the bottom", hybrid),
-        way("from the level above", hybrid.with_in_place_levels(2)?),
+        way("from the level above", next),
+        way("from the bottom, unsorted", hybrid.with_logged_medium(true)),
+        way("from the level above, unsorted", next.with_logged_medium(true)),
         way("from the bottom, levels sized by pairs", hybrid.with_sizes_of_pairs(true)),
         way("everywhere", hybrid.with_small_ratio(hybrid.large_ratio())?),
         way("nowhere", hybrid.with_large_ratio(hybrid.small_ratio())?),
