@@ -11,7 +11,10 @@
 //! - No page that any version uses is written. What is written is durable after the data file is synced.
 //! - A key stays on the page where the index leads to it, or on the overflow page of that.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use testudo_base::{
     Entry, Error, ErrorKind, Incarnation, PAGE_SIZE, Result, RunId, Seqno, key,
@@ -41,6 +44,8 @@ use crate::{
 const SPANS_MAX: usize = 64;
 /// Most pages that are written at once.
 const WRITE_PAGES: usize = 64;
+/// Writes under way at the same time: each has a ring of its own, of which a few are kept.
+const WRITES_MAX: usize = 12;
 /// Pages taken at once, at least.
 const PAGES_TAKEN_MIN: u32 = 4;
 
@@ -337,7 +342,7 @@ impl PageUpdate {
             pages.push((physical, page, payload));
         }
         pages.sort_unstable_by_key(|(physical, ..)| *physical);
-        let mut under_way: Vec<PageWrite> = Vec::new();
+        let mut under_way: VecDeque<PageWrite> = VecDeque::new();
         let mut rest = pages.as_slice();
         while let Some((start, ..)) = rest.first() {
             let beside = rest.iter().zip(0..).take(WRITE_PAGES);
@@ -349,7 +354,12 @@ impl PageUpdate {
                 seal_pages(bytes, &data.identity(&self.address_of(*physical, writing)), payload.len());
             }
             self.admit(together, &buffer, writing)?;
-            under_way.push(data.start_write(*start, buffer, count * PAGE_SIZE));
+            if under_way.len() >= WRITES_MAX
+                && let Some(first) = under_way.pop_front()
+            {
+                first.wait()?;
+            }
+            under_way.push_back(data.start_write(*start, buffer, count * PAGE_SIZE));
             rest = others;
         }
         under_way.into_iter().try_for_each(|write| write.wait().map(drop))

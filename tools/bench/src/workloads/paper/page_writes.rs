@@ -2,7 +2,7 @@
 //! that nobody uses, or to overwrite them where they lie, after images of all of them that are synced.
 //!
 //! Both take turns, batch by batch, on the same file; both sync it, as an edit of the tree does. Pages of a
-//! batch are written in the order of their places, those under way at once.
+//! batch are written in the order of their places, as many under way at once as where a tree writes them.
 //!
 //! **Invariants**
 //! - Both write the same numbers of the same pages. Free places are those that were left by batches before.
@@ -12,7 +12,7 @@ use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 use serde::Serialize;
 use testudo::{Error, Result};
 use testudo_base::num::{u64_of, usize_of};
-use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions, SplitMix};
+use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions, PendingWrite, SplitMix};
 
 use super::{Findings, experiment::Experiment};
 use crate::{
@@ -26,6 +26,8 @@ use crate::{
 const WAYS: [&str; 2] = ["free places", "in place after images"];
 const BATCH_PAGES: [u64; 5] = [1, 8, 64, 512, 4096];
 const PAGE: u64 = 4096;
+/// Writes under way at the same time.
+const WRITES_MAX: usize = 12;
 /// Images lie behind the pages.
 const IMAGES_PAGES: u64 = 4096;
 
@@ -119,19 +121,22 @@ impl<'e> Bed<'e> {
         self.file.sync().map_err(|error| Error::io("pages", error))
     }
 
-    /// Writes pages to places that ascend, neighbours together, all under way at once.
+    /// Writes pages to places that ascend, neighbours together, several under way at once.
     fn write(&self, places: &[u64]) -> Result<()> {
-        let mut under_way = Vec::new();
+        let end = |write: Box<dyn PendingWrite>| write.wait().1.map_err(|error| Error::io("pages", error));
+        let mut under_way = VecDeque::new();
         for beside in places.chunk_by(|a, b| a + 1 == *b) {
             let mut buffer = AlignedBuffer::unfilled(beside.len() * self.page.len());
             buffer.chunks_exact_mut(self.page.len()).for_each(|bytes| bytes.copy_from_slice(&self.page));
             let length = buffer.len();
-            under_way.push(self.file.start_write(beside[0] * PAGE, buffer, length));
+            if under_way.len() >= WRITES_MAX
+                && let Some(first) = under_way.pop_front()
+            {
+                end(first)?;
+            }
+            under_way.push_back(self.file.start_write(beside[0] * PAGE, buffer, length));
         }
-        for write in under_way {
-            write.wait().1.map_err(|error| Error::io("pages", error))?;
-        }
-        Ok(())
+        under_way.into_iter().try_for_each(end)
     }
 
     fn timed(
