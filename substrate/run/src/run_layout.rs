@@ -4,6 +4,9 @@ use testudo_base::num::u16_of;
 
 use crate::format::builder::PAGE_PAYLOAD_BYTES;
 
+/// About what an entry takes on a page beside its key and value.
+const ENTRY_OVERHEAD_BYTES: u64 = 6;
+
 /// How the pages of a run are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLayout {
@@ -21,6 +24,13 @@ impl RunLayout {
     pub fn for_page_updates() -> Self {
         let fill_bytes = PAGE_PAYLOAD_BYTES / 16 * 15;
         Self { has_filter: false, fill_bytes: u16_of(fill_bytes), continues_values: false }
+    }
+
+    /// Which part of a page is filled by entries of so many bytes of keys and values, if none goes on in the
+    /// next page.
+    pub fn filled_part(&self, entry_bytes: u64) -> f64 {
+        let (fill, entry) = (u64::from(self.fill_bytes), entry_bytes + ENTRY_OVERHEAD_BYTES);
+        (fill / entry * entry) as f64 / PAGE_PAYLOAD_BYTES as f64
     }
 }
 

@@ -5,6 +5,9 @@ use testudo_sequence::{SPARING_RUN_BYTES, TreeShare};
 
 use crate::PairSizes;
 
+/// Entries that would fill less of a page go on in the next one, and their pages are not updated.
+const FILLED_PART_MIN: f64 = 0.8;
+
 /// Which sequences of a tree that retains what merges have replaced are frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freezing {
@@ -96,8 +99,31 @@ impl LsmOptions {
         Self { run_bytes: self.run_bytes.max(SPARING_RUN_BYTES), updates_pages: false, ..*self }
     }
 
-    /// How the pages of the bottom are laid out.
-    pub(crate) fn bottom_layout(&self) -> RunLayout {
-        if self.updates_pages { RunLayout::for_page_updates() } else { RunLayout::default() }
+    /// How the pages of the bottom are laid out for entries of about so many bytes. Pages that can be
+    /// replaced stand alone, so that entries of which few fit into one would leave much of it empty.
+    pub(crate) fn bottom_layout(&self, entry_bytes: u64) -> RunLayout {
+        let layout = RunLayout::for_page_updates();
+        if self.updates_pages && layout.filled_part(entry_bytes) >= FILLED_PART_MIN {
+            layout
+        } else {
+            RunLayout::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_updated_where_entries_fill_them_by_themselves() {
+        let treeline = LsmOptions { updates_pages: true, ..LsmOptions::new() };
+        for (entry_bytes, are_updated) in
+            [(0, true), (64, true), (124, true), (700, true), (900, true), (1_024, false), (1_500, false)]
+        {
+            let layout = treeline.bottom_layout(entry_bytes);
+            assert_eq!(layout == RunLayout::for_page_updates(), are_updated, "{entry_bytes} bytes");
+        }
+        assert_eq!(LsmOptions::new().bottom_layout(124), RunLayout::default());
     }
 }

@@ -426,8 +426,8 @@ impl Tree for LsmTree {
 }
 
 impl Movable for LsmTree {
-    fn bottom_layout(&self) -> RunLayout {
-        self.options.bottom_layout()
+    fn bottom_layout(&self, entry_bytes: u64) -> RunLayout {
+        self.options.bottom_layout(entry_bytes)
     }
 
     fn run_bytes(&self) -> u64 {

@@ -247,6 +247,18 @@ impl Parts for LayerParts {
     }
 }
 
+/// About how many bytes an entry of these layers has, by the runs that they are of; 0 if they are of none.
+pub fn mean_entry_bytes(layers: &[Layer]) -> u64 {
+    let sources = layers.iter().flatten().map(|slice| &slice.source);
+    let (bytes, entries) = sources.fold((0, 0), |(bytes, entries), source| match source {
+        Source::Updates(_) => (bytes, entries),
+        Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
+            (bytes + run.reference().user_bytes, entries + run.reference().entries)
+        }
+    });
+    bytes / entries.max(1)
+}
+
 /// A cursor over a layer, for a compaction.
 pub fn layer_cursor(layer: Layer) -> Box<dyn Cursor + Send> {
     debug_assert!(

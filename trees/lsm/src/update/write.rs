@@ -16,7 +16,7 @@ use testudo_contract::{Height, Task, Work};
 use testudo_run::{MergeCursor, RunLayout};
 use testudo_sequence::{
     Bounds, Fence, FencedRun, Layer, PageUpdateLimits, PagesUpdated, Pushed, RunSequence, SequenceOrigin,
-    clip_layer, layer_cursor, shared_prefix, update_pages,
+    clip_layer, layer_cursor, mean_entry_bytes, shared_prefix, update_pages,
 };
 
 use crate::{
@@ -234,6 +234,7 @@ fn borders_of(merge: &Merge, bytes_max: u64) -> Vec<Fence> {
 /// Merges the layers into runs of about equal size.
 fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceRuns> {
     let Piece { layers, bytes, bounds, newest_seqno, floor, has_own } = piece;
+    let entry_bytes = mean_entry_bytes(&layers);
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
@@ -244,7 +245,8 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
         Floor::Entries(height) => height,
         Floor::Nothing | Floor::Bottom => Height::Bottom,
     };
-    let layout = if floor == Floor::Bottom { options.bottom_layout() } else { RunLayout::default() };
+    let layout =
+        if floor == Floor::Bottom { options.bottom_layout(entry_bytes) } else { RunLayout::default() };
     let origin = SequenceOrigin { newest_seqno, target, height, keeps_tombstones, layout };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
     merge.seek_first()?;
