@@ -50,8 +50,7 @@ pub trait Movable: Tree {
     /// Bytes of entries of a full run at the bottom.
     fn run_bytes(&self) -> u64;
     /// How the pages of runs at the bottom are laid out whose entries have about so many bytes.
-    fn bottom_layout(&self, entry_bytes: u64) -> RunLayout {
-        let _ = entry_bytes;
+    fn bottom_layout(&self, _entry_bytes: u64) -> RunLayout {
         RunLayout::default()
     }
     /// Of the jobs of [`Tree::pick_job`] one that is worth while even as the tree is being left, because
