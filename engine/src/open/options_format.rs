@@ -6,9 +6,9 @@
 //!   with a prefix of 12 bytes, by a threshold that moves, their values outside, and nothing was paid for
 //!   that; 129 u8 for the same below 0.02; or 128 u8 · length of the placement u16 · large ratio f64 ·
 //!   prefix bytes u32 · small ratio f64, unless it is 0 · levels with medium values in place u32, unless it
-//!   is 1; then the small ratio stands before it even if it is 0. If the thresholds move: both of these and
-//!   behind them where values of large pairs are, u8: 0 outside, 1 with their keys; and what that has cost
-//!   more than the other way, u64.
+//!   is 1; then the small ratio stands before it even if it is 0. If any of the flags below is needed: both
+//!   of these and behind them the flags, u8; and if the thresholds move, what the place of values of large
+//!   pairs has cost more than the other one, u64.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
 //! - Of a keyspace that moves between two trees (4), or has moved: the settings are the options of both,

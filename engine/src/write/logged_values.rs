@@ -1,4 +1,4 @@
-//! Large values of a commit that go to value logs instead of the log (decision 0052).
+//! Values of a commit that go to value logs instead of the log: large ones, or medium ones (decision 0052).
 //!
 //! **Invariants**
 //! - A value is in the value log of the buffer that gets its write: else it is appended again.
@@ -46,7 +46,7 @@ impl Store {
         durability == Durability::Sync || self.default_durability == Durability::Sync
     }
 
-    /// Appends the large values of a commit to the value logs of the active buffers; `None` if none was.
+    /// Appends those values of a commit to the value logs of the active buffers; `None` if none was.
     ///
     /// Errors: `Io`, which also poisons the store.
     pub(crate) fn log_values(

@@ -53,6 +53,13 @@ fn verify(db: &Db) {
     assert!(report.is_valid(), "{:?}", report.findings);
 }
 
+/// What is found there by who opens the store.
+fn check_opened(machine: &Arc<MemEnv>, model: &Model) {
+    let db = open(machine);
+    check(&db.open_keyspace("k").unwrap().unwrap(), model);
+    verify(&db);
+}
+
 #[test]
 fn large_values_are_written_once() {
     for tree in trees() {
@@ -69,17 +76,20 @@ fn large_values_are_written_once() {
         check(&keyspace, &model);
         verify(&db);
         drop((keyspace, db));
-        let db = open(&machine);
-        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
-        verify(&db);
+        check_opened(&machine, &model);
     }
 }
 
 /// A store whose value logs have what is not flushed yet; with all that was written.
 fn with_value_logs(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace, Model) {
+    with_value_logs_of(hybrid(tree))
+}
+
+/// The same of a keyspace with other options.
+fn with_value_logs_of(options: KeyspaceOptions) -> (Arc<MemEnv>, Db, Keyspace, Model) {
     let machine = MemEnv::new(1);
     let db = open(&machine);
-    let keyspace = db.keyspace("k", hybrid(tree)).unwrap();
+    let keyspace = db.keyspace("k", options).unwrap();
     let mut model = Model::new();
     insert(&keyspace, &mut model, 0..1_000, 0);
     db.flush().unwrap();
@@ -125,30 +135,7 @@ fn medium_values_that_commits_have_written_come_back_to_their_keys() {
         check(&keyspace, &model);
         drop(keyspace);
         db.close().unwrap();
-        let db = open(&machine);
-        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
-        verify(&db);
-    }
-}
-
-#[test]
-fn medium_values_of_commits_survive_as_large_ones_do() {
-    for tree in trees() {
-        let machine = MemEnv::new(1);
-        let db = open(&machine);
-        let keyspace = db.keyspace("k", logged_medium(tree)).unwrap();
-        let mut model = Model::new();
-        insert(&keyspace, &mut model, 0..1_000, 0);
-        db.flush().unwrap();
-        let before = db.stats().value_log_bytes;
-        insert(&keyspace, &mut model, 500..1_300, 1);
-        assert_eq!(db.stats().value_log_bytes - before, 800_000, "all of them are in the value log");
-        db.persist(Durability::Sync).unwrap();
-        keyspace.insert("later", "lost").unwrap();
-        let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
-        let db = open(&image);
-        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
-        verify(&db);
+        check_opened(&machine, &model);
     }
 }
 
@@ -176,14 +163,12 @@ fn what_a_store_has_not_flushed_when_it_is_closed_is_there_again() {
 
 #[test]
 fn what_was_synced_survives_with_its_values() {
-    for tree in trees() {
-        let (machine, db, keyspace, model) = with_value_logs(tree);
+    for options in trees().into_iter().flat_map(|tree| [hybrid(tree), logged_medium(tree)]) {
+        let (machine, db, keyspace, model) = with_value_logs_of(options);
         db.persist(Durability::Sync).unwrap();
         keyspace.insert("later", "lost").unwrap();
         let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
-        let db = open(&image);
-        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
-        verify(&db);
+        check_opened(&image, &model);
     }
 }
 
@@ -239,9 +224,7 @@ fn what_recovery_has_shown_is_durable_though_it_stood_in_caches() {
         let db = open(&image);
         check(&db.open_keyspace("k").unwrap().unwrap(), &model);
         let image = image.crash_image(&CrashPolicy::LOSE_ALL, 1);
-        let db = open(&image);
-        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
-        verify(&db);
+        check_opened(&image, &model);
     }
 }
 
@@ -313,9 +296,7 @@ fn snapshots_copies_and_other_settings_do_not_notice() {
         verify(&db);
         drop(keyspace);
         db.close().unwrap();
-        let db = open(&machine);
-        check(&db.open_keyspace("k").unwrap().unwrap(), &model);
-        verify(&db);
+        check_opened(&machine, &model);
     }
 }
 

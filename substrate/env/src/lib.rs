@@ -25,7 +25,7 @@ pub use contract::{DirEntry, DirLock, EntryType, Env, Execution, LockHolder, Thr
 pub use file::{File, OpenMode, OpenOptions, ReadRequest};
 pub use memory::{CrashPolicy, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
 pub use pending_read::PendingRead;
-pub use pending_write::PendingWrite;
+pub use pending_write::{PendingWrite, WRITES_AT_ONCE};
 pub use random::SplitMix;
 pub use real::{RealEnv, RealEnvBuilder};
 pub use wrappers::faulty::{FaultError, FaultPlan, FaultyEnv, IoClass};

@@ -9,6 +9,10 @@ use std::{fmt, io};
 
 use crate::AlignedBuffer;
 
+/// So many writes under way at once are worth starting: each has an io_uring of its own while it lasts, and
+/// of these 16 are kept, for reads, too. More would be made and dropped again, and that takes longer.
+pub const WRITES_AT_ONCE: usize = 12;
+
 /// A write under way.
 pub trait PendingWrite: Send + fmt::Debug {
     /// Waits for its end and gives the buffer back, unchanged. `Ok` means what it means for

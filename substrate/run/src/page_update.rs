@@ -22,7 +22,7 @@ use testudo_base::{
     planted,
     sync::OnceLock,
 };
-use testudo_env::AlignedBuffer;
+use testudo_env::{AlignedBuffer, WRITES_AT_ONCE};
 use testudo_storage::{
     Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, PlaceSet, payload_of, seal_pages,
 };
@@ -44,8 +44,6 @@ use crate::{
 const SPANS_MAX: usize = 64;
 /// Most pages that are written at once.
 const WRITE_PAGES: usize = 64;
-/// Writes under way at the same time: each has a ring of its own, of which a few are kept.
-const WRITES_MAX: usize = 12;
 /// Pages taken at once, at least.
 const PAGES_TAKEN_MIN: u32 = 4;
 
@@ -354,7 +352,7 @@ impl PageUpdate {
                 seal_pages(bytes, &data.identity(&self.address_of(*physical, writing)), payload.len());
             }
             self.admit(together, &buffer, writing)?;
-            if under_way.len() >= WRITES_MAX
+            if under_way.len() >= WRITES_AT_ONCE
                 && let Some(first) = under_way.pop_front()
             {
                 first.wait()?;

@@ -32,9 +32,9 @@ use script::{KEYSPACES, MARKER, Model, Script, Step, step};
 const MEMORY_BYTES: u64 = 8 << 20;
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
-/// At least so many kills leave what a scenario is about: it is gone on with until they have.
+/// A scenario goes on until so many kills have left what it is about.
 const KILLS_OF_INTEREST: u64 = 5;
-/// Where so many times as many kills do not leave it, something is wrong with the scenario.
+/// If so many times as many kills as were to be have not, something is wrong with it.
 const KILLS_MAX_FACTOR: u64 = 20;
 
 /// What a writing process is to do.

@@ -213,7 +213,7 @@ impl LsmOptions {
     pub(crate) fn next_move(&self, tree: &TreeBytes, capacities: &[u64]) -> Option<(usize, u64)> {
         let at_once = tree.flush.clamp(1, MOVE_BYTES).max(self.run_bytes * MOVE_RUNS);
         // Values come back to their keys there.
-        let into_bottom = self.pair_sizes.own_of(at_once).max(self.run_bytes / 4).min(at_once);
+        let into_bottom = self.pair_sizes.own_of(at_once).max(self.run_bytes / 4);
         let last = tree.levels.len().saturating_sub(1);
         let at_once = |number: usize| if number == last { into_bottom } else { at_once };
         let due_of = |number: usize| {

@@ -12,7 +12,7 @@ use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 use serde::Serialize;
 use testudo::{Error, Result};
 use testudo_base::num::{u64_of, usize_of};
-use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions, PendingWrite, SplitMix};
+use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions, PendingWrite, SplitMix, WRITES_AT_ONCE};
 
 use super::{Findings, experiment::Experiment};
 use crate::{
@@ -26,8 +26,6 @@ use crate::{
 const WAYS: [&str; 2] = ["free places", "in place after images"];
 const BATCH_PAGES: [u64; 5] = [1, 8, 64, 512, 4096];
 const PAGE: u64 = 4096;
-/// Writes under way at the same time.
-const WRITES_MAX: usize = 12;
 /// Images lie behind the pages.
 const IMAGES_PAGES: u64 = 4096;
 
@@ -129,7 +127,7 @@ impl<'e> Bed<'e> {
             let mut buffer = AlignedBuffer::unfilled(beside.len() * self.page.len());
             buffer.chunks_exact_mut(self.page.len()).for_each(|bytes| bytes.copy_from_slice(&self.page));
             let length = buffer.len();
-            if under_way.len() >= WRITES_MAX
+            if under_way.len() >= WRITES_AT_ONCE
                 && let Some(first) = under_way.pop_front()
             {
                 end(first)?;
