@@ -6,7 +6,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use testudo_bench::{Workload, YcsbArgs, parse_positive};
+use testudo::Placement;
+use testudo_bench::{Mix, Workload, YcsbArgs, parse_positive};
 
 use crate::engine::Engine;
 
@@ -63,6 +64,12 @@ pub(crate) struct CompareArgs {
     /// Bytes of a value
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub(crate) value_bytes: u64,
+    /// Values of 9, 104 and 1,004 bytes instead, one of these lengths or a mix, as in `testudo-bench ycsb`
+    #[arg(long, value_enum, ignore_case = true, conflicts_with = "value_bytes")]
+    pub(crate) mix: Option<Mix>,
+    /// Where Testudo's engines put values: inline, large, hybrid, automatic or separate [default: the tree's]
+    #[arg(long)]
+    pub(crate) placement: Option<Placement>,
     /// Memory of a process, page cache included: what the operating system enforces
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_positive)]
     pub(crate) memory: u64,

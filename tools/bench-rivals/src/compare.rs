@@ -183,7 +183,6 @@ impl Comparison<'_> {
             ("--workloads", workloads.join(",")),
             ("--records", args.records.to_string()),
             ("--key-bytes", args.key_bytes.to_string()),
-            ("--value-bytes", args.value_bytes.to_string()),
             ("--threads", args.threads.to_string()),
             ("--seconds", args.seconds.to_string()),
             ("--warmup-seconds", warmup.to_string()),
@@ -191,6 +190,13 @@ impl Comparison<'_> {
             ("--seed", args.seed.to_string()),
         ] {
             given.extend([flag.to_owned(), value]);
+        }
+        match args.mix.as_ref().and_then(ValueEnum::to_possible_value) {
+            Some(mix) => given.extend(["--mix".to_owned(), mix.get_name().to_owned()]),
+            None => given.extend(["--value-bytes".to_owned(), args.value_bytes.to_string()]),
+        }
+        if let Some(placement) = &args.placement {
+            given.extend(["--placement".to_owned(), placement.to_string()]);
         }
         given.push("--reopen".to_owned());
         if args.sync {

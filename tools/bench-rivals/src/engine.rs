@@ -18,6 +18,8 @@ pub(crate) enum Engine {
     TestudoSplinter,
     /// The same with leveled trees
     TestudoLeveled,
+    /// The same with leveled trees and values placed by their size
+    TestudoParallax,
     /// The same with LSbM-trees
     TestudoLsbm,
     /// The same with pages that are updated in place
@@ -47,7 +49,7 @@ impl Engine {
         match self {
             Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned => rocksdb::check(),
             Self::Testudo | Self::TestudoSplinter | Self::TestudoLeveled => Ok(()),
-            Self::TestudoLsbm | Self::TestudoTreeline => Ok(()),
+            Self::TestudoParallax | Self::TestudoLsbm | Self::TestudoTreeline => Ok(()),
             Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
         }
     }
@@ -58,6 +60,7 @@ impl Engine {
             Self::Testudo => run_on::<Testudo>(args, context),
             Self::TestudoSplinter => run_on::<Testudo>(&with_tree(args, "splinter"), context),
             Self::TestudoLeveled => run_on::<Testudo>(&with_tree(args, "leveled"), context),
+            Self::TestudoParallax => run_on::<Testudo>(&with_tree(args, "parallax"), context),
             Self::TestudoLsbm => run_on::<Testudo>(&with_tree(args, "lsbm"), context),
             Self::TestudoTreeline => run_on::<Testudo>(&with_tree(args, "treeline"), context),
             Self::Rocksdb => run_on::<RocksDb<0>>(args, context),

@@ -92,7 +92,7 @@ fn engines_are_compared_in_turn_and_nothing_is_left() {
     let dir = tempfile::tempdir().unwrap();
     let output = bench_rivals(&format!(
         "compare --engines testudo,lmdb --workloads load,a --records 2000 --seconds 0.2 --settle-seconds 0.1 \
-         --rounds 2 --memory 64MiB --json - --tmp {}",
+         --rounds 2 --mix sd --placement hybrid --memory 64MiB --json - --tmp {}",
         dir.path().display()
     ));
     let table = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -20,8 +20,8 @@ mod subject;
 mod workloads;
 
 pub use args::{
-    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, PaperArgs, PhasesArgs, ReplayArgs, Scale,
-    StoreArgs, TraceFormat, Workload, YcsbArgs,
+    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, Mix, PaperArgs, PhasesArgs, ReplayArgs,
+    Scale, StoreArgs, TraceFormat, Workload, YcsbArgs,
 };
 pub use context::{Context, Outcome, stop_on_signals};
 pub use entry_point::{main_with, run};
