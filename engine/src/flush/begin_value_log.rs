@@ -158,7 +158,11 @@ impl Store {
             return None;
         }
         let stored_bytes = tree.stats().value_bytes;
-        let most = (stored_bytes / PART_OF_VALUES).max(CAPACITY_SMALL).max(came_bytes * FLUSHES);
+        let most = match options.placement_in_force().logs_medium() {
+            // They are merged in the end: the more, the larger a flush is.
+            true => CAPACITY_MAX,
+            false => (stored_bytes / PART_OF_VALUES).max(CAPACITY_SMALL).max(came_bytes * FLUSHES),
+        };
         let most = most.min(CAPACITY_MAX);
         let capacity = (loggable_bytes + loggable_bytes / 8).min(most);
         let has_space = self.env.free_bytes(&self.directory).is_ok_and(|free| free / FREE_TIMES >= capacity);

@@ -151,7 +151,7 @@ impl Db {
     }
 
     /// The keyspace called `name`; it is created with `options`, plain ones or a closure that makes them, if
-    /// there is none.
+    /// there is none. Durable on return.
     ///
     /// One that exists keeps what it was created with: another tree in `options` is no error and changes
     /// nothing ([`Keyspace::set_tree`] does that), and [`Keyspace::options`] tells what it has. But if
@@ -192,7 +192,7 @@ impl Db {
     }
 
     /// The keyspaces with these names, in this order; all that are missing are created with `options`, in one
-    /// edit with one sync, where [`Db::keyspace`] needs one for each.
+    /// edit with one sync, where [`Db::keyspace`] needs one for each. Durable on return.
     ///
     /// Errors: as [`Db::keyspace`]. None of them is there then; after a failed write or sync of the manifest
     /// writes are `Poisoned`, and the next opening finds either all of them or none.

@@ -66,13 +66,13 @@ impl Keyspace {
     /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on
     /// meanwhile.
     ///
-    /// Turtle and splinter trees are of one family. Between these nothing is moved: what is stored takes the
-    /// new shape by and by, as it is written anew. The sizes of leaves and nodes stay those that the keyspace
-    /// was created with: to change them would mean to write most of it anew at once.
+    /// Turtle and splinter trees are one family; leveled, lsbm and treeline trees are the other one. Within
+    /// a family nothing is moved: what is stored takes the new shape by and by, as it is written anew. The
+    /// sizes of leaves, nodes, runs and levels stay those that the keyspace was created with: to change them
+    /// would mean to write most of it anew at once.
     ///
-    /// A leveled tree is of another family. To go there, or to come from there, all of the keyspace is
-    /// written anew, range by range in the background, which goes on after a crash or a restart where it was.
-    /// [`Keyspace::stats`] tells how far it is. Until it has ended the keyspace can be sent back at any time
+    /// To go to the other family, all of the keyspace is written anew, range by range in the background,
+    /// which goes on after a crash or a restart where it was. [`Keyspace::stats`] tells how far it is. Until it has ended the keyspace can be sent back at any time
     /// by setting it to a tree of the family that it leaves: then only what has moved moves back. A full
     /// device stops it until there is space. While values come back to their keys
     /// ([`Placement::automatic`](crate::Placement::automatic)) the keyspace has to arrive before it can go to
@@ -194,7 +194,8 @@ impl Keyspace {
         store.insert_pieces(&pieces, &self.core, (key, short), &mut reader)
     }
 
-    /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read.
+    /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read. Acknowledged
+    /// with the store's default durability.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -217,6 +218,7 @@ impl Keyspace {
     }
 
     /// Changes the value of `key` by an operand of the keyspace's merge operator, without reading it.
+    /// Acknowledged with the store's default durability.
     ///
     /// Where it is known that the key's operands have become long, they are merged at once, which reads the
     /// key: then an operand that would make too long a value is refused. Where nobody can know yet it is
@@ -247,7 +249,7 @@ impl Keyspace {
     }
 
     /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all
-    /// writers, and returns the new value.
+    /// writers, and returns the new value. Acknowledged with the store's default durability.
     ///
     /// The key is locked while `change` runs, so it should be short. It may read the store. Its writes to the
     /// store, to any key and by any handle, fail with `Invalid` and change nothing; what needs several keys
@@ -280,7 +282,8 @@ impl Keyspace {
         self.modify(key, |old| Ok(change(old)))
     }
 
-    /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none).
+    /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none). Acknowledged
+    /// with the store's default durability.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {

@@ -97,7 +97,8 @@ pub struct DbStats {
     pub reserve_bytes: u64,
     /// Bytes that are kept back otherwise.
     pub whole_reserve_bytes: u64,
-    /// Bytes that all files occupy on the device.
+    /// Bytes that data file, log, manifest, the reserve and the file for a warm restart occupy on the device:
+    /// all files but a few kilobytes.
     pub disk_bytes: u64,
     /// Rounds of flushing.
     pub flushes: u64,
@@ -230,7 +231,11 @@ impl DbStats {
             manifest_bytes: manifest.file_bytes,
             reserve_bytes: reserve_file_bytes + held_bytes,
             whole_reserve_bytes: store.space.whole_reserve_bytes() + whole_held_bytes,
-            disk_bytes: data_file_bytes + wal_live_bytes + manifest.file_bytes + reserve_file_bytes,
+            disk_bytes: data_file_bytes
+                + wal_live_bytes
+                + manifest.file_bytes
+                + reserve_file_bytes
+                + store.warm.file_bytes(),
             flushes: counters.flushes.load(Relaxed),
             flush_log_micros: counters.stages.micros(Stage::Log),
             flush_apply_micros: counters.stages.micros(Stage::Apply),

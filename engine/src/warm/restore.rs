@@ -52,6 +52,7 @@ impl Store {
         let file = self.env.open(&self.directory.join(HOT_SET_FILE), options).map_err(|error| {
             if error.kind() == std::io::ErrorKind::NotFound { End::Nothing } else { End::Failed }
         })?;
+        self.warm.file_bytes.store(file.len().map_err(|_| End::Failed)?, Relaxed);
         let mut restore = HotSetReader::open(file, self.id, self.data.io_stats().page_reads)?;
         let Some((BlockKind::States, payload)) = restore.next_block()? else { return Err(End::Damaged) };
         restore.keyspaces = self.keyspaces_in(&restore.header, decode_states(&payload)?);

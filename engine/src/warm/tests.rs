@@ -358,8 +358,17 @@ fn threads_read_it_back_on_a_real_machine() {
     read_hot(&db);
     drop(keyspace);
     db.close().unwrap();
-    assert!(fs::metadata(path.join(HOT_SET_FILE)).unwrap().len() > 0);
+    let noted = fs::metadata(path.join(HOT_SET_FILE)).unwrap().len();
+    assert!(noted > 0);
+    let beside = |db: &Db| {
+        let stats = db.stats();
+        stats.disk_bytes - stats.data_file_bytes - stats.wal_live_bytes - stats.manifest_bytes
+    };
+    let cold = Db::builder(&path).memory_bytes(8 << 20).warm_restart(false).open().unwrap();
+    let without = beside(&cold);
+    cold.close().unwrap();
     let db = open();
+    assert_eq!(beside(&db) - without, noted, "what is noted is on the device, too");
     let clock = testudo_env::RealEnv::new();
     let began = clock.monotonic();
     // What is read meanwhile may fill the caches first.

@@ -23,6 +23,8 @@ pub(crate) struct WarmRestart {
     pub(super) reader: Mutex<Option<HotSetReader>>,
     state: AtomicU64,
     pub(super) bytes_read: AtomicU64,
+    /// Length of the file `hot-set`, 0 if there is none.
+    pub(super) file_bytes: AtomicU64,
     pub(super) written: Mutex<Written>,
     is_woken: Mutex<bool>,
     woken: Condvar,
@@ -35,6 +37,7 @@ impl WarmRestart {
             reader: Mutex::default(),
             state: 0.into(),
             bytes_read: 0.into(),
+            file_bytes: 0.into(),
             written: Mutex::default(),
             is_woken: Mutex::default(),
             woken: Condvar::default(),
@@ -55,6 +58,11 @@ impl WarmRestart {
 
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Relaxed)
+    }
+
+    /// Length of the file that says what was hot.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes.load(Relaxed)
     }
 
     /// Wakes the warm thread, for good.

@@ -153,20 +153,27 @@ impl Store {
         let env = self.space.plain_env(&self.env);
         let new = self.directory.join(NEW_HOT_SET_FILE);
         let _ = env.remove_file(&new);
-        let written = self.write_hot_set(&*env, pages, &states);
-        if written.and_then(|()| env.rename(&new, &self.directory.join(HOT_SET_FILE))).is_err() {
+        let renamed = self.write_hot_set(&*env, pages, &states).and_then(|bytes| {
+            env.rename(&new, &self.directory.join(HOT_SET_FILE))?;
+            Ok(bytes)
+        });
+        let Ok(bytes) = renamed else {
             let _ = env.remove_file(&new);
             return;
-        }
+        };
+        self.warm.file_bytes.store(bytes, Relaxed);
         *self.warm.written.lock() = taken_in;
     }
 
     /// Leaves its space to others, on a device that is nearly full.
     pub(crate) fn remove_hot_set(&self) {
-        let _ = self.env.remove_file(&self.directory.join(HOT_SET_FILE));
+        if self.env.remove_file(&self.directory.join(HOT_SET_FILE)).is_ok() {
+            self.warm.file_bytes.store(0, Relaxed);
+        }
     }
 
-    fn write_hot_set(&self, env: &dyn Env, pages: HotPages, states: &RecordStates) -> io::Result<()> {
+    /// Writes the file and gives its length.
+    fn write_hot_set(&self, env: &dyn Env, pages: HotPages, states: &RecordStates) -> io::Result<u64> {
         let began = env.monotonic();
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
         let file = env.open(&self.directory.join(NEW_HOT_SET_FILE), options)?;
@@ -183,7 +190,8 @@ impl Store {
             border: self.arena_pool.division().border(),
             file_bytes: writer.offset,
         };
-        writer.file.write_at(0, &header.encode())
+        writer.file.write_at(0, &header.encode())?;
+        Ok(writer.offset)
     }
 
     /// Writes records as long as there is time and room.

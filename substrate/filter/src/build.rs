@@ -144,13 +144,10 @@ impl Encoder {
                 continue;
             }
             out.resize(at + HEADER_BYTES + blocks * self.shape.block_bytes, 0);
-            let (header, body) = out[at..].split_at_mut(HEADER_BYTES);
             self.sort(hashes, u16_of(quotients));
-            if self.fill(body) {
-                header[0] = self.shape.kind;
-                header[1] = blocks.to_le_bytes()[0];
-                header[2..4].copy_from_slice(&u16_of(quotients).to_le_bytes());
-                header[4..6].copy_from_slice(&u16_of(hashes.len()).to_le_bytes());
+            if self.fill(&mut out[at + HEADER_BYTES..]) {
+                let header = self.shape.header(blocks, u16_of(quotients), u16_of(hashes.len()));
+                out[at..at + HEADER_BYTES].copy_from_slice(&header);
                 return;
             }
             out.truncate(at);

@@ -63,6 +63,12 @@ impl Shape {
         }
     }
 
+    /// The header of a partition.
+    pub(crate) fn header(self, blocks: usize, quotients: u16, slots: u16) -> [u8; HEADER_BYTES] {
+        let ([q0, q1], [s0, s1]) = (quotients.to_le_bytes(), slots.to_le_bytes());
+        [self.kind, blocks.to_le_bytes()[0], q0, q1, s0, s1]
+    }
+
     fn of_kind(kind: u8) -> Option<Self> {
         match kind {
             1 => Some(Self::of(Precision::Bits8)),

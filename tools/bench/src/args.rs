@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser as _, Subcommand, ValueEnum};
-use testudo::Placement;
+use testudo::{KeyspaceOptions, Placement};
 
 use crate::report::size::{parse, parse_positive};
 
@@ -80,6 +80,29 @@ pub struct StoreArgs {
     /// Tiny sizes, to see that everything runs
     #[arg(long)]
     pub smoke: bool,
+}
+
+impl StoreArgs {
+    /// What the keyspaces of a run are like.
+    ///
+    /// Errors: `Invalid` if there is no such tree.
+    pub(crate) fn keyspace_options(&self) -> testudo::Result<KeyspaceOptions> {
+        keyspace_options(&self.tree, self.leaf_bytes, self.placement)
+    }
+}
+
+/// The preset of this name, with other leaves and another placement where these are given.
+///
+/// Errors: `Invalid` if there is no such preset.
+pub(crate) fn keyspace_options(
+    preset: &str,
+    leaf_bytes: Option<u64>,
+    placement: Option<Placement>,
+) -> testudo::Result<KeyspaceOptions> {
+    let preset: KeyspaceOptions = preset.parse()?;
+    let (tree, usual) = (preset.chosen_tree(), preset.chosen_placement());
+    let tree = leaf_bytes.map_or(tree, |bytes| tree.with_run_bytes(bytes));
+    Ok(preset.tree(tree).placement(placement.unwrap_or(usual)))
 }
 
 /// Mixes of value lengths.

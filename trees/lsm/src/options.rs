@@ -99,15 +99,15 @@ impl LsmOptions {
         Self { run_bytes: self.run_bytes.max(SPARING_RUN_BYTES), updates_pages: false, ..*self }
     }
 
-    /// How the pages of the bottom are laid out for entries of about so many bytes. Pages that can be
-    /// replaced stand alone, so that entries of which few fit into one would leave much of it empty.
+    /// Whether pages of the bottom are updated where entries have about so many bytes. Such pages stand alone,
+    /// so that entries of which few fit into one would leave much of it empty.
+    pub(crate) fn updates_pages_of(&self, entry_bytes: u64) -> bool {
+        self.updates_pages && RunLayout::for_page_updates().filled_part(entry_bytes) >= FILLED_PART_MIN
+    }
+
+    /// How the pages of the bottom are laid out for entries of about so many bytes.
     pub(crate) fn bottom_layout(&self, entry_bytes: u64) -> RunLayout {
-        let layout = RunLayout::for_page_updates();
-        if self.updates_pages && layout.filled_part(entry_bytes) >= FILLED_PART_MIN {
-            layout
-        } else {
-            RunLayout::default()
-        }
+        if self.updates_pages_of(entry_bytes) { RunLayout::for_page_updates() } else { RunLayout::default() }
     }
 }
 

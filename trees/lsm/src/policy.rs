@@ -76,6 +76,8 @@ pub(crate) struct TreeBytes {
     /// From level 1 on.
     pub(crate) levels: Vec<LevelBytes>,
     pub(crate) bottom: u64,
+    /// Of an entry of the bottom, on average.
+    pub(crate) bottom_entry: u64,
     /// Of a flush, usually.
     pub(crate) flush: u64,
     pub(crate) overwrites: Overwrites,
@@ -259,7 +261,7 @@ impl LsmOptions {
     /// Whether an idle tree has too much above its bottom.
     pub(crate) fn has_idle_work(&self, tree: &TreeBytes) -> bool {
         let overwrites = tree.overwrites.surely();
-        let parts = match self.updates_pages {
+        let parts = match self.updates_pages_of(tree.bottom_entry) {
             true => IDLE_PARTS_OF_PAGES,
             false => overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1),
         };

@@ -130,7 +130,7 @@ impl Migrating {
         let mut cursor = BoundedCursor::new(all, bounds.clone());
         let stats = from.stats();
         let entry_bytes = (stats.leaf_bytes + stats.buffered_bytes) / stats.entries.max(1);
-        let layout = movable(&self.to).bottom_layout(entry_bytes);
+        let layout = movable(&self.to).bottom_layout(entry_bytes.saturating_mul(parts));
         let written = write_bottom(&work.within(&bounds), &mut cursor, &bounds, newest, target, layout)?;
         let runs = written.into_iter().map(|fenced| (fenced.low.to_vec(), fenced.run)).collect();
         Ok(Done::Moved { from, course, piece: Some(Piece { bounds, runs }), next })

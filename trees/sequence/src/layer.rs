@@ -3,11 +3,15 @@
 //!
 //! **Invariants**
 //! - Slices of one layer are disjoint and in key order; layers are ordered newest first.
-//! - Making, clipping and moving a flow reads no entries; sizes are estimates from indexes.
+//! - Making, clipping and moving a flow reads no entries; sizes are estimates from indexes, and those of
+//!   entries from the first updates.
 
 use std::sync::Arc;
 
-use testudo_base::{Cursor, Result, Seqno, key};
+use testudo_base::{
+    Cursor, Kind, Result, Seqno, key,
+    num::{low64, u64_of},
+};
 use testudo_contract::Updates;
 use testudo_run::{BoundedCursor, MAX_END_BYTES, ReadAhead, Run, RunCursor};
 
@@ -18,6 +22,11 @@ use crate::{
 
 /// Pieces in which compactions read.
 const COMPACTION_READ_BYTES: usize = 256 << 10;
+
+/// So many updates of a slice say how long its entries are …
+const SAMPLED_VALUES: u64 = 64;
+/// … if they are found among so many.
+const LOOKED_AT: usize = 4096;
 
 /// Where the entries of a slice come from.
 #[derive(Clone, Debug)]
@@ -247,16 +256,42 @@ impl Parts for LayerParts {
     }
 }
 
-/// About how many bytes an entry of these layers has, by the runs that they are of; 0 if they are of none.
-pub fn mean_entry_bytes(layers: &[Layer]) -> u64 {
-    let sources = layers.iter().flatten().map(|slice| &slice.source);
-    let (bytes, entries) = sources.fold((0, 0), |(bytes, entries), source| match source {
-        Source::Updates(_) => (bytes, entries),
-        Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
-            (bytes + run.reference().user_bytes, entries + run.reference().entries)
+/// About how many bytes an entry of these layers has that is no tombstone, by the runs that they are of and
+/// the first updates of each slice; 0 if there is none.
+pub fn mean_entry_bytes(layers: &[Layer]) -> Result<u64> {
+    let (mut bytes, mut entries) = (0_u128, 0_u128);
+    for slice in layers.iter().flatten() {
+        let (some_bytes, some_entries, all_bytes) = match &slice.source {
+            Source::Updates(updates) => {
+                let (bytes, entries) = first_values(slice)?;
+                (bytes, entries, updates.bytes())
+            }
+            Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
+                let reference = run.reference();
+                (reference.user_bytes, reference.values(), reference.user_bytes)
+            }
+        };
+        if some_entries > 0 {
+            bytes += u128::from(all_bytes);
+            entries += u128::from(all_bytes) * u128::from(some_entries) / u128::from(some_bytes.max(1));
         }
-    });
-    bytes / entries.max(1)
+    }
+    Ok(low64(bytes / entries.max(1)))
+}
+
+/// Bytes and number of the first few entries of a slice that are no tombstones.
+fn first_values(slice: &RunSlice) -> Result<(u64, u64)> {
+    let mut cursor = slice.cursor();
+    cursor.seek_first()?;
+    let (mut bytes, mut entries) = (0, 0);
+    for _ in 0..LOOKED_AT {
+        let Some(entry) = cursor.entry().filter(|_| entries < SAMPLED_VALUES) else { break };
+        if entry.kind != Kind::Tombstone {
+            (bytes, entries) = (bytes + u64_of(entry.user_bytes()), entries + 1);
+        }
+        cursor.next()?;
+    }
+    Ok((bytes, entries))
 }
 
 /// A cursor over a layer, for a compaction.

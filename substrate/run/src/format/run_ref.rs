@@ -2,9 +2,9 @@
 //!
 //! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
 //! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if
-//! pages were replaced · spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer
-//! pages u32 · entries u64 · tombstones u64 · user bytes u64 · ends of its keys, see `key_ends.rs` · the
-//! replaced pages, if there are any, see `replaced_pages.rs`.
+//! pages were replaced, + 2^30 if values go on in next pages · spans (first page u64, pages u32)… · data
+//! pages u32 · footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64 · ends of
+//! its keys, see `key_ends.rs` · the replaced pages, if there are any, see `replaced_pages.rs`.
 //!
 //! **Invariants**
 //! - What a run's own footer says is the run as it was written, without replaced pages.
@@ -67,6 +67,11 @@ const MAX_PAGE: u64 = 1 << 48;
 const MAX_USER_BYTES: u64 = 1 << 48;
 
 impl RunRef {
+    /// Entries that are no tombstones.
+    pub fn values(&self) -> u64 {
+        self.entries - self.tombstones
+    }
+
     /// Bytes that it occupies in the data file.
     pub fn stored_bytes(&self) -> u64 {
         self.spans.iter().map(|span| span.bytes()).sum()

@@ -30,7 +30,7 @@ pub(crate) const UNIT: &str = "scripts";
 
 /// Operations of one script.
 const OP_COUNT: usize = 2_000;
-/// So many that each way runs each of the four kinds of scripts with each of the five trees.
+/// So many that every tree is run in every other way.
 const SCRIPTS_SHORT: u64 = 20;
 const SMALL_MEMORY: u64 = 1 << 20;
 const LARGE_MEMORY: u64 = 64 << 20;

@@ -10,7 +10,7 @@
 
 mod memory_sampler;
 
-use testudo::Result;
+use testudo::{Error, Result};
 
 use crate::{
     Context, Outcome, PhasesArgs, Workload, YcsbArgs,
@@ -57,6 +57,9 @@ const DIVISIONS: [Division; 4] =
 
 /// Runs all configurations and compares them.
 pub(crate) fn run(args: &PhasesArgs, context: &Context) -> Result<Outcome> {
+    if args.store.write_share.is_some() {
+        return Err(Error::invalid("--write-share: phases sets it itself, to compare what is set"));
+    }
     let mut output = Output::new(args.store.json.as_deref())?;
     let mut rates = vec![[0.0; PHASES.len()]; DIVISIONS.len()];
     let mut wrong_answers = 0;

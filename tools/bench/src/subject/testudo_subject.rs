@@ -8,7 +8,10 @@ use std::{path::Path, sync::Arc};
 use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Result};
 use testudo_env::Env;
 
-use crate::subject::{Readings, Records, Settings, Subject};
+use crate::{
+    args::keyspace_options,
+    subject::{Readings, Records, Settings, Subject},
+};
 
 /// An open store, and what its keyspaces shall be like.
 #[derive(Debug)]
@@ -23,15 +26,12 @@ impl Subject for Testudo {
     const NAME: &'static str = "testudo";
 
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {
-        let preset: KeyspaceOptions = settings.tree.parse()?;
-        let (tree, placement) = (preset.chosen_tree(), preset.chosen_placement());
-        let tree = settings.leaf_bytes.map_or(tree, |bytes| tree.with_run_bytes(bytes));
+        let options = keyspace_options(&settings.tree, settings.leaf_bytes, settings.placement)?;
         let durability = if settings.sync { Durability::Sync } else { Durability::Buffered };
         let env: Arc<dyn Env> = settings.env.clone();
         let builder = Db::builder(dir).memory_bytes(settings.memory_bytes).durability(durability).env(env);
         let builder = builder.warm_restart(settings.warm_restart).warm_merges(settings.warm_merges);
         let builder = builder.record_cache(settings.record_cache).retain_merged(settings.retain_merged);
-        let options = preset.tree(tree).placement(settings.placement.unwrap_or(placement));
         Ok(Self { db: builder.open()?, options, tree_name: settings.tree.clone() })
     }
 

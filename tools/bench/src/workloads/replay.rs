@@ -12,7 +12,7 @@ pub(crate) mod trace;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use testudo::{Db, Durability, Error, Keyspace, KeyspaceOptions, Result, Tree};
+use testudo::{Db, Durability, Error, Keyspace, Result};
 use testudo_base::{
     MAX_VALUE_BYTES,
     num::{u64_of, usize_of},
@@ -78,12 +78,15 @@ pub(crate) fn run(args: &ReplayArgs, context: &Context) -> Result<Outcome> {
 }
 
 fn open(args: &ReplayArgs, context: &Context, dir: &Path) -> Result<(Db, Keyspace)> {
-    let tree: Tree = args.store.tree.parse()?;
+    let options = args.store.keyspace_options()?;
     let env: Arc<dyn Env> = context.env.clone();
     let durability = if args.sync { Durability::Sync } else { Durability::Buffered };
     let builder = Db::builder(dir).memory_bytes(args.store.memory).durability(durability).env(env);
     let db = builder.open()?;
-    let keyspace = db.keyspace(KEYSPACE, || KeyspaceOptions::default().tree(tree))?;
+    if let Some(share) = args.store.write_share {
+        db.memory().set_write_share(share)?;
+    }
+    let keyspace = db.keyspace(KEYSPACE, || options)?;
     Ok((db, keyspace))
 }
 

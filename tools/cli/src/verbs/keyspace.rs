@@ -4,7 +4,7 @@ mod convert;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use testudo::{Db, KeyspaceOptions, MergeOperators, Placement, Tree};
+use testudo::{Db, KeyspaceOptions, MergeOperators, Placement};
 
 use crate::{
     arguments::{StoreArguments, parse_name},
@@ -47,18 +47,19 @@ enum Command {
     },
     /// Stores a keyspace in another tree from now on, or puts its values elsewhere
     ///
-    /// Between turtle and splinter nothing is moved. To or from leveled the keyspace moves range by range
-    /// while a process has the store open for writing, and goes on at the next opening where it was: `testudo
-    /// stat --keyspace` shows how far it is. Converting it back turns round.
+    /// Between turtle and splinter nothing is moved, nor between leveled, lsbm and treeline. From one of
+    /// these groups to the other the keyspace moves range by range while a process has the store open for
+    /// writing, and goes on at the next opening where it was: `testudo stat --keyspace` shows how far it is.
+    /// Converting it back turns round.
     Convert {
         #[command(flatten)]
         store: StoreArguments,
         /// Name of the keyspace
         #[arg(value_parser = parse_name)]
         name: String,
-        /// Kind of tree
+        /// Kind of tree; parallax is leveled with --placement automatic
         #[arg(long, required_unless_present = "placement")]
-        tree: Option<Tree>,
+        tree: Option<KeyspaceOptions>,
         /// Where values are put: inline, large, hybrid, automatic or separate, as for create
         #[arg(long)]
         placement: Option<Placement>,
@@ -104,12 +105,9 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             }
             Ok(Verdict::Fine)
         }
-        Command::Convert { store, name, tree, placement, wait } => convert::run(
-            context,
-            store,
-            name,
-            &convert::Target { tree: *tree, placement: *placement, waits: *wait },
-        ),
+        Command::Convert { store, name, tree, placement, wait } => {
+            convert::run(context, store, name, &convert::Target::new(tree.as_ref(), *placement, *wait))
+        }
         Command::Drop { store, name } => {
             let db = store::open_for_writing(context, store, false)?;
             let outcome = drop_keyspace(&db, store, name);

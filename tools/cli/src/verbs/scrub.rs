@@ -39,7 +39,7 @@ pub(crate) struct ScrubArguments {
     /// Bytes to read in a second, at most
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
-    /// Go on where the last scrub stopped
+    /// Go on where the last scrub stopped: the file `scrub` in the store's directory says where that was
     #[arg(long)]
     resume: bool,
 }

@@ -16,16 +16,19 @@ use crate::{
 
 const DOCUMENT: &str = "docs/FORMAT.md";
 /// Format code in files with other names.
-const OTHER_FORMAT_FILES: [&str; 9] = [
+const OTHER_FORMAT_FILES: [&str; 12] = [
+    "substrate/base/src/value_reference.rs",
     "substrate/filter/src/partition.rs",
     "substrate/run/src/format/block.rs",
     "substrate/run/src/format/builder.rs",
     "substrate/run/src/format/footer.rs",
     "substrate/run/src/format/key_ends.rs",
+    "substrate/run/src/format/long_separators.rs",
     "substrate/run/src/format/replaced_pages.rs",
     "substrate/run/src/format/run_ref.rs",
     "substrate/storage/src/manifest/superblock.rs",
     "substrate/storage/src/manifest/watermark.rs",
+    "substrate/values/src/dead_values.rs",
 ];
 
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {

@@ -98,6 +98,9 @@ pub(crate) struct Component {
     firsts: Vec<usize>,
     count: usize,
     bytes: u64,
+    /// Entries of its runs that have a value, and bytes of keys and values, whether they count or not.
+    entries: u64,
+    user_bytes: u64,
     buffer: Option<Arc<CompactionBuffer>>,
 }
 
@@ -107,14 +110,19 @@ impl Component {
         debug_assert!(segments.iter().all(|segment| !segment.runs.is_empty()), "no segment is empty");
         let mut firsts = Vec::with_capacity(segments.len());
         let (mut count, mut bytes) = (0, 0);
+        let (mut entries, mut user_bytes) = (0, 0);
         for segment in &segments {
             firsts.push(count);
             count += segment.runs.len();
             // The removal of the empty key has none, and of a part of a run it is an estimate. Whether there
             // is something must not depend on either.
             bytes += segment.runs.iter().map(|held| held.bytes.max(1)).sum::<u64>();
+            for reference in segment.runs.iter().map(|held| held.run().reference()) {
+                entries += reference.values();
+                user_bytes += reference.user_bytes;
+            }
         }
-        Self { segments, firsts, count, bytes, buffer: None }
+        Self { segments, firsts, count, bytes, entries, user_bytes, buffer: None }
     }
 
     /// Its compaction buffer.
@@ -150,6 +158,11 @@ impl Component {
     /// About how many bytes of entries count; 0 only if it is empty.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of an entry's key and value, on average; 0 if it has none.
+    pub(crate) fn mean_entry_bytes(&self) -> u64 {
+        self.user_bytes.checked_div(self.entries).unwrap_or(0)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {

@@ -9,7 +9,7 @@ fn level(filling: u64, emptying: u64, began: u64) -> LevelBytes {
 }
 
 fn tree(levels: &[LevelBytes], bottom: u64) -> TreeBytes {
-    TreeBytes { levels: levels.to_vec(), bottom, flush: 100, overwrites: Overwrites::UNKNOWN }
+    TreeBytes { levels: levels.to_vec(), bottom, flush: 100, ..TreeBytes::default() }
 }
 
 /// What has replaced so many of a hundred bytes.
@@ -135,6 +135,16 @@ fn an_idle_tree_keeps_little_above_its_bottom_if_that_replaces_something() {
     };
     assert!(!idle(9_000, 0) && idle(11_000, 0));
     assert!(idle(600, 100) && !idle(400, 100));
+}
+
+#[test]
+fn an_idle_tree_brings_down_nearly_all_where_pages_are_updated_and_only_there() {
+    let options = LsmOptions { updates_pages: true, ..OPTIONS };
+    let idle = |upper, bottom_entry| {
+        options.has_idle_work(&TreeBytes { bottom_entry, ..tree(&[level(upper, 0, 0)], 100_000) })
+    };
+    assert!(idle(800, 124) && !idle(700, 124));
+    assert!(!idle(90_000, 1_024) && idle(110_000, 1_024), "few of a kilobyte fit into a page");
 }
 
 #[test]

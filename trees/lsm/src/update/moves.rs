@@ -41,6 +41,7 @@ impl Levels {
         TreeBytes {
             levels: self.levels.iter().map(level).collect(),
             bottom: self.bottom.bytes(),
+            bottom_entry: self.bottom.mean_entry_bytes(),
             flush: self.flush_bytes,
             overwrites: self.overwrites,
         }

@@ -234,7 +234,10 @@ fn borders_of(merge: &Merge, bytes_max: u64) -> Vec<Fence> {
 /// Merges the layers into runs of about equal size.
 fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceRuns> {
     let Piece { layers, bytes, bounds, newest_seqno, floor, has_own } = piece;
-    let entry_bytes = mean_entry_bytes(&layers);
+    let layout = match floor {
+        Floor::Bottom if options.updates_pages => options.bottom_layout(mean_entry_bytes(&layers)?),
+        _ => RunLayout::default(),
+    };
     let shared_bytes = shared_prefix(&layers);
     let sources = layers.into_iter().map(layer_cursor).collect();
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
@@ -245,8 +248,6 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
         Floor::Entries(height) => height,
         Floor::Nothing | Floor::Bottom => Height::Bottom,
     };
-    let layout =
-        if floor == Floor::Bottom { options.bottom_layout(entry_bytes) } else { RunLayout::default() };
     let origin = SequenceOrigin { newest_seqno, target, height, keeps_tombstones, layout };
     let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
     merge.seek_first()?;

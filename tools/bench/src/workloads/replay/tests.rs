@@ -4,6 +4,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
+use testudo::{Db, KeyspaceOptions, Placement, Tree};
 use testudo_base::num::low32;
 use testudo_env::SplitMix;
 
@@ -102,4 +103,23 @@ fn a_damaged_trace_is_an_error_that_names_the_place() {
     let context = Context::new(Arc::new(AtomicBool::new(false)));
     let error = super::run(&args(file, dir.path().to_owned()), &context).unwrap_err();
     assert!(error.to_string().contains("line 4"), "{error}");
+}
+
+#[test]
+fn a_replay_makes_the_store_that_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, store) = (dir.path().join("blocks.u32"), dir.path().join("store"));
+    std::fs::write(&file, 7_u32.to_be_bytes()).unwrap();
+    let mut args = args(file, dir.path().to_owned());
+    args.store.tree = "parallax".to_owned();
+    args.store.leaf_bytes = Some(64 << 10);
+    args.store.placement = Some(Placement::separate());
+    args.store.write_share = Some(0.3);
+    args.store.dir = Some(store.clone());
+    args.store.tmp = None;
+    replayed(&args);
+    let db = Db::builder(store).open().unwrap();
+    let options = db.keyspace(super::KEYSPACE, KeyspaceOptions::default).unwrap().options();
+    let expected = Tree::leveled().with_run_bytes(64 << 10);
+    assert_eq!((options.chosen_tree(), options.chosen_placement()), (expected, Placement::separate()));
 }

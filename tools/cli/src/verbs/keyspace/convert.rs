@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use testudo::{Db, KeyspaceStats, Placement, Tree};
+use testudo::{Db, KeyspaceOptions, KeyspaceStats, Placement, Tree};
 use testudo_env::Env;
 
 use crate::{
@@ -25,6 +25,15 @@ pub(super) struct Target {
     pub(super) placement: Option<Placement>,
     /// Until all of it has moved.
     pub(super) waits: bool,
+}
+
+impl Target {
+    /// The tree of a preset, and its placement if that is not the usual one.
+    pub(super) fn new(preset: Option<&KeyspaceOptions>, placement: Option<Placement>, waits: bool) -> Self {
+        let of_preset = preset.map(KeyspaceOptions::chosen_placement);
+        let placement = placement.or(of_preset.filter(|placement| *placement != Placement::default()));
+        Self { tree: preset.map(KeyspaceOptions::chosen_tree), placement, waits }
+    }
 }
 
 /// Converts the keyspace called `name`.

@@ -1,5 +1,3 @@
-use testudo_sequence::Overwrites;
-
 use super::*;
 use crate::{
     LsmOptions,
@@ -22,7 +20,7 @@ fn there_are_fewer_and_smaller_levels_where_they_are_sized_by_pairs() {
         LsmOptions { run_bytes: 100, growth_factor: 8, level1_flushes: 4, ..LsmOptions::new() };
     let by_pairs =
         LsmOptions { pair_sizes: PairSizes::of(1_000, 3_000).sizing_levels(true), ..by_references };
-    let tree = TreeBytes { levels: Vec::new(), bottom: 40_000, flush: 100, overwrites: Overwrites::UNKNOWN };
+    let tree = TreeBytes { bottom: 40_000, flush: 100, ..TreeBytes::default() };
     assert_eq!(by_references.capacities(&tree), [400, 1_856, 8_617], "the last has pairs of 34,468");
     let capacities = by_pairs.capacities(&tree);
     assert_eq!(capacities, [400, 2_000], "of flushes as many, and pairs of 8,000");
@@ -38,7 +36,7 @@ fn less_goes_into_the_bottom_at_once_where_values_come_back_there() {
         levels: levels.to_vec(),
         bottom: 40_000,
         flush: 100,
-        overwrites: Overwrites::UNKNOWN,
+        ..TreeBytes::default()
     };
     let bottom = tree(&[full]);
     assert_eq!(whole.next_move(&bottom, &[400]), Some((0, 400)));

@@ -161,3 +161,16 @@ fn clustered_updates_write_less_than_runs_would() {
     let (pages, runs) = (written(updating(256 << 10, 8, 1)), written(options(256 << 10, 8, 1)));
     assert!(pages * 3 < runs * 2, "{pages} bytes with pages, {runs} with runs alone");
 }
+
+#[test]
+fn kilobytes_go_on_in_the_next_page_from_the_first_flush_on() {
+    let kilobytes = |keys: std::ops::Range<u64>| keys.map(|number| (key(number), Some(vec![7; 1_040])));
+    let go_on = |bed: &Bed| bed.runs().iter().all(|run| run.reference().has_continued_values);
+    let mut bed = Bed::new(updating(256 << 10, 8, 1));
+    bed.apply(kilobytes(0..200).collect());
+    assert!(go_on(&bed), "flushed into an empty bottom");
+    let removals = (200..400).map(|number| (key(number), None));
+    bed.apply_and_move(kilobytes(400..600).chain(removals).collect());
+    settle(&mut bed);
+    assert!(go_on(&bed), "beside as many removals");
+}
