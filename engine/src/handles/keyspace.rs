@@ -72,11 +72,12 @@ impl Keyspace {
     /// would mean to write most of it anew at once.
     ///
     /// To go to the other family, all of the keyspace is written anew, range by range in the background,
-    /// which goes on after a crash or a restart where it was. [`Keyspace::stats`] tells how far it is. Until it has ended the keyspace can be sent back at any time
-    /// by setting it to a tree of the family that it leaves: then only what has moved moves back. A full
-    /// device stops it until there is space. While values come back to their keys
-    /// ([`Placement::automatic`](crate::Placement::automatic)) the keyspace has to arrive before it can go to
-    /// another family: then the call takes part in writing the rest, without those values.
+    /// which goes on after a crash or a restart where it was. [`Keyspace::stats`] tells how far it is. Until
+    /// it has ended the keyspace can be sent back at any time by setting it to a tree of the family that it
+    /// leaves: then only what has moved moves back. A full device stops it until there is space. While
+    /// values come back to their keys ([`Placement::automatic`](crate::Placement::automatic)) the keyspace
+    /// has to arrive before it can go to another family: then the call takes part in writing the rest,
+    /// without those values.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {

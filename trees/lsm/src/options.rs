@@ -99,8 +99,8 @@ impl LsmOptions {
         Self { run_bytes: self.run_bytes.max(SPARING_RUN_BYTES), updates_pages: false, ..*self }
     }
 
-    /// Whether pages of the bottom are updated where entries have about so many bytes. Such pages stand alone,
-    /// so that entries of which few fit into one would leave much of it empty.
+    /// Whether pages of the bottom are updated where entries have about so many bytes. Such pages stand
+    /// alone, so that entries of which few fit into one would leave much of it empty.
     pub(crate) fn updates_pages_of(&self, entry_bytes: u64) -> bool {
         self.updates_pages && RunLayout::for_page_updates().filled_part(entry_bytes) >= FILLED_PART_MIN
     }

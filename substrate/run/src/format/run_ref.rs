@@ -3,8 +3,8 @@
 //! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
 //! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if
 //! pages were replaced, + 2^30 if values go on in next pages · spans (first page u64, pages u32)… · data
-//! pages u32 · footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64 · ends of
-//! its keys, see `key_ends.rs` · the replaced pages, if there are any, see `replaced_pages.rs`.
+//! pages u32 · footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64 ·
+//! ends of its keys, see `key_ends.rs` · the replaced pages, if there are any, see `replaced_pages.rs`.
 //!
 //! **Invariants**
 //! - What a run's own footer says is the run as it was written, without replaced pages.

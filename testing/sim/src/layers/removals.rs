@@ -40,13 +40,15 @@ const PARTS: u64 = 12;
 /// top at a time, a leaf had to become smaller at once, runs that several nodes refer to were written anew
 /// for one of them, what runs above a step have before its keys was not counted. And devices on which hardly
 /// anything fitted again, or records were lost.
-const ONCE_STUCK: [(&str, u64); 9] = [
+const ONCE_STUCK: [(&str, u64); 10] = [
     ("turtle-narrow/crash", 79_085_898_966_925),
     ("turtle-small/crash", 76_190_611_018_714),
     ("turtle/crash", 700_010),
     ("turtle-narrow/crash", 700_005),
     ("turtle/crash", 710_023),
     ("splinter-narrow/crash", 48_311_044_781_174),
+    // Took every removal, but then only 39 % of what had fitted.
+    ("turtle-small/crash", 2),
     ("leveled-small/crash", 1),
     ("leveled-small/crash", 21),
     ("leveled-narrow/crash", 14),

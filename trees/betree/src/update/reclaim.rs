@@ -210,18 +210,31 @@ fn leaves_of(node: &Node) -> u64 {
 
 /// Tells `act` of all leaves for which something waits, and to which it can go now.
 fn each_candidate(root: &Node, act: &mut impl FnMut(Candidate)) {
-    visit(root, &mut Vec::new(), None, Waiting::default(), act);
+    visit(root, &mut Vec::new(), (Order::LowestFirst, None), Waiting::default(), act);
+}
+
+/// Tells `act` of all leaves for which something waits, whatever has to go before it.
+fn each_awaiting(root: &Node, act: &mut impl FnMut(Candidate)) {
+    visit(root, &mut Vec::new(), (Order::Any, None), Waiting::default(), act);
+}
+
+/// Which leaves are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Those to which something can go now.
+    LowestFirst,
+    Any,
 }
 
 /// `from`: the first key of what waits above the node, which has to go first.
 fn visit(
     node: &Node,
     path: &mut Vec<usize>,
-    from: Option<&Fence>,
+    (order, from): (Order, Option<&Fence>),
     above: Waiting,
     act: &mut impl FnMut(Candidate),
 ) {
-    let pivots = match from {
+    let pivots = match from.filter(|_| order == Order::LowestFirst) {
         Some(from) => {
             let pivot = node.pivot_of(&from.bytes());
             pivot..pivot + 1
@@ -235,7 +248,7 @@ fn visit(
             Child::Node(child) => {
                 let start = start_of(node, pivot);
                 let first = start.as_ref().into_iter().chain(from).min();
-                visit(child, path, first, above.and(own, leaves_of(child).max(1)), act);
+                visit(child, path, (order, first), above.and(own, leaves_of(child).max(1)), act);
             }
             Child::Leaf(run) if above.bytes + own.bytes > 0 => {
                 let waiting = above.and(own, 1);
@@ -316,6 +329,29 @@ impl Choice<'_> {
     }
 }
 
+/// What would be won and written below each pivot of the root if all that waits went down.
+fn gains_of_pivots(root: &Node) -> Vec<(u64, u64)> {
+    let mut of_pivots = vec![(0, 0); root.pivots.len()];
+    each_awaiting(root, &mut |candidate| {
+        let step = candidate.step(u64::MAX);
+        let (gain, written) = &mut of_pivots[candidate.path[0]];
+        *gain += step.gain_bytes;
+        *written += step.space_bytes - LEAST_RUN_BYTES;
+    });
+    of_pivots
+}
+
+/// The pivots below which enough is won, for itself and for what is written; those with most first.
+fn promising(of_pivots: &[(u64, u64)], gain_min: u64) -> Vec<usize> {
+    let is_enough = |pivot: &usize| {
+        let (gain, written) = of_pivots[*pivot];
+        gain >= gain_min.max(written / GAIN_PARTS)
+    };
+    let mut promising: Vec<usize> = (0..of_pivots.len()).filter(is_enough).collect();
+    promising.sort_by_key(|&pivot| std::cmp::Reverse(of_pivots[pivot].0));
+    promising
+}
+
 /// The step that wins most.
 pub(crate) fn pick(
     root: &Node,
@@ -354,6 +390,16 @@ pub(crate) fn pick(
             let space_bytes = dead.alive_bytes / 16 * 17 + LEAST_RUN_BYTES * dead.places;
             choice.offer(Target::Run(dead.run), space_bytes, dead.dead_bytes);
         })?;
+    }
+    // What could be won may wait behind a leaf at which nothing can.
+    if limits.least_gain == LeastGain::Worthwhile && choice.best.is_none() {
+        for pivot in promising(&gains_of_pivots(root), choice.gain_min) {
+            each_candidate(root, &mut |candidate| {
+                let step = candidate.largest_step(limits, rest_bytes).filter(|_| candidate.path[0] == pivot);
+                let Some(step) = step else { return };
+                choice.offer_next(candidate.target(step.waiting_max), step.space_bytes);
+            });
+        }
     }
     if limits.least_gain == LeastGain::None {
         each_candidate(root, &mut |candidate| {

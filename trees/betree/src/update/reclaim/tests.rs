@@ -76,6 +76,13 @@ fn what_wins_nothing_is_done_in_order_before_a_removal_is_refused() {
     assert_eq!(choose(LeastGain::None, 1000, &[], &[(300, 0), (100, 1)]), Some(1), "but a gain comes first");
 }
 
+#[test]
+fn a_pivot_below_which_much_is_won_goes_down_whatever_its_first_leaf_wins() {
+    let kib = |gain: u64, written: u64| (gain << 10, written << 10);
+    let of_pivots = [kib(20, 100), kib(15, 20), kib(90, 500), kib(20, 32 * 20), kib(20, 32 * 20 + 40)];
+    assert_eq!(promising(&of_pivots, GAIN_BYTES_MIN), [2, 0, 3]);
+}
+
 /// A leaf of 1000 KiB, of entries of 1000 bytes.
 fn candidate(waiting_kib: u64, tombstones: u64, replacing_bytes: u64) -> Candidate {
     let bytes = waiting_kib << 10;
