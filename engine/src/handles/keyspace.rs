@@ -527,13 +527,31 @@ impl Keyspace {
         self.range(..)
     }
 
-    /// About how many bytes of entries the tree holds in `range`; what still is in write buffers is left out.
+    /// About how many bytes of entries the keyspace holds in `range`, in its tree and in write buffers.
+    /// Reads no records, and index pages at the ends of the range at most; what was replaced or removed
+    /// counts until it is merged away, and values outside the tree do not.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-estimate-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// for number in 0..1000_u32 {
+    ///     users.insert(number.to_be_bytes(), [0; 100])?;
+    /// }
+    /// let tenth = users.estimate(100_u32.to_be_bytes()..200_u32.to_be_bytes())?;
+    /// assert!((8_000..16_000).contains(&tenth));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Errors: `Corruption` with file and offset, `Io`, `Closed`.
     pub fn estimate(&self, range: impl KeyRange) -> Result<u64> {
         let bounds = range.into_bounds();
         let (low, high) = (bounds.low.as_deref(), bounds.high.as_deref());
-        self.db.store().read(|| self.core.view.load().tree.bytes_between(low, high))
+        let view = self.core.view.load();
+        let buffered: u64 = view.buffers().map(|buffer| buffer.table.bytes_between(low, high)).sum();
+        Ok(self.db.store().read(|| view.tree.bytes_between(low, high))? + buffered)
     }
 
     /// Statistics.

@@ -97,8 +97,8 @@ pub struct DbStats {
     pub reserve_bytes: u64,
     /// Bytes that are kept back otherwise.
     pub whole_reserve_bytes: u64,
-    /// Bytes that data file, log, manifest, the reserve and the file for a warm restart occupy on the device:
-    /// all files but a few kilobytes.
+    /// Bytes that data file, log, manifest, the reserve and, unless that is switched off, the file for a warm
+    /// restart occupy on the device: all files but a few kilobytes.
     pub disk_bytes: u64,
     /// Rounds of flushing.
     pub flushes: u64,

@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - A message never contains keys or values of the user, only lengths, names of files and positions.
-//! - `Corruption` names the file and the offset where the bytes contradicted themselves.
+//! - `Corruption` names the file and the offset where the bytes contradicted themselves. Where parts that are
+//!   whole contradict each other, as a reference and the segments that there are, it says which.
 
 use std::{fmt, io, sync::Arc};
 

@@ -16,8 +16,9 @@ use crate::{
     context::Context,
     failure::Outcome,
     verbs::{
-        backup, bench, checkpoint, compact, completions, count, del, demo, dump, get, info, keyspace, load,
-        ls, man, manifest, merge, page, put, repair, salvage, scan, scrub, space, stat, tree, verify, wal,
+        backup, bench, checkpoint, compact, completions, count, del, demo, dump, estimate, get, info,
+        keyspace, load, ls, man, manifest, merge, page, put, repair, salvage, scan, scrub, space, stat, tree,
+        verify, wal,
     },
 };
 
@@ -74,6 +75,8 @@ pub(crate) enum Verb {
     Scan(scan::ScanArguments),
     /// How many records there are
     Count(count::CountArguments),
+    /// About how many bytes records take, without reading them
+    Estimate(estimate::EstimateArguments),
     /// Sets the value of a key, durably (changes the store)
     Put(put::PutArguments),
     /// Changes the value of one key by an operand of its merge operator (changes the store)
@@ -132,6 +135,7 @@ impl Verb {
             Self::Get(arguments) => get::run(context, &arguments),
             Self::Scan(arguments) => scan::run(context, &arguments),
             Self::Count(arguments) => count::run(context, &arguments),
+            Self::Estimate(arguments) => estimate::run(context, &arguments),
             Self::Put(arguments) => put::run(context, &arguments),
             Self::Merge(arguments) => merge::run(context, &arguments),
             Self::Del(arguments) => del::run(context, &arguments),

@@ -13,6 +13,7 @@ pub(crate) mod count;
 pub(crate) mod del;
 pub(crate) mod demo;
 pub(crate) mod dump;
+pub(crate) mod estimate;
 pub(crate) mod get;
 pub(crate) mod info;
 pub(crate) mod keyspace;

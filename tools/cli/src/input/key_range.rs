@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use clap::Args;
 use testudo::{Iter, Keyspace};
+use testudo_base::key::prefix_end;
 
 use crate::{failure::Failure, input::format::FormatArguments};
 
@@ -52,6 +53,18 @@ impl RangeArguments {
 }
 
 impl KeyRange {
+    /// About how many bytes these keys and their values take in the tree.
+    pub(crate) fn estimate(&self, keyspace: &Keyspace) -> testudo::Result<u64> {
+        let (from, to) = match self {
+            Self::Prefix(prefix) => {
+                let end = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+                (Bound::Included(prefix.clone()), end)
+            }
+            Self::Between(from, to) => (from.clone(), to.clone()),
+        };
+        keyspace.estimate((from, to))
+    }
+
     /// The records with these keys.
     pub(crate) fn open(&self, keyspace: &Keyspace) -> testudo::Result<Iter> {
         match self {

@@ -82,6 +82,9 @@ fn a_keyspace_goes_to_a_tree_of_another_family_and_back() {
     assert_eq!((&told["tree"], &told["moving_from"]), (&json!("leveled"), &Value::Null));
     assert!(!place.run(&["stat", "STORE", "--keyspace", "default"]).fine().contains("moving_from"));
     assert_eq!(convert("rings", &[]).code, Some(2));
+    // A preset of tree and placement, as for `keyspace create`.
+    let told = &convert("parallax", &["--wait", "--json"]).json_lines()[0];
+    assert_eq!((&told["tree"], &told["placement"]), (&json!("leveled"), &json!("automatic")));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use testudo::Db;
 use crate::program::Place;
 
 /// Verbs about a store, with arguments that would do if what they name were there; whether they change it.
-const VERBS: [(&[&str], bool); 27] = [
+const VERBS: [(&[&str], bool); 28] = [
     (&["info", "STORE"], false),
     (&["stat", "STORE"], false),
     (&["stat", "STORE", "--keyspace", "default"], false),
@@ -18,6 +18,7 @@ const VERBS: [(&[&str], bool); 27] = [
     (&["get", "STORE", "k00"], false),
     (&["scan", "STORE"], false),
     (&["count", "STORE"], false),
+    (&["estimate", "STORE"], false),
     (&["dump", "STORE"], false),
     (&["put", "STORE", "k00", "v"], true),
     (&["merge", "STORE", "k00", "v"], true),

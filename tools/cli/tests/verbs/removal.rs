@@ -61,6 +61,21 @@ fn what_stops_a_removal_is_said_with_how_far_it_came() {
 }
 
 #[test]
+fn estimates_are_of_a_range_a_prefix_or_everything() {
+    let place = Place::with_records();
+    let estimate = |more: &[&str]| {
+        let lines = place.run(&[&["estimate", "STORE", "--json"], more].concat()).json_lines();
+        lines[0]["bytes"].as_u64().unwrap()
+    };
+    let all = estimate(&[]);
+    assert!(all > 0);
+    assert!((all / 20..all / 5).contains(&estimate(&["--prefix", "k1"])), "a tenth");
+    assert!((all / 40..all / 10).contains(&estimate(&["--from", "k10", "--to", "k15"])), "a twentieth");
+    assert_eq!(estimate(&["--prefix", "x"]), 0);
+    assert!(place.run(&["estimate", "STORE"]).fine().ends_with("B\n"));
+}
+
+#[test]
 fn counts_are_of_a_range_a_prefix_or_everything() {
     let place = Place::with_records();
     let count = |more: &[&str]| place.run(&[&["count", "STORE"], more].concat()).fine();
