@@ -184,7 +184,9 @@ impl SegmentStore {
     /// Number of the oldest segment that is needed once nothing up to `seqno` is.
     pub(crate) fn first_needed(&self, seqno: Seqno) -> u64 {
         let live = self.live.lock();
-        let current = live.back().expect("a log without old segments begins with one");
+        // A segment behind a hole counts for nothing, as the one before it tells: it is no beginning.
+        let current = live.iter().rfind(|segment| segment.first_seqno.0 > 0).or(live.back());
+        let current = current.expect("a log without old segments begins with one");
         let first = live.iter().find(|segment| segment.last_seqno > seqno).unwrap_or(current).number;
         if planted!("log-released-early") { current.number.min(first + 1) } else { first }
     }

@@ -20,6 +20,13 @@ fn new_env(seed: u64) -> Arc<MemEnv> {
 }
 
 fn open(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
+    let wal = open_unbegun(env, start);
+    wal.begin().unwrap();
+    wal
+}
+
+/// As [`open`], but what was there is all that there is.
+fn open_unbegun(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
     let options = WalOptions {
         segment_bytes: 32 << 10,
         buffer_bytes: 8 << 10,
@@ -27,9 +34,7 @@ fn open(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
         ..WalOptions::new(STORE)
     };
     let start = WalStart { incarnation: Incarnation(env.random_u64()), ..start };
-    let wal = Wal::create(env.clone(), &dir(), options, start, Arc::new(NoListener)).unwrap();
-    wal.begin().unwrap();
-    wal
+    Wal::create(env.clone(), &dir(), options, start, Arc::new(NoListener)).unwrap()
 }
 
 /// The payload that the commit beginning at `seqno` has in every test.
@@ -256,6 +261,20 @@ fn segments_behind_an_unproven_hole_are_ignored_and_counted() {
     assert_eq!(end.last_seqno, Seqno(0));
     assert_eq!(end.torn_tail.unwrap().ignored_segments, 1);
     assert_eq!((end.last_segment, end.segments.len()), (2, 2));
+}
+
+#[test]
+fn a_log_never_begins_with_a_segment_behind_a_hole() {
+    let env = new_env(1);
+    fill_first_segment(&env, |wal| wal.write_all().unwrap());
+    let env = env.crash_image(&CrashPolicy::LOSE_ALL, 1);
+    let end = read(&env).unwrap();
+    let wal = open_unbegun(&env, WalStart::after(&end, Incarnation(2)));
+    let first = wal.first_needed_segment(end.last_seqno);
+    wal.release_before(first).unwrap();
+    assert_eq!((first, read_from(&env, first).unwrap().last_seqno), (1, end.last_seqno));
+    wal.begin().unwrap();
+    assert_eq!(wal.first_needed_segment(end.last_seqno), 3);
 }
 
 #[test]
