@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result, RunId, StoreId, ValueReference, codec::Damage, sync::Arc,
 };
-use testudo_env::File;
+use testudo_env::{File, WatchedReads};
 use testudo_separated::release_value_log;
-use testudo_storage::ManifestState;
+use testudo_storage::{DATA_FILE, ManifestState};
 use testudo_values::{ValueLogReader, ValueLogRecord};
 
 use crate::store::{Store, view::KeyspaceCore};
@@ -20,13 +20,15 @@ use crate::store::{Store, view::KeyspaceCore};
 /// Reads values of value logs.
 #[derive(Debug, Default)]
 pub(crate) struct FoundValues {
-    readers: BTreeMap<RunId, ValueLogReader>,
+    readers: BTreeMap<RunId, (ValueLogReader, Arc<WatchedReads>)>,
 }
 
 impl FoundValues {
     fn add(&mut self, file: &Arc<dyn File>, store: StoreId, record: ValueLogRecord) {
         let id = record.id;
-        self.readers.insert(id, ValueLogReader::new(Arc::clone(file), store, record));
+        let watched = Arc::new(WatchedReads::new(Arc::clone(file)));
+        let file = Arc::<WatchedReads>::clone(&watched);
+        self.readers.insert(id, (ValueLogReader::new(file, store, record), watched));
     }
 
     /// Those of an open store.
@@ -51,8 +53,14 @@ impl FoundValues {
     }
 
     /// The value that a reference in the log leads to, if it is there.
-    pub(crate) fn read(&mut self, reference: &ValueReference) -> Option<Vec<u8>> {
-        self.readers.get_mut(&reference.segment)?.read(reference)
+    ///
+    /// Errors: `Io` if it may be there, but the device does not give it now.
+    pub(crate) fn read(&mut self, reference: &ValueReference) -> Result<Option<Vec<u8>>> {
+        let Some((reader, watched)) = self.readers.get_mut(&reference.segment) else { return Ok(None) };
+        let value = reader.read(reference);
+        // It may have been read around when another value was asked for.
+        let failure = value.is_none().then(|| watched.take_failure()).flatten();
+        failure.map_or(Ok(value), |failure| Err(Error::io(DATA_FILE, failure)))
     }
 }
 

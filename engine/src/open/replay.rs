@@ -128,13 +128,16 @@ type ValuesOfCommit = Vec<(u64, Vec<u8>)>;
 
 /// The values of a commit that lie in value logs, by its operations, as far as these count; `None` if one is
 /// missing. What is in a tree already, or of a keyspace that was dropped, has none any more.
+///
+/// Errors: `Corruption` of the commit; `Io` if the device does not give a value that may be there: to end the
+/// log here would lose a commit for a read that may succeed the next time.
 fn values_of(
     record: &Record<'_>,
     flushed: &Flushed,
     found: &mut FoundValues,
 ) -> Result<Option<ValuesOfCommit>> {
     let mut values = Vec::new();
-    let mut is_backed = true;
+    let (mut is_backed, mut failure) = (true, None);
     let decoded = batch_format::decode::<Damage>(record.payload, |index, operation| {
         let Some(reference) = logged_value(&operation) else { return Ok(()) };
         let is_needed =
@@ -142,13 +145,17 @@ fn values_of(
         // One that is missing is enough.
         if is_needed && is_backed {
             match found.read(&reference) {
-                Some(value) => values.push((index, value)),
-                None => is_backed = false,
+                Ok(Some(value)) => values.push((index, value)),
+                Ok(None) => is_backed = false,
+                Err(error) => (is_backed, failure) = (false, Some(error)),
             }
         }
         Ok(())
     });
     decoded.map_err(|Damage(why)| damaged_commit(record, why))?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
     if planted!("replay-trusts-references") && !is_backed {
         return Ok(Some(values));
     }

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel};
-use testudo_env::{CrashPolicy, MemEnv, SplitMix};
+use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, SplitMix};
 
 const VALUE_BYTES: usize = 1_000;
 
@@ -135,6 +135,23 @@ fn medium_values_that_commits_have_written_come_back_to_their_keys() {
         check(&keyspace, &model);
         drop(keyspace);
         db.close().unwrap();
+        check_opened(&machine, &model);
+    }
+}
+
+#[test]
+fn a_device_that_gives_no_value_just_now_ends_no_log() {
+    for (skipped_reads, tree) in (0..12).flat_map(|skipped| trees().map(|tree| (skipped, tree))) {
+        let (machine, db, keyspace, model) = with_value_logs(tree);
+        db.persist(Durability::Sync).unwrap();
+        let machine = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
+        drop((keyspace, db));
+        let faulty = FaultyEnv::new(machine.clone());
+        let plan = FaultPlan::once(skipped_reads, FaultError::Device).of_class(IoClass::Read);
+        faulty.set_plan(Some(plan.on_path("data").for_good()));
+        let opened = Db::builder(Path::new("/db")).env(faulty.clone()).memory_bytes(4 << 20).open();
+        let error = opened.err().map(|error| error.kind());
+        assert!([None, Some(ErrorKind::Io)].contains(&error), "{tree}, {skipped_reads}: {error:?}");
         check_opened(&machine, &model);
     }
 }

@@ -33,3 +33,4 @@ pub use wrappers::lock_check::LockCheckedEnv;
 pub use wrappers::overlay::OverlayFile;
 pub use wrappers::reserve::Reserve;
 pub use wrappers::sparse::{read_sparse, read_sparse_leniently};
+pub use wrappers::watched_reads::WatchedReads;

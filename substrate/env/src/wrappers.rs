@@ -8,3 +8,4 @@ pub(crate) mod lock_check;
 pub(crate) mod overlay;
 pub(crate) mod reserve;
 pub(crate) mod sparse;
+pub(crate) mod watched_reads;
