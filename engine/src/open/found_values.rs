@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result, RunId, StoreId, ValueReference, codec::Damage, sync::Arc,
 };
-use testudo_env::{File, WatchedReads};
+use testudo_env::File;
 use testudo_separated::release_value_log;
-use testudo_storage::{DATA_FILE, ManifestState};
+use testudo_storage::ManifestState;
 use testudo_values::{ValueLogReader, ValueLogRecord};
 
 use crate::store::{Store, view::KeyspaceCore};
@@ -20,15 +20,13 @@ use crate::store::{Store, view::KeyspaceCore};
 /// Reads values of value logs.
 #[derive(Debug, Default)]
 pub(crate) struct FoundValues {
-    readers: BTreeMap<RunId, (ValueLogReader, Arc<WatchedReads>)>,
+    readers: BTreeMap<RunId, ValueLogReader>,
 }
 
 impl FoundValues {
     fn add(&mut self, file: &Arc<dyn File>, store: StoreId, record: ValueLogRecord) {
         let id = record.id;
-        let watched = Arc::new(WatchedReads::new(Arc::clone(file)));
-        let file = Arc::<WatchedReads>::clone(&watched);
-        self.readers.insert(id, (ValueLogReader::new(file, store, record), watched));
+        self.readers.insert(id, ValueLogReader::new(Arc::clone(file), store, record));
     }
 
     /// Those of an open store.
@@ -56,11 +54,7 @@ impl FoundValues {
     ///
     /// Errors: `Io` if it may be there, but the device does not give it now.
     pub(crate) fn read(&mut self, reference: &ValueReference) -> Result<Option<Vec<u8>>> {
-        let Some((reader, watched)) = self.readers.get_mut(&reference.segment) else { return Ok(None) };
-        let value = reader.read(reference);
-        // It may have been read around when another value was asked for.
-        let failure = value.is_none().then(|| watched.take_failure()).flatten();
-        failure.map_or(Ok(value), |failure| Err(Error::io(DATA_FILE, failure)))
+        self.readers.get_mut(&reference.segment).map_or(Ok(None), |reader| reader.read(reference))
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! **Invariants**
 //! - What it returns is what was appended: pages that are missing, torn or of somebody else have no values.
+//! - A value that the device does not give now is not taken for one that is not there.
 //! - Who asks for values about in the order of their numbers gets them by one pass.
 
 use std::collections::VecDeque;
 
-use testudo_base::{StoreId, ValueReference, sync::Arc};
-use testudo_env::File;
+use testudo_base::{Error, Result, StoreId, ValueReference, sync::Arc};
+use testudo_env::{File, WatchedReads};
 use testudo_run::LenientCursor;
+use testudo_storage::DATA_FILE;
 
 use crate::ValueLogRecord;
 
@@ -18,7 +20,7 @@ const PASSED_BYTES: usize = 4 << 20;
 
 /// A reader of one value log.
 pub struct ValueLogReader {
-    file: Arc<dyn File>,
+    file: Arc<WatchedReads>,
     store: StoreId,
     record: ValueLogRecord,
     cursor: LenientCursor,
@@ -32,19 +34,30 @@ pub struct ValueLogReader {
 impl ValueLogReader {
     /// Reads nothing yet.
     pub fn new(file: Arc<dyn File>, store: StoreId, record: ValueLogRecord) -> Self {
-        let cursor = LenientCursor::new(Arc::clone(&file), store, &record.as_run());
+        let file = Arc::new(WatchedReads::new(file));
+        let cursor = LenientCursor::new(Arc::<WatchedReads>::clone(&file), store, &record.as_run());
         Self { file, store, record, cursor, passed: VecDeque::new(), passed_bytes: 0, last_passed: None }
     }
 
     /// The value that `reference` leads to, if it is there.
-    pub fn read(&mut self, reference: &ValueReference) -> Option<Vec<u8>> {
+    ///
+    /// Errors: `Io` if it may be there, but the device does not give it now.
+    pub fn read(&mut self, reference: &ValueReference) -> Result<Option<Vec<u8>>> {
+        let value = self.find(reference);
+        // It may have been read around when another value was asked for.
+        let failure = value.is_none().then(|| self.file.take_failure()).flatten();
+        failure.map_or(Ok(value), |failure| Err(Error::io(DATA_FILE, failure)))
+    }
+
+    fn find(&mut self, reference: &ValueReference) -> Option<Vec<u8>> {
         let lies_ahead = self.last_passed.is_none_or(|last| reference.number > last);
         let read = self.read_on(reference);
         if read.is_some() || lies_ahead {
             return read;
         }
         // It was asked for before, or came long before others; or it is not there.
-        self.cursor = LenientCursor::new(Arc::clone(&self.file), self.store, &self.record.as_run());
+        let file = Arc::<WatchedReads>::clone(&self.file);
+        self.cursor = LenientCursor::new(file, self.store, &self.record.as_run());
         self.passed.clear();
         self.passed_bytes = 0;
         self.last_passed = None;

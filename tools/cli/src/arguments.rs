@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    input::{bytes_text::unescape, format::FormatArguments},
+    input::{bytes_text::unescape, format::FormatArguments, key_range::RangeArguments},
     output::size::parse_size,
 };
 
@@ -26,6 +26,17 @@ pub(crate) struct RecordArguments {
     pub(crate) keyspace: KeyspaceArgument,
     #[command(flatten)]
     pub(crate) formats: FormatArguments,
+}
+
+/// Which records, to be read.
+#[derive(Args, Debug)]
+pub(crate) struct RangeOfStore {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    #[command(flatten)]
+    pub(crate) record: RecordArguments,
+    #[command(flatten)]
+    pub(crate) range: RangeArguments,
 }
 
 /// Which keyspace.

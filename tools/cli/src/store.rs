@@ -12,10 +12,10 @@ use testudo_env::Env;
 use testudo_storage::SuperblockFile;
 
 use crate::{
-    arguments::StoreArguments,
+    arguments::{RangeOfStore, StoreArguments},
     context::Context,
     failure::{Failure, Missing, Outcome},
-    input::bytes_text::escape,
+    input::{bytes_text::escape, key_range::KeyRange},
     output::size::show_size,
 };
 
@@ -67,6 +67,17 @@ fn create_parents(env: &dyn Env, dir: &Path) -> io::Result<()> {
 pub(crate) fn open_for_reading(context: &Context, store: &StoreArguments) -> Result<Db, Failure> {
     require(context, &store.dir)?;
     try_open_for_reading(context, store).map_err(|error| store.failure(&error))
+}
+
+/// Opens the keyspace of which records are to be read, and says which of them.
+pub(crate) fn open_range(
+    context: &Context,
+    RangeOfStore { store, record, range }: &RangeOfStore,
+) -> Result<(Db, Keyspace, KeyRange), Failure> {
+    let range = range.parse(record.formats)?;
+    let db = open_for_reading(context, store)?;
+    let keyspace = store.existing_keyspace(&db, &record.keyspace.name)?;
+    Ok((db, keyspace, range))
 }
 
 /// As [`open_for_reading`], for a verb that looks at the error itself. REQUIRES: [`require`] found a store.

@@ -38,13 +38,17 @@ fn what_was_written_out_is_read_back_without_an_index() {
         log.write_out().unwrap();
         let mut reader = ValueLogReader::new(data.shared_file(), STORE, log.record().clone());
         for (number, reference) in references.iter().enumerate() {
-            assert_eq!(reader.read(reference), Some(value(number)), "{number}, written every {every}");
+            assert_eq!(
+                reader.read(reference).unwrap(),
+                Some(value(number)),
+                "{number}, written every {every}"
+            );
         }
         for (number, reference) in references.iter().enumerate().rev() {
-            assert_eq!(reader.read(reference), Some(value(number)), "{number}, backwards");
+            assert_eq!(reader.read(reference).unwrap(), Some(value(number)), "{number}, backwards");
         }
         let beyond = ValueReference { number: 60, ..references[0] };
-        assert_eq!(reader.read(&beyond), None);
+        assert_eq!(reader.read(&beyond).unwrap(), None);
         let (noted, living) = (Seqno(9), references[7]);
         log.note(noted, living);
         let logged = log.finish(false).unwrap().unwrap();
@@ -94,7 +98,7 @@ fn what_was_appended_lies_in_the_space_that_the_durable_state_names() {
         log.write_out().unwrap();
         let mut reader = ValueLogReader::new(data.shared_file(), STORE, log.record().clone());
         for (number, reference) in references.iter().enumerate() {
-            assert_eq!(reader.read(reference), Some(value(number)), "{number} of {lengths:?}");
+            assert_eq!(reader.read(reference).unwrap(), Some(value(number)), "{number} of {lengths:?}");
         }
     }
 }

@@ -7,10 +7,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{
-    arguments::{RecordArguments, StoreArguments},
+    arguments::RangeOfStore,
     context::Context,
     failure::{Outcome, Verdict},
-    input::key_range::RangeArguments,
     output::progress::{Progress, Unit},
     store,
 };
@@ -21,19 +20,13 @@ const RECORDS_BETWEEN_LOOKS: u64 = 1000;
 #[derive(Args, Debug)]
 pub(crate) struct CountArguments {
     #[command(flatten)]
-    store: StoreArguments,
-    #[command(flatten)]
-    record: RecordArguments,
-    #[command(flatten)]
-    range: RangeArguments,
+    records: RangeOfStore,
 }
 
 /// Prints the number.
 pub(crate) fn run(context: &mut Context, arguments: &CountArguments) -> Outcome {
-    let CountArguments { store, record, range } = arguments;
-    let range = range.parse(record.formats)?;
-    let db = store::open_for_reading(context, store)?;
-    let keyspace = store.existing_keyspace(&db, &record.keyspace.name)?;
+    let store = &arguments.records.store;
+    let (_db, keyspace, range) = store::open_range(context, &arguments.records)?;
     let mut progress = Progress::new(context, "count", None, Unit::Records);
     let mut count = 0u64;
     for entry in range.open(&keyspace).map_err(|error| store.failure(&error))? {

@@ -6,10 +6,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{
-    arguments::{RecordArguments, StoreArguments},
+    arguments::RangeOfStore,
     context::Context,
     failure::{Outcome, Verdict},
-    input::key_range::RangeArguments,
     output::size::show_size,
     store,
 };
@@ -18,20 +17,13 @@ use crate::{
 #[derive(Args, Debug)]
 pub(crate) struct EstimateArguments {
     #[command(flatten)]
-    store: StoreArguments,
-    #[command(flatten)]
-    record: RecordArguments,
-    #[command(flatten)]
-    range: RangeArguments,
+    records: RangeOfStore,
 }
 
 /// Prints the bytes.
 pub(crate) fn run(context: &mut Context, arguments: &EstimateArguments) -> Outcome {
-    let EstimateArguments { store, record, range } = arguments;
-    let range = range.parse(record.formats)?;
-    let db = store::open_for_reading(context, store)?;
-    let keyspace = store.existing_keyspace(&db, &record.keyspace.name)?;
-    let bytes = range.estimate(&keyspace).map_err(|error| store.failure(&error))?;
+    let (_db, keyspace, range) = store::open_range(context, &arguments.records)?;
+    let bytes = range.estimate(&keyspace).map_err(|error| arguments.records.store.failure(&error))?;
     if context.json {
         context.console.json(&json!({ "bytes": bytes }))?;
     } else {

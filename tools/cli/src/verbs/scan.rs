@@ -8,10 +8,10 @@ use serde_json::json;
 use testudo::Entry;
 
 use crate::{
-    arguments::{RecordArguments, StoreArguments},
+    arguments::RangeOfStore,
     context::Context,
     failure::{Failure, Outcome, Verdict},
-    input::{json_record::JsonRecord, key_range::RangeArguments},
+    input::json_record::JsonRecord,
     store,
 };
 
@@ -19,11 +19,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub(crate) struct ScanArguments {
     #[command(flatten)]
-    store: StoreArguments,
-    #[command(flatten)]
-    record: RecordArguments,
-    #[command(flatten)]
-    range: RangeArguments,
+    records: RangeOfStore,
     /// At most so many records
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -43,10 +39,8 @@ pub(crate) struct ScanArguments {
 
 /// Prints the records.
 pub(crate) fn run(context: &mut Context, arguments: &ScanArguments) -> Outcome {
-    let store = &arguments.store;
-    let range = arguments.range.parse(arguments.record.formats)?;
-    let db = store::open_for_reading(context, store)?;
-    let keyspace = store.existing_keyspace(&db, &arguments.record.keyspace.name)?;
+    let store = &arguments.records.store;
+    let (_db, keyspace, range) = store::open_range(context, &arguments.records)?;
     let mut entries = range.open(&keyspace).map_err(|error| store.failure(&error))?;
     let mut count = 0;
     let mut line = Vec::new();
@@ -73,10 +67,10 @@ fn print(
     entry: &Entry,
     line: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let formats = arguments.record.formats;
+    let formats = arguments.records.record.formats;
     let value = match arguments.keys_only {
         true => None,
-        false => Some(entry.value().map_err(|error| arguments.store.failure(&error))?),
+        false => Some(entry.value().map_err(|error| arguments.records.store.failure(&error))?),
     };
     if context.json {
         return context

@@ -252,12 +252,18 @@ fn record_of_the_next_segment_proves_what_had_been_durable() {
     assert_eq!(read(&env).unwrap_err().location(), Some((segment_file_name(1).as_str(), 7 * 4096)));
 }
 
-#[test]
-fn segments_behind_an_unproven_hole_are_ignored_and_counted() {
+/// What a power loss leaves that took all commits of segment 1, and not the header of segment 2.
+fn with_a_segment_behind_a_hole() -> (Arc<MemEnv>, ReplayEnd) {
     let env = new_env(1);
     fill_first_segment(&env, |wal| wal.write_all().unwrap());
     let env = env.crash_image(&CrashPolicy::LOSE_ALL, 1);
     let end = read(&env).unwrap();
+    (env, end)
+}
+
+#[test]
+fn segments_behind_an_unproven_hole_are_ignored_and_counted() {
+    let (_, end) = with_a_segment_behind_a_hole();
     assert_eq!(end.last_seqno, Seqno(0));
     assert_eq!(end.torn_tail.unwrap().ignored_segments, 1);
     assert_eq!((end.last_segment, end.segments.len()), (2, 2));
@@ -265,10 +271,7 @@ fn segments_behind_an_unproven_hole_are_ignored_and_counted() {
 
 #[test]
 fn a_log_never_begins_with_a_segment_behind_a_hole() {
-    let env = new_env(1);
-    fill_first_segment(&env, |wal| wal.write_all().unwrap());
-    let env = env.crash_image(&CrashPolicy::LOSE_ALL, 1);
-    let end = read(&env).unwrap();
+    let (env, end) = with_a_segment_behind_a_hole();
     let wal = open_unbegun(&env, WalStart::after(&end, Incarnation(2)));
     let first = wal.first_needed_segment(end.last_seqno);
     wal.release_before(first).unwrap();
