@@ -19,4 +19,5 @@ pub(crate) mod scan_sources;
 pub(crate) mod slice;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
+pub(crate) mod tree_preset;
 pub(crate) mod value_reader;

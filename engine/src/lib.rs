@@ -97,6 +97,7 @@ pub use handles::read_view::ReadView;
 pub use handles::slice::Slice;
 pub use handles::snapshot::{Snapshot, SnapshotKeyspace};
 pub use handles::stats::{DbStats, KeyspaceStats};
+pub use handles::tree_preset::TreePreset;
 pub use handles::value_reader::ValueReader;
 pub use status::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 pub use testudo_base::{

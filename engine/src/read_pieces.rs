@@ -78,7 +78,7 @@ pub(crate) fn read_whole(
 impl Store {
     /// The present value of `key`. REQUIRES: its stripe is locked.
     pub(crate) fn get_locked(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Slice>> {
-        self.read(|| match read::get(&keyspace.view.load(), key, Seqno(u64::MAX))? {
+        self.read_of(&keyspace.name, || match read::get(&keyspace.view.load(), key, Seqno(u64::MAX))? {
             Found::Whole(value) => Ok(value),
             Found::InPieces(reference) => {
                 let limit = self.memory.max_value_bytes();

@@ -292,6 +292,11 @@ impl Store {
         read().map_err(|error| self.closed_or(error))
     }
 
+    /// The same for a read of the keyspace of this name, which damage then names.
+    pub(crate) fn read_of<R>(&self, keyspace: &str, read: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.read(read).map_err(|error| error.in_keyspace(keyspace))
+    }
+
     /// The same for a read whose answer may tell of damage: it is none if the store was closed meanwhile.
     pub(crate) fn read_throughout<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
         let answer = self.read(read)?;

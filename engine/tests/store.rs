@@ -5,6 +5,8 @@
 mod catching_up;
 #[path = "store/closing.rs"]
 mod closing;
+#[path = "store/damage_is_located.rs"]
+mod damage_is_located;
 #[path = "store/drops.rs"]
 mod drops;
 #[path = "store/even_rounds.rs"]

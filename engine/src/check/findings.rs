@@ -74,9 +74,8 @@ impl Finding {
         }
         let location = error.location().map(|(file, offset)| (file.to_owned(), offset));
         let (file, offset) = location.unwrap_or_else(|| (file.to_owned(), 0));
-        let text = error.to_string();
-        let what = text.strip_prefix(&format!("{file} at offset {offset}: ")).unwrap_or(&text).to_owned();
-        Ok(Self { file, offset, bytes: 0, keyspace: keyspace.map(str::to_owned), what })
+        let (keyspace, what) = (keyspace.or(error.keyspace()).map(str::to_owned), error.message().to_owned());
+        Ok(Self { file, offset, bytes: 0, keyspace, what })
     }
 }
 

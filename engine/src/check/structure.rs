@@ -13,7 +13,7 @@ use crate::store::Store;
 pub(crate) fn check_structure(store: &Store, deep: bool) -> Result<()> {
     for keyspace in store.keyspaces() {
         let tree = Arc::clone(&keyspace.view.load().tree);
-        tree.check_invariants(deep).map_err(|e| e.context(&format!("keyspace {:?}", keyspace.name)))?;
+        tree.check_invariants(deep).map_err(|error| error.in_keyspace(&keyspace.name))?;
     }
     check_references(store)
 }

@@ -100,6 +100,7 @@ impl Round {
             let number = self.next.fetch_add(1, Relaxed);
             let Some(applying) = self.applying.get(number) else { return };
             let outcome = applying.apply(self.placement);
+            let outcome = outcome.map_err(|error| error.in_keyspace(&applying.keyspace.name));
             if outcome.is_err() {
                 self.has_failed.store(true, Relaxed);
             }

@@ -136,6 +136,7 @@ impl Store {
     ) -> Result<Prepared> {
         self.beginning.begin().inspect_err(|error| self.poison(error))?;
         let prepared = tree.prepare(&self.job_work(keyspace, progress), job);
+        let prepared = prepared.map_err(|error| error.in_keyspace(&keyspace.name));
         let prepared = prepared.inspect_err(|error| self.poison_unless_full(error))?;
         self.data.sync().inspect_err(|error| self.poison(error))?;
         Ok(prepared)
@@ -186,6 +187,7 @@ impl Store {
         }
         let tree = Arc::clone(&keyspace.view.load().tree);
         let edit = tree.install(&self.job_work(keyspace, progress), prepared);
+        let edit = edit.map_err(|error| error.in_keyspace(&keyspace.name));
         let edit = edit.inspect_err(|error| self.poison(error))?;
         keyspace.note_installed(edit.is_some());
         match edit {

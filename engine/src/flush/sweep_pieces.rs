@@ -88,7 +88,7 @@ impl Store {
         if planted!("referred-pieces-removed") {
             return Ok(false);
         }
-        let found = self.read(|| read::find_pieces(&keyspace.view.load(), &head.key))?;
+        let found = self.read_of(&keyspace.name, || read::find_pieces(&keyspace.view.load(), &head.key))?;
         Ok(found.and_then(|reference| reference.pieces()) == Some(value))
     }
 

@@ -170,7 +170,7 @@ impl ValueInPieces {
         if let Some(told) = self.told.get() {
             return Ok(told);
         }
-        let value = self.pinned.store().read(|| self.pinned.read_whole(&self.reference))?;
+        let value = self.pinned.read(|| self.pinned.read_whole(&self.reference))?;
         Ok(self.told.get_or_init(|| Ok(value)))
     }
 }

@@ -118,13 +118,13 @@ impl Iter {
     /// # }
     /// ```
     ///
-    /// Errors: `Closed`; `Corruption` with file and offset; `Io`. After one nothing is left, until the next
-    /// seek.
+    /// Errors: `Closed`; `Corruption` with file, offset and keyspace; `Io`. After one nothing is left, until
+    /// the next seek.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         let low = self.bounds.low.as_deref().filter(|low| *low > key).unwrap_or(key).to_vec();
         let mut front = self.front.take().unwrap_or_else(|| self.new_front());
         self.has_ended = true;
-        self.pinned.store().read(|| front.seek(Some(&low)))?;
+        self.pinned.read(|| front.seek(Some(&low)))?;
         self.low = Some(low);
         self.front = Some(front);
         self.has_ended = self.bounds.is_empty();
@@ -198,7 +198,7 @@ impl Iter {
         }
         let step = self.pinned.store().check_open().and_then(|()| step(self));
         self.has_ended = !matches!(step, Ok(Some(_)));
-        step.map_err(|error| self.pinned.store().closed_or(error)).transpose()
+        step.or_else(|error| self.pinned.read(|| Err(error))).transpose()
     }
 }
 

@@ -11,7 +11,7 @@ use testudo_base::{
 use testudo_contract::OutlineLine;
 
 use crate::{
-    Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Placement, Slice, Tree,
+    Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Placement, Slice, Tree, TreePreset,
     handles::{
         key_range::bounds_of_prefix, options::Durability, snapshot::Pinned, value_reader::ValueReader,
     },
@@ -63,7 +63,8 @@ impl Keyspace {
         self.core.view.load().options.as_chosen()
     }
 
-    /// Stores the keyspace in a tree of this kind from now on. Durable on return; readers and writers go on
+    /// Stores the keyspace in a tree of this kind from now on, with values where the preset puts them if it
+    /// says so ([`Tree::parallax`](crate::Tree::parallax) does). Durable on return; readers and writers go on
     /// meanwhile.
     ///
     /// Turtle and splinter trees are one family; leveled, lsbm and treeline trees are the other one. Within
@@ -88,6 +89,7 @@ impl Keyspace {
     ///
     /// users.set_tree(Tree::splinter())?;
     /// assert_eq!(users.options().chosen_tree(), Tree::splinter());
+    /// users.set_tree(Tree::parallax())?;
     /// # Ok(())
     /// # }
     /// ```
@@ -97,9 +99,10 @@ impl Keyspace {
     /// two others; `OutOfSpace` on a full device; `Io` if the manifest cannot be written,
     /// after which writes are `Poisoned`; `Poisoned` after an earlier failure; `Closed`; `Corruption` if what
     /// is stored of the tree contradicts itself.
-    pub fn set_tree(&self, tree: Tree) -> Result<()> {
-        KeyspaceOptions::default().tree(tree).validate()?;
-        self.db.store().set_tree(&self.core, tree)
+    pub fn set_tree(&self, tree: impl Into<TreePreset>) -> Result<()> {
+        let preset = tree.into();
+        KeyspaceOptions::default().tree(preset).validate()?;
+        self.db.store().set_tree(&self.core, preset)
     }
 
     /// Puts values where `placement` says from now on. Durable on return; readers and writers go on
@@ -402,7 +405,7 @@ impl Keyspace {
     /// Errors: as [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let find = || read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
-        match self.db.store().read(find)? {
+        match self.db.store().read_of(&self.core.name, find)? {
             Found::Whole(value) => Ok(value),
             Found::InPieces(_) => Pinned::now(self)?.get(key.as_ref()),
         }
@@ -431,7 +434,8 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.db.store().read(|| read::contains(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX)))
+        let find = || read::contains(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
+        self.db.store().read_of(&self.core.name, find)
     }
 
     /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
@@ -453,7 +457,7 @@ impl Keyspace {
     /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let find = || read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX));
-        let ManyFound { mut answers, in_pieces } = self.db.store().read(find)?;
+        let ManyFound { mut answers, in_pieces } = self.db.store().read_of(&self.core.name, find)?;
         for index in in_pieces {
             answers[index] = self.get(&keys[index])?;
         }
@@ -551,7 +555,7 @@ impl Keyspace {
         let (low, high) = (bounds.low.as_deref(), bounds.high.as_deref());
         let view = self.core.view.load();
         let buffered: u64 = view.buffers().map(|buffer| buffer.table.bytes_between(low, high)).sum();
-        Ok(self.db.store().read(|| view.tree.bytes_between(low, high))? + buffered)
+        Ok(self.db.store().read_of(&self.core.name, || view.tree.bytes_between(low, high))? + buffered)
     }
 
     /// Statistics.

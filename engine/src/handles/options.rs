@@ -8,7 +8,7 @@ use testudo_base::{
 };
 use testudo_values::{LargeValues, Placement};
 
-use crate::open::tree_families;
+use crate::{TreePreset, open::tree_families};
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +99,13 @@ impl Tree {
         tree_families::treeline()
     }
 
-    /// Every preset, by name.
+    /// Parallax: [`Tree::leveled`], and values put by their sizes with thresholds that move by themselves
+    /// ([`Placement::automatic`]).
+    pub fn parallax() -> TreePreset {
+        TreePreset::placed(Self::leveled(), Placement::automatic())
+    }
+
+    /// Every tree with its default settings, by name; [`TreePreset::all`] has `parallax` as well.
     pub fn presets() -> Vec<(&'static str, Self)> {
         vec![
             ("turtle", Self::turtle()),
@@ -305,21 +311,6 @@ impl IntoKeyspaceOptions for KeyspaceOptions {
     }
 }
 
-impl FromStr for KeyspaceOptions {
-    type Err = Error;
-
-    /// The preset of this name: `parallax`, or that of a [`Tree`].
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "parallax" => Ok(Self::parallax()),
-            _ => name
-                .parse()
-                .map(|tree| Self::default().tree(tree))
-                .map_err(|error: Error| Error::invalid(format!("{error}, parallax"))),
-        }
-    }
-}
-
 impl<F: FnOnce() -> KeyspaceOptions> IntoKeyspaceOptions for F {
     fn into_options(self) -> KeyspaceOptions {
         self()
@@ -327,17 +318,17 @@ impl<F: FnOnce() -> KeyspaceOptions> IntoKeyspaceOptions for F {
 }
 
 impl KeyspaceOptions {
-    /// As Parallax stores data: in [`Tree::leveled`], with its thresholds, which move by themselves
-    /// ([`Placement::automatic`]).
+    /// Short for `KeyspaceOptions::default().tree(Tree::parallax())`.
     pub fn parallax() -> Self {
-        Self::default().tree(Tree::leveled()).placement(Placement::automatic())
+        Self::default().tree(Tree::parallax())
     }
 
-    /// Stores the keyspace in this tree. Default: [`Tree::turtle`].
+    /// Stores the keyspace in this tree; [`Tree::parallax`] also says where values are put. Default:
+    /// [`Tree::turtle`].
     #[must_use]
-    pub fn tree(mut self, tree: Tree) -> Self {
-        self.tree = tree;
-        self
+    pub fn tree(self, tree: impl Into<TreePreset>) -> Self {
+        let preset = tree.into();
+        Self { tree: preset.tree(), placement: preset.placement().unwrap_or(self.placement), ..self }
     }
 
     /// Lets [`Keyspace::merge`](crate::Keyspace::merge) change values by the operator of this name: one of
@@ -400,6 +391,13 @@ impl KeyspaceOptions {
     #[must_use]
     pub(crate) fn with_value_excess(self, value_excess: u64) -> Self {
         Self { value_excess, ..self }
+    }
+
+    /// The same for a keyspace whose values are put elsewhere from now on, if `placement` is another one.
+    #[must_use]
+    pub(crate) fn with_placement(self, placement: Placement) -> Self {
+        let is_present = placement == self.placement;
+        if is_present { self } else { self.placement(placement).with_large_values(LargeValues::Outside) }
     }
 
     /// The same as users have chosen it: without what has become of the keyspace since.

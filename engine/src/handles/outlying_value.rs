@@ -68,6 +68,8 @@ pub(crate) fn refers(entry: &Entry<'_>) -> bool {
 pub(crate) struct OutlyingScan {
     /// Keeps the store open.
     open: Arc<Open>,
+    /// Its name.
+    keyspace: Arc<str>,
     tree: Arc<dyn Tree>,
     full_merge: Arc<FullMerge>,
     /// Where it is counted what values outside cost scans.
@@ -82,6 +84,7 @@ impl OutlyingScan {
         let costs = pinned.view.tree.value_costs().cloned();
         Arc::new(Self {
             open: Arc::clone(pinned.open()),
+            keyspace: Arc::clone(&pinned.keyspace),
             tree: Arc::clone(&pinned.view.tree),
             full_merge: Arc::clone(&pinned.view.full_merge),
             costs: costs.map(|costs| (costs, pinned.view.options.large_values())),
@@ -301,7 +304,7 @@ impl OutlyingValue {
         if let Some(told) = self.told.get() {
             return Ok(told);
         }
-        let told = self.taken.scan.open.store.read(|| {
+        let told = self.taken.scan.open.store.read_of(&self.taken.scan.keyspace, || {
             let value = self.taken.look_at(self.index)?;
             self.taken.told(self.index, value)
         })?;

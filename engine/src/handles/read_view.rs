@@ -30,10 +30,10 @@ use crate::{Iter, Slice, ValueReader};
 pub trait ReadView {
     /// The value of `key`, or `None`.
     ///
-    /// Errors: `Corruption` with file and offset, `Io`, `Closed`; where the key has operands, what their
-    /// operator says of them, `Unsupported` without it, and `Invalid` if it panics or makes a value beyond 4
-    /// GiB. `Invalid` also for a value longer than a quarter of the memory budget that was written in pieces:
-    /// [`ReadView::get_reader`] reads it. Never a wrong answer.
+    /// Errors: `Corruption` with file, offset and keyspace, `Io`, `Closed`; where the key has operands, what
+    /// their operator says of them, `Unsupported` without it, and `Invalid` if it panics or makes a value
+    /// beyond 4 GiB. `Invalid` also for a value longer than a quarter of the memory budget that was written
+    /// in pieces: [`ReadView::get_reader`] reads it. Never a wrong answer.
     fn get(&self, key: &[u8]) -> Result<Option<Slice>>;
 
     /// A reader of the value of `key`, or `None`. A value that was written by
@@ -46,7 +46,7 @@ pub trait ReadView {
     /// Whether `key` has a value. Operands are not merged for that, so a key has one also if it cannot be
     /// read.
     ///
-    /// Errors: `Corruption` with file and offset, `Io`, `Closed`.
+    /// Errors: `Corruption` with file, offset and keyspace, `Io`, `Closed`.
     fn contains_key(&self, key: &[u8]) -> Result<bool>;
 
     /// The values of many keys, in the order of `keys`. Pages that are not in memory are read together.

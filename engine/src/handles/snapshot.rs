@@ -47,6 +47,8 @@ pub(crate) struct Pinned {
     /// The keyspace of values in pieces, if there is one.
     pieces: Option<Arc<View>>,
     pub(crate) seqno: Seqno,
+    /// Its name.
+    pub(crate) keyspace: Arc<str>,
     registered: Arc<Registered>,
 }
 
@@ -64,12 +66,18 @@ impl Pinned {
         drop(commit);
         let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
         store.commits.in_flight.wait_for(seqno);
-        Ok(Arc::new(Self { view, pieces, seqno, registered: Arc::new(registered) }))
+        let (keyspace, registered) = (Arc::clone(&keyspace.core.name), Arc::new(registered));
+        Ok(Arc::new(Self { view, pieces, seqno, keyspace, registered }))
     }
 
     /// The store that it is of.
     pub(crate) fn store(&self) -> &Store {
         &self.registered.open.store
+    }
+
+    /// Reads something of it.
+    pub(crate) fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.store().read_of(&self.keyspace, read)
     }
 
     /// What `key` has.
@@ -80,7 +88,7 @@ impl Pinned {
 
     /// The value of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        self.store().read(|| match self.find(key)? {
+        self.read(|| match self.find(key)? {
             Found::Whole(value) => Ok(value),
             Found::InPieces(reference) => self.read_whole(&reference).map(Some),
         })
@@ -94,12 +102,12 @@ impl Pinned {
 
     /// A piece of the value that a reference leads to.
     pub(crate) fn read_piece(&self, reference: &ValueReference, piece: u32) -> Result<Vec<u8>> {
-        self.store().read(|| read_piece(self.pieces.as_deref(), self.seqno, reference, piece))
+        self.read(|| read_piece(self.pieces.as_deref(), self.seqno, reference, piece))
     }
 
     /// A reader of the value of `key`.
     pub(crate) fn get_reader(self: &Arc<Self>, key: &[u8]) -> Result<Option<ValueReader>> {
-        Ok(match self.store().read(|| self.find(key))? {
+        Ok(match self.read(|| self.find(key))? {
             Found::Whole(value) => value.map(ValueReader::of_whole),
             Found::InPieces(reference) => Some(ValueReader::in_pieces(self, reference)),
         })
@@ -107,7 +115,7 @@ impl Pinned {
 
     /// The values of `keys`.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let found = self.store().read(|| read::multi_get(&self.view, keys, self.seqno))?;
+        let found = self.read(|| read::multi_get(&self.view, keys, self.seqno))?;
         let ManyFound { mut answers, in_pieces } = found;
         for index in in_pieces {
             answers[index] = self.get(keys[index].as_ref())?;
@@ -172,6 +180,7 @@ impl Snapshot {
             view: Arc::clone(view),
             pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
             seqno: self.registered.seqno,
+            keyspace: Arc::clone(&keyspace.core.name),
             registered: Arc::clone(&self.registered),
         };
         Ok(SnapshotKeyspace(Arc::new(pinned)))
@@ -244,7 +253,7 @@ impl SnapshotKeyspace {
     ///
     /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.0.store().read(|| read::contains(&self.0.view, key.as_ref(), self.0.seqno))
+        self.0.read(|| read::contains(&self.0.view, key.as_ref(), self.0.seqno))
     }
 
     /// As [`ReadView::multi_get`](crate::ReadView::multi_get).

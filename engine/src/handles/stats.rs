@@ -26,9 +26,11 @@ pub struct DbStats {
     pub data_bytes_written: u64,
     /// Bytes written to the manifest.
     pub manifest_bytes_written: u64,
-    /// All of the three.
+    /// Bytes written to the file that says what was hot, for the warm restart.
+    pub hot_set_bytes_written: u64,
+    /// What was written to log, data file, manifest and that file.
     pub device_bytes_written: u64,
-    /// Bytes read from the data file.
+    /// Bytes read from the data file, and from that one.
     pub device_bytes_read: u64,
     /// Reads of pages for queries.
     pub page_reads: u64,
@@ -197,8 +199,12 @@ impl DbStats {
             value_log_bytes: store.value_logs.bytes(),
             data_bytes_written: io.written_bytes,
             manifest_bytes_written: manifest.bytes_written,
-            device_bytes_written: wal.bytes_written + io.written_bytes + manifest.bytes_written,
-            device_bytes_read: io.page_read_bytes + io.stream_read_bytes,
+            hot_set_bytes_written: store.warm.bytes_written(),
+            device_bytes_written: wal.bytes_written
+                + io.written_bytes
+                + manifest.bytes_written
+                + store.warm.bytes_written(),
+            device_bytes_read: io.page_read_bytes + io.stream_read_bytes + store.warm.file_bytes_read(),
             page_reads: io.page_reads,
             page_read_bytes: io.page_read_bytes,
             stream_reads: io.stream_reads,

@@ -247,7 +247,8 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
             store.manifest.with_state(|state| (state.keyspaces[&id].clone(), state.objects_of(id)));
         let options =
             KeyspaceOptions::decode(&record.options).map_err(|why| why.into_error(CATALOGUE, id))?;
-        let tree = stored_tree(&store.data, &options, id, objects)?;
+        let tree = stored_tree(&store.data, &options, id, objects);
+        let tree = tree.map_err(|error| error.in_keyspace(&record.name))?;
         store.note_tree(&*tree);
         let core = KeyspaceCore::new(store, id, &record.name, options, tree);
         if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {

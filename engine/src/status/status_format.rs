@@ -65,6 +65,7 @@ stat_fields!(DbStats {
     value_log_bytes,
     data_bytes_written,
     manifest_bytes_written,
+    hot_set_bytes_written,
     device_bytes_written,
     device_bytes_read,
     page_reads,

@@ -10,7 +10,7 @@ use testudo_storage::Change;
 use testudo_values::{LargeValues, Placement, ValueCosts};
 
 use crate::{
-    KeyspaceOptions, Tree,
+    KeyspaceOptions, Tree, TreePreset,
     flush::govern_values::price_of_moving,
     open::tree_families::{Objects, is_of_family, next_tree, put_object, rewritten_tree, stored_tree},
     store::{Store, view::KeyspaceCore},
@@ -39,15 +39,21 @@ fn options_now(core: &KeyspaceCore) -> KeyspaceOptions {
 }
 
 impl Store {
-    /// Stores a keyspace in a tree of another kind. While all of it is written anew for its values it cannot
-    /// go to a third tree: what has not moved yet then goes without its values, and the caller takes part in
-    /// it. Values come back on the way to the other tree.
-    pub(crate) fn set_tree(&self, core: &Arc<KeyspaceCore>, tree: Tree) -> Result<()> {
+    /// Stores a keyspace in a tree of another kind, with values where the preset says, if it does. While all
+    /// of it is written anew for its values it cannot go to a third tree: what has not moved yet then goes
+    /// without its values, and the caller takes part in it. Values come back on the way to the other tree.
+    pub(crate) fn set_tree(&self, core: &Arc<KeyspaceCore>, preset: TreePreset) -> Result<()> {
+        let tree = preset.tree();
         loop {
             let mut is_in_the_way = false;
             self.set_options(core, |present, objects| {
                 is_in_the_way = is_rewritten(&present, tree);
-                if is_in_the_way { Ok((present, None)) } else { next_tree(&present, tree, core.id, objects) }
+                if is_in_the_way {
+                    return Ok((present, None));
+                }
+                let placed =
+                    preset.placement().map_or(present, |placement| present.with_placement(placement));
+                next_tree(&placed, tree, core.id, objects)
             })?;
             if !is_in_the_way {
                 return Ok(());
@@ -62,11 +68,7 @@ impl Store {
 
     /// Puts the values of a keyspace somewhere else from now on.
     pub(crate) fn set_placement(&self, core: &KeyspaceCore, placement: Placement) -> Result<()> {
-        self.set_options(core, |present, _| {
-            let is_present = placement == present.chosen_placement();
-            let chosen = present.placement(placement).with_large_values(LargeValues::Outside);
-            Ok((if is_present { present } else { chosen }, None))
-        })
+        self.set_options(core, |present, _| Ok((present.with_placement(placement), None)))
     }
 
     /// Moves the thresholds of a keyspace. Values that lie outside come back to their keys as all of it is

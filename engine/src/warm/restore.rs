@@ -56,7 +56,7 @@ impl Store {
         let mut restore = HotSetReader::open(file, self.id, self.data.io_stats().page_reads)?;
         let Some((BlockKind::States, payload)) = restore.next_block()? else { return Err(End::Damaged) };
         restore.keyspaces = self.keyspaces_in(&restore.header, decode_states(&payload)?);
-        self.warm.bytes_read.fetch_add(restore.offset, Relaxed);
+        self.warm.file_bytes_read.fetch_add(restore.offset, Relaxed);
         Ok(restore)
     }
 
@@ -111,7 +111,7 @@ impl Store {
             let is_full = left.are_pages_full || left.are_records_full;
             return Err(if is_full { End::Full } else { End::Done });
         };
-        self.warm.bytes_read.fetch_add(left.offset - before, Relaxed);
+        self.warm.file_bytes_read.fetch_add(left.offset - before, Relaxed);
         match kind {
             BlockKind::States => return Err(End::Damaged),
             BlockKind::Pages if left.are_pages_full => {}
@@ -160,7 +160,7 @@ impl Store {
         let mut batch = left.pages.split_off(left.pages.len().saturating_sub(PAGES));
         batch.reverse();
         let restored = self.data.restore_pages(&batch).map_err(|_| End::Failed)?;
-        self.warm.bytes_read.fetch_add(restored.read_bytes, Relaxed);
+        self.warm.page_bytes_read.fetch_add(restored.read_bytes, Relaxed);
         if restored.is_full {
             left.are_pages_full = true;
             left.pages.clear();

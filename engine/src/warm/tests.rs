@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use testudo_base::num::u64_of;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv, OpenMode, OpenOptions};
 
 use super::{restore_state::RestoreState, *};
@@ -326,6 +327,25 @@ fn a_full_device_or_a_failing_one_does_not_fail_a_close() {
             read_hot(&db);
         }
     }
+}
+
+#[test]
+fn what_the_file_costs_the_device_is_counted() {
+    let env = warm();
+    let file_bytes = u64_of(hot_set(&env).unwrap().len());
+    let db = builder(&env).open().unwrap();
+    restore(&db);
+    let read = db.stats();
+    let of_data_file = read.page_read_bytes + read.stream_read_bytes;
+    assert_eq!(read.device_bytes_read, of_data_file + file_bytes, "{read:?}");
+
+    read_hot(&db);
+    db.store().note_hot_set();
+    let stats = db.stats();
+    let noted = u64_of(hot_set(&env).unwrap().len());
+    assert_eq!(stats.hot_set_bytes_written, noted, "{stats:?}");
+    let others = stats.wal_bytes_written + stats.data_bytes_written + stats.manifest_bytes_written;
+    assert_eq!(stats.device_bytes_written, others + noted);
 }
 
 #[test]

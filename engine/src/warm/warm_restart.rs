@@ -22,7 +22,12 @@ pub(crate) struct WarmRestart {
     /// What is yet to be read; taken before the locks of caches and pool.
     pub(super) reader: Mutex<Option<HotSetReader>>,
     state: AtomicU64,
-    pub(super) bytes_read: AtomicU64,
+    /// Bytes read of the file.
+    pub(super) file_bytes_read: AtomicU64,
+    /// Bytes of pages read because of it.
+    pub(super) page_bytes_read: AtomicU64,
+    /// Bytes written to it, or to what was to become it.
+    pub(super) bytes_written: AtomicU64,
     /// Length of the file `hot-set`, 0 if there is none.
     pub(super) file_bytes: AtomicU64,
     pub(super) written: Mutex<Written>,
@@ -36,7 +41,9 @@ impl WarmRestart {
             is_on,
             reader: Mutex::default(),
             state: 0.into(),
-            bytes_read: 0.into(),
+            file_bytes_read: 0.into(),
+            page_bytes_read: 0.into(),
+            bytes_written: 0.into(),
             file_bytes: 0.into(),
             written: Mutex::default(),
             is_woken: Mutex::default(),
@@ -56,8 +63,17 @@ impl WarmRestart {
         self.state.store(state.code(), Release);
     }
 
+    /// Bytes read of the file, and of the pages that it names.
     pub(crate) fn bytes_read(&self) -> u64 {
-        self.bytes_read.load(Relaxed)
+        self.file_bytes_read() + self.page_bytes_read.load(Relaxed)
+    }
+
+    pub(crate) fn file_bytes_read(&self) -> u64 {
+        self.file_bytes_read.load(Relaxed)
+    }
+
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Relaxed)
     }
 
     /// Length of the file that says what was hot.

@@ -25,7 +25,7 @@ use super::{
         encode_states, put_record,
     },
     newest_opening,
-    warm_restart::Written,
+    warm_restart::{WarmRestart, Written},
 };
 use crate::{
     open::directory::{HOT_SET_FILE, NEW_HOT_SET_FILE},
@@ -54,18 +54,25 @@ struct RecordStates {
 type HotPages = [(Keeping, LargeVec<[u64; 2]>); 3];
 
 /// A file that is being written.
-struct HotSetWriter {
+struct HotSetWriter<'a> {
+    warm: &'a WarmRestart,
     file: Arc<dyn File>,
     number: u64,
     offset: u64,
     bytes_max: u64,
 }
 
-impl HotSetWriter {
+impl HotSetWriter<'_> {
     fn put(&mut self, kind: BlockKind, payload: &[u8]) -> io::Result<()> {
         let block = encode_block(kind, payload, self.number, self.offset);
-        self.file.write_at(self.offset, &block)?;
+        self.write_at(self.offset, &block)?;
         self.offset += u64_of(block.len());
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, bytes)?;
+        self.warm.bytes_written.fetch_add(u64_of(bytes.len()), Relaxed);
         Ok(())
     }
 
@@ -179,7 +186,7 @@ impl Store {
         let file = env.open(&self.directory.join(NEW_HOT_SET_FILE), options)?;
         let bytes_max = (self.stored_bytes() / STORE_PARTS).min(self.memory.total()).min(FILE_BYTES_MAX);
         let (number, offset) = (env.random_u64(), u64_of(HEADER_BYTES));
-        let mut writer = HotSetWriter { file, number, offset, bytes_max };
+        let mut writer = HotSetWriter { warm: &self.warm, file, number, offset, bytes_max };
         writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
         put_pages(&mut writer, pages)?;
         self.put_records(&mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
@@ -190,14 +197,14 @@ impl Store {
             border: self.arena_pool.division().border(),
             file_bytes: writer.offset,
         };
-        writer.file.write_at(0, &header.encode())?;
+        writer.write_at(0, &header.encode())?;
         Ok(writer.offset)
     }
 
     /// Writes records as long as there is time and room.
     fn put_records(
         &self,
-        writer: &mut HotSetWriter,
+        writer: &mut HotSetWriter<'_>,
         states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
         has_time: impl Fn() -> bool,
     ) -> io::Result<()> {
@@ -217,7 +224,7 @@ impl Store {
 }
 
 /// Notes pages, those first that are kept longest.
-fn put_pages(writer: &mut HotSetWriter, pages: HotPages) -> io::Result<()> {
+fn put_pages(writer: &mut HotSetWriter<'_>, pages: HotPages) -> io::Result<()> {
     for (keeping, mut pages) in pages {
         pages.sort_unstable();
         for block in pages.chunks(PAGES) {

@@ -5,8 +5,8 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
-    Db, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, Tree, VerifyLevel, salvage,
-    unobserved,
+    Db, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, Tree, TreePreset, VerifyLevel,
+    salvage, unobserved,
 };
 use testudo_env::MemEnv;
 
@@ -129,16 +129,49 @@ fn medium_values_are_read_from_where_they_are_on_their_way_to_the_bottom() {
 }
 
 #[test]
-fn presets_of_keyspaces_are_known_by_their_names() {
-    let parallax: KeyspaceOptions = "parallax".parse().unwrap();
+fn presets_are_known_by_their_names() {
+    for (name, preset) in TreePreset::all() {
+        assert_eq!(name.parse::<TreePreset>().unwrap(), preset);
+        assert_eq!(preset.to_string(), name);
+    }
+    let parallax = KeyspaceOptions::default().tree(Tree::parallax());
     assert_eq!(
         (parallax.chosen_tree(), parallax.chosen_placement()),
         (Tree::leveled(), Placement::automatic())
     );
-    assert_eq!("turtle".parse::<KeyspaceOptions>().unwrap(), KeyspaceOptions::default());
-    let error = "oak".parse::<KeyspaceOptions>().unwrap_err();
+    assert_eq!(parallax.placement(Placement::inline()).chosen_tree(), Tree::leveled());
+    let placed = KeyspaceOptions::default().placement(Placement::separate());
+    assert_eq!(placed.tree(Tree::splinter()).chosen_placement(), Placement::separate());
+    let error = "oak".parse::<TreePreset>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("turtle") && error.to_string().contains("parallax"), "{error}");
+}
+
+#[test]
+fn a_keyspace_becomes_parallax_and_stays_so() {
+    let machine = MemEnv::new(1);
+    let open = || Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(64 << 20).open().unwrap();
+    let is_parallax = |keyspace: &Keyspace| {
+        let options = keyspace.options();
+        (options.chosen_tree().to_string(), options.chosen_placement())
+            == ("leveled".to_owned(), Placement::automatic())
+    };
+    let db = open();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    keyspace.insert("k", "v").unwrap();
+    keyspace.set_tree(Tree::parallax()).unwrap();
+    assert!(is_parallax(&keyspace));
+    while db.step().unwrap() {}
+    drop(keyspace);
+    db.close().unwrap();
+
+    let db = open();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    assert!(is_parallax(&keyspace));
+    assert_eq!(keyspace.get("k").unwrap().as_deref(), Some(&b"v"[..]));
+    // A tree alone leaves values where they are put.
+    keyspace.set_tree(Tree::treeline()).unwrap();
+    assert_eq!(keyspace.options().chosen_placement(), Placement::automatic());
 }
 
 /// The page of its reference serves many others, but that of a value does not.

@@ -2,8 +2,9 @@
 //!
 //! **Invariants**
 //! - A message never contains keys or values of the user, only lengths, names of files and positions.
-//! - `Corruption` names the file and the offset where the bytes contradicted themselves. Where parts that are
-//!   whole contradict each other, as a reference and the segments that there are, it says which.
+//! - `Corruption` names the file and the offset where the bytes contradicted themselves, and the keyspace
+//!   that they belong to if there is one. Where parts that are whole contradict each other, as a reference
+//!   and the segments that there are, it says which.
 
 use std::{fmt, io, sync::Arc};
 
@@ -46,6 +47,7 @@ struct Detail {
     kind: ErrorKind,
     message: String,
     location: Option<(String, u64)>,
+    keyspace: Option<String>,
     source: Option<Arc<io::Error>>,
     is_retryable: bool,
 }
@@ -54,7 +56,8 @@ impl Error {
     /// An error of `kind` with a message in plain words.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let is_retryable = kind == ErrorKind::Conflict;
-        Self(Box::new(Detail { kind, message: message.into(), location: None, source: None, is_retryable }))
+        let (message, location, keyspace, source) = (message.into(), None, None, None);
+        Self(Box::new(Detail { kind, message, location, keyspace, source, is_retryable }))
     }
 
     /// A `Conflict` with what the caller expected: the same call would fail again.
@@ -105,6 +108,26 @@ impl Error {
         self
     }
 
+    /// The same `Corruption`, of what belongs to the keyspace of this name. Other errors stay as they are,
+    /// and so does one that names a keyspace.
+    #[must_use]
+    pub fn in_keyspace(mut self, name: &str) -> Self {
+        if self.0.kind == ErrorKind::Corruption && self.0.keyspace.is_none() {
+            self.0.keyspace = Some(name.to_owned());
+        }
+        self
+    }
+
+    /// What happened, without where.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Name of the keyspace that damaged bytes belong to, for `Corruption`, if it is known.
+    pub fn keyspace(&self) -> Option<&str> {
+        self.0.keyspace.as_deref()
+    }
+
     /// File and byte offset of the damage, for `Corruption`.
     pub fn location(&self) -> Option<(&str, u64)> {
         self.0.location.as_ref().map(|(file, offset)| (file.as_str(), *offset))
@@ -118,10 +141,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.location {
-            Some((file, offset)) => write!(f, "{file} at offset {offset}: {}", self.0.message),
-            None => f.write_str(&self.0.message),
+        if let Some((file, offset)) = &self.0.location {
+            write!(f, "{file} at offset {offset}: ")?;
         }
+        f.write_str(&self.0.message)?;
+        self.0.keyspace.iter().try_for_each(|name| write!(f, " (keyspace {name:?})"))
     }
 }
 

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser as _, Subcommand, ValueEnum};
-use testudo::{KeyspaceOptions, Placement};
+use testudo::{KeyspaceOptions, Placement, TreePreset};
 
 use crate::report::size::{parse, parse_positive};
 
@@ -99,10 +99,10 @@ pub(crate) fn keyspace_options(
     leaf_bytes: Option<u64>,
     placement: Option<Placement>,
 ) -> testudo::Result<KeyspaceOptions> {
-    let preset: KeyspaceOptions = preset.parse()?;
-    let (tree, usual) = (preset.chosen_tree(), preset.chosen_placement());
-    let tree = leaf_bytes.map_or(tree, |bytes| tree.with_run_bytes(bytes));
-    Ok(preset.tree(tree).placement(placement.unwrap_or(usual)))
+    let preset: TreePreset = preset.parse()?;
+    let preset = leaf_bytes.map_or(preset, |bytes| preset.with_run_bytes(bytes));
+    let options = KeyspaceOptions::default().tree(preset);
+    Ok(placement.map_or(options, |placement| options.placement(placement)))
 }
 
 /// Mixes of value lengths.

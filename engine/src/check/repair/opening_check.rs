@@ -56,7 +56,8 @@ impl Site<'_> {
         for (&id, record) in &state.keyspaces {
             let options = KeyspaceOptions::decode(&record.options)
                 .map_err(|why| why.into_error(&self.manifest_name(), id))?;
-            stored_tree(&data, &options, id, state.objects_of(id))?;
+            stored_tree(&data, &options, id, state.objects_of(id))
+                .map_err(|error| error.in_keyspace(&record.name))?;
             if !names.insert(&record.name) {
                 return Err(self.damaged_keyspace(id, "another keyspace has the same name"));
             }

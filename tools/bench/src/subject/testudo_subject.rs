@@ -5,7 +5,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Result};
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Result, TreePreset};
 use testudo_env::Env;
 
 use crate::{
@@ -98,7 +98,7 @@ impl Records for Keyspace {
     }
 
     fn set_tree(&self, tree: &str) -> Result<()> {
-        Keyspace::set_tree(self, tree.parse()?)
+        Keyspace::set_tree(self, tree.parse::<TreePreset>()?)
     }
 
     fn is_moving(&self) -> bool {

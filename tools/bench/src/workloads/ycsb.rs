@@ -27,7 +27,7 @@ mod worker;
 mod workload;
 pub(crate) mod zipf;
 
-use testudo::{Error, Result, Tree};
+use testudo::{Error, Result, TreePreset};
 
 use crate::{
     Context, Outcome, Subject, Workload, YcsbArgs,
@@ -126,7 +126,7 @@ fn check(args: &YcsbArgs) -> Result<()> {
         return Err(Error::invalid("--ordered-load: with one keyspace only"));
     }
     for tree in &args.switch_trees {
-        tree.parse::<Tree>().map_err(|error| error.context("--switch-trees"))?;
+        tree.parse::<TreePreset>().map_err(|error| error.context("--switch-trees"))?;
     }
     if !args.switch_trees.is_empty() && !args.workloads.contains(&args.switch_in) {
         let workload = args.switch_in.name();

@@ -22,7 +22,7 @@ mod writer;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
-use testudo::{Db, Tree};
+use testudo::{Db, TreePreset};
 use testudo_env::{Env, RealEnv, SplitMix};
 
 use self::{report::Report, scratch::Scratch};
@@ -96,7 +96,7 @@ impl Demo<'_> {
 
     fn run_parts(&mut self, db: Db) -> Result<closing::Totals, Failure> {
         let history = git_history::History::decode()?;
-        for (name, tree) in Tree::presets() {
+        for (name, tree) in TreePreset::all() {
             self.tour(&db, &history, name, tree)?;
         }
         drop(history);

@@ -4,7 +4,7 @@ mod convert;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use testudo::{Db, KeyspaceOptions, MergeOperators, Placement};
+use testudo::{Db, KeyspaceOptions, MergeOperators, Placement, TreePreset};
 
 use crate::{
     arguments::{StoreArguments, parse_name},
@@ -33,7 +33,7 @@ enum Command {
         name: String,
         /// Kind of tree; parallax is leveled with --placement automatic
         #[arg(long, default_value = "turtle")]
-        tree: KeyspaceOptions,
+        tree: TreePreset,
         /// Where values are put: inline, hybrid (large and medium ones in value segments), automatic (the
         /// same, but large ones come back to their keys if that suits scans and merges better), large (so
         /// large ones alone) or separate [default: large, for parallax automatic]
@@ -59,7 +59,7 @@ enum Command {
         name: String,
         /// Kind of tree; parallax is leveled with --placement automatic
         #[arg(long, required_unless_present = "placement")]
-        tree: Option<KeyspaceOptions>,
+        tree: Option<TreePreset>,
         /// Where values are put: inline, large, hybrid, automatic or separate, as for create
         #[arg(long)]
         placement: Option<Placement>,
@@ -89,14 +89,15 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
     match &arguments.command {
         Command::Create { store, name, tree, placement, merge_operator, create: may_create } => {
             let db = store::open_for_writing(context, store, *may_create)?;
-            let placement = placement.unwrap_or(tree.chosen_placement());
-            let (tree, options) = (tree.chosen_tree(), tree.placement(placement));
+            let options = KeyspaceOptions::default().tree(*tree);
+            let options = placement.map_or(options, |placement| options.placement(placement));
             let options = merge_operator.iter().fold(options, |options, name| options.merge_operator(name));
             let outcome = create(&db, store, name, options);
             store.close(db, outcome)?;
             if context.json {
                 let mut document = json!({
-                    "keyspace": name, "tree": tree.to_string(), "placement": placement.to_string(),
+                    "keyspace": name, "tree": options.chosen_tree().to_string(),
+                    "placement": options.chosen_placement().to_string(),
                 });
                 if let Some(operator) = merge_operator {
                     document["merge_operator"] = json!(operator);
@@ -105,9 +106,12 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             }
             Ok(Verdict::Fine)
         }
-        Command::Convert { store, name, tree, placement, wait } => {
-            convert::run(context, store, name, &convert::Target::new(tree.as_ref(), *placement, *wait))
-        }
+        Command::Convert { store, name, tree, placement, wait } => convert::run(
+            context,
+            store,
+            name,
+            &convert::Target { tree: *tree, placement: *placement, waits: *wait },
+        ),
         Command::Drop { store, name } => {
             let db = store::open_for_writing(context, store, false)?;
             let outcome = drop_keyspace(&db, store, name);

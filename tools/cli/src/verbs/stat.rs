@@ -43,6 +43,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "value_log",
             "data_bytes",
             "manifest_bytes_written",
+            "hot_set",
             "device_bytes_written",
         ],
     ),

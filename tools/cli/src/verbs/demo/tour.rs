@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use serde_json::json;
-use testudo::{Batch, Db, Entry, Keyspace, KeyspaceOptions, Tree};
+use testudo::{Batch, Db, Entry, Keyspace, KeyspaceOptions, TreePreset};
 use testudo_base::{
     key::prefix_end,
     num::{u64_of, usize_of},
@@ -27,7 +27,13 @@ const PREFIX: &[u8] = b"facebook/rocksdb/db/";
 
 impl Demo<'_> {
     /// Loads the history into the keyspace `name` and reads it in every way.
-    pub(super) fn tour(&mut self, db: &Db, history: &History, name: &str, tree: Tree) -> Result<(), Failure> {
+    pub(super) fn tour(
+        &mut self,
+        db: &Db,
+        history: &History,
+        name: &str,
+        tree: TreePreset,
+    ) -> Result<(), Failure> {
         self.report.section(name, &format!("A real history in a keyspace with the tree '{tree}'"))?;
         self.report.note(
             "The file history of ten public repositories: each commit is one atomic batch of puts and",

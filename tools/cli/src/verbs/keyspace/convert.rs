@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use testudo::{Db, KeyspaceOptions, KeyspaceStats, Placement, Tree};
+use testudo::{Db, KeyspaceStats, Placement, TreePreset};
 use testudo_env::Env;
 
 use crate::{
@@ -21,19 +21,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What a keyspace is to become.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) tree: Option<Tree>,
+    pub(super) tree: Option<TreePreset>,
+    /// Where its values are put, if not where the preset says.
     pub(super) placement: Option<Placement>,
     /// Until all of it has moved.
     pub(super) waits: bool,
-}
-
-impl Target {
-    /// The tree of a preset, and its placement if that is not the usual one.
-    pub(super) fn new(preset: Option<&KeyspaceOptions>, placement: Option<Placement>, waits: bool) -> Self {
-        let of_preset = preset.map(KeyspaceOptions::chosen_placement);
-        let placement = placement.or(of_preset.filter(|placement| *placement != Placement::default()));
-        Self { tree: preset.map(KeyspaceOptions::chosen_tree), placement, waits }
-    }
 }
 
 /// Converts the keyspace called `name`.
@@ -45,7 +37,7 @@ pub(super) fn run(context: &mut Context, store: &StoreArguments, name: &str, tar
     let KeyspaceStats { tree, moving_from, moved_bytes, left_bytes, .. } = &stats;
     if context.json {
         let mut document = json!({ "keyspace": name, "tree": tree, "moving_from": moving_from });
-        if let Some(placement) = target.placement {
+        if let Some(placement) = target.placement.or(target.tree.and_then(|preset| preset.placement())) {
             document["placement"] = json!(placement.to_string());
         }
         if moving_from.is_some() {

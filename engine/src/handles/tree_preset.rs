@@ -1,0 +1,75 @@
+//! What a keyspace can be told to become: a tree, and where values are put if its design says that as well.
+
+use std::{fmt, str::FromStr};
+
+use testudo_base::{Error, Result};
+use testudo_values::Placement;
+
+use crate::Tree;
+
+/// A [`Tree`], with where values are put if that is part of the design: what [`KeyspaceOptions::tree`] and
+/// [`Keyspace::set_tree`] take. A tree alone leaves values where they are put.
+///
+/// [`KeyspaceOptions::tree`]: crate::KeyspaceOptions::tree
+/// [`Keyspace::set_tree`]: crate::Keyspace::set_tree
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreePreset {
+    tree: Tree,
+    placement: Option<Placement>,
+}
+
+impl TreePreset {
+    pub(crate) fn placed(tree: Tree, placement: Placement) -> Self {
+        Self { tree, placement: Some(placement) }
+    }
+
+    /// Every preset, by name: those of [`Tree::presets`], and `parallax`.
+    pub fn all() -> Vec<(&'static str, Self)> {
+        let trees = Tree::presets().into_iter().map(|(name, tree)| (name, Self::from(tree)));
+        trees.chain([("parallax", Tree::parallax())]).collect()
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> Tree {
+        self.tree
+    }
+
+    /// Where values are put, if the preset says it.
+    pub fn placement(&self) -> Option<Placement> {
+        self.placement
+    }
+
+    /// The same with other [`Tree::run_bytes`].
+    #[must_use]
+    pub fn with_run_bytes(self, bytes: u64) -> Self {
+        Self { tree: self.tree.with_run_bytes(bytes), ..self }
+    }
+}
+
+impl From<Tree> for TreePreset {
+    fn from(tree: Tree) -> Self {
+        Self { tree, placement: None }
+    }
+}
+
+impl fmt::Display for TreePreset {
+    /// Its name, or that of its tree.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Self::all().iter().find(|(_, preset)| preset == self) {
+            Some((name, _)) => f.write_str(name),
+            None => self.tree.fmt(f),
+        }
+    }
+}
+
+impl FromStr for TreePreset {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = Self::all();
+        known.iter().find(|(preset, _)| *preset == name).map(|(_, preset)| *preset).ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(|(preset, _)| *preset).collect();
+            Error::invalid(format!("there is no tree called {name:?}; there are: {}", names.join(", ")))
+        })
+    }
+}
