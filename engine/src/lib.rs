@@ -46,15 +46,15 @@
 //!   scrubbing, copying: for the work itself.
 //!
 //! So in an async program run everything but the first on threads of its own (`tokio::task::spawn_blocking`,
-//! or a few threads behind a channel). Buffered writes may be called directly where a pause of the length
-//! said there now and then does no harm; a bulk load never should.
+//! or a few threads behind a channel). Single buffered writes may be called directly, if it does no harm that
+//! one of them now and then takes as long as is said there. Bulk loads may not.
 //!
 //! Data flow: `commit → write-ahead log + memtable → (flush) → tree → runs in the data file`; see
 //! ARCHITECTURE.md.
 //!
 //! **Invariants**
 //! - A commit gets its seqno, its place in the log and its memtables in one critical section.
-//! - What a keyspace's readers see is one [`view`](self) that is swapped whole.
+//! - What a keyspace's readers see is one view that is swapped whole.
 //! - Data is synced before the manifest edit that refers to it; the log is synced up to what an edit declares
 //!   flushed.
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use testudo_base::{Result, RunId, planted, sync::Arc};
+use testudo_base::{Result, RunId, key::shown, planted, sync::Arc};
 use testudo_contract::Part;
 use testudo_run::Run;
 use testudo_storage::{DATA_FILE, manifest_file_name};
@@ -184,7 +184,8 @@ fn check_merges(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Me
         if let Err(error) = checked {
             refused += 1;
             if refused <= REFUSED_MAX {
-                findings.push(Finding::about("", Some(keyspace.name()), error.to_string()));
+                let what = format!("key {}: {error}", shown(entry.key()));
+                findings.push(Finding::about("", Some(keyspace.name()), what));
             }
         }
         if number.is_multiple_of(ENTRIES_BETWEEN_CHECKS) {

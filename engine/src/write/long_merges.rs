@@ -19,7 +19,6 @@ use std::collections::HashMap;
 
 use testudo_base::{
     Entry, Error, KeyspaceId, Kind, Result, Seqno,
-    key::shown,
     num::{u64_of, usize_of},
     operands_format::begin_stack,
     planted,
@@ -148,13 +147,13 @@ impl Store {
         let max = self.memory.max_value_bytes();
         if u64_of(value.len()) > max {
             return Err(Error::invalid(format!(
-                "keyspace {:?}, key {}: the operand would make a value of {} bytes, longer than {max}, \
-                 a quarter of the memory budget of {} bytes",
+                "keyspace {:?}: the operand would make a value of {} bytes, longer than {max}, a quarter of \
+                 the memory budget of {} bytes",
                 keyspace.name,
-                shown(key),
                 value.len(),
                 self.memory.total()
-            )));
+            ))
+            .about_key(key));
         }
         self.merging.oversized_keys.forget(key);
         self.merging.oversized_keys.check(key, value.len());

@@ -11,7 +11,7 @@
 
 use std::{cell::RefCell, marker::PhantomData};
 
-use testudo_base::{Error, Result, key::shown, planted, sync::Arc};
+use testudo_base::{Error, Result, planted, sync::Arc};
 
 use crate::store::Store;
 
@@ -68,10 +68,10 @@ impl Store {
     fn check_none_of(&self, scopes: &[Noted]) -> Result<()> {
         let Some(noted) = scopes.iter().find(|noted| noted.store == address(self)) else { return Ok(()) };
         Err(Error::invalid(format!(
-            "a write from inside the function that updates key {} of keyspace {:?}, which may only read the \
+            "a write from inside the function that updates a key of keyspace {:?}, which may only read the \
              store",
-            shown(&noted.key),
             noted.keyspace
-        )))
+        ))
+        .about_key(&noted.key))
     }
 }

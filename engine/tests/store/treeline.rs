@@ -322,3 +322,24 @@ fn runs_of_another_tree_whose_values_go_on_in_next_pages_are_updated_rightly() {
     db.close().unwrap();
     check_store(&machine, "/db", &model);
 }
+
+/// Values for which a page has no room go on in the next one where runs are written anew, and such runs are
+/// not updated page by page.
+#[test]
+fn what_has_moved_to_a_treeline_is_laid_out_for_updates() {
+    let machine = MemEnv::new(1);
+    let db = builder(&machine, "/db").open().unwrap();
+    let from = Tree::Turtle { leaf_bytes: 192 << 10, max_pivots: 8 };
+    let users = db.keyspace("users", KeyspaceOptions::default().tree(from)).unwrap();
+    let mut subject = Subject { machine, db, users, model: Model::new() };
+    (0..KEYS).for_each(|number| subject.insert(number * 10, &[1; 300]));
+    subject.users.set_tree(TREELINE).unwrap();
+    while subject.db.step().unwrap() {}
+    assert_eq!(subject.users.stats().moving_from, None);
+    for number in 0..6 {
+        subject.insert(number * KEYS, &[2; 300]);
+        subject.settle();
+    }
+    assert!(subject.users.stats().replaced_pages >= 6, "{:?}", subject.users.stats());
+    subject.check();
+}

@@ -48,6 +48,7 @@ struct Detail {
     message: String,
     location: Option<(String, u64)>,
     keyspace: Option<String>,
+    key: Option<Box<[u8]>>,
     source: Option<Arc<io::Error>>,
     is_retryable: bool,
 }
@@ -56,8 +57,8 @@ impl Error {
     /// An error of `kind` with a message in plain words.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let is_retryable = kind == ErrorKind::Conflict;
-        let (message, location, keyspace, source) = (message.into(), None, None, None);
-        Self(Box::new(Detail { kind, message, location, keyspace, source, is_retryable }))
+        let (message, location, keyspace, key, source) = (message.into(), None, None, None, None);
+        Self(Box::new(Detail { kind, message, location, keyspace, key, source, is_retryable }))
     }
 
     /// A `Conflict` with what the caller expected: the same call would fail again.
@@ -118,6 +119,13 @@ impl Error {
         self
     }
 
+    /// The same about this key, which no message shows. An error that has a key keeps it.
+    #[must_use]
+    pub fn about_key(mut self, key: &[u8]) -> Self {
+        self.0.key.get_or_insert_with(|| key.into());
+        self
+    }
+
     /// What happened, without where.
     pub fn message(&self) -> &str {
         &self.0.message
@@ -126,6 +134,12 @@ impl Error {
     /// Name of the keyspace that damaged bytes belong to, for `Corruption`, if it is known.
     pub fn keyspace(&self) -> Option<&str> {
         self.0.keyspace.as_deref()
+    }
+
+    /// The key that the error is about, where a merge operator refuses or a function that updates it writes:
+    /// it is data of the user, so no message has it.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.0.key.as_deref()
     }
 
     /// File and byte offset of the damage, for `Corruption`.

@@ -51,10 +51,10 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// Most bytes of a key that a message shows.
+/// Most bytes of a key that a finding shows.
 const SHOWN_BYTES: usize = 64;
 
-/// A key as messages show it: in quotes, what is not printable escaped, a long one cut.
+/// A key as findings show it: in quotes, what is not printable escaped, a long one cut.
 pub fn shown(key: &[u8]) -> String {
     match key.get(..SHOWN_BYTES).filter(|_| key.len() > SHOWN_BYTES) {
         Some(start) => format!("\"{}\"… ({} bytes)", start.escape_ascii(), key.len()),

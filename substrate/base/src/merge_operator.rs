@@ -18,7 +18,6 @@ use std::{
 
 use crate::{
     Entry, Error, ErrorKind, Kind, MAX_VALUE_BYTES, Result,
-    key::shown,
     num::u64_of,
     operands_format::{Stack, begin_stack, encode_operand},
     oversized_keys::OversizedKeys,
@@ -260,8 +259,8 @@ impl FullMerge {
             return Ok(&**operator);
         }
         let message = match &self.name {
-            Some(name) => format!("the merge operator {name:?} of the keyspace is not registered"),
-            None => "the keyspace has no merge operator".to_owned(),
+            Some(name) => format!("its merge operator {name:?} is not registered"),
+            None => "it has no merge operator, which is chosen when a keyspace is created".to_owned(),
         };
         Err(Error::new(ErrorKind::Unsupported, message))
     }
@@ -270,7 +269,7 @@ impl FullMerge {
     ///
     /// Errors: as [`FullMerge::operator`], and what the operator says, with keyspace and key.
     pub fn check_operand(&self, key: &[u8], operand: &[u8]) -> Result<()> {
-        let operator = self.operator()?;
+        let operator = self.operator().map_err(|error| self.about(key, error))?;
         if planted!("refused-operand-written") {
             return Ok(());
         }
@@ -292,7 +291,7 @@ impl FullMerge {
 
     #[cold]
     fn about(&self, key: &[u8], error: Error) -> Error {
-        error.context(&format!("keyspace {:?}, key {}", self.keyspace, shown(key)))
+        error.context(&format!("keyspace {:?}", self.keyspace)).about_key(key)
     }
 
     /// Whether it is there.

@@ -297,7 +297,12 @@ impl PageUpdate {
         let mut free: BTreeSet<u32> =
             (0..written).chain(reference.footer_end()..before).filter(is_free).collect();
         if let Some(missing) = u32_of(wanted.len()).checked_sub(u32_of(free.len())).filter(|more| *more > 0) {
-            extents.extend(self.run.data().allocate(missing.max(PAGES_TAKEN_MIN))?);
+            let data = self.run.data();
+            let more = missing.max(PAGES_TAKEN_MIN);
+            let outcome = data.allocate(more);
+            let is_full = |error: &Error| error.kind() == ErrorKind::OutOfSpace;
+            let taken = if outcome.as_ref().is_err_and(is_full) { data.allocate(missing) } else { outcome };
+            extents.extend(taken?);
             free.extend(before..all(extents));
         }
         let mut take_nearest = |page: u32| {

@@ -59,7 +59,7 @@ pub struct StoreArgs {
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_positive)]
     pub memory: u64,
     /// Part of the budget for write buffers, 0 to 0.9 [default: the store's]
-    #[arg(long, value_name = "F", value_parser = parse_factor)]
+    #[arg(long, value_name = "F", value_parser = parse_write_share)]
     pub write_share: Option<f64>,
     /// Bytes of a full leaf, or of a run of a leveled tree [default: the tree's]
     #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
@@ -485,6 +485,11 @@ fn parse_hot_share(text: &str) -> Result<f64, String> {
         Ok(share) if (0.001..=0.5).contains(&share) => Ok(share),
         _ => Err(format!("{text:?} is not a part from 0.001 to 0.5")),
     }
+}
+
+fn parse_write_share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=0.9).contains(share));
+    share.ok_or_else(|| format!("{text:?} is not a share from 0 to 0.9"))
 }
 
 fn parse_factor(text: &str) -> Result<f64, String> {

@@ -4,10 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::{
-    input::{bytes_text::unescape, format::FormatArguments, key_range::RangeArguments},
-    output::size::parse_size,
-};
+use crate::input::{bytes_text::unescape, format::FormatArguments, key_range::RangeArguments};
 
 /// Which store.
 #[derive(Args, Debug)]
@@ -15,7 +12,7 @@ pub(crate) struct StoreArguments {
     /// Directory of the store; TESTUDO_DIR where it is left out
     pub(crate) dir: PathBuf,
     /// Memory that the store may use; a value can be as long as a quarter of it [default: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = testudo_bench::parse_positive)]
     pub(crate) memory: Option<u64>,
 }
 

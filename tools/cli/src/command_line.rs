@@ -98,7 +98,7 @@ pub(crate) enum Verb {
     Repair(repair::RepairArguments),
     /// Makes a new store out of what is left of a damaged one (exit code 1 if anything is lost)
     Salvage(salvage::SalvageArguments),
-    /// Reads everything from the device at a chosen pace and can be resumed (exit code 1 if something is
+    /// Reads everything from the device at a chosen rate and can be resumed (exit code 1 if something is
     /// damaged)
     Scrub(scrub::ScrubArguments),
     /// The log as it stands in the files: commits with their operations, and damage
@@ -109,7 +109,7 @@ pub(crate) enum Verb {
     Page(page::PageArguments),
     /// Empties the write buffers and waits until background work is done (changes the store)
     Compact(compact::CompactArguments),
-    /// Creates, drops or lists keyspaces
+    /// Creates, converts, drops or lists keyspaces (all but the last change the store)
     Keyspace(keyspace::KeyspaceArguments),
     /// Workloads, traces and what the device itself gives
     Bench(Box<bench::BenchArguments>),

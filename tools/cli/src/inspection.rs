@@ -81,7 +81,10 @@ impl Inspection {
         name: &str,
     ) -> Result<&KeyspaceInspection, Failure> {
         let found = self.keyspaces.iter().find(|keyspace| keyspace.name == name);
-        found.ok_or_else(|| arguments.no_keyspace(name))
+        found.ok_or_else(|| {
+            let names: Vec<&str> = self.keyspaces.iter().map(|keyspace| keyspace.name.as_str()).collect();
+            arguments.no_keyspace(&names, name)
+        })
     }
 
     /// Adds to a JSON document, if the store is in use, by which process and how old the statistics are.

@@ -4,6 +4,7 @@
 //! - Nothing here knows a store.
 
 pub(crate) mod moment;
+pub(crate) mod output_file;
 pub(crate) mod progress;
 pub(crate) mod size;
 pub(crate) mod table;

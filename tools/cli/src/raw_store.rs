@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use testudo::Error;
 use testudo_base::{Entry, Kind, StoreId, ValueReference, operands_format::Stack};
 use testudo_env::Env;
-use testudo_storage::{SlotContents, inspect_superblock};
+use testudo_storage::{DATA_FILE, SlotContents, inspect_superblock};
 use testudo_wal::survey_log;
 
 use crate::{
@@ -44,15 +44,28 @@ impl RawArguments {
     }
 }
 
-/// The machine with the directory held open, which may be named by a link; fails where there is none. What is
-/// in it, only a look at its files can tell.
+/// The machine with the directory held open, which may be named by a link; fails where there is none, or no
+/// file of a store in it. What is in these, only a look at them can tell.
 pub(crate) fn enter(context: &Context, dir: &Path) -> Result<Arc<dyn Env>, Failure> {
-    match context.env.anchor(dir) {
+    let missing = |why: &str| Err(Failure::missing(Missing::Store, dir.display(), why));
+    let entered = match context.env.anchor(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Failure::missing(Missing::Store, dir.display(), "there is no such directory"))
+            return missing("there is no such directory");
         }
-        entered => entered.map_err(|error| Failure::about(dir.display(), error)),
+        entered => entered.map_err(|error| Failure::about(dir.display(), error))?,
+    };
+    // Where the directory cannot be listed a file in it may still be read.
+    match entered.list_dir(dir) {
+        Ok(entries) if !entries.iter().any(|entry| may_be_of_store(&entry.name)) => {
+            missing("there is nothing of a Testudo store in this directory")
+        }
+        _ => Ok(entered),
     }
+}
+
+fn may_be_of_store(name: &str) -> bool {
+    let beginnings = ["superblock", "manifest-", "wal-", "UNFINISHED"];
+    name == DATA_FILE || beginnings.iter().any(|beginning| name.starts_with(beginning))
 }
 
 /// The id of the store, from the superblock or from the log.

@@ -21,6 +21,8 @@ use crate::{
 
 /// The budget where none is given.
 const MEMORY_BYTES: u64 = 256 << 20;
+/// Names of keyspaces in one message, at most.
+const NAMES_SHOWN: usize = 5;
 
 fn builder(context: &Context, store: &StoreArguments) -> DbBuilder {
     let env: Arc<dyn Env> = context.env.clone();
@@ -115,12 +117,18 @@ impl StoreArguments {
     /// The keyspace `name`, which must exist.
     pub(crate) fn existing_keyspace(&self, db: &Db, name: &str) -> Result<Keyspace, Failure> {
         let found = db.open_keyspace(name).map_err(|error| self.failure(&error))?;
-        found.ok_or_else(|| self.no_keyspace(name))
+        found.ok_or_else(|| self.no_keyspace(&db.keyspace_names(), name))
     }
 
-    /// There is no keyspace `name`.
-    pub(crate) fn no_keyspace(&self, name: &str) -> Failure {
-        let reason = format!("has no keyspace '{}'", escape(name.as_bytes()));
+    /// There is no keyspace `name` among those `there` are.
+    pub(crate) fn no_keyspace(&self, there: &[impl AsRef<str>], name: &str) -> Failure {
+        let quoted = |name: &str| format!("'{}'", escape(name.as_bytes()));
+        let mut shown: Vec<_> = there.iter().take(NAMES_SHOWN).map(|name| quoted(name.as_ref())).collect();
+        if there.len() > NAMES_SHOWN {
+            shown.push(format!("{} more", there.len() - NAMES_SHOWN));
+        }
+        let shown = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
+        let reason = format!("has no keyspace {}; there are: {shown}", quoted(name));
         Failure::missing(Missing::Keyspace, self.dir.display(), reason)
     }
 

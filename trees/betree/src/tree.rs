@@ -21,7 +21,7 @@ use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
     TreeEdit, TreeStats, Updates, Work,
 };
-use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, Run, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
     Bounds, CompactionBuffer, Fence, FencedRun, Overwrites, PartCursor, RunSlice, Source, TreeShare,
     bytes_of_runs, decode_buffer, load_sparing_damaged, on_top_bytes,
@@ -465,6 +465,10 @@ impl Tree for BeTree {
 impl Movable for BeTree {
     fn run_bytes(&self) -> u64 {
         self.options.leaf_bytes
+    }
+
+    fn bottom_layout(&self, _entry_bytes: u64) -> RunLayout {
+        RunLayout::default()
     }
 
     fn job_while_left(&self) -> Option<Job> {

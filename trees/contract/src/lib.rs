@@ -283,9 +283,7 @@ pub trait Tree: Send + Sync + fmt::Debug {
     /// Checks the structure; with `deep` also every page and the order of all keys.
     fn check_invariants(&self, deep: bool) -> Result<()>;
     /// Reads what it retains of runs that were merged; fails unless that says what the tree says.
-    fn check_retained(&self) -> Result<()> {
-        Ok(())
-    }
+    fn check_retained(&self) -> Result<()>;
     /// Whether its keyspace is on its way from one tree to another.
     fn is_moving(&self) -> bool {
         false

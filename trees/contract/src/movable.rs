@@ -50,14 +50,10 @@ pub trait Movable: Tree {
     /// Bytes of entries of a full run at the bottom.
     fn run_bytes(&self) -> u64;
     /// How the pages of runs at the bottom are laid out whose entries have about so many bytes.
-    fn bottom_layout(&self, _entry_bytes: u64) -> RunLayout {
-        RunLayout::default()
-    }
+    fn bottom_layout(&self, entry_bytes: u64) -> RunLayout;
     /// Of the jobs of [`Tree::pick_job`] one that is worth while even as the tree is being left, because
     /// flushes still come in. Pure.
-    fn job_while_left(&self) -> Option<Job> {
-        None
-    }
+    fn job_while_left(&self) -> Option<Job>;
     /// Where a piece of about so many bytes ends, which begins at the lower end of `rest` and goes up, or at
     /// the upper end and goes down. `rest` is the range of this tree; `None` if all of it is one piece.
     /// [`Movable::without_outside`] can be asked to end the tree there. Reads index pages only.

@@ -124,7 +124,8 @@ impl Tree for Migrating {
     }
 
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
-        self.to.load_pages(pages)
+        // Each knows which of its own runs may be damaged.
+        self.to.load_pages(pages).or_else(|_| self.from.load_pages(pages))
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {

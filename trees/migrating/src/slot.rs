@@ -14,7 +14,7 @@ use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
     TreeStats, Updates, Work,
 };
-use testudo_run::{Access, KeyBounds, Lookup, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_storage::{Change, PageAddress};
 
 /// Where the slot is in an id.
@@ -202,6 +202,10 @@ impl Tree for Slotted {
         self.tree.check_invariants(deep)
     }
 
+    fn check_retained(&self) -> Result<()> {
+        self.tree.check_retained()
+    }
+
     fn as_movable(&self) -> Option<&dyn Movable> {
         self.tree.as_movable().map(|_| self as &dyn Movable)
     }
@@ -210,6 +214,10 @@ impl Tree for Slotted {
 impl Movable for Slotted {
     fn run_bytes(&self) -> u64 {
         self.movable().run_bytes()
+    }
+
+    fn bottom_layout(&self, entry_bytes: u64) -> RunLayout {
+        self.movable().bottom_layout(entry_bytes)
     }
 
     fn job_while_left(&self) -> Option<Job> {

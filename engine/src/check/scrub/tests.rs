@@ -73,3 +73,41 @@ fn a_scrub_says_which_damage_costs_nothing_and_the_run_is_given_up() {
     let report = db.verify(crate::VerifyLevel::Full).unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
 }
+
+/// While a keyspace moves, each of its two trees knows which of its own runs are spare.
+#[test]
+fn damage_of_spare_runs_costs_no_answer_while_their_keyspace_moves() {
+    let env = MemEnv::new(1);
+    let (db, keyspace, versions) = retaining(&env);
+    keyspace.set_tree(Tree::turtle()).unwrap();
+    let spare = spare_runs(&db);
+    assert!(!spare.is_empty());
+    for run in &spare {
+        for number in 0..run.reference().data_pages {
+            let (page, _) = run.reference().locate(number).unwrap();
+            env.corrupt(Path::new("/db").join(DATA_FILE), page * PAGE_BYTES + 100, 1).unwrap();
+        }
+    }
+    drop((spare, keyspace));
+    db.close().unwrap();
+    let builder = Db::builder("/db").memory_bytes(8 << 20).env(Arc::clone(&env) as Arc<dyn Env>);
+    let db = builder.warm_restart(false).record_cache(false).open().unwrap();
+    let keyspace = db.open_keyspace("k").unwrap().unwrap();
+    assert!(keyspace.stats().moving_from.is_some());
+    // Spare runs are asked while their filters and indexes are in memory.
+    for run in spare_runs(&db) {
+        for key in (0..RECORDS).map(key) {
+            let _ = run.check_filter(&key);
+            run.bytes_between(Some(&key), None).unwrap();
+        }
+    }
+    let keys: Vec<_> = (0..RECORDS).map(key).collect();
+    for (round, keys) in keys.chunks(50).enumerate() {
+        let found = keyspace.multi_get(keys).unwrap_or_else(|error| panic!("batch {round}: {error}"));
+        for (number, found) in (round * 50..).zip(found) {
+            let number = u64::try_from(number).unwrap();
+            let version = versions[usize::try_from(number).unwrap()];
+            assert_eq!(found.as_deref(), Some(&value(number, version)[..]));
+        }
+    }
+}

@@ -226,12 +226,11 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
             self.stack.extend_from_slice(entry.value);
         }
         if u64_of(self.stack.len()) > MAX_VALUE_BYTES {
-            let key =
-                self.sources[self.order[0]].entry().map_or_else(String::new, |entry| key::shown(entry.key));
+            let error = Error::invalid("operands of a key that cannot be merged have become too long");
+            let entry = self.sources[self.order[0]].entry();
+            let error = entry.iter().fold(error, |error, entry| error.about_key(entry.key));
             self.order.clear();
-            return Err(Error::invalid(format!(
-                "key {key}: operands that cannot be merged have become too long"
-            )));
+            return Err(error);
         }
         self.stacked = Some(kind);
         Ok(())

@@ -6,15 +6,17 @@
 
 use std::{
     fmt,
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Read},
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use testudo_base::num::u64_of;
 
 use crate::context::{Context, Stopwatch};
 
 const DRAW_AFTER: Duration = Duration::from_secs(1);
+const COUNTS_BETWEEN_LOOKS: u64 = 1000;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +54,21 @@ impl Progress {
         Self { bar, stopwatch: context.stopwatch(), hidden: true }
     }
 
+    /// The same reader, whose bytes are counted.
+    pub(crate) fn of_reader<R: Read>(self, reader: R) -> impl Read {
+        CountedReader { reader, position: 0, progress: self }
+    }
+
     /// There is this much to do in all.
     pub(crate) fn set_total(&mut self, total: u64) {
         self.bar.set_length(total);
+    }
+
+    /// As [`Progress::set`], for what is counted one by one: looks at the clock now and then.
+    pub(crate) fn set_sometimes(&mut self, position: u64) {
+        if position.is_multiple_of(COUNTS_BETWEEN_LOOKS) {
+            self.set(position);
+        }
     }
 
     /// Work goes on: `position` is done.
@@ -66,6 +80,22 @@ impl Progress {
             }
         }
         self.bar.set_position(position);
+    }
+}
+
+/// A reader with a progress bar.
+struct CountedReader<R> {
+    reader: R,
+    position: u64,
+    progress: Progress,
+}
+
+impl<R: Read> Read for CountedReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.reader.read(buffer)?;
+        self.position += u64_of(bytes);
+        self.progress.set(self.position);
+        Ok(bytes)
     }
 }
 

@@ -1,35 +1,4 @@
-//! Sizes as people type and read them: `64MiB`, `2GiB`, `1.5 MiB`.
-//!
-//! **Invariants**
-//! - A size without a unit is in bytes; units with an `i` are powers of 1024, the others powers of 1000, as
-//!   in `testudo bench`; a trailing `B` changes nothing.
-
-/// Parses a size; the error names what is wrong.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    if number.is_empty() {
-        return Err(format!("'{text}' is not a size; write for example 64MiB"));
-    }
-    let factor = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "ki" | "kib" => 1 << 10,
-        "mi" | "mib" => 1 << 20,
-        "gi" | "gib" => 1 << 30,
-        "ti" | "tib" => 1 << 40,
-        "k" | "kb" => 1000,
-        "m" | "mb" => 1_000_000,
-        "g" | "gb" => 1_000_000_000,
-        "t" | "tb" => 1_000_000_000_000,
-        _ => return Err(format!("'{unit}' is not a unit of size; use KiB, MiB or GiB")),
-    };
-    number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(factor))
-        .ok_or_else(|| format!("'{text}' is beyond the largest size"))
-}
+//! Sizes and counts as people read them: `812 B`, `1.4 MiB`, `1,234,567`.
 
 /// A human-readable size: `812 B`, `1.4 MiB`.
 pub(crate) fn show_size(bytes: u64) -> String {

@@ -1,15 +1,25 @@
 //! `testudo compact`: empties the write buffers into the trees and waits until background work is done.
 
+use std::{thread, time::Duration};
+
 use clap::Args;
 use serde_json::json;
+use testudo::Db;
+use testudo_env::Env;
 
 use crate::{
     arguments::StoreArguments,
     context::Context,
     failure::{Outcome, Verdict},
-    output::size::show_size,
+    output::{
+        progress::{Progress, Unit},
+        size::show_size,
+    },
     store,
 };
+
+/// How often is looked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Arguments of `testudo compact`.
 #[derive(Args, Debug)]
@@ -18,13 +28,29 @@ pub(crate) struct CompactArguments {
     store: StoreArguments,
 }
 
+/// Settles, and shows meanwhile how much has been written.
+fn settle(context: &Context, db: &Db, progress: &mut Progress) -> testudo::Result<()> {
+    let began = db.stats().device_bytes_written;
+    thread::scope(|scope| {
+        let settling = scope.spawn(|| db.settle());
+        while !settling.is_finished() {
+            progress.set(db.stats().device_bytes_written - began);
+            context.env.sleep(LOOK_EVERY);
+        }
+        settling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// Flushes, settles, and says what it came to.
 pub(crate) fn run(context: &mut Context, arguments: &CompactArguments) -> Outcome {
     let store = &arguments.store;
     let stopwatch = context.stopwatch();
     let db = store::open_for_writing(context, store, false)?;
     let before = db.stats().disk_bytes;
-    let flushed = db.settle().map(|()| Verdict::Fine).map_err(|error| store.failure(&error));
+    let mut progress = Progress::new(context, "compact", None, Unit::Bytes);
+    let settled = settle(context, &db, &mut progress);
+    drop(progress);
+    let flushed = settled.map(|()| Verdict::Fine).map_err(|error| store.failure(&error));
     let after = db.stats().disk_bytes;
     store.close(db, flushed)?;
     let seconds = stopwatch.elapsed().as_secs_f64();

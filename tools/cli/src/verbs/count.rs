@@ -14,8 +14,6 @@ use crate::{
     store,
 };
 
-const RECORDS_BETWEEN_LOOKS: u64 = 1000;
-
 /// Arguments of `testudo count`.
 #[derive(Args, Debug)]
 pub(crate) struct CountArguments {
@@ -32,9 +30,7 @@ pub(crate) fn run(context: &mut Context, arguments: &CountArguments) -> Outcome 
     for entry in range.open(&keyspace).map_err(|error| store.failure(&error))? {
         entry.map_err(|error| store.failure(&error))?;
         count += 1;
-        if count.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
-            progress.set(count);
-        }
+        progress.set_sometimes(count);
     }
     drop(progress);
     if context.json {

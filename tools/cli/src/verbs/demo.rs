@@ -29,7 +29,7 @@ use self::{report::Report, scratch::Scratch};
 use crate::{
     context::{Context, Interruption},
     failure::{Failure, Outcome, Verdict},
-    output::size::{parse_size, show_size},
+    output::size::show_size,
 };
 
 pub(crate) use self::writer::{WriterArguments, run_writer};
@@ -45,7 +45,7 @@ pub(crate) struct DemoArguments {
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
     /// Memory that the store may use
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = testudo_bench::parse_positive)]
     memory: u64,
 }
 

@@ -20,11 +20,12 @@ use crate::{
     context::{Context, Interruption},
     failure::{Failure, Outcome, Verdict},
     input::{
-        bytes_text::to_hex,
+        bytes_text::{escape, to_hex},
         format::{Format, Role},
         json_record::JsonRecord,
     },
     output::{
+        output_file,
         progress::{Progress, Unit},
         size::show_count,
     },
@@ -76,7 +77,7 @@ pub(crate) fn run(context: &mut Context, arguments: &DumpArguments) -> Outcome {
     };
     let interruption = context.catch_interruption()?;
     let failure = |error: io::Error| Failure::about(path.display(), error);
-    let file = create_output(path).map_err(failure)?;
+    let file = output_file::create(path)?;
     let mut dump = Dump::new(context, arguments, &keyspace);
     let mut out = BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, file);
     let written = dump.run(&mut out, Some(&interruption), failure).and_then(|records| {
@@ -213,7 +214,8 @@ impl<'a> Dump<'a> {
         let value = entry.value().map_err(|error| {
             let is_unmerged = entry.base_with_operands().is_some();
             let hint = if is_unmerged { "; `dump --raw` writes such records as they are" } else { "" };
-            Failure::about(self.arguments.store.dir.display(), format!("{error}{hint}"))
+            let key = escape(entry.key());
+            Failure::about(self.arguments.store.dir.display(), format!("{error} (key '{key}'){hint}"))
         })?;
         let formats = self.arguments.record.formats;
         let mut line = Vec::with_capacity(entry.key().len() + value.len() + 32);
@@ -272,8 +274,4 @@ fn raw_record(key: &[u8], parts: &BaseWithOperands<'_>) -> serde_json::Value {
         record["operands_hex"] = json!(parts.operands.iter().map(|part| to_hex(part)).collect::<Vec<_>>());
     }
     record
-}
-
-fn create_output(path: &Path) -> io::Result<fs::File> {
-    fs::OpenOptions::new().write(true).create_new(true).open(path)
 }

@@ -5,7 +5,6 @@
 //!   output.
 
 use std::{
-    fs::File,
     io,
     path::{Path, PathBuf},
 };
@@ -19,6 +18,10 @@ use crate::{
     context::Context,
     failure::{Failure, Outcome, Verdict},
     input::json_record::JsonRecord,
+    output::{
+        output_file,
+        progress::{Progress, Unit},
+    },
     store,
 };
 
@@ -75,9 +78,11 @@ fn write_file(
 ) -> Outcome {
     let GetArguments { store, record, .. } = arguments;
     let found = keyspace.get_reader(key).map_err(|error| store.failure(&error))?;
-    let mut reader = found.ok_or_else(|| store.no_key(key, &record.keyspace.name))?;
+    let reader = found.ok_or_else(|| store.no_key(key, &record.keyspace.name))?;
+    let progress = Progress::new(context, "get", Some(reader.value_len()), Unit::Bytes);
+    let mut reader = progress.of_reader(reader);
     let about_file = |error: io::Error| Failure::about(path.display(), error);
-    let mut file = create_output(path).map_err(about_file)?;
+    let mut file = output_file::create(path)?;
     let copied = io::copy(&mut reader, &mut file).and_then(|bytes| file.sync_all().map(|()| bytes));
     let value_bytes = copied.map_err(|error| {
         // Half a value is worse than none.
@@ -89,8 +94,4 @@ fn write_file(
         context.console.json(&json!({ "output": output, "value_bytes": value_bytes }))?;
     }
     Ok(Verdict::Fine)
-}
-
-fn create_output(path: &Path) -> io::Result<File> {
-    File::options().write(true).create_new(true).open(path)
 }

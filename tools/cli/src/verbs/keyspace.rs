@@ -144,6 +144,6 @@ fn report(context: &mut Context, document: &Value) -> Outcome {
 fn drop_keyspace(db: &Db, store: &StoreArguments, name: &str) -> Outcome {
     match db.drop_keyspace(name).map_err(|error| store.failure(&error))? {
         true => Ok(Verdict::Fine),
-        false => Err(store.no_keyspace(name)),
+        false => Err(store.no_keyspace(&db.keyspace_names(), name)),
     }
 }

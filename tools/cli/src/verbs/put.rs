@@ -18,6 +18,7 @@ use crate::{
     arguments::{RecordArguments, StoreArguments},
     context::Context,
     failure::{Failure, Outcome, Verdict},
+    output::progress::{Progress, Unit},
     store,
 };
 
@@ -77,14 +78,24 @@ fn run_with_file(context: &mut Context, arguments: &PutArguments, key: &[u8], pa
     let store = &arguments.store;
     let about_file = |error: io::Error| Failure::about(path.display(), error);
     let file = open_input(path).map_err(about_file)?;
-    let length = file.metadata().map_err(about_file)?.len();
+    let metadata = file.metadata().map_err(about_file)?;
+    if !metadata.is_file() {
+        return Err(Failure::about(path.display(), "is no file of a known length; see --stdin"));
+    }
+    let length = metadata.len();
     let db = store::open_for_writing(context, store, arguments.create)?;
-    let outcome = put_file(&db, arguments, key, (file, length));
+    let progress = Progress::new(context, "put", Some(length), Unit::Bytes);
+    let outcome = put_file(&db, arguments, key, (progress.of_reader(file), length));
     store.close(db, outcome)?;
     answer(context, arguments, length)
 }
 
-fn put_file(db: &testudo::Db, arguments: &PutArguments, key: &[u8], (file, length): (File, u64)) -> Outcome {
+fn put_file(
+    db: &testudo::Db,
+    arguments: &PutArguments,
+    key: &[u8],
+    (file, length): (impl Read, u64),
+) -> Outcome {
     let store = &arguments.store;
     let keyspace = store.keyspace(db, &arguments.record.keyspace.name, arguments.create)?;
     let written = keyspace.insert_reader(key, length, file);

@@ -16,7 +16,7 @@ use crate::{
     failure::{Failure, Outcome, Verdict},
     input::bytes_text::{escape, to_hex},
     output::{
-        size::{parse_size, show_count, show_size},
+        size::{show_count, show_size},
         watched_work::watched,
     },
     raw_store::enter,
@@ -40,7 +40,7 @@ pub(crate) struct SalvageArguments {
     #[arg(long, value_name = "NAME")]
     merge_operator: Option<String>,
     /// Memory for the new store while it is written; a value can be a quarter of it
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = testudo_bench::parse_positive)]
     memory: Option<u64>,
 }
 

@@ -11,7 +11,8 @@ use crate::{
     arguments::RangeOfStore,
     context::Context,
     failure::{Failure, Outcome, Verdict},
-    input::json_record::JsonRecord,
+    input::{bytes_text::escape, json_record::JsonRecord},
+    output::progress::{Progress, Unit},
     store,
 };
 
@@ -42,6 +43,7 @@ pub(crate) fn run(context: &mut Context, arguments: &ScanArguments) -> Outcome {
     let store = &arguments.records.store;
     let (_db, keyspace, range) = store::open_range(context, &arguments.records)?;
     let mut entries = range.open(&keyspace).map_err(|error| store.failure(&error))?;
+    let mut progress = arguments.count.then(|| Progress::new(context, "scan", None, Unit::Records));
     let mut count = 0;
     let mut line = Vec::new();
     while arguments.limit.is_none_or(|limit| count < limit) {
@@ -49,10 +51,12 @@ pub(crate) fn run(context: &mut Context, arguments: &ScanArguments) -> Outcome {
         let Some(entry) = next else { break };
         let entry = entry.map_err(|error| store.failure(&error))?;
         count += 1;
-        if !arguments.count {
-            print(context, arguments, &entry, &mut line)?;
+        match &mut progress {
+            None => print(context, arguments, &entry, &mut line)?,
+            Some(progress) => progress.set_sometimes(count),
         }
     }
+    drop(progress);
     match (arguments.count, context.json) {
         (false, _) => {}
         (true, true) => context.console.json(&json!({ "count": count }))?,
@@ -70,7 +74,10 @@ fn print(
     let formats = arguments.records.record.formats;
     let value = match arguments.keys_only {
         true => None,
-        false => Some(entry.value().map_err(|error| arguments.records.store.failure(&error))?),
+        false => Some(entry.value().map_err(|error| {
+            let key = escape(entry.key());
+            Failure::about(arguments.records.store.dir.display(), format!("{error} (key '{key}')"))
+        })?),
     };
     if context.json {
         return context

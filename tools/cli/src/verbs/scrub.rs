@@ -21,7 +21,7 @@ use crate::{
     failure::{Failure, Outcome, Verdict, say},
     output::{
         progress::{Progress, Unit},
-        size::{parse_size, show_count, show_size},
+        size::{show_count, show_size},
     },
     store,
 };
@@ -37,7 +37,7 @@ pub(crate) struct ScrubArguments {
     #[command(flatten)]
     store: StoreArguments,
     /// Bytes to read in a second, at most
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = testudo_bench::parse_positive)]
     rate: Option<u64>,
     /// Go on where the last scrub stopped: the file `scrub` in the store's directory says where that was
     #[arg(long)]

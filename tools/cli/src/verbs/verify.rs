@@ -1,8 +1,8 @@
 //! `testudo verify`: checks what is on disk, without changing it.
 //!
 //! **Invariants**
-//! - Exit code 1 only where stored bytes are damaged; where it could not look (no store, locked, no
-//!   permission) the exit code is 2.
+//! - Exit code 1 only where stored bytes are damaged, or there is no store; where it could not look (locked,
+//!   no permission) the exit code is 2.
 //! - A check that does not read everything never calls the store valid, and says what it did not read.
 
 use clap::{Args, ValueEnum};

@@ -201,3 +201,23 @@ fn a_demo_directory_that_holds_something_is_refused() {
     place.run(&["demo", "--dir", "STORE"]).refused(&["STORE", "empty"]);
     assert_eq!(files_of(&place.store()), before);
 }
+
+#[test]
+fn what_is_named_and_cannot_be_used_is_told() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("folder")).unwrap();
+    place.run(&["put", "STORE", "k", "--file", "folder", "--create"]).refused(&["folder", "--stdin"]);
+    assert!(!place.store().exists(), "nothing was created");
+
+    place.run(&["put", "STORE", "k", "v", "--create", "--keyspace", "words"]).fine();
+    place.run(&["get", "STORE", "k"]).missing(&["'default'", "'words'"]);
+    place.run(&["stat", "STORE", "--keyspace", "none"]).missing(&["'none'", "'words'"]);
+    place.write("there", b"precious");
+    for verb in [&["dump", "STORE", "--keyspace", "words"][..], &["get", "STORE", "k", "--keyspace", "words"]]
+    {
+        place.run(&[verb, &["--output", "there"]].concat()).refused(&["there", "never overwritten"]);
+    }
+    assert_eq!(std::fs::read(place.path("there")).unwrap(), b"precious");
+    place.run(&["compact", "STORE", "--memory", "1.5MiB"]).fine();
+    place.run(&["compact", "STORE", "--memory", "1.5parsec"]).not_understood(&["parsec"]);
+}

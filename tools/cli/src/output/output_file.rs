@@ -1,0 +1,20 @@
+//! Files that verbs write answers to.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    path::Path,
+};
+
+use crate::failure::Failure;
+
+/// Makes the file; one that exists is never overwritten.
+pub(crate) fn create(path: &Path) -> Result<File, Failure> {
+    let created = OpenOptions::new().write(true).create_new(true).open(path);
+    created.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            Failure::about(path.display(), "exists, and files are never overwritten")
+        }
+        _ => Failure::about(path.display(), error),
+    })
+}
