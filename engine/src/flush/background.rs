@@ -178,12 +178,14 @@ fn sync_loop(store: &Store) -> Result<()> {
 fn flush_loop(store: &Store) -> Result<()> {
     let (mut idle_rounds, mut jobs) = (0u32, 0);
     while !store.health.is_closing() && !store.has_failed() {
-        check_device_space(store)?;
-        store.govern_memory();
-        store.govern_values()?;
-        store.seal_with_full_logs()?;
-        store.seal_if_full();
-        let worked = (|| Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?))();
+        let worked = (|| {
+            check_device_space(store)?;
+            store.govern_memory();
+            store.govern_values()?;
+            store.seal_with_full_logs()?;
+            store.seal_if_full();
+            Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?)
+        })();
         if is_stalled(&worked) {
             wait_for_work(store);
             continue;

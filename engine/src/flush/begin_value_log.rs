@@ -82,7 +82,7 @@ impl Store {
         };
         let _flush = self.flush_lock.lock();
         self.beginning.begin().inspect_err(|error| self.poison(error))?;
-        let begun = self.begin_value_log(keyspace, capacity).inspect_err(|error| self.poison(error))?;
+        let begun = self.begin_value_log(keyspace, capacity, 0).inspect_err(|error| self.poison(error))?;
         let Some(log) = begun else { return Ok(()) };
         if !planted!("value-log-not-in-edit") {
             // The file is as long as the edit says.
@@ -114,7 +114,10 @@ impl Store {
             let came_bytes = view.active.loggable_bytes();
             let capacity = || self.value_log_capacity(buffer, came_bytes, tree, &view.options);
             let log = match is_written.then(capacity).flatten() {
-                Some(capacity) => self.begin_value_log(keyspace, capacity)?,
+                Some(capacity) => {
+                    let begun_before = begun.iter().flatten().count();
+                    self.begin_value_log(keyspace, capacity, begun_before)?
+                }
                 None => None,
             };
             if !planted!("value-log-not-in-edit") {
@@ -169,12 +172,18 @@ impl Store {
         has_space.then_some(capacity)
     }
 
-    /// A value log that the durable state does not have yet; `None` if the keyspace has a spare one, or there
-    /// is no space. REQUIRES: `flush_lock` is held.
-    fn begin_value_log(&self, keyspace: &KeyspaceCore, capacity: u64) -> Result<Option<Arc<ValueLog>>> {
+    /// A value log that the durable state does not have yet, beside `begun_before` others like that; `None`
+    /// if the keyspace has a spare one, there are many, or there is no space. REQUIRES: `flush_lock` is held.
+    fn begin_value_log(
+        &self,
+        keyspace: &KeyspaceCore,
+        capacity: u64,
+        begun_before: usize,
+    ) -> Result<Option<Arc<ValueLog>>> {
         debug_assert!(self.flush_lock.is_locked(), "one is begun at a time");
-        let has_one = keyspace.spare_value_log.lock().is_some() || self.value_logs.count() >= VALUE_LOGS_MAX;
-        if keyspace.is_dropped() || has_one || self.has_failed() {
+        let has_one = keyspace.spare_value_log.lock().is_some();
+        let are_many = self.value_logs.count() + begun_before >= VALUE_LOGS_MAX;
+        if keyspace.is_dropped() || has_one || are_many || self.has_failed() {
             return Ok(None);
         }
         let origin = RunOrigin {

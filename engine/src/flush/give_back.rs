@@ -54,6 +54,13 @@ impl Store {
     /// failed count as free, but the edit may be durable. Edits are committed, and fail, under `flush_lock`.
     pub(crate) fn give_back_all_space(&self) -> Result<()> {
         let _flush = self.flush_lock.lock();
-        if self.has_failed() { Ok(()) } else { self.data.give_back_space() }
+        if self.has_failed() {
+            return Ok(());
+        }
+        match self.data.give_back_space() {
+            // A full device may have no space to note that there is some. What is not given back stays free.
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(()),
+            outcome => outcome,
+        }
     }
 }

@@ -6,7 +6,6 @@ use testudo_base::{
     Error, Kind, Result, Seqno,
     num::{u64_of, usize_of},
     operands_format::encode_operand,
-    planted,
 };
 use testudo_contract::OutlineLine;
 
@@ -18,10 +17,7 @@ use crate::{
     read::{self, Found, ManyFound},
     store::{pieces::PIECES_KEYSPACE, pieces_format::PIECE_BYTES, view::KeyspaceCore},
     write::{
-        batch_format::{Operation, operation_bytes},
-        commit::CommitTerms,
-        space_guard::Intent,
-        update_scope::UpdateScope,
+        batch_format::Operation,
         write_pieces::{check_ended, read_exactly},
     },
 };
@@ -255,10 +251,11 @@ impl Keyspace {
     /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all
     /// writers, and returns the new value. Acknowledged with the store's default durability.
     ///
-    /// The key is locked while `change` runs, so it should be short. It may read the store. Its writes to the
-    /// store, to any key and by any handle, fail with `Invalid` and change nothing; what needs several keys
-    /// is a [`Batch`](crate::Batch). Two stores whose updates write to each other can wait for each other for
-    /// ever.
+    /// The key is locked while `change` runs, so it should be short. If what it made has to wait for space on
+    /// a nearly full device, it is called anew, with the value that there is then. It may read the store. Its
+    /// writes to the store, to any key and by any handle, fail with `Invalid` and change nothing; what needs
+    /// several keys is a [`Batch`](crate::Batch). Two stores whose updates write to each other can wait for
+    /// each other for ever.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -283,7 +280,8 @@ impl Keyspace {
         mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Slice>> {
         let key = key.as_ref();
-        self.modify(key, |old| Ok(change(old)))
+        let new = self.db.store().modify(&self.core, key, |old| Ok(change(old)))?;
+        Ok(new.map(Slice::from))
     }
 
     /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none). Acknowledged
@@ -312,78 +310,13 @@ impl Keyspace {
         old: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<()> {
-        self.modify(key.as_ref(), |present| {
+        self.db.store().modify(&self.core, key.as_ref(), |present| {
             if present != old {
                 return Err(Error::mismatch("the value is not the expected one"));
             }
             Ok(new.map(<[u8]>::to_vec))
         })?;
         Ok(())
-    }
-
-    /// Commits what `change` makes of the present value, which nobody else changes meanwhile.
-    fn modify(
-        &self,
-        key: &[u8],
-        change: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
-    ) -> Result<Option<Slice>> {
-        let store = self.db.store();
-        store.check_limits(key, &[])?;
-        store.wal()?;
-        let terms = CommitTerms {
-            keyspaces: std::slice::from_ref(&self.core),
-            bytes: key.len(),
-            intent: Intent::Remove,
-            durability: Durability::Buffered,
-        };
-        let lock = || {
-            Some(store.commits.stripes.lock_one(self.core.id, key)).filter(|_| !planted!("swap-without-lock"))
-        };
-        let mut written = None;
-        store.commit(&terms, lock, || {
-            let changed = self.write_changed(key, change)?;
-            Ok(changed.map(|(seqno, new)| {
-                written = new;
-                seqno
-            }))
-        })?;
-        Ok(written.map(Slice::from))
-    }
-
-    /// Writes what `change` makes of the present value; `None` if there was none and shall be none. REQUIRES:
-    /// the stripe of the key is locked.
-    fn write_changed(
-        &self,
-        key: &[u8],
-        change: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
-    ) -> Result<Option<(Seqno, Option<Vec<u8>>)>> {
-        let store = self.db.store();
-        let old = store.get_locked(&self.core, key)?;
-        let new = {
-            let _scope = UpdateScope::enter(store, &self.core.name, key);
-            change(old.as_deref())?
-        };
-        let kind = match (&old, &new) {
-            (None, None) => return Ok(None),
-            (_, Some(_)) => Kind::Value,
-            (Some(_), None) => Kind::Tombstone,
-        };
-        if kind == Kind::Value {
-            store.space.check(&*store.env, Intent::Write)?;
-        }
-        let operation = self.operation(kind, key, new.as_deref().unwrap_or(&[]));
-        store.check_limits(key, operation.value)?;
-        if let Some(new) = &new {
-            self.core.check_value(key, new)?;
-        }
-        let (keyspaces, operations) = (std::slice::from_ref(&self.core), std::slice::from_ref(&operation));
-        let seqno = store.write_and_record(
-            keyspaces,
-            operations,
-            operation_bytes(&operation),
-            Durability::Buffered,
-        )?;
-        Ok(Some((seqno, new)))
     }
 
     /// As [`ReadView::get`](crate::ReadView::get).

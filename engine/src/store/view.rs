@@ -212,6 +212,8 @@ pub(crate) struct KeyspaceCore {
     dropped: AtomicBool,
     /// Something was written since the background looked last.
     was_written: AtomicBool,
+    /// Its active buffer must be sealed before much more is written to it.
+    pub(crate) must_seal: AtomicBool,
     pub(crate) full_merge: Arc<FullMerge>,
     pub(crate) name: Arc<str>,
     pub(crate) drops: DropTotals,
@@ -256,6 +258,7 @@ impl KeyspaceCore {
             has_operator: full_merge.has_operator(),
             dropped: false.into(),
             was_written: false.into(),
+            must_seal: false.into(),
             full_merge,
             name,
             drops: DropTotals::default(),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use testudo_base::{Error, ErrorKind, MAX_KEY_BYTES, Result, num::u64_of};
+use testudo_base::{Error, ErrorKind, MAX_KEY_BYTES, Result, num::u64_of, sync::atomic::Ordering::Relaxed};
 
 use crate::{
     flush::nearly_full::is_full,
@@ -35,11 +35,17 @@ impl Store {
         Ok(())
     }
 
+    /// Whether what a commit writes has to be admitted by its size, because the device is full or nearly so.
+    #[inline]
+    pub(crate) fn is_space_short(&self) -> bool {
+        self.space.is_short() || self.nearly_full.is_on()
+    }
+
     /// Lets a commit of `bytes` begin, after a delay if the running flush is behind.
     pub(crate) fn admit(&self, bytes: usize, intent: Intent) -> Result<()> {
         self.check_writable()?;
         self.check_outside_updates()?;
-        if self.space.is_short() || self.nearly_full.is_on() {
+        if self.is_space_short() {
             self.admit_nearly_full(u64_of(bytes), intent)?;
         }
         self.backpressure.admit(&*self.env, u64_of(bytes));
@@ -97,6 +103,27 @@ impl Store {
         Ok(false)
     }
 
+    /// Waits until the active buffer of a keyspace has names for memory again: until the buffer that is
+    /// sealed is in the tree, and this one is sealed.
+    #[cold]
+    pub(crate) fn await_names(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        loop {
+            self.seal_one(keyspace);
+            if !keyspace.view.load().active.table.must_seal() || keyspace.is_dropped() {
+                keyspace.must_seal.store(false, Relaxed);
+                return Ok(());
+            }
+            self.check_writable()?;
+            if self.background.is_stepped {
+                self.flush_for_memory()?;
+            } else {
+                self.health.check_not_stalled()?;
+                self.background.wake();
+                self.backpressure.wait_for_own_memory(&*self.env, MEMORY_RECHECK);
+            }
+        }
+    }
+
     /// Delays the writer of a keyspace that is beyond its own share although a buffer of it is on its way
     /// into the tree: until a flush ends, or for a moment. Otherwise its buffer would grow into the memory of
     /// others, and those would be flushed.
@@ -112,3 +139,6 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

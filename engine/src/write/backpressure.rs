@@ -8,7 +8,8 @@
 //!
 //! **Invariants**
 //! - Nobody is delayed while nothing flushes, and no flush waits for a job.
-//! - A single delay is at most [`MAX_DELAY`].
+//! - A single delay is at most [`MAX_DELAY`], and what large writes owe is forgotten beyond
+//!   [`MAX_DEBT_NANOS`]: nobody waits for long because of a flush that has ended.
 
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ use testudo_env::Env;
 const MIN_DELAY_NANOS: u64 = 300_000;
 /// Longest single delay.
 const MAX_DELAY: Duration = Duration::from_millis(5);
+/// By so much the writes that were admitted may be ahead of the time that they should have taken.
+const MAX_DEBT_NANOS: u64 = 100_000_000;
 /// Bytes that a job must have written for its pace to be known.
 const PACE_BYTES: u64 = 1 << 20;
 /// The pace of jobs before any was seen: 250 MB a second.
@@ -292,6 +295,9 @@ impl Backpressure {
         let earliest = now.saturating_sub(10_000_000);
         self.paid_until.fetch_max(earliest, Relaxed);
         let until = self.paid_until.fetch_add(cost, Relaxed) + cost;
+        if until > now + MAX_DEBT_NANOS {
+            self.paid_until.fetch_min(now + MAX_DEBT_NANOS, Relaxed);
+        }
         if until > now + MIN_DELAY_NANOS {
             let delay = Duration::from_nanos(until - now).min(MAX_DELAY);
             env.sleep(delay);

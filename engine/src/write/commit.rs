@@ -64,6 +64,9 @@ impl Store {
         self.admit(terms.bytes, terms.intent)?;
         for keyspace in terms.keyspaces {
             self.await_own_share(keyspace);
+            if keyspace.must_seal.load(Relaxed) {
+                self.await_names(keyspace)?;
+            }
         }
         let locked = lock();
         let written = write()?;
@@ -217,6 +220,7 @@ impl Store {
         if inserted.memory_bytes > 0 {
             buffers.each(|at, buffer| {
                 self.check_own_share(&keyspaces[at], buffer);
+                self.check_names(&keyspaces[at], buffer);
                 self.seal_with_full_log(&keyspaces[at], buffer);
             });
         }
@@ -238,6 +242,15 @@ impl Store {
         let distance = self.memory.shares().flush_distance_of(share);
         if buffer.table.memory_bytes() >= distance && buffer.sealed_at() == Seqno(0) {
             self.seal_one(keyspace);
+        }
+    }
+
+    /// Seals `buffer` if it is running out of names for its memory. If another one of its keyspace is sealed
+    /// already, later commits wait for that ([`Store::await_names`]).
+    fn check_names(&self, keyspace: &KeyspaceCore, buffer: &WriteBuffer) {
+        if buffer.table.must_seal() && buffer.sealed_at() == Seqno(0) {
+            self.seal_one(keyspace);
+            keyspace.must_seal.store(buffer.sealed_at() == Seqno(0), Relaxed);
         }
     }
 

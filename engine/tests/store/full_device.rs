@@ -301,3 +301,72 @@ fn a_store_on_a_full_device_survives_crash_after_crash() {
     drop(open_store);
     assert!(removed > 10, "only {removed} removals were taken");
 }
+
+/// An update may remove, so it begins where an insert would be refused. What it writes counts all the same.
+#[test]
+fn an_update_takes_no_more_than_an_insert_does() {
+    let (machine, db, keyspace) = machine_with_store();
+    let taken = fill(&machine, &keyspace);
+    let long = vec![8; 200 << 10];
+    for number in 0..200 {
+        let error = keyspace.update(key(taken + number), |_| Some(long.clone())).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+        let error = keyspace.compare_and_swap(key(0), Some(&[7; 500]), Some(&long)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+    }
+    let error = keyspace.compare_and_swap(key(0), Some(b"another"), Some(&long)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert_eq!(keyspace.get(key(taken)).unwrap(), None);
+    // Those that remove are taken, and make room.
+    keyspace.compare_and_swap(key(0), Some(&[7; 500]), None).unwrap();
+    (1..taken).for_each(|number| assert_eq!(keyspace.update(key(number), |_| None).unwrap(), None));
+    while db.step().unwrap() {}
+    keyspace.update(key(0), |old| old.is_none().then(|| long.clone())).unwrap();
+    assert_eq!(keyspace.get(key(0)).unwrap().as_deref(), Some(&long[..]));
+    assert_holds(&keyspace, 0..1);
+    db.close().unwrap();
+}
+
+/// Where an insert waits for the buffers to be flushed, an update does too, and is called anew.
+#[test]
+fn an_update_that_waited_for_space_sees_the_value_that_there_is_then() {
+    let (machine, db, keyspace) = machine_with_store();
+    for number in 0..2_000 {
+        keyspace.insert(key(number), [7; 500]).unwrap();
+    }
+    db.flush().unwrap();
+    machine.space_limit(Some(machine.used_bytes() + (6 << 20)));
+    let mut calls = 0_u32;
+    for number in 0..200 {
+        let updated = keyspace.update(key(number), |old| {
+            calls += 1;
+            Some([old.unwrap(), &[1; 3000]].concat())
+        });
+        assert_eq!(updated.unwrap().unwrap().len(), 3500);
+    }
+    assert!(calls > 200, "{calls}");
+    for number in 0..200 {
+        assert_eq!(keyspace.get(key(number)).unwrap().unwrap().len(), 3500);
+    }
+}
+
+#[test]
+fn a_device_without_space_to_note_what_is_free_is_no_failure() {
+    let machine = MemEnv::new(5);
+    let faults = FaultyEnv::new(machine.clone());
+    let db = Db::builder(Path::new("/db")).env(faults.clone()).memory_bytes(MEMORY).open().unwrap();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default).unwrap();
+    for round in 0..3 {
+        (0..8_000).for_each(|number| keyspace.insert(key(number), [round; 500]).unwrap());
+        db.flush().unwrap();
+    }
+    let plan = FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::PunchHole).on_path("/db/data");
+    faults.set_plan(Some(plan.for_good()));
+    (0..8_000).for_each(|number| keyspace.remove(key(number)).unwrap());
+    db.settle().unwrap();
+    assert!(faults.call_count(IoClass::PunchHole) > 0);
+    faults.set_plan(None);
+    keyspace.insert("k", "v").unwrap();
+    db.settle().unwrap();
+    assert_eq!(keyspace.iter().unwrap().count(), 1);
+}

@@ -44,7 +44,8 @@ const RECORD_LINES: usize = 3;
 /// Units of a window, as a power of two; a window holds at most one chunk of the full size.
 const WINDOW_LOG: u32 = (CHUNK_BYTES / UNIT_BYTES).ilog2();
 const FIRST_CHUNK_BYTES: usize = PIECE_BYTES;
-/// A record of this size that does not fit in what is left of the chunk gets a chunk of its own.
+/// A record of this size that does not fit in what is left of the chunk gets a chunk of its own, as long as
+/// there are plenty of names for chunks.
 const DEDICATED_BYTES: usize = CHUNK_BYTES / 8;
 /// A record of this size does not go through a slab.
 const DIRECT_BYTES: usize = 1 << 10;
@@ -202,9 +203,15 @@ impl Arena {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Share of the names for chunks that are in use, in percent.
-    pub(crate) fn fill_percent(&self) -> u32 {
-        self.window_count.load(Ordering::Relaxed) / (WINDOWS_MAX / 100)
+    /// Whether half of the names for chunks are in use. The others are enough for any batch: from here on a
+    /// chunk is of the full size, and at least half of it is used.
+    pub(crate) fn is_half_named(&self) -> bool {
+        self.window_count.load(Ordering::Relaxed) >= WINDOWS_MAX / 2
+    }
+
+    /// For tests: as if so many more names were in use.
+    pub(crate) fn use_up_names(&self, count: u32) {
+        self.window_count.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Writes a record and returns it with the bytes by which the arena grew.
@@ -413,12 +420,14 @@ impl Arena {
         let mut grown = 0;
         if units > space.left as usize {
             let bytes = units * UNIT_BYTES;
-            if bytes >= DEDICATED_BYTES {
+            let is_scarce = self.is_half_named();
+            if bytes >= DEDICATED_BYTES && !(is_scarce && bytes <= CHUNK_BYTES) {
                 let (at, grown) = self.add_chunk(space, bytes);
                 return (Span { at, left: 0 }, grown);
             }
             // About an eighth more each time: many small memtables must not all reserve twice what they hold.
-            let wanted = (space.chunk_bytes / 8).next_power_of_two().clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES);
+            let least = if is_scarce { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
+            let wanted = (space.chunk_bytes / 8).next_power_of_two().clamp(least, CHUNK_BYTES);
             let chunk_bytes = wanted.max(bytes.next_power_of_two());
             space.chunk_bytes += chunk_bytes;
             (space.at, grown) = self.add_chunk(space, chunk_bytes);

@@ -166,10 +166,16 @@ impl Memtable {
         self.table_or_new().0.freeze();
     }
 
-    /// Whether the memtable should be sealed because it is running out of names for its memory, which happens
-    /// long after any sensible size.
+    /// Whether the memtable must be sealed because it is running out of names for its memory: with some 2 GB
+    /// of values of 32 KiB each, 16 GB of small ones. A batch of the largest size still fits.
     pub fn must_seal(&self) -> bool {
         self.table().is_some_and(Table::must_seal)
+    }
+
+    /// For tests: as if so many more names of 131,064 were in use.
+    #[doc(hidden)]
+    pub fn use_up_names(&self, count: u32) {
+        self.table_or_new().0.use_up_names(count);
     }
 
     /// As [`Table::visit_from`].

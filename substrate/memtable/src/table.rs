@@ -264,10 +264,14 @@ impl Table {
         self.top.write().frozen = true;
     }
 
-    /// Whether the memtable should be sealed because it is running out of names for its memory, which happens
-    /// long after any sensible size.
+    /// See [`crate::Memtable::must_seal`].
     pub(crate) fn must_seal(&self) -> bool {
-        self.arena.fill_percent() >= 75
+        self.arena.is_half_named()
+    }
+
+    /// For tests: as if so many more names were in use.
+    pub(crate) fn use_up_names(&self, count: u32) {
+        self.arena.use_up_names(count);
     }
 
     /// Visits entries as they were at `at` from `start` on (after it, if `exclusive`), until `visit` returns

@@ -23,8 +23,8 @@ use testudo_contract::{
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
-    Bounds, CompactionBuffer, Fence, FencedRun, Overwrites, PartCursor, RunSlice, Source, TreeShare,
-    bytes_of_runs, decode_buffer, load_sparing_damaged, on_top_bytes,
+    Bounds, CompactionBuffer, Fence, Overwrites, PartCursor, RunSlice, Source, TreeShare, decode_buffer,
+    load_sparing_damaged, on_top_bytes,
 };
 use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
 
@@ -35,7 +35,7 @@ use crate::{
         assemble::Assembly,
         invariants,
         load::{damaged, load_node},
-        node::{Child, Node, Pivot, Share, Tier},
+        node::{Child, Node, Pivot},
         node_format::{ROOT_POINTER, RootPointer, decode_root_pointer},
         references::{Buffers, all_runs, changes_of, deletions_of},
         stack::stack,
@@ -43,12 +43,16 @@ use crate::{
     update::{
         join::nothing_above,
         migrate,
-        plan::{PlanNode, active_bounds},
+        plan::PlanNode,
         reclaim::{self, Target},
         retain::{LiveRuns, buffer_after, retained_only_bytes},
         write::{Outputs, write_plan},
     },
 };
+
+mod measures;
+
+use self::measures::{node_bytes, outline_node};
 
 /// What a change of a tree comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -540,59 +544,6 @@ fn add_stats(node: &Arc<Node>, stats: &mut TreeStats) {
             Child::Leaf(Some(run)) => {
                 stats.leaves += u64::from(run.reference().entries > run.reference().tombstones);
                 stats.leaf_bytes += run.reference().user_bytes;
-            }
-        }
-    }
-}
-
-fn node_bytes(node: &Arc<Node>, bounds: &Bounds) -> Result<u64> {
-    let mut bytes = 0;
-    for (index, pivot) in node.pivots.iter().enumerate() {
-        let inside = node.bounds_of(index).intersection(bounds);
-        if inside.is_empty() {
-            continue;
-        }
-        let share_of = |tier: &Tier| -> Option<Share> { tier.shares[index].clone() };
-        for tier in &node.tiers {
-            if let Some(share) = share_of(tier) {
-                bytes += bytes_of_runs(&tier.runs, &active_bounds(&inside, &share))?;
-            }
-        }
-        bytes += match &pivot.child {
-            Child::Node(child) => node_bytes(child, &inside)?,
-            Child::Leaf(None) => 0,
-            Child::Leaf(Some(run)) => {
-                let keys = inside.to_keys();
-                run.bytes_between(keys.low.as_deref(), keys.high.as_deref())?
-            }
-        };
-    }
-    Ok(bytes)
-}
-
-fn outline_node(node: &Arc<Node>, depth: u32, lines: &mut Vec<OutlineLine>) {
-    let entries = |runs: &[FencedRun]| runs.iter().map(|fenced| fenced.run.reference().entries).sum();
-    let buffered = node.tiers.iter().map(Tier::active_bytes).sum();
-    let count = u64_of(node.pivots.len());
-    lines.push(OutlineLine { depth, what: "node", count, bytes: buffered, entries: 0 });
-    for tier in &node.tiers {
-        let (count, bytes) = (u64_of(tier.runs.len()), tier.active_bytes());
-        lines.push(OutlineLine {
-            depth: depth + 1,
-            what: "tier",
-            count,
-            bytes,
-            entries: entries(&tier.runs),
-        });
-    }
-    for pivot in &node.pivots {
-        match &pivot.child {
-            Child::Node(child) => outline_node(child, depth + 1, lines),
-            Child::Leaf(run) => {
-                let (bytes, entries) =
-                    run.as_ref().map_or((0, 0), |run| (run.reference().user_bytes, run.reference().entries));
-                let count = u64::from(run.is_some());
-                lines.push(OutlineLine { depth: depth + 1, what: "leaf", count, bytes, entries });
             }
         }
     }

@@ -1,9 +1,13 @@
 //! Runs alone, put in order by what they say of themselves, answer as the tree does.
 
 use testudo_run::{RunOrigin, RunWriter};
+use testudo_sequence::FencedRun;
 
 use super::*;
-use crate::trunk::concatenate::concatenate;
+use crate::trunk::{
+    concatenate::concatenate,
+    node::{Share, Tier},
+};
 
 /// The runs below `node`.
 fn collect(node: &Arc<Node>, live: &mut Vec<Arc<Run>>) {
