@@ -1,5 +1,5 @@
 //! Rules that keep the documents true: named files exist, the code map has all files of its crates,
-//! dependencies have their reason, the glossary is sorted.
+//! dependencies have their reason, decisions are in their index, the glossary is sorted.
 
 use crate::{
     Finding,
@@ -11,6 +11,8 @@ const MAPS: [&str; 6] =
     ["ARCHITECTURE.md", "CONTRIBUTING.md", CODE_MAP, "docs/FORMAT.md", "docs/TESTING.md", "docs/papers.md"];
 const CODE_MAP: &str = "docs/CODEMAP.md";
 const GLOSSARY: &str = "docs/GLOSSARY.md";
+const DECISIONS: &str = "docs/decisions/";
+const DECISION_INDEX: &str = "docs/decisions/README.md";
 const DEPENDENCY_RECORD: &str = "docs/decisions/0002-dependencies.md";
 
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
@@ -21,6 +23,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
             None => findings.push(Finding::new(path, 1, "is missing")),
         }
     }
+    findings.extend(unlisted_decisions(sources));
     findings.extend(sources.iter().filter(|map| map.path == CODE_MAP).flat_map(|map| unnamed(map, sources)));
     match sources.iter().find(|source| source.path == GLOSSARY) {
         Some(glossary) => findings.extend(unsorted_words(glossary)),
@@ -44,6 +47,16 @@ fn unnamed(map: &Source, sources: &[Source]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Decisions to which their index does not lead.
+fn unlisted_decisions(sources: &[Source]) -> Vec<Finding> {
+    let index = sources.iter().find(|source| source.path == DECISION_INDEX);
+    let index = index.map_or("", |index| &index.text);
+    let of = |source: &Source| source.path.strip_prefix(DECISIONS).map(str::to_owned);
+    let names = sources.iter().filter(|source| source.path != DECISION_INDEX).filter_map(of);
+    let unlisted = names.filter(|name| !index.contains(&format!("({name})")));
+    unlisted.map(|name| Finding::new(DECISION_INDEX, 1, format!("does not lead to `{name}`"))).collect()
 }
 
 /// Words of the glossary (`- **word**: …`) that do not stand behind the word before, whatever their case.

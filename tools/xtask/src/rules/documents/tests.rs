@@ -1,10 +1,11 @@
-use super::{DEPENDENCY_RECORD, GLOSSARY, MAPS, check};
+use super::{DECISION_INDEX, DEPENDENCY_RECORD, GLOSSARY, MAPS, check};
 use crate::checkout::sources::Source;
 
 fn findings(map_text: &str, dependencies: &str) -> Vec<String> {
     let mut sources: Vec<Source> = MAPS.iter().map(|path| Source::new(path, map_text)).collect();
     sources.push(Source::new("Cargo.toml", &format!("[workspace.dependencies]\n{dependencies}\n")));
     sources.push(Source::new(DEPENDENCY_RECORD, "- `serde` – results as JSON."));
+    sources.push(Source::new(DECISION_INDEX, "- [0002](0002-dependencies.md) – libraries"));
     sources.push(Source::new(GLOSSARY, "# Glossary\n\n- **batch**: …\n  more\n- **Buffered**: …"));
     sources.push(Source::new("substrate/run/src/format/block.rs", ""));
     check(&sources).iter().map(ToString::to_string).collect()
@@ -40,6 +41,18 @@ fn a_file_that_the_code_map_has_not_is_found() {
 fn a_dependency_without_a_reason_is_found() {
     let found = findings("", "serde = \"1\"\nrand = \"0.9\"");
     assert_eq!(found, [format!("Cargo.toml:3: `rand` has no reason in {DEPENDENCY_RECORD}")]);
+}
+
+#[test]
+fn a_decision_that_the_index_does_not_lead_to_is_found() {
+    let sources = [
+        Source::new(DECISION_INDEX, "- [0001](0001-layers.md) – layers"),
+        Source::new("docs/decisions/0001-layers.md", ""),
+        Source::new("docs/decisions/0002-words.md", "see [0001](0001-layers.md)"),
+    ];
+    let found: Vec<String> = check(&sources).iter().map(ToString::to_string).collect();
+    let found: Vec<&String> = found.iter().filter(|finding| finding.contains("lead to")).collect();
+    assert_eq!(found, ["docs/decisions/README.md:1: does not lead to `0002-words.md`"]);
 }
 
 #[test]
