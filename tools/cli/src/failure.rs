@@ -81,6 +81,14 @@ impl Failure {
         Self::Missing(missing, format!("{thing}: {reason}"))
     }
 
+    /// The same with what would help, if something is missing.
+    pub(crate) fn with_hint(self, hint: &str) -> Self {
+        match self {
+            Self::Missing(missing, message) => Self::Missing(missing, format!("{message}; {hint}")),
+            other => other,
+        }
+    }
+
     /// A failure of `thing`, which the line names first unless the message already does.
     pub(crate) fn about(thing: impl Display, reason: impl Display) -> Self {
         let (thing, reason) = (thing.to_string(), reason.to_string());

@@ -21,6 +21,8 @@ use crate::{
 
 /// The budget where none is given.
 const MEMORY_BYTES: u64 = 256 << 20;
+/// What verbs say that could create what is missing.
+const CREATE_HINT: &str = "--create makes it";
 /// Names of keyspaces in one message, at most.
 const NAMES_SHOWN: usize = 5;
 
@@ -87,18 +89,19 @@ pub(crate) fn try_open_for_reading(context: &Context, store: &StoreArguments) ->
     builder(context, store).read_only().open()
 }
 
-/// Opens a store to change it; creates it only if told to.
-pub(crate) fn open_for_writing(
-    context: &Context,
-    store: &StoreArguments,
-    create: bool,
-) -> Result<Db, Failure> {
-    match create {
-        true => create_parents(&*context.env, &store.dir)
-            .map_err(|error| Failure::about(store.dir.display(), error))?,
-        false => require(context, &store.dir)?,
+/// Opens a store to change it.
+pub(crate) fn open_for_writing(context: &Context, store: &StoreArguments) -> Result<Db, Failure> {
+    require(context, &store.dir)?;
+    builder(context, store).open().map_err(|error| store.failure(&error))
+}
+
+/// The same, for a verb with the flag `--create`.
+pub(crate) fn open_or_create(context: &Context, store: &StoreArguments, create: bool) -> Result<Db, Failure> {
+    if !create {
+        return open_for_writing(context, store).map_err(|failure| failure.with_hint(CREATE_HINT));
     }
-    builder(context, store).create(create).open().map_err(|error| store.failure(&error))
+    create_parents(&*context.env, &store.dir).map_err(|error| Failure::about(store.dir.display(), error))?;
+    builder(context, store).create(true).open().map_err(|error| store.failure(&error))
 }
 
 /// The id of the store in hex.
@@ -170,7 +173,7 @@ impl StoreArguments {
     /// The keyspace `name`, created with the default tree if told to.
     pub(crate) fn keyspace(&self, db: &Db, name: &str, create: bool) -> Result<Keyspace, Failure> {
         if !create {
-            return self.existing_keyspace(db, name);
+            return self.existing_keyspace(db, name).map_err(|failure| failure.with_hint(CREATE_HINT));
         }
         db.keyspace(name, KeyspaceOptions::default).map_err(|error| self.failure(&error))
     }

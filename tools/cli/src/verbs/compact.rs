@@ -45,7 +45,7 @@ fn settle(context: &Context, db: &Db, progress: &mut Progress) -> testudo::Resul
 pub(crate) fn run(context: &mut Context, arguments: &CompactArguments) -> Outcome {
     let store = &arguments.store;
     let stopwatch = context.stopwatch();
-    let db = store::open_for_writing(context, store, false)?;
+    let db = store::open_for_writing(context, store)?;
     let before = db.stats().disk_bytes;
     let mut progress = Progress::new(context, "compact", None, Unit::Bytes);
     let settled = settle(context, &db, &mut progress);

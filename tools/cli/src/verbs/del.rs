@@ -54,7 +54,7 @@ pub(crate) fn run(context: &mut Context, arguments: &DelArguments) -> Outcome {
     let keys = Keys::of(context, arguments)?;
     let db = match arguments.dry_run {
         true => store::open_for_reading(context, store)?,
-        false => store::open_for_writing(context, store, false)?,
+        false => store::open_for_writing(context, store)?,
     };
     let mut missing = MissingKeys::default();
     let removed = remove(context, arguments, &db, keys, &mut missing);

@@ -88,7 +88,7 @@ fn merge_operator_help() -> String {
 pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outcome {
     match &arguments.command {
         Command::Create { store, name, tree, placement, merge_operator, create: may_create } => {
-            let db = store::open_for_writing(context, store, *may_create)?;
+            let db = store::open_or_create(context, store, *may_create)?;
             let options = KeyspaceOptions::default().tree(*tree);
             let options = placement.map_or(options, |placement| options.placement(placement));
             let options = merge_operator.iter().fold(options, |options, name| options.merge_operator(name));
@@ -113,7 +113,7 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             &convert::Target { tree: *tree, placement: *placement, waits: *wait },
         ),
         Command::Drop { store, name } => {
-            let db = store::open_for_writing(context, store, false)?;
+            let db = store::open_for_writing(context, store)?;
             let outcome = drop_keyspace(&db, store, name);
             store.close(db, outcome)?;
             report(context, &json!({ "keyspace": name, "dropped": true }))

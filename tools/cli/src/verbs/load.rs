@@ -58,7 +58,7 @@ pub(crate) fn run(context: &mut Context, arguments: &LoadArguments) -> Outcome {
     format.check(arguments.record.formats).map_err(Failure::new)?;
     let mut lines = LineReader::open(context, &arguments.file, &interruption)?;
     let stopwatch = context.stopwatch();
-    let db = store::open_for_writing(context, store, arguments.create)?;
+    let db = store::open_or_create(context, store, arguments.create)?;
     let loaded = load(context, arguments, &db, &mut lines, &interruption);
     let (records, outcome) = match loaded {
         Ok(records) => (records, Ok(Verdict::Fine)),

@@ -36,7 +36,7 @@ pub(crate) struct MergeArguments {
 pub(crate) fn run(context: &mut Context, arguments: &MergeArguments) -> Outcome {
     let store = &arguments.store;
     let key = arguments.record.formats.parse_key(arguments.key.as_bytes()).map_err(Failure::new)?;
-    let db = store::open_for_writing(context, store, false)?;
+    let db = store::open_for_writing(context, store)?;
     let outcome = merge(&db, arguments, &key);
     store.close(db, outcome)?;
     if context.json {

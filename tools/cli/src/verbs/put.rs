@@ -59,7 +59,7 @@ pub(crate) fn run(context: &mut Context, arguments: &PutArguments) -> Outcome {
         None => read_value(store)?,
     };
     store.check_value(u64_of(value.len())).map_err(Failure::new)?;
-    let db = store::open_for_writing(context, store, arguments.create)?;
+    let db = store::open_or_create(context, store, arguments.create)?;
     let outcome = put(&db, arguments, &key, &value);
     store.close(db, outcome)?;
     answer(context, arguments, u64_of(value.len()))
@@ -83,7 +83,7 @@ fn run_with_file(context: &mut Context, arguments: &PutArguments, key: &[u8], pa
         return Err(Failure::about(path.display(), "is no file of a known length; see --stdin"));
     }
     let length = metadata.len();
-    let db = store::open_for_writing(context, store, arguments.create)?;
+    let db = store::open_or_create(context, store, arguments.create)?;
     let progress = Progress::new(context, "put", Some(length), Unit::Bytes);
     let outcome = put_file(&db, arguments, key, (progress.of_reader(file), length));
     store.close(db, outcome)?;

@@ -209,7 +209,11 @@ fn what_is_named_and_cannot_be_used_is_told() {
     place.run(&["put", "STORE", "k", "--file", "folder", "--create"]).refused(&["folder", "--stdin"]);
     assert!(!place.store().exists(), "nothing was created");
 
+    place.run(&["put", "STORE", "k", "v"]).missing(&["STORE", "--create"]);
     place.run(&["put", "STORE", "k", "v", "--create", "--keyspace", "words"]).fine();
+    place
+        .run(&["put", "STORE", "k", "v", "--keyspace", "verbs"])
+        .missing(&["'verbs'", "'words'", "--create"]);
     place.run(&["get", "STORE", "k"]).missing(&["'default'", "'words'"]);
     place.run(&["stat", "STORE", "--keyspace", "none"]).missing(&["'none'", "'words'"]);
     place.write("there", b"precious");

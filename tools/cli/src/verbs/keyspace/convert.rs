@@ -31,7 +31,7 @@ pub(super) struct Target {
 /// Converts the keyspace called `name`.
 pub(super) fn run(context: &mut Context, store: &StoreArguments, name: &str, target: &Target) -> Outcome {
     let interruption = context.catch_interruption()?;
-    let db = store::open_for_writing(context, store, false)?;
+    let db = store::open_for_writing(context, store)?;
     let is_over = || interruption.is_raised();
     let stats = store.close_after(db, |db| convert(context, db, store, (name, target), is_over))?;
     let KeyspaceStats { tree, moving_from, moved_bytes, left_bytes, .. } = &stats;
