@@ -31,7 +31,7 @@ pub(crate) mod tree_families;
 use std::path::Path;
 
 use testudo_base::{Error, ErrorKind, Result, planted, sync::Arc};
-use testudo_env::{DirLock, Env, LockCheckedEnv};
+use testudo_env::{DirLock, Env, LockCheckedEnv, OpenMode, OpenOptions};
 use testudo_storage::{Manifest, SUPERBLOCK_FILE};
 
 use crate::{
@@ -88,8 +88,8 @@ fn enter(settings: &Settings) -> Result<Arc<dyn Env>> {
 fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Result<Opened> {
     let directory = settings.directory.as_path();
     let names = list(&**entered, directory)?.unwrap_or_default();
-    check_finished(directory, &names)?;
-    if !names.iter().any(|name| name == SUPERBLOCK_FILE) {
+    check_mark(settings, &names)?;
+    if !settings.unfinished && !names.iter().any(|name| name == SUPERBLOCK_FILE) {
         check_creatable(settings, Some(&names))?;
     }
     let lock = directory::lock(&**entered, directory, !settings.read_only, !settings.read_only)?;
@@ -107,7 +107,7 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
     let env = &settings.env;
     // The answer may have changed while the lock was being taken.
     let names = list(&**env, directory)?.unwrap_or_default();
-    check_finished(directory, &names)?;
+    check_mark(settings, &names)?;
     let has = |name: &str| names.iter().any(|present| present == name);
     // Until the mark is gone a superblock that cannot be read was never complete.
     let is_cut_short = has(SUPERBLOCK_FILE)
@@ -115,7 +115,9 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
         && !settings.read_only
         && testudo_storage::SuperblockFile::open(&**env, directory, false)
             .is_err_and(|error| error.kind() == ErrorKind::Corruption);
-    if is_cut_short {
+    if settings.unfinished {
+        create_marked(settings, directory, &names)?;
+    } else if is_cut_short {
         create(settings, directory, &names)?;
     } else if !has(SUPERBLOCK_FILE) {
         check_creatable(settings, Some(&names))?;
@@ -146,17 +148,39 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
     Ok(Opened { store: outcome?, lock, pool })
 }
 
-/// Refuses a directory that a checkpoint or a restore has not finished.
-fn check_finished(directory: &Path, names: &[String]) -> Result<()> {
-    if names.iter().any(|name| name == UNFINISHED_FILE) {
+/// Refuses a directory that a checkpoint, a restore or a salvage has not finished. Who makes a store that is
+/// to be marked so takes such a one or an empty one, and no other.
+fn check_mark(settings: &Settings, names: &[String]) -> Result<()> {
+    let directory = settings.directory.display();
+    let is_unfinished = names.iter().any(|name| name == UNFINISHED_FILE);
+    if settings.unfinished {
+        let is_ours = is_unfinished && names.iter().all(|name| directory::is_store_file(name));
+        if is_ours || names.iter().all(|name| name == LOCK_FILE) {
+            return Ok(());
+        }
+        let message = format!("{directory} is not empty: a new store needs a directory of its own");
+        return Err(Error::invalid(message));
+    }
+    if is_unfinished {
         let message = format!(
-            "{} holds a store that was not finished ({UNFINISHED_FILE}): make it again, or remove the \
-             directory",
-            directory.display()
+            "{directory} holds a store that was not finished ({UNFINISHED_FILE}): make it again, or remove \
+             the directory"
         );
         return Err(Error::invalid(message));
     }
     Ok(())
+}
+
+/// Makes a new store in the place of one that was not finished, or of none; the mark is there all the time.
+fn create_marked(settings: &Settings, directory: &Path, names: &[String]) -> Result<()> {
+    let is_mark = |name: &String| name == UNFINISHED_FILE;
+    if !names.iter().any(is_mark) {
+        let path = directory.join(UNFINISHED_FILE);
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
+        settings.env.open(&path, options).map_err(|e| io(&path, e))?;
+    }
+    let others: Vec<String> = names.iter().filter(|name| !is_mark(name)).cloned().collect();
+    create(settings, directory, &others)
 }
 
 /// Checks a store that is not finished, and locked by the caller: its trees, what they refer to, its log.

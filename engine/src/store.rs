@@ -21,6 +21,7 @@ pub(crate) mod keyspace_settings;
 pub(crate) mod log;
 pub(crate) mod merging;
 mod metadata;
+pub(crate) mod names_beside;
 pub(crate) mod pieces;
 pub(crate) mod pieces_format;
 pub(crate) mod shares;

@@ -11,6 +11,8 @@ mod damage_is_located;
 mod drops;
 #[path = "store/even_rounds.rs"]
 mod even_rounds;
+#[path = "store/files_beside_a_store.rs"]
+mod files_beside_a_store;
 #[path = "store/full_device.rs"]
 mod full_device;
 #[path = "store/long_merges.rs"]

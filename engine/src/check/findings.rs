@@ -156,7 +156,8 @@ pub(crate) fn check_files(store: &Store, findings: &mut Vec<Finding>) -> Result<
         }
     }
     // Opening for writing wrote the slot that a crash may have torn; opening for reading leaves it as it is.
-    for (slot, contents) in (0..).zip(slots).filter(|_| store.log.wal.is_some()) {
+    let may_be_torn = store.log.wal.is_none() && !store.manifest.was_closed();
+    for (slot, contents) in (0..).zip(slots).filter(|_| !may_be_torn) {
         if let SlotContents::Damaged(what) = contents {
             let (file, offset) = (SUPERBLOCK_FILE.to_owned(), slot * PAGE_BYTES);
             findings.push(Finding { file, offset, bytes: PAGE_BYTES, keyspace: None, what });

@@ -40,6 +40,7 @@ pub use verify::{RepositoryFinding, RepositoryReport};
 pub struct Repository {
     env: Arc<dyn Env>,
     directory: PathBuf,
+    rechecks: bool,
 }
 
 /// A backup that was just made.
@@ -54,7 +55,15 @@ pub struct NewBackup {
 impl Repository {
     /// The repository in `directory`; nothing is read or made yet.
     pub fn at(directory: impl AsRef<Path>) -> Self {
-        Self { env: RealEnv::new(), directory: directory.as_ref().to_owned() }
+        Self { env: RealEnv::new(), directory: directory.as_ref().to_owned(), rechecks: false }
+    }
+
+    /// Whether [`Repository::create`] reads the runs that the repository holds already, and copies those anew
+    /// that are damaged: all backups that refer to them are whole again. Default `false`: it believes them.
+    #[must_use]
+    pub fn recheck(mut self, rechecks: bool) -> Self {
+        self.rechecks = rechecks;
+        self
     }
 
     /// The operating system to use; for tests.
@@ -65,7 +74,8 @@ impl Repository {
     }
 
     /// Adds a backup of the open store `db`, as of now, while it is in use; makes the repository if there is
-    /// none. Durable on return. Only runs that the repository does not hold are copied.
+    /// none. Durable on return. Only runs that the repository does not hold are copied; those that it holds
+    /// are not read, unless by [`Repository::recheck`].
     ///
     /// Errors: `Invalid` if the directory is something else; `Locked` while another process uses the
     /// repository; `Corruption` if a page of the store or the file `repository` is damaged; `Unsupported` for

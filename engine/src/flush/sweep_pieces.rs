@@ -17,8 +17,11 @@ use crate::{
     read,
     store::{
         Store,
+        names_beside::may_be_beside,
         pieces::KnownPieces,
-        pieces_format::{PiecesHead, head_key, heads_end, is_piece_of, piece_key, value_of_head},
+        pieces_format::{
+            PiecesHead, head_key, heads_end, is_piece_of, piece_key, value_of_head, value_of_piece,
+        },
         view::KeyspaceCore,
     },
     write::{batch_format::Operation, commit::Limits},
@@ -37,6 +40,8 @@ impl Store {
     /// Removes all values in pieces to which nothing refers; whether there was one.
     pub(crate) fn sweep_pieces(&self) -> Result<bool> {
         let Some(pieces) = self.pieces.keyspace() else { return Ok(false) };
+        // It would wait for the key that is being updated.
+        self.check_outside_updates()?;
         let Some(_sweeping) = self.pieces.begin_sweep() else { return Ok(false) };
         let (mut from, mut has_removed, mut seen) = (0, false, 0);
         loop {
@@ -81,15 +86,28 @@ impl Store {
         Ok(true)
     }
 
+    /// Whether the key of the value refers to it. Where a salvage has put older versions of the keyspace
+    /// beside it, theirs may.
     fn is_referred_to(&self, value: u64, head: &PiecesHead) -> Result<bool> {
-        let keyspace = self.catalogue.read().by_name.get(&*head.keyspace).cloned();
-        let Some(keyspace) = keyspace else { return Ok(false) };
-        let _locked = self.commits.stripes.lock_one(keyspace.id, &head.key);
-        if planted!("referred-pieces-removed") {
-            return Ok(false);
+        let mut keyspaces: Vec<Arc<KeyspaceCore>> = Vec::new();
+        {
+            let catalogue = self.catalogue.read();
+            keyspaces.extend(catalogue.by_name.get(&*head.keyspace).cloned());
+            let beside = catalogue.by_name.iter().filter(|(name, _)| may_be_beside(name, &head.keyspace));
+            keyspaces.extend(beside.map(|(_, keyspace)| Arc::clone(keyspace)));
         }
-        let found = self.read_of(&keyspace.name, || read::find_pieces(&keyspace.view.load(), &head.key))?;
-        Ok(found.and_then(|reference| reference.pieces()) == Some(value))
+        for keyspace in keyspaces {
+            let _locked = self.commits.stripes.lock_one(keyspace.id, &head.key);
+            if planted!("referred-pieces-removed") {
+                continue;
+            }
+            let found =
+                self.read_of(&keyspace.name, || read::find_pieces(&keyspace.view.load(), &head.key))?;
+            if found.and_then(|reference| reference.pieces()) == Some(value) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn remove_all(&self, pieces: &Arc<KeyspaceCore>, keys: &[Vec<u8>]) -> Result<()> {
@@ -116,8 +134,10 @@ impl Store {
                 match entry.kind {
                     Kind::Value => heads.push((value, PiecesHead::decode(entry.value).map_err(damaged)?)),
                     Kind::Reference => {
-                        let bytes = read::get_plain(&view, entry.key, Seqno(u64::MAX))?.unwrap_or_default();
-                        heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
+                        // It may be removed meanwhile.
+                        if let Some(bytes) = read::get_plain(&view, entry.key, Seqno(u64::MAX))? {
+                            heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
+                        }
                     }
                     _ => {}
                 }
@@ -155,9 +175,23 @@ impl Store {
         let mut known = KnownPieces { next: 1, owners: std::collections::BTreeSet::new() };
         loop {
             let heads = self.read_heads(known.next)?;
-            let Some((last, _)) = heads.last() else { return Ok(known) };
+            let Some((last, _)) = heads.last() else { break };
             known.next = last + 1;
             known.owners.extend(heads.iter().map(|(_, head)| head.keyspace.clone()));
         }
+        // A salvaged store may have pieces without a head. They must not become part of another value.
+        let last = self.read_last_piece()?.map_or(0, |value| value + 1);
+        known.next = known.next.max(last);
+        Ok(known)
+    }
+
+    /// The greatest number of a value of which there is a piece.
+    fn read_last_piece(&self) -> Result<Option<u64>> {
+        let Some(view) = self.pieces.view() else { return Ok(None) };
+        self.read(|| {
+            let mut cursor = sources_of_view(&view, Seqno(u64::MAX), &ScanLimits::default());
+            cursor.seek_last()?;
+            Ok(cursor.entry().and_then(|entry| value_of_piece(entry.key)))
+        })
     }
 }

@@ -108,6 +108,13 @@ impl DbBuilder {
         self
     }
 
+    /// Makes a new store that stays marked as unfinished until somebody removes the mark.
+    #[must_use]
+    pub(crate) fn unfinished(mut self) -> Self {
+        self.0.unfinished = true;
+        self
+    }
+
     /// Whether single records that queries use stay in memory beside pages. Default `true`: a record takes
     /// far less of it than its page. `false` leaves the memory to pages, to measure what those do. It changes
     /// no answer.

@@ -333,6 +333,8 @@ impl Db {
         catalogue.by_name.remove(name);
         catalogue.by_id.remove(&core.id);
         drop(catalogue);
+        // Nothing refers to what it had in pieces.
+        store.pieces.expect_sweep();
         // If it was its buffers for which there was no space, they are gone.
         store.health.set_stall(None);
         let commit = store.commits.lock();

@@ -66,9 +66,11 @@ impl NewStore {
             made_directory,
             is_finished: false,
         };
-        new.lock = Some(directory::lock(&*new.env, directory, true, true)?);
+        let lock = directory::lock(&*new.env, directory, true, true)?;
         let names = directory::list(&*new.env, directory)?.unwrap_or_default();
         check_target(directory, &names)?;
+        // From here on what is there is ours, and goes if this comes to nothing.
+        new.lock = Some(lock);
         if !names.iter().any(|name| name == UNFINISHED_FILE) {
             new.create(UNFINISHED_FILE, false)?;
         }

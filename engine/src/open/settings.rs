@@ -21,6 +21,9 @@ pub(crate) struct Settings {
     pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) temporary: bool,
+    /// A new store, which is marked as unfinished before anything of it is there; one that was not finished
+    /// makes way for it.
+    pub(crate) unfinished: bool,
     pub(crate) warm_restart: bool,
     pub(crate) warm_merges: bool,
     pub(crate) retained_percent: u32,
@@ -40,6 +43,7 @@ impl Settings {
             read_only: false,
             create: true,
             temporary: false,
+            unfinished: false,
             warm_restart: true,
             warm_merges: false,
             retained_percent: 0,

@@ -69,6 +69,12 @@ pub(crate) fn piece_key(value: u64, piece: u32) -> Vec<u8> {
     [&[PIECE][..], &value.to_be_bytes(), &piece.to_be_bytes()].concat()
 }
 
+/// Which value a key is a piece of, if it is one.
+pub(crate) fn value_of_piece(key: &[u8]) -> Option<u64> {
+    let number = key.strip_prefix(&[PIECE])?.first_chunk()?;
+    Some(u64::from_be_bytes(*number))
+}
+
 /// Whether a key is that of a piece of this value.
 pub(crate) fn is_piece_of(value: u64, key: &[u8]) -> bool {
     key.strip_prefix(&[PIECE]).is_some_and(|rest| rest.starts_with(&value.to_be_bytes()))

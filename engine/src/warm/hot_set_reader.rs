@@ -127,7 +127,7 @@ impl HotSetReader {
             let record = take_record(&mut reader)?;
             let Some(records) = self.keyspaces.get(&record.keyspace) else { continue };
             match records.restore(&record) {
-                RestoredRecord::Done | RestoredRecord::Present => {}
+                RestoredRecord::Done | RestoredRecord::Present | RestoredRecord::TooLong => {}
                 RestoredRecord::Outdated => {
                     self.keyspaces.remove(&record.keyspace);
                 }

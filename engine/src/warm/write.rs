@@ -223,11 +223,14 @@ impl Store {
     }
 }
 
-/// Notes pages, those first that are kept longest.
+/// Notes pages, those first that are kept longest, as long as there is room.
 fn put_pages(writer: &mut HotSetWriter<'_>, pages: HotPages) -> io::Result<()> {
     for (keeping, mut pages) in pages {
         pages.sort_unstable();
         for block in pages.chunks(PAGES) {
+            if !writer.has_room() {
+                return Ok(());
+            }
             writer.put(BlockKind::Pages, &encode_pages(keeping, block))?;
         }
     }

@@ -105,8 +105,13 @@ impl Store {
 
     /// Waits until the active buffer of a keyspace has names for memory again: until the buffer that is
     /// sealed is in the tree, and this one is sealed.
-    #[cold]
+    #[inline]
     pub(crate) fn await_names(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        if keyspace.must_seal.load(Relaxed) { self.await_sealing(keyspace) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn await_sealing(&self, keyspace: &KeyspaceCore) -> Result<()> {
         loop {
             self.seal_one(keyspace);
             if !keyspace.view.load().active.table.must_seal() || keyspace.is_dropped() {

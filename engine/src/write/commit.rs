@@ -64,9 +64,7 @@ impl Store {
         self.admit(terms.bytes, terms.intent)?;
         for keyspace in terms.keyspaces {
             self.await_own_share(keyspace);
-            if keyspace.must_seal.load(Relaxed) {
-                self.await_names(keyspace)?;
-            }
+            self.await_names(keyspace)?;
         }
         let locked = lock();
         let written = write()?;

@@ -18,6 +18,7 @@ use crate::{
     read,
     store::{
         Store,
+        names_beside::may_be_beside,
         pieces::{KnownPieces, UnderwayPieces},
         pieces_format::{PIECE_BYTES, PiecesHead, head_key, piece_count, piece_key, piece_len},
         view::KeyspaceCore,
@@ -42,7 +43,10 @@ pub(crate) fn read_exactly(
                 let message = format!("the reader has given {given} bytes of a value of {length}");
                 return Err(Error::invalid(message));
             }
-            Ok(read) => filled += read,
+            Ok(read) if read <= bytes.len() - filled => filled += read,
+            Ok(_) => {
+                return Err(Error::invalid("the reader says that it has given more than it was asked for"));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Error::io("the reader of a value", error)),
         }
@@ -141,6 +145,7 @@ impl Store {
         let bytes = operation_bytes(&operation);
         self.admit(bytes, Intent::Write)?;
         self.await_own_share(pieces);
+        self.await_names(pieces)?;
         let _locked = self.commits.stripes.lock_one(pieces.id, key);
         let (pieces, operations) = (std::slice::from_ref(pieces), std::slice::from_ref(&operation));
         self.write_and_record(pieces, operations, bytes, Durability::Buffered)?;
@@ -152,7 +157,8 @@ impl Store {
         if self.pieces.keyspace().is_none() {
             return Ok(false);
         }
-        if !self.with_known_pieces(|known| known.owners.contains(&*keyspace.name))? {
+        let may_be = |owner: &String| **owner == *keyspace.name || may_be_beside(&keyspace.name, owner);
+        if !self.with_known_pieces(|known| known.owners.iter().any(may_be))? {
             return Ok(false);
         }
         Ok(self.read_of(&keyspace.name, || read::find_pieces(&keyspace.view.load(), key))?.is_some())

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Tree, VerifyLevel};
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
 fn key(n: u64) -> String {
@@ -181,4 +181,31 @@ fn of_keyspaces_made_together_one_bad_name_leaves_none() {
     twice[0].insert("k", "v").unwrap();
     assert_eq!(twice[2].get("k").unwrap().as_deref(), Some(&b"v"[..]));
     assert_eq!(db.keyspace_names(), ["a", "b"]);
+}
+
+/// Where flushes are cut there are borders between keys, and these are not longer than a key may be.
+#[test]
+fn the_longest_keys_that_differ_at_their_ends_are_there_after_a_reopening() {
+    let key = |number: u64| [&[b'k'; (64 << 10) - 8][..], &number.to_be_bytes()].concat();
+    for (name, tree) in Tree::presets() {
+        let machine = MemEnv::new(1);
+        let open = || {
+            let env: Arc<dyn Env> = Arc::clone(&machine) as Arc<dyn Env>;
+            Db::builder("/db").env(env).memory_bytes(64 << 20).open().unwrap()
+        };
+        let db = open();
+        let keyspace = db.keyspace("long", || KeyspaceOptions::default().tree(tree)).unwrap();
+        for round in 0..3 {
+            for number in (0..450).filter(|number| number % 3 == round) {
+                keyspace.insert(key(number << 40), number.to_be_bytes()).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open();
+        let keyspace = db.open_keyspace("long").unwrap().unwrap();
+        assert_eq!(keyspace.iter().unwrap().count(), 450, "{name}");
+        assert!(db.verify(VerifyLevel::Full).unwrap().is_valid(), "{name}");
+    }
 }

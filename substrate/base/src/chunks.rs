@@ -160,7 +160,7 @@ impl ChunkPool {
         self.limit_bytes.store(limit_bytes, Relaxed);
         self.trim(0);
         let excess = self.total_bytes().saturating_sub(limit_bytes);
-        for _ in 0..excess.div_ceil(u64_of(CHUNK_BYTES)) {
+        for _ in 0..excess.div_ceil(u64_of(PIECE_BYTES)) {
             if self.total_bytes() <= limit_bytes || !self.reclaim() {
                 break;
             }
@@ -228,11 +228,16 @@ impl ChunkPool {
         if Piece::is_size(bytes) {
             return self.take_piece(bytes);
         }
-        for _ in 0..=bytes / CHUNK_BYTES {
+        // With a budget that was small when the store was opened borrowers give up less than a chunk at a
+        // time. More than twice only where that helps: what the allocator has it does not give back.
+        let mut total_bytes = u64::MAX;
+        for tries in 0..=bytes / PIECE_BYTES {
             if let Some(chunk) = self.take_spare(bytes) {
                 return chunk;
             }
-            if !self.reclaim() {
+            let before = std::mem::replace(&mut total_bytes, self.total_bytes());
+            let helps = tries <= bytes / CHUNK_BYTES || total_bytes < before;
+            if !helps || !self.reclaim() {
                 break;
             }
         }

@@ -238,10 +238,7 @@ impl Table {
         let place_of = |bound: Option<&[u8]>| bound.map(|key| top.find(key));
         let (first, last) = (place_of(low), place_of(high));
         let mut bytes = 0;
-        for (place, leaf) in top.leaves() {
-            if first.is_some_and(|first| place < first) {
-                continue;
-            }
+        for (place, leaf) in top.leaves_from(first.unwrap_or(Place::FIRST)) {
             if last.is_some_and(|last| place > last) {
                 break;
             }

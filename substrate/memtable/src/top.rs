@@ -65,6 +65,11 @@ pub(crate) struct Place {
     leaf: usize,
 }
 
+impl Place {
+    /// Of the leaf with the least keys.
+    pub(crate) const FIRST: Self = Self { branch: 0, leaf: 0 };
+}
+
 #[derive(Debug)]
 pub(crate) struct Top {
     /// No insert may follow.
@@ -152,7 +157,16 @@ impl Top {
 
     /// All leaves with their places, in order.
     pub(crate) fn leaves(&self) -> impl DoubleEndedIterator<Item = (Place, &RwLock<Leaf>)> {
-        self.branches.iter().enumerate().flat_map(|(branch, content)| {
+        self.leaves_of_branches(0)
+    }
+
+    /// Those from a place on.
+    pub(crate) fn leaves_from(&self, first: Place) -> impl Iterator<Item = (Place, &RwLock<Leaf>)> {
+        self.leaves_of_branches(first.branch).skip(first.leaf)
+    }
+
+    fn leaves_of_branches(&self, first: usize) -> impl DoubleEndedIterator<Item = (Place, &RwLock<Leaf>)> {
+        self.branches.iter().enumerate().skip(first).flat_map(|(branch, content)| {
             content.leaves.iter().enumerate().map(move |(leaf, locked)| (Place { branch, leaf }, &locked.0))
         })
     }

@@ -48,10 +48,25 @@ pub(crate) struct Ghosts {
 impl Ghosts {
     /// Those of one of `shards` shards.
     pub(crate) fn new(pool: &Arc<ChunkPool>, shards: u64) -> Self {
-        let count = pool.limit_bytes().min(1 << 43) / BYTES_OF_PLACE / shards;
-        let places = LargeSlice::zeroed(usize_of(count.max(1)));
+        let places = LargeSlice::zeroed(Self::place_count(pool, shards));
         pool.charge_slice(u64_of(size_of_val(&*places)));
         Self { places, epoch: 1, evicted_bytes: 0, shards, pool: Arc::clone(pool) }
+    }
+
+    /// How many places are right for what the pool may have now.
+    fn place_count(pool: &ChunkPool, shards: u64) -> usize {
+        usize_of((pool.limit_bytes().min(1 << 43) / BYTES_OF_PLACE / shards).max(1))
+    }
+
+    /// Begins anew if the memory has become twice as large as it was or half as large.
+    fn fit(&mut self) {
+        let (wanted, present) = (Self::place_count(&self.pool, self.shards), self.places.len());
+        if wanted > present / 2 && wanted < present * 2 {
+            return;
+        }
+        self.pool.discharge_slice(self.bytes());
+        self.places = LargeSlice::zeroed(wanted);
+        self.pool.charge_slice(self.bytes());
     }
 
     /// Bytes of memory.
@@ -72,6 +87,7 @@ impl Ghosts {
         if self.evicted_bytes >= recent_bytes / u64::from(RECENT_EPOCHS) {
             self.evicted_bytes = 0;
             self.epoch = self.epoch.wrapping_add(1);
+            self.fit();
         }
     }
 

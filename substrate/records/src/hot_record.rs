@@ -27,6 +27,8 @@ pub enum RestoredRecord {
     Present,
     /// The tree is in a later state.
     Outdated,
+    /// No cache of this size takes it.
+    TooLong,
     /// There is no memory for it.
     Full,
 }

@@ -185,11 +185,11 @@ impl KeyspaceRecords {
         self.shared.is_cached.store(true, Relaxed);
         let record = Record { flushes: RESTORED_STATE, ..self.record(tag, &hot.key, &hot.value) };
         let part = if hot.priority > 0 { Part::Main } else { Part::Probation };
-        if !shard.restore(&record, Standing { part, priority: hot.priority.min(PRIORITY_MAX) }) {
-            return RestoredRecord::Full;
+        let outcome = shard.restore(&record, Standing { part, priority: hot.priority.min(PRIORITY_MAX) });
+        if outcome == RestoredRecord::Done {
+            self.cache.counters().restored.fetch_add(1, Relaxed);
         }
-        self.cache.counters().restored.fetch_add(1, Relaxed);
-        RestoredRecord::Done
+        outcome
     }
 
     fn record<'a>(&self, tag: u32, key: &'a [u8], value: &'a [u8]) -> Record<'a> {

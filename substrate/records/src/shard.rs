@@ -33,6 +33,7 @@ use testudo_base::{
 
 use self::queue::{Queue, Queued};
 use crate::{
+    RestoredRecord,
     ghosts::{Evicted, Ghosts},
     index::{Bucket, Index},
     segment::{FIRST_PLACE, Home, Part, Record, Segment},
@@ -290,11 +291,11 @@ impl Writer<'_> {
         }
     }
 
-    /// Caches a record of an earlier cache if that takes memory from nobody; `false` if there is none. It is
-    /// older than all that came since, and than what came back before it: the newest come back first.
-    /// REQUIRES: as [`Writer::insert`].
-    pub(crate) fn restore(&mut self, record: &Record<'_>, standing: Standing) -> bool {
-        let Some(words) = self.words_of(record) else { return true };
+    /// Caches a record of an earlier cache if that takes memory from nobody. It is older than all that came
+    /// since, and than what came back before it: the newest come back first. REQUIRES: as
+    /// [`Writer::insert`].
+    pub(crate) fn restore(&mut self, record: &Record<'_>, standing: Standing) -> RestoredRecord {
+        let Some(words) = self.words_of(record) else { return RestoredRecord::TooLong };
         let segment_words = self.shard.segment_bytes / 8;
         let mut at = self.log.queue(standing.part).place_in_restored(words, segment_words);
         if at.is_none() {
@@ -302,9 +303,9 @@ impl Writer<'_> {
             let begun = chunk.and_then(|chunk| self.begin_restored(standing.part, chunk));
             at = begun.and_then(|()| self.log.queue(standing.part).place_in_restored(words, segment_words));
         }
-        let Some(at) = at else { return false };
+        let Some(at) = at else { return RestoredRecord::Full };
         self.put(record, standing, at);
-        true
+        RestoredRecord::Done
     }
 
     /// Begins the next segment of what an earlier cache had in a part.

@@ -5,6 +5,7 @@
 //! - All I/O is in whole pages from aligned buffers.
 //! - The page cache never holds a page of an extent that was given back.
 
+mod device_space;
 pub(crate) mod load_pages;
 pub(crate) mod page_format;
 pub(crate) mod page_write;
@@ -33,7 +34,7 @@ use crate::{
         page_write::{PageWrite, outcome},
         stream_read::{StreamLease, StreamMemory, StreamRead},
     },
-    space::{extents::SpaceStats, free_space::Pieces},
+    space::extents::SpaceStats,
 };
 
 /// Where a page is and which one it must be.
@@ -69,9 +70,6 @@ pub struct IoStats {
     /// Syncs.
     pub syncs: u64,
 }
-
-/// Pieces given back after one round of work: meanwhile nobody can take pages or free any.
-const PIECES_OF_A_ROUND: usize = 16;
 
 /// Space is taken from a device that is nearly full in pieces of so many pages (256 KiB).
 const SPACE_PIECE_PAGES: u64 = 64;
@@ -421,21 +419,13 @@ impl DataFile {
             None if has_space => self.extents.grow(pages),
             None => {}
         }
-        if has_space && self.growth.load(Relaxed) < u64::MAX {
-            self.growth.fetch_sub(pages * PAGE_BYTES, Relaxed);
+        if has_space {
+            // Another bound may have been set meanwhile, which knew less of the device.
+            let rest = |growth: u64| Some(growth.saturating_sub(pages * PAGE_BYTES));
+            let is_bound = |growth: u64| (growth < u64::MAX).then(|| rest(growth)).flatten();
+            let _ = self.growth.fetch_update(Relaxed, Relaxed, is_bound);
         }
         if has_space { Ok(()) } else { grown.map_err(|e| Error::io(DATA_FILE, e).context("cannot grow")) }
-    }
-
-    /// Gives free space back to the file system: the end of the file, and holes of at least 256 KiB.
-    pub fn give_back_space(&self) -> Result<()> {
-        self.give_up(0, Pieces::large(usize::MAX))
-    }
-
-    /// Gives all but so many bytes of free space back, down to single pages: where the device is full and
-    /// the file fragmented there is nothing larger.
-    pub fn give_back_beyond(&self, kept_bytes: u64) -> Result<()> {
-        self.give_up(kept_bytes.div_ceil(PAGE_BYTES), Pieces::ALL)
     }
 
     /// From now on the last `kept_bytes` of free space are not taken, and the file grows by at most
@@ -495,31 +485,6 @@ impl DataFile {
     /// Notes that a round of work begins.
     pub fn begin_round(&self) {
         self.extents.begin_round();
-    }
-
-    /// Notes that it has ended, and gives some of the free space back if far more is free than such rounds
-    /// need.
-    pub fn end_round(&self) -> Result<()> {
-        match self.extents.end_round() {
-            Some(kept_pages) => self.give_up(kept_pages, Pieces::large(PIECES_OF_A_ROUND)),
-            None => Ok(()),
-        }
-    }
-
-    fn give_up(&self, kept_pages: u64, pieces: Pieces) -> Result<()> {
-        let _growing = self.growing.lock();
-        let kept_pages = kept_pages.max(self.extents.kept_pages());
-        let outcome = self.extents.give_up(kept_pages, pieces, |end_page, pieces| {
-            if self.file.len()? > end_page * PAGE_BYTES {
-                self.file.set_len(end_page * PAGE_BYTES)?;
-            }
-            while let Some(&(start, pages)) = pieces.last() {
-                self.file.punch_hole(start * PAGE_BYTES, pages * PAGE_BYTES)?;
-                pieces.pop();
-            }
-            Ok(())
-        });
-        outcome.map_err(|e: std::io::Error| Error::io(DATA_FILE, e))
     }
 
     /// Bytes that the file occupies on the device.

@@ -115,6 +115,12 @@ fn file_name(number: u64) -> String {
     format!("manifest-{number:010}")
 }
 
+/// Whether a store may have given a manifest this name.
+fn is_file_name(name: &str) -> bool {
+    name.strip_prefix("manifest-")
+        .is_some_and(|digits| digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 impl Manifest {
     /// Creates manifest 1 with `first` as its state, then the superblock. The store exists once this returns.
     pub fn create(env: Arc<dyn Env>, directory: &Path, store: StoreId, first: &[Change]) -> Result<Self> {
@@ -338,7 +344,7 @@ impl Manifest {
         let current = file_name(self.log.lock().superblock.manifest);
         let entries = self.env.list_dir(&self.directory).map_err(|e| Error::io("store directory", e))?;
         for entry in entries {
-            if entry.name.starts_with("manifest-") && entry.name != current {
+            if is_file_name(&entry.name) && entry.name != current {
                 let path = self.directory.join(&entry.name);
                 self.env.remove_file(&path).map_err(|e| Error::io(entry.name, e))?;
             }

@@ -168,6 +168,8 @@ impl ValueLog {
         if pages * testudo_base::PAGE_BYTES < capacity_bytes {
             return Err(Error::new(ErrorKind::OutOfSpace, "there is not enough space for a value log"));
         }
+        // What is appended is acknowledged before it is written: it must not find the device full then.
+        data.back(&spans)?;
         let record = ValueLogRecord { id, keyspace, incarnation: writer.incarnation(), spans };
         let state = State {
             extents,

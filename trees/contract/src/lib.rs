@@ -21,7 +21,7 @@ mod work;
 
 use std::{fmt, sync::Arc};
 
-use testudo_base::{Cursor, ExtentSpan, Result, RunId, Seqno, key};
+use testudo_base::{Cursor, ExtentSpan, MAX_KEY_BYTES, Result, RunId, Seqno, key};
 use testudo_run::{Access, Lookup, ScanLimits};
 use testudo_storage::{Change, PageAddress};
 use testudo_values::{Segment, SegmentSet, ValueCosts};
@@ -107,13 +107,24 @@ fn ends_within<U: Updates + ?Sized>(updates: &U, low: &[u8], high: &[u8]) -> Opt
     (first < last).then_some((first, last))
 }
 
-/// Keys at about equal distances between two.
+/// Keys at about equal distances between two, in order. None is longer than a key may be: they become fences.
 fn keys_between(first: &[u8], last: &[u8]) -> Vec<Vec<u8>> {
     let shared = key::common_prefix(first, last);
     let (low, high) = (key::head(&first[shared..]), key::head(&last[shared..]));
     let step = high.saturating_sub(low) / BORDERS;
-    let border = |number: u64| [&first[..shared], &(low + number * step).to_be_bytes()].concat();
-    if step == 0 { Vec::new() } else { (1..BORDERS).map(border).collect() }
+    if step == 0 {
+        return Vec::new();
+    }
+    let border = |number: u64| {
+        let mut border = [&first[..shared], &(low + number * step).to_be_bytes()].concat();
+        border.truncate(MAX_KEY_BYTES);
+        border
+    };
+    let mut borders: Vec<Vec<u8>> = (1..BORDERS).map(border).collect();
+    // Where there is no room for all of their bytes some are the same.
+    borders.dedup();
+    borders.retain(|border| border.as_slice() > first);
+    borders
 }
 
 /// The next state of a tree and what makes it durable.
@@ -293,3 +304,6 @@ pub trait Tree: Send + Sync + fmt::Debug {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

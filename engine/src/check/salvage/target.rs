@@ -1,13 +1,14 @@
 //! The store that a salvage writes.
 //!
 //! **Invariants**
-//! - It carries the mark of an unfinished store until everything in it is durable.
-//! - A salvage that fails leaves nothing behind.
+//! - It carries the mark of an unfinished store from before there is anything of it until everything in it is
+//!   durable.
+//! - Only who holds its lock changes it or removes it. A salvage that fails leaves nothing behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use testudo_base::{Error, Result, sync::Arc};
-use testudo_env::{Env, OpenMode, OpenOptions};
+use testudo_base::{Result, sync::Arc};
+use testudo_env::Env;
 
 use crate::{
     Db, SalvageOptions,
@@ -29,33 +30,14 @@ impl Target {
     pub(crate) fn begin(options: &SalvageOptions) -> Result<Self> {
         let directory = options.target.as_path();
         let (env, made_directory) = directory::anchor_or_make(&options.env, directory)?;
-        let names = directory::list(&*env, directory)?.unwrap_or_default();
-        let is_unfinished = names.iter().any(|name| name == UNFINISHED_FILE);
-        let is_ours = is_unfinished && names.iter().all(|name| directory::is_store_file(name));
-        if !is_ours && names.iter().any(|name| name != LOCK_FILE) {
-            let directory = directory.display();
-            let message = format!("{directory} is not empty: a new store needs a directory of its own");
-            return Err(Error::invalid(message));
+        let builder = Db::builder(directory).env(Arc::clone(&env)).memory_bytes(options.memory_bytes);
+        match builder.unfinished().open() {
+            Ok(db) => Ok(Self { db, env, directory: directory.to_owned(), made_directory }),
+            Err(error) => {
+                remove(&*env, directory, made_directory);
+                Err(error)
+            }
         }
-        // The mark goes last, so that what is cut short here stays marked.
-        let mark = |name: &&String| *name == UNFINISHED_FILE;
-        for name in names.iter().filter(|name| !mark(name)).chain(names.iter().filter(mark)) {
-            let path = directory.join(name);
-            env.remove_file(&path).map_err(|e| directory::io(&path, e))?;
-        }
-        let db = Db::builder(directory).env(Arc::clone(&env)).memory_bytes(options.memory_bytes).open()?;
-        let target = Self { db, env, directory: directory.to_owned(), made_directory };
-        match target.mark() {
-            Ok(()) => Ok(target),
-            Err(error) => target.end(Err(error)),
-        }
-    }
-
-    fn mark(&self) -> Result<()> {
-        let path = self.directory.join(UNFINISHED_FILE);
-        let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
-        self.env.open(&path, options).map_err(|e| directory::io(&path, e))?;
-        self.env.sync_dir(&self.directory).map_err(|e| directory::io(&self.directory, e))
     }
 
     /// Ends the store: finished if the outcome is good, removed otherwise.
@@ -71,16 +53,34 @@ impl Target {
             Ok(value)
         });
         if ended.is_err() {
-            for name in directory::list(&*env, &directory).ok().flatten().unwrap_or_default() {
-                if name != UNFINISHED_FILE {
-                    let _ = env.remove_file(&directory.join(name));
-                }
-            }
-            let _ = env.remove_file(&mark);
-            if made_directory {
-                let _ = env.remove_dir(&directory);
-            }
+            remove(&*env, &directory, made_directory);
         }
         ended
+    }
+}
+
+/// Removes what is left of a store that was not finished, unless somebody else has taken its place.
+fn remove(env: &dyn Env, directory: &Path, made_directory: bool) {
+    let is_ours = || {
+        let names = directory::list(env, directory).ok().flatten().unwrap_or_default();
+        let is_marked = names.iter().any(|name| name == UNFINISHED_FILE);
+        let is_empty = names.iter().all(|name| name == LOCK_FILE);
+        let is_ours = is_empty || is_marked && names.iter().all(|name| directory::is_store_file(name));
+        is_ours.then_some(names)
+    };
+    if is_ours().is_none() {
+        return;
+    }
+    let Ok(lock) = directory::lock(env, directory, true, true) else { return };
+    let names = is_ours();
+    if let Some(names) = &names {
+        // The mark goes last but one, so that what is cut short here stays marked.
+        let last = [UNFINISHED_FILE, LOCK_FILE];
+        let others = names.iter().map(String::as_str).filter(|name| !last.contains(name));
+        others.chain(last).for_each(|name| _ = env.remove_file(&directory.join(name)));
+    }
+    drop(lock);
+    if names.is_some() && made_directory {
+        let _ = env.remove_dir(directory);
     }
 }

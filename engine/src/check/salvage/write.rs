@@ -19,7 +19,7 @@ use crate::{
         target::Target,
     },
     copy::long_work::Meter,
-    store::pieces::KEYSPACE_NAME_BYTES_MAX,
+    store::names_beside::name_beside,
 };
 
 /// Writes everything; the report.
@@ -96,12 +96,4 @@ fn drop_scratch(target: &Target, scratch: Keyspace) -> Result<()> {
     drop(scratch);
     target.db.drop_keyspace(&name)?;
     Ok(())
-}
-
-/// A name like `name` that no keyspace has.
-fn name_beside(name: &str, id: u32, taken: &BTreeSet<String>) -> String {
-    let is_free = |name: &String| name.len() <= KEYSPACE_NAME_BYTES_MAX && !taken.contains(name);
-    let numbered = (0_u32..).map(|number| format!("older-{id}-{number}"));
-    let mut names = std::iter::once(format!("{name}.older")).chain(numbered);
-    names.find(is_free).unwrap_or_default()
 }

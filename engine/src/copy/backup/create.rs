@@ -3,13 +3,14 @@
 //! **Invariants**
 //! - The backup's own file is begun only after the names of all files that it refers to are durable.
 
-use testudo_base::{Result, num::u64_of};
+use testudo_base::{ErrorKind, Result, StoreId, num::u64_of};
+use testudo_run::Run;
 
 use super::{
     NewBackup, Repository,
     backup_format::{BackedRun, BackupRecord},
     list::BackupInfo,
-    repository::backup_name,
+    repository::{OpenRepository, backup_name},
     run_object,
     tail_object::TailFile,
 };
@@ -19,12 +20,22 @@ use crate::{
 };
 
 pub(crate) fn create(repository: &Repository, db: &Db, observer: &mut Observer<'_>) -> Result<NewBackup> {
+    let rechecks = repository.rechecks;
     let repository = repository.open_for_writing(true)?;
     let id = repository.backup_ids()?.last().map_or(1, |last| last + 1);
     let store = db.store().id;
     let source = ConsistentState::take(db)?;
-    let found: Vec<Option<BackedRun>> =
-        source.runs.iter().map(|run| run_object::find(&repository, store, run)).collect();
+    let mut found: Vec<Option<BackedRun>> = Vec::with_capacity(source.runs.len());
+    if rechecks {
+        let total = source.runs.iter().map(|run| run.reference().stored_bytes()).sum();
+        let mut meter = Meter::new(observer, total);
+        for run in &source.runs {
+            found.push(find_whole(&repository, store, run, &mut meter)?);
+        }
+    } else {
+        let find = |run| run_object::find(&repository, store, run).map(|object| object.backed());
+        found.extend(source.runs.iter().map(|run| find(run)));
+    }
     let missing = source.runs.iter().zip(&found).filter(|(_, found)| found.is_none());
     let total = missing.map(|(run, _)| run.reference().stored_bytes()).sum();
     let mut meter = Meter::new(observer, total);
@@ -62,4 +73,19 @@ pub(crate) fn create(repository: &Repository, db: &Db, observer: &mut Observer<'
     repository.put(&backup_name(id), &bytes)?;
     repository.sync_names()?;
     Ok(NewBackup { info: BackupInfo::of(&record, u64_of(bytes.len())), snapshot: source.snapshot })
+}
+
+/// The run's file if the repository holds it already, and all of it can be read and is valid.
+fn find_whole(
+    repository: &OpenRepository,
+    store: StoreId,
+    run: &Run,
+    meter: &mut Meter<'_, '_>,
+) -> Result<Option<BackedRun>> {
+    let Some(object) = run_object::find(repository, store, run) else { return Ok(None) };
+    match object.check(meter) {
+        Ok(()) => Ok(Some(object.backed())),
+        Err(error) if [ErrorKind::Corruption, ErrorKind::Io].contains(&error.kind()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

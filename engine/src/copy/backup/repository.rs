@@ -87,7 +87,7 @@ impl Repository {
             let anchored = directory::anchor(&self.env, &self.directory)?;
             anchored.ok_or_else(|| self.not_one("there is no such directory"))?
         };
-        Ok(Self { env: anchored, directory: self.directory.clone() })
+        Ok(Self { env: anchored, directory: self.directory.clone(), rechecks: self.rechecks })
     }
 
     /// Opens the repository to read it.

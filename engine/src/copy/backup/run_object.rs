@@ -24,10 +24,10 @@ use crate::{copy::long_work::Meter, open::new_store::damaged_page};
 const PAGES_SEED: u64 = 0x5255_4e53;
 
 /// The run's file if the repository holds it already.
-pub(crate) fn find(repository: &OpenRepository, store: StoreId, run: &Run) -> Option<BackedRun> {
+pub(crate) fn find(repository: &OpenRepository, store: StoreId, run: &Run) -> Option<RunObject> {
     let name = run_name(store, run.reference());
     let object = RunObject::open(repository, &name).ok()?;
-    (object.header.store == store && object.header.reference == *run.reference()).then(|| object.backed())
+    (object.header.store == store && object.header.reference == *run.reference()).then_some(object)
 }
 
 /// Copies a run into the repository, each page verified.
@@ -107,7 +107,7 @@ impl RunObject {
         Ok(object)
     }
 
-    fn backed(&self) -> BackedRun {
+    pub(crate) fn backed(&self) -> BackedRun {
         let RunHeader { page_bytes, page_checksum, reference, .. } = &self.header;
         BackedRun { reference: reference.clone(), page_bytes: *page_bytes, page_checksum: *page_checksum }
     }

@@ -178,3 +178,47 @@ fn numbers_of_values_are_never_given_twice() {
     }
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
 }
+
+/// As a salvage leaves it that has found an older version: the head names the keyspace that the value was of.
+#[test]
+fn a_sweep_leaves_what_older_versions_refer_to() {
+    let machine = MemEnv::new(4);
+    let db = open(&machine, Durability::Buffered);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let older = db.keyspace("k.older", KeyspaceOptions::default()).unwrap();
+    insert(&keyspace, b'a').unwrap();
+    let found = read::find_pieces(&keyspace.core.view.load(), b"key").unwrap().unwrap();
+    let mut reference = Vec::new();
+    found.encode(&mut reference);
+    let keyspace_id = older.core.id;
+    let operation =
+        Operation { keyspace: keyspace_id, kind: Kind::Reference, key: b"key", value: &reference };
+    db.store().commit_one(&older.core, &operation, Durability::Buffered).unwrap();
+    insert(&keyspace, b'b').unwrap();
+    db.settle().unwrap();
+    assert_eq!((present(&keyspace), present(&older)), (Some(b'b'), Some(b'a')));
+    older.remove("key").unwrap();
+    db.store().pieces.expect_sweep();
+    db.settle().unwrap();
+    assert_eq!((present(&keyspace), entries(&db).0), (Some(b'b'), 1));
+}
+
+/// As a salvage leaves it that has lost the newest heads.
+#[test]
+fn pieces_without_a_head_never_become_part_of_another_value() {
+    let machine = MemEnv::new(5);
+    let db = open(&machine, Durability::Buffered);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    insert(&keyspace, b'a').unwrap();
+    let pieces = Arc::clone(db.store().pieces.keyspace().unwrap());
+    let stray = 1_000_000;
+    db.store().commit_piece(&pieces, &piece_key(stray, 0), &[7; 100]).unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open(&machine, Durability::Buffered);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    insert(&keyspace, b'b').unwrap();
+    let found = read::find_pieces(&keyspace.core.view.load(), b"key").unwrap().unwrap();
+    assert!(found.pieces().unwrap() > stray, "{found:?}");
+    assert_eq!(present(&keyspace), Some(b'b'));
+}

@@ -32,6 +32,8 @@ pub(crate) struct FrameTable {
     buckets: [OnceLock<Bucket>; BUCKETS],
     /// Groups that were made.
     group_count: AtomicUsize,
+    /// All groups before this one have memory.
+    first_idle: AtomicUsize,
     used: AtomicUsize,
 }
 
@@ -72,7 +74,9 @@ impl FrameTable {
     pub(crate) fn add(&self, count: usize) -> std::ops::Range<u32> {
         let made = self.group_count.load(Relaxed);
         let is_idle = |&number: &usize| self.group(number).is_some_and(|group| group.frame_count() == 0);
-        let number = (0..made).find(is_idle).unwrap_or(made);
+        let from = self.first_idle.load(Relaxed);
+        let number = (from..made).find(is_idle).unwrap_or(made);
+        self.first_idle.store(number + 1, Relaxed);
         debug_assert!(number < GROUPS_MAX, "fewer groups than that have memory");
         let first = u32_of(number * GROUP_FRAMES);
         let (bucket, at) = Self::place(number);
@@ -89,6 +93,7 @@ impl FrameTable {
     pub(crate) fn remove(&self, group: &Group, claims: Vec<Claim<'_>>) {
         let before = self.used.fetch_sub(claims.len(), Relaxed);
         debug_assert!(before >= claims.len(), "frames with memory are counted");
+        self.first_idle.fetch_min(group.number(), Relaxed);
         group.take_back(claims);
     }
 

@@ -28,7 +28,7 @@ use std::{marker::PhantomData, mem, ptr, ptr::NonNull, slice};
 
 use testudo_base::{
     PAGE_SIZE, RunId,
-    num::u32_of,
+    num::{u32_of, usize_of},
     planted,
     sync::{
         Mutex,
@@ -107,6 +107,11 @@ impl Group {
             frame_count: AtomicUsize::new(0),
             memory: Mutex::new(None),
         }
+    }
+
+    /// Its place among the groups.
+    pub(crate) fn number(&self) -> usize {
+        usize_of(u64::from(self.first)) / GROUP_FRAMES
     }
 
     /// Frames that have memory: the first ones.

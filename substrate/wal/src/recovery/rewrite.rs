@@ -18,7 +18,7 @@ use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
 use crate::segment::{
     store::list_segments,
-    wal_format::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_file_name},
+    wal_format::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_file_name, segment_number},
 };
 
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -89,7 +89,7 @@ fn is_proven(later: &[Option<SegmentHeader>]) -> bool {
 fn remove_leftovers(env: &dyn Env, dir: &Path) -> Result<()> {
     let entries = env.list_dir(dir).map_err(|error| Error::io(dir.display().to_string(), error))?;
     for entry in entries {
-        if entry.name.starts_with("wal-") && entry.name.ends_with(COPY_SUFFIX) {
+        if entry.name.strip_suffix(COPY_SUFFIX).and_then(segment_number).is_some() {
             env.remove_file(&dir.join(&entry.name)).map_err(|error| Error::io(entry.name, error))?;
         }
     }

@@ -41,6 +41,9 @@ enum Action {
         store: StoreArguments,
         /// Directory of the repository
         repository: PathBuf,
+        /// Read what the repository holds already, and copy anew what is damaged there
+        #[arg(long)]
+        recheck: bool,
     },
     /// The backups, oldest first (exit code 1 if one cannot be read)
     List {
@@ -82,7 +85,7 @@ struct RepositoryArguments {
 /// Does it.
 pub(crate) fn run(context: &mut Context, arguments: &BackupArguments) -> Outcome {
     match &arguments.action {
-        Action::Create { store, repository } => create(context, store, repository),
+        Action::Create { store, repository, recheck } => create(context, store, repository, *recheck),
         Action::List { repository } => list(context, repository),
         Action::Verify { repository, id } => verify(context, repository, *id),
         Action::Restore { repository, target, id } => restore(context, repository, target, *id),
@@ -125,10 +128,10 @@ fn document(info: &BackupInfo) -> Result<Value, Failure> {
     serde_json::to_value(info).map_err(|error| Failure::new(format!("cannot write JSON: {error}")))
 }
 
-fn create(context: &mut Context, store: &StoreArguments, directory: &Path) -> Outcome {
+fn create(context: &mut Context, store: &StoreArguments, directory: &Path, recheck: bool) -> Outcome {
     let stopwatch = context.stopwatch();
     let db = store::open_for_reading(context, store)?;
-    let repository = at(context, directory);
+    let repository = at(context, directory).recheck(recheck);
     let new = watched(context, "backup", |observer| repository.create_observed(&db, observer))?;
     let what = format!("backup of {} to {}", store.dir.display(), directory.display());
     let info = new.map_err(|error| Failure::about(what, error))?.info;

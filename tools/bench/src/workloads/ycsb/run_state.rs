@@ -107,7 +107,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
         let keyspaces = main_keyspaces(&db, args)?;
         let lengths = Lengths::of_flags(args.value_bytes, args.mix);
-        let main = Target { keyspaces, keys, lengths, oracle: Oracle::new(0) };
+        let main = Target::new(keyspaces, keys, lengths, Oracle::new(0));
         let backup = args.backup_to.as_deref().map(|repository| BackupCheck::new(context, repository));
         let number = args.step.unwrap_or(0);
         let mut state =
@@ -459,8 +459,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         self.db.drop_records(SEQ_KEYSPACE)?;
         let keyspaces = vec![self.db.records(SEQ_KEYSPACE)?];
         let Target { keys, lengths, .. } = &self.main;
-        self.seq =
-            Some(Target { keyspaces, keys: keys.in_order(), lengths: *lengths, oracle: Oracle::new(0) });
+        self.seq = Some(Target::new(keyspaces, keys.in_order(), *lengths, Oracle::new(0)));
         Ok(())
     }
 

@@ -4,6 +4,8 @@
 //! - Record `n` lives in keyspace `n mod K`; nothing else lives there.
 //! - A verdict tells records by their numbers, never by their bytes.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use testudo_base::num::{u64_of, usize_of};
 
 use crate::{report::complaints::Verdict, subject::Records};
@@ -20,9 +22,16 @@ pub(crate) struct Target<R> {
     pub(crate) keys: KeyMaker,
     pub(crate) lengths: Lengths,
     pub(crate) oracle: Oracle,
+    /// Records that the oracle still knows and that were removed.
+    pub(crate) removed: AtomicU64,
 }
 
 impl<R: Records> Target<R> {
+    /// The records that `oracle` knows.
+    pub(crate) fn new(keyspaces: Vec<R>, keys: KeyMaker, lengths: Lengths, oracle: Oracle) -> Self {
+        Self { keyspaces, keys, lengths, oracle, removed: AtomicU64::new(0) }
+    }
+
     #[inline]
     pub(crate) fn keyspace(&self, record: u64) -> &R {
         &self.keyspaces[usize_of(record % u64_of(self.keyspaces.len()))]
@@ -30,7 +39,8 @@ impl<R: Records> Target<R> {
 
     /// Bytes of all records that exist.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.oracle.acknowledged() * (self.keys.key_bytes() + self.lengths.mean())
+        let records = self.oracle.acknowledged() - self.removed.load(Relaxed);
+        records * (self.keys.key_bytes() + self.lengths.mean())
     }
 
     /// Judges what a read of `record` gave that began at `before`.

@@ -166,7 +166,8 @@ impl<'a, R: Records> Worker<'a, R> {
             Shape::FullScan => self.full_scans(),
             Shape::Removals => self.remove_every_second(),
         };
-        self.tally.ended = self.last_reading;
+        // With a rate that is not reached the next operation was due before the last one ended.
+        self.tally.ended = self.last_reading.max(self.called);
         drop(busy);
         if let Err(error) = result {
             self.shared.failed.store(true, Ordering::Relaxed);
@@ -229,6 +230,7 @@ impl<'a, R: Records> Worker<'a, R> {
         for record in records.filter(|record| record % 2 == 1).take(usize_of(most.end - most.start)) {
             self.target.keys.write(record, &mut self.key);
             self.target.keyspace(record).remove(&self.key)?;
+            self.target.removed.fetch_add(1, Ordering::Relaxed);
             self.tally.writes += 1;
             self.tally.written_bytes += u64_of(self.key.len());
             if record % REMOVALS_CHECKED == 1 {

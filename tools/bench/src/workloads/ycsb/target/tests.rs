@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering::Relaxed;
+
 use testudo::{Db, Keyspace, KeyspaceOptions};
 
 use super::Target;
@@ -13,12 +15,8 @@ fn with_target(check: impl FnOnce(&Target<Keyspace>)) {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path()).memory_bytes(8 << 20).open().unwrap();
     let keyspace = |name| db.keyspace(name, KeyspaceOptions::default).unwrap();
-    check(&Target {
-        keyspaces: vec![keyspace("even"), keyspace("odd")],
-        keys: KeyMaker::new(24).unwrap(),
-        lengths: Lengths::Same(VALUE_BYTES),
-        oracle: Oracle::new(10),
-    });
+    let keyspaces = vec![keyspace("even"), keyspace("odd")];
+    check(&Target::new(keyspaces, KeyMaker::new(24).unwrap(), Lengths::Same(VALUE_BYTES), Oracle::new(10)));
     db.close().unwrap();
 }
 
@@ -74,5 +72,9 @@ fn an_entry_of_a_scan_is_right_only_under_its_key_and_in_its_keyspace() {
 
 #[test]
 fn live_bytes_are_those_of_all_records() {
-    with_target(|target| assert_eq!(target.live_bytes(), 10 * (24 + 40)));
+    with_target(|target| {
+        assert_eq!(target.live_bytes(), 10 * (24 + 40));
+        target.removed.fetch_add(4, Relaxed);
+        assert_eq!(target.live_bytes(), 6 * (24 + 40));
+    });
 }

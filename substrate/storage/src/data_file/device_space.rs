@@ -1,0 +1,59 @@
+//! What of the file has space on the device: free pages are given back, and holes get space where that must
+//! be there.
+
+use testudo_base::{Error, ExtentSpan, PAGE_BYTES, Result};
+
+use super::{DATA_FILE, DataFile};
+use crate::space::free_space::Pieces;
+
+/// Pieces given back after one round of work: meanwhile nobody can take pages or free any.
+const PIECES_OF_A_ROUND: usize = 16;
+
+impl DataFile {
+    /// Gives these pages space on the device, where holes have none: free pages may be holes that an earlier
+    /// opening made.
+    ///
+    /// Errors: `OutOfSpace`, `Io`.
+    pub fn back(&self, spans: &[ExtentSpan]) -> Result<()> {
+        spans.iter().try_for_each(|span| {
+            let (offset, bytes) = (span.first_page * PAGE_BYTES, u64::from(span.page_count) * PAGE_BYTES);
+            self.file.allocate(offset, bytes).map_err(|e| Error::io(DATA_FILE, e).context("cannot grow"))
+        })
+    }
+
+    /// Gives free space back to the file system: the end of the file, and holes of at least 256 KiB.
+    pub fn give_back_space(&self) -> Result<()> {
+        self.give_up(0, Pieces::large(usize::MAX))
+    }
+
+    /// Gives all but so many bytes of free space back, down to single pages: where the device is full and
+    /// the file fragmented there is nothing larger.
+    pub fn give_back_beyond(&self, kept_bytes: u64) -> Result<()> {
+        self.give_up(kept_bytes.div_ceil(PAGE_BYTES), Pieces::ALL)
+    }
+
+    /// Notes that it has ended, and gives some of the free space back if far more is free than such rounds
+    /// need.
+    pub fn end_round(&self) -> Result<()> {
+        match self.extents.end_round() {
+            Some(kept_pages) => self.give_up(kept_pages, Pieces::large(PIECES_OF_A_ROUND)),
+            None => Ok(()),
+        }
+    }
+
+    fn give_up(&self, kept_pages: u64, pieces: Pieces) -> Result<()> {
+        let _growing = self.growing.lock();
+        let kept_pages = kept_pages.max(self.extents.kept_pages());
+        let outcome = self.extents.give_up(kept_pages, pieces, |end_page, pieces| {
+            if self.file.len()? > end_page * PAGE_BYTES {
+                self.file.set_len(end_page * PAGE_BYTES)?;
+            }
+            while let Some(&(start, pages)) = pieces.last() {
+                self.file.punch_hole(start * PAGE_BYTES, pages * PAGE_BYTES)?;
+                pieces.pop();
+            }
+            Ok(())
+        });
+        outcome.map_err(|e: std::io::Error| Error::io(DATA_FILE, e))
+    }
+}
