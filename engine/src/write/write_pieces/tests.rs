@@ -222,3 +222,41 @@ fn pieces_without_a_head_never_become_part_of_another_value() {
     assert!(found.pieces().unwrap() > stray, "{found:?}");
     assert_eq!(present(&keyspace), Some(b'b'));
 }
+
+/// Says that it has given more than it was asked for.
+struct Boaster;
+
+impl Read for Boaster {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        Ok(buffer.len() + 1)
+    }
+}
+
+#[test]
+fn a_reader_that_counts_wrong_is_refused() {
+    let machine = MemEnv::new(6);
+    let db = open(&machine, Durability::Buffered);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let error = keyspace.insert_reader("key", LENGTH, Boaster).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{error}");
+    assert_eq!((present(&keyspace), entries(&db)), (None, (0, 0)));
+}
+
+/// A sweep would wait for the key that is being updated.
+#[test]
+fn settling_inside_an_update_is_refused_and_waits_for_nobody() {
+    let machine = MemEnv::new(7);
+    let db = open(&machine, Durability::Buffered);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    insert(&keyspace, b'a').unwrap();
+    db.store().pieces.expect_sweep();
+    keyspace
+        .update("key", |_| {
+            assert!(!db.store().try_sweep_pieces());
+            assert_eq!(db.store().sweep_pieces().unwrap_err().kind(), crate::ErrorKind::Invalid);
+            Some(b"short".to_vec())
+        })
+        .unwrap();
+    db.settle().unwrap();
+    assert_eq!((keyspace.get("key").unwrap().as_deref(), entries(&db)), (Some(&b"short"[..]), (0, 0)));
+}

@@ -32,3 +32,16 @@ fn tags_that_share_a_place_are_told_apart() {
     ghosts.remember(70, 100);
     assert!(ghosts.recall(71).is_none() && ghosts.recall(70).is_some());
 }
+
+/// A budget can be changed while the store is open.
+#[test]
+fn there_are_as_many_places_as_the_memory_of_the_day_asks_for() {
+    let pool = ChunkPool::new(8 << 20);
+    let mut ghosts = Ghosts::new(&pool, 1);
+    let of = |memory: u64| memory / 64;
+    for (limit, places) in [(64 << 20, of(64 << 20)), (80 << 20, of(64 << 20)), (2 << 20, of(2 << 20))] {
+        pool.set_limit(limit);
+        (0..(limit >> 14)).for_each(|tag| ghosts.remember(u32::try_from(tag).unwrap(), 64 << 10));
+        assert_eq!((ghosts.bytes(), pool.total_bytes()), (places, places), "{limit}");
+    }
+}
