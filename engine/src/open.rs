@@ -151,17 +151,11 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
 /// Refuses a directory that a checkpoint, a restore or a salvage has not finished. Who makes a store that is
 /// to be marked so takes such a one or an empty one, and no other.
 fn check_mark(settings: &Settings, names: &[String]) -> Result<()> {
-    let directory = settings.directory.display();
-    let is_unfinished = names.iter().any(|name| name == UNFINISHED_FILE);
     if settings.unfinished {
-        let is_ours = is_unfinished && names.iter().all(|name| directory::is_store_file(name));
-        if is_ours || names.iter().all(|name| name == LOCK_FILE) {
-            return Ok(());
-        }
-        let message = format!("{directory} is not empty: a new store needs a directory of its own");
-        return Err(Error::invalid(message));
+        return directory::check_makes_way(&settings.directory, names);
     }
-    if is_unfinished {
+    if names.iter().any(|name| name == UNFINISHED_FILE) {
+        let directory = settings.directory.display();
         let message = format!(
             "{directory} holds a store that was not finished ({UNFINISHED_FILE}): make it again, or remove \
              the directory"

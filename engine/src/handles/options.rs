@@ -8,7 +8,7 @@ use testudo_base::{
 };
 use testudo_values::{LargeValues, Placement};
 
-use crate::{TreePreset, open::tree_families};
+use crate::{TreePreset, handles::tree_preset::find_by_name, open::tree_families};
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,11 +182,7 @@ impl FromStr for Tree {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let known = Self::presets();
-        known.iter().find(|(preset, _)| *preset == name).map(|(_, tree)| *tree).ok_or_else(|| {
-            let names: Vec<_> = known.iter().map(|(preset, _)| *preset).collect();
-            Error::invalid(format!("there is no tree called {name:?}; there are: {}", names.join(", ")))
-        })
+        find_by_name(&Self::presets(), name)
     }
 }
 

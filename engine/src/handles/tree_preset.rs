@@ -66,10 +66,16 @@ impl FromStr for TreePreset {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let known = Self::all();
-        known.iter().find(|(preset, _)| *preset == name).map(|(_, preset)| *preset).ok_or_else(|| {
-            let names: Vec<_> = known.iter().map(|(preset, _)| *preset).collect();
-            Error::invalid(format!("there is no tree called {name:?}; there are: {}", names.join(", ")))
-        })
+        find_by_name(&Self::all(), name)
     }
+}
+
+/// What of `known` has this name.
+///
+/// Errors: `Invalid`, which says what there is.
+pub(crate) fn find_by_name<T: Copy>(known: &[(&str, T)], name: &str) -> Result<T> {
+    known.iter().find(|(preset, _)| *preset == name).map(|(_, preset)| *preset).ok_or_else(|| {
+        let names: Vec<_> = known.iter().map(|(preset, _)| *preset).collect();
+        Error::invalid(format!("there is no tree called {name:?}; there are: {}", names.join(", ")))
+    })
 }

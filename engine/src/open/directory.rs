@@ -117,6 +117,24 @@ pub(crate) fn is_store_file(name: &str) -> bool {
         || is_numbered("wal-", ".log.copy")
 }
 
+/// Whether a new store may take the place of what is in a directory: nothing, or one that was not finished.
+pub(crate) fn makes_way(names: &[String]) -> bool {
+    let is_unfinished = names.iter().any(|name| name == UNFINISHED_FILE);
+    let is_empty = names.iter().all(|name| name == LOCK_FILE);
+    is_empty || (is_unfinished && names.iter().all(|name| is_store_file(name)))
+}
+
+/// Refuses a directory in which no new store may be made.
+///
+/// Errors: `Invalid`.
+pub(crate) fn check_makes_way(directory: &Path, names: &[String]) -> Result<()> {
+    if makes_way(names) {
+        return Ok(());
+    }
+    let directory = directory.display();
+    Err(Error::invalid(format!("{directory} is not empty: a new store needs a directory of its own")))
+}
+
 /// Locks a directory; `Locked` if somebody else holds it in a way that excludes this one.
 pub(crate) fn lock(
     env: &dyn Env,

@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 
 use testudo_base::{
-    Error, ErrorKind, Incarnation, Opening, PAGE_BYTES, PAGE_SIZE, Result, Seqno, StoreId,
+    Error, Incarnation, Opening, PAGE_BYTES, PAGE_SIZE, Result, Seqno, StoreId,
     num::{u32_of, u64_of, usize_of},
     sync::Arc,
 };
@@ -55,7 +55,7 @@ impl NewStore {
     /// Errors: `Invalid` for any other directory, `Locked` if somebody is making a store there.
     pub(crate) fn begin(env: &Arc<dyn Env>, directory: &Path) -> Result<Self> {
         let (env, made_directory) = directory::anchor_or_make(env, directory)?;
-        check_target(directory, &directory::list(&*env, directory)?.unwrap_or_default())?;
+        directory::check_makes_way(directory, &directory::list(&*env, directory)?.unwrap_or_default())?;
         let id = StoreId(u128::from(env.random_u64()) << 64 | u128::from(env.random_u64()));
         let mut new = Self {
             env,
@@ -68,7 +68,7 @@ impl NewStore {
         };
         let lock = directory::lock(&*new.env, directory, true, true)?;
         let names = directory::list(&*new.env, directory)?.unwrap_or_default();
-        check_target(directory, &names)?;
+        directory::check_makes_way(directory, &names)?;
         // From here on what is there is ours, and goes if this comes to nothing.
         new.lock = Some(lock);
         if !names.iter().any(|name| name == UNFINISHED_FILE) {
@@ -199,16 +199,6 @@ pub(crate) fn damaged_page(reference: &RunRef, page: u32, why: &str) -> Error {
     let offset = reference.locate(page).map_or(0, |(physical, _)| physical.saturating_mul(PAGE_BYTES));
     let what = format!("{why} (keyspace {}, run {})", reference.keyspace, reference.id);
     Error::corruption(DATA_FILE, offset, what)
-}
-
-fn check_target(directory: &Path, names: &[String]) -> Result<()> {
-    let is_unfinished = names.iter().any(|name| name == UNFINISHED_FILE);
-    let is_empty = names.iter().all(|name| name == LOCK_FILE);
-    if is_empty || (is_unfinished && names.iter().all(|name| directory::is_store_file(name))) {
-        return Ok(());
-    }
-    let message = format!("{} is not empty: a new store needs a directory of its own", directory.display());
-    Err(Error::new(ErrorKind::Invalid, message))
 }
 
 /// Writes the tail as ordinary commits into the log of the new store.

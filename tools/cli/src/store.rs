@@ -4,7 +4,7 @@
 //! - Nothing is created unless the verb was told to create.
 //! - What is not there is [`Failure::Missing`], in every verb.
 
-use std::{io, path::Path, sync::Arc};
+use std::{fmt::Display, io, path::Path, sync::Arc};
 
 use testudo::{Db, DbBuilder, Error, Keyspace, KeyspaceOptions};
 use testudo_base::MAX_VALUE_BYTES;
@@ -115,6 +115,11 @@ impl StoreArguments {
     /// A failed call of this store.
     pub(crate) fn failure(&self, error: &Error) -> Failure {
         Failure::store(&self.dir, error)
+    }
+
+    /// A failure that is about the record with this key.
+    pub(crate) fn failure_at(&self, key: &[u8], reason: impl Display) -> Failure {
+        Failure::about(self.dir.display(), format!("{reason} (key '{}')", escape(key)))
     }
 
     /// The keyspace `name`, which must exist.

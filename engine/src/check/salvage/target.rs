@@ -7,8 +7,9 @@
 
 use std::path::{Path, PathBuf};
 
-use testudo_base::{Result, sync::Arc};
+use testudo_base::{Error, ErrorKind, Result, StoreId, sync::Arc};
 use testudo_env::Env;
+use testudo_storage::SuperblockFile;
 
 use crate::{
     Db, SalvageOptions,
@@ -43,13 +44,11 @@ impl Target {
     /// Ends the store: finished if the outcome is good, removed otherwise.
     pub(crate) fn end<T>(self, outcome: Result<T>) -> Result<T> {
         let Self { db, env, directory, made_directory } = self;
+        let store = db.store().id;
         let closed = db.close();
-        let mark = directory.join(UNFINISHED_FILE);
-        let ended = outcome.and_then(|value| closed.map(|()| value)).and_then(|value| {
-            env.sync_dir(&directory)
-                .and_then(|()| env.remove_file(&mark))
-                .and_then(|()| env.sync_dir(&directory))
-                .map_err(|e| directory::io(&directory, e))?;
+        let ended = outcome.and_then(|value| {
+            closed?;
+            finish(&*env, &directory, store)?;
             Ok(value)
         });
         if ended.is_err() {
@@ -59,20 +58,38 @@ impl Target {
     }
 }
 
+/// Takes the mark from the closed store of this id. Closing has given its lock up: if somebody else has taken
+/// its place since, it is not there any more.
+///
+/// Errors: `Locked`; `Io`.
+fn finish(env: &dyn Env, directory: &Path, store: StoreId) -> Result<()> {
+    let _lock = directory::lock(env, directory, false, true)?;
+    let names = directory::list(env, directory)?.unwrap_or_default();
+    let is_marked = names.iter().any(|name| name == UNFINISHED_FILE);
+    let is_ours = || SuperblockFile::open(env, directory, false).is_ok_and(|(_, found)| found.store == store);
+    if !is_marked || !is_ours() {
+        let message =
+            format!("{}: another process has taken the place of the new store", directory.display());
+        return Err(Error::new(ErrorKind::Locked, message));
+    }
+    let mark = directory.join(UNFINISHED_FILE);
+    env.sync_dir(directory)
+        .and_then(|()| env.remove_file(&mark))
+        .and_then(|()| env.sync_dir(directory))
+        .map_err(|e| directory::io(directory, e))
+}
+
 /// Removes what is left of a store that was not finished, unless somebody else has taken its place.
 fn remove(env: &dyn Env, directory: &Path, made_directory: bool) {
-    let is_ours = || {
+    let unfinished = || {
         let names = directory::list(env, directory).ok().flatten().unwrap_or_default();
-        let is_marked = names.iter().any(|name| name == UNFINISHED_FILE);
-        let is_empty = names.iter().all(|name| name == LOCK_FILE);
-        let is_ours = is_empty || is_marked && names.iter().all(|name| directory::is_store_file(name));
-        is_ours.then_some(names)
+        Some(names).filter(|names| directory::makes_way(names))
     };
-    if is_ours().is_none() {
+    if unfinished().is_none() {
         return;
     }
     let Ok(lock) = directory::lock(env, directory, true, true) else { return };
-    let names = is_ours();
+    let names = unfinished();
     if let Some(names) = &names {
         // The mark goes last but one, so that what is cut short here stays marked.
         let last = [UNFINISHED_FILE, LOCK_FILE];

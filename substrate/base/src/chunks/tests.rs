@@ -175,3 +175,32 @@ fn large_slices_count_only_while_they_live() {
     pool.discharge_slice(MAPPED_BYTES_MIN as u64 - 8);
     assert_eq!(pool.total_bytes(), MAPPED_BYTES_MIN as u64 - 8, "the allocator may keep it");
 }
+
+/// Pages that give up a quarter of a chunk at a time, as in a store that was opened with a small budget.
+#[derive(Debug)]
+struct SmallPages {
+    pool: Arc<ChunkPool>,
+}
+
+impl Borrower for SmallPages {
+    fn give_up_chunk(&self) -> bool {
+        let has_some = self.pool.division().page_bytes() > 0;
+        if has_some {
+            self.pool.end_borrowing(CHUNK / 4);
+        }
+        has_some
+    }
+}
+
+#[test]
+fn a_chunk_is_not_taken_beyond_the_bound_while_pages_give_up_less_than_one_at_a_time() {
+    let pool = ChunkPool::new(4 * CHUNK);
+    let pages = Arc::new(SmallPages { pool: Arc::clone(&pool) });
+    let borrower: Arc<dyn Borrower> = pages.clone();
+    pool.set_borrower(Use::Pages, Arc::downgrade(&borrower));
+    while pool.borrow(CHUNK / 4) {}
+    assert_eq!(pool.total_bytes(), 4 * CHUNK);
+    let chunk = pool.take(CHUNK_BYTES);
+    assert_eq!((pool.total_bytes(), pool.division().page_bytes()), (4 * CHUNK, 3 * CHUNK));
+    pool.give_back([chunk]);
+}

@@ -114,6 +114,18 @@ fn records_come_back_as_far_as_there_is_memory_and_displace_none() {
 }
 
 #[test]
+fn a_record_that_is_too_long_for_a_smaller_cache_is_not_counted() {
+    let (_pool, large) = cache(64 << 20);
+    let records = KeyspaceRecords::new(&large, KEYSPACE);
+    records.fill(&key(1), hash_key(&key(1)), &[1; 6000], 0);
+    let hot = collected(&large, &records).pop().unwrap();
+    let (_pool, small) = cache(2 << 20);
+    let restored = KeyspaceRecords::new(&small, KEYSPACE).restore(&hot);
+    assert_eq!(restored, RestoredRecord::TooLong);
+    assert_eq!((small.stats().restored, small.stats().inserted), (0, 0));
+}
+
+#[test]
 fn what_comes_back_is_as_old_as_it_was() {
     const COUNT: u32 = 40_000;
     let (_, before) = cache(16 << 20);

@@ -20,7 +20,7 @@ use crate::{
     context::{Context, Interruption},
     failure::{Failure, Outcome, Verdict},
     input::{
-        bytes_text::{escape, to_hex},
+        bytes_text::to_hex,
         format::{Format, Role},
         json_record::JsonRecord,
     },
@@ -214,8 +214,7 @@ impl<'a> Dump<'a> {
         let value = entry.value().map_err(|error| {
             let is_unmerged = entry.base_with_operands().is_some();
             let hint = if is_unmerged { "; `dump --raw` writes such records as they are" } else { "" };
-            let key = escape(entry.key());
-            Failure::about(self.arguments.store.dir.display(), format!("{error} (key '{key}'){hint}"))
+            self.arguments.store.failure_at(entry.key(), format!("{error}{hint}"))
         })?;
         let formats = self.arguments.record.formats;
         let mut line = Vec::with_capacity(entry.key().len() + value.len() + 32);

@@ -89,6 +89,8 @@ fn write_file(
         let _ = std::fs::remove_file(path);
         about_file(error)
     })?;
+    // The bar goes before the answer comes.
+    drop(reader);
     if context.json {
         let output = path.display().to_string();
         context.console.json(&json!({ "output": output, "value_bytes": value_bytes }))?;

@@ -11,7 +11,7 @@ use crate::{
     arguments::RangeOfStore,
     context::Context,
     failure::{Failure, Outcome, Verdict},
-    input::{bytes_text::escape, json_record::JsonRecord},
+    input::json_record::JsonRecord,
     output::progress::{Progress, Unit},
     store,
 };
@@ -74,10 +74,10 @@ fn print(
     let formats = arguments.records.record.formats;
     let value = match arguments.keys_only {
         true => None,
-        false => Some(entry.value().map_err(|error| {
-            let key = escape(entry.key());
-            Failure::about(arguments.records.store.dir.display(), format!("{error} (key '{key}')"))
-        })?),
+        false => {
+            let store = &arguments.records.store;
+            Some(entry.value().map_err(|error| store.failure_at(entry.key(), error))?)
+        }
     };
     if context.json {
         return context
