@@ -19,10 +19,10 @@
 //! # }
 //! ```
 //!
-//! **Durability.** A write is acknowledged once it is in memory ([`Durability::Buffered`], the default): it
-//! reaches the log file within about a tenth of a second and is synced within a second. With
-//! [`Durability::Sync`] it is acknowledged once it is on disk. Whatever a crash leaves is a prefix of the
-//! commit order, across all keyspaces.
+//! **Durability.** With [`Durability::Buffered`], the default, an acknowledged write survives the end of the
+//! process (exit, abort, panic, SIGKILL) and is synced within a second; a crash of the machine may lose the
+//! last second. With [`Durability::Sync`] it is acknowledged once it is on disk. Whatever a crash leaves is a
+//! prefix of the commit order, across all keyspaces.
 //!
 //! **Blocking.** Every call may be made from any thread, and none is async. What they wait for:
 //!

@@ -26,6 +26,7 @@ pub(crate) mod options_format;
 pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod settings;
+pub(crate) mod tail_values_format;
 pub(crate) mod tree_families;
 
 use std::path::Path;
@@ -43,6 +44,7 @@ use crate::{
         recover::{make_durable, recover},
         replay::check_log,
         settings::Settings,
+        tail_values_format::drain_tail,
         tree_families::{check_known, load_keyspaces},
     },
     store::{Store, budget::Budget, executor::Pool},
@@ -133,6 +135,8 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
     if !settings.read_only && !manifest.was_closed() {
         // Copies may be given up when there is no room; they must not use what is kept for writes.
         make_durable(&*plain_env, directory, &manifest)?;
+        // The tail may have what was acknowledged, and takes what is kept.
+        drain_tail(&**env, directory, &manifest)?;
     }
     if let Some(reserve) = &reserve {
         reserve.refill().map_err(|e| Error::io(RESERVE_FILE, e))?;

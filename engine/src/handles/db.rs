@@ -392,8 +392,8 @@ impl Db {
         Snapshot::take(self)
     }
 
-    /// Makes everything durable that was acknowledged before the call ([`Durability::Sync`]), or hands it to
-    /// the operating system ([`Durability::Buffered`]).
+    /// Makes everything durable that was acknowledged before the call ([`Durability::Sync`]). With
+    /// [`Durability::Buffered`] it means what every write means: that survives the end of the process.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -417,7 +417,7 @@ impl Db {
         let store = self.store();
         store.check_writable()?;
         match durability {
-            Durability::Buffered => store.wal()?.write_all(),
+            Durability::Buffered => store.wal()?.keep(store.last_seqno()),
             Durability::Sync => store.wal()?.sync_all(),
         }
     }
@@ -534,7 +534,7 @@ impl Db {
     /// ```
     ///
     /// Errors: `OutOfSpace` or `Io` if log or manifest cannot be written or synced; `Poisoned` after an
-    /// earlier failure. The store is closed all the same; what was acknowledged without a sync may be lost.
+    /// earlier failure. The store is closed all the same; the next opening finds what was acknowledged.
     /// Closing a closed store is no error.
     pub fn close(self) -> Result<()> {
         self.open.close()

@@ -13,7 +13,8 @@ use crate::{TreePreset, handles::tree_preset::find_by_name, open::tree_families}
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// In memory; in the log file within about 100 ms, synced within a second.
+    /// In the operating system: it survives the end of the process, however that ends, and is synced within a
+    /// second. Only a crash of the machine can lose it.
     #[default]
     Buffered,
     /// On disk.

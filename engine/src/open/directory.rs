@@ -115,6 +115,7 @@ pub(crate) fn is_store_file(name: &str) -> bool {
         || is_numbered("manifest-", "")
         || is_numbered("wal-", ".log")
         || is_numbered("wal-", ".log.copy")
+        || is_numbered("log-tail-", "")
 }
 
 /// Whether a new store may take the place of what is in a directory: nothing, or one that was not finished.

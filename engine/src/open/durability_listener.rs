@@ -49,5 +49,6 @@ pub(crate) fn log_evidence(manifest: &Manifest) -> LogEvidence {
         durable_seqno: if watermark.seqno > state.log_seqno { watermark.seqno } else { Seqno(0) },
         openings: Some(state.openings.clone()),
         newest_edit: Some(watermark.edit),
+        tail: None,
     })
 }

@@ -18,6 +18,7 @@ use crate::{
         found_values::settle_found_values,
         replay::replay,
         settings::Settings,
+        tail_values_format::read_tail,
         tree_families::load_keyspaces,
     },
     store::Store,
@@ -26,12 +27,16 @@ use crate::{
 /// `was_closed`: by whoever wrote it last, so that it is durable.
 pub(crate) fn recover(settings: &Settings, mut store: Store, was_closed: bool) -> Result<Arc<Store>> {
     load_keyspaces(&store)?;
-    let evidence = log_evidence(&store.manifest);
+    let mut evidence = log_evidence(&store.manifest);
+    if settings.read_only && !was_closed {
+        evidence.tail = read_tail(&*store.env, &store.directory, store.id, evidence.first_segment)?;
+    }
     let log_seqno = store.manifest.with_state(|state| state.log_seqno);
     let end = replay(&store, settings.read_only, &evidence, log_seqno)?;
     store.log.record_recovered(end.last_seqno.max(log_seqno));
     if let Some(incarnation) = store.data.writer().filter(|_| !settings.read_only) {
         store.manifest.remove_strays()?;
+        testudo_wal::remove_tail_files(&*store.env, &store.directory)?;
         if let Some((segment, offset)) = end.unbacked {
             testudo_wal::cut_segment(&*store.env, &store.directory, segment, offset)?;
         }

@@ -28,6 +28,7 @@ use crate::{
     write::{
         batch_format::{Operation, encode_operation, operation_bytes},
         chosen_buffers::{ChosenBuffers, Inserted, choose_buffers},
+        logged_values::LoggedOfCommit,
         space_guard::Intent,
     },
 };
@@ -193,13 +194,17 @@ impl Store {
             buffers = choose_buffers(keyspaces)?;
         }
         let bytes = logged.as_ref().map_or(bytes, |logged| bytes - logged.saved_bytes());
-        let reservation = wal.reserve(bytes, u32_of(operations.len()))?;
+        let value_bytes = logged.as_ref().map_or(0, LoggedOfCommit::kept_bytes);
+        let mut reservation = wal.reserve_with_values(bytes, u32_of(operations.len()), value_bytes)?;
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
         let underway = self.commits.in_flight.enter(first);
         buffers.each(|_, buffer| buffer.record_commit(first));
         let keep_from = self.snapshots.newest().filter(|_| !planted!("version-pruned-under-snapshot"));
         drop(commit);
         let underway = Some(underway).filter(|_| !planted!("batch-published-half") || operations.len() == 1);
+        if let Some(logged) = &logged {
+            reservation.fill_values(|out| logged.encode_values(operations, out));
+        }
         reservation.fill(|mut out| match &logged {
             Some(logged) => logged.encode(operations, out),
             None => {
@@ -252,7 +257,7 @@ impl Store {
         }
     }
 
-    /// Makes a commit durable, if it or the store asks for that.
+    /// Makes a commit as durable as it or the store asks for; it survives the end of the process at least.
     fn after_commit(&self, seqno: Seqno, durability: Durability) -> Result<()> {
         if self.is_synced(durability) {
             if planted!("acknowledged-before-sync") {
@@ -263,7 +268,8 @@ impl Store {
             if self.log.has_grown() {
                 self.background.wake();
             }
+            return Ok(());
         }
-        Ok(())
+        self.wal()?.keep(seqno)
     }
 }

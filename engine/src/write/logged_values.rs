@@ -6,11 +6,17 @@
 
 use std::ops::Deref;
 
-use testudo_base::{KeyspaceId, Kind, Result, Seqno, ValueReference, num::u64_of, planted, sync::Arc};
+use testudo_base::{
+    KeyspaceId, Kind, Result, Seqno, ValueReference,
+    num::{u64_of, usize_of},
+    planted,
+    sync::Arc,
+};
 use testudo_values::ValueLog;
 
 use crate::{
     handles::options::Durability,
+    open::tail_values_format::{encode_kept_value, kept_value_bytes},
     store::{
         Store,
         view::{KeyspaceCore, View},
@@ -87,6 +93,19 @@ impl Store {
 }
 
 impl LoggedOfCommit {
+    /// Bytes of the values as the tail of the log keeps them.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let value_bytes = |logged: &Logged| usize_of(u64::from(logged.reference.length));
+        self.values.iter().map(|logged| kept_value_bytes(value_bytes(logged))).sum()
+    }
+
+    /// Writes the values as the tail of the log keeps them.
+    pub(crate) fn encode_values(&self, operations: &[Operation<'_>], mut out: &mut [u8]) {
+        for logged in &self.values {
+            out = encode_kept_value(out, logged.index, operations[logged.index].value);
+        }
+    }
+
     /// By how much the commit is shorter in the log.
     pub(crate) fn saved_bytes(&self) -> usize {
         self.saved_bytes

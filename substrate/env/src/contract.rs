@@ -4,7 +4,7 @@
 //! - No call but `anchor` follows a symbolic link in the last component of a path.
 //! - Every call may be made from many threads at once.
 
-use std::{fmt, io, path::Path, sync::Arc, time::Duration};
+use std::{fmt, io, path::Path, ptr::NonNull, sync::Arc, time::Duration};
 
 use crate::{File, OpenOptions};
 
@@ -54,6 +54,20 @@ pub trait DirLock: Send + Sync + fmt::Debug {
     /// Whether the name that was locked still is that of the locked file. If not, someone removed or replaced
     /// it, and others may hold a lock of the same name.
     fn is_in_place(&self) -> io::Result<bool>;
+}
+
+/// A file of fixed length that is mapped shared: bytes stored in it are in the operating system at once, so
+/// that they survive the end of the process, and reach the device when the system writes them back.
+pub trait MappedFile: Send + Sync + fmt::Debug {
+    /// Address of the first byte; a multiple of the page, valid as long as this value lives. The mapping has
+    /// no other user in this process.
+    fn start(&self) -> NonNull<u8>;
+    /// Its length in bytes, a multiple of the page.
+    fn len(&self) -> usize;
+    /// Whether it has no bytes, which never happens.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// A joined thread had panicked.
@@ -122,6 +136,13 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>>;
     /// Lets the calling thread rest (in stepped execution: moves the clock).
     fn sleep(&self, duration: Duration);
+    /// Creates the file `path`, `bytes` zeros for which the device has space, and maps it. A child process
+    /// does not inherit the mapping. `AlreadyExists` if there is such a file; `Unsupported` on file systems
+    /// where storing into space that is allocated can fail later, which would end the process.
+    fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>>;
+    /// Identifies this boot of the machine: different after every restart, equal in all processes between
+    /// two. `None` if the system does not tell.
+    fn boot_id(&self) -> Option<u128>;
     /// Free bytes of the file system that holds `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 }

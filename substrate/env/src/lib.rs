@@ -21,9 +21,11 @@ mod real;
 mod wrappers;
 
 pub use buffer::AlignedBuffer;
-pub use contract::{DirEntry, DirLock, EntryType, Env, Execution, LockHolder, Thread, ThreadPanicked};
+pub use contract::{
+    DirEntry, DirLock, EntryType, Env, Execution, LockHolder, MappedFile, Thread, ThreadPanicked,
+};
 pub use file::{File, OpenMode, OpenOptions, ReadRequest};
-pub use memory::{CrashPolicy, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
+pub use memory::{CrashPolicy, MappedMemory, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
 pub use pending_read::PendingRead;
 pub use pending_write::{PendingWrite, WRITES_AT_ONCE};
 pub use random::SplitMix;

@@ -14,6 +14,7 @@ mod crash;
 mod dir_node;
 mod disk;
 mod file_node;
+mod mapped_memory;
 mod mem_file;
 mod range_set;
 #[cfg(test)]
@@ -36,10 +37,12 @@ pub use crash::{CrashPolicy, TornMode};
 use dir_node::Inode;
 use disk::{Disk, Place};
 pub use disk::{SIMULATED_CRASH, is_simulated_crash};
+pub use mapped_memory::MappedMemory;
+use mapped_memory::MemMapping;
 use mem_file::MemFile;
 
 use crate::{
-    DirEntry, DirLock, Env, Execution, File, LockHolder, OpenMode, OpenOptions, SplitMix, Thread,
+    DirEntry, DirLock, Env, Execution, File, LockHolder, MappedFile, OpenMode, OpenOptions, SplitMix, Thread,
     contract::require_same_dir,
     random::mix,
     real::{read_monotonic, thread},
@@ -61,6 +64,8 @@ pub struct MemEnv {
     started: Instant,
     /// Nanoseconds since the start, where time is simulated.
     clock: Arc<AtomicU64>,
+    /// Which start of the machine this is; a power loss is followed by the next one.
+    boot: u128,
     random: Arc<Mutex<SplitMix>>,
     /// Seeds of the randomness of this machine and those that it is an image of: no two of them are alike.
     seeds: Arc<[u64]>,
@@ -116,23 +121,24 @@ impl Machine {
 impl MemEnv {
     /// An empty disk; background work is stepped.
     pub fn new(seed: u64) -> Arc<Self> {
-        Self::with_disk(Disk::default(), vec![seed], Execution::Stepped, 0)
+        Self::with_disk(Disk::default(), vec![seed], Execution::Stepped, (0, 1))
     }
 
     /// An empty disk for tests of concurrency: real threads and real time, nothing on a real disk. With
     /// `--cfg testudo_shuttle`, threads of the seeded scheduler and time that is simulated.
     pub fn with_threads(seed: u64, cores: usize) -> Arc<Self> {
-        Self::with_disk(Disk::default(), vec![seed], Execution::Threads { cores }, 0)
+        Self::with_disk(Disk::default(), vec![seed], Execution::Threads { cores }, (0, 1))
     }
 
-    /// `seeds`: the last is that of the machine's own randomness.
-    fn with_disk(disk: Disk, seeds: Vec<u64>, execution: Execution, clock: u64) -> Arc<Self> {
+    /// `seeds`: the last is that of the machine's own randomness. `clock`: its time and its boot.
+    fn with_disk(disk: Disk, seeds: Vec<u64>, execution: Execution, (clock, boot): (u64, u128)) -> Arc<Self> {
         let seed = seeds.last().copied().unwrap_or_default();
         Arc::new(Self {
             machine: Arc::new(Machine { disk: RwLock::new(disk) }),
             execution,
             started: read_monotonic(),
             clock: Arc::new(AtomicU64::new(clock)),
+            boot,
             random: Arc::new(Mutex::new(SplitMix::new(seed))),
             seeds: seeds.into(),
             anchor: None,
@@ -142,8 +148,15 @@ impl MemEnv {
     /// A machine whose disk is what a power loss at this moment could leave. Equal seeds give equal images.
     /// Nothing is locked or open there, and everything on it is durable.
     pub fn crash_image(&self, policy: &CrashPolicy, seed: u64) -> Arc<Self> {
-        let disk = crash::crash_disk(&self.machine.disk.read(), *policy, seed);
-        Self::with_disk(disk, self.seeds_of_image(seed), self.execution, self.clock.load(Ordering::Relaxed))
+        let mut disk = self.machine.disk.write();
+        disk.store_mappings();
+        let image = crash::crash_disk(&disk, *policy, seed);
+        drop(disk);
+        self.image(image, self.seeds_of_image(seed), self.boot.wrapping_add(1))
+    }
+
+    fn image(&self, disk: Disk, seeds: Vec<u64>, boot: u128) -> Arc<Self> {
+        Self::with_disk(disk, seeds, self.execution, (self.clock.load(Ordering::Relaxed), boot))
     }
 
     /// Seeds of an image. A machine that has crashed draws other numbers than before, also if the seeds of
@@ -161,9 +174,12 @@ impl MemEnv {
     /// A machine whose disk is what the death of the process at this moment leaves: every write is there,
     /// but what was unsynced still is.
     pub fn live_image(&self) -> Arc<Self> {
-        let disk = self.machine.disk.read().survivor(|_, node| node.clone());
+        let mut disk = self.machine.disk.write();
+        disk.store_mappings();
+        let image = disk.survivor(|_, node| node.clone());
+        drop(disk);
         let seed = self.random.lock().clone().next_u64();
-        Self::with_disk(disk, self.seeds_of_image(seed), self.execution, self.clock.load(Ordering::Relaxed))
+        self.image(image, self.seeds_of_image(seed), self.boot)
     }
 
     /// Number of calls so far that changed or synced something, failed ones included: creating opens,
@@ -209,7 +225,8 @@ impl MemEnv {
 
     /// Test access: the whole content of a file.
     pub fn file_bytes(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-        let disk = self.machine.disk.read();
+        let mut disk = self.machine.disk.write();
+        disk.store_mappings();
         let file = disk.file(disk.resolve_file(Place::of(path.as_ref()))?)?;
         let mut bytes = vec![0; usize_of(file.live_length)];
         file.read(0, &mut bytes);
@@ -283,6 +300,7 @@ impl MemEnv {
             execution: self.execution,
             started: self.started,
             clock: Arc::clone(&self.clock),
+            boot: self.boot,
             random: Arc::clone(&self.random),
             seeds: Arc::clone(&self.seeds),
             anchor: Some(Arc::new(anchor)),
@@ -413,6 +431,16 @@ impl Env for MemEnv {
         if !self.is_stepped() {
             thread::sleep(duration);
         }
+    }
+
+    fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
+        let memory = Arc::new(MappedMemory::zeroed(bytes));
+        let inode = self.machine.change(|disk| disk.create_mapped(self.place(path), &memory))?;
+        Ok(std::sync::Arc::new(MemMapping::new(Arc::clone(&self.machine), inode, memory)))
+    }
+
+    fn boot_id(&self) -> Option<u128> {
+        Some(self.boot)
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {

@@ -7,6 +7,7 @@
 //!   the kernel drops it when the process dies.
 
 pub(crate) mod file;
+pub(crate) mod mapped_file;
 pub(crate) mod plain_io;
 pub(crate) mod read_backend;
 pub(crate) mod read_threads;
@@ -29,10 +30,11 @@ use rustix::{
 };
 
 use crate::{
-    DirEntry, DirLock, EntryType, Env, Execution, File, LockHolder, OpenOptions, Thread,
+    DirEntry, DirLock, EntryType, Env, Execution, File, LockHolder, MappedFile, OpenOptions, Thread,
     contract::{OWNER_BYTES_MAX, decode_owner, encode_owner, may_hold_owner, require_same_dir},
     real::{
         file::{RealFile, open_regular},
+        mapped_file::{SharedMapping, read_boot_id},
         read_backend::ReadBackend,
     },
     wrappers::anchor::{self, Anchor, Place, is_same},
@@ -213,6 +215,14 @@ impl Env for RealEnv {
 
     fn sleep(&self, duration: Duration) {
         thread::sleep(duration);
+    }
+
+    fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
+        Ok(Arc::new(SharedMapping::create(self.place(path), bytes)?))
+    }
+
+    fn boot_id(&self) -> Option<u128> {
+        read_boot_id()
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {

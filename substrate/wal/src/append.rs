@@ -6,3 +6,4 @@ pub(crate) mod buffer;
 pub(crate) mod group_commit;
 pub(crate) mod reservation;
 pub(crate) mod tail;
+pub(crate) mod tail_files;

@@ -23,18 +23,22 @@ mod inspect;
 mod poison;
 mod recovery;
 mod segment;
+mod start;
 mod wal;
 
 pub use append::reservation::Reservation;
 pub use append::tail::USUAL_BUFFERS;
 pub use inspect::{HeaderContents, SegmentPiece, inspect_segment, inspect_segment_header};
+pub use recovery::drain::{DrainedTail, Restore, drain_tail, read_tail, remove_tail_files};
 pub use recovery::evidence::{DurabilityListener, LogEvidence, NoListener};
 pub use recovery::replay::{Record, ReplayEnd, TornTail, Verdict, replay};
 pub use recovery::rewrite::{cut_segment, rewrite_unproven};
 pub use recovery::survey::{LogEvent, LogHole, LogSurvey, SurveyedSegment, survey_log};
 pub use segment::store::{SegmentInfo, list_segments, remove_segments};
+pub use segment::tail_format::tail_file_number;
 pub use segment::wal_format::{
     FORMAT_VERSION, MAX_PAYLOAD_BYTES, RecordHeader, RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader,
     segment_file_name,
 };
-pub use wal::{Wal, WalOptions, WalStart, WalStats};
+pub use start::{WalOptions, WalStart};
+pub use wal::{Wal, WalStats};

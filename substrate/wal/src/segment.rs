@@ -2,5 +2,6 @@
 
 pub(crate) mod reader;
 pub(crate) mod store;
+pub(crate) mod tail_format;
 pub(crate) mod wal_format;
 pub(crate) mod writer;

@@ -1,7 +1,8 @@
 //! The log as the engine uses it: reserve, fill, sync, flush, release.
 //!
-//! Durability of a commit: reserved and filled, it is in memory; written (by the flushing side or by a round
-//! of syncing) it survives the end of the process; synced it survives the loss of power.
+//! Durability of a commit: filled, it survives the end of the process, since the tail lies in files that are
+//! mapped shared; where that cannot be, once it is written to a segment ([`Wal::keep`]). Synced it survives
+//! the loss of power.
 //!
 //! **Invariants**
 //! - Buffers leave the tail, and are written, in order, because both happen under the lock of the writer.
@@ -14,7 +15,7 @@ use std::{fmt, path::Path, time::Duration};
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
-    Error, ErrorKind, Incarnation, PAGE_BYTES, Result, Seqno, StoreId,
+    Error, ErrorKind, PAGE_BYTES, Result, Seqno,
     num::{u64_of, usize_of},
     planted,
     striped::StripedCount,
@@ -26,13 +27,13 @@ use testudo_base::{
 use testudo_env::Env;
 
 use crate::{
+    WalOptions, WalStart,
     append::{
-        group_commit::GroupCommit,
-        reservation::Reservation,
-        tail::{Tail, USUAL_BUFFERS},
+        buffer::ClaimSize, group_commit::GroupCommit, reservation::Reservation, tail::Tail,
+        tail_files::TailFiles,
     },
     poison::Poison,
-    recovery::{evidence::DurabilityListener, replay::ReplayEnd},
+    recovery::evidence::DurabilityListener,
     segment::{
         store::{SegmentInfo, SegmentStore},
         wal_format::{MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, record_bytes, record_salt},
@@ -42,65 +43,6 @@ use crate::{
 
 /// How long a writer without a buffer sleeps before it looks by itself; it is woken when one is free.
 const SPACE_RECHECK: Duration = Duration::from_millis(1);
-
-/// Settings of a log.
-#[derive(Clone, Copy, Debug)]
-pub struct WalOptions {
-    /// The store whose log it is.
-    pub store_id: StoreId,
-    /// Size of a segment file, rounded up to whole pages. 64 MiB: large enough that the syncs of a new file
-    /// do not count, small enough that released space comes back soon. A longer record gets a longer segment.
-    pub segment_bytes: u64,
-    /// Size of one buffer, rounded up to whole pages. 1 MiB: what a device writes at full speed.
-    pub buffer_bytes: usize,
-    /// Most buffers, at least 1; [`USUAL_BUFFERS`]. [`Wal::set_buffer_count`] changes it.
-    pub buffer_count: usize,
-}
-
-impl WalOptions {
-    /// The defaults, for this store.
-    pub fn new(store_id: StoreId) -> Self {
-        Self { store_id, segment_bytes: 64 << 20, buffer_bytes: 1 << 20, buffer_count: USUAL_BUFFERS }
-    }
-}
-
-/// Where a log begins.
-#[derive(Clone, Debug)]
-pub struct WalStart {
-    /// The opening of the store that writes it; the manifest knows of it, durably, when
-    /// [`DurabilityListener::begin`] has returned.
-    pub incarnation: Incarnation,
-    /// Number of its first segment; greater than that of any segment in the directory.
-    pub segment_number: u64,
-    /// The first seqno that it assigns, at least 1. At most one more than `recovered_seqno`; less if the
-    /// engine writes recovered commits into the new log again.
-    pub next_seqno: Seqno,
-    /// End of the log as replay found it.
-    pub recovered_seqno: Seqno,
-    /// Segments of earlier openings that are still needed; they are counted and released as its own.
-    pub old_segments: Vec<SegmentInfo>,
-}
-
-impl WalStart {
-    /// The log of a new store, from seqno 1.
-    pub fn new_store(incarnation: Incarnation) -> Self {
-        let (next_seqno, recovered_seqno) = (Seqno(1), Seqno(0));
-        Self { incarnation, segment_number: 1, next_seqno, recovered_seqno, old_segments: Vec::new() }
-    }
-
-    /// A log that goes on where replay ended, keeping the segments that were read.
-    pub fn after(end: &ReplayEnd, incarnation: Incarnation) -> Self {
-        Self {
-            incarnation,
-            segment_number: end.last_segment + 1,
-            next_seqno: Seqno(
-                end.last_seqno.0 + u64::from(!planted!("seqno-reused") || end.last_seqno.0 == 0),
-            ),
-            recovered_seqno: end.last_seqno,
-            old_segments: end.segments.clone(),
-        }
-    }
-}
 
 /// Counts since the log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,6 +72,11 @@ pub struct Wal {
     tail: CachePadded<Mutex<Tail>>,
     /// Commits reserved.
     commits: StripedCount,
+    tail_files: TailFiles,
+    /// The last seqno reserved in a buffer that does not survive the process; 0 if there was none.
+    unkept_seqno: AtomicU64,
+    /// Everything up to it is in segments.
+    written_seqno: AtomicU64,
     /// Signalled, with `tail`, when a buffer was sealed.
     was_sealed: Condvar,
     /// Signalled, with `tail`, when a buffer became empty or the log failed.
@@ -172,6 +119,7 @@ impl Wal {
         };
         let segment_bytes = whole_segment(options.segment_bytes);
         let is_continued = start.old_segments.iter().any(|segment| segment.first_seqno.0 > 0);
+        let tail_files = TailFiles::new(Arc::clone(&env), dir, options.store_id, start.incarnation);
         let segments = Arc::new(SegmentStore::new(env, dir, segment_bytes, start.old_segments));
         let next_seqno = start.next_seqno;
         let writer = SegmentWriter::new(Arc::clone(&segments), identity, start.segment_number, next_seqno);
@@ -180,6 +128,9 @@ impl Wal {
             salt: record_salt(options.store_id, start.incarnation),
             tail: CachePadded::new(Mutex::new(Tail::new(buffer_bytes, options.buffer_count, next_seqno))),
             commits: StripedCount::default(),
+            tail_files,
+            unkept_seqno: 0.into(),
+            written_seqno: (next_seqno.0 - 1).into(),
             was_sealed: Condvar::new(),
             has_space: Condvar::new(),
             writer: Mutex::new(writer),
@@ -226,21 +177,36 @@ impl Wal {
     /// A thread must fill a reservation before it makes another one or syncs. REQUIRES: [`Wal::begin`] has
     /// returned.
     pub fn reserve(&self, payload_bytes: usize, seqno_count: u32) -> Result<Reservation> {
+        self.reserve_with_values(payload_bytes, seqno_count, 0)
+    }
+
+    /// As [`Wal::reserve`], for a commit that refers to values in value logs: the log keeps `value_bytes`
+    /// that [`Reservation::fill_values`] sets until the record is in a segment, before which the values are
+    /// written ([`DurabilityListener::before_writing`]).
+    pub fn reserve_with_values(
+        &self,
+        payload_bytes: usize,
+        seqno_count: u32,
+        value_bytes: usize,
+    ) -> Result<Reservation> {
         debug_assert!(self.has_begun.load(Ordering::Acquire), "a log begins before its first commit");
         if u64_of(payload_bytes) > MAX_PAYLOAD_BYTES || seqno_count == 0 {
             return Err(Error::invalid("a commit has at least one operation and less than 4 GiB"));
         }
-        let bytes = usize_of(record_bytes(u64_of(payload_bytes)));
+        let size = ClaimSize { record_bytes: usize_of(record_bytes(u64_of(payload_bytes))), value_bytes };
         loop {
             self.poison.check()?;
             let mut tail = self.tail.lock();
-            if let Some((claim, first_seqno)) = tail.claim(bytes, seqno_count) {
+            if let Some((claim, stamp)) = tail.claim(size, payload_bytes, seqno_count) {
+                let unkept = tail.unkept_seqno();
+                if unkept != 0 {
+                    self.unkept_seqno.store(unkept, Ordering::Release);
+                }
                 drop(tail);
                 self.commits.add(1);
-                let seqnos = (first_seqno, seqno_count);
-                return Ok(Reservation::new(claim, payload_bytes, seqnos, self.durable_seqno(), self.salt));
+                return Ok(Reservation::new(claim, stamp, self.durable_seqno(), self.salt));
             }
-            let has_room = tail.turn(bytes);
+            let has_room = tail.turn(size);
             if tail.sealed_count() > 0 {
                 self.was_sealed.notify_all();
             }
@@ -248,8 +214,50 @@ impl Wal {
                 continue;
             }
             drop(tail);
-            self.wait_or_write()?;
+            if !self.add_buffer() {
+                self.wait_or_write()?;
+            }
         }
+    }
+
+    /// Returns when a commit that was filled survives the end of the process: at once, where the tail of the
+    /// log is kept in files, else once it is written. REQUIRES: the caller holds no unfilled reservation.
+    #[inline]
+    pub fn keep(&self, seqno: Seqno) -> Result<()> {
+        // What is kept behind something that is not counts only with that.
+        let unkept = self.unkept_seqno.load(Ordering::Acquire);
+        if unkept == 0
+            || unkept <= self.written_seqno.load(Ordering::Acquire)
+            || planted!("unkept-acknowledged")
+        {
+            return Ok(());
+        }
+        self.write_to(Seqno(unkept.min(seqno.0)))
+    }
+
+    /// Writes everything up to `upto`. Callers that meet write for each other.
+    #[cold]
+    fn write_to(&self, upto: Seqno) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        while self.written_seqno.load(Ordering::Acquire) < upto.0 {
+            let count = self.seal_active().0;
+            self.write_oldest(&mut writer, count)?;
+        }
+        Ok(())
+    }
+
+    /// Makes another buffer, if there may be one and none is empty.
+    fn add_buffer(&self) -> bool {
+        let Some(bytes) = self.tail.lock().begin_buffer() else { return false };
+        let buffer = self.tail_files.make(bytes);
+        self.tail.lock().recycle(buffer);
+        self.has_space.notify_all();
+        true
+    }
+
+    fn remove_given_up(&self) {
+        let given_up = self.tail.lock().take_given_up();
+        given_up.iter().for_each(|buffer| self.tail_files.give_up(buffer));
     }
 
     /// Changes [`WalOptions::segment_bytes`]; what the current segment has beyond that, or beyond what it was
@@ -258,15 +266,17 @@ impl Wal {
         self.segments.set_segment_bytes(whole_segment(segment_bytes));
     }
 
-    /// Changes [`WalOptions::buffer_count`]. Those beyond [`USUAL_BUFFERS`] are created only while the device
-    /// is slow.
+    /// Changes [`WalOptions::buffer_count`]. Those beyond [`crate::USUAL_BUFFERS`] are created only while the
+    /// device is slow.
     pub fn set_buffer_count(&self, count: usize) {
         self.tail.lock().set_count_max(count);
+        self.remove_given_up();
     }
 
     /// Gives up buffers that were not needed since the last call.
     pub fn trim_buffers(&self) {
         self.tail.lock().trim();
+        self.remove_given_up();
     }
 
     /// Bytes of the buffers that [`Wal::trim_buffers`] could give up.
@@ -276,7 +286,7 @@ impl Wal {
 
     /// Whether [`Wal::reserve`] would have to wait for a buffer.
     pub fn would_block(&self, payload_bytes: usize) -> bool {
-        self.tail.lock().is_full(usize_of(record_bytes(u64_of(payload_bytes))))
+        self.tail.lock().is_full(ClaimSize::of_record(usize_of(record_bytes(u64_of(payload_bytes)))))
     }
 
     /// Returns when [`Wal::reserve`] would not have to wait; for the engine to call before it takes its lock.
@@ -309,6 +319,8 @@ impl Wal {
         let count = self.tail.lock().sealed_count();
         self.write_oldest(&mut writer, count)?;
         MutexGuard::unlock_fair(writer);
+        // Writers find the next one ready.
+        self.add_buffer();
         Ok(())
     }
 
@@ -422,6 +434,9 @@ impl Wal {
         }
         self.poison.close();
         drop(writer);
+        if !planted!("tail-kept-at-close") {
+            self.tail_files.remove_all();
+        }
         self.wake_all();
         Ok(())
     }
@@ -471,10 +486,12 @@ impl Wal {
             let seqnos = (records.first_seqno, records.last_seqno);
             let written = writer.append(records.buffer.bytes(), seqnos, self.durable_seqno());
             written.map_err(|error| self.fail(error))?;
+            self.written_seqno.fetch_max(seqnos.1.0, Ordering::AcqRel);
             let buffer = records.buffer.recycle();
             self.tail.lock().recycle(buffer);
             self.has_space.notify_all();
         }
+        self.remove_given_up();
         Ok(())
     }
 
@@ -490,7 +507,7 @@ impl Wal {
             return self.write_oldest(&mut writer, 1);
         }
         let mut tail = self.tail.lock();
-        if tail.is_full(usize::MAX) {
+        if tail.lacks_buffers() {
             self.has_space.wait_for(&mut tail, SPACE_RECHECK);
         }
         drop(tail);

@@ -346,6 +346,32 @@ pub(crate) const BUGS: &[Bug] = &[
         &["tools/cli/tests/verbs/beside_writer.rs"],
     ),
     // Openings.
+    bug("tail-not-replayed", "what a killed process acknowledged is not recovered", &["model"]),
+    bug(
+        "tail-of-older-boot-believed",
+        "after a power loss the tail of the log counts, torn as it is",
+        &["substrate/wal/src/recovery/drain/tests.rs"],
+    ),
+    bug(
+        "older-tail-believed",
+        "the tail of an older opening counts",
+        &["substrate/wal/src/recovery/drain/tests.rs"],
+    ),
+    bug(
+        "values-of-tail-forgotten",
+        "commits of a killed process lose the values that no device has",
+        &["substrate/wal/src/recovery/drain/tests.rs"],
+    ),
+    bug(
+        "unkept-acknowledged",
+        "a commit whose buffer is in memory alone is acknowledged unwritten",
+        &["substrate/wal/src/recovery/drain/tests.rs"],
+    ),
+    bug(
+        "tail-kept-at-close",
+        "closing leaves the files of the log's tail",
+        &["substrate/wal/src/recovery/drain/tests.rs"],
+    ),
     bug("unused-segment-kept", "closing leaves a log segment that holds no commit", &["openings"]),
     bug("segment-before-its-use", "an opening creates a log segment before it writes", &["openings"]),
     bug("log-never-renewed", "log segments pile up with the openings of a store", &["openings"]),

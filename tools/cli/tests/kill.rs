@@ -1,8 +1,8 @@
 //! SIGKILL at random moments: a real process writes, dies, and the store must hold a prefix of what it wrote.
 //!
 //! The test starts itself as the writing process. Both sides generate the same script from a seed; the writer
-//! reports on a pipe how many steps are durable. After each kill the store must equal the model after exactly
-//! some number of steps, not less than the reported one; then the next writer goes on from there.
+//! reports on a pipe how many steps are acknowledged. After each kill the store must equal the model after
+//! exactly some number of steps, not less than the reported one; then the next writer goes on from there.
 //! `TESTUDO_KILLS` sets the least number of kills, `TESTUDO_KILL_SEED` the seed of the script.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
@@ -110,18 +110,17 @@ fn writing_process() {
     let options = KeyspaceOptions::default().tree(scenario.trees[0]);
     let keyspaces = KEYSPACES.map(|name| db.keyspace(name, options).unwrap());
     for number in number_from_env("TESTUDO_KILL_FIRST").unwrap().. {
-        if perform(&db, &keyspaces, &scenario.trees, step(&script, number)) {
-            // Past the test harness, which would hold it back. Nobody reads: the parent is gone.
-            if std::io::stdout().write_all(format!("\nsynced {}\n", number + 1).as_bytes()).is_err() {
-                return;
-            }
-            std::io::stdout().flush().unwrap();
+        perform(&db, &keyspaces, &scenario.trees, step(&script, number));
+        // Past the test harness, which would hold it back. Nobody reads: the parent is gone.
+        if std::io::stdout().write_all(format!("\nacknowledged {}\n", number + 1).as_bytes()).is_err() {
+            return;
         }
+        std::io::stdout().flush().unwrap();
     }
 }
 
-/// Does one step; tells whether everything so far is durable.
-fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) -> bool {
+/// Does one step.
+fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) {
     match step {
         Step::Single(write) => {
             let keyspace = &keyspaces[write.keyspace];
@@ -129,7 +128,6 @@ fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) ->
                 Some(value) => keyspace.insert(write.key, value).unwrap(),
                 None => keyspace.remove(write.key).unwrap(),
             }
-            false
         }
         Step::Batch { writes, synced } => {
             let mut batch = db.batch();
@@ -142,27 +140,17 @@ fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) ->
             }
             let durability = if synced { Durability::Sync } else { Durability::Buffered };
             batch.durability(durability).commit().unwrap();
-            synced
         }
-        Step::Persist => {
-            db.persist(Durability::Sync).unwrap();
-            true
-        }
-        Step::Flush => {
-            db.flush().unwrap();
-            true
-        }
-        Step::SetTree { keyspace, choice } => {
-            keyspaces[keyspace].set_tree(trees[choice]).unwrap();
-            false
-        }
+        Step::Persist => db.persist(Durability::Sync).unwrap(),
+        Step::Flush => db.flush().unwrap(),
+        Step::SetTree { keyspace, choice } => keyspaces[keyspace].set_tree(trees[choice]).unwrap(),
     }
 }
 
 /// A writer that lives no longer than this.
 struct Writer {
     child: Child,
-    synced: Arc<AtomicU64>,
+    acknowledged: Arc<AtomicU64>,
     reported: Arc<AtomicBool>,
     reader: Option<thread::JoinHandle<()>>,
 }
@@ -175,21 +163,21 @@ impl Writer {
         command.env("TESTUDO_KILL_SCENARIO", scenario.name);
         command.env("TESTUDO_KILL_FIRST", first.to_string()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (synced, reported) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (acknowledged, reported) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let reports = child.stdout.take().unwrap();
-        let told = (Arc::clone(&synced), Arc::clone(&reported));
+        let told = (Arc::clone(&acknowledged), Arc::clone(&reported));
         let read = move || read_reports(reports, &told.0, &told.1);
         let reader = thread::Builder::new().spawn(read).unwrap();
-        Self { child, synced, reported, reader: Some(reader) }
+        Self { child, acknowledged, reported, reader: Some(reader) }
     }
 
-    /// Kills it; gives the number of steps that it reported as durable.
+    /// Kills it; gives the number of steps that it reported.
     fn kill(mut self) -> u64 {
         self.child.kill().unwrap();
         let status = self.child.wait().unwrap();
         assert_eq!(status.code(), None, "the writer ended by itself");
         self.reader.take().unwrap().join().unwrap();
-        self.synced.load(Ordering::SeqCst)
+        self.acknowledged.load(Ordering::SeqCst)
     }
 }
 
@@ -200,12 +188,13 @@ impl Drop for Writer {
     }
 }
 
-fn read_reports(reports: ChildStdout, synced: &AtomicU64, reported: &AtomicBool) {
+fn read_reports(reports: ChildStdout, acknowledged: &AtomicU64, reported: &AtomicBool) {
     for line in BufReader::new(reports).split(b'\n') {
         let line = String::from_utf8(line.unwrap()).unwrap();
         // A line that the kill cut short holds a smaller number, which `fetch_max` passes over.
-        if let Some(number) = line.strip_prefix("synced ").and_then(|number| number.parse::<u64>().ok()) {
-            synced.fetch_max(number, Ordering::SeqCst);
+        if let Some(number) = line.strip_prefix("acknowledged ").and_then(|number| number.parse::<u64>().ok())
+        {
+            acknowledged.fetch_max(number, Ordering::SeqCst);
             reported.store(true, Ordering::SeqCst);
         }
     }
@@ -261,7 +250,7 @@ fn steps_in(state: &Model, model: &mut Model, script: &Script, done: u64) -> Opt
 }
 
 #[test]
-fn what_a_killed_writer_leaves_is_a_prefix_with_everything_synced() {
+fn what_a_killed_writer_leaves_is_a_prefix_with_everything_acknowledged() {
     kill_writers(&SCENARIOS[0], number_from_env("TESTUDO_KILLS").unwrap_or(KILLS));
 }
 
@@ -289,7 +278,8 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
     let mut chance = SplitMix::new(seed);
     let mut model = Model::default();
     let mut done = 0;
-    // Writers that were let live until they had synced something: each of them moves on by a step at least.
+    // Writers that were let live until they had acknowledged something: each of them moves on by a step at
+    // least.
     let mut heard = 0;
     let mut counts = Counts::default();
     while counts.kills < kills || counts.of_interest < KILLS_OF_INTEREST {
@@ -301,7 +291,7 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
             heard += 1;
             let started = machine.monotonic();
             while !writer.reported.load(Ordering::SeqCst) {
-                assert!(machine.monotonic() - started < HANGS_AFTER, "the writer never syncs");
+                assert!(machine.monotonic() - started < HANGS_AFTER, "the writer never writes");
                 machine.sleep(Duration::from_millis(1));
             }
             machine.sleep(Duration::from_millis(chance.below(120)));
@@ -309,7 +299,7 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
             // Perhaps while the store is being created or recovered.
             machine.sleep(Duration::from_micros(chance.below(60_000)));
         }
-        let synced = writer.kill().max(done);
+        let acknowledged = writer.kill().max(done);
         if !dir.exists() {
             continue;
         }
@@ -322,7 +312,7 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
             match reader.open() {
                 Ok(db) => db,
                 // Killed before there was a store.
-                Err(error) if done == 0 && synced == 0 => {
+                Err(error) if done == 0 && acknowledged == 0 => {
                     println!("kill {kill}: {error}");
                     continue;
                 }
@@ -340,12 +330,12 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
         let survived =
             found.unwrap_or_else(|| panic!("kill {kill}: what is left is no prefix (seed {seed})"));
         assert!(
-            survived >= synced,
-            "kill {kill}: {synced} steps were durable, {survived} are left (seed {seed})"
+            survived >= acknowledged,
+            "kill {kill}: {acknowledged} steps were acknowledged, {survived} are left (seed {seed})"
         );
         done = survived;
     }
     counts.steps = done;
     println!("{}: {counts:?}", scenario.name);
-    assert!(done >= heard, "{heard} writers synced something, {done} steps are there");
+    assert!(done >= heard, "{heard} writers acknowledged something, {done} steps are there");
 }

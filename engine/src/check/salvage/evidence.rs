@@ -16,7 +16,11 @@ use testudo_storage::{
 };
 use testudo_wal::{LogEvidence, LogSurvey, survey_log};
 
-use crate::{check::salvage::page_scan, copy::long_work::Meter, open::tree_families::check_known};
+use crate::{
+    check::salvage::page_scan,
+    copy::long_work::Meter,
+    open::{tail_values_format::read_tail, tree_families::check_known},
+};
 
 /// What is left besides the data.
 #[derive(Debug)]
@@ -50,6 +54,11 @@ pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_,
     let superblock = superblock.filter(|superblock| superblock.store == store);
     for segment in log.segments().iter().filter(|segment| segment.store.is_some_and(|id| id != store)) {
         findings.push(format!("log segment {} belongs to another store", segment.number));
+    }
+    match read_tail(&**env, directory, store, 0) {
+        Ok(tail) => log.add_tail(tail)?,
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
+        Err(error) => findings.push(format!("the tail of the log cannot be read: {error}")),
     }
     meter.expect_more(log.segments().iter().map(|segment| segment.bytes).sum());
     log.scan(store, |bytes| meter.advance(bytes))?;
@@ -91,6 +100,7 @@ fn of_log_in(manifest: &ManifestSurvey, watermark: Watermark) -> LogEvidence {
         durable_seqno: if watermark.seqno > state.log_seqno { watermark.seqno } else { Seqno(0) },
         openings: Some(state.openings.clone()),
         newest_edit: Some(manifest.last_edit),
+        tail: None,
     }
 }
 

@@ -13,14 +13,18 @@ use std::{
 };
 
 use rustix::io::Errno;
-use testudo_base::num::{u64_of, usize_of};
+use testudo_base::{
+    num::{u64_of, usize_of},
+    sync::Arc,
+};
 
 use super::{
     dir_node::{DirNode, Inode},
     file_node::FileNode,
+    mapped_memory::{Mapped, MappedMemory},
 };
 use crate::{
-    DirEntry, EntryType, LockHolder, OpenMode,
+    DirEntry, EntryType, LockHolder, MappedFile, OpenMode,
     contract::{OWNER_BYTES_MAX, decode_owner, encode_owner, may_hold_owner},
 };
 
@@ -72,6 +76,7 @@ pub(super) struct Disk {
     next_inode: Inode,
     handles: BTreeMap<Inode, usize>,
     locks: BTreeMap<Inode, Holders>,
+    mapped: BTreeMap<Inode, Mapped>,
     /// Calls that changed or synced something.
     pub(super) operation_count: u64,
     /// The power fails when `operation_count` reaches this.
@@ -86,6 +91,7 @@ impl Default for Disk {
             next_inode: ROOT + 1,
             handles: BTreeMap::new(),
             locks: BTreeMap::new(),
+            mapped: BTreeMap::new(),
             operation_count: 0,
             crash_at: None,
             space_limit: None,
@@ -111,12 +117,52 @@ impl Disk {
         disk
     }
 
+    /// Creates a file of `bytes` that is mapped to `memory`, and counts the handle.
+    pub(super) fn create_mapped(
+        &mut self,
+        place: Place<'_>,
+        memory: &Arc<MappedMemory>,
+    ) -> io::Result<Inode> {
+        if self.exists(place) {
+            return Err(Errno::EXIST.into());
+        }
+        let bytes = u64_of(memory.len());
+        self.require_space(bytes)?;
+        let inode = self.open(place, OpenMode::CreateNew)?;
+        self.file_mut(inode)?.allocate(0, bytes);
+        self.mapped.insert(inode, Arc::downgrade(memory));
+        Ok(inode)
+    }
+
+    /// Gives mapped files the bytes that their memory has at this moment. Once the power is off they stay as
+    /// they are.
+    pub(super) fn store_mappings(&mut self) {
+        let inodes: Vec<Inode> = self.mapped.keys().copied().collect();
+        inodes.into_iter().for_each(|inode| self.store_mapping(inode));
+    }
+
+    fn store_mapping(&mut self, inode: Inode) {
+        let memory = self.mapped.get(&inode).and_then(Mapped::upgrade);
+        if let Some(memory) = memory.filter(|_| self.require_power().is_ok())
+            && let Ok(file) = self.file_mut(inode)
+        {
+            memory.store_in(file);
+        }
+    }
+
+    /// The file has the bytes of the memory, which it is mapped to no more.
+    pub(super) fn end_mapping(&mut self, inode: Inode) {
+        self.store_mapping(inode);
+        self.mapped.remove(&inode);
+    }
+
     /// Opens or creates a file and counts the handle.
     pub(super) fn open(&mut self, place: Place<'_>, mode: OpenMode) -> io::Result<Inode> {
         let inode = match mode {
             OpenMode::CreateNew => self.create(place, Node::File(FileNode::default()))?,
             OpenMode::Read | OpenMode::Write => self.resolve_file(place)?,
         };
+        self.store_mapping(inode);
         *self.handles.entry(inode).or_default() += 1;
         Ok(inode)
     }

@@ -14,8 +14,8 @@ use testudo_base::{
 };
 
 use crate::{
-    AlignedBuffer, DirEntry, DirLock, Env, File, LockHolder, OpenMode, OpenOptions, PendingRead, ReadRequest,
-    Thread, pending_read::FinishedRead,
+    AlignedBuffer, DirEntry, DirLock, Env, File, LockHolder, MappedFile, OpenMode, OpenOptions, PendingRead,
+    ReadRequest, Thread, pending_read::FinishedRead,
 };
 
 /// Kinds of calls that are counted apart.
@@ -275,6 +275,11 @@ impl Env for FaultyEnv {
         self.inner.create_dir(path)
     }
 
+    fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
+        self.faults.check(IoClass::Create, path)?;
+        self.inner.create_mapped(path, bytes)
+    }
+
     fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         self.faults.check(IoClass::List, path)?;
         self.inner.list_dir(path)
@@ -320,7 +325,7 @@ impl Env for FaultyEnv {
         self.inner.free_bytes(path)
     }
 
-    crate::forward!(inner: monotonic, wall_clock, random_u64, execution, sleep);
+    crate::forward!(inner: monotonic, wall_clock, random_u64, execution, sleep, boot_id);
 }
 
 #[derive(Debug)]

@@ -89,6 +89,20 @@ macro_rules! forward {
             $crate::Env::sleep(&*self.$inner, duration);
         }
     };
+    (@create_mapped $inner:tt) => {
+        fn create_mapped(
+            &self,
+            path: &::std::path::Path,
+            bytes: usize,
+        ) -> ::std::io::Result<::std::sync::Arc<dyn $crate::MappedFile>> {
+            $crate::Env::create_mapped(&*self.$inner, path, bytes)
+        }
+    };
+    (@boot_id $inner:tt) => {
+        fn boot_id(&self) -> ::std::option::Option<u128> {
+            $crate::Env::boot_id(&*self.$inner)
+        }
+    };
     (@free_bytes $inner:tt) => {
         fn free_bytes(&self, path: &::std::path::Path) -> ::std::io::Result<u64> {
             $crate::Env::free_bytes(&*self.$inner, path)

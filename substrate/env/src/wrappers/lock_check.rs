@@ -22,7 +22,8 @@ use std::{
 use testudo_base::{Error, ErrorKind, planted};
 
 use crate::{
-    AlignedBuffer, DirLock, Env, File, OpenMode, OpenOptions, PendingWrite, pending_write::FinishedWrite,
+    AlignedBuffer, DirLock, Env, File, MappedFile, OpenMode, OpenOptions, PendingWrite,
+    pending_write::FinishedWrite,
 };
 
 /// What the lock's owner sees of a machine.
@@ -94,6 +95,11 @@ impl Env for LockCheckedEnv {
         self.inner.create_dir(path)
     }
 
+    fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
+        self.check.check()?;
+        self.inner.create_mapped(path, bytes)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.check.check()?;
         self.inner.rename(from, to)
@@ -113,7 +119,7 @@ impl Env for LockCheckedEnv {
     // else's.
     crate::forward!(
         inner: anchor, temporary_file, list_dir, sync_dir, lock, lock_holder, monotonic, wall_clock,
-        random_u64, execution, spawn, sleep, free_bytes
+        random_u64, execution, spawn, sleep, boot_id, free_bytes
     );
 }
 

@@ -273,7 +273,7 @@ impl Env for ReservingEnv {
 
     crate::forward!(
         inner: temporary_file, list_dir, remove_file, remove_dir, sync_dir, lock, lock_holder, monotonic,
-        wall_clock, random_u64, execution, spawn, sleep, free_bytes
+        wall_clock, random_u64, execution, spawn, sleep, create_mapped, boot_id, free_bytes
     );
 }
 

@@ -10,23 +10,35 @@
 //! - The sum over `filled` is that of the lengths of the claims dropped in this turn, and the last thing a
 //!   claim does to the memory is to add to it. So once it equals the length handed out, nobody but the owner
 //!   can reach the memory. It is freed or used anew only then; memory whose claims were leaked is leaked.
+//! - In a buffer that is kept in a file, length and seqnos of a claim are stored before the claim is given
+//!   out, so that after the end of the process the records behind one that was never filled can be found.
 //! - Writers that run side by side write to no cache line in common but the ends of their ranges.
 
 use std::{
     cell::{Cell, UnsafeCell},
     fmt,
-    ptr::NonNull,
+    ptr::{self, NonNull},
     slice,
+    sync::atomic::AtomicU64,
 };
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
-    LargeSlice, PAGE_SIZE,
+    LargeSlice, PAGE_SIZE, Seqno,
     sync::{
-        Backoff, Condvar, Mutex,
+        Arc, Backoff, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
         scaled,
     },
+};
+
+use testudo_env::MappedFile;
+
+use crate::segment::{
+    tail_format::{
+        TAIL_HEADER_BYTES, TURN_WORD, TailHeader, begin_turn, entry_bytes, stamp_entry, state_used,
+    },
+    wal_format::stamp_record,
 };
 
 /// Counters of filled bytes per buffer; threads share them evenly.
@@ -48,27 +60,63 @@ thread_local! {
 #[repr(C, align(4096))]
 struct Page(UnsafeCell<[u8; PAGE_SIZE]>);
 
+/// A mapped file for one buffer.
+pub(crate) struct TailFile {
+    pub(crate) mapping: Arc<dyn MappedFile>,
+    pub(crate) number: u64,
+}
+
+/// What the bytes of a buffer lie in.
+enum Place {
+    Heap(#[expect(dead_code, reason = "owns the memory")] LargeSlice<Page>),
+    /// A file of the store, behind its header.
+    Kept(TailFile),
+}
+
 struct Memory {
-    pages: LargeSlice<Page>,
+    place: Place,
+    /// The first byte.
+    base: *mut u8,
+    capacity: usize,
     filled: [CachePadded<AtomicUsize>; COUNTER_COUNT],
 }
 
-// SAFETY: `pages` is reached only through the range of a live claim, and these are disjoint, or through the
-// one owner after all claims of the turn were dropped, which the acquiring loads of `filled` order.
+// SAFETY: the memory at `base` belongs to `place`, which moves between threads like any owner.
+unsafe impl Send for Memory {}
+// SAFETY: the memory at `base` is reached only through the range of a live claim, and these are disjoint, or
+// through the one owner after all claims of the turn were dropped, which the acquiring loads of `filled`
+// order.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new(bytes: usize) -> Box<Self> {
-        let pages = LargeSlice::zeroed(bytes.div_ceil(PAGE_SIZE));
-        Box::new(Self { pages, filled: Default::default() })
+    fn heap(bytes: usize) -> Box<Self> {
+        let pages: LargeSlice<Page> = LargeSlice::zeroed(bytes.div_ceil(PAGE_SIZE));
+        let (base, capacity) = (pages.as_ptr().cast_mut().cast(), pages.len() * PAGE_SIZE);
+        Box::new(Self { place: Place::Heap(pages), base, capacity, filled: Default::default() })
+    }
+
+    fn kept(file: TailFile) -> Box<Self> {
+        assert!(file.mapping.len() > TAIL_HEADER_BYTES, "a header, and a buffer behind it");
+        let base = file.mapping.start().as_ptr().wrapping_add(TAIL_HEADER_BYTES);
+        let capacity = file.mapping.len() - TAIL_HEADER_BYTES;
+        Box::new(Self { place: Place::Kept(file), base, capacity, filled: Default::default() })
     }
 
     /// Address of the byte at `offset`. REQUIRES: it is within the buffer, or just at its end.
     #[inline]
     fn address(&self, offset: usize) -> *mut u8 {
-        assert!(offset <= self.pages.len() * PAGE_SIZE, "within the buffer");
-        let base: *mut u8 = self.pages.as_ptr().cast_mut().cast();
-        base.wrapping_add(offset)
+        assert!(offset <= self.capacity, "within the buffer");
+        self.base.wrapping_add(offset)
+    }
+
+    /// What the file of the buffer states of its use.
+    #[inline]
+    fn turn_words(&self) -> Option<&[AtomicU64; 4]> {
+        let Place::Kept(file) = &self.place else { return None };
+        let words: *mut AtomicU64 = file.mapping.start().as_ptr().cast();
+        // SAFETY: the words lie within the header page of the mapping, which lives as long as `self`. They
+        // are aligned, and nothing else than atomics refers to them.
+        Some(unsafe { &*words.wrapping_add(TURN_WORD).cast() })
     }
 
     fn filled_bytes(&self) -> usize {
@@ -79,16 +127,18 @@ impl Memory {
 /// The owner's hand on a buffer, whose claims have another one.
 struct OwnedMemory {
     memory: NonNull<Memory>,
-    /// Bytes handed out in this turn.
+    /// Bytes handed out in this turn to records, from the start on …
     used: usize,
+    /// … and to values, from the end backwards.
+    value_bytes: usize,
 }
 
 // SAFETY: `Memory` may be shared and sent between threads; the pointer is that of its owner.
 unsafe impl Send for OwnedMemory {}
 
 impl OwnedMemory {
-    fn new(bytes: usize) -> Self {
-        Self { memory: NonNull::from(Box::leak(Memory::new(bytes))), used: 0 }
+    fn new(memory: Box<Memory>) -> Self {
+        Self { memory: NonNull::from(Box::leak(memory)), used: 0, value_bytes: 0 }
     }
 
     fn get(&self) -> &Memory {
@@ -97,13 +147,14 @@ impl OwnedMemory {
     }
 
     fn capacity(&self) -> usize {
-        self.get().pages.len() * PAGE_SIZE
+        self.get().capacity
     }
 
     fn is_filled(&self) -> bool {
         let filled_bytes = self.get().filled_bytes();
-        debug_assert!(filled_bytes <= self.used, "only what was handed out is filled");
-        filled_bytes == self.used
+        let handed_out = self.used + self.value_bytes;
+        debug_assert!(filled_bytes <= handed_out, "only what was handed out is filled");
+        filled_bytes == handed_out
     }
 
     fn wait_until_filled(&self) {
@@ -142,7 +193,24 @@ pub(crate) struct EmptyBuffer(OwnedMemory);
 impl EmptyBuffer {
     /// Zeroed memory of `bytes`, rounded up to whole pages, at a page's address.
     pub(crate) fn new(bytes: usize) -> Self {
-        Self(OwnedMemory::new(bytes))
+        Self(OwnedMemory::new(Memory::heap(bytes)))
+    }
+
+    /// The same in a file, whose header this writes.
+    pub(crate) fn kept(file: TailFile, header: &TailHeader) -> Self {
+        let fixed = header.encode();
+        let start = file.mapping.start().as_ptr();
+        // SAFETY: the mapping is longer than a header, fresh, and this is its only user.
+        unsafe { ptr::copy_nonoverlapping(fixed.as_ptr(), start, fixed.len()) };
+        Self(OwnedMemory::new(Memory::kept(file)))
+    }
+
+    /// The number of its file, if it has one.
+    pub(crate) fn file_number(&self) -> Option<u64> {
+        match &self.0.get().place {
+            Place::Kept(file) => Some(file.number),
+            Place::Heap(_) => None,
+        }
     }
 
     /// Its size in bytes.
@@ -150,36 +218,102 @@ impl EmptyBuffer {
         self.0.capacity()
     }
 
-    /// Starts a new turn.
-    pub(crate) fn activate(mut self) -> ActiveBuffer {
+    /// Starts a new turn, the `turn`-th of the log, with the record of this seqno.
+    pub(crate) fn activate(mut self, turn: u64, first_seqno: Seqno) -> ActiveBuffer {
         for counter in &self.0.get().filled {
             counter.store(0, Ordering::Relaxed);
         }
-        self.0.used = 0;
-        ActiveBuffer { capacity: self.0.capacity(), owned: self.0 }
+        (self.0.used, self.0.value_bytes) = (0, 0);
+        if let Some(words) = self.0.get().turn_words() {
+            begin_turn(words, turn, first_seqno);
+        }
+        let is_kept = self.file_number().is_some();
+        ActiveBuffer { capacity: self.0.capacity(), is_kept, owned: self.0 }
     }
+}
+
+/// What a commit needs of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimSize {
+    /// Bytes of the record.
+    pub(crate) record_bytes: usize,
+    /// Bytes of its values that lie in value logs, 0 if it has none.
+    pub(crate) value_bytes: usize,
+}
+
+impl ClaimSize {
+    /// A record without values elsewhere.
+    pub(crate) fn of_record(record_bytes: usize) -> Self {
+        Self { record_bytes, value_bytes: 0 }
+    }
+
+    fn entry_bytes(&self) -> usize {
+        if self.value_bytes == 0 { 0 } else { entry_bytes(self.value_bytes) }
+    }
+
+    /// Bytes of a kept buffer that has room for it.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        kept_bytes(self.record_bytes, self.entry_bytes())
+    }
+}
+
+/// Records are written with zeros behind them up to the page, where no value may be.
+#[inline]
+fn kept_bytes(record_bytes: usize, value_bytes: usize) -> usize {
+    if value_bytes == 0 { record_bytes } else { record_bytes.next_multiple_of(PAGE_SIZE) + value_bytes }
+}
+
+/// What is known of a commit when it gets its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) payload_bytes: usize,
+    pub(crate) first_seqno: Seqno,
+    pub(crate) seqno_count: u32,
 }
 
 /// A buffer that hands out ranges.
 pub(crate) struct ActiveBuffer {
     owned: OwnedMemory,
     capacity: usize,
+    is_kept: bool,
 }
 
 impl ActiveBuffer {
-    /// Bytes that were not handed out yet.
+    /// Whether [`ActiveBuffer::claim`] finds room.
     #[inline]
-    pub(crate) fn free_bytes(&self) -> usize {
-        self.capacity - self.owned.used
+    pub(crate) fn has_room(&self, size: ClaimSize) -> bool {
+        let OwnedMemory { used, value_bytes, .. } = self.owned;
+        if !self.is_kept {
+            return size.record_bytes <= self.capacity - used;
+        }
+        kept_bytes(used + size.record_bytes, value_bytes + size.entry_bytes()) <= self.capacity
     }
 
-    /// Hands out the next `bytes`. REQUIRES: as many are free.
+    /// Whether what is in it survives the process.
     #[inline]
-    pub(crate) fn claim(&mut self, bytes: usize) -> Claim {
-        assert!(bytes <= self.free_bytes(), "the buffer has room");
-        let start = self.owned.used;
-        self.owned.used += bytes;
-        Claim { memory: self.owned.memory, start, bytes }
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// Hands out the next bytes. REQUIRES: there is room.
+    #[inline]
+    pub(crate) fn claim(&mut self, size: ClaimSize, stamp: Stamp) -> Claim {
+        assert!(self.has_room(size), "the buffer has room");
+        let entry_bytes = if self.is_kept { size.entry_bytes() } else { 0 };
+        let owned = &mut self.owned;
+        let (start, bytes) = (owned.used, size.record_bytes);
+        owned.used += bytes;
+        owned.value_bytes += entry_bytes;
+        let values = self.capacity - owned.value_bytes;
+        let mut claim = Claim { memory: owned.memory, start, bytes, values, entry_bytes };
+        if self.is_kept {
+            claim.stamp(size, stamp);
+            let used = (owned.used, owned.value_bytes);
+            if let Some(words) = owned.get().turn_words() {
+                state_used(words, used.0, used.1);
+            }
+        }
+        claim
     }
 
     /// Hands out no more.
@@ -193,6 +327,9 @@ pub(crate) struct Claim {
     memory: NonNull<Memory>,
     start: usize,
     bytes: usize,
+    /// Where the entry of its values begins, and how long it is.
+    values: usize,
+    entry_bytes: usize,
 }
 
 // SAFETY: the claim's range belongs to it alone, whichever thread holds it; `Memory` may be shared.
@@ -208,6 +345,27 @@ impl Claim {
         // SAFETY: the range lies within the buffer (checked when it was claimed), belongs to this claim
         // alone for as long as it lives, and is borrowed mutably from the claim.
         unsafe { slice::from_raw_parts_mut(address, self.bytes) }
+    }
+
+    /// The entry of its values, if the buffer keeps them.
+    #[inline]
+    pub(crate) fn entry_mut(&mut self) -> Option<&mut [u8]> {
+        if self.entry_bytes == 0 {
+            return None;
+        }
+        let address = self.memory().address(self.values);
+        // SAFETY: as above; entries are handed out from the end backwards, and end behind the last record.
+        Some(unsafe { slice::from_raw_parts_mut(address, self.entry_bytes) })
+    }
+
+    /// States whose the range is, before it is filled.
+    #[inline]
+    fn stamp(&mut self, size: ClaimSize, stamp: Stamp) {
+        let Stamp { payload_bytes, first_seqno, seqno_count } = stamp;
+        stamp_record(self.bytes_mut(), payload_bytes, first_seqno, seqno_count);
+        if let Some(entry) = self.entry_mut() {
+            stamp_entry(entry, first_seqno, size.value_bytes);
+        }
     }
 
     /// Bytes of the range.
@@ -231,7 +389,7 @@ impl Drop for Claim {
         let counter: *const AtomicUsize = &raw const *self.memory().filled[index];
         // SAFETY: the counter lives until the addition is made; the reference made for the call of
         // `fetch_add` allows that it is freed before the call returns (it has interior mutability).
-        unsafe { (*counter).fetch_add(self.bytes, Ordering::SeqCst) };
+        unsafe { (*counter).fetch_add(self.bytes + self.entry_bytes, Ordering::SeqCst) };
         // From here on the buffer may be gone.
         if SLEEPER_COUNT.load(Ordering::SeqCst) > 0 {
             drop(GATE.lock());

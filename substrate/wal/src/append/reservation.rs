@@ -4,11 +4,16 @@
 //! - A reservation always ends as a valid record: filled, or skipped if it is dropped before (a panic, an
 //!   error). The log waits for it, so it must not be kept longer than a copy takes, and never be leaked.
 
+use std::sync::atomic::{Ordering, compiler_fence};
+
 use testudo_base::Seqno;
 
 use crate::{
-    append::buffer::Claim,
-    segment::wal_format::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, seal_record},
+    append::buffer::{Claim, Stamp},
+    segment::{
+        tail_format::{entry_content, seal_entry},
+        wal_format::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, seal_record},
+    },
 };
 
 /// A record of up to this size is put together elsewhere and then copied. At its ends it shares cache lines
@@ -26,13 +31,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    pub(crate) fn new(
-        claim: Claim,
-        payload_bytes: usize,
-        (first_seqno, seqno_count): (Seqno, u32),
-        durable_seqno: Seqno,
-        salt: u64,
-    ) -> Self {
+    pub(crate) fn new(claim: Claim, stamp: Stamp, durable_seqno: Seqno, salt: u64) -> Self {
+        let Stamp { payload_bytes, first_seqno, seqno_count } = stamp;
         debug_assert!(seqno_count > 0, "a commit has at least one seqno");
         debug_assert!(durable_seqno < first_seqno, "what is not written yet is not durable");
         let kind = RecordKind::Commit;
@@ -66,10 +66,25 @@ impl Reservation {
         self.fill(|bytes| bytes.copy_from_slice(payload));
     }
 
+    /// Lets `encode` write the values that lie in value logs, if the log keeps them until its record is in a
+    /// segment. Before [`Reservation::fill`]; every byte must be set.
+    #[inline]
+    pub fn fill_values(&mut self, encode: impl FnOnce(&mut [u8])) {
+        let salt = self.salt;
+        if let Some(entry) = self.claim.entry_mut() {
+            let content = entry_content(entry);
+            let content_bytes = content.len();
+            encode(content);
+            seal_entry(entry, content_bytes, salt);
+        }
+    }
+
     /// Lets `encode` write the payload in place. It must set every byte: what stood there before is
     /// arbitrary.
     #[inline]
     pub fn fill(mut self, encode: impl FnOnce(&mut [u8])) {
+        // The process may end between any two instructions: what the record refers to comes before it.
+        compiler_fence(Ordering::Release);
         let range = RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + self.payload_bytes;
         if self.claim.len() > COPIED_BYTES {
             encode(&mut self.claim.bytes_mut()[range]);
@@ -80,7 +95,10 @@ impl Reservation {
         let record = &mut copy[..self.claim.len()];
         encode(&mut record[range]);
         seal_record(record, self.payload_bytes, self.salt, self.header);
-        self.claim.bytes_mut().copy_from_slice(record);
+        let place = self.claim.bytes_mut();
+        place[RECORD_HEADER_BYTES..].copy_from_slice(&record[RECORD_HEADER_BYTES..]);
+        compiler_fence(Ordering::Release);
+        place[..RECORD_HEADER_BYTES].copy_from_slice(&record[..RECORD_HEADER_BYTES]);
         self.is_filled = true;
     }
 
@@ -94,7 +112,8 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         if !self.is_filled {
             self.header.kind = RecordKind::Skipped;
-            self.claim.bytes_mut().fill(0);
+            // The header has its stamp from the first moment on.
+            self.claim.bytes_mut()[RECORD_HEADER_BYTES..].fill(0);
             self.seal();
         }
     }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use testudo_base::Seqno;
 
 use crate::{
-    append::buffer::{ActiveBuffer, Claim, EmptyBuffer, SealedBuffer},
+    append::buffer::{ActiveBuffer, Claim, ClaimSize, EmptyBuffer, SealedBuffer, Stamp},
     segment::wal_format::RECORD_HEADER_BYTES,
 };
 
@@ -31,16 +31,28 @@ pub(crate) struct SealedRecords {
 pub(crate) struct Tail {
     active: Option<(ActiveBuffer, Seqno)>,
     next_seqno: u64,
+    /// The last seqno in a buffer that does not survive the process.
+    unkept_seqno: u64,
+    turns: u64,
     sealed: VecDeque<SealedRecords>,
     empty: Vec<EmptyBuffer>,
     /// Buffers that there are, and that there may be.
     count: usize,
     count_max: usize,
+    /// Empty buffers that are to be given up.
+    given_up: Vec<EmptyBuffer>,
     /// The fewest that were empty since the last [`Tail::trim`].
     least_empty: usize,
+    /// How long buffers are by now, and may become.
+    current_bytes: usize,
     buffer_bytes: usize,
 }
 
+/// How long buffers are at first: a store that is written little has a short file.
+const FIRST_BYTES: usize = 64 << 10;
+/// How long they may become at least where they keep values for value logs. Each full one ends a page of the
+/// value logs and of the log.
+const VALUE_BUFFER_BYTES: usize = 128 << 10;
 /// Buffers that are kept when they are not needed: writers fill one while others are written.
 pub const USUAL_BUFFERS: usize = 4;
 
@@ -50,38 +62,84 @@ impl Tail {
             active: None,
             sealed: VecDeque::new(),
             empty: Vec::new(),
+            given_up: Vec::new(),
+            unkept_seqno: 0,
+            turns: 0,
             count: 0,
             count_max,
             least_empty: 0,
+            current_bytes: buffer_bytes.min(FIRST_BYTES),
             buffer_bytes,
             next_seqno: next_seqno.0,
         }
     }
 
-    /// Room for a record of `bytes` and the first of `seqno_count` seqnos, or `None` if the active buffer has
-    /// too little room.
+    /// Room for a record of `payload_bytes` and the first of `seqno_count` seqnos, or `None` if the active
+    /// buffer has too little room.
     #[inline]
-    pub(crate) fn claim(&mut self, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
-        let (buffer, _) = self.active.as_mut().filter(|(buffer, _)| buffer.free_bytes() >= bytes)?;
-        debug_assert!(bytes >= RECORD_HEADER_BYTES && seqno_count > 0, "a record with at least one seqno");
-        let first_seqno = Seqno(self.next_seqno);
+    pub(crate) fn claim(
+        &mut self,
+        size: ClaimSize,
+        payload_bytes: usize,
+        seqno_count: u32,
+    ) -> Option<(Claim, Stamp)> {
+        let (buffer, _) = self.active.as_mut().filter(|(buffer, _)| buffer.has_room(size))?;
+        debug_assert!(
+            size.record_bytes >= RECORD_HEADER_BYTES && seqno_count > 0,
+            "a record with at least one seqno"
+        );
+        let stamp = Stamp { payload_bytes, first_seqno: Seqno(self.next_seqno), seqno_count };
         self.next_seqno += u64::from(seqno_count);
-        Some((buffer.claim(bytes), first_seqno))
+        if !buffer.is_kept() {
+            self.unkept_seqno = self.next_seqno - 1;
+        }
+        Some((buffer.claim(size, stamp), stamp))
     }
 
-    /// Seals the active buffer and takes an empty one with room for a record of `bytes`; `false` if there is
-    /// none.
-    pub(crate) fn turn(&mut self, bytes: usize) -> bool {
+    /// Seals the active buffer and takes an empty one with room for `size`; `false` if there is none.
+    pub(crate) fn turn(&mut self, size: ClaimSize) -> bool {
+        self.grow(size);
         self.seal();
-        let empty = self.take_empty(bytes);
-        self.active = empty.map(|buffer| (buffer.activate(), Seqno(self.next_seqno)));
+        self.turns += 1;
+        let empty = self.take_empty(size);
+        self.active =
+            empty.map(|buffer| (buffer.activate(self.turns, Seqno(self.next_seqno)), Seqno(self.next_seqno)));
         self.active.is_some()
     }
 
-    /// Whether [`Tail::claim`] would find no room for `bytes`.
-    pub(crate) fn is_full(&self, bytes: usize) -> bool {
-        let has_room = self.active.as_ref().is_some_and(|(buffer, _)| buffer.free_bytes() >= bytes);
-        !has_room && self.empty.is_empty() && self.count >= self.count_max
+    /// Buffers are twice as long from now on if one is full, and as long as `size` needs, up to their bound.
+    fn grow(&mut self, size: ClaimSize) {
+        let has_values = size.value_bytes > 0;
+        let bytes_max = self.buffer_bytes.max(if has_values { VALUE_BUFFER_BYTES } else { 0 });
+        let mut bytes = self.current_bytes << u32::from(self.active.is_some());
+        while bytes < size.kept_bytes() && bytes < bytes_max {
+            bytes *= 2;
+        }
+        self.current_bytes = bytes.min(bytes_max).max(self.current_bytes);
+    }
+
+    /// Whether [`Tail::claim`] would find no room for `size`.
+    pub(crate) fn is_full(&self, size: ClaimSize) -> bool {
+        let has_room = self.active.as_ref().is_some_and(|(buffer, _)| buffer.has_room(size));
+        !has_room && self.lacks_buffers()
+    }
+
+    /// Whether no buffer is empty, and none can be added.
+    pub(crate) fn lacks_buffers(&self) -> bool {
+        self.empty.is_empty() && self.count >= self.count_max
+    }
+
+    /// The last seqno in a buffer that does not survive the process, 0 if there was none.
+    pub(crate) fn unkept_seqno(&self) -> u64 {
+        self.unkept_seqno
+    }
+
+    /// How long a buffer may be added, if one may. Then it counts as one, until it is handed over to
+    /// [`Tail::recycle`].
+    pub(crate) fn begin_buffer(&mut self) -> Option<usize> {
+        let may_begin = self.empty.is_empty() && self.count < self.count_max;
+        self.count += usize::from(may_begin);
+        may_begin.then_some(self.current_bytes)
     }
 
     /// Seals the active buffer, if there is one with records.
@@ -107,19 +165,28 @@ impl Tail {
         self.sealed.len()
     }
 
-    /// Takes back a buffer that was written.
+    /// Takes back a buffer that was written, or takes one that was begun.
     pub(crate) fn recycle(&mut self, buffer: EmptyBuffer) {
-        if buffer.capacity() == self.buffer_bytes && self.count <= self.count_max {
+        if buffer.capacity() == self.current_bytes && self.count <= self.count_max {
             self.empty.push(buffer);
         } else {
+            self.given_up.push(buffer);
             self.count -= 1;
         }
+    }
+
+    /// The buffers that were given up since the last call.
+    pub(crate) fn take_given_up(&mut self) -> Vec<EmptyBuffer> {
+        std::mem::take(&mut self.given_up)
     }
 
     /// Changes how many buffers there may be, at least one.
     pub(crate) fn set_count_max(&mut self, count_max: usize) {
         self.count_max = count_max.max(1);
-        while self.count > self.count_max && self.empty.pop().is_some() {
+        while self.count > self.count_max
+            && let Some(buffer) = self.empty.pop()
+        {
+            self.given_up.push(buffer);
             self.count -= 1;
         }
     }
@@ -127,14 +194,14 @@ impl Tail {
     /// Gives up buffers that were not needed since the last call, but for a few.
     pub(crate) fn trim(&mut self) {
         let spare = self.least_empty.min(self.count.saturating_sub(USUAL_BUFFERS)).min(self.empty.len());
-        self.empty.truncate(self.empty.len() - spare);
+        self.given_up.extend(self.empty.drain(self.empty.len() - spare..));
         self.count -= spare;
         self.least_empty = self.empty.len();
     }
 
     /// Bytes of the buffers beyond those that are always there.
     pub(crate) fn extra_bytes(&self) -> usize {
-        self.count.saturating_sub(USUAL_BUFFERS) * self.buffer_bytes
+        self.count.saturating_sub(USUAL_BUFFERS) * self.current_bytes
     }
 
     /// The last seqno that was assigned.
@@ -142,19 +209,25 @@ impl Tail {
         Seqno(self.next_seqno - 1)
     }
 
-    fn take_empty(&mut self, bytes: usize) -> Option<EmptyBuffer> {
-        let reused = self.empty.pop();
-        self.least_empty = self.least_empty.min(self.empty.len());
-        if reused.is_none() {
-            if self.count >= self.count_max {
-                return None;
-            }
+    /// An empty buffer. A commit that none has room for gets one in memory, in the place of another.
+    fn take_empty(&mut self, size: ClaimSize) -> Option<EmptyBuffer> {
+        let is_long = size.kept_bytes() > self.current_bytes;
+        if is_long && self.count < self.count_max {
             self.count += 1;
+            return Some(EmptyBuffer::new(size.record_bytes.max(self.current_bytes)));
         }
-        match reused {
-            Some(buffer) if bytes <= self.buffer_bytes => Some(buffer),
-            _ => Some(EmptyBuffer::new(bytes.max(self.buffer_bytes))),
+        let mut reused = self.empty.pop();
+        while let Some(short) = reused.take_if(|buffer| !is_long && buffer.capacity() < self.current_bytes) {
+            self.given_up.push(short);
+            self.count -= 1;
+            reused = self.empty.pop();
         }
+        self.least_empty = self.least_empty.min(self.empty.len());
+        if !is_long {
+            return reused;
+        }
+        self.given_up.push(reused?);
+        Some(EmptyBuffer::new(size.record_bytes.max(self.current_bytes)))
     }
 }
 

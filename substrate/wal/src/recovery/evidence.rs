@@ -8,6 +8,8 @@ use std::fmt;
 
 use testudo_base::{Opening, Result, Seqno};
 
+use crate::recovery::drain::DrainedTail;
+
 /// What the rest of a store knows of its log, for recovery. Finding less is damage.
 #[derive(Clone, Debug, Default)]
 pub struct LogEvidence {
@@ -19,6 +21,8 @@ pub struct LogEvidence {
     pub openings: Option<Vec<Opening>>,
     /// The newest edit of the manifest; `None` if there is none to compare with.
     pub newest_edit: Option<u64>,
+    /// What the tail files hold, for a reader ([`crate::read_tail`]): the newest segment of the log.
+    pub tail: Option<DrainedTail>,
 }
 
 impl LogEvidence {

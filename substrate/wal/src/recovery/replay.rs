@@ -18,12 +18,12 @@ use std::path::Path;
 
 use testudo_base::{
     Error, Incarnation, Opening, PAGE_BYTES, Result, Seqno, StoreId, checksum::checksum64, num::u64_of,
-    planted,
+    planted, sync::Arc,
 };
 use testudo_env::Env;
 
 use crate::{
-    recovery::evidence::LogEvidence,
+    recovery::{drain::DrainedTail, evidence::LogEvidence},
     segment::{
         reader::SegmentReader,
         store::{SegmentInfo, list_segments},
@@ -124,7 +124,11 @@ pub fn replay<V: Into<Verdict>>(
         segments,
     };
     for &number in &numbers {
+        // One that was created ahead of its use and comes after the tail has no header.
         replay.read_segment(SegmentReader::open(env, dir, number)?, number)?;
+    }
+    if let Some(tail) = &evidence.tail {
+        replay.read_tail(tail)?;
     }
     replay.check_end(newest)?;
     Ok(replay.finish(newest))
@@ -190,6 +194,15 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         }
         self.segments.push(info);
         Ok(())
+    }
+
+    /// Reads what a reader has of the tail. It is no segment of the directory.
+    fn read_tail(&mut self, tail: &DrainedTail) -> Result<()> {
+        let segments = std::mem::take(&mut self.segments);
+        let name = segment_file_name(tail.number);
+        let read = self.read_segment(SegmentReader::of_file(Arc::clone(&tail.file), name)?, tail.number);
+        self.segments = segments;
+        read
     }
 
     fn check_identity(&self, header: &SegmentHeader, reader: &SegmentReader, number: u64) -> Result<()> {

@@ -23,7 +23,7 @@ use crate::segment::{
 
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Follows the name of the segment that is being copied.
-const COPY_SUFFIX: &str = ".copy";
+pub(crate) const COPY_SUFFIX: &str = ".copy";
 
 /// Makes the segments from `first_segment` on durable, by copies where their durability is not proven;
 /// returns the bytes copied. On a full device they are only synced. For a store that was not closed, before

@@ -23,6 +23,7 @@ use testudo_env::Env;
 
 use crate::{
     LogEvidence, Record,
+    recovery::drain::DrainedTail,
     segment::{
         reader::SegmentReader,
         store::list_segments,
@@ -81,6 +82,7 @@ pub struct LogSurvey {
     env: Arc<dyn Env>,
     directory: Box<Path>,
     segments: Vec<SurveyedSegment>,
+    tail: Option<DrainedTail>,
 }
 
 /// Looks at the segments in `directory`.
@@ -89,31 +91,51 @@ pub struct LogSurvey {
 pub fn survey_log(env: &Arc<dyn Env>, directory: &Path) -> Result<LogSurvey> {
     let mut segments = Vec::new();
     for number in list_segments(&**env, directory)? {
-        let mut reader = SegmentReader::open_lenient(&**env, directory, number)?;
-        // A segment whose header names another one is a misplaced file; nothing of it belongs here.
-        let header =
-            reader.lenient_header()?.filter(|header| header.number == number && header.first_seqno.0 > 0);
-        let (store, incarnation) =
-            (header.map(|header| header.store_id), header.map(|header| header.incarnation));
-        let durable = header.map_or(0, |header| header.durable_seqno.0);
-        let edit = header.map_or(0, |header| header.newest_edit);
-        let bytes = reader.end();
-        let has_records = false;
-        segments.push(SurveyedSegment {
-            number,
-            store,
-            bytes,
-            header,
-            incarnation,
-            durable,
-            edit,
-            has_records,
-        });
+        segments.push(look_at(SegmentReader::open_lenient(&**env, directory, number)?, number)?);
     }
-    Ok(LogSurvey { env: Arc::clone(env), directory: directory.into(), segments })
+    Ok(LogSurvey { env: Arc::clone(env), directory: directory.into(), segments, tail: None })
+}
+
+fn look_at(mut reader: SegmentReader, number: u64) -> Result<SurveyedSegment> {
+    // A segment whose header names another one is a misplaced file; nothing of it belongs here.
+    let header =
+        reader.lenient_header()?.filter(|header| header.number == number && header.first_seqno.0 > 0);
+    let (store, incarnation) =
+        (header.map(|header| header.store_id), header.map(|header| header.incarnation));
+    Ok(SurveyedSegment {
+        number,
+        store,
+        bytes: reader.end(),
+        header,
+        incarnation,
+        durable: header.map_or(0, |header| header.durable_seqno.0),
+        edit: header.map_or(0, |header| header.newest_edit),
+        has_records: false,
+    })
 }
 
 impl LogSurvey {
+    /// Adds what the tail of the log keeps, as its newest segment. A segment that was created ahead of its
+    /// use, with the same number, counts no more.
+    ///
+    /// Errors: `Io`.
+    pub fn add_tail(&mut self, tail: Option<DrainedTail>) -> Result<()> {
+        if let Some(tail) = &tail {
+            self.segments.retain(|segment| segment.number != tail.number);
+            let reader = SegmentReader::of_file(Arc::clone(&tail.file), segment_file_name(tail.number))?;
+            self.segments.push(look_at(reader, tail.number)?);
+        }
+        self.tail = tail;
+        Ok(())
+    }
+
+    fn open(&self, number: u64) -> Result<SegmentReader> {
+        match self.tail.as_ref().filter(|tail| tail.number == number) {
+            Some(tail) => SegmentReader::of_file(Arc::clone(&tail.file), segment_file_name(number)),
+            None => SegmentReader::open_lenient(&*self.env, &self.directory, number),
+        }
+    }
+
     /// The segments, oldest first.
     pub fn segments(&self) -> &[SurveyedSegment] {
         &self.segments
@@ -193,8 +215,9 @@ impl LogSurvey {
         let mut known: Vec<Incarnation> =
             self.segments.iter().filter_map(|segment| segment.incarnation).collect();
         known.dedup();
-        for segment in &mut self.segments {
-            let mut reader = SegmentReader::open_lenient(&*self.env, &self.directory, segment.number)?;
+        for index in 0..self.segments.len() {
+            let mut reader = self.open(self.segments[index].number)?;
+            let segment = &mut self.segments[index];
             let candidates = match segment.incarnation {
                 Some(incarnation) => vec![incarnation],
                 None => possible_incarnations(&mut reader, store, &known)?,
@@ -282,7 +305,7 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         self.expected = 0;
         for &index in &incarnation.segments {
             let segment = &survey.segments[index];
-            let mut reader = SegmentReader::open_lenient(&*survey.env, &survey.directory, segment.number)?;
+            let mut reader = survey.open(segment.number)?;
             let mut offset = SEGMENT_HEADER_BYTES;
             if let Some(header) = segment.header
                 && !self.reach(segment, 0, header.first_seqno.0, proof)?

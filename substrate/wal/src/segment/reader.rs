@@ -44,7 +44,12 @@ impl SegmentReader {
         let failed = |error| Error::io(name.as_str(), error);
         let options = OpenOptions { mode: OpenMode::Read, direct: true };
         let file = env.open(&dir.join(&name), options).map_err(failed)?;
-        let end = file.len().map_err(failed)? & !(PAGE_BYTES - 1);
+        Self::of_file(file, name)
+    }
+
+    /// The segment that a file is, wherever it lies.
+    pub(crate) fn of_file(file: Arc<dyn File>, name: String) -> Result<Self> {
+        let end = file.len().map_err(|error| Error::io(name.as_str(), error))? & !(PAGE_BYTES - 1);
         let window = AlignedBuffer::zeroed(0);
         Ok(Self { file, name, end, window, window_start: 0, window_bytes: 0, is_lenient: false })
     }

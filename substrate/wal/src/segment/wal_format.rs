@@ -5,7 +5,8 @@
 //! ```text
 //!    0   8  magic "TSTDOWAL"
 //!    8   4  format version, 2
-//!   12   4  required feature flags, 0; an unknown flag means a newer format
+//!   12   4  required feature flags: 1 what follows the log may lie in tail files (`tail_format.rs`); older
+//!          logs have 0; an unknown flag means a newer format
 //!   16   8  checksum of the page (seed 0), computed with these eight bytes as zeros
 //!   24  16  store id
 //!   40   8  segment number, the one in the file's name
@@ -56,6 +57,8 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 40;
 /// Records start at multiples of this.
 pub(crate) const RECORD_ALIGNMENT: usize = 8;
 
+/// A build that knows no tail files would lose what they keep.
+const HAS_TAIL_FILES: u32 = 1;
 const MAGIC: [u8; 8] = *b"TSTDOWAL";
 const CHECKSUM_AT: usize = 16;
 
@@ -106,6 +109,7 @@ impl SegmentHeader {
         page.fill(0);
         page[..8].copy_from_slice(&MAGIC);
         page[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        page[12..16].copy_from_slice(&HAS_TAIL_FILES.to_le_bytes());
         page[24..40].copy_from_slice(&self.store_id.0.to_le_bytes());
         let fields = [
             self.number,
@@ -131,7 +135,7 @@ impl SegmentHeader {
         }
         let (version, flags, header) =
             decode_fields(page).map_err(|Damage(reason)| Error::corruption(name, 0, reason))?;
-        if version != FORMAT_VERSION || flags != 0 {
+        if version != FORMAT_VERSION || flags & !HAS_TAIL_FILES != 0 {
             let message = format!(
                 "{name}: the log has format version {version} (features {flags:#x}); this build reads \
                  version {FORMAT_VERSION}"
@@ -265,6 +269,22 @@ impl RecordHeader {
     pub(crate) fn end_seqno(&self) -> u64 {
         self.first_seqno.0 + u64::from(self.seqno_count)
     }
+}
+
+/// Stores of a record what is known before it is filled: length, first seqno and seqno count. Filling it
+/// stores the same bytes there again.
+#[inline]
+pub(crate) fn stamp_record(record: &mut [u8], payload_bytes: usize, first_seqno: Seqno, seqno_count: u32) {
+    record[4..8].copy_from_slice(&u32_of(payload_bytes).to_le_bytes());
+    record[16..24].copy_from_slice(&first_seqno.0.to_le_bytes());
+    record[32..36].copy_from_slice(&seqno_count.to_le_bytes());
+}
+
+/// What [`stamp_record`] has stored: bytes of the payload, first seqno, seqno count.
+pub(crate) fn stamp_of(header: &[u8; RECORD_HEADER_BYTES]) -> (u32, Seqno, u32) {
+    let u32_at = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let seqno = header[16..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    (u32_at(4), Seqno(seqno), u32_at(32))
 }
 
 /// Bytes of a record with a payload of `payload_bytes`, padding included.

@@ -1,10 +1,10 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
-use testudo_base::ErrorKind;
+use testudo_base::{ErrorKind, Incarnation, StoreId};
 use testudo_env::{FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
 use super::*;
-use crate::{LogEvidence, NoListener, recovery::replay::replay};
+use crate::{LogEvidence, NoListener, ReplayEnd, recovery::replay::replay};
 
 const STORE: StoreId = StoreId(0xfeed);
 

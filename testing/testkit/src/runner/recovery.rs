@@ -70,6 +70,8 @@ impl Runner<'_> {
     pub(super) fn kill(&mut self) -> Result<(), Wrong> {
         let image = self.machine.live_image();
         self.move_to(image);
+        // What was acknowledged survives the process.
+        self.model.sync();
         self.report.kills += 1;
         self.settle()
     }

@@ -1,11 +1,13 @@
 use super::*;
 
+const STAMP: Stamp = Stamp { payload_bytes: 0, first_seqno: Seqno(1), seqno_count: 1 };
+
 #[test]
 fn claims_filled_by_many_threads_come_out_in_their_places() {
     let mut empty = EmptyBuffer::new(2 * PAGE_SIZE);
     for turn in 0..20u8 {
-        let mut active = empty.activate();
-        let claims: Vec<Claim> = (0..16).map(|_| active.claim(40)).collect();
+        let mut active = empty.activate(1, Seqno(1));
+        let claims: Vec<Claim> = (0..16).map(|_| active.claim(ClaimSize::of_record(40), STAMP)).collect();
         let mut sealed = active.seal();
         let bytes = std::thread::scope(|scope| {
             for (index, mut claim) in claims.into_iter().enumerate() {
@@ -25,8 +27,9 @@ fn claims_filled_by_many_threads_come_out_in_their_places() {
 
 #[test]
 fn memory_stands_at_a_page() {
-    let mut active = EmptyBuffer::new(1).activate();
-    assert_eq!(active.free_bytes(), PAGE_SIZE);
-    drop(active.claim(8));
+    let mut active = EmptyBuffer::new(1).activate(1, Seqno(1));
+    assert!(active.has_room(ClaimSize::of_record(PAGE_SIZE)));
+    assert!(!active.has_room(ClaimSize::of_record(PAGE_SIZE + 1)));
+    drop(active.claim(ClaimSize::of_record(8), STAMP));
     assert_eq!(active.seal().bytes().as_ptr().align_offset(PAGE_SIZE), 0);
 }

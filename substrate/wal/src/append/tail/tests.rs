@@ -2,11 +2,22 @@ use super::*;
 
 const SIZE: usize = 4096;
 
+fn size(bytes: usize) -> ClaimSize {
+    ClaimSize::of_record(bytes)
+}
+
+/// As the log does: makes a buffer where one may be made.
 fn claim(tail: &mut Tail, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
-    tail.claim(bytes, seqno_count).or_else(|| {
-        tail.turn(bytes);
-        tail.claim(bytes, seqno_count)
-    })
+    let claimed = tail.claim(size(bytes), 0, seqno_count).or_else(|| {
+        if !tail.turn(size(bytes))
+            && let Some(bytes_of_buffer) = tail.begin_buffer()
+        {
+            tail.recycle(EmptyBuffer::new(bytes_of_buffer));
+            tail.turn(size(bytes));
+        }
+        tail.claim(size(bytes), 0, seqno_count)
+    });
+    claimed.map(|(claim, stamp)| (claim, stamp.first_seqno))
 }
 
 #[test]
@@ -30,7 +41,7 @@ fn no_more_buffers_exist_than_allowed_even_with_records_longer_than_a_buffer() {
     let mut tail = Tail::new(SIZE, 2, Seqno(1));
     drop(claim(&mut tail, SIZE, 1).unwrap());
     drop(claim(&mut tail, 10 * SIZE, 1).unwrap());
-    assert!(tail.is_full(8));
+    assert!(tail.is_full(size(8)));
     assert!(claim(&mut tail, 8, 1).is_none());
     assert_eq!(tail.last_seqno(), Seqno(2), "a refused claim assigns nothing");
     for _ in 0..2 {
@@ -76,7 +87,7 @@ fn fewer_buffers_can_be_allowed_while_they_are_full() {
     for _ in 0..6 {
         let records = tail.pop_sealed().unwrap();
         tail.recycle(records.buffer.recycle());
-        assert!(tail.is_full(SIZE));
+        assert!(tail.is_full(size(SIZE)));
     }
     let records = tail.pop_sealed().unwrap();
     tail.recycle(records.buffer.recycle());
@@ -88,4 +99,19 @@ fn sealing_without_records_does_nothing() {
     let mut tail = Tail::new(SIZE, 1, Seqno(1));
     tail.seal();
     assert_eq!(tail.sealed_count(), 0);
+}
+
+#[test]
+fn buffers_are_short_at_first_and_grow_as_they_become_full() {
+    let mut tail = Tail::new(1 << 20, 4, Seqno(1));
+    let mut lengths = Vec::new();
+    for _ in 0..3000 {
+        drop(claim(&mut tail, 1000, 1).unwrap());
+        while let Some(records) = tail.pop_sealed() {
+            let buffer = records.buffer.recycle();
+            lengths.push(buffer.capacity() >> 10);
+            tail.recycle(buffer);
+        }
+    }
+    assert_eq!(lengths, [64, 128, 256, 512, 1024]);
 }

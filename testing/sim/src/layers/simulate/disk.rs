@@ -14,8 +14,8 @@ use std::{
 
 use testudo_base::{PAGE_BYTES, PAGE_SIZE, checksum::checksum64, num::u64_of};
 use testudo_env::{
-    CrashPolicy, DirEntry, DirLock, Env, File, IoClass, LockHolder, MemEnv, OpenMode, OpenOptions,
-    ReadRequest,
+    CrashPolicy, DirEntry, DirLock, Env, File, IoClass, LockHolder, MappedFile, MemEnv, OpenMode,
+    OpenOptions, ReadRequest,
 };
 use testudo_testkit::Overlay;
 
@@ -211,6 +211,10 @@ impl Env for SimEnv {
         self.plain(IoClass::Create, path, |machine| machine.create_dir(path))
     }
 
+    fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
+        self.plain(IoClass::Create, path, |machine| machine.create_mapped(path, bytes))
+    }
+
     fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         let hash = |entries: &Vec<DirEntry>| checksum64(format!("{entries:?}").as_bytes(), 0);
         self.call(Call::on(IoClass::List, path), || self.machine.list_dir(path), hash)
@@ -251,7 +255,7 @@ impl Env for SimEnv {
         self.call(Call::on(IoClass::Metadata, path), || self.machine.free_bytes(path), |bytes| *bytes)
     }
 
-    testudo_env::forward!(machine: monotonic, random_u64, execution, spawn, sleep);
+    testudo_env::forward!(machine: monotonic, random_u64, execution, spawn, sleep, boot_id);
 }
 
 #[derive(Debug)]

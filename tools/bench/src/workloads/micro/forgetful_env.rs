@@ -5,7 +5,9 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use testudo_env::{DirEntry, DirLock, Env, File, LockHolder, OpenOptions, ReadRequest, RealEnv};
+use testudo_env::{
+    DirEntry, DirLock, Env, File, LockHolder, MappedFile, MappedMemory, OpenOptions, ReadRequest, RealEnv,
+};
 
 /// The environment; clock, randomness and threads are the machine's.
 #[derive(Debug)]
@@ -50,11 +52,14 @@ impl Env for ForgetfulEnv {
     fn lock(&self, _path: &Path, _create: bool, _exclusive: bool) -> io::Result<Box<dyn DirLock>> {
         Err(nothing_there())
     }
+    fn create_mapped(&self, _path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
+        Ok(Arc::new(MappedMemory::zeroed(bytes)))
+    }
     fn lock_holder(&self, _path: &Path) -> io::Result<LockHolder> {
         Ok(LockHolder::NoOwner)
     }
 
-    testudo_env::forward!(0: monotonic, wall_clock, random_u64, execution, spawn, sleep, free_bytes);
+    testudo_env::forward!(0: monotonic, wall_clock, random_u64, execution, spawn, sleep, boot_id, free_bytes);
 }
 
 impl File for ForgetfulFile {

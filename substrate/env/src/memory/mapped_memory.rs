@@ -1,0 +1,106 @@
+//! Memory that stands for a mapped file.
+//!
+//! **Invariants**
+//! - The disk copies it when an image is taken, when the file is opened and when the mapping ends; between
+//!   these its user alone touches it.
+
+use std::{
+    fmt,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use testudo_base::{
+    LargeSlice, PAGE_SIZE,
+    num::u64_of,
+    sync::{Arc, Weak},
+};
+
+use super::{Machine, dir_node::Inode, file_node::FileNode};
+use crate::MappedFile;
+
+const WORD_BYTES: usize = 8;
+
+/// Direct I/O from it needs pages at the addresses of pages.
+#[derive(bytemuck::Zeroable)]
+#[repr(C, align(4096))]
+struct Page([AtomicU64; PAGE_SIZE / WORD_BYTES]);
+
+/// Memory that behaves as a mapped file of no disk.
+pub struct MappedMemory {
+    pages: LargeSlice<Page>,
+}
+
+impl MappedMemory {
+    /// So many zeros, rounded up to whole pages.
+    pub fn zeroed(bytes: usize) -> Self {
+        Self { pages: LargeSlice::zeroed(bytes.div_ceil(PAGE_SIZE).max(1)) }
+    }
+
+    /// Writes what differs to the file.
+    pub(super) fn store_in(&self, file: &mut FileNode) {
+        let (mut page, mut stored) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+        for (index, words) in self.pages.iter().enumerate() {
+            for (bytes, word) in page.chunks_exact_mut(WORD_BYTES).zip(&words.0) {
+                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            }
+            let offset = u64_of(index * PAGE_SIZE);
+            file.read(offset, &mut stored);
+            if page != stored {
+                file.write(offset, &page);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MappedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedMemory({} bytes)", self.len())
+    }
+}
+
+impl MappedFile for MappedMemory {
+    fn start(&self) -> NonNull<u8> {
+        NonNull::new(self.pages.as_ptr().cast_mut().cast()).expect("a slice has an address")
+    }
+
+    fn len(&self) -> usize {
+        self.pages.len() * PAGE_SIZE
+    }
+}
+
+/// A mapping of a file of the machine; keeps the file as a handle does.
+#[derive(Debug)]
+pub(super) struct MemMapping {
+    machine: Arc<Machine>,
+    inode: Inode,
+    memory: Arc<MappedMemory>,
+}
+
+impl MemMapping {
+    /// Takes over a handle that the disk has counted.
+    pub(super) fn new(machine: Arc<Machine>, inode: Inode, memory: Arc<MappedMemory>) -> Self {
+        Self { machine, inode, memory }
+    }
+}
+
+impl MappedFile for MemMapping {
+    fn start(&self) -> NonNull<u8> {
+        self.memory.start()
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+}
+
+impl Drop for MemMapping {
+    fn drop(&mut self) {
+        let mut disk = self.machine.disk.write();
+        disk.end_mapping(self.inode);
+        disk.close(self.inode);
+    }
+}
+
+/// What the disk knows of a mapping.
+pub(super) type Mapped = Weak<MappedMemory>;

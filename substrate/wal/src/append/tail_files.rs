@@ -1,0 +1,98 @@
+//! The files that the tail of the log is kept in: one for each buffer, so that commits survive the process
+//! (decision 0056).
+//!
+//! **Invariants**
+//! - A file is removed only once everything in it is in a segment: when its buffer is given up empty, when
+//!   the log is closed, or by an opening that has read it.
+//! - Where no file can be mapped, now or at all, a buffer lies in memory alone. Its commits are written to
+//!   the segment before they are acknowledged.
+
+use std::{fmt, path::Path};
+
+use testudo_base::{
+    Incarnation, StoreId,
+    num::u64_of,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+use testudo_env::Env;
+
+use crate::{
+    append::buffer::{EmptyBuffer, TailFile},
+    segment::tail_format::{TAIL_HEADER_BYTES, TailHeader, tail_file_name},
+};
+
+/// Makes them.
+pub(crate) struct TailFiles {
+    env: Arc<dyn Env>,
+    dir: Box<Path>,
+    store_id: StoreId,
+    incarnation: Incarnation,
+    boot: Option<u128>,
+    next_number: AtomicU64,
+    /// The file system refuses to map files.
+    is_unsupported: AtomicBool,
+}
+
+impl TailFiles {
+    pub(crate) fn new(env: Arc<dyn Env>, dir: &Path, store_id: StoreId, incarnation: Incarnation) -> Self {
+        let boot = env.boot_id();
+        let (next_number, is_unsupported) = (0.into(), boot.is_none().into());
+        Self { env, dir: dir.into(), store_id, incarnation, boot, next_number, is_unsupported }
+    }
+
+    /// A buffer of `bytes`, in a file if that can be.
+    pub(crate) fn make(&self, bytes: usize) -> EmptyBuffer {
+        match self.make_file(bytes) {
+            Some(file) => EmptyBuffer::kept(file, &self.header(bytes)),
+            None => EmptyBuffer::new(bytes),
+        }
+    }
+
+    /// Removes the file of a buffer that is not used any more. What remains of one that cannot be removed is
+    /// older than any segment.
+    pub(crate) fn give_up(&self, buffer: &EmptyBuffer) {
+        if let Some(number) = buffer.file_number() {
+            let _ = self.env.remove_file(&self.dir.join(tail_file_name(number)));
+        }
+    }
+
+    /// Removes all files. REQUIRES: everything in them is in segments.
+    pub(crate) fn remove_all(&self) {
+        for number in 0..self.next_number.load(Relaxed) {
+            let _ = self.env.remove_file(&self.dir.join(tail_file_name(number)));
+        }
+    }
+
+    fn make_file(&self, bytes: usize) -> Option<TailFile> {
+        if self.is_unsupported.load(Relaxed) {
+            return None;
+        }
+        let number = self.next_number.fetch_add(1, Relaxed);
+        let path = self.dir.join(tail_file_name(number));
+        match self.env.create_mapped(&path, TAIL_HEADER_BYTES + bytes) {
+            Ok(mapping) => Some(TailFile { mapping, number }),
+            Err(error) => {
+                self.is_unsupported.fetch_or(error.kind() == std::io::ErrorKind::Unsupported, Relaxed);
+                None
+            }
+        }
+    }
+
+    fn header(&self, bytes: usize) -> TailHeader {
+        TailHeader {
+            store_id: self.store_id,
+            incarnation: self.incarnation,
+            boot: self.boot.unwrap_or_default(),
+            buffer_bytes: u64_of(bytes),
+        }
+    }
+}
+
+impl fmt::Debug for TailFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TailFiles({})", self.dir.display())
+    }
+}

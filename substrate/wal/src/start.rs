@@ -1,0 +1,64 @@
+//! What a log is opened with: its settings, and where it begins.
+
+use testudo_base::{Incarnation, Seqno, StoreId, planted};
+
+use crate::{append::tail::USUAL_BUFFERS, recovery::replay::ReplayEnd, segment::store::SegmentInfo};
+
+/// Settings of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct WalOptions {
+    /// The store whose log it is.
+    pub store_id: StoreId,
+    /// Size of a segment file, rounded up to whole pages. 64 MiB: large enough that the syncs of a new file
+    /// do not count, small enough that released space comes back soon. A longer record gets a longer segment.
+    pub segment_bytes: u64,
+    /// Size of one buffer, rounded up to whole pages. 1 MiB: what a device writes at full speed.
+    pub buffer_bytes: usize,
+    /// Most buffers, at least 1; [`USUAL_BUFFERS`]. [`Wal::set_buffer_count`] changes it.
+    pub buffer_count: usize,
+}
+
+impl WalOptions {
+    /// The defaults, for this store.
+    pub fn new(store_id: StoreId) -> Self {
+        Self { store_id, segment_bytes: 64 << 20, buffer_bytes: 1 << 20, buffer_count: USUAL_BUFFERS }
+    }
+}
+
+/// Where a log begins.
+#[derive(Clone, Debug)]
+pub struct WalStart {
+    /// The opening of the store that writes it; the manifest knows of it, durably, when
+    /// [`DurabilityListener::begin`] has returned.
+    pub incarnation: Incarnation,
+    /// Number of its first segment; greater than that of any segment in the directory.
+    pub segment_number: u64,
+    /// The first seqno that it assigns, at least 1. At most one more than `recovered_seqno`; less if the
+    /// engine writes recovered commits into the new log again.
+    pub next_seqno: Seqno,
+    /// End of the log as replay found it.
+    pub recovered_seqno: Seqno,
+    /// Segments of earlier openings that are still needed; they are counted and released as its own.
+    pub old_segments: Vec<SegmentInfo>,
+}
+
+impl WalStart {
+    /// The log of a new store, from seqno 1.
+    pub fn new_store(incarnation: Incarnation) -> Self {
+        let (next_seqno, recovered_seqno) = (Seqno(1), Seqno(0));
+        Self { incarnation, segment_number: 1, next_seqno, recovered_seqno, old_segments: Vec::new() }
+    }
+
+    /// A log that goes on where replay ended, keeping the segments that were read.
+    pub fn after(end: &ReplayEnd, incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            segment_number: end.last_segment + 1,
+            next_seqno: Seqno(
+                end.last_seqno.0 + u64::from(!planted!("seqno-reused") || end.last_seqno.0 == 0),
+            ),
+            recovered_seqno: end.last_seqno,
+            old_segments: end.segments.clone(),
+        }
+    }
+}
