@@ -45,10 +45,14 @@ mod scan_reads;
 mod seek;
 #[path = "store/set_tree.rs"]
 mod set_tree;
+#[path = "store/shortages.rs"]
+mod shortages;
 #[path = "store/small_on_disk.rs"]
 mod small_on_disk;
 #[path = "store/smoke.rs"]
 mod smoke;
+#[path = "store/stale_blocks.rs"]
+mod stale_blocks;
 #[path = "store/treeline.rs"]
 mod treeline;
 #[path = "store/update_closure.rs"]

@@ -4,7 +4,7 @@
 //! - Nothing is published or made durable here: a round that fails leaves only free space behind.
 
 use testudo_base::{
-    ErrorKind, Result, planted,
+    Result, planted,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -52,7 +52,7 @@ fn logged_values(buffer: &WriteBuffer) -> Result<Option<Arc<LoggedValues>>> {
     let Some(log) = buffer.value_log() else { return Ok(None) };
     match log.finish(buffer.logs_transient()) {
         // They are written from memory then, if there is space for that.
-        Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(None),
+        Err(error) if error.is_shortage() => Ok(None),
         outcome => outcome,
     }
 }

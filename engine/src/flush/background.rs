@@ -6,7 +6,8 @@
 //! trees' own work, beside flushes. *warm thread*: reads back what was hot, see `warm.rs`.
 //!
 //! **Invariants**
-//! - A panic or an error in the background poisons the store; the threads then end.
+//! - A panic or an error in the background poisons the store; the threads then end. What fails for want of
+//!   something, space or descriptors, is tried again.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -100,9 +101,8 @@ impl Watch {
 
 type Body = fn(&Store) -> Result<()>;
 
-/// Starts the threads.
-pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
-    let mut threads = Vec::new();
+/// Starts the threads. If it fails, those in `threads` run.
+pub(crate) fn start(store: &Arc<Store>, threads: &mut Vec<Box<dyn Thread>>) -> Result<()> {
     let warm: Option<(&str, Body)> =
         store.warm.is_on().then_some(("testudo-warm", warm::background::warm_loop));
     let job_threads = (store.background.job_executor.workers() / 2).max(1);
@@ -116,7 +116,7 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
     for (name, body) in bodies.into_iter().chain(warm) {
         let store_of_thread = Arc::clone(store);
         let run = move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| body(&store_of_thread)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| persist(&store_of_thread, body)));
             let panicked = || Error::new(ErrorKind::Poisoned, "a background thread panicked");
             let outcome = outcome.unwrap_or_else(|_| Err(panicked()));
             if let Err(error) = outcome.as_ref()
@@ -128,7 +128,19 @@ pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<Box<dyn Thread>>> {
         let thread = store.env.spawn(name, Box::new(run));
         threads.push(thread.map_err(|e| Error::io("a background thread", e))?);
     }
-    Ok(threads)
+    Ok(())
+}
+
+/// Runs the body of a thread, again and again while it fails for want of what may be there again.
+fn persist(store: &Store, body: Body) -> Result<()> {
+    loop {
+        match body(store) {
+            Err(error) if error.is_transient() && !store.health.is_closing() => {
+                store.env.sleep(LOG_WRITE_INTERVAL);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn log_loop(store: &Store) -> Result<()> {
@@ -260,9 +272,10 @@ fn wait_for(wakeup: &Wakeup, timeout: Duration) {
     *is_woken = false;
 }
 
-/// Whether work failed for want of space: it is tried again, and writers are told meanwhile.
+/// Whether work failed for want of space or anything else that may be there again: it is tried again, and
+/// writers are told meanwhile.
 fn is_stalled(outcome: &Result<bool>) -> bool {
-    matches!(outcome, Err(error) if error.kind() == ErrorKind::OutOfSpace)
+    outcome.as_ref().is_err_and(Error::is_shortage)
 }
 
 impl Store {

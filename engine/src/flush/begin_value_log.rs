@@ -6,7 +6,7 @@
 //! - Nothing is appended to a value log before an edit has taken its space into the durable state.
 //! - A value log leaves the durable state with the edit that has in a tree what refers to it.
 
-use testudo_base::{ErrorKind, Result, Seqno, planted, sync::Arc};
+use testudo_base::{Result, Seqno, planted, sync::Arc};
 use testudo_contract::Tree;
 use testudo_run::RunOrigin;
 use testudo_separated::{put_value_log, release_value_log};
@@ -194,7 +194,7 @@ impl Store {
         };
         match ValueLog::begin(&self.data, origin, capacity) {
             // The values go into the log.
-            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(None),
+            Err(error) if error.is_shortage() => Ok(None),
             outcome => outcome.map(|log| Some(Arc::new(log))),
         }
     }

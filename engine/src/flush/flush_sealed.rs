@@ -49,7 +49,7 @@ impl Store {
 
     /// Flushes the oldest sealed buffer of every keyspace that has one; `false` if there was none.
     ///
-    /// Errors: also poisons the store, unless the disk is full and nothing was changed.
+    /// Errors: also poisons the store, unless space or anything else is lacking and nothing was changed.
     pub(crate) fn flush_sealed(&self) -> Result<bool> {
         self.catch_up()?;
         let _flush = self.flush_lock.lock();
@@ -97,8 +97,8 @@ impl Store {
         let outcome = self.flush_in_groups(&waiting, &parts);
         match &outcome {
             Ok(()) => self.health.set_stall(None),
-            // Writers are stopped until there is space again, not for good.
-            Err(error) if is_full(error) => self.health.set_stall(Some(error.clone())),
+            // Writers are stopped until what is lacking is there again, not for good.
+            Err(error) if error.is_shortage() => self.health.set_stall(Some(error.clone())),
             Err(_) => {}
         }
         let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
@@ -131,7 +131,7 @@ impl Store {
         }
         match self.data.end_round() {
             // What cannot be given back on a full device stays free.
-            Err(error) if error.kind() != ErrorKind::OutOfSpace => {
+            Err(error) if !error.is_shortage() => {
                 self.poison(&error);
                 Err(error)
             }

@@ -4,7 +4,7 @@
 //! - Nothing goes back once the store has failed: pages of an edit that failed count as free, but the edit
 //!   may be durable.
 
-use testudo_base::{ErrorKind, Result};
+use testudo_base::{Error, Result};
 
 use crate::store::Store;
 
@@ -20,7 +20,7 @@ impl Store {
     /// need it. Nothing goes back when the edit itself failed: it may be durable all the same, and then
     /// refers to what was written.
     pub(crate) fn give_back_what_failed(&self, outcome: &Result<()>) -> Result<()> {
-        let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace);
+        let is_full = outcome.as_ref().is_err_and(Error::is_shortage);
         if is_full && !self.has_failed() {
             self.data.give_back_space()?;
         }
@@ -59,7 +59,7 @@ impl Store {
         }
         match self.data.give_back_space() {
             // A full device may have no space to note that there is some. What is not given back stays free.
-            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(()),
+            Err(error) if error.is_shortage() => Ok(()),
             outcome => outcome,
         }
     }

@@ -8,7 +8,7 @@
 //!   job before was overtaken by a flush.
 
 use testudo_base::{
-    DropCounts, ErrorKind, Result, planted,
+    DropCounts, Error, Result, planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_contract::{Job, Prepared, Tree, TreeEdit};
@@ -251,7 +251,7 @@ impl Store {
             self.backpressure.flush_ended(&*self.env);
         }
         match outcome {
-            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(false),
+            Err(error) if error.is_shortage() => Ok(false),
             outcome => outcome,
         }
     }
@@ -308,7 +308,7 @@ impl Store {
 
     /// What was written in vain on a full device goes back to the file system at once.
     fn give_back_what_failed_beside<T>(&self, outcome: Result<T>) -> Result<T> {
-        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
+        if outcome.as_ref().is_err_and(Error::is_shortage) {
             self.give_back_all_space()?;
         }
         outcome

@@ -137,10 +137,10 @@ impl Db {
             if store.log.wal.is_some() {
                 store.start_publishing();
             }
-            *open.threads.lock() = background::start(&store)?;
+            background::start(&store, &mut open.threads.lock())?;
         }
         match store.renew_log(LOG_SEGMENTS_OPENED) {
-            Err(error) if error.kind() != ErrorKind::OutOfSpace => return Err(error),
+            Err(error) if !error.is_shortage() => return Err(error),
             _ => {}
         }
         Ok(Self { open: Arc::new(open) })

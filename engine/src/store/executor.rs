@@ -78,13 +78,19 @@ impl Pool {
     pub(crate) fn start(env: &dyn Env, helpers: usize) -> Result<Arc<Self>> {
         let queue = Mutex::new(Queue::default());
         let shared = Arc::new(Shared { queue, changed: Condvar::new() });
-        let mut threads = Vec::with_capacity(helpers);
+        let threads = Mutex::new(Vec::with_capacity(helpers));
+        let pool = Self { shared, workers: helpers + 1, threads };
         for _ in 0..helpers {
-            let shared = Arc::clone(&shared);
-            let thread = env.spawn("testudo-work", Box::new(move || shared.work()));
-            threads.push(thread.map_err(|e| Error::io("a background thread", e))?);
+            let shared = Arc::clone(&pool.shared);
+            match env.spawn("testudo-work", Box::new(move || shared.work())) {
+                Ok(thread) => pool.threads.lock().push(thread),
+                Err(error) => {
+                    pool.close();
+                    return Err(Error::io("a background thread", error));
+                }
+            }
         }
-        Ok(Arc::new(Self { shared, workers: helpers + 1, threads: Mutex::new(threads) }))
+        Ok(Arc::new(pool))
     }
 
     /// Ends the threads.

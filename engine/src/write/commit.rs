@@ -63,6 +63,9 @@ impl Store {
         write: impl FnOnce() -> Result<Option<Seqno>>,
     ) -> Result<()> {
         self.admit(terms.bytes, terms.intent)?;
+        if self.is_synced(terms.durability) {
+            self.wal()?.check_not_stalled()?;
+        }
         for keyspace in terms.keyspaces {
             self.await_own_share(keyspace);
             self.await_names(keyspace)?;
@@ -263,7 +266,8 @@ impl Store {
             if planted!("acknowledged-before-sync") {
                 return self.wal()?.write_all();
             }
-            self.wal()?.sync_to(seqno)?;
+            let synced = self.wal()?.sync_to(seqno);
+            synced.map_err(|error| error.lasting("written, but not durable yet"))?;
             // Each synced commit has a page of the log: it may outgrow the store between two looks.
             if self.log.has_grown() {
                 self.background.wake();

@@ -8,6 +8,8 @@
 
 use std::{fmt, io, sync::Arc};
 
+use crate::errno::{self, Treatment, treatment_of};
+
 /// Result of any fallible call of the store.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -80,19 +82,19 @@ impl Error {
         error
     }
 
-    /// A failed call of the operating system on `file`; a full device becomes `OutOfSpace`, and an error of
-    /// the store that the call carried is that error.
+    /// A failed call of the operating system on `file`; a full device and a limit of file sizes become
+    /// `OutOfSpace`, and an error of the store that the call carried is that error. What the error number
+    /// means is in [`errno`].
     pub fn io(file: impl Into<String>, source: io::Error) -> Self {
         if let Some(carried) = source.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
             return carried.clone();
         }
         let file = file.into();
-        let kind = match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::OutOfSpace,
-            io::ErrorKind::WouldBlock => ErrorKind::Locked,
-            _ => ErrorKind::Io,
-        };
+        let is_space =
+            treatment_of(&source) == Treatment::Full || source.kind() == io::ErrorKind::FileTooLarge;
+        let kind = if is_space { ErrorKind::OutOfSpace } else { ErrorKind::Io };
         let mut error = Self::new(kind, format!("{file}: {source}"));
+        error.0.is_retryable = errno::is_transient(&source);
         error.0.source = Some(Arc::new(source));
         error
     }
@@ -147,9 +149,32 @@ impl Error {
         self.0.location.as_ref().map(|(file, offset)| (file.as_str(), *offset))
     }
 
-    /// Whether the same call may succeed when it is made again without any other change.
+    /// Whether the same call may succeed when it is made again without any other change: another writer got
+    /// there first, or the system lacked something for a moment and nothing was done.
     pub fn is_retryable(&self) -> bool {
         self.0.is_retryable
+    }
+
+    /// Whether nothing was done, for want of descriptors, memory or the like: the same may succeed shortly.
+    pub fn is_transient(&self) -> bool {
+        self.0.is_retryable && matches!(self.0.kind, ErrorKind::Io | ErrorKind::OutOfSpace)
+    }
+
+    /// Whether space is lacking, or something else for a moment.
+    pub fn is_shortage(&self) -> bool {
+        self.0.kind == ErrorKind::OutOfSpace || self.is_transient()
+    }
+
+    /// The same error of work of which a part was done: it must not be done again just so. `context` says
+    /// what was done.
+    #[must_use]
+    pub fn lasting(self, context: &str) -> Self {
+        if !self.is_transient() {
+            return self;
+        }
+        let mut error = self.context(context);
+        error.0.is_retryable = false;
+        error
     }
 }
 

@@ -12,6 +12,7 @@ pub mod codec;
 mod cursor;
 mod drops;
 mod entry;
+pub mod errno;
 mod error;
 mod ids;
 pub mod key;

@@ -28,6 +28,7 @@ use rustix::{
     io::{Errno, retry_on_intr},
     rand::GetRandomFlags,
 };
+use testudo_base::errno::lasting;
 
 use crate::{
     DirEntry, DirLock, EntryType, Env, Execution, File, LockHolder, MappedFile, OpenOptions, Thread,
@@ -115,7 +116,7 @@ impl Env for RealEnv {
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         let place = self.place(path);
-        Ok(rustix::fs::mkdirat(place.directory, place.name, Mode::RWXU)?)
+        Ok(retry_on_intr(|| rustix::fs::mkdirat(place.directory, place.name, Mode::RWXU))?)
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
@@ -152,12 +153,12 @@ impl Env for RealEnv {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         require_same_dir(from, to)?;
         let (from, to) = (self.place(from), self.place(to));
-        Ok(rustix::fs::renameat(from.directory, from.name, to.directory, to.name)?)
+        Ok(retry_on_intr(|| rustix::fs::renameat(from.directory, from.name, to.directory, to.name))?)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         let place = self.place(path);
-        Ok(rustix::fs::unlinkat(place.directory, place.name, AtFlags::empty())?)
+        Ok(retry_on_intr(|| rustix::fs::unlinkat(place.directory, place.name, AtFlags::empty()))?)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
@@ -165,12 +166,12 @@ impl Env for RealEnv {
             return anchor.remove_dir();
         }
         let place = self.place(path);
-        Ok(rustix::fs::unlinkat(place.directory, place.name, AtFlags::REMOVEDIR)?)
+        Ok(retry_on_intr(|| rustix::fs::unlinkat(place.directory, place.name, AtFlags::REMOVEDIR))?)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let directory = open_dir(self.place(path))?;
-        Ok(retry_on_intr(|| rustix::fs::fsync(&directory))?)
+        retry_on_intr(|| rustix::fs::fsync(&directory)).map_err(|error| lasting(error.into()))
     }
 
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
@@ -228,8 +229,9 @@ impl Env for RealEnv {
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let place = self.place(path);
-        let descriptor = rustix::fs::openat(place.directory, place.name, flags, Mode::empty())?;
-        let status = rustix::fs::fstatvfs(&descriptor)?;
+        let open = || rustix::fs::openat(place.directory, place.name, flags, Mode::empty());
+        let descriptor = retry_on_intr(open)?;
+        let status = retry_on_intr(|| rustix::fs::fstatvfs(&descriptor))?;
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 }
@@ -312,7 +314,7 @@ fn is_refusal(kind: io::ErrorKind) -> bool {
 
 fn open_dir(place: Place<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(place.directory, place.name, flags, Mode::empty())?)
+    Ok(retry_on_intr(|| rustix::fs::openat(place.directory, place.name, flags, Mode::empty()))?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else asks")]

@@ -6,6 +6,7 @@ pub(crate) mod faulty;
 mod forward;
 pub(crate) mod lock_check;
 pub(crate) mod overlay;
+pub(crate) mod patience;
 pub(crate) mod reserve;
 pub(crate) mod sparse;
 pub(crate) mod watched_reads;

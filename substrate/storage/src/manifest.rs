@@ -10,7 +10,7 @@
 //! - The superblock states each edit before the next one is written: it is at most one edit behind.
 //! - Opening writes nothing: what looks left over may be what an older superblock does not know.
 //! - After a failed write or sync nothing is known about the last record: all later commits fail
-//!   (`Poisoned`).
+//!   (`Poisoned`). A failure that is transient is none: nothing was done, and the state is what it was.
 //! - Replay ends at the first invalid record; that is a torn tail only if no valid record follows.
 
 pub(crate) mod manifest_format;
@@ -57,6 +57,30 @@ struct Log {
     superblock: Superblock,
     state: ManifestState,
     failure: Option<Error>,
+}
+
+impl Log {
+    /// Remembers a failure that lasts.
+    fn fail(&mut self, error: Error) -> Error {
+        if !error.is_transient() {
+            self.failure = Some(error.clone());
+        }
+        error
+    }
+
+    /// Brings the state back to what is durable, after an edit changed it that could not be written.
+    ///
+    /// Errors: `Io`, or `Corruption` if what is found is not what was written.
+    fn reread(&mut self) -> Result<()> {
+        let name = file_name(self.superblock.manifest);
+        let bytes = read_sparse(&*self.file, self.end).map_err(|e| Error::io(&name, e))?;
+        let found = replay(&bytes, self.seed, &name)?;
+        if (found.end, found.last_edit) != (self.end, self.last_edit) {
+            return Err(Error::corruption(&name, found.end, "the file is not what was written"));
+        }
+        self.state = found.state;
+        Ok(())
+    }
 }
 
 /// The open manifest of a store.
@@ -227,7 +251,7 @@ impl Manifest {
     /// for reading, the manifest only changes its state in memory.
     ///
     /// Errors: after `Io` or `OutOfSpace` the manifest is poisoned: it is not known whether the edit is
-    /// durable.
+    /// durable. But not if the error is transient: then nothing was done.
     pub fn commit(&self, edit: &[Change]) -> Result<()> {
         let mut log = self.log.lock();
         if let Some(failure) = &log.failure {
@@ -240,8 +264,7 @@ impl Manifest {
             && log.superblock.watermark.edit < log.last_edit
             && let Err(error) = self.write_superblock(&mut log)
         {
-            log.failure = Some(error.clone());
-            return Err(error);
+            return Err(log.fail(error));
         }
         // An edit that contradicts the state is a bug of ours; the state in memory is then worth nothing.
         if let Err(error) = apply_all(&mut log.state, edit) {
@@ -251,16 +274,21 @@ impl Manifest {
         if !self.is_writable {
             return Ok(());
         }
-        let appended = self.append(&mut log, edit).and_then(|()| self.write_superblock(&mut log));
-        if let Err(error) = appended {
-            log.failure = Some(error.clone());
-            return Err(error);
+        if let Err(error) = self.append(&mut log, edit) {
+            let error = if log.reread().is_err() { error.lasting("an edit is half written") } else { error };
+            return Err(log.fail(error));
+        }
+        // The edit is durable. What the superblock does not say of it now it says before the next one.
+        if let Err(error) = self.write_superblock(&mut log)
+            && !error.is_transient()
+        {
+            return Err(log.fail(error));
         }
         let worth = (log.snapshot_bytes * 4).max(MIN_ROTATE_BYTES);
         if log.end > worth
             && let Err(error) = self.rotate(&mut log)
         {
-            log.failure = Some(error);
+            log.fail(error);
         }
         Ok(())
     }
@@ -307,10 +335,7 @@ impl Manifest {
             }
             outcome => outcome,
         };
-        if let Err(error) = &outcome {
-            log.failure = Some(error.clone());
-        }
-        outcome
+        outcome.map_err(|error| log.fail(error))
     }
 
     fn rotate(&self, log: &mut Log) -> Result<()> {
@@ -397,7 +422,7 @@ impl Manifest {
     }
 
     /// Writes the state to a new file if it is the smaller part of a log that the next opening would read. On
-    /// a full device everything stays as it is.
+    /// a full device, or where anything else is lacking, everything stays as it is.
     pub fn shorten(&self) -> Result<()> {
         let mut log = self.log.lock();
         let number = log.superblock.manifest;
@@ -406,14 +431,8 @@ impl Manifest {
             return Ok(());
         }
         match self.rotate(&mut log) {
-            Err(error) if error.kind() == ErrorKind::OutOfSpace && log.superblock.manifest == number => {
-                Ok(())
-            }
-            Err(error) => {
-                log.failure = Some(error.clone());
-                Err(error)
-            }
-            Ok(()) => Ok(()),
+            Err(error) if error.is_shortage() && log.superblock.manifest == number => Ok(()),
+            outcome => outcome.map_err(|error| log.fail(error)),
         }
     }
 
@@ -422,12 +441,12 @@ impl Manifest {
         if let Some(failure) = &log.failure {
             return Err(failure.clone());
         }
+        let before = log.superblock;
         change(&mut log.superblock);
-        let outcome = self.write_superblock(&mut log);
-        if let Err(error) = &outcome {
-            log.failure = Some(error.clone());
-        }
-        outcome
+        self.write_superblock(&mut log).map_err(|error| {
+            log.superblock = before;
+            log.fail(error)
+        })
     }
 
     /// Writes the superblock with what is known to be durable by now.

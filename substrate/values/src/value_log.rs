@@ -145,6 +145,8 @@ impl State {
 
     /// Remembers it if something could not be written.
     fn note(&mut self, written: Result<()>) -> Result<()> {
+        // It is not known which of them the device has.
+        let written = written.map_err(|error| error.lasting("values could not be written"));
         self.failure = written.as_ref().err().cloned();
         written
     }

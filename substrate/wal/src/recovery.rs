@@ -5,3 +5,4 @@ pub(crate) mod evidence;
 pub(crate) mod replay;
 pub(crate) mod rewrite;
 pub(crate) mod survey;
+pub(crate) mod unheaded;

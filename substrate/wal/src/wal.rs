@@ -8,6 +8,8 @@
 //! - Buffers leave the tail, and are written, in order, because both happen under the lock of the writer.
 //! - `durable_seqno` only grows, and only after the sync that makes it true.
 //! - Records are written after what they refer to, and synced after it ([`DurabilityListener`]).
+//! - Any failure ends the log but one that is transient: then nothing was written, the buffers stay where they
+//!   are, and the next call tries again. Meanwhile the log is *stalled*.
 //! - Lock order: `writer`, then the locks of the segment store, of the listener or `tail`. `tail` is never
 //!   held over I/O.
 
@@ -15,7 +17,7 @@ use std::{fmt, path::Path, time::Duration};
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
-    Error, ErrorKind, PAGE_BYTES, Result, Seqno,
+    Error, PAGE_BYTES, Result, Seqno,
     num::{u64_of, usize_of},
     planted,
     striped::StripedCount,
@@ -92,6 +94,8 @@ pub struct Wal {
     /// Whether there is a segment to write to.
     has_begun: AtomicBool,
     poison: Poison,
+    /// The last try to write was put off.
+    is_stalled: AtomicBool,
     listener: Arc<dyn DurabilityListener>,
 }
 
@@ -142,6 +146,7 @@ impl Wal {
             first_number: start.segment_number,
             has_begun: false.into(),
             poison: Poison::default(),
+            is_stalled: false.into(),
             listener,
         });
         if !is_continued || planted!("segment-before-its-use") {
@@ -164,7 +169,7 @@ impl Wal {
             self.listener.begin().map_err(|error| self.fail(error))?;
             // A new file that found no room is gone again, and nothing was lost with it.
             let begun = writer.begin();
-            begun.map_err(|e| if e.kind() == ErrorKind::OutOfSpace { e } else { self.fail(e) })?;
+            begun.map_err(|error| if error.is_shortage() { error } else { self.fail(error) })?;
         }
         self.has_begun.store(true, Ordering::Release);
         Ok(())
@@ -339,21 +344,34 @@ impl Wal {
     /// what is durable.
     pub fn write_all(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
+        self.write_waiting(&mut writer)?;
         let count = self.seal_active().0;
         if count == 0 {
             let noted = writer.append_marker(self.durable_seqno());
             return noted.map_err(|error| self.fail(error));
         }
-        drop(writer);
-        self.write_sealed()
+        self.write_oldest(&mut writer, count)?;
+        MutexGuard::unlock_fair(writer);
+        Ok(())
     }
 
     /// Notes in the log that it builds on the newest manifest edit from here, so that a commit behind it
     /// proves that edit. Written, not synced: it is as durable as the next commit.
     pub fn record_edit(&self) -> Result<()> {
-        self.begin()?;
+        match self.begin() {
+            // The header of the segment that comes will say so.
+            Err(error) if error.is_transient() => return Ok(()),
+            outcome => outcome?,
+        }
         let mut writer = self.lock_writer()?;
-        writer.append_edit(self.durable_seqno()).map_err(|error| self.fail(error))
+        writer.append_edit_soon(self.durable_seqno()).map_err(|error| self.fail(error))
+    }
+
+    /// Fails if the log could not be written when that was tried last, and cannot be now: for who is about to
+    /// commit and to wait for the device.
+    #[inline]
+    pub fn check_not_stalled(&self) -> Result<()> {
+        if self.is_stalled.load(Ordering::Acquire) { self.sync_all() } else { Ok(()) }
     }
 
     /// Waits until a full buffer is there to be written, the log has failed, or `timeout` has passed; says
@@ -443,6 +461,7 @@ impl Wal {
 
     fn lead_round(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
+        self.write_waiting(&mut writer)?;
         let (count, covered) = self.seal_active();
         debug_assert!(covered >= self.durable_seqno(), "what is durable stays so");
         let began = self.group.covers(covered).then(|| self.segments.monotonic());
@@ -469,6 +488,17 @@ impl Wal {
         Ok(())
     }
 
+    /// Writes what a stall has left, before the active buffer is sealed: else each try would seal another one.
+    fn write_waiting(&self, writer: &mut SegmentWriter) -> Result<()> {
+        if !self.is_stalled.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let count = self.tail.lock().sealed_count();
+        self.write_oldest(writer, count)?;
+        self.is_stalled.store(false, Ordering::Release);
+        Ok(())
+    }
+
     /// Seals the active buffer; returns the number of sealed buffers and the last seqno in them.
     fn seal_active(&self) -> (usize, Seqno) {
         let mut tail = self.tail.lock();
@@ -485,7 +515,12 @@ impl Wal {
             let Some(mut records) = self.tail.lock().pop_sealed() else { break };
             let seqnos = (records.first_seqno, records.last_seqno);
             let written = writer.append(records.buffer.bytes(), seqnos, self.durable_seqno());
-            written.map_err(|error| self.fail(error))?;
+            if let Err(error) = written {
+                if error.is_transient() && !planted!("stalled-records-dropped") {
+                    self.tail.lock().push_back(records);
+                }
+                return Err(self.fail(error));
+            }
             self.written_seqno.fetch_max(seqnos.1.0, Ordering::AcqRel);
             let buffer = records.buffer.recycle();
             self.tail.lock().recycle(buffer);
@@ -521,7 +556,12 @@ impl Wal {
         Ok(writer)
     }
 
+    /// Ends the log, or stalls it.
     fn fail(&self, error: Error) -> Error {
+        if error.is_transient() && !planted!("transient-error-poisons") {
+            self.is_stalled.store(true, Ordering::Release);
+            return error;
+        }
         let error = self.poison.set(error);
         self.wake_all();
         error

@@ -49,6 +49,8 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("last-of-batch-not-replayed", "recovery leaves out the last operation of a batch", &["crash"]),
     bug("record-checksum-ignored", "recovery takes a torn record for a commit", &["crash"]),
     bug("damage-taken-for-torn-tail", "damage within the log cuts it off silently", &["corruption"]),
+    bug("lost-header-overlooked", "a log segment that lost its header counts as never used", &["corruption"]),
+    bug("stale-blocks-refused", "stale blocks in a prepared log segment keep a store closed", &["crash"]),
     bug("seqno-reused", "the first seqno after recovery is that of the last commit before it", &["crash"]),
     bug(
         "unproven-values-believed",
@@ -134,6 +136,8 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("sync-error-ignored", "a failed sync of the log is not noticed", &["nth"]),
     bug("full-disk-swallowed", "a write to a full disk passes for done", &["full-disk"]),
     bug("space-not-reclaimed", "a full device wins no space from what was removed", &["removals"]),
+    bug("transient-error-poisons", "want of a descriptor for a moment ends all writes", &["shortages"]),
+    bug("stalled-records-dropped", "log buffers that cannot be written for now are lost", &["shortages"]),
     bug("held-space-not-taken", "what is held for a full device is left there", &["removals"]),
     bug(
         "failed-flush-forgotten",

@@ -18,6 +18,7 @@ pub mod model;
 pub mod nth;
 pub mod openings;
 pub mod removals;
+pub mod shortages;
 pub mod simulate;
 pub mod snapshots;
 pub mod soak;
@@ -67,6 +68,13 @@ pub const LAYERS: &[Layer] = &[
         about: "the n-th I/O call fails, for every n, once and for good",
         unit: None,
         run: nth::run,
+    },
+    Layer {
+        name: shortages::NAME,
+        about: "a call lacks descriptors, memory or the like for a moment, whichever call it is: the store \
+                goes on by itself",
+        unit: None,
+        run: shortages::run,
     },
     Layer {
         name: full_disk::NAME,

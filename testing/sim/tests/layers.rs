@@ -59,6 +59,11 @@ fn any_call_may_fail() {
 }
 
 #[test]
+fn what_is_lacking_for_a_moment_ends_nothing() {
+    run("shortages");
+}
+
+#[test]
 fn a_full_disk_loses_nothing() {
     run("full-disk");
 }

@@ -29,6 +29,8 @@ use crate::{
 pub struct Rules {
     /// Errors that say that the device failed are answers too.
     pub tolerate_faults: bool,
+    /// A store that has failed or was closed is an answer then.
+    pub may_fail_for_good: bool,
     /// Errors that name damage, with its file and offset, are answers too; a store that cannot be opened
     /// because of it ends the run.
     pub tolerate_damage: bool,
@@ -38,7 +40,12 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { tolerate_faults: false, tolerate_damage: false, ops_between_checks: 32 }
+        Self {
+            tolerate_faults: false,
+            may_fail_for_good: true,
+            tolerate_damage: false,
+            ops_between_checks: 32,
+        }
     }
 }
 
@@ -201,6 +208,11 @@ impl<'a> Runner<'a> {
     /// From now on errors are failures again.
     pub fn require_health(&mut self) {
         self.rules.tolerate_faults = false;
+    }
+
+    /// From now on a store that has failed for good is a failure whatever the device does.
+    pub fn require_resuming(&mut self) {
+        self.rules.may_fail_for_good = false;
     }
 
     /// From now on errors that say that the device failed are answers too.
@@ -370,10 +382,11 @@ impl<'a> Runner<'a> {
 
     fn is_excused(&mut self, error: &Error) -> bool {
         let by_fault = self.rules.tolerate_faults
-            && matches!(
-                error.kind(),
-                ErrorKind::Io | ErrorKind::OutOfSpace | ErrorKind::Poisoned | ErrorKind::Closed
-            );
+            && match error.kind() {
+                ErrorKind::Io | ErrorKind::OutOfSpace => true,
+                ErrorKind::Poisoned | ErrorKind::Closed => self.rules.may_fail_for_good,
+                _ => false,
+            };
         let by_damage = self.rules.tolerate_damage
             && error.kind() == ErrorKind::Corruption
             && error.location().is_some_and(|(file, _)| !file.is_empty());

@@ -14,7 +14,7 @@ use testudo_storage::{
     DATA_FILE, ManifestSurvey, SUPERBLOCK_FILE, Superblock, Watermark, check_superblock, list_manifests,
     manifest_file_name, read_watermark, survey_manifest, survey_superblock,
 };
-use testudo_wal::{LogEvidence, LogSurvey, survey_log};
+use testudo_wal::{LogEvidence, LogSurvey, SurveyedSegment, survey_log};
 
 use crate::{
     check::salvage::page_scan,
@@ -52,7 +52,9 @@ pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_,
     let data_bytes = data.as_ref().map_or(Ok(0), |data| data.len()).map_err(|e| Error::io(DATA_FILE, e))?;
     let store = find_store(superblock.as_ref(), &log, data.as_ref(), data_bytes, &mut findings, meter)?;
     let superblock = superblock.filter(|superblock| superblock.store == store);
-    for segment in log.segments().iter().filter(|segment| segment.store.is_some_and(|id| id != store)) {
+    let is_foreign =
+        |segment: &&SurveyedSegment| segment.has_records() && segment.store.is_some_and(|id| id != store);
+    for segment in log.segments().iter().filter(is_foreign) {
         findings.push(format!("log segment {} belongs to another store", segment.number));
     }
     match read_tail(&**env, directory, store, 0) {

@@ -15,6 +15,9 @@ use crate::{SplitMix, random::mix};
 
 /// Share of the unsynced written sectors that a tearing crash spoils.
 const TORN_PERCENT: u8 = 25;
+/// Of so many of the last chunks of a file those that were reserved and never written may show what stood
+/// there before.
+const STALE_CHUNKS: usize = 16;
 
 /// What a spoilt sector holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,8 @@ pub enum TornMode {
 pub struct CrashPolicy {
     /// Chance, 0..=100, that an unsynced sector, length change or name operation survives.
     pub keep_percent: u8,
-    /// Whether a quarter of the sectors that unsynced writes touched is spoilt, and how.
+    /// Whether a quarter of the sectors that unsynced writes touched is spoilt, and how. With random bytes,
+    /// space that was reserved, not synced and never written shows such bytes, too.
     pub torn: TornMode,
 }
 
@@ -119,6 +123,9 @@ fn crash_file(file: &FileNode, policy: CrashPolicy, random: &mut SplitMix) -> Fi
     let length = survivor.copied().unwrap_or(file.durable_length);
     cut(&mut content, length);
     reserved.remove(length.div_ceil(CHUNK_BYTES), u64::MAX);
+    if keep_reserved && matches!(policy.torn, TornMode::Garbage | TornMode::Mix) {
+        show_stale_blocks(file, &mut content, length, random);
+    }
     FileNode {
         live: Arc::clone(&content),
         live_length: length,
@@ -127,6 +134,24 @@ fn crash_file(file: &FileNode, policy: CrashPolicy, random: &mut SplitMix) -> Fi
         durable_reserved: reserved.clone(),
         reserved,
         ..FileNode::default()
+    }
+}
+
+/// Puts random bytes into some of the chunks whose space is not durably reserved, and that nobody has written.
+fn show_stale_blocks(file: &FileNode, content: &mut Arc<Chunks>, length: u64, random: &mut SplitMix) {
+    let is_stale = |chunk: &u64| {
+        file.reserved.missing(*chunk, chunk + 1) == 0
+            && file.durable_reserved.missing(*chunk, chunk + 1) == 1
+            && !content.contains_key(chunk)
+            && !file.pending.contains_key(chunk)
+    };
+    let stale: Vec<u64> = (0..length / CHUNK_BYTES).rev().take(STALE_CHUNKS).filter(is_stale).collect();
+    for chunk in stale {
+        if random.percent(TORN_PERCENT) {
+            let mut bytes = [0; _];
+            random.fill(&mut bytes);
+            Arc::make_mut(content).insert(chunk, Arc::new(bytes));
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use rustix::{
     fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom},
     io::{Errno, retry_on_intr},
 };
-use testudo_base::num::u64_of;
+use testudo_base::{errno::lasting, num::u64_of};
 
 use crate::{
     AlignedBuffer, File, OpenMode, OpenOptions, PendingRead, PendingWrite, ReadRequest,
@@ -89,6 +89,12 @@ impl RealFile {
         if self.aligned { require_direct_alignment(offset, bytes) } else { Ok(()) }
     }
 
+    /// As [`RealFile::check`], for a write.
+    fn check_write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check(offset, bytes)?;
+        if exceeds_limit(offset + u64_of(bytes.len())) { Err(Errno::FBIG.into()) } else { Ok(()) }
+    }
+
     /// Some file systems accept O_DIRECT and then refuse the I/O (a device with larger sectors): ordinary
     /// I/O from then on. True if the failed call is worth another try.
     fn leave_direct(&self, error: &io::Error) -> bool {
@@ -146,7 +152,7 @@ impl File for RealFile {
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
         // Without direct I/O a write ends in memory anyway.
         let is_direct = self.aligned && self.direct.load(Ordering::Relaxed);
-        if is_direct && self.check(offset, &buffer[..length]).is_ok() {
+        if is_direct && self.check_write(offset, &buffer[..length]).is_ok() {
             return self.reads.start_write(&self.descriptor, offset, buffer, length);
         }
         let result = self.write_at(offset, &buffer[..length]);
@@ -154,7 +160,7 @@ impl File for RealFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.check(offset, bytes)?;
+        self.check_write(offset, bytes)?;
         match write_rest(&self.descriptor, offset, bytes, 0) {
             Err(error) if self.leave_direct(&error) => write_rest(&self.descriptor, offset, bytes, 0),
             result => result,
@@ -162,7 +168,7 @@ impl File for RealFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(retry_on_intr(|| rustix::fs::fdatasync(&*self.descriptor))?)
+        retry_on_intr(|| rustix::fs::fdatasync(&*self.descriptor)).map_err(|error| lasting(error.into()))
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -171,6 +177,9 @@ impl File for RealFile {
 
     fn set_len(&self, length: u64) -> io::Result<()> {
         range_end(length, 0)?;
+        if exceeds_limit(length) && self.len()? < length {
+            return Err(Errno::FBIG.into());
+        }
         Ok(retry_on_intr(|| rustix::fs::ftruncate(&*self.descriptor, length))?)
     }
 
@@ -178,6 +187,9 @@ impl File for RealFile {
         let end = range_end(offset, length)?;
         if length == 0 {
             return Ok(());
+        }
+        if exceeds_limit(end) && self.len()? < end {
+            return Err(Errno::FBIG.into());
         }
         let reserve = || rustix::fs::fallocate(&*self.descriptor, FallocateFlags::empty(), offset, length);
         match retry_on_intr(reserve) {
@@ -212,6 +224,12 @@ impl File for RealFile {
         let blocks = u64::try_from(status.st_blocks).map_err(|_| io::ErrorKind::InvalidData)?;
         Ok(blocks * STATUS_BLOCK_BYTES)
     }
+}
+
+/// Whether the process may not write up to `end`. A call that tried would be sent SIGXFSZ, which ends the
+/// process unless it has thought of that.
+fn exceeds_limit(end: u64) -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some_and(|limit| end > limit)
 }
 
 /// Opens a regular file without following a link in the last component and without waiting on a FIFO.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use testudo_base::num::u64_of;
+use testudo_base::{errno::lasting, num::u64_of};
 
 /// Writes what follows the first `done` bytes, with as many system calls as it takes.
 pub(crate) fn write_rest(file: &OwnedFd, offset: u64, bytes: &[u8], done: usize) -> io::Result<()> {
@@ -20,8 +20,10 @@ pub(crate) fn write_rest(file: &OwnedFd, offset: u64, bytes: &[u8], done: usize)
         match rustix::io::pwrite(file, &bytes[done..], position) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => done += count,
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(error) => return Err(error.into()),
+            Err(Errno::INTR) => {}
+            // What has written nothing can be done again.
+            Err(error) if done == 0 => return Err(error.into()),
+            Err(error) => return Err(lasting(error.into())),
         }
     }
     Ok(())

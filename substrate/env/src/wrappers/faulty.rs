@@ -10,6 +10,7 @@ use std::{io, path::Path};
 use rustix::io::Errno;
 use testudo_base::{
     PAGE_SIZE,
+    errno::lasting,
     sync::{Arc, Mutex},
 };
 
@@ -83,6 +84,8 @@ pub enum FaultError {
     NoSpace,
     /// EMFILE: no descriptor is left.
     NoDescriptor,
+    /// Any number, as in [`testudo_base::errno::TREATMENTS`].
+    Number(i32),
     /// Any other kind.
     Kind(io::ErrorKind),
 }
@@ -93,6 +96,7 @@ impl FaultError {
             Self::Device => Errno::IO.into(),
             Self::NoSpace => Errno::NOSPC.into(),
             Self::NoDescriptor => Errno::MFILE.into(),
+            Self::Number(number) => io::Error::from_raw_os_error(number),
             Self::Kind(kind) => kind.into(),
         }
     }
@@ -301,7 +305,7 @@ impl Env for FaultyEnv {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.faults.check(IoClass::SyncDir, path)?;
+        self.faults.check(IoClass::SyncDir, path).map_err(lasting)?;
         self.inner.sync_dir(path)
     }
 
@@ -381,12 +385,13 @@ impl File for FaultyFile {
             // Direct writes consist of pages and stop between two of them.
             let length = if bytes.len().is_multiple_of(PAGE_SIZE) { whole_pages } else { half };
             let _ = self.inner.write_at(offset, &bytes[..length]);
+            return Err(lasting(failure.error));
         }
         Err(failure.error)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.faults.check(IoClass::Sync, &self.path)?;
+        self.faults.check(IoClass::Sync, &self.path).map_err(lasting)?;
         self.inner.sync()
     }
 

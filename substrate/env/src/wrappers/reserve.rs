@@ -5,9 +5,12 @@
 //! again. So what a store has promised already can still be written, and its owner, told by
 //! [`Reserve::is_short`], stops taking on more.
 //!
+//! What fails for want of something else, a descriptor or memory, is made again for a moment
+//! (`patience.rs`).
+//!
 //! **Invariants**
-//! - Only calls that failed for want of space are made again, and only after a piece was really given up;
-//!   syncs never are.
+//! - Only calls that have done nothing are made again: for want of space after a piece was really given up,
+//!   for want of something else after a pause. Syncs never are.
 //! - The data of the reserve means nothing, but its place is durable: after a crash it is there again.
 //! - Pieces are given up one by one and come back all at once.
 //! - The length of the file tells how many pieces there are and how large they are: pieces are multiples of
@@ -19,15 +22,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use testudo_base::sync::{
-    Arc, Mutex,
-    atomic::{
-        AtomicU32, AtomicU64,
-        Ordering::{Acquire, Release},
+use testudo_base::{
+    errno::is_transient,
+    sync::{
+        Arc, Mutex,
+        atomic::{
+            AtomicU32, AtomicU64,
+            Ordering::{Acquire, Release},
+        },
     },
 };
 
-use crate::{AlignedBuffer, Env, File, OpenMode, OpenOptions, PendingWrite};
+use crate::{
+    AlignedBuffer, DirEntry, Env, File, OpenMode, OpenOptions, PendingWrite, wrappers::patience::Patience,
+};
 
 /// Space kept back in a directory.
 #[derive(Debug)]
@@ -119,7 +127,7 @@ impl Reserve {
         match outcome {
             Ok(()) => self.piece_bytes.store(wanted, Release),
             // What was allocated of it, if anything.
-            Err(error) if is_full(&error) => file.set_len(from)?,
+            Err(error) if is_full(&error) || is_transient(&error) => file.set_len(from)?,
             Err(error) => return Err(error),
         }
         Ok(())
@@ -214,7 +222,7 @@ impl Reserve {
                 self.pieces.store(Self::PIECES, Release);
                 Ok(true)
             }
-            Err(error) if !is_full(&error) => Err(error),
+            Err(error) if !is_full(&error) && !is_transient(&error) => Err(error),
             _ => Ok(false),
         }
     }
@@ -230,11 +238,18 @@ impl Reserve {
         is_given
     }
 
+    /// Makes `call`, and again for as long as patience lasts; it gets nothing of the reserve.
+    fn patiently<T>(&self, call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.with_reserve(Self::PIECES, call)
+    }
+
     /// Makes `call`, and again after a piece was given up for as long as it fails for want of space.
     fn with_reserve<T>(&self, keep: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let mut patience = Patience::default();
         loop {
             match call() {
                 Err(error) if is_full(&error) && self.give_up_piece(keep) => {}
+                Err(error) if patience.waits_for(&error, &*self.env) => {}
                 outcome => return outcome,
             }
         }
@@ -251,7 +266,7 @@ struct ReservingEnv {
 
 impl Env for ReservingEnv {
     fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
-        let inner = self.inner.anchor(directory)?;
+        let inner = self.reserve.patiently(|| self.inner.anchor(directory))?;
         Ok(Arc::new(Self { inner, reserve: Arc::clone(&self.reserve), keep: self.keep }))
     }
 
@@ -271,9 +286,34 @@ impl Env for ReservingEnv {
         self.reserve.with_reserve(self.keep, || self.inner.rename(from, to))
     }
 
+    fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
+        self.reserve.patiently(|| self.inner.temporary_file())
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.reserve.patiently(|| self.inner.list_dir(path))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.reserve.patiently(|| self.inner.remove_file(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.reserve.patiently(|| self.inner.remove_dir(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        // It opens the directory first; a sync that failed is never made again.
+        self.reserve.patiently(|| self.inner.sync_dir(path))
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.reserve.patiently(|| self.inner.free_bytes(path))
+    }
+
     crate::forward!(
-        inner: temporary_file, list_dir, remove_file, remove_dir, sync_dir, lock, lock_holder, monotonic,
-        wall_clock, random_u64, execution, spawn, sleep, create_mapped, boot_id, free_bytes
+        inner: lock, lock_holder, monotonic, wall_clock, random_u64, execution, spawn, sleep, create_mapped,
+        boot_id
     );
 }
 
@@ -304,9 +344,11 @@ impl File for ReservingFile {
         self.reserve.with_reserve(Reserve::PIECES - 1, || self.inner.allocate(offset, length))
     }
 
-    crate::forward!(
-        inner: read_at, read_batch, start_read, sync, len, punch_hole, next_data, allocated_bytes
-    );
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.reserve.patiently(|| self.inner.punch_hole(offset, length))
+    }
+
+    crate::forward!(inner: read_at, read_batch, start_read, sync, len, next_data, allocated_bytes);
 }
 
 /// A write in the background, done anew once there is space if there was none.

@@ -159,3 +159,37 @@ fn a_record_in_pieces_is_the_one_that_is_made_at_once() {
         assert!(longest <= (48 << 10) + bytes + 2 * PAGE_SIZE, "{longest} bytes in memory at once");
     }
 }
+
+#[test]
+fn an_edit_that_lacks_something_for_a_moment_changes_nothing_and_can_be_made_again() {
+    let number = rustix_number("ENOMEM");
+    let machine = MemEnv::new(7);
+    let env = FaultyEnv::new(machine.clone());
+    let directory = PathBuf::from("/db");
+    env.create_dir(&directory).unwrap();
+    env.sync_dir(Path::new("/")).unwrap();
+    let first = [Change::CreateKeyspace(KEYSPACE, "k".into(), vec![1])];
+    let manifest = Manifest::create(env.clone(), &directory, STORE, &first).unwrap();
+    for round in 0..30u64 {
+        // Of several pieces; every call that an edit makes fails once.
+        let edit = [put(round % 3, &vec![u8::try_from(round).unwrap(); 90_000])];
+        let before = manifest.with_state(Clone::clone);
+        let classes = [IoClass::Write, IoClass::Create, IoClass::List, IoClass::Open];
+        let class = classes[usize_of(round % 4)];
+        env.set_plan(Some(FaultPlan::once(round / 4, FaultError::Number(number)).of_class(class)));
+        while let Err(error) = manifest.commit(&edit) {
+            assert!(error.is_transient(), "{error:?}");
+            assert_eq!(manifest.with_state(Clone::clone), before);
+        }
+        env.set_plan(None);
+        let image = machine.crash_image(&CrashPolicy::LOSE_ALL, round);
+        let reopened = Manifest::open(image, &directory, true).unwrap();
+        assert_eq!(reopened.with_state(Clone::clone), manifest.with_state(Clone::clone));
+    }
+    manifest.close(Seqno(0)).unwrap();
+}
+
+fn rustix_number(name: &str) -> i32 {
+    let known = testudo_base::errno::TREATMENTS.iter().find(|(_, known, _)| *known == name);
+    known.unwrap().0.raw_os_error()
+}

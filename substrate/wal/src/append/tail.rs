@@ -160,6 +160,15 @@ impl Tail {
         self.sealed.pop_front()
     }
 
+    /// Puts back what [`Tail::pop_sealed`] took and nobody could write. REQUIRES: as there.
+    pub(crate) fn push_back(&mut self, records: SealedRecords) {
+        debug_assert!(
+            self.sealed.front().is_none_or(|next| records.last_seqno.0 + 1 == next.first_seqno.0),
+            "each buffer goes on where the one before has ended"
+        );
+        self.sealed.push_front(records);
+    }
+
     /// Number of buffers that wait to be written.
     pub(crate) fn sealed_count(&self) -> usize {
         self.sealed.len()

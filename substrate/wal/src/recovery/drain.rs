@@ -194,7 +194,7 @@ fn find_end(env: &dyn Env, dir: &Path, first_segment: u64) -> Result<Option<End>
     numbers.retain(|&number| number >= first_segment);
     while let Some(number) = numbers.pop() {
         let mut reader = SegmentReader::open(env, dir, number)?;
-        if let Some(header) = reader.lenient_header()?.filter(|header| header.number == number) {
+        if let Some(header) = reader.header()?.filter(|header| header.number == number) {
             let next_seqno = end_of_records(&mut reader, &header)?;
             return Ok(Some(End { header, number: number + 1, next_seqno }));
         }

@@ -10,6 +10,8 @@
 //! - What the rest of the store knows counts as well ([`LogEvidence`]): how far the log reaches, and which
 //!   incarnation wrote each segment. A log that builds on edits which the manifest does not have is not its
 //!   log.
+//! - A segment without a header of its own was prepared and never used, whatever bytes it shows, unless
+//!   something in it proves that it was used ([`UnheadedSegment`]).
 //! - A new incarnation continues the log where the recovery before it found its end: its segments' headers
 //!   say where that was, and it must be found there again. It may repeat commits that were read before.
 //! - Every length is checked against the bytes left before anything is allocated.
@@ -23,7 +25,7 @@ use testudo_base::{
 use testudo_env::Env;
 
 use crate::{
-    recovery::{drain::DrainedTail, evidence::LogEvidence},
+    recovery::{drain::DrainedTail, evidence::LogEvidence, unheaded::UnheadedSegment},
     segment::{
         reader::SegmentReader,
         store::{SegmentInfo, list_segments},
@@ -121,6 +123,7 @@ pub fn replay<V: Into<Verdict>>(
         stop: None,
         next_seqno: 0,
         unbacked: None,
+        unused: None,
         segments,
     };
     for &number in &numbers {
@@ -162,6 +165,8 @@ struct Replay<'e, F> {
     /// The first seqno that was not delivered, or was found unbacked.
     next_seqno: u64,
     unbacked: Option<(u64, u64)>,
+    /// Why the first segment was passed over that has a header of another one.
+    unused: Option<Error>,
     segments: Vec<SegmentInfo>,
 }
 
@@ -169,12 +174,11 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
     fn read_segment(&mut self, mut reader: SegmentReader, number: u64) -> Result<()> {
         self.current = number;
         let mut info = SegmentInfo { number, first_seqno: Seqno(0), last_seqno: Seqno(0), bytes: 0 };
-        let Some(header) = reader.header()? else {
+        let Some(header) = self.read_header(&mut reader, number)? else {
             // Created ahead of its use, then came the crash. Nothing of the same incarnation can follow.
             self.segments.push(info);
             return Ok(());
         };
-        self.check_identity(&header, &reader, number)?;
         // An unused segment may stand before the first one of an incarnation only. `recovered_seqno + 1` is
         // the most with which an incarnation begins.
         let follows_unused = self.segments.last().is_some_and(|last| last.first_seqno.0 == 0);
@@ -205,18 +209,51 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         read
     }
 
-    fn check_identity(&self, header: &SegmentHeader, reader: &SegmentReader, number: u64) -> Result<()> {
+    /// The header of the segment; `None` if it was never used.
+    fn read_header(&mut self, reader: &mut SegmentReader, number: u64) -> Result<Option<SegmentHeader>> {
+        let found = reader.header()?;
+        let why = match &found {
+            Some(header) => match self.why_foreign(header, number) {
+                None => {
+                    self.check_header(header, reader)?;
+                    return Ok(found);
+                }
+                Some(why) => why,
+            },
+            None => "the segment has records but no valid header",
+        };
+        let chain = self.chain.as_ref().map(|chain| (chain.incarnation, chain.next_seqno));
+        let unheaded = UnheadedSegment { store_id: self.store_id, number, claim: found, chain };
+        let damage = reader.damage(0, why);
+        if unheaded.was_used(reader, self.evidence)? {
+            return Err(damage);
+        }
+        if found.is_some() {
+            self.unused.get_or_insert(damage);
+        }
+        Ok(None)
+    }
+
+    /// Why this is not the header of segment `number`, if it is not.
+    fn why_foreign(&self, header: &SegmentHeader, number: u64) -> Option<&'static str> {
         if header.store_id != self.store_id {
-            return Err(reader.damage(0, "the segment belongs to another store"));
+            return Some("the segment belongs to another store");
         }
         if header.number != number {
-            return Err(reader.damage(0, "the segment's name does not match its header"));
+            return Some("the segment's name does not match its header");
         }
         if let Some(openings) = &self.evidence.openings
             && Opening::writer_of(openings, number) != Some(header.incarnation)
             && !planted!("foreign-segment-believed")
         {
-            return Err(reader.damage(0, "the segment belongs to another copy of the store"));
+            return Some("the segment belongs to another copy of the store");
+        }
+        None
+    }
+
+    fn check_header(&self, header: &SegmentHeader, reader: &SegmentReader) -> Result<()> {
+        if header.segment_bytes > reader.end() {
+            return Err(reader.damage(reader.end(), "the segment is shorter than its header says"));
         }
         self.check_edit(header.newest_edit, reader, 0)?;
         if header.first_seqno.0 == 0 || header.recovered_seqno.0 == u64::MAX {
@@ -369,6 +406,9 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         let durable = self.evidence.durable_seqno.0;
         if self.next_seqno > durable || durable == 0 || planted!("lost-end-of-log-overlooked") {
             return Ok(());
+        }
+        if let Some(unused) = &self.unused {
+            return Err(unused.clone());
         }
         let at = self.stop.as_ref().map(|stop| (stop.name.clone(), stop.offset));
         let (name, offset) =

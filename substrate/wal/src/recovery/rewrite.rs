@@ -109,7 +109,8 @@ fn read_header(env: &dyn Env, dir: &Path, number: u64) -> Result<Option<SegmentH
     }
     let mut page = AlignedBuffer::for_bytes(SEGMENT_HEADER_BYTES);
     file.read_at(0, &mut page).map_err(failed)?;
-    SegmentHeader::decode(&page, &name)
+    // The header of another segment is what stood in the place of a prepared one before: it proves nothing.
+    Ok(SegmentHeader::decode(&page, &name)?.filter(|header| header.number == number))
 }
 
 fn sync(env: &dyn Env, dir: &Path, number: u64) -> Result<()> {

@@ -98,8 +98,9 @@ pub fn survey_log(env: &Arc<dyn Env>, directory: &Path) -> Result<LogSurvey> {
 
 fn look_at(mut reader: SegmentReader, number: u64) -> Result<SurveyedSegment> {
     // A segment whose header names another one is a misplaced file; nothing of it belongs here.
-    let header =
-        reader.lenient_header()?.filter(|header| header.number == number && header.first_seqno.0 > 0);
+    let header = reader.header()?.filter(|header| header.number == number && header.first_seqno.0 > 0);
+    let salt = header.map(|header| record_salt(header.store_id, header.incarnation));
+    let has_records = salt.map_or(Ok(false), |salt| reader.has_record(salt, 0))?;
     let (store, incarnation) =
         (header.map(|header| header.store_id), header.map(|header| header.incarnation));
     Ok(SurveyedSegment {
@@ -110,8 +111,15 @@ fn look_at(mut reader: SegmentReader, number: u64) -> Result<SurveyedSegment> {
         incarnation,
         durable: header.map_or(0, |header| header.durable_seqno.0),
         edit: header.map_or(0, |header| header.newest_edit),
-        has_records: false,
+        has_records,
     })
+}
+
+impl SurveyedSegment {
+    /// Whether records are found in it: else it may never have been used.
+    pub fn has_records(&self) -> bool {
+        self.has_records
+    }
 }
 
 impl LogSurvey {
@@ -162,7 +170,9 @@ impl LogSurvey {
             self.segments.retain(|segment| {
                 let writer = Opening::writer_of(openings, segment.number);
                 let is_foreign = segment.incarnation.is_some() && segment.incarnation != writer;
-                if is_foreign && is_needed(segment) {
+                // Otherwise it was never used, and shows what stood in its place before.
+                let is_whole = segment.header.is_some() && segment.has_records;
+                if is_foreign && is_whole && is_needed(segment) {
                     let name = segment_file_name(segment.number);
                     findings.push(format!("{name} at offset 0: it belongs to another copy of the store"));
                 }

@@ -32,7 +32,7 @@ pub(crate) struct SegmentReader {
 
 /// What a segment holds from some place on.
 pub(crate) struct TailScan {
-    /// Where a record says that the seqno asked for had been durable.
+    /// Where a record stands that proves what was asked for.
     pub(crate) proof_at: Option<u64>,
     /// Whether there is anything but zeros.
     pub(crate) has_bytes: bool,
@@ -64,28 +64,10 @@ impl SegmentReader {
         self.end
     }
 
-    /// The header page, whatever the rest of the file is; `None` if it is not valid.
-    pub(crate) fn lenient_header(&mut self) -> Result<Option<SegmentHeader>> {
+    /// The header page; `None` if it is not valid.
+    pub(crate) fn header(&mut self) -> Result<Option<SegmentHeader>> {
         let page = self.bytes_at(0, SEGMENT_HEADER_BYTES.min(self.end))?.to_vec();
         SegmentHeader::decode(&page, &self.name)
-    }
-
-    /// The header page: `None` if the segment was created but never used. Damage is an error.
-    pub(crate) fn header(&mut self) -> Result<Option<SegmentHeader>> {
-        let page_bytes = SEGMENT_HEADER_BYTES.min(self.end);
-        let page = self.bytes_at(0, page_bytes)?.to_vec();
-        let Some(header) = SegmentHeader::decode(&page, &self.name)? else {
-            // Records are written only after the header is durable.
-            if self.end > SEGMENT_HEADER_BYTES && self.scan_tail(SEGMENT_HEADER_BYTES, 0, u64::MAX)?.has_bytes
-            {
-                return Err(self.damage(0, "the segment has records but no valid header"));
-            }
-            return Ok(None);
-        };
-        if header.segment_bytes > self.end {
-            return Err(self.damage(self.end, "the segment is shorter than its header says"));
-        }
-        Ok(Some(header))
     }
 
     /// The header of a record at `offset`, if one stands there that fits into the segment.
@@ -122,7 +104,23 @@ impl SegmentReader {
 
     /// Searches the segment from `offset`, a multiple of 8, for a record that was reserved when `seqno` was
     /// durable, wherever it stands.
-    pub(crate) fn scan_tail(&mut self, mut offset: u64, salt: u64, seqno: u64) -> Result<TailScan> {
+    pub(crate) fn scan_tail(&mut self, offset: u64, salt: u64, seqno: u64) -> Result<TailScan> {
+        self.scan(offset, salt, |header| header.durable_seqno.0 >= seqno)
+    }
+
+    /// Whether there is a record with `seqno` or a later one behind the header page, wherever it stands.
+    pub(crate) fn has_record(&mut self, salt: u64, seqno: u64) -> Result<bool> {
+        let scan = self.scan(SEGMENT_HEADER_BYTES, salt, |header| header.end_seqno() > seqno)?;
+        Ok(scan.proof_at.is_some())
+    }
+
+    /// Searches the segment from `offset`, a multiple of 8, for a record that `is_proof`.
+    fn scan(
+        &mut self,
+        mut offset: u64,
+        salt: u64,
+        is_proof: impl Fn(&RecordHeader) -> bool,
+    ) -> Result<TailScan> {
         let mut scan = TailScan { proof_at: None, has_bytes: false };
         while offset < self.end {
             // What the window holds already is not read again.
@@ -148,7 +146,7 @@ impl SegmentReader {
                 scan.has_bytes |= bytes[at..at + 8] != [0; 8];
                 if let Some(head) = bytes[at..].first_chunk()
                     && let Some(header) = RecordHeader::decode(head, salt)
-                    && header.durable_seqno.0 >= seqno
+                    && is_proof(&header)
                 {
                     scan.proof_at = Some(offset + u64_of(at));
                     return Ok(scan);

@@ -9,7 +9,9 @@
 use std::{collections::VecDeque, io, path::Path, time::Duration};
 
 use testudo_base::{
-    Error, PAGE_BYTES, Result, Seqno, planted,
+    Error, PAGE_BYTES, Result, Seqno,
+    errno::{Treatment, is_transient, treatment_of},
+    planted,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -26,13 +28,11 @@ pub(crate) const ALLOCATION_BYTES_MAX: u64 = 8 << 20;
 /// The first segments of a log become no longer than this; then, half of what it holds.
 const FIRST_SEGMENTS_BYTES: u64 = 2 << 20;
 
-/// Reserves place on the device ahead of writes. `false` on a full device, which is no failure yet: the write
-/// will tell.
+/// Reserves place on the device ahead of writes. `false` on a full device, or where something else is lacking,
+/// which is no failure yet: the write will tell.
 pub(crate) fn reserve_ahead(file: &dyn File, offset: u64, length: u64) -> io::Result<bool> {
     match file.allocate(offset, length) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-            Ok(false)
-        }
+        Err(error) if treatment_of(&error) == Treatment::Full || is_transient(&error) => Ok(false),
         outcome => outcome.map(|()| true),
     }
 }
@@ -137,7 +137,7 @@ impl SegmentStore {
         assert_eq!(segment.number, number, "segments are prepared in order");
         segment.bytes = segment.bytes.min(self.segment_bytes()).max(bytes_min);
         if let Err(error) = write_header(&segment) {
-            // The name would be in the way of a later try. If it cannot be removed, that try fails.
+            // A later try makes it again.
             let _ = self.env.remove_file(&self.dir.join(&segment.name));
             return Err(error);
         }
@@ -238,8 +238,15 @@ impl SegmentStore {
         let name = segment_file_name(number);
         let path = self.dir.join(&name);
         let failed = |error| Error::io(name.as_str(), error);
-        let file =
-            self.env.open(&path, OpenOptions { mode: OpenMode::CreateNew, direct: true }).map_err(failed)?;
+        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
+        let file = match self.env.open(&path, options) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // Of an earlier try, which could not remove it: no header of it was ever written whole.
+                self.env.remove_file(&path).and_then(|()| self.env.open(&path, options))
+            }
+            opened => opened,
+        };
+        let file = file.map_err(failed)?;
         let bytes = self
             .segment_bytes()
             .min((self.live_bytes() / 2).next_multiple_of(PAGE_BYTES).max(FIRST_SEGMENTS_BYTES));
@@ -249,7 +256,7 @@ impl SegmentStore {
                 |_| if planted!("segment-name-unsynced") { Ok(()) } else { self.env.sync_dir(&self.dir) },
             );
         if let Err(error) = reserved {
-            // The name would be in the way of a later try. If it cannot be removed, that try fails.
+            // A later try makes it again.
             let _ = self.env.remove_file(&path);
             return Err(failed(error));
         }

@@ -84,6 +84,8 @@ pub(crate) struct SegmentWriter {
     attested_seqno: Seqno,
     /// The newest manifest edit that stands there.
     attested_edit: u64,
+    /// A note of an edit could not be written for now: it comes before the next records.
+    owes_edit: bool,
     pub(crate) counts: WriteCounts,
 }
 
@@ -111,6 +113,7 @@ impl SegmentWriter {
             written_seqno: durable,
             attested_seqno: durable,
             attested_edit: 0,
+            owes_edit: false,
             counts: WriteCounts::default(),
         }
     }
@@ -135,6 +138,10 @@ impl SegmentWriter {
         debug_assert!(first.0 == self.written_seqno.0 + 1 && last.0 + 1 >= first.0, "the log has no gaps");
         let bytes = u64_of(pages.len());
         self.begin()?;
+        if self.owes_edit {
+            self.append_edit(durable)?;
+            self.owes_edit = false;
+        }
         if self.position + bytes > self.bytes_max() {
             self.switch_segment(SEGMENT_HEADER_BYTES + bytes, first, durable)?;
         }
@@ -167,6 +174,17 @@ impl SegmentWriter {
             return Ok(());
         }
         self.write_marker(durable)
+    }
+
+    /// As [`SegmentWriter::append_edit`], before the next records if it cannot be written now.
+    pub(crate) fn append_edit_soon(&mut self, durable: Seqno) -> Result<()> {
+        match self.append_edit(durable) {
+            Err(error) if error.is_transient() => {
+                self.owes_edit = true;
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     /// Where there is no room for it, or no segment yet, the header of the next one says the same.
@@ -304,7 +322,11 @@ impl SegmentWriter {
         let zeros = self.zeros.get_or_insert_with(|| AlignedBuffer::for_bytes(ZERO_AHEAD_BYTES));
         let current = self.current.as_ref().expect("rounds are counted when they have written");
         let written = current.file.write_at(self.position, &zeros[..usize_of(bytes)]);
-        written.map_err(|error| Error::io(current.name.as_str(), error))?;
+        match written.map_err(|error| Error::io(current.name.as_str(), error)) {
+            // Records do without.
+            Err(error) if error.is_transient() => return Ok(()),
+            outcome => outcome?,
+        }
         self.zeroed_until = self.position + bytes;
         self.counts.zero_bytes += bytes;
         self.counts.bytes_written += bytes;

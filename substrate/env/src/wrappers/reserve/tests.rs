@@ -156,3 +156,49 @@ fn a_reserve_with_a_piece_missing_keeps_its_size() {
     reserve.resize(4 * WHOLE).unwrap();
     assert_eq!(reserve.bytes(), 4 * WHOLE);
 }
+
+/// Every call of an environment that keeps space back, which fails so many times for want of something.
+fn calls_that_lack_something(times: u64) -> Vec<(&'static str, io::Result<()>)> {
+    let machine = MemEnv::new(1);
+    let faulty = crate::FaultyEnv::new(machine);
+    let reserve = Reserve::open(faulty.clone(), "/reserve".into(), WHOLE).unwrap();
+    assert!(reserve.refill().unwrap());
+    let env = reserve.env();
+    let file = new_file(&*env, "/file");
+    let root = Path::new("/");
+    let call = |name: &'static str, call: &dyn Fn() -> io::Result<()>| {
+        let error = crate::FaultError::Number(rustix::io::Errno::MFILE.raw_os_error());
+        faulty.set_plan(Some(crate::FaultPlan::once(0, error).times(times)));
+        (name, call())
+    };
+    let options = |mode| OpenOptions { mode, direct: false };
+    vec![
+        call("create", &|| env.open(Path::new("/new"), options(OpenMode::CreateNew)).map(drop)),
+        call("open", &|| env.open(Path::new("/file"), options(OpenMode::Read)).map(drop)),
+        call("write", &|| file.write_at(0, &[1; 4096])),
+        call("length", &|| file.set_len(8192)),
+        call("allocate", &|| file.allocate(0, 16384)),
+        call("hole", &|| file.punch_hole(0, 4096)),
+        call("list", &|| env.list_dir(root).map(drop)),
+        call("directory", &|| env.create_dir(Path::new("/d"))),
+        call("rename", &|| env.rename(Path::new("/new"), Path::new("/old"))),
+        call("remove", &|| env.remove_file(Path::new("/old"))),
+        call("remove directory", &|| env.remove_dir(Path::new("/d"))),
+        call("free", &|| env.free_bytes(root).map(drop)),
+        call("anchor", &|| env.anchor(root).map(drop)),
+    ]
+}
+
+#[test]
+fn a_call_that_lacks_something_for_a_moment_is_made_again() {
+    for (name, outcome) in calls_that_lack_something(5) {
+        assert!(outcome.is_ok(), "{name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_call_that_lacks_something_for_long_says_so() {
+    for (name, outcome) in calls_that_lack_something(1000) {
+        assert!(outcome.is_err_and(|error| is_transient(&error)), "{name}");
+    }
+}

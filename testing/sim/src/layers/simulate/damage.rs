@@ -36,7 +36,8 @@ pub(super) fn run_damaged(
     let disk = Disk::new(true);
     let opener = SimOpener { engine: configuration.opener.clone(), disk: disk.clone() };
     let image = original.machine().crash_image(&CrashPolicy::KEEP_ALL, seed);
-    let rules = Rules { ops_between_checks: 1, tolerate_faults: true, tolerate_damage: true };
+    let rules =
+        Rules { ops_between_checks: 1, tolerate_faults: true, tolerate_damage: true, ..Rules::default() };
     let runner = Runner::resume(&opener, image, original.model().clone());
     let runner = runner.with_overlay(Arc::new(disk.clone())).with_rules(rules);
     let mut copy =

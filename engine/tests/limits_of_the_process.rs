@@ -1,0 +1,100 @@
+//! Limits of the process that are lowered while a store is open, and lifted again: descriptors and file sizes.
+//! A program of its own, for they hold for all of it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
+use testudo_env::{Env, RealEnv};
+
+const MEMORY: u64 = 4 << 20;
+/// A hang is all that this tells.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sets a limit until it is dropped.
+struct Lowered(Resource, Rlimit);
+
+impl Lowered {
+    fn to(resource: Resource, limit: u64) -> Self {
+        let before = getrlimit(resource);
+        setrlimit(resource, Rlimit { current: Some(limit), ..before.clone() }).unwrap();
+        Self(resource, before)
+    }
+}
+
+impl Drop for Lowered {
+    fn drop(&mut self) {
+        setrlimit(self.0, self.1.clone()).unwrap();
+    }
+}
+
+fn value(number: u32) -> Vec<u8> {
+    (0..1000u32).map(|at| (number.wrapping_mul(31).wrapping_add(at) % 251) as u8).collect()
+}
+
+/// Writes until so many records are refused or taken; how many were taken since.
+fn write(keyspace: &Keyspace, from: u32, most: u32) -> (u32, Option<testudo::Error>) {
+    for number in from..from + most {
+        if let Err(error) = keyspace.insert(number.to_be_bytes(), value(number)) {
+            return (number - from, Some(error));
+        }
+    }
+    (most, None)
+}
+
+fn assert_holds(keyspace: &Keyspace, count: u32) {
+    for number in 0..count {
+        let found = keyspace.get(number.to_be_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&value(number)[..]), "record {number} of {count}");
+    }
+}
+
+/// Lowers a limit under an open store, writes, lifts it, writes again: nothing that was taken is lost, and
+/// nobody opens the store anew.
+fn passes(resource: Resource, limit: u64, kind: ErrorKind) {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Db::builder(directory.path().join("db")).memory_bytes(MEMORY).open().unwrap();
+    let db = open();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (mut count, refusal) = write(&keyspace, 0, 3_000);
+    assert!(refusal.is_none());
+    {
+        let _lowered = Lowered::to(resource, limit);
+        let (taken, refusal) = write(&keyspace, count, 40_000);
+        count += taken;
+        let refusal = refusal.expect("so much needs files, and long ones");
+        assert_eq!(refusal.kind(), kind, "{refusal}");
+        // It goes on being refused, and says so at once or after a moment, not for good.
+        let again = db.persist(Durability::Sync);
+        assert!(again.is_ok() || again.unwrap_err().kind() != ErrorKind::Poisoned);
+        assert_holds(&keyspace, count);
+    }
+    // Whatever stalled notices within a second.
+    let env = RealEnv::new();
+    let end = env.monotonic() + PATIENCE;
+    loop {
+        let (taken, refusal) = write(&keyspace, count, 5_000);
+        count += taken;
+        let Some(refusal) = refusal else { break };
+        assert_ne!(refusal.kind(), ErrorKind::Poisoned, "{refusal}");
+        assert!(env.monotonic() < end, "{refusal}");
+        env.sleep(Duration::from_millis(10));
+    }
+    db.persist(Durability::Sync).unwrap();
+    db.flush().unwrap();
+    assert_holds(&keyspace, count);
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open();
+    assert_holds(&db.keyspace("k", KeyspaceOptions::default()).unwrap(), count);
+}
+
+#[test]
+fn limits_that_are_lifted_again_cost_nothing_that_was_acknowledged() {
+    // No descriptor but those that are open: the log cannot begin another segment.
+    passes(Resource::Nofile, 3, ErrorKind::Io);
+    // Files may not grow beyond what the log and the data file have by then.
+    passes(Resource::Fsize, 3 << 20, ErrorKind::OutOfSpace);
+}
