@@ -186,6 +186,7 @@ impl Store {
         ));
         Self {
             id: parts.manifest.store(),
+            health: Health::new(parts.env.process()),
             env: parts.env,
             directory: parts.directory,
             backpressure: Backpressure::new(parts.memory.shares().write_buffers),
@@ -211,7 +212,6 @@ impl Store {
             pieces: Pieces::default(),
             snapshots: Snapshots::default(),
             counters: CachePadded::default(),
-            health: Health::default(),
             publisher: Publisher::default(),
             warm: WarmRestart::new(parts.warm_restart),
         }
@@ -275,6 +275,12 @@ impl Store {
     /// All keyspaces.
     pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
         self.catalogue.read().by_id.values().cloned().collect()
+    }
+
+    /// Whether this is a child that was forked from the process that opened the store.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.health.is_forked()
     }
 
     /// Fails if the store was closed: its pages may belong to whoever opened it next.

@@ -13,6 +13,8 @@ mod drops;
 mod even_rounds;
 #[path = "store/files_beside_a_store.rs"]
 mod files_beside_a_store;
+#[path = "store/forked.rs"]
+mod forked;
 #[path = "store/full_device.rs"]
 mod full_device;
 #[path = "store/long_merges.rs"]
@@ -63,3 +65,5 @@ mod value_log_salvage;
 mod value_logs;
 #[path = "store/values_in_pieces.rs"]
 mod values_in_pieces;
+#[path = "store/without_lock_file.rs"]
+mod without_lock_file;

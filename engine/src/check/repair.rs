@@ -115,10 +115,7 @@ pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<Re
     if !is_store || names.iter().any(|name| name == UNFINISHED_FILE) {
         return Err(not_one());
     }
-    let has_lock = names.iter().any(|name| name == LOCK_FILE);
-    let _lock = (has_lock || !options.dry_run)
-        .then(|| directory::lock(&**env, directory, !options.dry_run, !options.dry_run))
-        .transpose()?;
+    let _lock = directory::lock(&**env, directory, !options.dry_run, !options.dry_run)?;
     let mut meter = Meter::new(observer, 0);
     let mut evidence = evidence::gather(env, directory, &mut meter)?;
     let mut report = RepairReport::default();

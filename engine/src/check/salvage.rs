@@ -88,8 +88,7 @@ pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<
     if !names.iter().any(|name| directory::is_store_file(name)) {
         return Err(not_one());
     }
-    let has_lock = names.iter().any(|name| name == directory::LOCK_FILE);
-    let _lock = has_lock.then(|| directory::lock(&*source, &options.source, false, false)).transpose()?;
+    let _lock = directory::lock(&*source, &options.source, false, false)?;
     let mut meter = Meter::new(observer, 0);
     let mut evidence = evidence::gather(&source, &options.source, &mut meter)?;
     let plan = plan::make(&mut evidence, &mut meter)?;

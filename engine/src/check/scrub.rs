@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, fmt, ops::ControlFlow, str::FromStr, time::Dura
 
 use testudo_base::{Error, ErrorKind, Result, RunId, sync::Arc};
 use testudo_contract::Part;
-use testudo_env::Env;
+use testudo_env::{Env, Process};
 use testudo_run::Run;
 
 use crate::{
@@ -127,6 +127,7 @@ impl Db {
                 position,
                 findings: report.findings.len(),
             },
+            process: Process::current(),
             observer,
         };
         loop {
@@ -183,6 +184,8 @@ struct Scrub<'a, 'o> {
     rate: Option<u64>,
     started: Duration,
     progress: ScrubProgress,
+    /// The one that does the work: an observer may fork.
+    process: Process,
     observer: &'a mut ScrubObserver<'o>,
 }
 
@@ -209,7 +212,9 @@ impl Scrub<'_, '_> {
     fn passed(&mut self, bytes: u64) -> Result<()> {
         self.progress.done.done_bytes += bytes;
         loop {
-            if (self.observer)(self.progress).is_break() {
+            let is_stopped = (self.observer)(self.progress).is_break();
+            self.process.check()?;
+            if is_stopped {
                 return Err(Error::new(ErrorKind::Cancelled, "stopped on request"));
             }
             let Some(rate) = self.rate else { return Ok(()) };

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use testudo_base::{Error, ErrorKind, Result};
+use testudo_env::Process;
 
 /// How far a long piece of work has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,11 +29,13 @@ pub fn unobserved() -> impl FnMut(WorkDone) -> ControlFlow<()> {
 pub(crate) struct Meter<'a, 'o> {
     observer: &'a mut Observer<'o>,
     done: WorkDone,
+    /// The one that does the work: an observer may fork.
+    process: Process,
 }
 
 impl<'a, 'o> Meter<'a, 'o> {
     pub(crate) fn new(observer: &'a mut Observer<'o>, total_bytes: u64) -> Self {
-        Self { observer, done: WorkDone { done_bytes: 0, total_bytes } }
+        Self { observer, done: WorkDone { done_bytes: 0, total_bytes }, process: Process::current() }
     }
 
     /// There is this much more to do.
@@ -43,7 +46,9 @@ impl<'a, 'o> Meter<'a, 'o> {
     /// This much more is done.
     pub(crate) fn advance(&mut self, bytes: u64) -> Result<()> {
         self.done.done_bytes += bytes;
-        match (self.observer)(self.done) {
+        let told = (self.observer)(self.done);
+        self.process.check()?;
+        match told {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(Error::new(ErrorKind::Cancelled, "stopped on request")),
         }

@@ -194,7 +194,7 @@ impl Store {
         if !state.is_on.swap(true, Relaxed) || self.backpressure.write_buffers() != bounds.write_buffers {
             self.remove_hot_set();
             self.bound_buffers();
-            drop(self.background.jobs.take_kept());
+            drop(self.background.take_kept());
         }
         self.data.set_bounds(0, u64::MAX);
         device = self.leave_device(device, bounds.margin)?;

@@ -56,7 +56,7 @@ impl Store {
     /// if there is none.
     pub(crate) fn step_job(&self, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
         self.run_job_and(is_idle, |job| {
-            self.background.jobs.keep(job);
+            self.background.keep(job);
             Ok(())
         })
     }
@@ -66,7 +66,7 @@ impl Store {
         is_idle: impl Fn(&KeyspaceCore) -> bool,
         then: impl FnOnce(PreparedJob) -> Result<()>,
     ) -> Result<bool> {
-        if let Some(job) = self.background.jobs.take_kept() {
+        if let Some(job) = self.background.take_kept() {
             return self.install_job(job).map(|()| true);
         }
         match self.begin_job(is_idle)? {
@@ -229,7 +229,7 @@ impl Store {
 
     /// Does one job of a keyspace, or waits for the one that is under way; `false` if there is none to do.
     fn catch_up_some(&self, keyspace: &Arc<KeyspaceCore>, behind_bytes: u64) -> Result<bool> {
-        if let Some(job) = self.background.jobs.take_kept() {
+        if let Some(job) = self.background.take_kept() {
             return self.install_job(job).map(|()| true);
         }
         let begun = self.background.jobs.begin(keyspace);
@@ -258,7 +258,7 @@ impl Store {
 
     /// Does a job of this keyspace; `false` if it has none, or one is under way.
     pub(crate) fn run_job_of(&self, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
-        if let Some(job) = self.background.jobs.take_kept() {
+        if let Some(job) = self.background.take_kept() {
             return self.install_job(job).map(|()| true);
         }
         let underway = self.background.jobs.begin(keyspace);

@@ -4,7 +4,7 @@
 //! - A batch of several writes holds no more than a value may have: log, write buffer and recovery hold
 //!   it whole.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use testudo_base::{Error, Kind, Result, num::u64_of, operands_format::encode_operand, planted};
 
@@ -45,6 +45,14 @@ pub struct Batch {
     limits: Limits,
 }
 
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if self.db.store().is_forked() {
+            mem::forget(mem::take(&mut self.keyspaces));
+        }
+    }
+}
+
 impl Batch {
     pub(crate) fn new(db: &Db) -> Self {
         Self {
@@ -61,7 +69,9 @@ impl Batch {
 
     /// A batch for entries of another store, however long they are.
     pub(crate) fn of_another_store(db: &Db) -> Self {
-        Self { limits: Limits::None, ..Self::new(db) }
+        let mut batch = Self::new(db);
+        batch.limits = Limits::None;
+        batch
     }
 
     /// Adds an entry of any kind as it is.
@@ -179,11 +189,11 @@ impl Batch {
     /// [`Keyspace::insert`] and [`Keyspace::merge`], of any of its writes. After an error of the sync the
     /// writes are visible but may be lost by a crash; after any other error nothing is applied. A batch
     /// without writes is `Poisoned` or `Closed` where the store is, and otherwise does nothing.
-    pub fn commit(self) -> Result<()> {
+    pub fn commit(mut self) -> Result<()> {
         if self.is_foreign {
             return Err(foreign_handle());
         }
-        if let Some(error) = self.refused {
+        if let Some(error) = self.refused.take() {
             return Err(error);
         }
         let mut operations = Vec::with_capacity(self.items.len());

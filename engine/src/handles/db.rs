@@ -3,8 +3,10 @@
 //! **Invariants**
 //! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the
 //!   log is written and synced, the lock is released.
+//! - In a forked child handles are forgotten instead (decision 0057): no lock is taken there, no thread waited
+//!   for, no file written or removed, and nothing freed to which a thread of the parent may have come halfway.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, mem, path::Path};
 
 use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result,
@@ -45,7 +47,12 @@ pub(crate) struct Open {
 
 impl Open {
     /// Closes the store; does nothing the second time.
+    ///
+    /// Errors: in a forked child `Closed`, and nothing was done.
     fn close(&self) -> Result<()> {
+        if !planted!("forked-child-closes") {
+            self.store.health.check_process()?;
+        }
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         // Where there is no room for it the log keeps what it has; other failures are told below.
         let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED).and_then(|()| self.store.give_back_at_close());
@@ -81,10 +88,23 @@ impl Open {
         drop(lock);
         outcome
     }
+
+    /// What is left of the store in a forked child stays as it is until that ends. Only its copy of the lock
+    /// is closed, so that the lock is free once the owner is gone.
+    fn forget(&mut self) {
+        if let Some(lock) = self.lock.get_mut().take() {
+            lock.abandon();
+            mem::forget(lock);
+        }
+        mem::forget((Arc::clone(&self.store), self.pool.clone(), mem::take(self.threads.get_mut())));
+    }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        if self.store.is_forked() && !planted!("forked-child-closes") {
+            return self.forget();
+        }
         // A drop has nobody to tell; `Db::close` reports.
         let _ = self.close();
     }
@@ -313,6 +333,7 @@ impl Db {
     /// the last two writes to the keyspace fail, and the next opening finds it whole or gone.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
         let store = self.store();
+        store.health.check_process()?;
         let _flush = store.flush_lock.lock();
         let Some(core) = store.catalogue.read().of_users(name).cloned() else { return Ok(false) };
         store.check_writable()?;
@@ -344,8 +365,11 @@ impl Db {
         Ok(true)
     }
 
-    /// Names of all keyspaces, sorted.
+    /// Names of all keyspaces, sorted; none in a forked child.
     pub fn keyspace_names(&self) -> Vec<String> {
+        if self.store().is_forked() {
+            return Vec::new();
+        }
         self.store().catalogue.read().names_of_users()
     }
 
@@ -507,8 +531,11 @@ impl Db {
         Memory::of(self)
     }
 
-    /// Statistics.
+    /// Statistics; zeros in a forked child.
     pub fn stats(&self) -> DbStats {
+        if self.store().is_forked() {
+            return DbStats::default();
+        }
         DbStats::of(self.store())
     }
 
@@ -535,7 +562,8 @@ impl Db {
     ///
     /// Errors: `OutOfSpace` or `Io` if log or manifest cannot be written or synced; `Poisoned` after an
     /// earlier failure. The store is closed all the same; the next opening finds what was acknowledged.
-    /// Closing a closed store is no error.
+    /// Closing a closed store is no error. In a process that was forked from the one that opened the store:
+    /// `Closed`; there nothing happens to it.
     pub fn close(self) -> Result<()> {
         self.open.close()
     }

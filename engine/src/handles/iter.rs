@@ -7,7 +7,7 @@
 //!   `back_key`.
 //! - After an error it returns `None` for good, unless it is positioned anew by [`Iter::seek`].
 
-use std::{iter::Take, sync::Arc};
+use std::{iter::Take, mem, sync::Arc};
 
 use testudo_base::{Cursor, Kind, Result, num::u64_of, planted};
 use testudo_run::{KeyBounds, ScanLimits};
@@ -49,6 +49,14 @@ pub struct Iter {
 impl std::fmt::Debug for Iter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Iter(at {})", self.pinned.seqno)
+    }
+}
+
+impl Drop for Iter {
+    fn drop(&mut self) {
+        if self.pinned.store().is_forked() {
+            mem::forget((self.front.take(), self.back.take(), self.back_scan.take(), self.back_watch.take()));
+        }
     }
 }
 
@@ -121,6 +129,7 @@ impl Iter {
     /// Errors: `Closed`; `Corruption` with file, offset and keyspace; `Io`. After one nothing is left, until
     /// the next seek.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.pinned.store().check_open()?;
         let low = self.bounds.low.as_deref().filter(|low| *low > key).unwrap_or(key).to_vec();
         let mut front = self.front.take().unwrap_or_else(|| self.new_front());
         self.has_ended = true;

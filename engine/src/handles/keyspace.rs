@@ -1,6 +1,6 @@
 //! The handle of a keyspace: reads, writes, atomic read-modify-writes.
 
-use std::{io::Read, sync::Arc};
+use std::{io::Read, mem, sync::Arc};
 
 use testudo_base::{
     Error, Kind, Result, Seqno,
@@ -30,7 +30,7 @@ impl Db {
         }
         let options = KeyspaceOptions::default().tree(Tree::leveled()).placement(Placement::separate());
         let made = self.keyspaces_as_described(&[PIECES_KEYSPACE], &options)?.pop();
-        let core = made.expect("as many keyspaces as names").core;
+        let core = Arc::clone(&made.expect("as many keyspaces as names").core);
         self.store().pieces.adopt(&core);
         Ok(core)
     }
@@ -42,6 +42,14 @@ impl Db {
 pub struct Keyspace {
     pub(crate) db: Db,
     pub(crate) core: Arc<KeyspaceCore>,
+}
+
+impl Drop for Keyspace {
+    fn drop(&mut self) {
+        if self.db.store().is_forked() {
+            mem::forget(Arc::clone(&self.core));
+        }
+    }
 }
 
 impl Keyspace {
@@ -484,6 +492,7 @@ impl Keyspace {
     ///
     /// Errors: `Corruption` with file and offset, `Io`, `Closed`.
     pub fn estimate(&self, range: impl KeyRange) -> Result<u64> {
+        self.db.store().check_open()?;
         let bounds = range.into_bounds();
         let (low, high) = (bounds.low.as_deref(), bounds.high.as_deref());
         let view = self.core.view.load();
@@ -491,13 +500,19 @@ impl Keyspace {
         Ok(self.db.store().read_of(&self.core.name, || view.tree.bytes_between(low, high))? + buffered)
     }
 
-    /// Statistics.
+    /// Statistics; zeros in a forked child.
     pub fn stats(&self) -> KeyspaceStats {
+        if self.db.store().is_forked() {
+            return KeyspaceStats::default();
+        }
         KeyspaceStats::of(self.db.store(), &self.core)
     }
 
-    /// The structure of its tree, in human-readable form.
+    /// The structure of its tree, in human-readable form; nothing in a forked child.
     pub fn outline(&self) -> Vec<OutlineLine> {
+        if self.db.store().is_forked() {
+            return Vec::new();
+        }
         self.core.view.load().tree.outline()
     }
 }

@@ -8,6 +8,8 @@
 //! **Invariants**
 //! - A change takes effect with the next memtable; nobody waits for it.
 
+use std::mem;
+
 use testudo_base::{Result, sync::Arc};
 
 use crate::{
@@ -22,6 +24,14 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Memory {
     store: Arc<Store>,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.store.is_forked() {
+            mem::forget(Arc::clone(&self.store));
+        }
+    }
 }
 
 impl Memory {
@@ -39,6 +49,7 @@ impl Memory {
     ///
     /// Errors: `Invalid` below 1 MiB.
     pub fn set_total(&self, bytes: u64) -> Result<()> {
+        self.store.health.check_process()?;
         MemoryShares::check_total(bytes)?;
         self.store.memory.set_total(bytes);
         self.store.rebalance_memory();
@@ -56,6 +67,7 @@ impl Memory {
     ///
     /// Errors: `Invalid` outside `0.0..=0.9`.
     pub fn set_write_share(&self, share: f64) -> Result<()> {
+        self.store.health.check_process()?;
         self.store.memory.set_write_share(Share::of(share)?);
         self.store.rebalance_memory();
         Ok(())
@@ -68,6 +80,9 @@ impl Memory {
     /// trees, against the reads of the device that the caches would save with it. Its last decision and the
     /// reasons are in [`crate::DbStats`].
     pub fn auto(&self) {
+        if self.store.is_forked() {
+            return;
+        }
         self.store.memory.set_auto(self.store.counted_for_governor());
     }
 
@@ -89,6 +104,7 @@ impl Keyspace {
     ///
     /// Errors: `Invalid` outside `0.0..=0.9`.
     pub fn set_write_share(&self, share: Option<f64>) -> Result<()> {
+        self.db.store().health.check_process()?;
         self.core.write_share.set(share.map(Share::of).transpose()?);
         Ok(())
     }

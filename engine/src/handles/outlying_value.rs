@@ -78,6 +78,14 @@ pub(crate) struct OutlyingScan {
     looked: AtomicU64,
 }
 
+impl Drop for OutlyingScan {
+    fn drop(&mut self) {
+        if self.open.store.is_forked() {
+            mem::forget((Arc::clone(&self.tree), Arc::clone(&self.full_merge), self.costs.clone()));
+        }
+    }
+}
+
 impl OutlyingScan {
     /// Of a scan of `pinned`.
     pub(crate) fn of(pinned: &Pinned) -> Arc<Self> {
@@ -180,6 +188,14 @@ impl TakingAhead {
         let slots = wanted.iter().map(|_| Slot::Unread).collect();
         let slots = Mutex::new(Slots { slots, lease: None });
         Arc::new(TakenAhead { scan: Arc::clone(scan), first_number, bytes, wanted, slots })
+    }
+}
+
+impl Drop for TakenAhead {
+    fn drop(&mut self) {
+        if self.scan.open.store.is_forked() {
+            mem::forget(self.slots.get_mut().lease.take());
+        }
     }
 }
 
@@ -334,6 +350,9 @@ impl OutlyingValue {
 
 impl Drop for OutlyingValue {
     fn drop(&mut self) {
-        self.taken.slots.lock().forget(self.index);
+        // In a forked child the thread that reads others of them is not there to end that.
+        if !self.taken.scan.open.store.is_forked() {
+            self.taken.slots.lock().forget(self.index);
+        }
     }
 }

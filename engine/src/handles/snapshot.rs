@@ -10,7 +10,7 @@
 //!   buffers yet.
 //! - Before it is handed out, every commit up to its seqno has reached the memtables.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use testudo_base::{Error, Result, Seqno, ValueReference, planted};
 
@@ -35,7 +35,9 @@ struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.open.store.snapshots.release(self.seqno);
+        if !self.open.store.is_forked() {
+            self.open.store.snapshots.release(self.seqno);
+        }
     }
 }
 
@@ -50,6 +52,14 @@ pub(crate) struct Pinned {
     /// Its name.
     pub(crate) keyspace: Arc<str>,
     registered: Arc<Registered>,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if self.store().is_forked() {
+            mem::forget((Arc::clone(&self.view), self.pieces.clone()));
+        }
+    }
 }
 
 impl Pinned {
@@ -137,6 +147,14 @@ pub struct Snapshot {
     registered: Arc<Registered>,
 }
 
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if self.registered.open.store.is_forked() {
+            mem::forget(Arc::clone(&self.views));
+        }
+    }
+}
+
 impl Snapshot {
     pub(crate) fn take(db: &Db) -> Result<Self> {
         let store = db.store();
@@ -170,6 +188,7 @@ impl Snapshot {
     ///
     /// Errors: `Invalid` if the keyspace did not exist then, or is of another store.
     pub fn of(&self, keyspace: &Keyspace) -> Result<SnapshotKeyspace> {
+        self.registered.open.store.health.check_process()?;
         let is_ours = Arc::ptr_eq(&keyspace.db.open, &self.registered.open);
         let views = self.views();
         let view = views.get(keyspace.core.id).filter(|_| is_ours).ok_or_else(|| {

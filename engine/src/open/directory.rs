@@ -6,12 +6,14 @@
 //!
 //! **Invariants**
 //! - Nothing is written in a directory before its lock is held, and nothing once it was lost.
+//! - An owner holds the file `LOCK` and the directory itself, a reader one of them: the directory only where
+//!   there is no such file.
 //! - Files that no store makes are never removed.
 
 use std::{io::ErrorKind as IoErrorKind, path::Path};
 
 use testudo_base::{Error, ErrorKind, Result, planted, sync::Arc};
-use testudo_env::{DirLock, EntryType, Env, LockHolder};
+use testudo_env::{DirLock, EntryType, Env, LockHolder, OwnerState};
 use testudo_storage::{DATA_FILE, SUPERBLOCK_FILE, WATERMARK_FILE};
 
 /// Locked for as long as the store is open; an owner's process id stands in it.
@@ -136,38 +138,126 @@ pub(crate) fn check_makes_way(directory: &Path, names: &[String]) -> Result<()> 
     Err(Error::invalid(format!("{directory} is not empty: a new store needs a directory of its own")))
 }
 
-/// Locks a directory; `Locked` if somebody else holds it in a way that excludes this one.
+/// The locks of an owner: of the file, which names it, and of the directory, for which readers of a directory
+/// without that file ask.
+#[derive(Debug)]
+struct OwnerLock {
+    file: Box<dyn DirLock>,
+    /// `None` where the file system locks no directories.
+    directory: Option<Box<dyn DirLock>>,
+}
+
+impl DirLock for OwnerLock {
+    fn abandon(&self) {
+        self.file.abandon();
+        self.directory.iter().for_each(|lock| lock.abandon());
+    }
+
+    fn is_in_place(&self) -> std::io::Result<bool> {
+        self.file.is_in_place()
+    }
+}
+
+/// Locks a directory by the file `LOCK` in it. A directory without that file, as on a medium for reading, is
+/// locked by itself, if `create` does not allow to make it: readers never make anything.
+///
+/// Errors: `Locked` if somebody else holds it in a way that excludes this one; `Io`, also for an owner without
+/// `create` where there is no such file.
 pub(crate) fn lock(
     env: &dyn Env,
     directory: &Path,
     create: bool,
     exclusive: bool,
 ) -> Result<Arc<dyn DirLock>> {
-    let path = directory.join(LOCK_FILE);
     let is_exclusive = exclusive && !planted!("second-open-not-locked");
+    let path = directory.join(LOCK_FILE);
+    try_lock(env, directory, create, is_exclusive).map_err(|error| match error.kind() {
+        IoErrorKind::WouldBlock => locked(env, directory, &path),
+        _ => io(&path, error),
+    })
+}
+
+/// As [`lock`], with the errors of the system: `WouldBlock` if somebody else holds it.
+pub(crate) fn try_lock(
+    env: &dyn Env,
+    directory: &Path,
+    create: bool,
+    exclusive: bool,
+) -> std::io::Result<Arc<dyn DirLock>> {
     for _ in 0..LOCK_TRIES {
-        let lock = env.lock(&path, create, is_exclusive).map_err(|error| match error.kind() {
-            IoErrorKind::WouldBlock => locked(env, directory, &path),
-            _ => io(&path, error),
-        })?;
-        // Whoever held it before may have removed the file between its opening and its locking.
-        if lock.is_in_place().map_err(|e| io(&path, e))? {
-            return Ok(lock.into());
+        let taken = if exclusive {
+            Some(lock_as_owner(env, directory, create)?)
+        } else {
+            lock_as_reader(env, directory, create)?
+        };
+        // Whoever held it before may have removed the file between its opening and its locking, or made one.
+        if let Some(lock) = taken
+            && lock.is_in_place()?
+        {
+            return Ok(lock);
         }
     }
-    Err(Error::new(ErrorKind::Locked, format!("{} is removed again and again", path.display())))
+    let path = directory.join(LOCK_FILE);
+    let message = format!("{} is removed again and again", path.display());
+    Err(std::io::Error::other(Error::new(ErrorKind::Locked, message)))
+}
+
+/// The directory first: where it is refused no file is made.
+fn lock_as_owner(env: &dyn Env, directory: &Path, create: bool) -> std::io::Result<Arc<dyn DirLock>> {
+    let of_directory = match env.lock_dir(directory, true) {
+        _ if planted!("directory-not-locked") => None,
+        Err(error) if error.kind() == IoErrorKind::Unsupported => None,
+        outcome => Some(outcome?),
+    };
+    let file = env.lock(&directory.join(LOCK_FILE), create, true)?;
+    Ok(Arc::new(OwnerLock { file, directory: of_directory }))
+}
+
+/// `None` if an owner has just made the file.
+fn lock_as_reader(
+    env: &dyn Env,
+    directory: &Path,
+    create: bool,
+) -> std::io::Result<Option<Arc<dyn DirLock>>> {
+    let path = directory.join(LOCK_FILE);
+    match env.lock(&path, create, false) {
+        Err(error) if error.kind() == IoErrorKind::NotFound => {}
+        outcome => return outcome.map(|lock| Some(lock.into())),
+    }
+    let lock = env.lock_dir(directory, false);
+    let is_there = env.list_dir(directory)?.iter().any(|entry| entry.name == LOCK_FILE);
+    if is_there { Ok(None) } else { lock.map(|lock| Some(lock.into())) }
 }
 
 fn locked(env: &dyn Env, directory: &Path, path: &Path) -> Error {
     let holder = match env.lock_holder(path) {
         Ok(LockHolder::Owner(Some(process))) if !planted!("owner-not-named") => {
-            format!("for writing in process {process}")
+            owned_by(process, env.owner_state(path, process))
         }
         Ok(LockHolder::Owner(_)) => "for writing in another process or handle".to_owned(),
         Ok(LockHolder::NoOwner) => "for reading in another process or handle".to_owned(),
+        Err(error) if error.kind() == IoErrorKind::NotFound => {
+            format!("in another process or handle, which has no file {LOCK_FILE} (any more)")
+        }
         Err(_) => "elsewhere".to_owned(),
     };
     Error::new(ErrorKind::Locked, format!("{} is open {holder}", directory.display()))
+}
+
+/// What is said of an owner.
+fn owned_by(process: u32, state: OwnerState) -> String {
+    match state {
+        OwnerState::Here => format!("for writing by this process already (process {process})"),
+        OwnerState::Elsewhere => format!("for writing in process {process}"),
+        OwnerState::Gone => format!(
+            "for writing in process {process}, which does not run here: a process that it forked keeps the lock \
+             until it ends or drops its handles, or the owner is in another container"
+        ),
+        OwnerState::Inherited => format!(
+            "for writing in process {process}, which does not run any more: this process, a fork of it, keeps \
+             the lock until it drops its handles"
+        ),
+    }
 }
 
 /// Removes the files of a store and the directory, unless it holds anything else. REQUIRES: `env` is that of

@@ -1,4 +1,8 @@
 //! By whom, and when, work in the background is done.
+//!
+//! **Invariants**
+//! - A job refers to the list of jobs, never the other way round: a store that is dropped between the two
+//!   halves of a job is freed with it.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -28,6 +32,8 @@ pub(crate) struct BackgroundWork {
     /// Wakes the sync thread.
     pub(crate) sync_wakeup: Wakeup,
     pub(crate) jobs: Arc<JobsUnderway>,
+    /// Prepared in a step of stepped execution, to be installed in a later one.
+    kept: Mutex<Option<PreparedJob>>,
 }
 
 impl BackgroundWork {
@@ -41,7 +47,18 @@ impl BackgroundWork {
             job_wakeup: Wakeup::default(),
             sync_wakeup: Wakeup::default(),
             jobs: Arc::default(),
+            kept: Mutex::default(),
         }
+    }
+
+    /// Keeps a prepared job for a later step.
+    pub(crate) fn keep(&self, job: PreparedJob) {
+        *self.kept.lock() = Some(job);
+    }
+
+    /// Takes the prepared job of an earlier step.
+    pub(crate) fn take_kept(&self) -> Option<PreparedJob> {
+        self.kept.lock().take()
     }
 
     /// Wakes the flush thread.
@@ -86,8 +103,6 @@ pub(crate) struct JobsUnderway {
     counts: Mutex<JobCounts>,
     /// One has ended, or is prepared.
     changed: Condvar,
-    /// Prepared in a step of stepped execution, to be installed in a later one.
-    stepped: Mutex<Option<PreparedJob>>,
 }
 
 /// A job of a keyspace that is under way.
@@ -167,14 +182,7 @@ impl JobsUnderway {
         }
         before > 0
     }
-
-    /// Keeps a prepared job for a later step.
-    pub(crate) fn keep(&self, job: PreparedJob) {
-        *self.stepped.lock() = Some(job);
-    }
-
-    /// Takes the prepared job of an earlier step.
-    pub(crate) fn take_kept(&self) -> Option<PreparedJob> {
-        self.stepped.lock().take()
-    }
 }
+
+#[cfg(test)]
+mod tests;

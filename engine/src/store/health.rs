@@ -1,7 +1,10 @@
-//! Whether an open store can still be used: closed, failed for good, or stalled for want of space.
+//! Whether an open store can still be used: closed, failed for good, stalled for want of space, or inherited
+//! over a fork.
 //!
 //! **Invariants**
 //! - A store that was closed or has failed stays so; the first failure is kept.
+//! - In a forked child every check fails with `Closed`, before it takes any lock: its holder may be a thread
+//!   that the child does not have.
 
 use testudo_base::{
     Error, ErrorKind, Result, planted,
@@ -13,10 +16,13 @@ use testudo_base::{
         },
     },
 };
+use testudo_env::Process;
 
 /// The state of a store beside its contents.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Health {
+    /// The one that opened the store.
+    process: Process,
     is_closing: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -25,6 +31,30 @@ pub(crate) struct Health {
 }
 
 impl Health {
+    /// Of a store that was just opened by `process`.
+    pub(crate) fn new(process: Process) -> Self {
+        Self {
+            process,
+            is_closing: false.into(),
+            has_failed: false.into(),
+            failure: Mutex::default(),
+            stall: Mutex::default(),
+        }
+    }
+
+    /// Whether this is a child that was forked from the process that opened the store. It does nothing with
+    /// it, and forgets what it would have to give up: locks, threads and files are those of the owner.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.process.is_current()
+    }
+
+    /// Fails in a forked child.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        self.process.check()
+    }
+
     /// Neither reads nor writes begin from now on.
     pub(crate) fn begin_closing(&self) {
         self.is_closing.store(true, Release);
@@ -40,19 +70,23 @@ impl Health {
         if self.is_closing.load(Relaxed) && !planted!("closed-store-still-read") {
             return Err(closed());
         }
-        Ok(())
+        self.check_process()
     }
 
     /// `Closed` if the store is, else `error`.
     #[cold]
     pub(crate) fn closed_or(&self, error: Error) -> Error {
         // The lock is released after the flag was set: who sees pages of the next writer sees the flag.
-        if self.is_closing() { closed() } else { error }
+        if self.is_closing() {
+            return closed();
+        }
+        self.check_process().err().unwrap_or(error)
     }
 
     /// Fails if the store must not be written to any more.
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_process()?;
         if self.has_failed.load(Relaxed) || self.is_closing.load(Relaxed) {
             return Err(self.why_not_writable());
         }

@@ -92,6 +92,7 @@ impl Store {
         core: &KeyspaceCore,
         next: impl FnOnce(KeyspaceOptions, &Objects) -> Result<(KeyspaceOptions, Option<Change>)>,
     ) -> Result<()> {
+        self.health.check_process()?;
         self.wal()?;
         let _flush = Some(self.flush_lock.lock()).filter(|_| !planted!("tree-set-during-a-round"));
         if core.is_dropped() {

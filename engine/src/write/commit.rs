@@ -12,6 +12,8 @@
 //! - Writes to one key are serialised by its stripe: a later seqno never reaches the memtable before an
 //!   earlier one.
 
+use std::mem;
+
 use testudo_base::{
     Kind, Result, Seqno,
     num::{u32_of, u64_of},
@@ -71,8 +73,14 @@ impl Store {
             self.await_names(keyspace)?;
         }
         let locked = lock();
-        let written = write()?;
+        let written = write();
+        if written.is_err() && self.is_forked() {
+            // A function of the user has forked. Threads that the child does not have may wait for the lock.
+            mem::forget(locked);
+            return written.map(drop);
+        }
         drop(locked);
+        let written = written?;
         written.map_or(Ok(()), |seqno| self.after_commit(seqno, terms.durability))
     }
 

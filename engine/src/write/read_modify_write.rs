@@ -76,8 +76,11 @@ impl Store {
         let old = self.get_locked(keyspace, key)?;
         let new = {
             let _scope = UpdateScope::enter(self, &keyspace.name, key);
-            change(old.as_deref())?
+            change(old.as_deref())
         };
+        // It may have forked: the child goes on here, without the threads that hold other locks.
+        self.health.check_process()?;
+        let new = new?;
         let kind = match (&old, &new) {
             (None, None) => return Ok(Changed::Nothing),
             (_, Some(_)) => Kind::Value,

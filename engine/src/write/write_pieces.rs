@@ -9,7 +9,7 @@
 //! - Memory for one piece, beside what write buffers take.
 //! - The entry is committed last: by the prefix rule it is durable only if all of its pieces are.
 
-use std::io::Read;
+use std::{io::Read, mem};
 
 use testudo_base::{Error, Kind, Result, ValueReference, num::u64_of, planted, sync::Arc};
 
@@ -94,6 +94,11 @@ impl Store {
                 Operation { keyspace: keyspace.id, kind: Kind::Reference, key, value: &reference };
             self.commit_one(keyspace, &operation, Durability::Buffered)
         });
+        if let Err(error) = self.health.check_process() {
+            // The reader has forked, and this is the child.
+            mem::forget(underway);
+            return Err(error);
+        }
         drop(underway);
         // What cannot be taken away now is left to a sweep.
         let gone = if outcome.is_err() { Some(value) } else { before.and_then(|value| value.pieces()) };

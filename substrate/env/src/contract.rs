@@ -6,7 +6,7 @@
 
 use std::{fmt, io, path::Path, ptr::NonNull, sync::Arc, time::Duration};
 
-use crate::{File, OpenOptions};
+use crate::{File, OpenOptions, Process};
 
 /// What a directory entry is, symbolic links not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,26 @@ pub enum LockHolder {
     NoOwner,
 }
 
-/// Held for as long as a directory is in use; dropping it releases the lock.
+/// What is known of the process that a lock file names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerState {
+    /// It is this process, which has the file open.
+    Here,
+    /// It is another one, as far as this machine can tell.
+    Elsewhere,
+    /// No process of that number runs here: one that was forked from it may have the lock still, or the
+    /// number is one of another container.
+    Gone,
+    /// The same, and this process has inherited the lock.
+    Inherited,
+}
+
+/// Held for as long as a directory is in use. Dropping it releases the lock, in the process that took it; in
+/// one that was forked from that it only closes the copy there.
 pub trait DirLock: Send + Sync + fmt::Debug {
+    /// In a forked child closes the copy of the lock, even if others hold references to this; in the owner it
+    /// does nothing.
+    fn abandon(&self);
     /// Whether the name that was locked still is that of the locked file. If not, someone removed or replaced
     /// it, and others may hold a lock of the same name.
     fn is_in_place(&self) -> io::Result<bool>;
@@ -117,6 +135,8 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in the directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// The process that this environment belongs to: the one that anchored it, or the one that runs.
+    fn process(&self) -> Process;
     /// Locks the file `path` (created if `create`), exclusively or shared with other shared holders;
     /// `WouldBlock` if someone else, in this process or another, holds it in a way that excludes this one.
     /// Without `create`, permission to read the file is enough. Who holds it exclusively leaves the number of
@@ -124,6 +144,11 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>>;
     /// Who holds the lock `path`, for humans who were refused: it may have changed hands since.
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder>;
+    /// Locks the directory itself, for those who cannot make a file in it, and for those whom they exclude.
+    /// `Unsupported` where the file system cannot do that; otherwise as [`Env::lock`].
+    fn lock_dir(&self, directory: &Path, exclusive: bool) -> io::Result<Box<dyn DirLock>>;
+    /// What is known of `process`, which the lock file `path` names.
+    fn owner_state(&self, path: &Path, process: u32) -> OwnerState;
     /// Time since some fixed moment; never goes back.
     fn monotonic(&self) -> Duration;
     /// Time since 1970; may jump. Human-readable only, never for correctness.

@@ -8,6 +8,7 @@
 //! - No other crate of the store touches `std::fs`, a clock, a thread or an entropy source.
 //! - A successful [`File::sync`] makes every earlier write, and the length, of that file durable; a
 //!   successful [`Env::sync_dir`] does the same for names in a directory. Nothing else does.
+//! - What a process has opened works in that process alone: a forked child gets errors.
 //! - After a failed sync nothing is known about the unsynced writes, and a later sync proves nothing.
 
 mod buffer;
@@ -16,18 +17,20 @@ mod file;
 mod memory;
 mod pending_read;
 mod pending_write;
+mod process;
 mod random;
 mod real;
 mod wrappers;
 
 pub use buffer::AlignedBuffer;
 pub use contract::{
-    DirEntry, DirLock, EntryType, Env, Execution, LockHolder, MappedFile, Thread, ThreadPanicked,
+    DirEntry, DirLock, EntryType, Env, Execution, LockHolder, MappedFile, OwnerState, Thread, ThreadPanicked,
 };
 pub use file::{File, OpenMode, OpenOptions, ReadRequest};
 pub use memory::{CrashPolicy, MappedMemory, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
 pub use pending_read::PendingRead;
 pub use pending_write::{PendingWrite, WRITES_AT_ONCE};
+pub use process::Process;
 pub use random::SplitMix;
 pub use real::{RealEnv, RealEnvBuilder};
 pub use wrappers::faulty::{FaultError, FaultPlan, FaultyEnv, IoClass};

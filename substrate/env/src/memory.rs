@@ -30,6 +30,7 @@ use std::{
 use parking_lot::Mutex;
 use testudo_base::{
     num::usize_of,
+    planted,
     sync::{Arc, RwLock},
 };
 
@@ -42,7 +43,8 @@ use mapped_memory::MemMapping;
 use mem_file::MemFile;
 
 use crate::{
-    DirEntry, DirLock, Env, Execution, File, LockHolder, MappedFile, OpenMode, OpenOptions, SplitMix, Thread,
+    DirEntry, DirLock, Env, Execution, File, LockHolder, MappedFile, OpenMode, OpenOptions, OwnerState,
+    Process, SplitMix, Thread,
     contract::require_same_dir,
     random::mix,
     real::{read_monotonic, thread},
@@ -70,6 +72,8 @@ pub struct MemEnv {
     /// Seeds of the randomness of this machine and those that it is an image of: no two of them are alike.
     seeds: Arc<[u64]>,
     anchor: Option<Arc<MemAnchor>>,
+    /// The process that anchored it.
+    process: Process,
 }
 
 /// A directory that is held open, and the path that stands for it.
@@ -98,6 +102,8 @@ impl Drop for MemAnchor {
 #[derive(Debug, Default)]
 struct Machine {
     disk: RwLock<Disk>,
+    /// The process that runs now.
+    present: Arc<AtomicU64>,
 }
 
 impl Machine {
@@ -133,8 +139,10 @@ impl MemEnv {
     /// `seeds`: the last is that of the machine's own randomness. `clock`: its time and its boot.
     fn with_disk(disk: Disk, seeds: Vec<u64>, execution: Execution, (clock, boot): (u64, u128)) -> Arc<Self> {
         let seed = seeds.last().copied().unwrap_or_default();
+        let machine = Arc::new(Machine { disk: RwLock::new(disk), present: Arc::default() });
         Arc::new(Self {
-            machine: Arc::new(Machine { disk: RwLock::new(disk) }),
+            process: Process::simulated(&machine.present),
+            machine,
             execution,
             started: read_monotonic(),
             clock: Arc::new(AtomicU64::new(clock)),
@@ -180,6 +188,17 @@ impl MemEnv {
         drop(disk);
         let seed = self.random.lock().clone().next_u64();
         self.image(image, self.seeds_of_image(seed), self.boot)
+    }
+
+    /// What runs from now on is a child that was forked from this process, until
+    /// [`MemEnv::return_to_parent`]: what was opened before belongs to the parent. Of one level.
+    pub fn fork(&self) {
+        self.machine.present.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The process that called [`MemEnv::fork`] goes on.
+    pub fn return_to_parent(&self) {
+        self.machine.present.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Number of calls so far that changed or synced something, failed ones included: creating opens,
@@ -304,11 +323,18 @@ impl MemEnv {
             random: Arc::clone(&self.random),
             seeds: Arc::clone(&self.seeds),
             anchor: Some(Arc::new(anchor)),
+            process: Process::simulated(&self.machine.present),
         }))
     }
 
     fn place<'p>(&self, path: &'p Path) -> Place<'p> {
         place(self.anchor.as_ref(), path)
+    }
+
+    fn held_lock(&self, inode: Inode, path: &Path, is_exclusive: bool) -> Box<dyn DirLock> {
+        let (machine, anchor) = (Arc::clone(&self.machine), self.anchor.clone());
+        let process = Process::simulated(&machine.present);
+        Box::new(MemLock { machine, inode, anchor, path: path.into(), is_exclusive, process })
     }
 
     fn is_stepped(&self) -> bool {
@@ -389,8 +415,26 @@ impl Env for MemEnv {
         let mut disk = self.machine.disk.write();
         disk.require_power()?;
         let inode = disk.lock(place, exclusive)?;
-        let (machine, anchor) = (Arc::clone(&self.machine), self.anchor.clone());
-        Ok(Box::new(MemLock { machine, inode, anchor, path: path.into(), is_exclusive: exclusive }))
+        Ok(self.held_lock(inode, path, exclusive))
+    }
+
+    fn process(&self) -> Process {
+        self.process.clone()
+    }
+
+    fn lock_dir(&self, directory: &Path, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        let mut disk = self.machine.disk.write();
+        disk.require_power()?;
+        let inode = disk.lock_dir(self.place(directory), exclusive)?;
+        Ok(self.held_lock(inode, directory, exclusive))
+    }
+
+    fn owner_state(&self, _path: &Path, _process: u32) -> OwnerState {
+        if self.machine.present.load(Ordering::Relaxed) == 0 {
+            OwnerState::Here
+        } else {
+            OwnerState::Elsewhere
+        }
     }
 
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
@@ -461,17 +505,23 @@ struct MemLock {
     anchor: Option<Arc<MemAnchor>>,
     path: Box<Path>,
     is_exclusive: bool,
+    /// The one that took it.
+    process: Process,
 }
 
 impl DirLock for MemLock {
+    fn abandon(&self) {}
+
     fn is_in_place(&self) -> io::Result<bool> {
         let place = place(self.anchor.as_ref(), &self.path);
-        self.machine.inspect(|disk| Ok(disk.resolve_file(place).is_ok_and(|inode| inode == self.inode)))
+        self.machine.inspect(|disk| Ok(disk.is_at(place, self.inode)))
     }
 }
 
 impl Drop for MemLock {
     fn drop(&mut self) {
-        self.machine.disk.write().unlock(self.inode, self.is_exclusive);
+        if self.process.is_current() || planted!("child-unlocks") {
+            self.machine.disk.write().unlock(self.inode, self.is_exclusive);
+        }
     }
 }

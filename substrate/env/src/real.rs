@@ -4,9 +4,14 @@
 //! - No link in the last component of a path is followed, but by `anchor`; directories are made with mode
 //!   0700, files 0600.
 //! - A lock is a flock on a descriptor of its own, so it excludes other holders in this process as well, and
-//!   the kernel drops it when the process dies.
+//!   the kernel drops it when the last process that has a copy of the descriptor dies.
+//! - A forked child changes nothing through what its parent has opened: a lock is released by the process
+//!   that took it, files and anchored directories refuse every call. An environment that is not anchored has
+//!   nothing open, and works in the child as well.
 
 pub(crate) mod file;
+pub(crate) mod fork_page;
+pub(crate) mod lock;
 pub(crate) mod mapped_file;
 pub(crate) mod plain_io;
 pub(crate) mod read_backend;
@@ -18,27 +23,29 @@ pub(crate) mod uring;
 use std::{
     io,
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags},
     io::{Errno, retry_on_intr},
     rand::GetRandomFlags,
 };
 use testudo_base::errno::lasting;
 
 use crate::{
-    DirEntry, DirLock, EntryType, Env, Execution, File, LockHolder, MappedFile, OpenOptions, Thread,
-    contract::{OWNER_BYTES_MAX, decode_owner, encode_owner, may_hold_owner, require_same_dir},
+    DirEntry, DirLock, EntryType, Env, Execution, File, LockHolder, MappedFile, OpenMode, OpenOptions,
+    OwnerState, Process, Thread,
+    contract::require_same_dir,
     real::{
-        file::{RealFile, open_regular},
+        file::RealFile,
+        lock::FlockGuard,
         mapped_file::{SharedMapping, read_boot_id},
         read_backend::ReadBackend,
     },
-    wrappers::anchor::{self, Anchor, Place, is_same},
+    wrappers::anchor::{self, Anchor, Place},
 };
 
 /// The real machine.
@@ -47,6 +54,8 @@ pub struct RealEnv {
     reads: Arc<ReadBackend>,
     started: Instant,
     anchor: Option<Anchor>,
+    /// The one that made it.
+    process: Process,
 }
 
 /// Options of a [`RealEnv`] that differs from the default.
@@ -66,7 +75,7 @@ impl RealEnvBuilder {
     /// The environment.
     pub fn build(self) -> Arc<RealEnv> {
         let reads = Arc::new(ReadBackend::new(self.allow_ring));
-        Arc::new(RealEnv { reads, started: read_monotonic(), anchor: None })
+        Arc::new(RealEnv { reads, started: read_monotonic(), anchor: None, process: Process::current() })
     }
 }
 
@@ -90,31 +99,36 @@ impl RealEnv {
         anchor::place(self.anchor.as_ref(), path)
     }
 
-    fn flock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<FlockGuard> {
-        let descriptor = open_lock_file(self.place(path), create, exclusive)?;
-        try_lock(&descriptor, exclusive)?;
-        let anchor = self.anchor.clone();
-        let names_owner = exclusive && write_owner(&descriptor).unwrap_or(false);
-        let locked = rustix::fs::fstat(&descriptor)?;
-        Ok(FlockGuard { descriptor, locked, anchor, path: path.to_owned(), names_owner })
+    /// How a file is read that is opened now. What a parent has made is of no use to a child.
+    fn reads(&self) -> Arc<ReadBackend> {
+        if self.process.is_current() { Arc::clone(&self.reads) } else { self.reads.for_child() }
+    }
+
+    /// Fails if the directory was opened by a process of which this one is a fork.
+    fn check_process(&self) -> io::Result<()> {
+        if self.anchor.is_some() { self.process.check().map_err(io::Error::other) } else { Ok(()) }
     }
 }
 
 impl Env for RealEnv {
     fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>> {
         let anchor = Some(Anchor::open(self.place(directory))?);
-        Ok(Arc::new(Self { reads: Arc::clone(&self.reads), started: self.started, anchor }))
+        Ok(Arc::new(Self { reads: self.reads(), started: self.started, anchor, process: Process::current() }))
     }
 
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(RealFile::open(self.place(path), options, Arc::clone(&self.reads))?))
+        if options.mode != OpenMode::Read {
+            self.check_process()?;
+        }
+        Ok(Arc::new(RealFile::open(self.place(path), options, self.reads())?))
     }
 
     fn temporary_file(&self) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(RealFile::temporary(self.random_u64(), Arc::clone(&self.reads))?))
+        Ok(Arc::new(RealFile::temporary(self.random_u64(), self.reads())?))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.check_process()?;
         let place = self.place(path);
         Ok(retry_on_intr(|| rustix::fs::mkdirat(place.directory, place.name, Mode::RWXU))?)
     }
@@ -151,17 +165,20 @@ impl Env for RealEnv {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check_process()?;
         require_same_dir(from, to)?;
         let (from, to) = (self.place(from), self.place(to));
         Ok(retry_on_intr(|| rustix::fs::renameat(from.directory, from.name, to.directory, to.name))?)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.check_process()?;
         let place = self.place(path);
         Ok(retry_on_intr(|| rustix::fs::unlinkat(place.directory, place.name, AtFlags::empty()))?)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.check_process()?;
         if let Some(anchor) = self.anchor.as_ref().filter(|anchor| anchor.is_at(path)) {
             return anchor.remove_dir();
         }
@@ -174,19 +191,26 @@ impl Env for RealEnv {
         retry_on_intr(|| rustix::fs::fsync(&directory)).map_err(|error| lasting(error.into()))
     }
 
+    fn process(&self) -> Process {
+        if self.anchor.is_some() { self.process.clone() } else { Process::current() }
+    }
+
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
-        Ok(Box::new(self.flock(path, create, exclusive)?))
+        self.check_process()?;
+        Ok(Box::new(FlockGuard::lock_file(self.anchor.as_ref(), path, create, exclusive)?))
+    }
+
+    fn lock_dir(&self, directory: &Path, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        self.check_process()?;
+        Ok(Box::new(FlockGuard::lock_dir(self.anchor.as_ref(), directory, exclusive)?))
     }
 
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
-        let descriptor = open_regular(self.place(path), OFlags::RDONLY)?;
-        match try_lock(&descriptor, false) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Readers hold it, or nobody does.
-            outcome => return outcome.map(|()| LockHolder::NoOwner),
-        }
-        let mut bytes = [0; OWNER_BYTES_MAX];
-        Ok(LockHolder::Owner(decode_owner(read_owner(&descriptor, &mut bytes)?)))
+        lock::holder(self.place(path))
+    }
+
+    fn owner_state(&self, path: &Path, process: u32) -> OwnerState {
+        lock::owner_state(self.place(path), process)
     }
 
     fn monotonic(&self) -> Duration {
@@ -219,6 +243,7 @@ impl Env for RealEnv {
     }
 
     fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
+        self.check_process()?;
         Ok(Arc::new(SharedMapping::create(self.place(path), bytes)?))
     }
 
@@ -236,83 +261,7 @@ impl Env for RealEnv {
     }
 }
 
-/// Releases the lock by closing the descriptor.
-#[derive(Debug)]
-struct FlockGuard {
-    descriptor: OwnedFd,
-    /// What the descriptor is of; as long as it is open no other file has its number.
-    locked: Stat,
-    anchor: Option<Anchor>,
-    path: PathBuf,
-    /// Whether the file has the number of this process.
-    names_owner: bool,
-}
-
-fn read_owner<'b>(descriptor: &OwnedFd, bytes: &'b mut [u8; OWNER_BYTES_MAX]) -> io::Result<&'b [u8]> {
-    let length = retry_on_intr(|| rustix::io::pread(descriptor, &mut *bytes, 0))?;
-    Ok(&bytes[..length])
-}
-
-/// Writes the number of this process, for humans who are refused; `false` if the file holds something else.
-fn write_owner(descriptor: &OwnedFd) -> io::Result<bool> {
-    if !may_hold_owner(read_owner(descriptor, &mut [0; OWNER_BYTES_MAX])?) {
-        return Ok(false);
-    }
-    rustix::fs::ftruncate(descriptor, 0)?;
-    rustix::io::pwrite(descriptor, encode_owner(std::process::id()).as_bytes(), 0)?;
-    Ok(true)
-}
-
-impl DirLock for FlockGuard {
-    fn is_in_place(&self) -> io::Result<bool> {
-        let place = anchor::place(self.anchor.as_ref(), &self.path);
-        match rustix::fs::statat(place.directory, place.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(named) => Ok(is_same(&named, &self.locked)),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-impl Drop for FlockGuard {
-    fn drop(&mut self) {
-        if self.names_owner {
-            let _ = rustix::fs::ftruncate(&self.descriptor, 0);
-        }
-        // Closing is not enough: a process that is being started has copies of all descriptors for a moment.
-        let _ = rustix::fs::flock(&self.descriptor, FlockOperation::Unlock);
-    }
-}
-
-fn try_lock(descriptor: &OwnedFd, exclusive: bool) -> io::Result<()> {
-    let operation = if exclusive {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
-    Ok(retry_on_intr(|| rustix::fs::flock(descriptor, operation))?)
-}
-
-/// Network file systems want a writable descriptor for an exclusive lock, so that is tried first; elsewhere a
-/// readable one is enough.
-fn open_lock_file(place: Place<'_>, create: bool, exclusive: bool) -> io::Result<OwnedFd> {
-    if create {
-        return open_regular(place, OFlags::RDWR | OFlags::CREATE);
-    }
-    if exclusive {
-        match open_regular(place, OFlags::RDWR) {
-            Err(error) if is_refusal(error.kind()) => {}
-            result => return result,
-        }
-    }
-    open_regular(place, OFlags::RDONLY)
-}
-
-fn is_refusal(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
-}
-
-fn open_dir(place: Place<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn open_dir(place: Place<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(retry_on_intr(|| rustix::fs::openat(place.directory, place.name, flags, Mode::empty()))?)
 }
@@ -326,6 +275,3 @@ pub(crate) fn read_monotonic() -> Instant {
 pub(crate) fn read_wall_clock() -> SystemTime {
     SystemTime::now()
 }
-
-#[cfg(test)]
-mod tests;

@@ -349,6 +349,19 @@ pub(crate) const BUGS: &[Bug] = &[
         "who finds a store locked is not told by which process",
         &["tools/cli/tests/verbs/beside_writer.rs"],
     ),
+    bug(
+        "directory-not-locked",
+        "a store without its lock file is written while somebody reads it",
+        &["engine/tests/store/without_lock_file.rs"],
+    ),
+    // Forks.
+    bug("fork-unnoticed", "a forked child uses the store of its parent", &["engine/tests/fork.rs"]),
+    bug("child-unlocks", "a forked child gives up the lock of its parent", &["engine/tests/fork.rs"]),
+    bug(
+        "forked-child-closes",
+        "the last handle of a forked child closes the store",
+        &["engine/tests/fork.rs", "engine/tests/store/forked.rs"],
+    ),
     // Openings.
     bug("tail-not-replayed", "what a killed process acknowledged is not recovered", &["model"]),
     bug(

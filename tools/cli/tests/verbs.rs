@@ -39,3 +39,5 @@ mod salvage_cases;
 mod scrub;
 #[path = "verbs/typing.rs"]
 mod typing;
+#[path = "verbs/without_lock_file.rs"]
+mod without_lock_file;

@@ -30,8 +30,7 @@ pub(crate) struct OpenRepository {
     pub(crate) env: Arc<dyn Env>,
     pub(crate) directory: PathBuf,
     pub(crate) id: RepositoryId,
-    /// `None` where there is no lock file, as in a copy on a medium for reading.
-    _lock: Option<Box<dyn DirLock>>,
+    _lock: Arc<dyn DirLock>,
 }
 
 /// Copies of a store give the same ids to different runs; their incarnations differ. So do those of what
@@ -63,16 +62,14 @@ impl Repository {
         Error::invalid(format!("{} is not a backup repository: {why}", self.directory.display()))
     }
 
-    fn lock(&self, create: bool, exclusive: bool) -> Result<Option<Box<dyn DirLock>>> {
-        match self.env.lock(&self.directory.join(LOCK_FILE), create, exclusive) {
-            Ok(lock) => Ok(Some(lock)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !exclusive => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+    fn lock(&self, create: bool, exclusive: bool) -> Result<Arc<dyn DirLock>> {
+        directory::try_lock(&*self.env, &self.directory, create, exclusive).map_err(|error| {
+            if error.kind() == io::ErrorKind::WouldBlock {
                 let message = format!("{} is in use by another process", self.directory.display());
-                Err(Error::new(ErrorKind::Locked, message))
+                return Error::new(ErrorKind::Locked, message);
             }
-            Err(error) => Err(directory::io(&self.directory.join(LOCK_FILE), error)),
-        }
+            directory::io(&self.directory.join(LOCK_FILE), error)
+        })
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -119,7 +116,7 @@ impl Repository {
         let names = self.names()?;
         if !is_known(&names) {
             self.check_creatable(&names, create)?;
-            self.make()?;
+            self.make(&lock)?;
         }
         let repository = self.open(lock)?;
         repository.remove_leftovers()?;
@@ -136,17 +133,17 @@ impl Repository {
         }
     }
 
-    fn make(&self) -> Result<()> {
+    fn make(&self, lock: &Arc<dyn DirLock>) -> Result<()> {
         let id = RepositoryId(u128::from(self.env.random_u64()) << 64 | u128::from(self.env.random_u64()));
         let (env, directory) = (Arc::clone(&self.env), self.directory.clone());
-        let new = OpenRepository { env, directory, id, _lock: None };
+        let new = OpenRepository { env, directory, id, _lock: Arc::clone(lock) };
         new.remove_leftovers()?;
         new.put(REPOSITORY_FILE, &backup_format::encode_repository(id))?;
         new.sync_names()?;
         directory::sync_own_name(&*self.env, &self.directory)
     }
 
-    fn open(&self, lock: Option<Box<dyn DirLock>>) -> Result<OpenRepository> {
+    fn open(&self, lock: Arc<dyn DirLock>) -> Result<OpenRepository> {
         let (env, directory) = (Arc::clone(&self.env), self.directory.clone());
         let mut repository = OpenRepository { env, directory, id: RepositoryId(0), _lock: lock };
         let bytes = repository.read(REPOSITORY_FILE)?;

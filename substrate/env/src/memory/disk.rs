@@ -268,6 +268,22 @@ impl Disk {
     /// Locks an existing file; `WouldBlock` if that is excluded.
     pub(super) fn lock(&mut self, place: Place<'_>, exclusive: bool) -> io::Result<Inode> {
         let inode = self.resolve_file(place)?;
+        self.hold_lock(inode, exclusive)?;
+        if exclusive && may_hold_owner(&self.owner_bytes(inode)?) {
+            self.write_owner(inode, &encode_owner(PROCESS_ID))?;
+        }
+        Ok(inode)
+    }
+
+    /// Locks an existing directory; `WouldBlock` if that is excluded.
+    pub(super) fn lock_dir(&mut self, place: Place<'_>, exclusive: bool) -> io::Result<Inode> {
+        let inode = self.resolve(place)?;
+        self.directory(inode)?;
+        self.hold_lock(inode, exclusive)?;
+        Ok(inode)
+    }
+
+    fn hold_lock(&mut self, inode: Inode, exclusive: bool) -> io::Result<()> {
         let holders = match (self.locks.get(&inode), exclusive) {
             (None, true) => Holders::One,
             (None, false) => Holders::Shared(1),
@@ -276,10 +292,7 @@ impl Disk {
         };
         self.locks.insert(inode, holders);
         *self.handles.entry(inode).or_default() += 1;
-        if exclusive && may_hold_owner(&self.owner_bytes(inode)?) {
-            self.write_owner(inode, &encode_owner(PROCESS_ID))?;
-        }
-        Ok(inode)
+        Ok(())
     }
 
     /// Writes who holds a lock, if there is space.
@@ -326,6 +339,11 @@ impl Disk {
 
     pub(super) fn exists(&self, place: Place<'_>) -> bool {
         self.resolve(place).is_ok()
+    }
+
+    /// Whether the path leads to this file or directory.
+    pub(super) fn is_at(&self, place: Place<'_>, inode: Inode) -> bool {
+        self.resolve(place).is_ok_and(|found| found == inode)
     }
 
     /// The file behind a handle.

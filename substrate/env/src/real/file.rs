@@ -4,6 +4,7 @@
 //! - The descriptor is of a regular file, blocking, close-on-exec.
 //! - Interrupted and short calls are continued; the caller sees a whole result or an error.
 //! - A failed sync is returned as it is and never repeated here.
+//! - Only the process that opened it reads, writes or syncs it; a forked child gets an error.
 
 use std::{
     io,
@@ -22,7 +23,7 @@ use rustix::{
 use testudo_base::{errno::lasting, num::u64_of};
 
 use crate::{
-    AlignedBuffer, File, OpenMode, OpenOptions, PendingRead, PendingWrite, ReadRequest,
+    AlignedBuffer, File, OpenMode, OpenOptions, PendingRead, PendingWrite, Process, ReadRequest,
     file::{range_end, require_direct_alignment},
     pending_read::FinishedRead,
     pending_write::FinishedWrite,
@@ -45,6 +46,8 @@ pub(crate) struct RealFile {
     /// The kernel bypasses its page cache on this descriptor.
     direct: AtomicBool,
     reads: Arc<ReadBackend>,
+    /// The one that opened it.
+    process: Process,
 }
 
 impl RealFile {
@@ -63,7 +66,8 @@ impl RealFile {
         if !direct {
             set_direct(&descriptor, false)?;
         }
-        Ok(Self { descriptor: Arc::new(descriptor), aligned, direct: AtomicBool::new(direct), reads })
+        let (descriptor, process) = (Arc::new(descriptor), Process::current());
+        Ok(Self { descriptor, aligned, direct: AtomicBool::new(direct), reads, process })
     }
 
     /// A file without a name, in `TMPDIR`, `/var/tmp` or `/tmp`, the first that there is. `random` is
@@ -84,7 +88,14 @@ impl RealFile {
         Self::of(outcome?, true, reads)
     }
 
+    /// Fails in a forked child.
+    #[inline]
+    fn check_process(&self) -> io::Result<()> {
+        self.process.check().map_err(io::Error::other)
+    }
+
     fn check(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check_process()?;
         range_end(offset, u64_of(bytes.len()))?;
         if self.aligned { require_direct_alignment(offset, bytes) } else { Ok(()) }
     }
@@ -168,6 +179,7 @@ impl File for RealFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.check_process()?;
         retry_on_intr(|| rustix::fs::fdatasync(&*self.descriptor)).map_err(|error| lasting(error.into()))
     }
 
@@ -176,6 +188,7 @@ impl File for RealFile {
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
+        self.check_process()?;
         range_end(length, 0)?;
         if exceeds_limit(length) && self.len()? < length {
             return Err(Errno::FBIG.into());
@@ -184,6 +197,7 @@ impl File for RealFile {
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.check_process()?;
         let end = range_end(offset, length)?;
         if length == 0 {
             return Ok(());
@@ -200,6 +214,7 @@ impl File for RealFile {
     }
 
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.check_process()?;
         range_end(offset, length)?;
         if length == 0 {
             return Ok(());

@@ -4,15 +4,17 @@
 //! **Invariants**
 //! - Both ways give the same results, errors included; only the speed differs.
 //! - When a call returns, no read of its batch is under way any more.
+//! - A forked child neither uses nor ends what its parent has made of it: it has no threads of that, and its
+//!   rings are not mapped.
 
-use std::os::fd::OwnedFd;
+use std::{mem, os::fd::OwnedFd};
 
 use testudo_base::sync::{Arc, OnceLock};
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 use crate::real::uring::RingPool;
 use crate::{
-    AlignedBuffer, PendingRead, PendingWrite, ReadRequest,
+    AlignedBuffer, PendingRead, PendingWrite, Process, ReadRequest,
     pending_write::FinishedWrite,
     real::{
         plain_io::{read_exact_at, write_rest},
@@ -26,6 +28,8 @@ use crate::{
 pub(crate) struct ReadBackend {
     allow_ring: bool,
     way: OnceLock<Way>,
+    /// The one that made it.
+    process: Process,
 }
 
 #[derive(Debug)]
@@ -38,7 +42,12 @@ enum Way {
 impl ReadBackend {
     /// io_uring if `allow_ring` and the kernel has it, else threads.
     pub(crate) fn new(allow_ring: bool) -> Self {
-        Self { allow_ring, way: OnceLock::new() }
+        Self { allow_ring, way: OnceLock::new(), process: Process::current() }
+    }
+
+    /// The same for a process that was forked from the one that made it.
+    pub(crate) fn for_child(&self) -> Arc<Self> {
+        Arc::new(Self::new(self.allow_ring))
     }
 
     fn way(&self) -> &Way {
@@ -108,6 +117,14 @@ impl ReadBackend {
                 let result = write_rest(file, offset, &buffer[..length], 0);
                 Box::new(FinishedWrite { buffer, result })
             }
+        }
+    }
+}
+
+impl Drop for ReadBackend {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            mem::forget(self.way.take());
         }
     }
 }

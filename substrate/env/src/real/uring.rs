@@ -11,9 +11,11 @@
 //! - A background read or write owns its buffer, and frees or returns it only after its completion was
 //!   reaped.
 //! - Nothing between the first submission and the last completion may panic.
+//! - A forked child touches no ring of its parent: their memory is not mapped there, and what is in flight
+//!   belongs to the parent.
 
 use std::{
-    fmt, io,
+    fmt, io, mem,
     os::fd::{AsRawFd, OwnedFd},
 };
 
@@ -25,7 +27,7 @@ use testudo_base::{
 };
 
 use crate::{
-    AlignedBuffer, PendingRead, PendingWrite, ReadRequest,
+    AlignedBuffer, PendingRead, PendingWrite, Process, ReadRequest,
     real::plain_io::{read_exact_at, read_rest, write_rest},
 };
 
@@ -41,6 +43,8 @@ const BUSY_RETRIES_MAX: usize = 1000;
 /// Idle rings. Lock: a leaf, held for a push or a pop only.
 pub(crate) struct RingPool {
     idle: Arc<Mutex<Vec<IoUring>>>,
+    /// The one that made it.
+    process: Process,
 }
 
 impl fmt::Debug for RingPool {
@@ -56,7 +60,10 @@ impl RingPool {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe).ok()?;
         let is_supported = probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE);
-        is_supported.then(|| Self { idle: Arc::new(Mutex::new(vec![ring])) })
+        is_supported.then(|| {
+            let process = Process::current();
+            Self { idle: Arc::new(Mutex::new(vec![ring])), process }
+        })
     }
 
     /// Completes every request.
@@ -104,7 +111,8 @@ impl RingPool {
     fn transfer(&self, file: &Arc<OwnedFd>, offset: u64, buffer: AlignedBuffer) -> Transfer {
         let pooled = self.idle.lock().pop();
         let ring = pooled.or_else(|| new_ring().ok());
-        Transfer { ring, idle: Arc::clone(&self.idle), file: Arc::clone(file), offset, buffer }
+        let (idle, process) = (Arc::clone(&self.idle), self.process.clone());
+        Transfer { ring, idle, file: Arc::clone(file), offset, buffer, process }
     }
 }
 
@@ -129,6 +137,7 @@ struct Transfer {
     file: Arc<OwnedFd>,
     offset: u64,
     buffer: AlignedBuffer,
+    process: Process,
 }
 
 impl fmt::Debug for Transfer {
@@ -169,6 +178,10 @@ impl Transfer {
     /// done anew.
     fn reap(&mut self) -> Option<usize> {
         let mut ring = self.ring.take()?;
+        if !self.process.is_current() {
+            mem::forget(ring);
+            return None;
+        }
         let result = loop {
             if let Some(completion) = ring.completion().next() {
                 break completion.result();
@@ -182,7 +195,7 @@ impl Transfer {
     }
 
     fn take_buffer(&mut self) -> AlignedBuffer {
-        std::mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0))
+        mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0))
     }
 }
 
@@ -200,6 +213,9 @@ impl PendingRead for RingRead {
         let mut read = self.0;
         let done = read.reap();
         let mut buffer = read.take_buffer();
+        if let Err(error) = read.process.check() {
+            return (buffer, Err(io::Error::other(error)));
+        }
         let result = match done {
             Some(0) if !buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(count) => read_rest(&read.file, read.offset, &mut buffer, count),
@@ -222,6 +238,9 @@ impl PendingWrite for RingWrite {
         // As for a read: what is missing, or an error, is left to the ordinary write.
         let done = transfer.reap().unwrap_or(0);
         let buffer = transfer.take_buffer();
+        if let Err(error) = transfer.process.check() {
+            return (buffer, Err(io::Error::other(error)));
+        }
         let result = write_rest(&transfer.file, transfer.offset, &buffer[..length], done);
         (buffer, result)
     }

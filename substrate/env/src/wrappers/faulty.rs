@@ -314,6 +314,11 @@ impl Env for FaultyEnv {
         self.inner.lock(path, create, exclusive)
     }
 
+    fn lock_dir(&self, directory: &Path, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        self.faults.check(IoClass::Lock, directory)?;
+        self.inner.lock_dir(directory, exclusive)
+    }
+
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
         self.faults.check(IoClass::Metadata, path)?;
         self.inner.lock_holder(path)
@@ -329,7 +334,7 @@ impl Env for FaultyEnv {
         self.inner.free_bytes(path)
     }
 
-    crate::forward!(inner: monotonic, wall_clock, random_u64, execution, sleep, boot_id);
+    crate::forward!(inner: process, owner_state, monotonic, wall_clock, random_u64, execution, sleep, boot_id);
 }
 
 #[derive(Debug)]

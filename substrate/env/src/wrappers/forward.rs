@@ -50,6 +50,25 @@ macro_rules! forward {
             $crate::Env::lock(&*self.$inner, path, create, exclusive)
         }
     };
+    (@process $inner:tt) => {
+        fn process(&self) -> $crate::Process {
+            $crate::Env::process(&*self.$inner)
+        }
+    };
+    (@lock_dir $inner:tt) => {
+        fn lock_dir(
+            &self,
+            directory: &::std::path::Path,
+            exclusive: bool,
+        ) -> ::std::io::Result<::std::boxed::Box<dyn $crate::DirLock>> {
+            $crate::Env::lock_dir(&*self.$inner, directory, exclusive)
+        }
+    };
+    (@owner_state $inner:tt) => {
+        fn owner_state(&self, path: &::std::path::Path, process: u32) -> $crate::OwnerState {
+            $crate::Env::owner_state(&*self.$inner, path, process)
+        }
+    };
     (@lock_holder $inner:tt) => {
         fn lock_holder(&self, path: &::std::path::Path) -> ::std::io::Result<$crate::LockHolder> {
             $crate::Env::lock_holder(&*self.$inner, path)

@@ -118,8 +118,8 @@ impl Env for LockCheckedEnv {
     // An anchored directory is another one, or the same one without the lock. A temporary file is nobody
     // else's.
     crate::forward!(
-        inner: anchor, temporary_file, list_dir, sync_dir, lock, lock_holder, monotonic, wall_clock,
-        random_u64, execution, spawn, sleep, boot_id, free_bytes
+        inner: anchor, temporary_file, list_dir, sync_dir, process, lock, lock_dir, lock_holder, owner_state,
+        monotonic, wall_clock, random_u64, execution, spawn, sleep, boot_id, free_bytes
     );
 }
 

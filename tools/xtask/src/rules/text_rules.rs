@@ -9,17 +9,19 @@ use crate::{
 };
 
 /// The files that may hold unsafe code, each with its reason. All others are kept safe by the compiler.
-const UNSAFE_FILES: [(&str, &str); 12] = [
+const UNSAFE_FILES: [(&str, &str); 14] = [
     ("substrate/env/src/real/uring.rs", "the kernel writes into buffers while requests are in flight"),
     (
         "substrate/env/src/real/mapped_file.rs",
         "the tail of the log is mapped, so that it survives the process",
     ),
+    ("substrate/env/src/real/fork_page.rs", "a page that the kernel wipes in forked children"),
     ("substrate/storage/src/cache/pins.rs", "pages are read under a count and written under a claim"),
     ("substrate/memtable/src/arena.rs", "records are written into raw chunks and shared without a lock"),
     ("substrate/base/src/large_slice.rs", "anonymous mappings of the system as slices"),
     ("substrate/base/src/prefetch.rs", "instructions that load cache lines ahead"),
     ("substrate/wal/src/append/buffer.rs", "writers copy into disjoint parts of one buffer at once"),
+    ("engine/tests/fork/child.rs", "forks; tests only"),
     ("testing/fuzz/src/counting_allocator.rs", "an allocator is an unsafe trait; tests only"),
     ("tools/bench-rivals/src/lmdb.rs", "a mapped file is unsafe to open; benchmarks of other stores only"),
     ("tools/bench-rivals/src/rocksdb/library.rs", "RocksDB's C interface; as above"),

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use testudo_base::sync::Arc;
 
 use super::{IDLE_RINGS_MAX, RingPool, new_ring};
-use crate::{AlignedBuffer, ReadRequest};
+use crate::{AlignedBuffer, Process, ReadRequest};
 
 fn patterned_file(place: &tempfile::TempDir) -> OwnedFd {
     let path = place.path().join("a");
@@ -36,7 +36,7 @@ fn a_ring_that_refuses_requests_is_dropped_and_the_batch_is_read_without_it() {
     let file = patterned_file(&place);
     // The kernel answers EBADFD to every submission on such a ring.
     let disabled = IoUring::builder().setup_r_disabled().build(64).unwrap();
-    let pool = RingPool { idle: Arc::new(Mutex::new(vec![disabled])) };
+    let pool = RingPool { idle: Arc::new(Mutex::new(vec![disabled])), process: Process::current() };
     read_and_check(&pool, &file);
     assert_eq!(pool.idle.lock().len(), 0);
     read_and_check(&pool, &file);
@@ -75,7 +75,7 @@ fn a_background_read_that_the_kernel_does_not_take_is_read_without_it() {
     let place = tempfile::tempdir().unwrap();
     let file = Arc::new(patterned_file(&place));
     let disabled = IoUring::builder().setup_r_disabled().build(64).unwrap();
-    let pool = RingPool { idle: Arc::new(Mutex::new(vec![disabled])) };
+    let pool = RingPool { idle: Arc::new(Mutex::new(vec![disabled])), process: Process::current() };
     let (buffer, result) = pool.start(&file, 0, AlignedBuffer::zeroed(8192)).wait();
     result.unwrap();
     assert!(buffer.chunks(512).zip(0_u8..).all(|(part, number)| part.iter().all(|&byte| byte == number)));

@@ -12,14 +12,15 @@ pub(super) fn second_owner_after_removal(place: &Place) {
     let mut first = place.open("db", Expected::default());
     first.write("first", 500);
     fs::remove_file(place.path("db").join("LOCK")).unwrap();
-    let mut second = place.open("db", first.expected());
-    second.write("second", 500);
+    // The directory itself is locked, too.
+    let error = place.try_open("db").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
+    assert!(!place.path("db").join("LOCK").exists(), "who is refused makes no file");
     require_lost(first.try_write("too late", 500));
     require_lost(first.db.flush());
     require_lost(first.db.keyspace("too late", Default::default));
-    // What the first one reads may be the second one's by now; the pages tell.
-    second.check();
-    first.close_without_lock();
+    let expected = first.close_without_lock();
+    let mut second = place.open("db", expected);
     second.write("second, alone", 500);
     second.db.flush().unwrap();
     let expected = second.close();
@@ -58,7 +59,7 @@ pub(super) fn refusal_names_the_owner(place: &Place) {
         assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
         assert!(error.to_string().contains(what), "{error}");
     };
-    refused(&format!("open for writing in process {}", std::process::id()));
+    refused(&format!("open for writing by this process already (process {})", std::process::id()));
     store.close();
     let reader = testudo::Db::builder(place.path("db")).memory_bytes(1 << 20).read_only().open().unwrap();
     refused("open for reading");

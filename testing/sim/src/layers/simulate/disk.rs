@@ -240,6 +240,10 @@ impl Env for SimEnv {
         self.plain(IoClass::Lock, path, |machine| machine.lock(path, create, exclusive))
     }
 
+    fn lock_dir(&self, directory: &Path, exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        self.plain(IoClass::Lock, directory, |machine| machine.lock_dir(directory, exclusive))
+    }
+
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder> {
         self.plain(IoClass::Metadata, path, |machine| machine.lock_holder(path))
     }
@@ -255,7 +259,9 @@ impl Env for SimEnv {
         self.call(Call::on(IoClass::Metadata, path), || self.machine.free_bytes(path), |bytes| *bytes)
     }
 
-    testudo_env::forward!(machine: monotonic, random_u64, execution, spawn, sleep, boot_id);
+    testudo_env::forward!(
+        machine: process, owner_state, monotonic, random_u64, execution, spawn, sleep, boot_id
+    );
 }
 
 #[derive(Debug)]

@@ -55,11 +55,16 @@ impl Env for ForgetfulEnv {
     fn create_mapped(&self, _path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
         Ok(Arc::new(MappedMemory::zeroed(bytes)))
     }
+    fn lock_dir(&self, _directory: &Path, _exclusive: bool) -> io::Result<Box<dyn DirLock>> {
+        Err(nothing_there())
+    }
     fn lock_holder(&self, _path: &Path) -> io::Result<LockHolder> {
         Ok(LockHolder::NoOwner)
     }
 
-    testudo_env::forward!(0: monotonic, wall_clock, random_u64, execution, spawn, sleep, boot_id, free_bytes);
+    testudo_env::forward!(
+        0: process, owner_state, monotonic, wall_clock, random_u64, execution, spawn, sleep, boot_id, free_bytes
+    );
 }
 
 impl File for ForgetfulFile {

@@ -1,0 +1,31 @@
+//! What stays of a stepped store that is dropped in the middle of a job.
+
+use std::path::Path;
+
+use testudo_base::sync::Arc;
+use testudo_env::MemEnv;
+
+use crate::{Db, KeyspaceOptions, Tree};
+
+#[test]
+fn a_stepped_store_that_is_dropped_between_the_halves_of_a_job_is_freed() {
+    let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).memory_bytes(1 << 20).open().unwrap();
+    let tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 16 };
+    let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap();
+    for round in 0..40_u32 {
+        for number in 0..100_u32 {
+            let key = (round * 100 + number).wrapping_mul(0x9e37_79b1) % 3000;
+            keyspace.insert(key.to_be_bytes(), [7; 100]).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    while db.store().background.kept.lock().is_none() {
+        assert!(db.step().unwrap(), "there is a job to do");
+    }
+    let store = Arc::downgrade(db.store());
+    let (data, jobs) = (Arc::downgrade(&db.store().data), Arc::downgrade(&db.store().background.jobs));
+    drop((db, keyspace));
+    assert!(store.upgrade().is_none(), "the store");
+    assert!(data.upgrade().is_none(), "the data file");
+    assert!(jobs.upgrade().is_none(), "the job and its keyspace");
+}

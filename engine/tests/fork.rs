@@ -1,0 +1,144 @@
+//! Forks: a handle that a child has inherited does nothing but fail, and harms nothing.
+//!
+//! The test starts itself as the process that forks: a store under load, handles of every kind, and a child
+//! that uses and drops them all while other processes try to come in. `TESTUDO_FORKS` sets the number of
+//! forks, `TESTUDO_FORK_SEED` the seed.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+#[path = "fork/calls.rs"]
+mod calls;
+#[path = "fork/child.rs"]
+mod child;
+#[path = "fork/scenarios.rs"]
+mod scenarios;
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use testudo::{Db, ErrorKind};
+use testudo_env::{Env, RealEnv};
+
+const FORKS: u64 = 50;
+
+fn number_from_env(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// A process that forks; as a test of its own it does nothing.
+#[test]
+fn forking_process() {
+    let Ok(scenario) = env::var("TESTUDO_FORK_SCENARIO") else { return };
+    let directory = env::var("TESTUDO_FORK_DIR").unwrap();
+    let (first, count) = (number_from_env("TESTUDO_FORK_SEED").unwrap(), number_from_env("TESTUDO_FORKS"));
+    let run = scenarios::find(&scenario);
+    for seed in first..first + count.unwrap() {
+        run(Path::new(&directory), seed);
+    }
+}
+
+/// A process that tries to open a store and says how that ended; as a test of its own it does nothing.
+#[test]
+fn opening_process() {
+    let Ok(directory) = env::var("TESTUDO_FORK_OPEN") else { return };
+    for is_reader in [false, true] {
+        let builder = Db::builder(&directory).memory_bytes(1 << 20).create(false);
+        let opened = if is_reader { builder.read_only().open() } else { builder.open() };
+        let said = match opened {
+            Ok(db) => db.close().map_or_else(|error| error.to_string(), |()| "opened".to_owned()),
+            Err(error) if error.kind() == ErrorKind::Locked => format!("locked: {error}"),
+            Err(error) => error.to_string(),
+        };
+        std::io::stdout().write_all(format!("\nsaid {said}\n").as_bytes()).unwrap();
+    }
+}
+
+/// What another process is told that opens the store to write it, and to read it.
+fn tell_from_outside(directory: &Path) -> [String; 2] {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "opening_process", "--nocapture", "--test-threads", "1"]);
+    command.env_remove("TESTUDO_FORK_SCENARIO").env("TESTUDO_FORK_OPEN", directory);
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
+    let lines = BufReader::new(&output.stdout[..]).lines().map(Result::unwrap);
+    let said: Vec<String> =
+        lines.filter_map(|line| line.strip_prefix("said ").map(ToOwned::to_owned)).collect();
+    said.try_into().unwrap_or_else(|said| panic!("{said:?}, {}", output.status))
+}
+
+/// Fails unless nobody else can open the store, neither for writing nor for reading.
+fn require_locked(directory: &Path) {
+    for said in tell_from_outside(directory) {
+        assert!(said.starts_with("locked: "), "{said}");
+    }
+}
+
+/// A process that plays a scenario `forks` times.
+fn forking(scenario: &str, directory: &Path, forks: u64) -> Command {
+    let seed = number_from_env("TESTUDO_FORK_SEED").unwrap_or_else(|| RealEnv::new().random_u64() >> 32);
+    println!("replay with TESTUDO_FORK_SEED={seed} TESTUDO_FORKS={forks}");
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "forking_process", "--nocapture", "--test-threads", "1"]);
+    command.env("TESTUDO_FORK_SCENARIO", scenario).env("TESTUDO_FORK_DIR", directory);
+    command.env("TESTUDO_FORK_SEED", seed.to_string()).env("TESTUDO_FORKS", forks.to_string());
+    command
+}
+
+fn play(scenario: &str, forks: u64) {
+    let place = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let status = forking(scenario, place.path(), forks).status().unwrap();
+    assert!(status.success(), "{scenario}: {status}");
+}
+
+/// So many forks in all, of which a scenario gets its part.
+fn forks_for(part: u64) -> u64 {
+    (number_from_env("TESTUDO_FORKS").unwrap_or(FORKS) * part / 100).max(1)
+}
+
+#[test]
+fn a_child_is_refused_by_every_call_and_harms_no_writer() {
+    play("writer", forks_for(50));
+}
+
+#[test]
+fn a_child_is_refused_and_harms_no_reader() {
+    play("reader", forks_for(14));
+}
+
+#[test]
+fn a_child_keeps_no_closed_store_locked() {
+    play("closed", forks_for(14));
+}
+
+#[test]
+fn a_child_that_a_callback_forks_goes_no_further() {
+    play("callbacks", forks_for(14));
+}
+
+#[test]
+fn a_dead_owner_is_named_while_a_child_keeps_its_lock() {
+    for _ in 0..forks_for(8) {
+        let place = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut command = forking("daemon", place.path(), 1);
+        let mut owner = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut orders, answers) = (owner.stdin.take().unwrap(), owner.stdout.take().unwrap());
+        let mut lines = BufReader::new(answers).lines().map(Result::unwrap);
+        let mut wait_for = |word: &str| assert!(lines.any(|line| line == word), "the child says {word}");
+        wait_for("forked");
+        assert!(owner.wait().unwrap().success());
+        let [writer, reader] = tell_from_outside(&place.path().join("db"));
+        for said in [writer, reader] {
+            assert!(said.contains(&format!("process {}, which does not run", owner.id())), "{said}");
+        }
+        // The child lives on, but has no handle.
+        orders.write_all(b"use\n").unwrap();
+        wait_for("dropped");
+        assert_eq!(tell_from_outside(&place.path().join("db")), ["opened", "opened"]);
+        let db = Db::builder(place.path().join("db")).memory_bytes(1 << 20).open().unwrap();
+        calls::check(&db, scenarios::SYNCED);
+        drop(orders);
+    }
+}
