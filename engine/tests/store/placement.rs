@@ -9,6 +9,7 @@ use testudo::{
     salvage, unobserved,
 };
 use testudo_env::MemEnv;
+use testudo_share::Share;
 
 const KEYS: u64 = 3_000;
 
@@ -102,6 +103,7 @@ fn values_outside_are_read_as_those_inside() {
 
 #[test]
 fn medium_values_are_read_from_where_they_are_on_their_way_to_the_bottom() {
+    let rounds = if Share::from_environment() == Share::Whole { 8 } else { 4 };
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -110,7 +112,7 @@ fn medium_values_are_read_from_where_they_are_on_their_way_to_the_bottom() {
         let options = KeyspaceOptions::default().tree(tree).placement(placement);
         let keyspace = db.keyspace("k", options).unwrap();
         let (mut model, mut transient_bytes) = (Model::new(), 0);
-        for round in 0..8 {
+        for round in 0..rounds {
             model = fill(&db, &keyspace, 0..round + 1);
             let stats = keyspace.stats();
             assert!(stats.dead_transient_value_bytes <= stats.transient_value_bytes, "{stats:?}");

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel};
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, SplitMix};
+use testudo_share::some_of;
 
 const VALUE_BYTES: usize = 1_000;
 
@@ -62,7 +63,7 @@ fn check_opened(machine: &Arc<MemEnv>, model: &Model) {
 
 #[test]
 fn large_values_are_written_once() {
-    for tree in trees() {
+    for tree in some_of(trees(), 4, 3) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
         let keyspace = db.keyspace("k", hybrid(tree)).unwrap();
@@ -107,7 +108,7 @@ fn logged_medium(tree: Tree) -> KeyspaceOptions {
 
 #[test]
 fn medium_values_that_commits_have_written_come_back_to_their_keys() {
-    for tree in trees() {
+    for tree in some_of(trees(), 4, 2) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
         let keyspace = db.keyspace("k", logged_medium(tree)).unwrap();
@@ -141,7 +142,9 @@ fn medium_values_that_commits_have_written_come_back_to_their_keys() {
 
 #[test]
 fn a_device_that_gives_no_value_just_now_ends_no_log() {
-    for (skipped_reads, tree) in (0..12).flat_map(|skipped| trees().map(|tree| (skipped, tree))) {
+    // One in five is every tree, and other numbers with each.
+    let cases = (0..12).flat_map(|skipped| trees().map(|tree| (skipped, tree)));
+    for (skipped_reads, tree) in some_of(cases, 5, 0) {
         let (machine, db, keyspace, model) = with_value_logs(tree);
         db.persist(Durability::Sync).unwrap();
         let machine = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
@@ -204,7 +207,7 @@ fn a_commit_counts_only_with_its_values() {
     }
     db.step().unwrap();
     let mut cuts = std::collections::BTreeSet::new();
-    for seed in 0..80 {
+    for seed in some_of(0..80, 5, 0) {
         let image = machine.crash_image(&CrashPolicy::random(seed), seed);
         let mut survivors = None;
         for opening in 0..3 {
@@ -341,7 +344,7 @@ fn space_of_overwritten_values_comes_back() {
 /// Nobody does jobs but who flushes.
 #[test]
 fn dead_values_take_a_bounded_part_however_fast_values_are_overwritten() {
-    for tree in trees() {
+    for tree in some_of(trees(), 4, 1) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
         let keyspace = db.keyspace("k", hybrid(tree)).unwrap();
@@ -484,7 +487,7 @@ fn a_keyspace_that_was_dropped_holds_no_space_for_values_to_come() {
 /// Such a segment would have few pages, and one would come with every small flush.
 #[test]
 fn few_values_in_a_value_log_get_no_segment_of_their_own() {
-    for tree in trees() {
+    for tree in some_of(trees(), 4, 0) {
         let machine = MemEnv::new(1);
         let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(32 << 20).open().unwrap();
         let placement = Placement::large().with_large_ratio(0.02).unwrap();

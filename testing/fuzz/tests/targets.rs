@@ -1,10 +1,11 @@
 //! Every target: many runs of one fixed seed, a second of a fresh one that is printed, and every input that
-//! ever failed.
+//! ever failed. The README's command takes a tenth of the runs and of the second.
 
 use std::{io::Write, path::Path, time::Duration};
 
 use testudo_env::{Env, RealEnv};
 use testudo_fuzz::{Amount, CountingAllocator, Session, TARGETS, find, run_once};
+use testudo_share::Share;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -15,7 +16,9 @@ fn survives(name: &str, runs: u64) {
     let fresh = RealEnv::new().random_u64() >> 16;
     // Past the harness, which hides what passing tests print.
     let _ = writeln!(std::io::stderr(), "{name}: fresh seed {fresh}");
-    for (seed, amount) in [(1, Amount::Runs(runs)), (fresh, Amount::Time(Duration::from_secs(1)))] {
+    let share = Share::from_environment();
+    let fresh_time = Duration::from_millis(share.of(1000));
+    for (seed, amount) in [(1, Amount::Runs(share.of(runs))), (fresh, Amount::Time(fresh_time))] {
         if let Err(failure) = (Session { target, seed, amount, corpus: Vec::new() }).run(|_, _| {}) {
             let (run, message, input) = (failure.run, failure.message, failure.input);
             panic!("{name}, seed {seed}, run {run}: {message}\ninput: {input:?}");

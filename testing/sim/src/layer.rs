@@ -1,7 +1,7 @@
 //! What a layer is, what it is told and what it tells.
 //!
 //! **Invariants**
-//! - [`Limits::default`] is what CI runs.
+//! - [`Limits::default`] is the short form, or as much of it as [`Share`] says.
 //! - A failure names layer, configuration and seed where there are any, so that one command replays it.
 
 use std::{
@@ -14,6 +14,8 @@ use std::{
     time::Duration,
 };
 
+use testudo_base::num::{u64_of, usize_of};
+use testudo_share::Share;
 use testudo_testkit::{Report, configuration::Configuration};
 
 /// One kind of tests.
@@ -32,7 +34,7 @@ pub struct Layer {
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Amount {
-    /// What CI runs.
+    /// What tests run.
     #[default]
     Short,
     /// So many of the layer's unit.
@@ -46,6 +48,8 @@ pub enum Amount {
 pub struct Limits {
     /// How much.
     pub amount: Amount,
+    /// How much of the short form.
+    pub share: Share,
     /// One seed only: a replay.
     pub seed: Option<u64>,
     /// One configuration only, or those of one tree, as in `turtle-small/crash` or `turtle-small`.
@@ -59,7 +63,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
-        Self { amount: Amount::Short, seed: None, configuration: None, threads, done: Arc::default() }
+        let share = Share::from_environment();
+        Self { amount: Amount::Short, share, seed: None, configuration: None, threads, done: Arc::default() }
     }
 }
 
@@ -75,13 +80,34 @@ impl Limits {
         name == wanted || name.split_once('/').is_some_and(|(tree, _)| tree == wanted)
     }
 
-    /// The amount in units: `short` in CI, no limit where time is one.
+    /// The amount in units: `short` in the short form, no limit where time is one.
     pub(crate) fn count_or(&self, short: u64) -> u64 {
         match self.amount {
             Amount::Short => short,
             Amount::Count(count) => count,
             Amount::Time(_) => u64::MAX,
         }
+    }
+
+    /// As [`Self::count_or`], with only its share of `short`.
+    pub(crate) fn share_or(&self, short: u64) -> u64 {
+        self.count_or(self.share.of(short))
+    }
+
+    /// The length of a script: in the short form its share of `whole`. A shorter script is the beginning of
+    /// the longer one with the same seed.
+    pub(crate) fn script_length(&self, whole: usize) -> usize {
+        if self.is_tenth() { usize_of(self.share.of(u64_of(whole))) } else { whole }
+    }
+
+    /// One in how many of all cases is tried: `whole` in the short form, more in its tenth, each otherwise.
+    pub(crate) fn one_in(&self, whole: u64) -> u64 {
+        if self.amount == Amount::Short && self.seed.is_none() { self.share.one_in(whole) } else { 1 }
+    }
+
+    /// Whether only a tenth of the short form is run.
+    pub(crate) fn is_tenth(&self) -> bool {
+        self.amount == Amount::Short && self.share == Share::Tenth
     }
 
     pub(crate) fn tick(&self, count: u64) {
@@ -138,7 +164,7 @@ impl From<Report> for LayerReport {
             ("background steps", report.steps),
             ("errors tolerated", report.tolerated_errors),
         ];
-        all.into_iter().for_each(|(name, count)| counts.add(name, testudo_base::num::u64_of(count)));
+        all.into_iter().for_each(|(name, count)| counts.add(name, u64_of(count)));
         counts
     }
 }
@@ -164,6 +190,8 @@ pub struct LayerFailure {
     pub configuration: Option<String>,
     /// The seed, if there was one.
     pub seed: Option<u64>,
+    /// Whether scripts were as short as in a tenth of the short form.
+    pub is_tenth: bool,
     /// What was wrong, with the small script where there is one.
     pub message: String,
 }
@@ -177,6 +205,9 @@ impl LayerFailure {
         }
         if let Some(configuration) = &self.configuration {
             command += &format!(" --configuration {configuration}");
+        }
+        if self.is_tenth {
+            command += " --tenth";
         }
         command
     }

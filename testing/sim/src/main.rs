@@ -18,6 +18,7 @@ use std::{
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use testudo_env::{Env, RealEnv};
+use testudo_share::Share;
 use testudo_sim::{Amount, LAYERS, Layer, LayerFailure, LayerReport, Limits, layers::find};
 
 /// How often the progress line is drawn anew.
@@ -49,6 +50,9 @@ struct Arguments {
     /// Threads that share the work [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// As little as the README's test command runs, to replay what failed there
+    #[arg(long)]
+    tenth: bool,
     /// Results as JSON lines
     #[arg(long)]
     json: bool,
@@ -64,6 +68,7 @@ impl Arguments {
         let defaults = Limits::default();
         Limits {
             amount,
+            share: if self.tenth { Share::Tenth } else { Share::Whole },
             seed: self.seed,
             configuration: self.configuration.clone(),
             threads: self.threads.unwrap_or(defaults.threads).max(1),

@@ -123,6 +123,7 @@ pub(crate) fn sweep<T: Send>(
                             progress.record(index, report, enough);
                         }
                         Err(failure) => {
+                            let failure = LayerFailure { is_tenth: limits.is_tenth(), ..failure };
                             progress.failure.get_or_insert(failure);
                         }
                     }
@@ -144,7 +145,7 @@ pub(crate) fn chosen(
     if chosen.is_empty() {
         let message = format!("the layer has no such configuration; it has {}", names.join(", "));
         let configuration = limits.configuration.clone();
-        return Err(LayerFailure { layer, configuration, seed: None, message });
+        return Err(LayerFailure { layer, configuration, seed: None, is_tenth: false, message });
     }
     Ok(chosen)
 }
@@ -205,7 +206,10 @@ pub(crate) fn judge<T>(
     seed: Option<u64>,
     body: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, LayerFailure> {
-    let fail = |message| LayerFailure { layer, configuration: configuration.map(Into::into), seed, message };
+    let fail = |message| {
+        let configuration = configuration.map(Into::into);
+        LayerFailure { layer, configuration, seed, is_tenth: false, message }
+    };
     match catch_panic(body) {
         Ok(outcome) => outcome.map_err(fail),
         Err(panic) => Err(fail(panic)),
@@ -225,10 +229,21 @@ pub(crate) fn require(
     for (name, count) in least {
         if report.count(name) < *count {
             let message = format!("only {} {name}, at least {count} were to be reached", report.count(name));
-            return Err(LayerFailure { layer, configuration: None, seed: None, message });
+            return Err(LayerFailure { layer, configuration: None, seed: None, is_tenth: false, message });
         }
     }
     Ok(())
+}
+
+/// As [`require`], of layers that run a share of their short form: the same share of the coverage.
+pub(crate) fn require_share(
+    layer: &'static str,
+    limits: &Limits,
+    report: &LayerReport,
+    whole: &[(&str, u64)],
+) -> Result<(), LayerFailure> {
+    let least: Vec<_> = whole.iter().map(|(name, count)| (*name, limits.share.of(*count))).collect();
+    require(layer, limits, report, &least)
 }
 
 /// One report with one count.

@@ -26,10 +26,12 @@ use std::{
 
 use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Tree, VerifyLevel};
 use testudo_env::{Env, RealEnv, SplitMix};
+use testudo_share::part_of;
 
 use script::{KEYSPACES, MARKER, Model, Script, Step, step};
 
 const MEMORY_BYTES: u64 = 8 << 20;
+/// In CI.
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
 /// A scenario goes on until so many kills have left what it is about.
@@ -251,12 +253,12 @@ fn steps_in(state: &Model, model: &mut Model, script: &Script, done: u64) -> Opt
 
 #[test]
 fn what_a_killed_writer_leaves_is_a_prefix_with_everything_acknowledged() {
-    kill_writers(&SCENARIOS[0], number_from_env("TESTUDO_KILLS").unwrap_or(KILLS));
+    kill_writers(&SCENARIOS[0], number_from_env("TESTUDO_KILLS").unwrap_or(part_of(KILLS)));
 }
 
 #[test]
 fn so_it_is_where_pages_are_updated() {
-    kill_writers(&SCENARIOS[1], number_from_env("TESTUDO_KILLS").unwrap_or(KILLS / 2));
+    kill_writers(&SCENARIOS[1], number_from_env("TESTUDO_KILLS").unwrap_or(part_of(KILLS / 2)));
 }
 
 #[derive(Debug, Default)]

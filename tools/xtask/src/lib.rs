@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main.rs -> tidy.rs -> sources.rs -> every file in rules/
-//!         -> schedules.rs, planted.rs, instructions.rs -> special_build.rs -> rustc_with_cfg.rs
+//!         -> schedules.rs, planted.rs, instructions.rs, costs.rs -> special_build.rs -> rustc_with_cfg.rs
 //! ```
 //!
 //! **Invariants**
@@ -16,6 +16,7 @@ mod runs;
 mod tidy;
 
 pub use finding::Finding;
+pub use runs::costs::costs;
 pub use runs::instructions::instructions;
 pub use runs::planted::{planted, planted_environment};
 pub use runs::rustc_with_cfg::rustc_with_cfg;

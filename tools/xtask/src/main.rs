@@ -13,12 +13,13 @@ fn main() -> ExitCode {
         Some(("schedules", rest)) => exit_code(xtask::schedules(&root, rest)),
         Some(("planted", [only])) if only == "environment" => planted_environment(&root),
         Some(("planted", rest)) => exit_code(xtask::planted(&root, rest)),
+        Some(("costs", rest)) => exit_code(xtask::costs(&root, rest)),
         Some(("instructions", rest)) => exit_code(xtask::instructions(&root, rest)),
         _ => {
             eprintln!(
                 "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | \
                  environment | absent PROGRAM | \
-                 [--without-control] [BUG …]] | instructions [--update]"
+                 [--without-control] [BUG …]] | instructions [--update] | costs [TARGET …]"
             );
             ExitCode::from(2)
         }

@@ -8,3 +8,4 @@ pub(crate) mod format_lock;
 pub(crate) mod layers;
 pub(crate) mod module_circles;
 pub(crate) mod text_rules;
+pub(crate) mod untested;

@@ -5,7 +5,10 @@ use std::{io, path::Path};
 use crate::{
     Finding,
     checkout::sources::read_sources,
-    rules::{columns, documents, errors_named, file_rules, format_lock, layers, module_circles, text_rules},
+    rules::{
+        columns, documents, errors_named, file_rules, format_lock, layers, module_circles, text_rules,
+        untested,
+    },
 };
 
 /// Checks the checkout at `root` and returns what is wrong, sorted by file and line.
@@ -18,6 +21,7 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Finding>> {
     findings.extend(module_circles::check(&sources));
     findings.extend(format_lock::check(&sources));
     findings.extend(text_rules::check_list(&sources));
+    findings.extend(untested::check(&sources));
     for source in &sources {
         findings.extend(file_rules::check(source));
         findings.extend(text_rules::check(source));

@@ -2,12 +2,15 @@ use super::{LayerFailure, LayerReport, Limits};
 
 #[test]
 fn a_failure_names_the_command_that_replays_it() {
+    let message = "a wrong answer\n".into();
     let mut failure =
-        LayerFailure { layer: "crash", configuration: None, seed: None, message: "a wrong answer\n".into() };
+        LayerFailure { layer: "crash", configuration: None, seed: None, is_tenth: false, message };
     assert_eq!(failure.to_string(), "a wrong answer\nreplay with: testudo-sim crash");
     failure.seed = Some(7);
     failure.configuration = Some("turtle/crash".into());
     assert_eq!(failure.replay(), "testudo-sim crash --seed 7 --configuration turtle/crash");
+    failure.is_tenth = true;
+    assert_eq!(failure.replay(), "testudo-sim crash --seed 7 --configuration turtle/crash --tenth");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use testudo_testkit::{Campaign, configuration::crash_configurations};
 
 use crate::{
     LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, judge, require, search},
+    sweep::{Enough, Outcome, chosen, judge, require_share, search},
 };
 
 pub(crate) const NAME: &str = "crash";
@@ -21,7 +21,7 @@ const OP_COUNT: usize = 1_000;
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
-    let enough = Enough { unit: UNIT, count: limits.count_or(IMAGES_SHORT) };
+    let enough = Enough { unit: UNIT, count: limits.share_or(IMAGES_SHORT) };
     let least = [
         ("crashes within a call", 5_000),
         ("crashes in recovery", 1_200),
@@ -30,7 +30,7 @@ pub fn run(limits: &Limits) -> Outcome {
         ("unsynced commits lost", 6_000),
         ("unsynced commits kept", 6_000),
     ];
-    let is_covered = |report: &LayerReport| require(NAME, limits, report, &least);
+    let is_covered = |report: &LayerReport| require_share(NAME, limits, report, &least);
     search(limits, &configurations, enough, is_covered, |configuration, seed| {
         let campaign =
             Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count: OP_COUNT };

@@ -25,7 +25,7 @@ use testudo_testkit::{
 
 use crate::{
     Amount, LayerReport, Limits,
-    sweep::{Outcome, chosen_by_size, counted, judge, require, sweep},
+    sweep::{Outcome, chosen_by_size, counted, judge, require_share, sweep},
 };
 
 pub(crate) const NAME: &str = "exhaustive";
@@ -85,14 +85,14 @@ pub fn run(limits: &Limits) -> Outcome {
     let length = if limits.amount == Amount::Short { LENGTH_SHORT } else { LENGTH_LONG };
     let count = (1..=length).map(|length| u64_of(ALPHABET.len()).pow(length)).sum();
     let numbers = limits.seed.map_or(0..count, |number| number..number + 1);
-    let is_short = limits.amount == Amount::Short && limits.seed.is_none();
-    let nested_stride = if is_short { NESTED_STRIDE_SHORT } else { 1 };
-    let items = configurations.iter().enumerate().flat_map(|(index, configuration)| {
-        numbers.clone().map(move |number| Item {
+    let (every, every_nested) = (limits.one_in(1), limits.one_in(NESTED_STRIDE_SHORT));
+    let items = configurations.iter().zip(0_u64..).flat_map(|(configuration, index)| {
+        // Of longer scripts each tree has others tried.
+        let is_tried = move |number: &u64| is_brief(*number) || (number + index).is_multiple_of(every);
+        numbers.clone().filter(is_tried).map(move |number| Item {
             configuration,
             number,
-            is_nested: script_of(number).len() <= NESTED_LENGTH
-                || index == 0 && number.is_multiple_of(nested_stride),
+            is_nested: is_brief(number) || index == 0 && number.is_multiple_of(every_nested),
         })
     });
     let mut report = sweep(limits, items, None, |item| {
@@ -109,8 +109,13 @@ pub fn run(limits: &Limits) -> Outcome {
         })?);
     }
     let least = [("scripts", 2_000), ("losses", 20_000), ("losses in recovery", 50_000), ("rotations", 3)];
-    require(NAME, limits, &report, &least)?;
+    require_share(NAME, limits, &report, &least)?;
     Ok(report)
+}
+
+/// Whether the second loss is tried for all trees after the script of this number.
+fn is_brief(number: u64) -> bool {
+    script_of(number).len() <= NESTED_LENGTH
 }
 
 /// The script of a number: those of one op first, then those of two, and so on.

@@ -14,7 +14,7 @@ use testudo_testkit::{
 
 use crate::{
     LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, judge, require, search},
+    sweep::{Enough, Outcome, chosen, judge, require_share, search},
 };
 
 pub(crate) const NAME: &str = "full-disk";
@@ -51,8 +51,8 @@ fn run_seed(configuration: &Configuration, seed: u64) -> Result<Report, Failure>
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
-    let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
-    let is_covered = |report: &LayerReport| require(NAME, limits, report, &[("errors tolerated", 100)]);
+    let enough = Enough { unit: UNIT, count: limits.share_or(OPS_SHORT) };
+    let is_covered = |report: &LayerReport| require_share(NAME, limits, report, &[("errors tolerated", 100)]);
     search(limits, &configurations, enough, is_covered, |configuration, seed| {
         judge(NAME, Some(&configuration.name), Some(seed), || {
             run_seed(configuration, seed).map(Into::into).map_err(|failure| failure.to_string())

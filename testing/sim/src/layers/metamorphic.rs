@@ -78,13 +78,14 @@ pub fn run(limits: &Limits) -> Outcome {
     // The trees come by `trees`; one configuration for each seed runs them all.
     let mut configurations = chosen(NAME, limits, crash_configurations())?;
     configurations.truncate(1);
+    let op_count = limits.script_length(OP_COUNT);
     let enough = Enough { unit: UNIT, count: limits.count_or(SCRIPTS_SHORT) };
     search(
         limits,
         &configurations,
         enough,
         |_| Ok(()),
-        |_, seed| judge(NAME, None, Some(seed), || run_seed(seed)),
+        |_, seed| judge(NAME, None, Some(seed), || run_seed(seed, op_count)),
     )
 }
 
@@ -100,8 +101,8 @@ fn profile(seed: u64) -> Profile {
     Profile { weights, ..base }
 }
 
-fn run_seed(seed: u64) -> std::result::Result<LayerReport, String> {
-    let script = Generator::new(&profile(seed), seed).script(OP_COUNT);
+fn run_seed(seed: u64, op_count: usize) -> std::result::Result<LayerReport, String> {
+    let script = Generator::new(&profile(seed), seed).script(op_count);
     let trees = trees();
     let mut reference: Option<Vec<Option<u64>>> = None;
     let mut report = LayerReport::default();

@@ -7,26 +7,27 @@ use testudo_testkit::{Campaign, configuration::configurations};
 
 use crate::{
     LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, judge, require, search},
+    sweep::{Enough, Outcome, chosen, judge, require_share, search},
 };
 
 pub(crate) const NAME: &str = "model";
 pub(crate) const UNIT: &str = "ops";
 
-/// Operations of all configurations and seeds together: more than one script for each configuration.
+/// Operations of all configurations and seeds together: a script at least for each configuration.
 const OPS_SHORT: u64 = 240_000;
-/// Operations of one script.
+/// Operations of the first script of a configuration, and of the others.
+const FIRST_OP_COUNT: usize = 2_000;
 const OP_COUNT: usize = 6_000;
 
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, configurations())?;
-    let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
+    let enough = Enough { unit: UNIT, count: limits.share_or(OPS_SHORT) };
     let least = [("reopens", 100), ("kills", 100), ("crash images", 100)];
-    let is_covered = |report: &LayerReport| require(NAME, limits, report, &least);
+    let is_covered = |report: &LayerReport| require_share(NAME, limits, report, &least);
     search(limits, &configurations, enough, is_covered, |configuration, seed| {
-        let campaign =
-            Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count: OP_COUNT };
+        let op_count = limits.script_length(if seed == 0 { FIRST_OP_COUNT } else { OP_COUNT });
+        let campaign = Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count };
         judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(seed).map(Into::into))
     })
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use testudo_base::num::usize_of;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, IoClass, MemEnv};
 use testudo_testkit::{
     Failure, Report, Runner, Script,
@@ -17,7 +18,7 @@ use testudo_testkit::{
 
 use crate::{
     LayerReport, Limits,
-    sweep::{Outcome, chosen_by_size, counted, judge, require, sweep},
+    sweep::{Outcome, chosen_by_size, counted, judge, require_share, sweep},
 };
 
 pub(crate) const NAME: &str = "nth";
@@ -70,19 +71,19 @@ fn plans() -> Vec<Plan> {
     ]
 }
 
-/// Items that a plan is divided into, so that threads share it evenly: each tries every so many calls.
-const STRIDE: u8 = 8;
+/// Items that a plan is divided into, so that threads share it evenly.
+const PARTS: u64 = 8;
 
-/// Tries every `STRIDE`-th call from `first` on.
+/// Tries these calls, up to the first that is not made any more.
 fn every_failure(
     configuration: &Configuration,
     kind: &str,
     plan_of: fn(u64) -> FaultPlan,
-    first: u64,
+    calls: impl Iterator<Item = u64>,
 ) -> Outcome {
     let script: Script = SCRIPT.parse().expect("a script");
     let mut total = LayerReport::default();
-    for number in (first..).step_by(STRIDE.into()) {
+    for number in calls {
         let plan = plan_of(number);
         let (report, struck) = judge(NAME, Some(&configuration.name), None, || {
             run_plan(&configuration.opener, &script, &plan).map_err(|failure| format!("{plan:?}: {failure}"))
@@ -100,15 +101,19 @@ fn every_failure(
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen_by_size(NAME, limits, crash_configurations())?;
     let plans = plans();
-    let items = configurations.iter().flat_map(|configuration| {
-        let of_plan = move |plan| (0..STRIDE.into()).map(move |first| (configuration, plan, first));
-        plans.iter().flat_map(of_plan)
+    let every = limits.one_in(1);
+    let items = configurations.iter().zip(0_u64..).flat_map(|(configuration, number)| {
+        let of_plan =
+            move |(plan, kind)| (0..PARTS).map(move |part| (configuration, plan, part, number + kind));
+        plans.iter().zip(0_u64..).flat_map(of_plan)
     });
-    let report = sweep(limits, items, None, |(configuration, (kind, plan_of), first)| {
-        every_failure(configuration, kind, *plan_of, first)
+    let report = sweep(limits, items, None, |(configuration, (kind, plan_of), part, shift)| {
+        // Each tree and each plan has others of the calls tried.
+        let calls = (part..).step_by(usize_of(PARTS)).map(|call| call * every + shift % every);
+        every_failure(configuration, kind, *plan_of, calls)
     })?;
     let least: Vec<_> =
         plans.iter().map(|(kind, _)| (*kind, if kind.contains("reserv") { 6 } else { 30 })).collect();
-    require(NAME, limits, &report, &least)?;
+    require_share(NAME, limits, &report, &least)?;
     Ok(report)
 }

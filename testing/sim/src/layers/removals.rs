@@ -19,7 +19,7 @@ use testudo_testkit::{
 
 use crate::{
     Amount, LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, judge, require, search, sweep},
+    sweep::{Enough, Outcome, chosen, judge, require_share, search, sweep},
 };
 
 pub(crate) const NAME: &str = "removals";
@@ -61,9 +61,9 @@ fn run_bytes(configuration: &Configuration) -> u64 {
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
-    let enough = Enough { unit: UNIT, count: limits.count_or(REMOVALS_SHORT) };
+    let enough = Enough { unit: UNIT, count: limits.share_or(REMOVALS_SHORT) };
     let wanted = [("power losses within calls", 5), ("reopens", 5), ("kills", 5), ("refused writes", 50)];
-    let is_covered = |report: &LayerReport| require(NAME, limits, report, &wanted);
+    let is_covered = |report: &LayerReport| require_share(NAME, limits, report, &wanted);
     let empty = |configuration: &Configuration, seed| {
         judge(NAME, Some(&configuration.name), Some(seed), || {
             let mut device = Device::new(configuration, seed);

@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{
     LayerFailure, LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, counted, judge, require, search},
+    sweep::{Enough, Outcome, chosen, counted, judge, require, require_share, search},
 };
 
 pub(crate) const NAME: &str = "simulate";
@@ -78,7 +78,7 @@ pub struct Run {
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
-    let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
+    let enough = Enough { unit: UNIT, count: limits.share_or(OPS_SHORT) };
     search(
         limits,
         &configurations,
@@ -99,7 +99,7 @@ fn is_covered(limits: &Limits, report: &LayerReport) -> std::result::Result<(), 
         require(NAME, limits, &struck, &[(phase, 1)])?;
     }
     let least = [("damaged stores", 100), ("second opens refused", 50), ("crash images", 500)];
-    require(NAME, limits, report, &least)
+    require_share(NAME, limits, report, &least)
 }
 
 /// Faults that struck in a phase.

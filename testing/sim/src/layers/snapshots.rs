@@ -24,7 +24,8 @@ pub(crate) const NAME: &str = "snapshots";
 pub(crate) const UNIT: &str = "ops";
 
 /// Operations of one script.
-const OP_COUNT: usize = 4_000;
+const OP_COUNT: usize = 2_500;
+/// A script for each configuration.
 const OPS_SHORT: u64 = 48_000;
 
 /// Many snapshots, read and compared often, between flushes and drops.
@@ -47,7 +48,8 @@ fn profile() -> Profile {
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
     let profile = profile();
-    let enough = Enough { unit: UNIT, count: limits.count_or(OPS_SHORT) };
+    let op_count = limits.script_length(OP_COUNT);
+    let enough = Enough { unit: UNIT, count: limits.share_or(OPS_SHORT) };
     search(
         limits,
         &configurations,
@@ -55,8 +57,7 @@ pub fn run(limits: &Limits) -> Outcome {
         |_| Ok(()),
         |configuration, seed| {
             judge(NAME, Some(&configuration.name), Some(seed), || {
-                let campaign =
-                    Campaign { opener: &configuration.opener, profile: &profile, op_count: OP_COUNT };
+                let campaign = Campaign { opener: &configuration.opener, profile: &profile, op_count };
                 let mut report = campaign.run(seed)?.into();
                 hashes_are_stable(configuration, seed);
                 reads_on_after_its_keyspace_is_gone(configuration, seed);

@@ -72,6 +72,23 @@ pub(crate) fn build_tests(
     Ok(targets.iter().map(found).collect())
 }
 
+/// Builds all tests as `cargo test --workspace` does. Returns where they are, by target; `None` if they do
+/// not build.
+pub(crate) fn build_all_tests(root: &Path) -> io::Result<Option<BTreeMap<String, PathBuf>>> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args([
+        "test",
+        "--workspace",
+        "--no-run",
+        "--quiet",
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
+    let built = command.current_dir(root).stderr(Stdio::inherit()).output()?;
+    let messages = String::from_utf8_lossy(&built.stdout);
+    Ok(built.status.success().then(|| tests_in(&messages, root)))
+}
+
 /// What a manifest calls its package.
 fn package_name(manifest: &str) -> Option<&str> {
     manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'))
